@@ -4,7 +4,7 @@ from typing import Any
 
 from relmap import errors
 from tasks.expectations.docs import build_docs
-from tasks.provenance.stage import command
+from tasks.provenance.stage import run_command
 from tasks.records import results, store
 from tasks.settings import params
 
@@ -28,4 +28,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    command(main, "docs")
+    run_command(main, "docs")

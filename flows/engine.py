@@ -29,9 +29,9 @@ from flows.notifications import notify
 from flows.server import answers
 from relmap.errors import InputError
 from relmap.hashing import sha256_of_file
-from tasks.provenance.hashing import reached_files
-from tasks.provenance.lock import is_held
-from tasks.provenance.manifest import versions
+from tasks.provenance.hashing import imported_files
+from tasks.provenance.lock import is_lock_held
+from tasks.provenance.manifest import library_versions
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE
 from tasks.settings.params import DaskParams, Params
@@ -141,7 +141,7 @@ def _check_workers(address: str, security: "Security", server: str) -> None:
             "start it (`python -m dask scheduler`), check the certificates under dask.tls, or set address: null"
         ) from None
     with Client(address, security=security, timeout=PATIENCE, set_as_default=False) as client:
-        answers_of = client.run(unlike, code(), versions(), server, on_error="return")
+        answers_of = client.run(unlike, code(), library_versions(), server, on_error="return")
     if not answers_of:
         raise InputError(f"the Dask scheduler at {address} has no worker; start one: `python -m dask worker {address}`")
     unable = "it was not started in the project's folder, or has not what it needs ({!r})"
@@ -160,12 +160,12 @@ async def _answered(address: str, security: "Security") -> None:
 
 def code() -> dict[str, str]:
     """The SHA-256 of each file that a worker may run."""
-    return {file.as_posix(): sha256_of_file(file) for file in sorted(reached_files(ENTRY))}
+    return {file.as_posix(): sha256_of_file(file) for file in sorted(imported_files(ENTRY))}
 
 
 def unlike(wanted_code: dict[str, str], wanted_versions: dict[str, str], server: str) -> list[str]:
     """On a worker: how it differs from the process that asks, a sentence each."""
-    own_code, own_versions, started = code(), versions(), psutil.Process().create_time()
+    own_code, own_versions, started = code(), library_versions(), psutil.Process().create_time()
     older = {
         name: own_versions.get(name) for name in wanted_versions if own_versions.get(name) != wanted_versions[name]
     }
@@ -204,7 +204,7 @@ def alive() -> Iterator[None]:
 def mark_crashed() -> int:
     """Set to Crashed the runs of this project whose process was killed, and their tasks; returns how many runs."""
     with get_client(sync_client=True) as client:
-        return sum(_crash(client, path) for path in sorted(RUNS.glob("*-*-*-*-*.lock")) if not is_held(path))
+        return sum(_crash(client, path) for path in sorted(RUNS.glob("*-*-*-*-*.lock")) if not is_lock_held(path))
 
 
 def _crash(client: SyncPrefectClient, lock: Path) -> bool:

@@ -27,12 +27,12 @@ from relmap.errors import InputError
 from relmap.hashing import sha256_of_file
 from relmap.io.atomic import check_name, write_json
 from relmap.options import naming, option
-from relmap.projection.variants import DEPLOYABLE
+from relmap.projection.variants import DEPLOYABLE_VARIANTS
 from tasks.records.store import DATA, STATE, read_json
 
 # a form offers what the registries hold, which the type checker cannot know
 CalibratorName: TypeAlias = Literal[tuple(CALIBRATORS)]  # type: ignore[valid-type]
-VariantName: TypeAlias = Literal["auto", *DEPLOYABLE]  # type: ignore[valid-type]
+VariantName: TypeAlias = Literal["auto", *DEPLOYABLE_VARIANTS]  # type: ignore[valid-type]
 Dialect = Literal["duckdb", "postgres", "bigquery", "spark"]
 Seed = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]

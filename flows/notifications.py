@@ -16,8 +16,8 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.logging.loggers import flow_run_logger
 from prefect.states import State
 
-from relmap.errors import printable
-from relmap.timestamps import now
+from relmap.errors import escape_unprintable
+from relmap.timestamps import current_timestamp
 
 ADDRESSES = "MRP_NOTIFY"  # addresses of Apprise, separated by spaces
 COMMAND = "MRP_NOTIFY_COMMAND"  # a program with its arguments; it gets the message as JSON on its standard input
@@ -87,7 +87,7 @@ def notify(run: str, ending: Ending, reason: str) -> list[str]:
         What could not be sent, a sentence each; empty where all was sent or nobody is to be told.
     """
     problems = []
-    reason = "\n".join(printable(line) for line in reason[:LONGEST_MESSAGE].splitlines())
+    reason = "\n".join(escape_unprintable(line) for line in reason[:LONGEST_MESSAGE].splitlines())
     addresses = os.environ.get(ADDRESSES, "").split()
     if addresses:
         import apprise  # noqa: PLC0415 - it takes long, and most runs notify nobody
@@ -101,7 +101,13 @@ def notify(run: str, ending: Ending, reason: str) -> list[str]:
             problems.append(f"not every address of {ADDRESSES} could be notified")
     command = os.environ.get(COMMAND)
     if command:
-        message = {"run": run, "ending": ending, "reason": reason, "project": str(Path.cwd()), "time": now()}
+        message = {
+            "run": run,
+            "ending": ending,
+            "reason": reason,
+            "project": str(Path.cwd()),
+            "time": current_timestamp(),
+        }
         problems += _run_command(command, message)
     return problems
 

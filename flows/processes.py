@@ -24,6 +24,7 @@ from dvc.repo import Repo
 from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 from voluptuous import Invalid
 
+from flows.scheduling import longest_first
 from tasks.records.errors import RunFailed
 from tasks.settings.params import Params
 
@@ -67,7 +68,7 @@ def start_run(
     run.extend(start_repro(options, quiet, pass_fds=[taken], **how) for _ in lanes)
     os.close(taken)
     with os.fdopen(given, "wb") as queue:
-        for name in params.datasets:
+        for name in longest_first(params):
             queue.write(f"reliability@{name}".encode().ljust(RECORD))
 
 

@@ -20,9 +20,9 @@ from prefect.settings import PREFECT_LOCAL_STORAGE_PATH
 from flows import HOME
 from flows.server import own_home, queue_writers
 from relmap.io.atomic import remove
-from tasks.provenance.declared import stage_names
-from tasks.provenance.lock import LOCKS, is_held, locked
-from tasks.provenance.stage import command
+from tasks.provenance.dvc_stages import stage_names
+from tasks.provenance.lock import LOCKS, hold_lock, is_lock_held
+from tasks.provenance.stage import run_command
 from tasks.records.store import DATA
 
 DATABASE = HOME / "prefect.db"
@@ -123,7 +123,7 @@ def _prune_database(days: int, dry_run: bool) -> str:
     removed = f"Prefect's database: {runs:,} runs were removed"
     if not own:
         return f"{removed}."
-    if is_held(LOCKS / "serve.lock"):
+    if is_lock_held(LOCKS / "serve.lock"):
         return f"{removed}. Its file shrinks when you run this command while flows.serve is stopped."
     before = size(DATABASE)
     _shrink_database()
@@ -153,7 +153,7 @@ def main(
     before = time.time() - days * SECONDS_PER_DAY
     with ExitStack() as held:
         for name in ("refresh", *stage_names()):  # a run that reads a fit while it is removed would fail
-            held.enter_context(locked(name))
+            held.enter_context(hold_lock(name))
         fits = old_files(Path(str(PREFECT_LOCAL_STORAGE_PATH.value())), before)
         print(_prune_paths("Stored calibrator fits", fits, dry_run))
         print(_prune_paths("Explored results", old_results(EXPLORED, before), dry_run))
@@ -161,4 +161,4 @@ def main(
 
 
 if __name__ == "__main__":
-    command(main, "prune")
+    run_command(main, "prune")

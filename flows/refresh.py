@@ -1,4 +1,4 @@
-"""Prefect flow: `dvc repro` under one API server for all its stages; what ran, why, and what it changed."""
+"""Prefect flow `refresh`: run `dvc repro` under one API server, and show what ran, why, and what changed."""
 
 import signal
 import sys
@@ -27,12 +27,12 @@ from flows.stage_output import StageOutput, show_stage
 from relmap.errors import InputError
 from relmap.io import atomic
 from tasks.datasets import declared_set
-from tasks.expectations.check import violated
-from tasks.provenance.declared import declared, stage_names
-from tasks.provenance.history import Happened, ended, happened
-from tasks.provenance.lock import locked
-from tasks.provenance.manifest import leaves
-from tasks.provenance.stage import command
+from tasks.expectations.check import list_failed_expectations
+from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
+from tasks.provenance.history import StageOutcome, ended_datasets, stage_outcomes
+from tasks.provenance.lock import hold_lock
+from tasks.provenance.manifest import flatten
+from tasks.provenance.stage import run_command
 from tasks.records import store
 from tasks.records.errors import RunFailed
 from tasks.records.results import display_name
@@ -42,62 +42,90 @@ from tasks.tables.paper import main_table
 from tasks.watch import watched
 
 Target = Annotated[str, Field(pattern="^(report|(download|train|reliability)@[a-z0-9_]+)$")]
-SECONDS_BETWEEN_LOOKS = 0.5
-LAST = store.STATE / "last_result.json"  # the headline numbers of the last whole report, whatever made it
+POLL_SECONDS = 0.5
+LAST_HEADLINE = store.STATE / "last_result.json"  # headline numbers of the last complete report
 
 
-def _checked(targets: list[str]) -> Params:
-    """What params.yaml says; a mistake in it, or in one of the data sets of `targets`, is told before a stage runs."""
+def check_configuration(targets: list[str]) -> Params:
+    """Read params.yaml, and report mistakes in it before a stage runs.
+
+    Args:
+        targets: Stages to run; everything if empty.
+
+    Raises:
+        InputError: params.yaml, a target or one of its data sets has a mistake.
+    """
     params = load_params()
     for target in targets:
-        declared(target)  # InputError where it is no stage of dvc.yaml
-    everything = not targets or "report" in targets
-    for name in params.datasets if everything else {target.partition("@")[2] for target in targets}:
+        read_dvc_stage(target)
+    if not targets or "report" in targets:
+        datasets = list(params.datasets)
+    else:
+        datasets = [target.partition("@")[2] for target in targets]
+    for name in datasets:
         declared_set(name, params.dataset(name))
     return params
 
 
-def clear_away(since: datetime) -> None:
-    """End and remove what an earlier refresh has left that was killed, or that found gates closed before `since`.
+def clean_up(since: datetime) -> None:
+    """Clean up after an earlier refresh that was killed, and remove records of failed gates before `since`.
 
-    Headline numbers that are there are kept, unless some are holes: DVC removes them before it makes the report.
+    Headline numbers are stored first, since DVC removes them before it runs the report.
     """
     if store.manifest_file("", "report").exists():
-        with suppress(InputError):  # they are gone, or spoilt
-            atomic.write_json(LAST, store.read_json(store.REPORT / "metrics.json"))
+        with suppress(InputError):  # missing or damaged
+            atomic.write_json(LAST_HEADLINE, store.read_json(store.REPORT / "metrics.json"))
     processes.end_left_behind()
     processes.quarantine_corrupt_dvc_files()
     processes.remove_empty_runs()
-    for kept in store.failed_gates_file("").parent.glob("*.json"):
-        if kept.stat().st_mtime < since.timestamp():
-            kept.unlink(missing_ok=True)
+    for record in store.failed_gates_file("").parent.glob("*.json"):
+        if record.stat().st_mtime < since.timestamp():
+            record.unlink(missing_ok=True)
 
 
-def start(run: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params) -> None:
-    """Start DVC for what is asked for, and read what it prints.
+def start_dvc(run: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params) -> None:
+    """Start DVC and read what it prints.
 
-    Stages of chosen targets draw their progress on a terminal, so there they keep it.
+    Args:
+        run: Receives the processes of DVC.
+        output: Receives what they print. On a terminal, chosen targets print their progress directly.
+        targets: Stages to run; everything if empty.
+        force: Whether stages that are up to date run too.
+        params: Parameters of params.yaml.
     """
     captured = not (targets and sys.stdout.isatty())
     processes.start_run(run, targets, force, params, server_variables(), captured)
-    for process in run:
-        if captured:
+    if captured:
+        for process in run:
             output.follow(process)
 
 
-def repro(
+def run_dvc(
     run: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params, since: datetime
 ) -> int:
-    """Bring `targets` (everything, if none) up to date, by what `run` has started, if anything; DVC's exit status."""
+    """Run DVC until all targets are up to date or have failed.
+
+    Args:
+        run: Processes of DVC that have been started already, if any.
+        output: What they print.
+        targets: Stages to run; everything if empty.
+        force: Whether stages that are up to date run too.
+        params: Parameters of params.yaml.
+        since: Start of the refresh.
+
+    Returns:
+        Exit status of DVC.
+    """
     try:
         if not run:
-            start(run, output, targets, force, params)
+            start_dvc(run, output, targets, force, params)
         datasets = [] if targets else list(params.datasets)
         follow(run, output, datasets, since)
         status = processes.finish(run)
-        if not targets and not status:
+        if not targets and status == 0:
+            options = ["--force"] if force else []
             report = processes.start_repro(
-                ["--force"] * force + ["--single-item", "report"], server_variables(), **processes.CAPTURED
+                [*options, "--single-item", "report"], server_variables(), **processes.CAPTURED
             )
             run.append(report)
             output.follow(report)
@@ -114,8 +142,8 @@ def follow(run: list[Process], output: StageOutput, datasets: list[str], since: 
     Args:
         run: Processes of DVC.
         output: What they print.
-        datasets: Data sets whose share that has ended is shown as an artifact; none, if it is not to be shown.
-        since: When the refresh began.
+        datasets: Data sets of the progress artifact. Without any, no progress is shown.
+        since: Start of the refresh.
     """
     advance = progress("refresh", len(datasets), "data sets that have ended") if datasets else None
     shown: list[PrefectFuture[None]] = []
@@ -127,29 +155,38 @@ def follow(run: list[Process], output: StageOutput, datasets: list[str], since: 
         while not output.started.empty():
             shown.append(show_stage.submit(output.started.get(), output, since))
         if advance is not None:
-            # those that were up to date leave no record
-            advance(len(ended(datasets, since)) if running else len(datasets))
+            # data sets that were up to date leave no record
+            advance(len(ended_datasets(datasets, since)) if running else len(datasets))
         if running:
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+            time.sleep(POLL_SECONDS)
     wait(shown)
 
 
-def _report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str]) -> list[str]:
-    """Write the report with holes where stages failed or are `stale`, as no stage of DVC; what is to be said of it."""
-    reasons = {stage.partition("@")[2]: f"{stage}: {why}" for stage, why in failed.items()}
-    unfinished = {stage.partition("@")[2] for stage in stale}
-    holes = {name: reasons.get(name, "its stages did not run") for name in params.datasets if name in unfinished}
-    if not holes:  # it is the report itself that failed
+def _write_incomplete_report(failed: Mapping[str, str], params: Params, outdated: set[str]) -> list[str]:
+    """Write the report, outside of DVC, with the data sets marked that failed.
+
+    Args:
+        failed: Stage that failed -> reason.
+        params: Parameters of params.yaml.
+        outdated: Stages that are not up to date.
+
+    Returns:
+        Messages about the report.
+    """
+    reasons = {stage.partition("@")[2]: f"{stage}: {reason}" for stage, reason in failed.items()}
+    unfinished = {stage.partition("@")[2] for stage in outdated}
+    missing = {name: reasons.get(name, "its stages did not run") for name in params.datasets if name in unfinished}
+    if not missing:  # the report itself failed
         return []
-    from flows.report import report  # noqa: PLC0415 - half a second that most runs do not need
+    from flows.report import report  # noqa: PLC0415 - takes half a second, and most runs do not need it
 
     try:
-        with locked("report"):
-            declared("report").manifest.unlink(missing_ok=True)
-            report(missing=holes)
+        with hold_lock("report"):
+            read_dvc_stage("report").manifest.unlink(missing_ok=True)
+            report(missing=missing)
     except InputError as error:
         return [str(error)]
-    return ["the report marks what is missing"]
+    return ["the report marks the missing data sets"]
 
 
 def with_needed(target: str) -> list[str]:
@@ -168,76 +205,97 @@ def with_needed(target: str) -> list[str]:
     return [f"{name}@{dataset}" for name in before[: before.index(stage) + 1]]
 
 
-def _brought_up(
+def _run_and_show(
     run: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params, since: datetime
 ) -> list[str]:
-    """Run DVC, and show what became of the stages and what it changed; returns what went wrong, a sentence each."""
-    status = repro(run, output, targets, force, params, since)
-    stages = happened(since, stale := processes.stale_stages() if status else set())
-    wanted = {name for target in targets for name in with_needed(target)}
-    _show_stages([of for of in stages if not targets or of.how in {"ran", "restored", "failed"} or of.stage in wanted])
+    """Run DVC and show the outcomes of stages and the changes of results; return a message for each failure."""
+    status = run_dvc(run, output, targets, force, params, since)
+    outdated = processes.stale_stages() if status else set()
+    outcomes = stage_outcomes(since, outdated)
+    if targets:
+        wanted = {name for target in targets for name in with_needed(target)}
+        has_run = {outcome.stage for outcome in outcomes if outcome.status in {"ran", "restored", "failed"}}
+        _show_stages([outcome for outcome in outcomes if outcome.stage in wanted | has_run])
+    else:
+        _show_stages(outcomes)
     show_failed_gates(list(params.datasets))
     if status:
-        failed = {of.stage: of.why for of in stages if of.how == "failed"}
-        wrong = [f"{stage}: {why}" for stage, why in failed.items()]
-        wrong = wrong or ["DVC could not run a stage; its own words stand above"]
-        return wrong if targets else [*wrong, *_report_with_holes(failed, params, stale)]
+        failed = {outcome.stage: outcome.reason for outcome in outcomes if outcome.status == "failed"}
+        failures = [f"{stage}: {reason}" for stage, reason in failed.items()]
+        if not failures:
+            failures = ["DVC could not run a stage; see its message above"]
+        if not targets:
+            failures += _write_incomplete_report(failed, params, outdated)
+        return failures
     if not targets or "report" in targets:
         _show_headline()
     return []
 
 
-def _show_stages(stages: list[Happened]) -> None:
-    """What became of each stage, and why: as an artifact, and in words without those that were skipped."""
-    rows = [{"stage": run.stage, "what": run.how, "seconds": run.seconds, "why": run.why} for run in stages]
-    create_table_artifact(rows, key="refresh-stages", description="What became of each stage, and why it ran.")
-    alike = defaultdict(list)
-    for run in stages:
-        alike[run.how, run.why].append(run.stage)
-    for (how, why), names in alike.items():
-        if how != "skipped":
-            tell(f"{', '.join(names)} {how}: {why.splitlines()[0]}")  # all of it stands where it was said first
-    skipped = [run.stage for run in stages if run.how == "skipped"]
-    tell(f"{len(skipped)} of {len(stages)} stages were up to date" if skipped else "no stage was up to date")
-    if skipped:
-        get_run_logger().info("up to date: %s", ", ".join(skipped))
+def _show_stages(outcomes: list[StageOutcome]) -> None:
+    """Show the outcome of each stage as an artifact, and print those that were not skipped."""
+    rows = [
+        {"stage": outcome.stage, "what": outcome.status, "seconds": outcome.seconds, "why": outcome.reason}
+        for outcome in outcomes
+    ]
+    create_table_artifact(rows, key="refresh-stages", description="Outcome of each stage, and why it ran.")
+    stages_by_outcome = defaultdict(list)
+    for outcome in outcomes:
+        stages_by_outcome[outcome.status, outcome.reason].append(outcome.stage)
+    for (status, reason), stages in stages_by_outcome.items():
+        if status != "skipped":
+            tell(f"{', '.join(stages)} {status}: {reason.splitlines()[0]}")  # the stage has printed the other lines
+    skipped = [outcome.stage for outcome in outcomes if outcome.status == "skipped"]
+    if not skipped:
+        tell("no stage was up to date")
+        return
+    tell(f"{len(skipped)} of {len(outcomes)} stages were up to date")
+    get_run_logger().info("up to date: %s", ", ".join(skipped))
 
 
 def show_failed_gates(datasets: list[str]) -> None:
-    """What the gates found that closed, as an artifact: of each data set that one has stopped; else nothing."""
-    rows = list[dict[str, Any]]()
-    for run in (store.read_json(path) for path in map(store.failed_gates_file, datasets) if path.exists()):
-        rows += [row | {"dataset": display_name(run["dataset"], run["source"])} for row in violated(run["gates"])]
+    """Show the failed expectations of data sets that a gate stopped as an artifact.
+
+    Args:
+        datasets: Keys of data sets.
+    """
+    rows: list[dict[str, Any]] = []
+    for dataset in datasets:
+        path = store.failed_gates_file(dataset)
+        if not path.exists():
+            continue
+        record = store.read_json(path)
+        name = display_name(record["dataset"], record["source"])
+        rows += [row | {"dataset": name} for row in list_failed_expectations(record["gates"])]
     if rows:
-        create_table_artifact(rows, key="refresh-gates", description="Gates that are closed: what failed, and where.")
+        create_table_artifact(rows, key="refresh-gates", description="Gates that failed: expectations and rows.")
 
 
 def _show_headline() -> None:
-    """How the headline numbers changed against the last result, as an artifact and in words."""
+    """Show the changes of the headline numbers since the last result as an artifact, and print them."""
     try:
-        before = dict(leaves(store.read_json(LAST)))
-    except InputError:  # there was none, or it is spoilt
+        before = dict(flatten(store.read_json(LAST_HEADLINE)))
+    except InputError:  # missing or damaged
         before = {}
-    rows = [
-        {"number": name, "before": before[name], "now": value, "change": value - before[name]}
-        for name, value in leaves(store.read_json(store.REPORT / "metrics.json"))
-        if isinstance(value, int | float) and isinstance(before.get(name), int | float)
-    ]
+    rows = []
+    for name, value in flatten(store.read_json(store.REPORT / "metrics.json")):
+        if isinstance(value, int | float) and isinstance(before.get(name), int | float):
+            rows.append({"number": name, "before": before[name], "now": value, "change": value - before[name]})
     changed = [row for row in rows if row["change"]]
-    create_table_artifact(rows, key="refresh-headline", description="Headline numbers against the last result.")
+    create_table_artifact(rows, key="refresh-headline", description="Headline numbers, compared with the last result.")
     if rows:
-        tell(f"against the last result, {len(changed) or 'none'} of {len(rows)} headline numbers changed")
+        tell(f"compared with the last result, {len(changed) or 'none'} of {len(rows)} headline numbers changed")
     for row in changed:
         tell(f"  {row['number']}: {row['before']:.6g} → {row['now']:.6g}")
 
 
 def _show_report() -> None:
-    """Print the main table of the report and the headline, and say where its page is, here and as an artifact."""
-    paper = shown(main_table, store.read_csv(store.REPORT / "main.csv"))
-    heads = [name.replace("nll_correct", "nll").replace("_", " ") for name in paper.columns]
-    columns = [Column(head, no_wrap=place < 2) for place, head in enumerate(heads)]
+    """Print the main table, the headline and the path of the report, and link the report as an artifact."""
+    table_content = shown(main_table, store.read_csv(store.REPORT / "main.csv"))
+    headers = [name.replace("nll_correct", "nll").replace("_", " ") for name in table_content.columns]
+    columns = [Column(header, no_wrap=index < 2) for index, header in enumerate(headers)]
     table = Table(*columns, title="The same fixed decisions, ranked by confidence and by MRP (± in the CSV)")
-    for row in paper.texts:
+    for row in table_content.texts:
         table.add_row(*(text.split(" ± ")[0] for text in row))
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(table)
@@ -247,56 +305,66 @@ def _show_report() -> None:
     tell(f"report: {page}")
 
 
-def _refreshed(run: list[Process], output: StageOutput, targets: list[str], force: bool) -> None:
-    """What the flow `refresh` does, for which what is in `run` has been started already."""
-    params = _checked(targets)
-    with alive(), locked("refresh") as since:
+def _refresh(run: list[Process], output: StageOutput, targets: list[str], force: bool) -> None:
+    """Run the flow `refresh`, with the processes in `run` if they have been started already."""
+    params = check_configuration(targets)
+    with alive(), hold_lock("refresh") as since:
         if not run:
-            clear_away(since)
+            clean_up(since)
         mark_crashed()
-        wrong = _brought_up(run, output, targets, force, params, since)
+        failures = _run_and_show(run, output, targets, force, params, since)
         if not targets or "report" in targets:
             try:
                 _show_report()
             except InputError as error:
-                wrong.append(str(error))
-        wrong += watched(params.watched)
-    if wrong:
-        raise RunFailed("\n  ".join(["not all went well:", *wrong]))
+                failures.append(str(error))
+        failures += watched(params.watched)
+    if failures:
+        raise RunFailed("\n  ".join(["the refresh failed:", *failures]))
 
 
 @flow(flow_run_name="refresh", **HOOKS)
 def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
-    """Bring everything up to date, or only `targets` and what they need, then look at the maps in use.
+    """Bring everything up to date, or only some stages and those before them, then check the maps in use.
 
-    Where a data set failed, the others finish and the report marks the hole. Raises RunFailed with all that went
-    wrong, once all else is done.
+    If a data set fails, the others finish, and the report marks it as missing.
+
+    Args:
+        targets: Stages of dvc.yaml; everything if empty.
+        force: Whether stages that are up to date run too.
+
+    Raises:
+        RunFailed: Something failed. Raised at the end, with all failures.
     """
-    _refreshed([], StageOutput(), targets or [], force)
+    _refresh([], StageOutput(), targets or [], force)
 
 
 def main(
-    targets: Annotated[list[str] | None, typer.Argument(help="Stages, such as reliability@wands; else all.")] = None,
-    force: Annotated[bool, typer.Option(help="Run also what is up to date.")] = False,
+    targets: Annotated[
+        list[str] | None, typer.Argument(help="Stages, such as reliability@wands (default: all stages).")
+    ] = None,
+    force: Annotated[bool, typer.Option(help="Also run stages that are up to date.")] = False,
 ) -> None:
-    """Bring the data sets and the report up to date under one API server; says what ran, and why."""
-    for ending in (signal.SIGTERM, signal.SIGHUP):  # also of a terminal that is closed: what we started has its own
-        signal.signal(ending, lambda number, _frame: sys.exit(128 + number))
-    wanted, run, output = targets or [], list[Process](), StageOutput()
-    params = _checked(wanted)  # before a server starts
+    """Bring the data sets and the report up to date under one API server. Prints what ran, and why."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # also when the terminal closes: DVC's processes have their own
+        signal.signal(number, lambda received, _frame: sys.exit(128 + received))
+    targets = targets or []
+    run: list[Process] = []
+    output = StageOutput()
+    params = check_configuration(targets)  # before a server starts
 
     @flow(name="refresh", flow_run_name="refresh", **HOOKS)
     def refresh_started(targets: list[str], force: bool) -> None:
-        _refreshed(run, output, targets, force)
+        _refresh(run, output, targets, force)
 
-    with locked("refresh") as since:
+    with hold_lock("refresh") as since:
         try:
-            clear_away(since)
-            with server_needed(lambda: start(run, output, wanted, force, params)):
-                refresh_started(wanted, force)
+            clean_up(since)
+            with server_needed(lambda: start_dvc(run, output, targets, force, params)):
+                refresh_started(targets, force)
         finally:
             processes.end(run)
 
 
 if __name__ == "__main__":
-    command(main, "refresh")
+    run_command(main, "refresh")

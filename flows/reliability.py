@@ -21,10 +21,10 @@ from flows.server import find_server, server_needed
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.errors import InputError
 from relmap.io import atomic
-from relmap.projection.device import available_device
-from relmap.splits import validation_rows
+from relmap.projection.device import select_device
+from relmap.splits import select_validation_rows
 from tasks.calibrate import calibrate
-from tasks.expectations.check import GateFailed, batches
+from tasks.expectations.check import GateFailed, get_batch_definition
 from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
 from tasks.project import project
 from tasks.provenance import lock, stage
@@ -60,18 +60,20 @@ def submit_all(base: Base, params: Params, device: str, seeds: Sequence[int], ru
     on_both = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/both parts")
     of_member = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/member")
     paired = dict(zip(params.seeds, runs, strict=True)) if len(runs) == len(params.seeds) else {}
-    cuts = [validation_rows(base.validation, seed, params.protocol) for seed in seeds]
-    steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
+    cuts = [select_validation_rows(base.validation, seed, params.protocol) for seed in seeds]
+    steps = params.rivals.row_counts(min(len(parts.calibrator_fit) for parts in cuts))
     made: Futures = defaultdict(dict, gates={"incoming": check_inputs.submit(base.name)})
     for parts in cuts:
         seed, run = f"seed {parts.seed}", paired.get(parts.seed, runs[0] if runs else [])
         fits = [calibrate.submit(parts, name, parts.seed, few, own.get(name)) for name in names]
-        both_parts = [on_both.submit(parts.on_both, name, parts.seed, twice, own.get(name)) for name in rivals]
+        both_parts = [
+            on_both.submit(parts.interleaved_fit_rows, name, parts.seed, twice, own.get(name)) for name in rivals
+        ]
         projected = project.submit(fits, parts, base.test, params, device, wait_for=[made["gates"]["incoming"]])
         gated = check_invariants.submit(projected, fits, base.name, params.metrics.ece_bins)
         of_run = [
             [of_member.submit(rows, name, parts.seed, (), own.get(name)) for name in names]
-            for rows in (validation_rows(member.validation, parts.seed, params.protocol) for member in run)
+            for rows in (select_validation_rows(member.validation, parts.seed, params.protocol) for member in run)
         ]
         places = [f"{name}, {seed}" for name in names] + [f"{name} on both parts, {seed}" for name in rivals]
         places += [f"{name} of member {member}, {seed}" for member in range(len(run)) for name in names]
@@ -120,7 +122,7 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         params = with_calibrators(params, tuple(chosen))
         if params.dataset(dataset).preset:  # in the paper every label stands on its own rows, however few
             params = params.model_copy(update={"projection": params.projection.model_copy(update={"minimum_rows": 0})})
-        base, device = store.read_base(dataset), available_device(os.environ.get("MRP_DEVICE"))
+        base, device = store.read_base(dataset), select_device(os.environ.get("MRP_DEVICE"))
         with tags(dataset, base.source):
             made = submit_all(base, params, device, seeds or params.seeds, store.read_members(dataset))
             futures = [future for of in made.values() for future in of.values()]
@@ -143,7 +145,7 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         reused = states.count("Cached")
         fits = {"calibrators_fitted": len(states) - reused, "calibrators_reused": reused}
         folder = store.explored_folder(dataset) if explored else store.runs_folder(dataset)
-        with lock.locked(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
+        with lock.hold_lock(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
             show(base, write_runs(base, results, params, {"device": device}, folder), folder)
             said = verdict(base, params.calibrators, folder, None if explored else store.metrics_file(dataset))
         # beside the results, which are the same however many were fitted
@@ -201,15 +203,15 @@ def main(
     calibrator: Annotated[list[str] | None, typer.Option(help="Only this calibrator; may be repeated.")] = None,
 ) -> None:
     """The stage `reliability` of one data set; of chosen seeds or calibrators, no stage of DVC."""
-    with nullcontext() if seed or calibrator else stage.stage_run(f"reliability@{dataset}"):
+    with nullcontext() if seed or calibrator else stage.run_stage(f"reliability@{dataset}"):
         params = load_params()  # a mistake is said before a server starts
         with_calibrators(params, tuple(calibrator or params.dataset(dataset).calibrators or params.calibrators))
         find_server()  # that of this run's own would not do for Dask
         run = reliability.with_options(task_runner=task_runner(params))
         # while a server comes up there is time to import what the gates need
-        with server_needed(batches), tags(dataset, *(["dvc"] if "DVC_STAGE" in os.environ else [])):
+        with server_needed(get_batch_definition), tags(dataset, *(["dvc"] if "DVC_STAGE" in os.environ else [])):
             run(dataset, seed, calibrator)
 
 
 if __name__ == "__main__":
-    stage.command(main, "reliability")
+    stage.run_command(main, "reliability")

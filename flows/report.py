@@ -1,63 +1,78 @@
-"""Prefect flow: the runs of all data sets become tables, figures and a page."""
+"""Prefect flow `report`: write tables, figures and a page from the runs of all data sets."""
 
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from typing import Annotated, TypeVar, cast
 
 import typer
 from prefect import flow
+from prefect.utilities.annotations import quote
 
 from flows.engine import alive, progress
 from flows.server import server_needed
 from relmap.errors import InputError
-from tasks.provenance.lock import locked
-from tasks.provenance.stage import command, stage_run
+from tasks.provenance.lock import hold_lock
+from tasks.provenance.stage import run_command, run_stage
 from tasks.records.store import REPORT, explored_folder
 from tasks.report import draw, gather, write_figures, write_page, write_paper_figures, write_table
 from tasks.settings.params import load_params
 from tasks.tables import TABLES
 
+Content = TypeVar("Content")
+
 
 @flow(flow_run_name="report")
 def report(missing: dict[str, str] | None = None, only: list[str] | None = None) -> None:
-    """Write `data/report/` from the runs of every data set in params.yaml, or of `only` some, elsewhere.
+    """Write the report from the runs of all data sets.
 
-    Those in `missing` become marked holes, with the reason that stands there.
+    Args:
+        missing: Data set that failed -> reason. The report marks them.
+        only: Data sets to include. The report is then written into a folder of its own.
+
+    Raises:
+        InputError: No data set has finished.
     """
-    params, holes, folder = load_params(), missing or {}, REPORT
+    params = load_params()
+    reasons = missing or {}
+    folder = REPORT
     if only:
         params = params.model_copy(update={"datasets": {name: params.dataset(name) for name in only}})
         folder = explored_folder("-".join(["report", *params.datasets]))
-    there = [name for name in params.datasets if name not in holes]
-    if not there:
+    finished = [name for name in params.datasets if name not in reasons]
+    if not finished:
         raise InputError("no data set has finished, so there is nothing to report; see the failures above")
     with alive():
-        advance = progress("report", len(TABLES) + len(there) + 1, "tables, figures and the page that are made")
-
-        def each(names: Iterable[Any]) -> Iterator[Any]:
-            for name in names:
-                yield name
-                advance()
-
-        runs = gather(params, list(holes))
-        tables = {name: write_table(name, runs, folder) for name in each(TABLES)}
-        drawn = [draw(name, runs) for name in each(there)]
+        advance = progress("report", len(TABLES) + len(finished) + 1, "tables, figures and the page that are written")
+        runs = _hide_from_prefect(gather(params, list(reasons)))
+        tables = {}
+        for name in TABLES:
+            tables[name] = write_table(name, runs, folder)
+            advance()
+        figures_of_datasets = []
+        for name in finished:
+            figures_of_datasets.append(draw(name, runs))
+            advance()
+        drawn = _hide_from_prefect(figures_of_datasets)
         write_figures(drawn, folder)
         write_paper_figures(drawn, folder)
-        write_page(runs, tables, drawn, holes, folder)
+        write_page(runs, tables, drawn, reasons, folder)
         advance()
     if only:
         print(f"report: {(folder / 'index.html').resolve()}")
 
 
+def _hide_from_prefect(value: Content) -> Content:
+    """Mark an argument that holds no future: Prefect's search for futures takes seconds in large nested results."""
+    return cast(Content, quote(value))
+
+
 def main(
     only: Annotated[
-        list[str] | None, typer.Option(help="Only this data set, into a folder of its own; may be repeated.")
+        list[str] | None, typer.Option(help="Report only this data set, in a folder of its own; may be repeated.")
     ] = None,
 ) -> None:
-    """The stage `report`: tables, figures and the page of all data sets; of chosen ones, no stage of DVC."""
-    with locked("explored@report") if only else stage_run("report"), server_needed():
+    """Write tables, figures and the page of all data sets; with --only, outside of DVC."""
+    with hold_lock("explored@report") if only else run_stage("report"), server_needed():
         report(only=only)
 
 
 if __name__ == "__main__":
-    command(main, "report")
+    run_command(main, "report")

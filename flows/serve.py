@@ -1,4 +1,4 @@
-"""Prefect deployments: `python -m flows.serve` is the one command that whoever keeps this running starts.
+"""Prefect deployments: `python -m flows.serve` is the command that starts schedule, forms and server.
 
 It serves the refresh on its schedule, single data sets and each rerank command with a form, on its own API server or
 that of PREFECT_API_URL. A form refuses what its types do not allow before a run exists. A run shows what it found.
@@ -31,7 +31,7 @@ from flows.refresh import main as refresh_command
 from flows.refresh import refresh
 from flows.server import SECRET, api_server, find_server, own_home
 from relmap.errors import InputError
-from tasks.provenance.stage import command
+from tasks.provenance.stage import run_command
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE
 from tasks.settings.params import Params, load_params
@@ -160,4 +160,4 @@ def main(
 
 
 if __name__ == "__main__":
-    command(main, "serve")
+    run_command(main, "serve")

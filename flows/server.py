@@ -29,9 +29,9 @@ from starlette.websockets import WebSocketClose
 from flows import HOME
 from flows.logs import SECONDS_FOR_LAST_LINES, log_lines
 from flows.pages import Pages, SecurityHeaders
-from relmap.errors import InputError, printable
+from relmap.errors import InputError, escape_unprintable
 from relmap.io.atomic import write_json
-from tasks.provenance.lock import LOCKS, is_held, locked
+from tasks.provenance.lock import LOCKS, hold_lock, is_lock_held
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE, make_private, read_json
 
@@ -61,7 +61,7 @@ def find_server() -> None:
     wanted = os.environ.get("PREFECT_API_URL")
     if wanted is not None and not answers(wanted, within=60):  # that of a refresh may be coming up
         print(f"no Prefect API answers at {os.environ.pop('PREFECT_API_URL')}: this run starts a server of its own")
-    if FOUND.exists() and is_held(LOCKS / "serve.lock"):
+    if FOUND.exists() and is_lock_held(LOCKS / "serve.lock"):
         url = read_json(FOUND)["api_url"]
         heard = {"PREFECT_API_AUTH_STRING": SECRET.read_text()} if os.access(SECRET, os.R_OK) else {}
         if wanted in {None, url} and bool(heard) == SECRET.exists() and answers(url):
@@ -113,7 +113,7 @@ def api_server(port: int, open_to_all: bool = False) -> Iterator[str]:
     unless `open_to_all`. Raises InputError where this project is served already or the port is taken, and RunFailed
     where the server does not come up.
     """
-    with locked("serve", refusal="`flows.serve` is already running in this folder; end that one first"):
+    with hold_lock("serve", refusal="`flows.serve` is already running in this folder; end that one first"):
         for left in (FOUND, SECRET):  # of a server that was killed
             left.unlink(missing_ok=True)
         find_server()
@@ -276,7 +276,7 @@ class LogRejections:
 
         async def send_and_log(message: Message) -> None:
             if message["type"] == "http.response.start" and is_rejection(scope["method"], message["status"]):
-                path = printable(scope["path"])
+                path = escape_unprintable(scope["path"])
                 logger.warning("%s %s was rejected with status %d", scope["method"], path, message["status"])
             await send(message)
 

@@ -11,7 +11,7 @@ from prefect import task
 from prefect.logging import get_run_logger
 
 from flows.processes import Process
-from tasks.provenance.stage import Record, read_record
+from tasks.provenance.stage import StageRecord, read_record
 from tasks.records.errors import RunFailed
 
 STARTED = re.compile(r"Running stage '(.+)':$")  # as DVC writes it
@@ -103,7 +103,7 @@ def show_stage(stage: str, output: StageOutput, since: datetime) -> None:
         raise RunFailed(f"{stage}: {record.reason or 'its process was ended before it could say why'}")
 
 
-def _record(stage: str, since: datetime) -> Record | None:
+def _record(stage: str, since: datetime) -> StageRecord | None:
     """Return the record of the stage's run in this refresh, or None before the stage has written one."""
     record = read_record(stage)
     return record if record is not None and record.started >= since else None

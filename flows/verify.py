@@ -1,6 +1,7 @@
-"""Everything under `data/`, and DVC's cache, against the manifests: what rotted, was edited or is missing.
+"""Compare everything under `data/`, and DVC's cache, with the manifests of stages.
 
-`python -m flows.verify` exits with 0 where all holds; else with 1, and says how to get back what does not.
+`python -m flows.verify` exits with status 0 if nothing is missing, edited or corrupt. Otherwise it exits with status 1
+and prints the commands that restore it.
 """
 
 import shlex
@@ -15,89 +16,130 @@ from rich.progress import track
 
 from flows.processes import LOCK_FILE, cache_folder, is_whole
 from relmap.errors import InputError
-from tasks.provenance import verification
-from tasks.provenance.declared import declared, stage_names
-from tasks.provenance.lock import LOCKS, is_held, locked
-from tasks.provenance.manifest import Manifest, changes, manifest_now
-from tasks.provenance.stage import command
-from tasks.provenance.verification import Problem
+from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
+from tasks.provenance.lock import LOCKS, hold_lock, is_lock_held
+from tasks.provenance.manifest import Manifest, build_current_manifest, list_changes
+from tasks.provenance.stage import run_command
+from tasks.provenance.verification import (
+    Problem,
+    find_input_problems,
+    find_output_problems,
+    find_stage_objects,
+    is_corrupt,
+    list_cached_objects,
+)
 from tasks.records.store import DATA
 from tasks.settings.params import load_params
 
 SCREEN = Console(stderr=True)
 REFRESH = "python -m flows.refresh"
-OF_STAGES = ("raw", "base", "runs", "manifests")  # folders under data/ with a folder for each data set
-Objects = Mapping[str, set[Path]]  # stage -> the objects of DVC's cache that hold its outputs
+DATASET_FOLDERS = ("raw", "base", "runs", "manifests")  # folders under data/ with a folder for each data set
+ObjectsByStage = Mapping[str, set[Path]]  # stage -> objects of DVC's cache that hold its outputs
 
 
-def locked_stages() -> Mapping[str, Any]:
-    """The entry of each stage in dvc.lock: none, where that is not there or not whole."""
+def read_lock_entries() -> Mapping[str, Any]:
+    """Return the entry of each stage in dvc.lock; none if the file is missing or incomplete."""
     if not LOCK_FILE.exists() or not is_whole(LOCK_FILE):
         return {}
     return yaml.safe_load(LOCK_FILE.read_text(encoding="utf-8"))["stages"] or {}
 
 
-def read_cache(folder: Path) -> tuple[Objects, dict[Path, str]]:
-    """What DVC's cache in `folder` should hold of each stage, and what is wrong with those objects that do not hold."""
-    looked_at = track(verification.objects_in(folder), "DVC's cache", console=SCREEN)
-    rotted = dict.fromkeys(filter(verification.is_rotted, looked_at), "has rotted")
-    stages = locked_stages()
-    wanted = {name: verification.objects_of_stage(stages.get(name) or {}, folder, rotted) for name in stage_names()}
-    missing = sorted(path for path in set().union(*wanted.values()) if not path.exists())
-    return wanted, dict.fromkeys(missing, "is missing") | rotted
+def check_cache(folder: Path) -> tuple[ObjectsByStage, dict[Path, str]]:
+    """Check the objects in DVC's cache.
+
+    Args:
+        folder: Folder of the cache.
+
+    Returns:
+        The objects that each stage needs, and a description of each object that is corrupt or missing.
+    """
+    objects = track(list_cached_objects(folder), "DVC's cache", console=SCREEN)
+    corrupt = {path: "is corrupt" for path in objects if is_corrupt(path)}
+    lock_entries = read_lock_entries()
+    needed = {}
+    missing: set[Path] = set()
+    for stage in stage_names():
+        needed[stage] = find_stage_objects(lock_entries.get(stage) or {}, folder, corrupt)
+        missing.update(path for path in needed[stage] if not path.exists())
+    return needed, dict.fromkeys(sorted(missing), "is missing") | corrupt
 
 
-def shown(path: Path) -> str:
-    """A path as short as it can be typed from here."""
+def relative_path(path: Path) -> str:
+    """Return a path relative to the current folder, if it is inside."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def remedies(
-    problems: list[Problem], wanted: Objects, gone: Mapping[Path, str], manifests: Mapping[str, Manifest]
+    problems: list[Problem],
+    needed: ObjectsByStage,
+    bad_objects: Mapping[Path, str],
+    manifests: Mapping[str, Manifest],
 ) -> list[str]:
-    """Commands, in their order: spoilt objects go; outputs come from the cache, or else their stage runs again."""
-    commands = [shlex.join(["rm", "-f", shown(path)]) for path in sorted(gone) if path.exists()]
-    lost = {problem.stage for problem in problems if problem.lost}
-    for name, objects in wanted.items():
-        stage, whole = declared(name), bool(objects) and not objects & gone.keys()
-        if name in lost:
-            away = shlex.join(["rm", "-rf", *map(str, (*stage.outputs, stage.manifest))])
-            commands.append(f"{away} && dvc {'checkout' if whole else 'repro --force --single-item'} {name}")
-        elif objects & gone.keys():
-            # a commit says that these outputs are of the code and inputs that are there, so they have to be
-            current = name in manifests and not changes(manifests[name], manifest_now(stage))
-            commands.append(f"dvc commit --force {name}" if current else REFRESH)
-    if any(not problem.lost for problem in problems):
+    """List the commands that restore the outputs, in the order in which they have to run.
+
+    Corrupt objects are removed. Lost outputs come from the cache, or else their stage runs again.
+
+    Args:
+        problems: Problems of outputs and inputs.
+        needed: Objects that each stage needs.
+        bad_objects: Objects that are corrupt or missing.
+        manifests: Manifests that can be read.
+    """
+    commands = [shlex.join(["rm", "-f", relative_path(path)]) for path in sorted(bad_objects) if path.exists()]
+    lost_stages = {problem.stage for problem in problems if problem.is_lost}
+    for name, objects in needed.items():
+        stage = read_dvc_stage(name)
+        has_bad_objects = bool(objects & bad_objects.keys())
+        if name in lost_stages:
+            remove = shlex.join(["rm", "-rf", *(str(path) for path in (*stage.outputs, stage.manifest))])
+            restore = "checkout" if objects and not has_bad_objects else "repro --force --single-item"
+            commands.append(f"{remove} && dvc {restore} {name}")
+        elif has_bad_objects:
+            # `dvc commit` records that the outputs belong to the current code and inputs, so this must be true
+            is_current = name in manifests and not list_changes(manifests[name], build_current_manifest(stage))
+            commands.append(f"dvc commit --force {name}" if is_current else REFRESH)
+    if any(not problem.is_lost for problem in problems):
         commands.append(REFRESH)
     return commands
 
 
 def main() -> None:
-    """Hold everything under data/, and DVC's cache, against the manifests; say how to get back what does not hold."""
-    with locked("refresh"):
-        running = [name for name in stage_names() if is_held(LOCKS / f"{name}.lock")]
-        if running:  # what it has not written yet would be called missing
-            raise InputError(f"{', '.join(running)} is running; look again when it has ended")
-        looked_at = track(stage_names(), "files under data/", console=SCREEN)
-        outputs = {name: verification.problems_of_outputs(name) for name in looked_at}
-        manifests = {name: manifest for name, (manifest, _) in outputs.items() if manifest}
-        problems = [problem for _, of_stage in outputs.values() for problem in of_stage]
-        problems += verification.problems_of_inputs(manifests)
-        wanted, gone = read_cache(cache_folder() / "files" / "md5")
-        commands = remedies(problems, wanted, gone, manifests)
-        wrong = [*map(str, problems), *(f"{shown(path)} (DVC's cache) {what}" for path, what in gone.items())]
+    """Compare everything under data/, and DVC's cache, with the manifests. Prints the commands that restore it."""
+    with hold_lock("refresh"):
+        running = [name for name in stage_names() if is_lock_held(LOCKS / f"{name}.lock")]
+        if running:  # outputs that a stage has not written yet would be reported as missing
+            raise InputError(f"{', '.join(running)} is running; run this command again when it has ended")
+        manifests: dict[str, Manifest] = {}
+        problems: list[Problem] = []
+        for name in track(stage_names(), "files under data/", console=SCREEN):
+            manifest, output_problems = find_output_problems(name)
+            problems += output_problems
+            if manifest is not None:
+                manifests[name] = manifest
+        problems += find_input_problems(manifests)
+        needed, bad_objects = check_cache(cache_folder() / "files" / "md5")
+        commands = remedies(problems, needed, bad_objects, manifests)
+        lines = [str(problem) for problem in problems]
+        lines += [f"{relative_path(path)} (DVC's cache) {description}" for path, description in bad_objects.items()]
         if LOCK_FILE.exists() and not is_whole(LOCK_FILE):
-            wrong.append(f"{LOCK_FILE} is cut off, as by a run that was killed while writing it")
+            lines.append(f"{LOCK_FILE} is incomplete: a run was killed while it wrote the file")
             commands = [f"mv {LOCK_FILE} {LOCK_FILE}.cut", *commands, REFRESH]
-    expected = {*load_params().datasets, "report.json"}
-    for path in (path for name in OF_STAGES for path in sorted((DATA / name).glob("*")) if path.name not in expected):
-        print(f"{path} belongs to no data set of params.yaml: left alone")
-    if wrong:
-        mending = (f"  {line}" for line in dict.fromkeys(commands))
-        print("\n".join([*wrong, "to get it back, in this order:", *mending]))
+    _print_unknown_folders()
+    if lines:
+        unique_commands = [f"  {command}" for command in dict.fromkeys(commands)]
+        print("\n".join([*lines, "to restore it, run in this order:", *unique_commands]))
         sys.exit(1)
-    print("everything that a stage wrote under data/, and DVC's cache, is as it was left")
+    print("all outputs of stages under data/, and DVC's cache, match their manifests")
+
+
+def _print_unknown_folders() -> None:
+    """Print the folders under data/ that belong to no data set."""
+    expected = {*load_params().datasets, "report.json"}
+    for folder in DATASET_FOLDERS:
+        for path in sorted((DATA / folder).glob("*")):
+            if path.name not in expected:
+                print(f"{path} belongs to no data set of params.yaml and was not checked")
 
 
 if __name__ == "__main__":
-    command(main, "verify")
+    run_command(main, "verify")

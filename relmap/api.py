@@ -6,6 +6,7 @@ An answer is a frozen value: words for people, as text or as HTML, and the numbe
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cached_property
 from html import escape
 from importlib.metadata import version
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from relmap import __version__
-from relmap.errors import InputError, printable
+from relmap.errors import InputError, escape_unprintable
 from relmap.evaluation.agreement import AllRows, agreement, in_words
 from relmap.evaluation.drift import drift
 from relmap.evaluation.evaluate import JudgedDecisions, evaluate, others_judged
@@ -27,9 +28,9 @@ from relmap.maps.reliability_map import Scored
 from relmap.options import option
 from relmap.routing.costs import expected_costs
 from relmap.routing.costs import in_words as costs_in_words
-from relmap.routing.thresholds import cut_at_coverage, find_cuts, independent_rows
+from relmap.routing.thresholds import accuracy_at_cut, cut_at_coverage, find_cuts, independent_rows
 from relmap.settings import DEFAULTS, Protocol
-from relmap.timestamps import now
+from relmap.timestamps import current_timestamp
 
 LIBRARIES = ("numpy", "scipy")  # that a fit computes with; the protocol of the paper also uses torch
 BY_DEFAULT = {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}  # calibrators
@@ -40,6 +41,7 @@ ESTIMATE = (
     "So what follows is an estimate and no guarantee: the map was chosen and fitted on rows of these. For a guarantee, "
     "give labelled rows of another file, or fit with a hold-out of 0.3."
 )
+CHOSEN_WITHOUT_ROWS = "The bounds hold if the cut was chosen without looking at these rows."
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Answer:
         return deepcopy(dict(self.numbers))
 
     def __str__(self) -> str:
-        return "\n".join(map(printable, (*self.lines, *self.notes)))
+        return "\n".join(map(escape_unprintable, (*self.lines, *self.notes)))
 
     def _repr_html_(self) -> str:
         """The same for a notebook."""
@@ -124,7 +126,7 @@ def fit_map(
     settings = DEFAULTS
     libraries = (*LIBRARIES, "torch") if protocol == "paper" else LIBRARIES
     source = Source(
-        file=printable(file.path.name),
+        file=escape_unprintable(file.path.name),
         sha256=sha256_of(file),
         fingerprint=fingerprint(rows),
         rows=len(rows),
@@ -132,7 +134,7 @@ def fit_map(
         group=group,
         hold_out=hold_out,
         protocol=settings.protocol if protocol == "paper" else None,
-        at=now(),
+        at=current_timestamp(),
         versions={"relmap": __version__} | {name: version(name) for name in libraries},
     )
     learned = learn_map(
@@ -194,7 +196,9 @@ class Judged:
         known = self.seen in ("kept_aside", "out_of_fold") and not self.document.source.hold_out
         return known and len(self.rows) == self.document.held_out.rows
 
-    def _decisions(self) -> JudgedDecisions:
+    @cached_property
+    def decisions(self) -> JudgedDecisions:
+        """Rows with their confidence and reliability, as metrics and intervals read them."""
         return JudgedDecisions.of(self.rows, self.scored, DEFAULTS.metrics)
 
     def evaluation(self, everything: AllRows | None = None) -> Evaluation:
@@ -202,7 +206,7 @@ class Judged:
 
         `everything` are the rows that these were drawn from. InputError where there are none of these.
         """
-        document, rows, scored, judged = self.document, self.rows, self.scored, self._decisions()
+        document, rows, scored, judged = self.document, self.rows, self.scored, self.decisions
         seen = self.seen in OUT_OF_FOLD_ROWS
         evaluation = evaluate(document, judged)
         evaluation |= document.judged_out_of_fold if seen or self._of_choice else others_judged(document, judged)
@@ -230,25 +234,44 @@ class Judged:
         confidence: float = 0.95,
         cost_error: float | None = None,
         cost_review: float | None = None,
+        cut: float | None = None,
     ) -> Cuts:
-        """The cut for a target accuracy or a coverage, with its guarantee; on rows of the fit it is an estimate.
+        """Find a cut on the reliability, or validate one that was chosen without these rows.
 
-        `coverage` is as it is typed, and `confidence` that of the guarantee, over draws of such rows. Or the cut of the
-        least expected cost by the map, where an error that is used costs so much, and a review, without a guarantee.
-        InputError where not just one of the three is asked for, or one is out of range.
+        On rows of the fit, cuts and bounds are estimates without a guarantee.
+
+        Args:
+            target_accuracy: Accuracy that automatic rows must have, in (0, 1).
+            coverage: Share of the rows that is automatic, in (0, 1], as it is typed.
+            confidence: Confidence of the guarantee, over random samples of such rows.
+            cost_error: Cost of a wrong decision that is used; with `cost_review`, for the cut of least expected cost by
+                the map, without a guarantee.
+            cost_review: Cost of a review.
+            cut: A cut to validate: the lower bound of the accuracy of decisions at or above it.
+
+        Returns:
+            The cut, in words and numbers.
+
+        Raises:
+            InputError: Not exactly one of the four is given, or one is out of range.
         """
         costs = (cost_error, cost_review)
-        if [target_accuracy, coverage, None if costs == (None, None) else costs].count(None) != 2:
-            raise InputError("give a target accuracy, a coverage, or the costs of an error and of a review")
+        if [target_accuracy, coverage, cut, None if costs == (None, None) else costs].count(None) != 3:
+            raise InputError(
+                "give a target accuracy, a coverage, the costs of an error and of a review, or a cut to validate"
+            )
         identity = {"map_fingerprint": self.document.fingerprint}
         if costs != (None, None):
-            expected, cut = expected_costs(self._decisions(), *costs)
-            return Cuts(tuple(costs_in_words(expected, cut)), tuple(self.notes), identity | expected)
+            expected, cheapest = expected_costs(self.decisions, *costs)
+            return Cuts(tuple(costs_in_words(expected, cheapest)), tuple(self.notes), identity | expected)
         kept, why = independent_rows(self.rows, self.document.source.seed)
         judged = self.scored.reliability[kept], self.rows.decision[kept], self.rows.correct[kept]
         guaranteed = self.seen not in OUT_OF_FOLD_ROWS
         if target_accuracy is not None:
             cuts = find_cuts(self.document, *judged, target=target_accuracy, confidence=confidence)
+        elif cut is not None:
+            cuts = accuracy_at_cut(*judged, cut=cut, confidence=confidence)
+            why = [*why, *([CHOSEN_WITHOUT_ROWS] if guaranteed else [])]
         else:
             cuts = cut_at_coverage(*judged, coverage=str(coverage), confidence=confidence)
         notes = [*self.notes, *why, *([] if guaranteed else [ESTIMATE])]

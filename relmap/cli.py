@@ -15,14 +15,14 @@ from relmap import __version__
 from relmap.api import AllRows, Judged, fit_map
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.console import progress, say, show, with_options
-from relmap.errors import InputError, needs_extra, printable
+from relmap.errors import InputError, escape_unprintable, needs_extra
 from relmap.io.atomic import check_place, write_text
 from relmap.io.files import Predictions as PredictionFile
 from relmap.io.files import opened
 from relmap.io.reading import AS_NAMED, Reading, listed_names
 from relmap.maps.map_file import described, load_map, save_map
 from relmap.options import assignment, assignments, option
-from relmap.projection.variants import AUTOMATIC, DEPLOYABLE
+from relmap.projection.variants import AUTO_VARIANTS, DEPLOYABLE_VARIANTS
 from relmap.routing.apply import apply_map
 from relmap.routing.label import label_next
 from relmap.settings import Protocol
@@ -63,7 +63,8 @@ Calibrator = Annotated[
 Variant = Annotated[
     str,
     typer.Option(
-        help=f"Model of the reliability; auto recommends one of the first {len(AUTOMATIC)}: {', '.join(DEPLOYABLE)}."
+        help=f"Model of the reliability; auto recommends one of the first {len(AUTO_VARIANTS)}: "
+        f"{', '.join(DEPLOYABLE_VARIANTS)}."
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the split of the rows into folds.")]
@@ -237,6 +238,10 @@ def thresholds(
         float | None, typer.Option(help="Or: cost of a wrong decision that is used; needs --cost-review.")
     ] = None,
     cost_review: Annotated[float | None, typer.Option(help="Cost of a review, in the unit of --cost-error.")] = None,
+    cut: Annotated[
+        float | None,
+        typer.Option(help="Or: a cut that was chosen without these rows, to bound the accuracy at or above it."),
+    ] = None,
     precision: Annotated[
         float | None, typer.Option(help="Without a map: precision to guarantee above the threshold.")
     ] = None,
@@ -257,10 +262,10 @@ def thresholds(
     out: Out = None,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
-    """Find a threshold with a guarantee: on the reliability of a map, or without a map on a score or probability."""
+    """Find or validate a threshold with a guarantee: on the reliability of a map, or without a map on a score."""
     of_score = {"precision": precision, "recall": recall, "npv": npv}
     of_map = {"target_accuracy": target_accuracy, "coverage": coverage}
-    of_map |= {"cost_error": cost_error, "cost_review": cost_review}
+    of_map |= {"cost_error": cost_error, "cost_review": cost_review, "cut": cut}
     if map_file is None:
         of_scores = f"{option('precision')}, {option('recall')} or {option('npv')}"
         refuse_options(of_map, f"a map; give {option('map_file')}, or {of_scores} instead")
@@ -270,7 +275,7 @@ def thresholds(
     check_place(out, map_file, predictions)
     judged = Judged.read(load_map(map_file), opened(predictions, reading), group)
     asked: Any = {"target_accuracy": target_accuracy, "coverage": coverage, "confidence": confidence}
-    answer = judged.cuts(**asked, cost_error=cost_error, cost_review=cost_review)
+    answer = judged.cuts(**asked, cost_error=cost_error, cost_review=cost_review, cut=cut)
     show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
     return say([*answer.notes, *answer.lines])
 
@@ -360,7 +365,7 @@ def demo(
 def _fitted(file: Any, labels: str | None, signals: str | None, **asked: Any) -> Any:
     asked["names"] = listed_names("labels", labels, "bad,fair,good", 2)
     asked["signals"] = listed_names("signals", signals, "length,source") or ()
-    if (key := asked["calibrator"]) in CALIBRATORS and CALIBRATORS[key].settings:
+    if (key := asked["calibrator"]) in CALIBRATORS and CALIBRATORS[key].settings_type:
         say([f"Fitting the calibrator {key}, which with many labels or rows may take a minute or more."])
     return fit_map(file, **asked)
 
@@ -370,7 +375,7 @@ def main() -> None:
     try:
         app(prog_name="relmap")
     except (InputError, OSError) as error:  # for example a full disk: the message names the file
-        sys.exit(f"relmap: {printable(str(error))}")
+        sys.exit(f"relmap: {escape_unprintable(str(error))}")
 
 
 if __name__ == "__main__":

@@ -75,12 +75,12 @@ def show(content: dict[str, Any], out: Path | None) -> None:
         atomic.write_json(out, content)
     else:
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-        print("\n".join(map(errors.printable, text.split("\n"))))
+        print("\n".join(map(errors.escape_unprintable, text.split("\n"))))
 
 
 def say(lines: list[str]) -> list[str]:
     """Lines for a person, which are also returned, whatever was in the files that they speak of escaped."""
-    shown = [errors.printable(line) for line in lines]
+    shown = [errors.escape_unprintable(line) for line in lines]
     for line in shown:
         print(line, file=sys.stderr, flush=True)
     return shown

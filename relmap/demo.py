@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from relmap.errors import InputError
-from relmap.simulation.predictions import LABELS, simulate_predictions
+from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
 
 ROWS = {"validation": 600, "test": 4000, "new": 4000}  # of each file
 
@@ -15,7 +15,7 @@ def demo_commands(folder: Path) -> list[list[str]]:
     """Return the commands of the demonstration, without the program's name, each as a list of words."""
     predictions = {name: str(folder / f"{name}.parquet") for name in ROWS}
     map_file = str(folder / "map.json")
-    names = ",".join(LABELS)
+    names = ",".join(LABEL_NAMES)
     scored = str(folder / "scored.parquet")
     thresholds = str(folder / "thresholds.json")
     to_label = str(folder / "to_label.csv")

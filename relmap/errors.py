@@ -1,4 +1,4 @@
-"""What goes wrong by no fault of ours: the message names the place, what was found and what to do."""
+"""Errors of user input: each message names the location, the finding and the remedy."""
 
 import json
 from collections.abc import Iterator
@@ -9,16 +9,23 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
-def printable(text: str) -> str:
-    """`text` with what may steer a terminal, or hide what stands there, escaped as in JSON."""
-    return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
+def escape_unprintable(text: str) -> str:
+    """Escape characters that could control a terminal or hide text, as in JSON.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The text with only printable characters.
+    """
+    return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in text)
 
 
 class InputError(ValueError):
-    """Something handed in by a person is wrong: a file, a column, a name in `params.yaml`.
+    """Error in user input, such as a file, a column or a name in `params.yaml`.
 
-    The message is written for that person. The doors of the project (stages, flows, command line) print it
-    without a traceback and exit with 1; anything else that is raised is our fault and keeps its traceback.
+    Stages, flows and the command line print the message without a traceback and exit with 1. Any other exception is a
+    bug and is raised with its traceback.
     """
 
 
@@ -42,11 +49,20 @@ def needs_extra(extra: str) -> Iterator[None]:
         ) from None
 
 
-def mistakes(error: "ValidationError", whole: str) -> list[str]:
-    """Each mistake that pydantic found: its place (`whole`, if it has none), why, and what stood there."""
-    why = {"extra_forbidden": "there is no such name here; correct it, or take it out"}
-    return [
-        f"{'.'.join(map(str, wrong['loc'])) or whole}: {why.get(wrong['type'], wrong['msg'])} "
-        f"(found {wrong['input']!r:.80})"
-        for wrong in error.errors()
-    ]
+def describe_validation_errors(error: "ValidationError", whole: str) -> list[str]:
+    """Describe each error that pydantic found.
+
+    Args:
+        error: The exception.
+        whole: Name of the whole object, for errors without a location.
+
+    Returns:
+        Location, reason and invalid value of each error.
+    """
+    reasons = {"extra_forbidden": "there is no such name here; correct it, or take it out"}
+    descriptions = []
+    for detail in error.errors():
+        location = ".".join(map(str, detail["loc"])) or whole
+        reason = reasons.get(detail["type"], detail["msg"])
+        descriptions.append(f"{location}: {reason} (found {detail['input']!r:.80})")
+    return descriptions

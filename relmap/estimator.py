@@ -37,11 +37,11 @@ from relmap.io.reading import WEIGHT, Reading
 from relmap.maps.document import MapDocument
 from relmap.maps.map_file import load_map, save_map
 from relmap.maps.scoring import scored_file, unwatched
-from relmap.metrics.reliability import nll_correct_of_rows
+from relmap.metrics.reliability import correctness_log_loss
 from relmap.options import naming
 from relmap.routing.apply import apply_to_frame
 from relmap.settings import Protocol
-from relmap.validation import check_settings, names_of, refuse_other_than_numbers
+from relmap.validation import check_settings, label_names, require_numbers
 
 NOT_SAVED = "the map is saved without its classifier: save that too, and give the loaded map what it predicts"
 Given = ParamSpec("Given")
@@ -236,7 +236,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
         """Return minus the log loss of the reliability as the probability of a correct decision, in nats, at most 0."""
         judged = self._judged(X, y, groups)
-        losses = nll_correct_of_rows(judged.scored.logit, judged.rows.correct)
+        losses = correctness_log_loss(judged.scored.logit, judged.rows.correct)
         return -float(np.average(losses, weights=judged.rows.weight))
 
     @names_parameters
@@ -249,7 +249,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             cut: or the least reliability of those; by default the threshold of the map.
             cuts: or what `thresholds` answered, or the path of what it wrote: a cut by label, or of all.
         """
-        refuse_other_than_numbers({"cut": cut})
+        require_numbers({"cut": cut})
         share = None if coverage is None else str(coverage)
         found = Path(cuts) if isinstance(cuts, str) else cuts.numbers if isinstance(cuts, Cuts) else cuts
         if not (found is None or isinstance(found, Path | Mapping)):
@@ -274,11 +274,30 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         confidence: float = 0.95,
         cost_error: float | None = None,
         cost_review: float | None = None,
+        cut: float | None = None,
     ) -> Cuts:
-        """Return the cut for a target accuracy or a coverage, with its guarantee, or of the least expected cost."""
-        asked: dict[str, Any] = {"target_accuracy": target_accuracy, "confidence": confidence}
+        """Find a cut on the reliability, or validate one that was chosen without these rows.
+
+        Args:
+            X: Predictions.
+            y: True labels, shape (n,); None if `X` is a frame with the column `label`.
+            groups: A group of each row, shape (n,), or a column of `X`.
+            target_accuracy: Accuracy that automatic rows must have, in (0, 1).
+            coverage: Or the share of these rows that is automatic, in (0, 1].
+            confidence: Confidence of the guarantee, over random samples of such rows.
+            cost_error: Or the cost of a wrong decision that is used; needs `cost_review`.
+            cost_review: Cost of a review, in the unit of `cost_error`.
+            cut: Or a cut to validate: how often decisions at or above it are correct, with a lower bound.
+
+        Returns:
+            The cut, in words and numbers. `apply` takes it as `cuts`.
+
+        Raises:
+            InputError: The rows cannot be read, or not exactly one of the four is given.
+        """
+        asked: dict[str, Any] = {"target_accuracy": target_accuracy, "confidence": confidence, "cut": cut}
         asked |= {"cost_error": cost_error, "cost_review": cost_review}
-        refuse_other_than_numbers(asked)
+        require_numbers(asked)
         return self._judged(X, y, groups).cuts(coverage=coverage, **asked)
 
     @names_parameters
@@ -383,7 +402,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         """Predictions as a file of them is read; groups may be the name of a column that is there."""
         frame, reading = self._read(predicted)
         if y is not None:
-            truth = y if self.label_names_ is None else names_of(y)
+            truth = y if self.label_names_ is None else label_names(y)
             frame = with_column(frame, reading.label or "label", truth, "y")
         rows = replace(FramePredictions.of(frame), reading=reading)
         if groups is None or isinstance(groups, str):
@@ -407,7 +426,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         frame, given = frame_of(predicted, None), self.get_params(deep=False)
         options = {field.name: given[field.name] for field in fields(Reading)}
         if options["positive"] is not None:
-            options["positive"] = str(names_of(options["positive"]))
+            options["positive"] = str(label_names(options["positive"]))
         kind, columns = self._columns_by_label(frame)
         if columns is None:
             return frame, Reading(**options)
@@ -440,7 +459,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             return None
         labels = without_missing(frame[truth].to_numpy() if y is None else y)
         given = np.unique(np.array([label for label in labels.tolist() if label is not None]))
-        label_of = dict(zip(names_of(given).tolist(), given.tolist(), strict=True))
+        label_of = dict(zip(label_names(given).tolist(), given.tolist(), strict=True))
         reserved = {truth, groups if isinstance(groups, str) else None, self.id or "id", WEIGHT, *self.signals}
         columns = [name for name, kind in frame.schema.items() if kind.is_numeric() and name not in reserved]
         if not label_of or not set(label_of) <= set(columns):
@@ -487,7 +506,7 @@ class ReliabilityPipeline(Pipeline):
 
 
 def _names(labels: Any) -> tuple[str, ...] | None:
-    return None if labels is None else tuple(names_of(labels).tolist())
+    return None if labels is None else tuple(label_names(labels).tolist())
 
 
 def _classes(document: MapDocument) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""SHA-256 of files and arrays."""
+"""Digests of files and arrays."""
 
 import hashlib
 from pathlib import Path
@@ -6,19 +6,47 @@ from pathlib import Path
 import numpy as np
 
 
-def digest_of_file(path: Path, algorithm: str) -> str:
-    """Hex digest of the bytes of a file; DVC names what it keeps by their md5."""
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
+def hash_file(path: Path, algorithm: str) -> str:
+    """Hash the bytes of a file.
+
+    Args:
+        path: The file.
+        algorithm: Name of the algorithm in `hashlib`; DVC uses "md5".
+
+    Returns:
+        Hexadecimal digest.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
 
 
 def sha256_of_file(path: Path) -> str:
-    """Hex SHA-256 of the bytes of a file."""
-    return digest_of_file(path, "sha256")
+    """Hash the bytes of a file with SHA-256.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Hexadecimal digest.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    return hash_file(path, "sha256")
 
 
 def sha256_of_arrays(*arrays: np.ndarray) -> str:
-    """Hex SHA-256 of arrays: their shapes, types and bytes, in this order."""
+    """Hash shapes, types and bytes of arrays with SHA-256.
+
+    Args:
+        *arrays: The arrays; their order matters.
+
+    Returns:
+        Hexadecimal digest.
+    """
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.shape}{array.dtype.str}".encode())

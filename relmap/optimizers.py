@@ -1,6 +1,6 @@
-"""Descents: Newton's method for smooth convex objectives (Boyd and Vandenberghe, 2004, section 9.5), and Adam.
+"""Optimizers: Newton's method for smooth convex objectives (Boyd and Vandenberghe, 2004, section 9.5), and Adam.
 
-Adam (Kingma and Ba, 2015) is for calibrators with a handful of parameters, where starting torch outlasts the fit.
+Adam (Kingma and Ba, 2015) is used for calibrators with few parameters, which are fitted before torch is imported.
 """
 
 from collections.abc import Callable
@@ -8,53 +8,93 @@ from dataclasses import dataclass
 
 import numpy as np
 
-SETTLED = 1e-20  # of what a step promises to take off the objective, after which rounding has the last word
-MOST_STEPS = 200
-MOST_HALVINGS = 40
+TOLERANCE = 1e-20  # predicted decrease of the objective at which Newton's method ends; rounding errors are larger
+MAX_STEPS = 200
+MAX_HALVINGS = 40
+ARMIJO = 1e-4  # share of the predicted decrease that a step must achieve
+FIRST_DECAY = 0.9  # Adam's published decay rates and epsilon; the gains are written out, as 1 - 0.9 is not 0.1
+FIRST_GAIN = 0.1
+SECOND_DECAY = 0.999
+SECOND_GAIN = 0.001
+EPSILON = 1e-8
 
 # parameters (P,) to value, gradient (P,) and Hessian (P, P)
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
 
 
-def newton(objective: Objective, start: np.ndarray, least_eigenvalue: float, *, settled: float = SETTLED) -> np.ndarray:
-    """The parameters `(P,)` that minimise `objective`, searched from `start (P,)`.
+def newton(
+    objective: Objective, start: np.ndarray, min_eigenvalue: float, *, tolerance: float = TOLERANCE
+) -> np.ndarray:
+    """Minimize a smooth convex function by Newton's method with backtracking.
 
-    A step that promises to take no more than `settled` off the objective is the last. `least_eigenvalue > 0` is what no
-    eigenvalue of the Hessian lies below but for rounding, such as that of a ridge.
-    A step that does not take enough off the objective is halved, so beyond rounding it never rises.
+    A step that does not decrease the objective enough is halved, so the objective never rises by more than rounding.
+
+    Args:
+        objective: Returns value, gradient and Hessian at parameters of shape (P,).
+        start: Starting point, shape (P,).
+        min_eigenvalue: Positive lower bound of the eigenvalues of the Hessian, such as that of a ridge; eigenvalues
+            below it by rounding are raised to it.
+        tolerance: A step with at most this predicted decrease is the last.
+
+    Returns:
+        Parameters at the minimum, shape (P,).
     """
-    parameters, (value, gradient, hessian) = start, objective(start)
-    for _ in range(MOST_STEPS):
-        eigenvalues, axes = np.linalg.eigh(hessian)
-        step = -axes @ ((axes.T @ gradient) / np.maximum(eigenvalues, least_eigenvalue))
-        promised = -float(gradient @ step)
-        rounding = 4 * np.finfo(float).eps * max(1.0, abs(value))  # a sum of numbers near 1, however small it is
-        for _ in range(MOST_HALVINGS):
+    parameters = start
+    value, gradient, hessian = objective(start)
+    for _ in range(MAX_STEPS):
+        step = _newton_step(gradient, hessian, min_eigenvalue)
+        predicted_decrease = -float(gradient @ step)
+        rounding = 4 * np.finfo(float).eps * max(1.0, abs(value))  # values are means of numbers near 1, or larger
+        for _ in range(MAX_HALVINGS):
             new_value, new_gradient, new_hessian = objective(parameters + step)
-            if new_value <= value + 1e-4 * float(gradient @ step) + rounding:
+            if new_value <= value + ARMIJO * float(gradient @ step) + rounding:
                 break
             step = step / 2
         else:
-            break
-        parameters, value, gradient, hessian = parameters + step, new_value, new_gradient, new_hessian
-        if promised <= settled:
+            return parameters
+        parameters = parameters + step
+        value = new_value
+        gradient = new_gradient
+        hessian = new_hessian
+        if predicted_decrease <= tolerance:
             break
     return parameters
 
 
+def _newton_step(gradient: np.ndarray, hessian: np.ndarray, min_eigenvalue: float) -> np.ndarray:
+    """Compute -H^-1 g with eigenvalues of H raised to `min_eigenvalue`."""
+    eigenvalues, eigenvectors = np.linalg.eigh(hessian)
+    step: np.ndarray = -eigenvectors @ ((eigenvectors.T @ gradient) / np.maximum(eigenvalues, min_eigenvalue))
+    return step
+
+
 @dataclass
 class Adam:
-    """The memory of one descent, with the published decay rates."""
+    """State of one run of Adam with the published decay rates.
+
+    Attributes:
+        learning_rate: Learning rate.
+        n_steps: Number of steps so far.
+        first_moment: Running mean of the gradient.
+        second_moment: Running mean of the squared gradient.
+    """
 
     learning_rate: float
-    count: int = 0
-    first: np.ndarray | float = 0.0  # running mean of the gradient
-    second: np.ndarray | float = 0.0  # and of its square
+    n_steps: int = 0
+    first_moment: np.ndarray | float = 0.0
+    second_moment: np.ndarray | float = 0.0
 
     def step(self, gradient: np.ndarray) -> np.ndarray:
-        """Slope of the loss in the parameters to what to add to them, of that shape."""
-        self.count += 1
-        self.first = 0.9 * self.first + 0.1 * gradient
-        self.second = 0.999 * self.second + 0.001 * gradient**2
-        spread = np.sqrt(self.second / (1 - 0.999**self.count)) + 1e-8
-        return np.asarray(-self.learning_rate * self.first / (1 - 0.9**self.count) / spread)
+        """Compute the next step and update the state.
+
+        Args:
+            gradient: Gradient of the loss, any shape.
+
+        Returns:
+            Step to add to the parameters, of the same shape.
+        """
+        self.n_steps += 1
+        self.first_moment = FIRST_DECAY * self.first_moment + FIRST_GAIN * gradient
+        self.second_moment = SECOND_DECAY * self.second_moment + SECOND_GAIN * gradient**2
+        scale = np.sqrt(self.second_moment / (1 - SECOND_DECAY**self.n_steps)) + EPSILON
+        return np.asarray(-self.learning_rate * self.first_moment / (1 - FIRST_DECAY**self.n_steps) / scale)

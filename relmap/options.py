@@ -78,11 +78,33 @@ def assignment(name: str, value: object) -> str:
 
 
 def assignments(values: dict[str, object]) -> str:
-    """Give several options a value, in the order of `values`; see `assignment`."""
+    """Give several options a value, as text that the user can copy.
+
+    Args:
+        values: Value of each option, by parameter; see `assignment`.
+
+    Returns:
+        The assignments in the order of `values`, separated as the style requires.
+
+    Example:
+        >>> assignments({"label": "truth", "seed": 3})
+        '--label truth --seed 3'
+    """
     separator = " " if _STYLE.get() == "command line" else ", "
     return separator.join(assignment(name, value) for name, value in values.items())
 
 
 def labels_to_paste(names: Sequence[str]) -> str:
-    """Give the option that names the labels, in this order."""
+    """Give the option that names the labels, in this order.
+
+    Args:
+        names: Names of the labels.
+
+    Returns:
+        The assignment; see `assignment`.
+
+    Example:
+        >>> labels_to_paste(["bad", "good"])
+        '--labels bad,good'
+    """
     return assignment("labels", [*names] if _STYLE.get() == "python" else ",".join(names))

@@ -1,6 +1,6 @@
-"""Fitted things are values: frozen dataclasses whose annotations say what each field may hold, and of which shape.
+"""Fitted models as values: frozen dataclasses whose annotations state the type, bounds and shape of each field.
 
-pydantic reads the same annotations: from them come the JSON of a value, its schema, and what is refused.
+pydantic derives from the same annotations the JSON of a value, its schema, and the validation of its content.
 """
 
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ from inspect import get_annotations
 from typing import Annotated, Any, ClassVar, Literal, dataclass_transform, get_type_hints
 
 import numpy as np
+from numpy.typing import ArrayLike
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
@@ -18,90 +19,130 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class Axes:
-    """The axes of a field, the annotation beside its type `np.ndarray` or `tuple`.
+    """Axes of a field of type `np.ndarray` or `tuple`, given in its annotation.
 
-    An axis is a length, or a name that stands for one length within a value: `K` labels, `J` knots, `J-1` between.
-    The numbers of an array are `of` a bounded type. In JSON an array is nested lists, none of them empty.
+    In JSON an array is nested lists, none of which is empty.
+
+    Args:
+        *axes: Length of each axis, or a name that has one length within a value, such as "K" labels or "J" knots; "J-1"
+            is one less.
+        of: Bounded type of the numbers of an array, such as `Number` or `Share`.
     """
 
     def __init__(self, *axes: str | int, of: Any = Number) -> None:
-        self.axes, self.of = axes, of
+        self.axes = axes
+        self.of = of
 
-    def read_only(self, values: Any) -> np.ndarray:
-        """Return a read-only copy of `values`, an array or nested lists: int64 if they count, or float64."""
+    def read_only(self, values: ArrayLike) -> np.ndarray:
+        """Copy values to a read-only array.
+
+        Args:
+            values: An array or nested lists.
+
+        Returns:
+            The copy; int64 for counts, else float64.
+
+        Raises:
+            ValueError: Lists on one axis differ in length.
+        """
+        dtype = np.int64 if self.of is Count else np.float64
         try:
-            array: np.ndarray = np.array(values, dtype=np.int64 if self.of is Count else np.float64)
+            array: np.ndarray = np.array(values, dtype=dtype)
         except ValueError:
             raise ValueError("its lists differ in length") from None
         array.flags.writeable = False
         return array
 
-    def due(self, shape: tuple[int, ...], lengths: dict[str, int]) -> tuple[int, ...]:
-        """Return the shape that a field of `shape` should have; a name new to `lengths` takes its length there."""
+    def expected_shape(self, shape: tuple[int, ...], lengths: dict[str, int]) -> tuple[int, ...]:
+        """Compute the shape that a field should have.
 
-        def of(axis: str, length: int) -> int:
-            fewer = axis.endswith("-1")
-            return lengths.setdefault(axis.removesuffix("-1"), length + fewer) - fewer
+        Args:
+            shape: Shape of the field.
+            lengths: Length of each named axis; names that are missing are added with their length in `shape`.
 
-        both = zip(self.axes, shape, strict=False)
-        return tuple(of(axis, length) if isinstance(axis, str) else axis for axis, length in both)
+        Returns:
+            The expected shape.
+        """
+        expected = []
+        for axis, length in zip(self.axes, shape, strict=False):
+            if isinstance(axis, int):
+                expected.append(axis)
+                continue
+            offset = 1 if axis.endswith("-1") else 0
+            named_length = lengths.setdefault(axis.removesuffix("-1"), length + offset)
+            expected.append(named_length - offset)
+        return tuple(expected)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Nested lists of bounded numbers, as they stand in JSON, for an array; what pydantic has for another type."""
+        """Build pydantic's schema: nested lists of bounded numbers for an array, the default for another type."""
         if source is not np.ndarray:
             return handler(source)
         lists = self.of
         for axis in reversed(self.axes):
             length = axis if isinstance(axis, int) else None
             lists = Annotated[list[lists], Field(min_length=length or 1, max_length=length)]  # type: ignore[valid-type]
-        bounded = core_schema.no_info_before_validator_function(_plain, handler.generate_schema(lists))
-        written = core_schema.plain_serializer_function_ser_schema(_plain)
-        return core_schema.no_info_after_validator_function(self.read_only, bounded, serialization=written)
+        bounded = core_schema.no_info_before_validator_function(_to_lists, handler.generate_schema(lists))
+        serializer = core_schema.plain_serializer_function_ser_schema(_to_lists)
+        return core_schema.no_info_after_validator_function(self.read_only, bounded, serialization=serializer)
 
 
-def _plain(values: Any) -> Any:
+def _to_lists(values: Any) -> Any:
     return values.tolist() if isinstance(values, np.ndarray) else values
 
 
 @dataclass_transform(frozen_default=True)
 class Value:
-    """A fitted thing: a frozen dataclass. Its arrays are read-only copies of what it was made of.
+    """Fitted model: a frozen dataclass whose arrays are read-only copies of the arguments.
 
-    One that may stand in a map has a field `kind`, by which that tells it from others, and names it with its bases.
+    A class with the keyword `kind` can be part of a map, whose JSON identifies it by a field of that name.
     """
 
-    _axes: ClassVar[dict[str, Axes]]  # of each field that has any
-    _arrays: ClassVar[list[str]]
+    _axes: ClassVar[dict[str, Axes]]  # axes of each field that has any
+    _arrays: ClassVar[list[str]]  # names of the fields that are arrays
 
     def __init_subclass__(cls, kind: str | None = None) -> None:
         if kind is not None:
             cls.__annotations__ = {"kind": Literal[kind]} | get_annotations(cls)
             cls.kind = field(default=kind, kw_only=True)  # type: ignore[attr-defined]
         hints = get_type_hints(cls, include_extras=True)
-        shaped = {name: hint for name, hint in hints.items() if isinstance(_note(hint), Axes)}
-        cls._axes = {name: _note(hint) for name, hint in shaped.items()}
-        cls._arrays = [name for name, hint in shaped.items() if hint.__origin__ is np.ndarray]
-        dataclass(frozen=True, eq=not shaped)(cls)  # arrays are not equal or unequal as a whole
+        cls._axes = {}
+        cls._arrays = []
+        for name, hint in hints.items():
+            axes = _first_annotation(hint)
+            if isinstance(axes, Axes):
+                cls._axes[name] = axes
+                if hint.__origin__ is np.ndarray:
+                    cls._arrays.append(name)
+        dataclass(frozen=True, eq=not cls._axes)(cls)  # comparing arrays gives arrays, not a bool
 
     def __post_init__(self) -> None:
         for name in self._arrays:
             object.__setattr__(self, name, self._axes[name].read_only(getattr(self, name)))
 
     def violations(self, n_labels: int | None = None) -> list[str]:
-        """Return what is wrong with it, a sentence each, for K labels where that is known; empty if nothing is."""
-        lengths, wrong = ({} if n_labels is None else {"K": n_labels}), []
-        for name, axes in self._axes.items():
-            given = getattr(self, name)
-            shape = given.shape if isinstance(given, np.ndarray) else (len(given),)
-            if shape != (due := axes.due(shape, lengths)):
-                wrong.append(f"{name} is of shape {shape}, where {due} is due")
-        return wrong or self._contradictions()
+        """Find violations of the shapes of the fields, and if there are none, of their content.
 
-    def _contradictions(self) -> list[str]:
-        """What is wrong beyond shapes and bounds, a sentence each, a place in each."""
+        Args:
+            n_labels: Number of labels K; None if it is unknown.
+
+        Returns:
+            One sentence for each violation; empty if the value is valid.
+        """
+        lengths = {} if n_labels is None else {"K": n_labels}
+        violations = []
+        for name, axes in self._axes.items():
+            values = getattr(self, name)
+            shape = values.shape if isinstance(values, np.ndarray) else (len(values),)
+            expected = axes.expected_shape(shape, lengths)
+            if shape != expected:
+                violations.append(f"{name} is of shape {shape}, where {expected} is due")
+        return violations or self._content_violations()
+
+    def _content_violations(self) -> list[str]:
+        """Find violations beyond shapes and bounds; one sentence each, which names the location."""
         return []
 
 
-def _note(hint: Any) -> Any:
-    """What stands beside the type in an annotation; None where nothing does."""
+def _first_annotation(hint: Any) -> Any:
+    """Return the first metadata of an annotated type; None without any."""
     return getattr(hint, "__metadata__", (None,))[0]

@@ -15,39 +15,66 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-Protocol = Literal["own", "paper"]  # under which a map of one's own predictions is fitted
-
-
+Protocol = Literal["own", "paper"]  # under which a map of a user's own predictions is fitted
 Count = Annotated[int, Field(ge=1)]
 
 
 class ProtocolParams(Section):
-    """Which validation rows each fit sees (paper, section 4.3, as its authors ran it)."""
+    """Split of the validation rows (paper, section 4.3, as in its authors' code).
 
-    parts: tuple[Share, Share, Share]  # calibrator-fit, projection-fit, projection-selection
-    projection_cap: Count  # of each of the last two
+    Attributes:
+        parts: Shares of the calibrator-fit, projection-fit and projection-selection rows.
+        projection_cap: Maximal number of projection-fit rows, and of projection-selection rows.
+        temperature_rows: Rows on which TS is fitted.
+        split: Whether rows or groups are split.
+    """
+
+    parts: tuple[Share, Share, Share]
+    projection_cap: Count
     temperature_rows: Literal["validation", "calibrator_fit"]
     split: Literal["row", "group"]
 
     @model_validator(mode="after")
-    def _parts_are_a_whole(self) -> "ProtocolParams":
+    def _check_sum_of_parts(self) -> "ProtocolParams":
         if abs(sum(self.parts) - 1) > 1e-9:
             raise ValueError(f"the parts sum to {sum(self.parts):g}, not to 1")
         return self
 
 
 class ProjectionParams(Section):
-    """The lattice, by default that of the paper (sections 3.4 and 4.3); params.yaml itself has to name each setting."""
+    """Lattice, by default the paper's (sections 3.4 and 4.3); params.yaml must state every setting.
 
-    knots: Annotated[int, Field(ge=3)] = 8  # J, uniform on [0, 1]
-    smoothness: Annotated[float, Field(ge=0)] = 1e-4  # rho, the weight of the squared second differences
+    Attributes:
+        knots: Number of uniform knots J on [0, 1].
+        smoothness: Weight rho of the squared second differences.
+        learning_rate: Learning rate of Adam.
+        epochs: Number of epochs of Adam.
+        minimum_rows: Labels with fewer projection-fit rows use the shared curve.
+    """
+
+    knots: Annotated[int, Field(ge=3)] = 8
+    smoothness: Annotated[float, Field(ge=0)] = 1e-4
     learning_rate: Annotated[float, Field(gt=0)] = 0.03
     epochs: Count = 400
-    minimum_rows: Annotated[int, Field(ge=0)] = 0  # a label with fewer projection-fit rows takes the shared curve
+    minimum_rows: Annotated[int, Field(ge=0)] = 0
 
 
 class MetricParams(Section):
-    """What the metrics leave open; the defaults are for whoever has no params.yaml, which itself has to name each."""
+    """Settings of the metrics; params.yaml must state every setting.
+
+    Attributes:
+        ece_bins: Number of bins of calibration errors.
+        ties: Treatment of tied rows by AUPR-Error: expectation over their orders, or one threshold per tie.
+        smallest_probability: Lower bound of a probability in the log loss.
+        smallest_reliability: Lower bound of a reliability, and of 1 minus it, in the correctness log loss.
+        spread_groups: Number of confidence groups of the label spread.
+        spread_minimum_cell: Smallest number of rows of a counted cell of the label spread.
+        spread_permutations: Number of shuffles of the label spread.
+        smallest_relevant_change: Smaller changes are reported as no relevant difference; in nats for the log loss, and
+            in their unit for ranking metrics.
+        resamples: Number of bootstrap resamples; with fewer than 300, no change could be significant after correction
+            for six data sets.
+    """
 
     ece_bins: Count = 15
     ties: Literal["expected", "threshold"] = "expected"
@@ -56,31 +83,44 @@ class MetricParams(Section):
     spread_groups: Count = 10
     spread_minimum_cell: Count = 30
     spread_permutations: Count = 200
-    # a change that is smaller is reported as no relevant difference; in nats for the log loss, and for the metrics of
-    # ranking in their unit
     smallest_relevant_change: Annotated[float, Field(ge=1e-4)] = 1e-3
-    resamples: Annotated[int, Field(ge=300)] = 1000  # fewer could never tell six data sets apart from chance
+    resamples: Annotated[int, Field(ge=300)] = 1000
 
 
 METRIC_DEFAULTS = MetricParams()
-LEARNING_CURVE = (100, 300, 1000, 3000, 8000)  # numbers of labelled rows
+LEARNING_CURVE_ROWS = (100, 300, 1000, 3000, 8000)  # numbers of labelled rows
 
 
 class Settings(Section):
-    """Settings of a fit and of its evaluation. The pipeline states its own values in params.yaml."""
+    """Settings of a fit and of its evaluation; the pipeline states its values in params.yaml.
+
+    Attributes:
+        protocol: Split of the rows.
+        projection: Lattice.
+        metrics: Metrics.
+        learning_curve_rows: Numbers of labelled rows of the learning curve.
+    """
 
     protocol: ProtocolParams = ProtocolParams(
         parts=(0.5, 0.25, 0.25), projection_cap=8000, temperature_rows="validation", split="row"
     )
     projection: ProjectionParams = ProjectionParams(minimum_rows=20)
     metrics: MetricParams = METRIC_DEFAULTS
-    learning_curve_rows: tuple[Count, ...] = LEARNING_CURVE
+    learning_curve_rows: tuple[Count, ...] = LEARNING_CURVE_ROWS
 
 
 DEFAULTS = Settings()
 
 
 def row_counts(steps: Sequence[int], available: int) -> tuple[int, ...]:
-    """Return the numbers of rows to fit on, of `available` rows: up to the first step that takes all of them."""
+    """Select the steps of a learning curve.
+
+    Args:
+        steps: Numbers of rows.
+        available: Number of available rows.
+
+    Returns:
+        Increasing steps, up to the first one that is at least `available`.
+    """
     steps = sorted(steps)
     return tuple(steps[: bisect_left(steps, available) + 1])

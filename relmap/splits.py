@@ -1,7 +1,6 @@
-"""Who sees which row: train, validation, test of a data set; the three validation parts of a protocol seed."""
+"""Splits of the validation rows of one protocol seed into the parts that calibrators and projections are fitted on."""
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
@@ -9,72 +8,155 @@ import numpy as np
 from relmap.decisions import FixedDecisions
 from relmap.settings import ProtocolParams
 
+BASE_SEED = 2026  # seeds of the authors' code
+SEED_FACTOR = 1009
+PROJECTION_FIT_SEED = 11
+PROJECTION_SELECTION_SEED = 23
+
 
 class ValidationRows(NamedTuple):
-    """The validation rows of one protocol seed, each part for its one purpose."""
+    """Validation rows of one protocol seed, by purpose.
+
+    Attributes:
+        seed: Protocol seed.
+        temperature_fit: Rows on which TS is fitted; in the paper all validation rows, so one number leaks.
+        calibrator_fit: Rows on which the other calibrators are fitted.
+        projection_fit: Rows on which the projections are fitted.
+        projection_selection: Rows that choose the penalty of label-wise shifts.
+    """
 
     seed: int
-    temperature_fit: FixedDecisions  # what TS is fitted on: all validation rows in the paper, a leak of one number
+    temperature_fit: FixedDecisions
     calibrator_fit: FixedDecisions
     projection_fit: FixedDecisions
     projection_selection: FixedDecisions
 
-    def fit_rows(self, calibrator: str) -> FixedDecisions:
-        """What a calibrator of the tables is fitted on."""
+    def rows_for_calibrator(self, calibrator: str) -> FixedDecisions:
+        """Return the rows on which a calibrator is fitted.
+
+        Args:
+            calibrator: Key of the calibrator.
+
+        Returns:
+            `temperature_fit` for "ts", else `calibrator_fit`.
+        """
         return self.temperature_fit if calibrator == "ts" else self.calibrator_fit
 
     @property
-    def on_both(self) -> "ValidationRows":
-        """Calibrator-fit and projection-fit rows in turn, as many of each, in place of calibrator-fit."""
-        fits = self.calibrator_fit, self.projection_fit
-        pairs, names = min(map(len, fits)), [field.name for field in fields(FixedDecisions)]
-        both = {name: np.concatenate([getattr(fit, name)[:pairs] for fit in fits]) for name in names}
-        in_turn = np.arange(2 * pairs).reshape(2, -1).T.ravel()
-        return self._replace(calibrator_fit=FixedDecisions(**both).take(in_turn))
+    def interleaved_fit_rows(self) -> "ValidationRows":
+        """The same with equal numbers of calibrator-fit and projection-fit rows, alternating, as `calibrator_fit`."""
+        n_pairs = min(len(self.calibrator_fit), len(self.projection_fit))
+        pairs = slice(n_pairs)
+        both = FixedDecisions.concatenate([self.calibrator_fit.take(pairs), self.projection_fit.take(pairs)])
+        alternating = np.arange(2 * n_pairs).reshape(2, -1).T.ravel()
+        return self._replace(calibrator_fit=both.take(alternating))
 
-    def first(self, rows: int) -> "ValidationRows":
-        """The same with so many of the first rows to fit on, at most."""
+    def limit_fit_rows(self, n_rows: int) -> "ValidationRows":
+        """Limit the calibrator-fit and the projection-fit rows.
+
+        Args:
+            n_rows: Maximal number of each; the first rows are kept.
+
+        Returns:
+            The limited rows.
+        """
         return self._replace(
-            calibrator_fit=self.calibrator_fit.take(slice(rows)), projection_fit=self.projection_fit.take(slice(rows))
+            calibrator_fit=self.calibrator_fit.take(slice(n_rows)),
+            projection_fit=self.projection_fit.take(slice(n_rows)),
         )
 
 
-def rows_by_group(group: np.ndarray) -> list[np.ndarray]:
-    """Groups `(n,)` to the rising row numbers of each, groups in the order of their first row: names do not matter."""
-    _, first, code = np.unique(group, return_index=True, return_inverse=True)
-    code = np.argsort(np.argsort(first))[code]
-    return np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
+def group_row_numbers(group: np.ndarray) -> list[np.ndarray]:
+    """List the row numbers of each group.
+
+    Args:
+        group: Group of each row, shape (n,).
+
+    Returns:
+        Increasing row numbers of each group; groups in the order of their first rows, so names do not matter.
+    """
+    _, first_row, name_code = np.unique(group, return_index=True, return_inverse=True)
+    rank_of_code = np.argsort(np.argsort(first_row))
+    code = rank_of_code[name_code]
+    rows_by_code = np.argsort(code, kind="stable")
+    return np.split(rows_by_code, np.cumsum(np.bincount(code))[:-1])
 
 
-def rows_of_units(parts: Sequence[np.ndarray], units: Sequence[np.ndarray] | None) -> list[np.ndarray]:
-    """Return the row numbers of each of `parts`, which are numbers of `units`, or of rows themselves (None)."""
+def expand_units(parts: Sequence[np.ndarray], units: Sequence[np.ndarray] | None) -> list[np.ndarray]:
+    """Convert numbers of units to row numbers.
+
+    Args:
+        parts: Numbers of the units of each part.
+        units: Row numbers of each unit; None if units are rows.
+
+    Returns:
+        Row numbers of each part.
+    """
     if units is None:
         return list(parts)
-    return [np.concatenate([np.empty(0, dtype=np.int64), *(units[unit] for unit in part)]) for part in parts]
+    no_rows = np.empty(0, dtype=np.int64)
+    expanded = []
+    for part in parts:
+        rows = [units[unit] for unit in part]
+        expanded.append(np.concatenate([no_rows, *rows]))
+    return expanded
 
 
-def validation_parts(n: int, seed: int, params: ProtocolParams, group: np.ndarray | None = None) -> list[np.ndarray]:
-    """Return the rows for calibrator-fit, projection-fit and projection-selection, of `n` under protocol seed `seed`.
+def split_validation(n: int, seed: int, params: ProtocolParams, group: np.ndarray | None = None) -> list[np.ndarray]:
+    """Split validation rows into calibrator-fit, projection-fit and projection-selection rows.
 
-    They are permuted and cut as the paper's authors do: the first share is rounded, halves to the even number, the
-    second rounded down, the third is what is left; so their numbers come out row by row. One of the last two that is
-    over its cap is drawn down without replacement and then in file order. The parts are disjoint. With `params.split`
-    `group` the groups `(n,)` are permuted in place of the rows and none falls in two parts.
+    Rows are permuted and split as in the authors' code, so that their numbers are reproduced row by row: the size of
+    the first part is rounded half to even, that of the second down, and the third part has the remaining rows. A
+    projection part above the cap is reduced at random without replacement and sorted. With `params.split` "group" the
+    groups are permuted instead of the rows, and no group is in two parts.
+
+    Args:
+        n: Number of rows.
+        seed: Protocol seed.
+        params: Shares, cap and kind of the split.
+        group: Group of each row, shape (n,).
+
+    Returns:
+        Row numbers of the three disjoint parts.
     """
-    base = 2026 + 1009 * seed
-    units = rows_by_group(group) if params.split == "group" and group is not None else None
-    order = np.random.default_rng(base).permutation(n if units is None else len(units))
-    first = round(params.parts[0] * len(order))
-    parts = rows_of_units(np.split(order, [first, first + int(params.parts[1] * len(order))]), units)
-    for place, offset in ((1, 11), (2, 23)):
-        if len(parts[place]) > params.projection_cap:
-            generator = np.random.default_rng(base + offset)
-            parts[place] = np.sort(generator.choice(parts[place], params.projection_cap, replace=False))
-    return parts
+    base_seed = BASE_SEED + SEED_FACTOR * seed
+    units = group_row_numbers(group) if params.split == "group" and group is not None else None
+    n_units = n if units is None else len(units)
+    order = np.random.default_rng(base_seed).permutation(n_units)
+    first_end = round(params.parts[0] * n_units)
+    second_end = first_end + int(params.parts[1] * n_units)
+    calibrator_fit, projection_fit, projection_selection = expand_units(np.split(order, [first_end, second_end]), units)
+    return [
+        calibrator_fit,
+        _cap_rows(projection_fit, params.projection_cap, base_seed + PROJECTION_FIT_SEED),
+        _cap_rows(projection_selection, params.projection_cap, base_seed + PROJECTION_SELECTION_SEED),
+    ]
 
 
-def validation_rows(validation: FixedDecisions, seed: int, params: ProtocolParams) -> ValidationRows:
-    """Cut the validation rows under protocol seed `seed`."""
-    parts = validation_parts(len(validation), seed, params, validation.group)
-    fit, *projection = (validation.take(rows) for rows in parts)
-    return ValidationRows(seed, validation if params.temperature_rows == "validation" else fit, fit, *projection)
+def _cap_rows(rows: np.ndarray, cap: int, seed: int) -> np.ndarray:
+    """Reduce rows to a random sample in file order if there are more than `cap`."""
+    if len(rows) <= cap:
+        return rows
+    return np.sort(np.random.default_rng(seed).choice(rows, cap, replace=False))
+
+
+def select_validation_rows(validation: FixedDecisions, seed: int, params: ProtocolParams) -> ValidationRows:
+    """Split validation rows under a protocol seed.
+
+    Args:
+        validation: n validation rows.
+        seed: Protocol seed.
+        params: Settings of the protocol.
+
+    Returns:
+        The rows by purpose.
+    """
+    parts = split_validation(len(validation), seed, params, validation.group)
+    calibrator_fit, projection_fit, projection_selection = (validation.take(rows) for rows in parts)
+    return ValidationRows(
+        seed=seed,
+        temperature_fit=validation if params.temperature_rows == "validation" else calibrator_fit,
+        calibrator_fit=calibrator_fit,
+        projection_fit=projection_fit,
+        projection_selection=projection_selection,
+    )

@@ -1,4 +1,4 @@
-"""Time stamps of files that the library writes."""
+"""Timestamps of files that the library writes."""
 
 import os
 import re
@@ -7,11 +7,14 @@ from datetime import UTC, datetime
 from relmap.errors import InputError
 
 
-def now() -> str:
-    """Date and time, or that of SOURCE_DATE_EPOCH.
+def current_timestamp() -> str:
+    """Return the current time, or that of the environment variable SOURCE_DATE_EPOCH.
+
+    Returns:
+        Date and time in UTC in ISO format, to the second.
 
     Raises:
-        InputError: SOURCE_DATE_EPOCH is no number of seconds.
+        InputError: SOURCE_DATE_EPOCH is not a number of seconds.
     """
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     if epoch and not re.fullmatch(r"[0-9]{1,11}", epoch):

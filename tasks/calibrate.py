@@ -14,9 +14,9 @@ from prefect.context import TaskRunContext
 from prefect.serializers import CompressedPickleSerializer
 
 from relmap import splits
-from relmap.calibrators.registry import CALIBRATORS, fit_on_first
+from relmap.calibrators.registry import CALIBRATORS, fit_prefixes
 from relmap.hashing import sha256_of_arrays
-from tasks.provenance.hashing import code_fingerprint, imports, reached_files
+from tasks.provenance.hashing import code_fingerprint, imported_files, imported_modules
 from tasks.records import results
 
 # its checksum tells a kept fit that rotted, which is fitted again, not believed: a pickle may be read as another one
@@ -28,7 +28,9 @@ LIBRARIES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}  # t
 def _code_of(calibrator: str) -> list[str]:
     """The code that a calibrator's own file reaches, and the versions of the libraries that it computes with."""
     file = Path(*CALIBRATORS[calibrator].fit.__module__.split(".")).with_suffix(".py")
-    used = {name.split(".")[0] for reached in reached_files(file, packages=False) for name in imports(reached)}
+    used = {
+        name.split(".")[0] for reached in imported_files(file, packages=False) for name in imported_modules(reached)
+    }
     return [code_fingerprint(file), *(f"{name}{version(LIBRARIES[name])}" for name in sorted(used & LIBRARIES.keys()))]
 
 
@@ -46,7 +48,7 @@ def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
     """
     calibrator, seed, few = arguments["calibrator"], arguments["seed"], arguments["few"]
     parts: splits.ValidationRows = arguments["parts"]
-    rows = parts.fit_rows(calibrator)
+    rows = parts.rows_for_calibrator(calibrator)
     content = [
         calibrator,
         seed,
@@ -74,9 +76,9 @@ def calibrate(
     chosen: Mapping[str, int] | None = None,
 ) -> results.Calibrated:
     """Fit `calibrator` with its `chosen` settings on its rows, and on only the first calibrator-fit rows, by `few`."""
-    rows, first = parts.fit_rows(calibrator), parts.calibrator_fit
+    rows, first = parts.rows_for_calibrator(calibrator), parts.calibrator_fit
     steps = [len(first), *few] if rows is first else few  # together, since equal numbers share one fit
-    fits = fit_on_first(calibrator, first.logits, first.labels, steps, seed=seed, chosen=chosen)
+    fits = fit_prefixes(calibrator, first.logits, first.labels, steps, seed=seed, settings=chosen)
     if rows is not first:
-        fits = fit_on_first(calibrator, rows.logits, rows.labels, [len(rows)], seed=seed, chosen=chosen) + fits
+        fits = fit_prefixes(calibrator, rows.logits, rows.labels, [len(rows)], seed=seed, settings=chosen) + fits
     return results.Calibrated(calibrator, seed, len(rows), fits[0], dict(zip(few, fits[1:], strict=True)))

@@ -1,13 +1,13 @@
-"""DVC verb: bring the raw files of one data set to `data/raw/<d>/`, from where params.yaml says and nowhere else.
+"""DVC step `download`: write the raw files of a data set to `data/raw/<d>/`, from the source that params.yaml names.
 
-They are put together beside that and take their place in one step, when all are there.
+The files are collected in a temporary folder, which replaces the old one in a single step.
 """
 
 import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import reduce
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,95 +16,153 @@ from relmap.io.atomic import temporary_beside, write_json
 from tasks.datasets import base, declared_set
 from tasks.provenance import manifest, stage
 from tasks.records.store import raw_folder, read_json
+from tasks.settings.dataset_params import DatasetParams
 from tasks.settings.params import load_params
 from tasks.simulation import simulate
-from tasks.sources.hub import INDEX, copy_files, fetch, revision_now
+from tasks.sources.hub import INDEX, copy_files, fetch, resolve_revision
 
 
 def main(name: str) -> str | None:
-    """Download, simulate or copy the raw files of `name`, with `source.json` beside them.
+    """Download, simulate or copy the raw files of a data set, and write `source.json` next to them.
 
-    One's own are read once, so that a mistake in them is found here; returns what differs from those of before.
+    Files of data sets that are not in the paper are also read, so that mistakes in them are reported now.
+
+    Args:
+        name: Key of the data set.
+
+    Returns:
+        A message about the differences from the previous files, if any.
+
+    Raises:
+        InputError: The files cannot be obtained or read.
     """
     entry = load_params().dataset(name)
-    dataset, places = declared_set(name, entry), dict[str, str]()
-    with temporary_beside(raw_folder(name), Path.mkdir) as aside:
+    dataset = declared_set(name, entry)
+    with temporary_beside(raw_folder(name), Path.mkdir) as folder:
+        original_paths: dict[str, str] = {}  # path in `folder` -> path to name in messages
         if entry.source == "simulated":
-            assert entry.rows is not None
-            assert entry.residual is not None
-            simulate(dataset.name, aside, rows=entry.rows, residual=entry.residual, seed=entry.seed)
-            size = f"{entry.rows} rows, residual {entry.residual}, seed {entry.seed}"
-            origin: dict[str, Any] | None = {"origin": f"simulated twin of {dataset.title}: {size}", "licence": None}
+            origin: dict[str, Any] | None = _simulate(dataset, entry, folder)
         elif entry.source == "files":
-            own = Path(entry.path)
-            for source in [own / path for path in dataset.files] if own.is_dir() else [own]:
-                places[str(shutil.copyfile(source, aside / source.name))] = str(source)
-            origin = {"origin": ", ".join(places.values())}
+            original_paths = _copy_own_files(dataset, Path(entry.path), folder)
+            origin = {"origin": ", ".join(original_paths.values())}
         else:
-            origin = _from_hub(name, dataset, entry.revision, aside)
-            places = {str(aside): str(origin and origin["origin"])}
+            origin = _download(name, dataset, entry.revision, folder)
+            if origin is not None:
+                original_paths = {str(folder): str(origin["origin"])}
         if origin is None:
             return None
-        about = {"dataset": name, "source": entry.source, "origin": "", "revision": None, "licence": dataset.licence}
-        write_json(aside / INDEX, about | origin | {"files": _listed(aside)})
-        differs = _read(dataset, aside, places) if entry.preset is None else None
+        index = {
+            "dataset": name,
+            "source": entry.source,
+            "origin": "",
+            "revision": None,
+            "licence": dataset.licence,
+            **origin,
+            "files": _list_files(folder),
+        }
+        write_json(folder / INDEX, index)
+        message = _describe_changes(dataset, folder, original_paths) if entry.preset is None else None
         shutil.rmtree(raw_folder(name), ignore_errors=True)
-        aside.replace(raw_folder(name))
-        return differs
+        folder.replace(raw_folder(name))
+        return message
 
 
-def _read(dataset: base.Dataset, aside: Path, places: Mapping[str, str]) -> str | None:
-    """Read the files in `aside`, which come from `places`; what differs from those of before, if they are others."""
+def _simulate(dataset: base.Dataset, entry: DatasetParams, folder: Path) -> dict[str, Any]:
+    """Write simulated files; return their origin."""
+    assert entry.rows is not None
+    assert entry.residual is not None
+    simulate(dataset.name, folder, rows=entry.rows, residual=entry.residual, seed=entry.seed)
+    size = f"{entry.rows} rows, residual {entry.residual}, seed {entry.seed}"
+    return {"origin": f"simulated twin of {dataset.title}: {size}", "licence": None}
+
+
+def _copy_own_files(dataset: base.Dataset, path: Path, folder: Path) -> dict[str, str]:
+    """Copy the user's files; return path of the copy -> original path."""
+    sources = [path / file for file in dataset.files] if path.is_dir() else [path]
+    original_paths = {}
+    for source in sources:
+        copy = shutil.copyfile(source, folder / source.name)
+        original_paths[str(copy)] = str(source)
+    return original_paths
+
+
+def _describe_changes(dataset: base.Dataset, folder: Path, original_paths: Mapping[str, str]) -> str | None:
+    """Read the new files, and compare them with the previous ones, if those can be read."""
     try:
-        now = dataset.read(aside)
+        pairs = dataset.read(folder)
     except InputError as error:
-        said = reduce(lambda text, place: text.replace(*place), places.items(), str(error))
-        raise InputError(said) from None
-    with suppress(InputError):  # nothing is there, or nothing that is read like this
-        before = read_json(raw_folder(dataset.name) / INDEX)["files"]
-        if before != (files := _listed(aside)) and [of["path"] for of in before] == [of["path"] for of in files]:
-            return base.what_differs(dataset.read(raw_folder(dataset.name)), now)
+        message = str(error)
+        for copy, original in original_paths.items():
+            message = message.replace(copy, original)
+        raise InputError(message) from None
+    with suppress(InputError):  # there are no previous files, or they cannot be read with this reader
+        previous = read_json(raw_folder(dataset.name) / INDEX)["files"]
+        current = _list_files(folder)
+        same_names = [file["path"] for file in previous] == [file["path"] for file in current]
+        if previous != current and same_names:
+            return base.what_differs(dataset.read(raw_folder(dataset.name)), pairs)
     return None
 
 
-def _from_hub(name: str, dataset: base.Dataset, revision: str | None, folder: Path) -> dict[str, Any] | None:
-    """Fill `folder` from DATA_MIRROR, or else from the hub; None where that revision is there already."""
+def _download(name: str, dataset: base.Dataset, revision: str | None, folder: Path) -> dict[str, Any] | None:
+    """Copy files from DATA_MIRROR, or download them from the hub; return their origin.
+
+    Returns None if the files of the revision already exist.
+    """
     assert dataset.repository is not None
-    repository = dataset.repository._replace(revision=revision or dataset.repository.revision)
-    if mirror := os.environ.get("DATA_MIRROR"):
-        places = [Path(mirror) / key for key in dict.fromkeys((name, dataset.name))]
-        source = next((place for place in places if place.is_dir()), None)
-        if source is None:
-            raise InputError(
-                f"{name}: DATA_MIRROR is set, but {places[0]} is no folder; put the files there, or unset it"
-            )
+    repository = replace(dataset.repository, revision=revision or dataset.repository.revision)
+    mirror = os.environ.get("DATA_MIRROR")
+    if mirror:
+        source = _find_in_mirror(name, dataset, Path(mirror))
         copy_files(name, repository, source, folder)
         return {"origin": str(source)}
-    raw, about = raw_folder(name), dict[str, Any]()
-    with suppress(InputError):  # nothing is there, or nothing whole
-        about = read_json(raw / INDEX)
-    there = about.get("revision") if about.get("origin") == repository.homepage else None
-    wanted = revision_now(name, repository)
-    if there is not None and repository.revision is None and wanted not in (None, there):
+    existing_folder = raw_folder(name)
+    existing_revision = None
+    existing_files = None
+    with suppress(InputError):  # there are no files, or they are incomplete
+        index = read_json(existing_folder / INDEX)
+        if index.get("origin") == repository.homepage:
+            existing_revision = index.get("revision")
+            existing_files = index.get("files")
+    wanted_revision = resolve_revision(name, repository)
+    is_current = existing_revision is not None and wanted_revision in (None, existing_revision)
+    if existing_revision is not None and repository.revision is None and not is_current:
         raise InputError(
-            f"{name}: {repository.homepage} has moved to revision {wanted}, and {raw} holds {there}; write the one that"
-            f" you mean as `revision` of {name} into params.yaml, or delete that folder for the new one"
+            f"{name}: {repository.homepage} has moved to revision {wanted_revision}, and {existing_folder} holds "
+            f"{existing_revision}; write the one that you want as `revision` of {name} into params.yaml, or delete "
+            "that folder to get the new one"
         )
-    if there is not None and wanted in (None, there) and about.get("files") == _listed(raw):
-        print(f"{name}: {raw} holds revision {there} already, unchanged since it came", flush=True)
+    if is_current and existing_files == _list_files(existing_folder):
+        print(f"{name}: {existing_folder} already holds revision {existing_revision}, unchanged", flush=True)
         return None
-    print(f"{name}: {dataset.title} comes from {repository.homepage}, licence: {dataset.licence}", flush=True)
+    print(f"{name}: downloading {dataset.title} from {repository.homepage}, licence: {dataset.licence}", flush=True)
     commit, verified = fetch(name, repository, folder)
-    unverified = sorted({file["path"] for file in _listed(folder)}.difference(verified))
+    unverified = sorted({file["path"] for file in _list_files(folder)}.difference(verified))
     if unverified:
-        print(f"{name}: unverified, since nothing is known of their content: {', '.join(unverified)}", flush=True)
+        print(f"{name}: not verified, since the hub publishes no hash: {', '.join(unverified)}", flush=True)
     return {"origin": repository.homepage, "revision": commit, "verified": verified}
 
 
-def _listed(folder: Path) -> list[dict[str, Any]]:
-    files = {Path(path).relative_to(folder).as_posix(): file for path, file in manifest.hashed([folder]).items()}
-    return [{"path": path, **file.model_dump()} for path, file in files.items() if path != INDEX]
+def _find_in_mirror(name: str, dataset: base.Dataset, mirror: Path) -> Path:
+    """Return the folder of a data set in DATA_MIRROR: its key in params.yaml, or the name of the paper's data set."""
+    candidates = [mirror / name, mirror / dataset.name]
+    for candidate in candidates:
+        if candidate.is_dir():
+            return candidate
+    raise InputError(
+        f"{name}: DATA_MIRROR is set, but {candidates[0]} is not a folder; put the files there, or unset DATA_MIRROR"
+    )
+
+
+def _list_files(folder: Path) -> list[dict[str, Any]]:
+    """List path, size and SHA-256 of the raw files in a folder."""
+    files = []
+    for path, hashed_file in manifest.hash_files([folder]).items():
+        relative_path = Path(path).relative_to(folder).as_posix()
+        if relative_path != INDEX:
+            files.append({"path": relative_path, **hashed_file.model_dump()})
+    return files
 
 
 if __name__ == "__main__":
-    stage.as_stage("download", main)
+    stage.run_dataset_stage("download", main)

@@ -7,16 +7,16 @@ import numpy as np
 import polars as pl
 from prefect import task
 
-from relmap.calibrators.registry import fit_on_first
+from relmap.calibrators.registry import fit_prefixes
 from relmap.decisions import FixedDecisions
 from relmap.metrics.probability import accuracy
-from relmap.metrics.registry import Probabilities, Reliability, compared, metrics_of
-from relmap.projection.batch import Batch, project_together
-from relmap.projection.decisions import Decisions
-from relmap.projection.simplex import Simplex, project_simplex
-from relmap.projection.variants import project_batch
+from relmap.metrics.registry import ProbabilityView, ReliabilityView, compute_compared_metrics, metrics_for_views
+from relmap.projection.batch import FitBatch, fit_mrp_batches
+from relmap.projection.decisions import CalibratedDecisions
+from relmap.projection.simplex import SimplexProjection, project_simplex
+from relmap.projection.variants import fit_variants
 from relmap.settings import MetricParams
-from relmap.splits import ValidationRows, validation_rows
+from relmap.splits import ValidationRows, select_validation_rows
 from tasks.records.measured import Measurement, averaged, bounded, changed_metrics, measured
 from tasks.records.results import METRICS, RIVALS, SENSITIVITY, SIMPLEX, Calibrated, Projected, ProjectedDecisions
 from tasks.records.store import Base, base_folder, read_base
@@ -81,20 +81,24 @@ def baselines(
     """
     settings, names = params.projection, [fit.calibrator for fit in calibrated]
     few = [[fit.few[asked] for fit in calibrated] for asked in steps]
-    first = [parts.first(asked) for asked in steps]
-    batches = [Batch.under(fits, rows, settings, device) for fits, rows in zip(few, first, strict=True)]
+    first = [parts.limit_fit_rows(asked) for asked in steps]
+    batches = [
+        FitBatch.from_validation_rows(fits, rows, settings, device) for fits, rows in zip(few, first, strict=True)
+    ]
     measurements: list[tuple[object, ...]] = []
-    for asked, fits, rows, curves in zip(steps, few, first, project_together(batches), strict=True):
+    for asked, fits, rows, curves in zip(steps, few, first, fit_mrp_batches(batches), strict=True):
         counts = parts.seed, asked, len(rows.calibrator_fit), len(rows.projection_fit)
         for name, calibrator, mrp in zip(names, fits, curves, strict=True):
-            seen = Decisions.under(calibrator, test)
+            seen = CalibratedDecisions.from_calibrator(calibrator, test)
             logits = {"confidence": seen.confidence_logit, "mrp": mrp(seen)}
-            measurements += [(*counts, name, *row) for row in compared(logits, test.correct, params.metrics)]
+            measurements += [
+                (*counts, name, *row) for row in compute_compared_metrics(logits, test.correct, params.metrics)
+            ]
     for fit in both_parts:
         for asked in steps:
             place = parts.seed, asked, min(2 * asked, fit.rows), 0, fit.calibrator
-            logits = {"confidence": Decisions.under(fit.few[2 * asked], test).confidence_logit}
-            measurements += [(*place, *row) for row in compared(logits, test.correct, params.metrics)]
+            logits = {"confidence": CalibratedDecisions.from_calibrator(fit.few[2 * asked], test).confidence_logit}
+            measurements += [(*place, *row) for row in compute_compared_metrics(logits, test.correct, params.metrics)]
     return pl.DataFrame(measurements, schema=RIVALS, orient="row")
 
 
@@ -106,20 +110,20 @@ def _refitted(parts: ValidationRows, base: Base, params: Params, device: str) ->
         if not names or not (other_base or alternative.protocol):
             continue
         other = read_base(base.name, alternative.base) if other_base else base
-        cut = validation_rows(other.validation, parts.seed, params.with_alternative(option).protocol)
-        rows = ((name, cut.fit_rows(name)) for name in names)
-        calibrators = [fit_on_first(name, fit.logits, fit.labels, [len(fit)], seed=cut.seed)[0] for name, fit in rows]
-        fits[option] = calibrators, Batch.under(calibrators, cut, settings, device), other.test
-    together = project_together([batch for _, batch, _ in fits.values()])
+        cut = select_validation_rows(other.validation, parts.seed, params.with_alternative(option).protocol)
+        rows = ((name, cut.rows_for_calibrator(name)) for name in names)
+        calibrators = [fit_prefixes(name, fit.logits, fit.labels, [len(fit)], seed=cut.seed)[0] for name, fit in rows]
+        fits[option] = calibrators, FitBatch.from_validation_rows(calibrators, cut, settings, device), other.test
+    together = fit_mrp_batches([batch for _, batch, _ in fits.values()])
     for (option, (calibrators, _, test)), curves in zip(fits.items(), together, strict=True):
         for name, calibrator, mrp in zip(names, calibrators, curves, strict=True):
-            seen = Decisions.under(calibrator, test)
+            seen = CalibratedDecisions.from_calibrator(calibrator, test)
             logits = {"confidence": seen.confidence_logit, "mrp": mrp(seen)}
             yield name, option, ("confidence", "accuracy", accuracy(test.decision, test.labels))
-            yield from ((name, option, row) for row in compared(logits, test.correct, params.metrics))
+            yield from ((name, option, row) for row in compute_compared_metrics(logits, test.correct, params.metrics))
 
 
-def _remeasured(projected: Projected, batch: Batch, labels: np.ndarray, params: Params) -> Iterator[Varied]:
+def _remeasured(projected: Projected, batch: FitBatch, labels: np.ndarray, params: Params) -> Iterator[Varied]:
     """Each alternative of projection, MRC and metrics, where `labels (n,)` are the true ones."""
     for option, alternative in params.sensitivity.alternatives.items():
         if alternative.base or alternative.protocol:
@@ -127,15 +131,15 @@ def _remeasured(projected: Projected, batch: Batch, labels: np.ndarray, params: 
         other = params.with_alternative(option)
         varied, only = projected.rows, changed_metrics(params.metrics, other.metrics)
         if other.projection != params.projection:
-            again = project_batch(replace(batch, settings=other.projection), ("mrp",))["mrp"]
-            seen = (Decisions(rows.reliability_logits["confidence"], rows.decision) for rows in varied)
+            again = fit_variants(replace(batch, settings=other.projection), ("mrp",))["mrp"]
+            seen = (CalibratedDecisions(rows.reliability_logits["confidence"], rows.decision) for rows in varied)
             logits = [{"mrp": mrp(decisions)} for mrp, decisions in zip(again, seen, strict=True)]
             varied = [replace(rows, reliability_logits=of) for rows, of in zip(varied, logits, strict=True)]
-            only = {metric.key for metric in metrics_of(Reliability)}
+            only = {metric.key for metric in metrics_for_views(ReliabilityView)}
         elif other.simplex != params.simplex:
             mrc = [with_off_top_alpha(rows, other.simplex.off_top_alpha) for rows in varied]
             varied = [replace(rows, simplex=of) for rows, of in zip(varied, mrc, strict=True)]
-            only = {metric.key for metric in metrics_of(Probabilities)}
+            only = {metric.key for metric in metrics_for_views(ProbabilityView)}
         for rows in varied:
             for row in measured(rows, labels, other.metrics, seed=projected.seed, only=only):
                 if other.simplex == params.simplex or row[0] == SIMPLEX:
@@ -155,18 +159,18 @@ def sensitivity(
     kept = [place for place, fit in enumerate(calibrated) if fit.calibrator in params.calibrators]
     projected = replace(projected, rows=[projected.rows[place] for place in kept])
     calibrators = [calibrated[place].value for place in kept]
-    batch = Batch.under(calibrators, parts, params.projection, device)
+    batch = FitBatch.from_validation_rows(calibrators, parts, params.projection, device)
     varied = *_refitted(parts, base, params, device), *_remeasured(projected, batch, base.test.labels, params)
     return pl.DataFrame(
         [(calibrator, parts.seed, option, *row) for calibrator, option, row in varied], schema=SENSITIVITY, orient="row"
     )
 
 
-def with_off_top_alpha(rows: ProjectedDecisions, off_top_alpha: float) -> Simplex:
+def with_off_top_alpha(rows: ProjectedDecisions, off_top_alpha: float) -> SimplexProjection:
     """Return what `project_simplex` makes of `rows` with another alpha off the top; rows on top stay."""
     before, off = rows.simplex, ~rows.simplex.solved
     of_rows = rows.log_probabilities[off], rows.decision[off], rows.reliability_logits["mrp"][off]
     alpha, moved = before.alpha.copy(), before.log_probabilities.copy(order="K")
     alpha[off] = off_top_alpha
     moved[off] = project_simplex(*of_rows, off_top_alpha=off_top_alpha).log_probabilities
-    return Simplex(moved, alpha, before.feasible, before.solved)
+    return SimplexProjection(moved, alpha, before.feasible, before.solved)

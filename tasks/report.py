@@ -8,7 +8,7 @@ import polars as pl
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_table_artifact
 
-from relmap.calibrators.registry import DRAWN_IN_THE_PAPER
+from relmap.calibrators.registry import PAPER_FIGURE_CALIBRATOR
 from relmap.io.atomic import write_json, write_text, write_whole
 from relmap.report.figure import DrawnFigure, Results, pdf, svg
 from tasks.figures import drawn_for
@@ -89,7 +89,7 @@ def write_figures(drawn: Drawn, folder: Path = REPORT) -> None:
 @task
 def write_paper_figures(drawn: Drawn, folder: Path = REPORT) -> None:
     """Write the paper's three figures from our data, each as SVG and PDF, and their captions."""
-    figures = drawn_for("paper", [replace(results, drawn_under=DRAWN_IN_THE_PAPER) for results, _ in drawn])
+    figures = drawn_for("paper", [replace(results, drawn_under=PAPER_FIGURE_CALIBRATOR) for results, _ in drawn])
     place = folder / "figures"
     write_text(place / "captions.md", "".join(f"**{figure.key}** {figure.caption}\n\n" for figure in figures))
     for figure in figures:
@@ -134,7 +134,9 @@ def write_page(
         headline=headline_figures,
         verdict=page.verdict_in_words(first, sentence),
         simulated=simulated,
-        provenance=page.provenance_in_words(runs.facts, commit=checkout.commit(), versions=manifest.versions()),
+        provenance=page.provenance_in_words(
+            runs.facts, commit=checkout.describe_commit(), versions=manifest.library_versions()
+        ),
     )
     place = folder / "index.html"
     write_text(place, text)

@@ -1,9 +1,12 @@
-"""DVC verb: train the base predictors of one data set and save their logits once; saved ones are taken as they are."""
+"""DVC step `train`: train the base predictors of a data set and save their logits.
+
+For a data set of saved logits, nothing is trained.
+"""
 
 import logging
 from collections.abc import Mapping
-from functools import cache
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,166 +17,221 @@ from relmap.io import atomic
 from relmap.metrics.probability import accuracy
 from tasks.datasets import base, dataset_named
 from tasks.expectations.check import GateFailed
-from tasks.expectations.pairs import check_contract, outline
+from tasks.expectations.pairs import check_contract, summarize_pairs
 from tasks.predictors import fit_predictor
-from tasks.provenance.stage import as_stage
+from tasks.provenance.stage import run_dataset_stage
 from tasks.records import store
 from tasks.records.splits import SPLITS, draw_splits
 from tasks.settings.dataset_params import DatasetParams
-from tasks.settings.params import Params, load_params
+from tasks.settings.params import TrainParams, load_params
 from tasks.sources.hub import INDEX
 
 logger = logging.getLogger(__name__)
 
-Parts = Mapping[str, pl.DataFrame]  # split -> its judged pairs
-TESTED = SPLITS[1:]
-RUN = 1000  # inferred: member seeds of the next run are so much larger, those of the next member larger by one
+PairsBySplit = Mapping[str, pl.DataFrame]
+DecisionsBySplit = dict[str, FixedDecisions]
+HELD_OUT_SPLITS = SPLITS[1:]
+# Member seeds of a run differ by 1, those of the next run by 1000. Inferred: the authors' code shows one run only.
+RUN_SEED_STEP = 1000
 
 
-class _Trained(NamedTuple):  # how a base predictor is
+@dataclass(frozen=True)
+class PredictorChoice:
+    """Type, class weights and seed of a base predictor."""
+
     predictor: str
     class_weight: str
     seed: int
 
 
 def main(name: str) -> None:
-    """Read the raw files of `name`, fit on train rows, write logits of validation and test rows."""
+    """Read the raw files of a data set, fit on train rows, and write logits of validation and test rows.
+
+    Args:
+        name: Key of the data set.
+
+    Raises:
+        InputError: The files, or the entry in params.yaml, have a mistake.
+        GateFailed: Released files differ from what the data set declares.
+    """
     params = load_params()
     entry = params.dataset(name)
     dataset = dataset_named(name, entry.reader, entry.options)
     judged = dataset.read(store.raw_folder(name))
-    record = _contract(name, dataset, entry, judged.pairs)
-    frame, drawn = judged.pairs, dataset.drawn
-    if frame["split"].null_count():
+    contract_record = _check_released_files(name, dataset, entry, judged.pairs)
+    pairs = judged.pairs
+    drawn_splits = dataset.drawn
+    if pairs["split"].null_count():
         assert entry.split is not None
-        drawn = tuple(entry.split.shares)
-        frame = draw_splits(frame, by=entry.split.by, shares=entry.split.shares, seed=entry.seed)
-    parts = _by_split(frame, name, TESTED if judged.members else SPLITS)
-    first = _Trained(entry.predictor, entry.class_weight, params.train.seed)
+        drawn_splits = tuple(entry.split.shares)
+        pairs = draw_splits(pairs, by=entry.split.by, shares=entry.split.shares, seed=entry.seed)
+    pairs_by_split = _split_pairs(pairs, name, HELD_OUT_SPLITS if judged.members else SPLITS)
     if entry.preset:
-        first = first._replace(class_weight="balanced", seed=dataset.member_seed)
-    decided = _saved(name, judged.members) if judged.members else _trained(name, dataset, entry, params, first, parts)
-    atomic.write_whole(store.base_folder(name, "pairs.parquet"), outline(frame).write_parquet)
-    if record is not None:
-        atomic.write_json(store.base_folder(name) / "contract.json", record)
+        choice = PredictorChoice(entry.predictor, "balanced", dataset.member_seed)
+    else:
+        choice = PredictorChoice(entry.predictor, entry.class_weight, params.train.seed)
+    if judged.members:
+        decisions = _use_saved_logits(name, judged.members)
+    else:
+        decisions = _train_predictors(name, dataset, entry, params.train, choice, pairs_by_split)
+    atomic.write_whole(store.base_folder(name, "pairs.parquet"), summarize_pairs(pairs).write_parquet)
+    if contract_record is not None:
+        atomic.write_json(store.base_folder(name) / "contract.json", contract_record)
     origin = store.read_json(store.raw_folder(name) / INDEX)
     facts = {
         "dataset": name,
-        **{fact: getattr(dataset, fact) for fact in ("title", "domain", "task")},
+        "title": dataset.title,
+        "domain": dataset.domain,
+        "task": dataset.task,
         "source": entry.source,
         "preset": entry.preset,
         "labels": dataset.labels,
         "split_by": entry.split.by if entry.split else dataset.split_by,
-        "drawn": drawn,
+        "drawn": drawn_splits,
         "predictor": entry.predictor if entry.reader != "logits" else "saved logits",
-        "class_weight": first.class_weight,
-        **_counted(dataset, parts),
+        "class_weight": choice.class_weight,
+        **_count_rows(dataset, pairs_by_split),
         "dropped": judged.dropped,
-        "origin": {fact: origin[fact] for fact in ("origin", "revision", "licence")},
-        "accuracy": {split: accuracy(rows.decision, rows.labels) for split, rows in decided.items()},
+        "origin": {key: origin[key] for key in ("origin", "revision", "licence")},
+        "accuracy": {split: accuracy(rows.decision, rows.labels) for split, rows in decisions.items()},
     }
-    store.write_logits(name, decided, facts)
+    store.write_logits(name, decisions, facts)
 
 
-def _saved(name: str, frames: tuple[pl.DataFrame, ...]) -> dict[str, FixedDecisions]:
-    """What the first member decides whose logits were saved; where there are others, all are written."""
-    decided = [
-        {split: _decisions(part["logits"].to_numpy(), part) for split, part in _by_split(frame, name, TESTED).items()}
-        for frame in frames
-    ]
-    for member, parts in enumerate(decided if len(decided) > 1 else ()):
-        store.write_decisions(store.base_folder(name) / f"members/run_0_member_{member}.parquet", parts)
-    return decided[0]
-
-
-def _trained(
-    name: str, dataset: base.Dataset, entry: DatasetParams, params: Params, first: _Trained, parts: Parts
-) -> dict[str, FixedDecisions]:
-    """What `first` decides; all other base predictors that params.yaml asks for are trained and written."""
-
-    @cache
-    def decided(how: _Trained) -> dict[str, FixedDecisions]:
-        own = {"max_features": dataset.terms, "passes": dataset.passes if how.predictor == "linear" else None}
-        given = {key: value for key, value in own.items() if value is not None and how.predictor != "boosted"}
-        predictor = fit_predictor(
-            how.predictor,
-            parts["train"],
-            parts["validation"],
-            n_labels=len(dataset.labels),
-            class_weight=how.class_weight,
-            seed=how.seed,
-            settings={**given, **entry.settings},  # those of the data set, then those of its entry
+def _use_saved_logits(name: str, members: tuple[pl.DataFrame, ...]) -> DecisionsBySplit:
+    """Return the decisions of the first member; if there are several members, write the decisions of each."""
+    decisions_of_members: list[DecisionsBySplit] = []
+    for frame in members:
+        parts = _split_pairs(frame, name, HELD_OUT_SPLITS)
+        decisions_of_members.append(
+            {split: _decisions(part["logits"].to_numpy(), part) for split, part in parts.items()}
         )
-        if how == first:
-            predictor.save(store.base_folder(name))
-        return {split: _decisions(predictor(parts[split]), parts[split]) for split in TESTED}
-
-    decided(first)
-    for place, how in _others(first, entry, params).items():
-        store.write_decisions(store.base_folder(name) / f"{place}.parquet", decided(how))
-    return decided(first)
+    if len(members) > 1:
+        for member, decisions in enumerate(decisions_of_members):
+            store.write_decisions(store.base_folder(name) / f"members/run_0_member_{member}.parquet", decisions)
+    return decisions_of_members[0]
 
 
-def _others(first: _Trained, entry: DatasetParams, params: Params) -> dict[str, _Trained]:
-    """By the places of their files: those of all runs, if more than one, and those for what a choice is worth."""
-    places = [(run, member) for run in range(params.train.runs) for member in range(params.train.members)]
-    asked = {
-        f"members/run_{run}_member_{member}": first._replace(seed=first.seed + RUN * run + member)
-        for run, member in (places if len(places) > 1 else ())
-    }
+def _train_predictors(
+    name: str,
+    dataset: base.Dataset,
+    entry: DatasetParams,
+    settings: TrainParams,
+    choice: PredictorChoice,
+    pairs: PairsBySplit,
+) -> DecisionsBySplit:
+    """Train the base predictor and all others that params.yaml asks for; return the decisions of the base predictor."""
+    decisions_of_choices: dict[PredictorChoice, DecisionsBySplit] = {}
+
+    def train(other: PredictorChoice) -> DecisionsBySplit:
+        if other not in decisions_of_choices:
+            predictor = fit_predictor(
+                other.predictor,
+                pairs["train"],
+                pairs["validation"],
+                n_labels=len(dataset.labels),
+                class_weight=other.class_weight,
+                seed=other.seed,
+                settings=_dataset_settings(dataset, other.predictor) | dict(entry.settings),
+            )
+            if other == choice:
+                predictor.save(store.base_folder(name))
+            decisions_of_choices[other] = {
+                split: _decisions(predictor(pairs[split]), pairs[split]) for split in HELD_OUT_SPLITS
+            }
+        return decisions_of_choices[other]
+
+    decisions = train(choice)
+    for path, other in _other_choices(choice, entry, settings).items():
+        store.write_decisions(store.base_folder(name) / f"{path}.parquet", train(other))
+    return decisions
+
+
+def _dataset_settings(dataset: base.Dataset, predictor: str) -> dict[str, Any]:
+    """Return the settings that a data set declares for its linear predictors."""
+    settings: dict[str, Any] = {}
+    if predictor != "boosted" and dataset.terms is not None:
+        settings["max_features"] = dataset.terms
+    if predictor == "linear" and dataset.passes is not None:
+        settings["passes"] = dataset.passes
+    return settings
+
+
+def _other_choices(choice: PredictorChoice, entry: DatasetParams, settings: TrainParams) -> dict[str, PredictorChoice]:
+    """Return the other base predictors by the paths of their files.
+
+    These are the members of all runs, if there is more than one, and the alternatives of the sensitivity tables.
+    """
+    others = {}
+    if settings.runs * settings.members > 1:
+        for run in range(settings.runs):
+            for member in range(settings.members):
+                seed = choice.seed + RUN_SEED_STEP * run + member
+                others[f"members/run_{run}_member_{member}"] = replace(choice, seed=seed)
     if entry.preset is None or entry.predictor != "linear":
-        return asked
-    choices = {
-        "unweighted": first._replace(class_weight="none"),
-        "multinomial": first._replace(predictor="multinomial"),
-        "member_1": first._replace(seed=first.seed + 1),
-        "member_2": first._replace(seed=first.seed + 2),
+        return others
+    if entry.source == "simulated" and not settings.alternatives_on_simulated:
+        return others
+    alternatives = {
+        "unweighted": replace(choice, class_weight="none"),
+        "multinomial": replace(choice, predictor="multinomial"),
+        "member_1": replace(choice, seed=choice.seed + 1),
+        "member_2": replace(choice, seed=choice.seed + 2),
     }
-    return asked | {f"sensitivity/{name}": choices[name] for name in params.train.alternatives}
+    for alternative in settings.alternatives:
+        others[f"sensitivity/{alternative}"] = alternatives[alternative]
+    return others
 
 
-def _contract(name: str, dataset: base.Dataset, entry: DatasetParams, pairs: pl.DataFrame) -> dict[str, Any] | None:
-    """The record of the gate that released files must pass, kept for the report where it fails; None for others."""
-    kept = store.failed_gates_file(name)
-    kept.unlink(missing_ok=True)
+def _check_released_files(
+    name: str, dataset: base.Dataset, entry: DatasetParams, pairs: pl.DataFrame
+) -> dict[str, Any] | None:
+    """Run the gate for released files; return its record, or None for other data sets.
+
+    The record of a failed gate is stored for the report.
+    """
+    failed_gates_file = store.failed_gates_file(name)
+    failed_gates_file.unlink(missing_ok=True)
     if entry.preset is None or entry.source != "hub":
         return None
     try:
         return check_contract(pairs, n_labels=len(dataset.labels), coordinates={"dataset": name})
     except GateFailed as error:
-        atomic.write_json(kept, {"dataset": name, "source": entry.source, "gates": [error.record]})
+        atomic.write_json(failed_gates_file, {"dataset": name, "source": entry.source, "gates": [error.record]})
         raise
 
 
-def _by_split(frame: pl.DataFrame, name: str, splits: tuple[str, ...]) -> dict[str, pl.DataFrame]:
-    parts = {split: frame.filter(pl.col("split") == split) for split in splits}
+def _split_pairs(pairs: pl.DataFrame, name: str, splits: tuple[str, ...]) -> dict[str, pl.DataFrame]:
+    parts = {split: pairs.filter(pl.col("split") == split) for split in splits}
     for split, part in parts.items():
         if part.is_empty():
             raise InputError(
-                f"{name}: no pair is in the split {split}: its files name none, or none is left. In params.yaml, give "
-                f"`split` of {name} a share for it (`{split}: 0.2`), or mend the data"
+                f"{name}: the split {split} has no pair: the files name none, or all were dropped. In params.yaml, "
+                f"give `split` of {name} a share for it (`{split}: 0.2`), or correct the data"
             )
     return parts
 
 
-def _decisions(logits: np.ndarray, part: pl.DataFrame) -> FixedDecisions:
-    labels = part["label"].to_numpy().astype(np.int64)
-    return FixedDecisions(logits, labels, decide(logits), part["group"].to_numpy())
+def _decisions(logits: np.ndarray, pairs: pl.DataFrame) -> FixedDecisions:
+    labels = pairs["label"].to_numpy().astype(np.int64)
+    return FixedDecisions(logits, labels, decide(logits), pairs["group"].to_numpy())
 
 
-def _counted(dataset: base.Dataset, parts: Parts) -> dict[str, dict[str, Any]]:
-    groups = {split: part["group"].n_unique() for split, part in parts.items()}
-    counts = {split: np.bincount(part["label"], minlength=len(dataset.labels)) for split, part in parts.items()}
-    for split, classes in counts.items():
-        shares = ", ".join(f"{share:.4f}" for share in classes / classes.sum())
-        logger.info("%s: %d rows, %d groups, classes %s", split, classes.sum(), groups[split], shares)
-    return {
-        "rows": {split: len(part) for split, part in parts.items()},
-        "groups": groups,
-        "class_counts": {split: classes.tolist() for split, classes in counts.items()},
-    }
+def _count_rows(dataset: base.Dataset, pairs: PairsBySplit) -> dict[str, dict[str, Any]]:
+    """Count rows, groups and labels of each split, and log them."""
+    rows = {}
+    groups = {}
+    class_counts = {}
+    for split, part in pairs.items():
+        counts = np.bincount(part["label"], minlength=len(dataset.labels))
+        rows[split] = len(part)
+        groups[split] = part["group"].n_unique()
+        class_counts[split] = counts.tolist()
+        shares = ", ".join(f"{share:.4f}" for share in counts / counts.sum())
+        logger.info("%s: %d rows, %d groups, class shares %s", split, len(part), groups[split], shares)
+    return {"rows": rows, "groups": groups, "class_counts": class_counts}
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(message)s")  # readers say what they leave out
-    as_stage("train", main)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")  # readers log which rows they drop
+    run_dataset_stage("train", main)

@@ -1,4 +1,4 @@
-"""Prefect tasks: the gates. Each returns what it lets through, so nothing can pass beside it."""
+"""Prefect tasks that run the gates. Each returns what it checked, so that later tasks depend on it."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,20 +6,27 @@ from typing import Any
 from prefect import task
 
 from relmap.decisions import decide
-from tasks.expectations import invariants, pairs
+from tasks.expectations.invariants import CheckedRun, check_unchanged
+from tasks.expectations.pairs import check_pairs
 from tasks.records.results import Calibrated, Projected
 from tasks.records.store import base_folder, read_base, read_parquet
 
 
 @task(task_run_name="check_inputs/{dataset}")
 def check_inputs(dataset: str) -> dict[str, Any]:
-    """Check the judged pairs that `dataset` was trained and is calibrated on, and return the gate's record.
+    """Check the judged pairs on which a data set was trained and is calibrated.
+
+    Args:
+        dataset: Key of the data set.
+
+    Returns:
+        Record of the gate.
 
     Raises:
-        GateFailed: a pair is not as it must be; the message names what is wrong.
+        GateFailed: A pair violates an expectation.
     """
     base = read_base(dataset)
-    return pairs.check_pairs(
+    return check_pairs(
         read_parquet(base_folder(dataset, "pairs.parquet")),
         n_labels=len(base.labels),
         groups_stay_together=base.split_by == "group",
@@ -30,19 +37,31 @@ def check_inputs(dataset: str) -> dict[str, Any]:
 
 @task(task_run_name="check_invariants/{projected.seed}")
 def check_invariants(projected: Projected, calibrated: list[Calibrated], dataset: str, ece_bins: int) -> Projected:
-    """Let `projected` through if decisions, probabilities, accuracy and ECE are what they were without it.
+    """Check that the projection left decisions, probabilities, accuracy and ECE unchanged.
 
-    What they were is computed anew, from `logits.parquet` and the frozen calibrators, not from what came in here.
+    The values before the projection are recomputed from `logits.parquet` and the fitted calibrators.
+
+    Args:
+        projected: Results of one protocol seed.
+        calibrated: Fitted calibrators of the seed, in the order of `projected.rows`.
+        dataset: Key of the data set.
+        ece_bins: Number of bins of the ECE.
+
+    Returns:
+        `projected` with the record of this gate.
 
     Raises:
-        GateFailed: they are not; the message names the data set, the seed, the calibrator and what differs.
+        GateFailed: Something changed. The message names data set, seed, calibrator and the differences.
     """
     base = read_base(dataset)
-    test, decision, fits = base.test, decide(base.test.logits), zip(calibrated, projected.rows, strict=True)
-    outgoing = [invariants.Outgoing(decision, fit.value(test.logits), rows) for fit, rows in fits]
-    record = invariants.check_unchanged(
-        outgoing,
-        labels=test.labels,
+    decision = decide(base.test.logits)
+    runs = []
+    for fit, after in zip(calibrated, projected.rows, strict=True):
+        log_probabilities = fit.value(base.test.logits)
+        runs.append(CheckedRun(decision=decision, log_probabilities=log_probabilities, after=after))
+    record = check_unchanged(
+        runs,
+        labels=base.test.labels,
         seed0_accuracy=base.seed0_accuracy,
         ece_bins=ece_bins,
         coordinates={"dataset": dataset, "seed": projected.seed},

@@ -9,12 +9,12 @@ import scipy
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_table_artifact
 
-from relmap.calibrators.registry import DRAWN_IN_THE_PAPER
+from relmap.calibrators.registry import PAPER_FIGURE_CALIBRATOR
 from relmap.decisions import FixedDecisions
 from relmap.io.atomic import write_json, write_whole
-from relmap.metrics.registry import COMPARED
-from tasks.expectations.check import violated
-from tasks.provenance.manifest import versions
+from relmap.metrics.registry import COMPARED_METRICS
+from tasks.expectations.check import list_failed_expectations
+from tasks.provenance.manifest import library_versions
 from tasks.records.advice import in_words, numbers
 from tasks.records.results import Projected, ProjectedDecisions, display_name
 from tasks.records.store import Base, base_folder, read_json, read_parquet
@@ -64,7 +64,7 @@ def scores(projected: list[Projected], test: FixedDecisions, calibrators: tuple[
 def simplex(projected: list[Projected], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
     """Return sampled test rows and probabilities before and after MRC: first seed, headline's calibrator if it ran."""
     kept = sampled(len(test), SIMPLEX_ROWS)
-    shown = DRAWN_IN_THE_PAPER if DRAWN_IN_THE_PAPER in calibrators else calibrators[-1]
+    shown = PAPER_FIGURE_CALIBRATOR if PAPER_FIGURE_CALIBRATOR in calibrators else calibrators[-1]
     rows = next(rows for rows in projected[0].rows if rows.calibrator == shown)
     of_mrc = {name: getattr(rows.simplex, name)[kept] for name in ("alpha", "feasible", "solved")}
     before, after = (np.exp(of[kept]).tolist() for of in (rows.log_probabilities, rows.simplex.log_probabilities))
@@ -125,7 +125,7 @@ def write_runs(
         "fallbacks": [sentence for seed in projected for sentence in seed.fallbacks(base.labels)],
         "optimum": optimum(projected, frames["metrics"]),
     }
-    write_json(folder / "run.json", named | sizes | facts | provenance | {"versions": versions()})
+    write_json(folder / "run.json", named | sizes | facts | provenance | {"versions": library_versions()})
     return frames["metrics"]
 
 
@@ -133,7 +133,7 @@ def write_runs(
 def show(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
     """Show a table of confidence beside MRP, mean over protocol seeds, and a link to the files in `folder`."""
     pair, key, shown = ["confidence", "mrp"], base.name.replace("_", "-"), display_name(base.name, base.source)
-    both = metrics.filter(pl.col("variant").is_in(pair), pl.col("metric").is_in(COMPARED))
+    both = metrics.filter(pl.col("variant").is_in(pair), pl.col("metric").is_in(COMPARED_METRICS))
     place = ["calibrator", "metric"]
     means = both.pivot("variant", index=place, values="value", aggregate_function="mean", maintain_order=True)
     rows = means.with_columns(change=pl.col("mrp") - pl.col("confidence")).with_columns(pl.selectors.float().round(5))
@@ -160,10 +160,10 @@ def verdict(base: Base, calibrators: tuple[str, ...], folder: Path, place: Path 
 
 @task(task_run_name="show gates/{base.name}")
 def show_gates(base: Base, gates: list[dict[str, Any]]) -> None:
-    """Show what the records of `gates` name as violated: where, what was expected, what was found."""
+    """Show the failed expectations of gates as a table: place, expectation, values found."""
     shown = display_name(base.name, base.source)
     create_table_artifact(
-        [row | {"dataset": shown} for row in violated(gates)],
+        [row | {"dataset": shown} for row in list_failed_expectations(gates)],
         key=f"gates-{base.name.replace('_', '-')}",
-        description=f"{shown}: a gate is closed, and nothing of this run is reported. What failed, and where:",
+        description=f"{shown}: a gate failed, so no result of this run is reported. Failed expectations:",
     )

@@ -8,9 +8,9 @@ from scipy.special import expit
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 from torch.optim.adam import adam
 
-from relmap.projection.batch import Batch
-from relmap.projection.decisions import Decisions, LabelledDecisions
-from relmap.projection.lattice import FitRows, first_curve
+from relmap.projection.batch import FitBatch
+from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
+from relmap.projection.lattice import FitRows, initial_curve
 from relmap.settings import ProjectionParams
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -48,33 +48,33 @@ def scored(n: int, seed: int = 0, levels: int | None = None) -> tuple[np.ndarray
 def fits(confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> list[FitRows]:
     """The rows of each fit; confidence is `(B, m)`, the others too or `(m,)`."""
     parts = [np.broadcast_to(part, np.shape(confidence)) for part in (confidence, decision, correct)]
-    return list(zip(*parts, strict=True))
+    return [FitRows(*columns) for columns in zip(*parts, strict=True)]
 
 
-def batch(rows: Rows, n_labels: int, settings: ProjectionParams | None = None, judge: Rows | None = None) -> Batch:
+def batch(rows: Rows, n_labels: int, settings: ProjectionParams | None = None, judge: Rows | None = None) -> FitBatch:
     """Confidence logits `(B, m)`, decision and correct `(m,)` as a batch; `judge` are its selection rows, if any."""
 
     def labelled(confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> LabelledDecisions:
         anything = np.log(np.random.default_rng(9).dirichlet(np.ones(9), len(decision)))
         label = np.where(correct, decision, (decision + 1) % n_labels)
-        under = [Decisions(at, decision, anything, anything) for at in confidence_logit]
-        return LabelledDecisions(under, correct, label)
+        by_calibrator = [CalibratedDecisions(at, decision, anything, anything) for at in confidence_logit]
+        return LabelledDecisions(by_calibrator, correct, label)
 
     selection = None if judge is None else labelled(*judge)
-    return Batch(labelled(*rows), n_labels, settings or ProjectionParams(), selection)
+    return FitBatch(labelled(*rows), n_labels, settings or ProjectionParams(), selection)
 
 
-def seen(at: np.ndarray, decision: np.ndarray | int, gap: np.ndarray | None = None) -> Decisions:
+def seen(at: np.ndarray, decision: np.ndarray | int, gap: np.ndarray | None = None) -> CalibratedDecisions:
     """Decisions, or one for all, under one calibrator; with log-probabilities of the given gap, or with none."""
     decision = np.broadcast_to(decision, at.shape)
     if gap is None:
-        return Decisions(at, decision)
+        return CalibratedDecisions(at, decision)
     row, runner_up = np.arange(len(at)), (decision + 1) % (decision.max(initial=1) + 1)
     logits = np.zeros((len(at), decision.max(initial=1) + 1))
     log_probabilities = np.full_like(logits, -np.log(2))
     logits[row, runner_up] = 1
     log_probabilities[row, decision] = -np.logaddexp(0, -gap)
-    return Decisions(at, decision, log_probabilities, logits)
+    return CalibratedDecisions(at, decision, log_probabilities, logits)
 
 
 def hats(places: np.ndarray, knots: int) -> np.ndarray:
@@ -96,7 +96,7 @@ def stated_objective(rows: FitRows, knots: int, smoothness: float) -> Callable[[
 
 def mrp_of_torch(rows: FitRows, n_labels: int, settings: ProjectionParams) -> np.ndarray:
     """The values `(K, J)` of one fit as one would write it in torch."""
-    stated, start = stated_objective(rows, settings.knots, settings.smoothness), first_curve(settings.knots)
+    stated, start = stated_objective(rows, settings.knots, settings.smoothness), initial_curve(settings.knots)
 
     def values_of(theta: torch.Tensor) -> torch.Tensor:
         return torch.cat([theta[:, :1], softplus(theta[:, 1:])], dim=1).cumsum(dim=1)

@@ -19,7 +19,7 @@ from relmap.io.rows import PredictedRows, checked_rows
 from relmap.maps.correction import Correction
 from relmap.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
 from relmap.projection.curves import Confidence, Curves, SharedCurve
-from relmap.projection.decisions import Decisions
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
 from relmap.projection.pooling import ShrunkCurves
 from relmap.projection.whole_vector import WholeVector
@@ -244,7 +244,7 @@ def rows_for_sql(made: MapDocument, n: int = 3000) -> tuple[pl.DataFrame, np.nda
     scale = 10.0 ** generator.integers(-1, 3, (len(decision), 1))
     logits = generator.normal(size=(len(decision), made.n_labels)) * scale
     with np.errstate(divide="ignore"):
-        score = made.projection.fitted(Decisions(logit(confidence), decision, None, logits))
+        score = made.projection.fitted(CalibratedDecisions(logit(confidence), decision, None, logits))
         reliability = expit(score if made.correction is None else made.correction(score))
     schema = {"decision": pl.Int32, "confidence": pl.Float64}
     frame = pl.DataFrame([decision.astype(np.int32), confidence], schema=schema)

@@ -16,8 +16,8 @@ from scipy.special import expit, logit, softmax
 
 from relmap.io.atomic import write_json, write_whole
 from relmap.metrics.probability import accuracy, ece
-from relmap.metrics.registry import COMPARED, of_reliability
-from relmap.projection.variants import PROJECTED
+from relmap.metrics.registry import COMPARED_METRICS, compute_reliability_metrics
+from relmap.projection.variants import PIPELINE_VARIANTS
 from relmap.report.figure import Results
 from tasks.figures import drawn_for
 from tasks.records import results
@@ -105,7 +105,7 @@ def made(
         columns = {f"logit_{variant}": values for variant, values in variants.items()}
         columns |= {"confidence": confidence, "reliability": expit(variants["mrp"])}
         scores.append(base.with_columns(**{key: pl.lit(value) for key, value in run.items()}, **columns))
-        measured = {variant: of_reliability(values, correct) for variant, values in variants.items()}
+        measured = {variant: compute_reliability_metrics(values, correct) for variant, values in variants.items()}
         measured["confidence"] |= {"accuracy": accuracy(decision, truth), "ece": ece(confidence, correct)}
         measured[SIMPLEX] = {"solved_share": 0.9, "infeasible_share": 0.08}
         if len(np.unique(decision)) > 1:
@@ -114,7 +114,7 @@ def made(
         metrics += [(*run_of, variant, *pair) for variant, pairs in measured.items() for pair in pairs.items()]
     # the shares of rows of the two fits; a calibrator given the rows of both has no MRP on it
     ways = ((2, 0, "confidence"), (1, 1, "confidence"), (1, 1, "mrp"))
-    cells = product(("ts", "matrix"), seeds, (100, 400), ways, COMPARED)
+    cells = product(("ts", "matrix"), seeds, (100, 400), ways, COMPARED_METRICS)
     rivals = (
         (name, source, seed, size, size * first, size * second, under, variant, metric, 30 / size + seed + (not second))
         for under, seed, size, (first, second, variant), metric in cells
@@ -163,7 +163,7 @@ def reliability_logits(confidence: np.ndarray, decision: np.ndarray, curves: lis
     stairs = np.round(plain - decision / 2)
     stairs[stairs >= 4], stairs[stairs <= -2] = np.inf, -np.inf
     own = {"mrp": mrp, "mrp_exact": mrp, "label_platt": plain - decision / 2, "label_isotonic": stairs}
-    return dict.fromkeys(PROJECTED, plain) | own
+    return dict.fromkeys(PIPELINE_VARIANTS, plain) | own
 
 
 def intervals(name: str, source: str, calibrators: Iterable[str], changes: Mapping, groups: int) -> pl.DataFrame:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tasks.provenance.declared import CODE
-from tasks.provenance.hashing import imports, reached_files
+from tasks.provenance.dvc_stages import CODE_FOLDERS
+from tasks.provenance.hashing import imported_files, imported_modules
 
 ROOT = Path(__file__).resolve().parent.parent
 VERBS = sorted(path.relative_to(ROOT) for path in ROOT.glob("tasks/*.py"))
@@ -20,7 +20,7 @@ ROOMS = {  # folders of tasks/ -> their files
 }
 LIBRARY = sorted(path.relative_to(ROOT) for path in ROOT.glob("relmap/**/*.py"))
 FILES = [*VERBS, *(file for files in ROOMS.values() for file in files), *LIBRARY]
-IMPORTS = {file: imports(ROOT / file) for file in (*FILES, *FLOWS)}
+IMPORTS = {file: imported_modules(ROOT / file) for file in (*FILES, *FLOWS)}
 LIBRARIES = {file: {name.split(".")[0] for name in names} for file, names in IMPORTS.items()}
 GROUND = {"provenance", "settings", "records", "sources"}
 ABOVE = {"page": {"tables", "figures"}}  # rooms that may import others beside the ground
@@ -78,7 +78,7 @@ def filled_in(dependencies: list[str]) -> set[str]:
 def ran(name: str) -> set[Path]:
     """The files of the project that the command of a stage reaches, but for empty ones."""
     entry = Path(*stage(name)["cmd"].split()[2].split(".")).with_suffix(".py")
-    return {file for file in reached_files(entry, ROOT) if (ROOT / file).stat().st_size}
+    return {file for file in imported_files(entry, ROOT) if (ROOT / file).stat().st_size}
 
 
 def undeclared(name: str, dependencies: list[str]) -> set[Path]:
@@ -91,7 +91,7 @@ def never_run(name: str, dependencies: list[str]) -> set[Path]:
     """Project files that the dependencies of a stage cover and that its command does not run."""
     files = {file for place in filled_in(dependencies) for file in [ROOT / place, *(ROOT / place).rglob("*")]}
     code = {file.relative_to(ROOT) for file in files if file.suffix == ".py" and file.stat().st_size}
-    return {file for file in code if file.parts[0] in CODE} - ran(name)
+    return {file for file in code if file.parts[0] in CODE_FOLDERS} - ran(name)
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -179,7 +179,18 @@ def test_a_stage_declares_the_code_that_it_runs_and_no_other_and_a_folder_struck
 
 
 def test_flows_holds_a_file_for_each_command_and_the_files_that_they_share():
-    shared = {"__init__", "engine", "forms", "logs", "notifications", "pages", "processes", "server", "stage_output"}
+    shared = {
+        "__init__",
+        "engine",
+        "forms",
+        "logs",
+        "notifications",
+        "pages",
+        "processes",
+        "scheduling",
+        "server",
+        "stage_output",
+    }
     assert shared < {file.stem for file in FLOWS}
     for file in FLOWS:
         text = (ROOT / file).read_text()

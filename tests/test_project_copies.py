@@ -23,23 +23,26 @@ NEW = (  # the file of what is added, what stands in it, the registry, the line 
         "from relmap.calibrators.temperature import Temperature\n\n\n"
         "def fit_doubled(logits, labels, *, seed) -> Temperature:\n    return Temperature(2.0)\n",
         "relmap/calibrators/registry.py",
-        '        Calibrator("matrix", "matrix scaling", "rival", matrix.fit_matrix),\n',
-        'Calibrator("doubled", "Doubled", "rival", fit_doubled),',
+        "_CALIBRATORS = (\n",
+        'CalibratorSpec(key="doubled", title="Doubled", role="rival", model_type=temperature.Temperature, '
+        "fit=fit_doubled),",
     ),
     (
         "relmap/projection/as_it_was.py",
         "from relmap.projection.curves import Confidence\n\n\n"
-        "def fit_as_it_was(batch) -> list[Confidence]:\n    return [Confidence() for _ in batch.fit.under]\n",
+        "def fit_as_it_was(batch) -> list[Confidence]:\n    return [Confidence() for _ in range(batch.n_fits)]\n",
         "relmap/projection/variants.py",
         "_VARIANTS = (\n",
-        'Variant("as_it_was", "as it was", "rival", fit_as_it_was, "the confidence as it was"),',
+        'Variant(key="as_it_was", title="as it was", role="rival", model_types=(Confidence,), fit=fit_as_it_was, '
+        'description="the confidence as it was"),',
     ),
     (
         "relmap/metrics/errors_left.py",
         "def errors_left(view):\n    return 1 - view.mean(view.correct)\n",
         "relmap/metrics/registry.py",
         "_METRICS = (\n",
-        'Metric("errors_left", "errors left", LOWER, Reliability, errors_left, compared=True),',
+        'Metric(key="errors_left", title="errors left", direction=LOWER, view=ReliabilityView, function=errors_left, '
+        "compared=True),",
     ),
     (
         "tasks/tables/rows_measured.py",

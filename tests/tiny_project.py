@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.provenance.declared import declared, stage_names
+from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
 from tasks.provenance.manifest import Manifest, read_manifest
-from tasks.provenance.stage import stage_run
+from tasks.provenance.stage import run_stage
 from tests import project_copy
 from tests.project_copy import ROOT
 
@@ -65,7 +65,7 @@ edit_params = partial(project_copy.edit_params, Path())  # of the current folder
 
 def work(name: str, text: str = "made\n") -> None:
     """What the stage does: its outputs are two small files, one of them in a folder of its own."""
-    (folder,) = declared(name).outputs
+    (folder,) = read_dvc_stage(name).outputs
     shutil.rmtree(folder, ignore_errors=True)
     for file in ("table.csv", "deep/model.json"):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -73,6 +73,6 @@ def work(name: str, text: str = "made\n") -> None:
 
 
 def run(name: str, text: str = "made\n") -> Manifest:
-    with stage_run(name):
+    with run_stage(name):
         work(name, text)
-    return read_manifest(declared(name).manifest)
+    return read_manifest(read_dvc_stage(name).manifest)

@@ -1,53 +1,74 @@
 """DIAG (Rahimi et al., 2020), in the paper's form (section 4.2): a positive factor for each gap between sorted logits.
 
-The published network learns one increasing function of a logit. The paper rescales the gaps between neighbours in
-the sorted row instead; with one constant factor for each place in the order the loss is convex and the fit exact.
+The published network learns one increasing function of a logit. The paper rescales the gaps between neighbors in the
+sorted row instead. With one constant factor for each rank, the loss is convex and the fit is exact.
 """
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import scipy
 
-from relmap.calibrators.identity import floored, log_softmax
+from relmap.calibrators.identity import floored_log_softmax, log_softmax
 from relmap.serialization import Axes, Positive, Value
 
 RIDGE = 1e-3  # weight of the mean squared log factor
 
 
 class Diagonal(Value, kind="diagonal"):
-    """Gaps between sorted logits times positive factors: the order of the labels within a row is kept."""
+    """Gaps between sorted logits times positive factors; the order of the labels within a row does not change.
 
-    factors: Annotated[np.ndarray, Axes("K-1", of=Positive)]  # the first for the gap from the largest logit to the next
+    Attributes:
+        factors: Factor of each gap, from the gap between the two largest logits down, shape (K - 1,).
+    """
+
+    factors: Annotated[np.ndarray, Axes("K-1", of=Positive)]
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
-        """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
-        order, gaps = _sorted_gaps(logits)
-        calibrated = np.empty(order.shape)
-        np.put_along_axis(calibrated, order, _from_gaps(self.factors * gaps), axis=1)
+        """Calibrate logits.
+
+        Args:
+            logits: Shape (n, K).
+
+        Returns:
+            Log-probabilities, shape (n, K), float64.
+        """
+        rows = _sort_rows(logits)
+        calibrated = np.empty(rows.order.shape)
+        np.put_along_axis(calibrated, rows.order, _log_probabilities(self.factors * rows.gaps), axis=1)
         return calibrated
 
 
-def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagonal:  # noqa: ARG001 - exact
-    """Map logits `(n, K)` and labels `(n,)` 0..K-1 to the factors of least mean log loss plus ridge, by L-BFGS.
+def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagonal:  # noqa: ARG001 - deterministic
+    """Fit the factors by mean log loss plus a ridge on their logarithms, with L-BFGS.
 
-    The ridge is the authors': it pulls every factor towards 1, and so decides where the rows are silent: gaps that are
-    always 0, ranks that are never the true label.
+    The ridge is the authors'. It shrinks each factor to 1, and determines factors that the rows do not: of gaps that
+    are always 0 and of ranks at which the true label never is.
+
+    Args:
+        logits: Shape (n, K).
+        labels: True labels 0..K-1, shape (n,).
+        seed: Unused.
+
+    Returns:
+        The fitted calibrator.
     """
-    order, gaps = _sorted_gaps(logits)
-    rank = np.argmax(order == np.asarray(labels)[:, None], axis=1)
-    above = rank[:, None] <= np.arange(gaps.shape[1])  # (n, K-1): is the true label above the gap?
+    rows = _sort_rows(logits)
+    gaps = rows.gaps
+    rank = np.argmax(rows.order == np.asarray(labels)[:, None], axis=1)
+    label_is_above = rank[:, None] <= np.arange(gaps.shape[1])  # (n, K - 1): whether the true label is above the gap
 
-    def loss(log_factors: np.ndarray) -> tuple[float, np.ndarray]:
+    def objective(log_factors: np.ndarray) -> tuple[float, np.ndarray]:
         factors = np.exp(log_factors)
-        log_probabilities = _from_gaps(factors * gaps)
-        mass_above = np.exp(log_probabilities).cumsum(axis=1)[:, :-1]
-        log_loss = -np.take_along_axis(log_probabilities, rank[:, None], axis=1).mean()
-        gradient = (gaps * (mass_above - above)).mean(axis=0) * factors
-        return log_loss + RIDGE * (log_factors**2).mean(), gradient + 2 * RIDGE * log_factors / len(factors)
+        log_p = _log_probabilities(factors * gaps)
+        mass_above = np.exp(log_p).cumsum(axis=1)[:, :-1]
+        log_loss = -np.take_along_axis(log_p, rank[:, None], axis=1).mean()
+        gradient = (gaps * (mass_above - label_is_above)).mean(axis=0) * factors
+        ridge_gradient = 2 * RIDGE * log_factors / len(factors)
+        return log_loss + RIDGE * (log_factors**2).mean(), gradient + ridge_gradient
 
     optimum = scipy.optimize.minimize(
-        loss,
+        objective,
         np.zeros(gaps.shape[1]),
         jac=True,
         method="L-BFGS-B",
@@ -56,14 +77,26 @@ def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagon
     return Diagonal(np.exp(optimum.x))
 
 
-def _sorted_gaps(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Map logits `(n, K)` to the labels `(n, K)` from the largest logit down and the gaps `(n, K-1)` between them."""
-    logits = floored(logits)
-    order = np.argsort(-logits, axis=1, kind="stable")
-    return order, -np.diff(np.take_along_axis(logits, order, axis=1), axis=1)
+class SortedLogits(NamedTuple):
+    """Rows sorted by decreasing logit.
+
+    Attributes:
+        order: Labels from the largest logit down, shape (n, K).
+        gaps: Differences between neighboring logits, at least 0, shape (n, K - 1).
+    """
+
+    order: np.ndarray
+    gaps: np.ndarray
 
 
-def _from_gaps(gaps: np.ndarray) -> np.ndarray:
-    """Map gaps `(n, K-1)` to log-probabilities `(n, K)`, the largest first."""
-    below = np.concatenate([np.zeros((len(gaps), 1)), gaps.cumsum(axis=1)], axis=1)
-    return log_softmax(-below)
+def _sort_rows(logits: np.ndarray) -> SortedLogits:
+    log_p = floored_log_softmax(logits)
+    order = np.argsort(-log_p, axis=1, kind="stable")
+    gaps = -np.diff(np.take_along_axis(log_p, order, axis=1), axis=1)
+    return SortedLogits(order, gaps)
+
+
+def _log_probabilities(gaps: np.ndarray) -> np.ndarray:
+    """Convert gaps (n, K - 1) to log-probabilities (n, K), the largest first."""
+    below_largest = np.concatenate([np.zeros((len(gaps), 1)), gaps.cumsum(axis=1)], axis=1)
+    return log_softmax(-below_largest)

@@ -1,141 +1,211 @@
-"""h-calibration (Huang et al., 2025): all n K events "label k is true" are calibrated together, by their residuals.
+"""h-calibration (Huang et al., 2025): calibrates all n K events "label k is true" together, by their residuals.
 
-Sorted by probability p, the events' residuals p - [true] should average to zero over every short stretch. The loss is
-how far they do not; the mapping multiplies -log p by a factor for each of its segments, the same for every label.
+If events are sorted by probability p, their residuals p - [label is true] should average to 0 over every short
+window. The loss is the mean absolute average. The mapping multiplies -log p by a factor for each of its segments, the
+same for every label.
 """
 
 from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from relmap.calibrators.identity import floored, log_softmax
+from relmap.calibrators.identity import floored_log_softmax, log_softmax
 from relmap.optimizers import Adam
 from relmap.serialization import Axes, Positive, Value
 
-FINE = 2**48  # parts of 1 that residuals are counted in: 2**14 whole numbers add up exactly, in a sixth of the time
-SPAN = 100.0  # of -log p, which the segments cut; beyond it the last factor goes on
+# residuals are counted in these parts of 1: sums of 2**14 integers are exact, and six times as fast as float sums
+RESIDUAL_UNITS = 2**48
+MAX_SURPRISAL = 100.0  # end of the segments of -log p; the last factor applies beyond it
 
 
 class HCalibrationSettings(NamedTuple):
-    """As the paper's authors ran it."""
+    """Settings, by default those of the paper's authors.
+
+    Attributes:
+        segments: Number of segments S of the mapping.
+        window: Number of events in a moving average.
+        learning_rate: Learning rate of Adam.
+        epochs: Maximal number of epochs.
+        patience: Number of epochs without a lower loss after which the fit ends.
+        batch: Number of rows of a step.
+    """
 
     segments: int = 50
-    window: int = 201  # events in a moving average
+    window: int = 201
     learning_rate: float = 0.005
     epochs: int = 80
-    patience: int = 18  # epochs without a lower loss, after which the fit ends
-    batch: int = 6000  # rows of a step
+    patience: int = 18
+    batch: int = 6000
 
 
 class HCalibration(Value, kind="hcalibration"):
     """`softmax(-f(-log p))` with f proportional within each segment.
 
-    It jumps where two segments meet, as the published mapping does; so a few rows lose their order, and their
-    decision the top.
+    The mapping jumps between segments, as the published one does. A few rows therefore change the order of their
+    labels, possibly of the two largest.
+
+    Attributes:
+        factors: Factor of each of S equal segments of [0, MAX_SURPRISAL], shape (S,); all 1 is the identity.
     """
 
-    factors: Annotated[np.ndarray, Axes("S", of=Positive)]  # on S equal segments of [0, SPAN]; all 1 is the identity
+    factors: Annotated[np.ndarray, Axes("S", of=Positive)]
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
-        """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
-        surprise = -floored(logits)
-        return log_softmax(-self.factors[_segment(surprise, len(self.factors))] * surprise)
+        """Calibrate logits.
+
+        Args:
+            logits: Shape (n, K).
+
+        Returns:
+            Log-probabilities, shape (n, K), float64.
+        """
+        surprisal = -floored_log_softmax(logits)
+        factors = self.factors[_locate_segment(surprisal, len(self.factors))]
+        return log_softmax(-factors * surprisal)
+
+
+class TrainingEvents(NamedTuple):
+    """Events of n rows.
+
+    Attributes:
+        surprisal: -log p of each event, shape (n, K).
+        segment: Segment of each event, shape (n, K), int64.
+        labels: True labels 0..K-1, shape (n,).
+    """
+
+    surprisal: np.ndarray
+    segment: np.ndarray
+    labels: np.ndarray
+
+    def select(self, rows: np.ndarray) -> "TrainingEvents":
+        """Select rows.
+
+        Args:
+            rows: Row numbers, shape (m,).
+
+        Returns:
+            The events of these rows.
+        """
+        return TrainingEvents(self.surprisal.take(rows, axis=0), self.segment.take(rows, axis=0), self.labels[rows])
 
 
 def fit_hcal(
     logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: HCalibrationSettings | None = None
 ) -> HCalibration:
-    """Map logits `(n, K)` and labels `(n,)` 0..K-1 to the factors of the epoch with the lowest loss on all rows (Adam).
+    """Fit the factors by Adam and return those of the epoch with the lowest loss on all rows.
 
-    The objective as published: the mean absolute moving average of the residuals of all events, sorted by probability,
-    of the rows whose label is not k, averaged over the k that leave rows. The window is at most a fifth of the events.
-    With K = 2 such rows have one label only, and the loss is flat before calibration is reached: the mapping then
-    corrects too little, as the paper's h-cal does on its binary sets and on no other. Adam moves the logarithms of the
-    factors, from 0. The seed draws the batches, where there are several. The authors' weight of the loss, 1e5, is
-    nothing that Adam would feel.
+    The objective is as published: for each label k, the mean absolute moving average of the residuals of all events,
+    sorted by probability, of the rows whose label is not k; averaged over the labels k with such rows. The window has
+    at most a fifth of the events. With K = 2 such rows have one label only, and the loss is flat before calibration is
+    reached: the mapping corrects too little, as the paper's h-cal does on its binary sets only. The authors' factor 1e5
+    of the loss is omitted, because Adam does not depend on it.
+
+    Args:
+        logits: Shape (n, K).
+        labels: True labels 0..K-1, shape (n,).
+        seed: Seed of the batches, if there are several.
+        settings: Settings of the fit; None for the defaults.
+
+    Returns:
+        The fitted calibrator.
     """
-    settings, labels = settings or HCalibrationSettings(), np.asarray(labels)
-    surprise = np.ascontiguousarray(-floored(logits))  # its events are read row by row
-    segment = _segment(surprise, settings.segments)
+    settings = settings or HCalibrationSettings()
+    surprisal = np.ascontiguousarray(-floored_log_softmax(logits))  # events are read row by row
+    events = TrainingEvents(surprisal, _locate_segment(surprisal, settings.segments), np.asarray(labels))
+    n_rows = len(events.labels)
     generator = np.random.default_rng(seed)
-    log_factors, adam = np.zeros(settings.segments), Adam(settings.learning_rate)
-    best, lowest, stale = log_factors, np.inf, 0
-    in_one = len(labels) <= settings.batch
+    adam = Adam(settings.learning_rate)
+    log_factors = np.zeros(settings.segments)
+    best = log_factors
+    lowest_loss = np.inf
+    n_stale_epochs = 0
+    one_batch = n_rows <= settings.batch
     for _ in range(settings.epochs + 1):
-        loss, gradient = _mapped_loss(log_factors, surprise, segment, labels, settings.window, slope=in_one)
-        if loss < lowest:
-            best, lowest, stale = log_factors, loss, 0
-        elif (stale := stale + 1) > settings.patience:
-            break
-        if in_one:
+        loss, gradient = _mapping_loss(log_factors, events, settings.window, with_gradient=one_batch)
+        if loss < lowest_loss:
+            best = log_factors
+            lowest_loss = loss
+            n_stale_epochs = 0
+        else:
+            n_stale_epochs += 1
+            if n_stale_epochs > settings.patience:
+                break
+        if one_batch:
             log_factors = log_factors + adam.step(gradient)
             continue
-        order = generator.permutation(len(labels))
-        for rows in np.split(order, range(settings.batch, len(order), settings.batch)):
-            drawn = surprise.take(rows, axis=0), segment.take(rows, axis=0), labels[rows]
-            _, gradient = _mapped_loss(log_factors, *drawn, settings.window)
+        order = generator.permutation(n_rows)
+        for rows in np.split(order, range(settings.batch, n_rows, settings.batch)):
+            _, gradient = _mapping_loss(log_factors, events.select(rows), settings.window)
             log_factors = log_factors + adam.step(gradient)
     return HCalibration(np.exp(best))
 
 
-def _mapped_loss(
-    log_factors: np.ndarray,
-    surprise: np.ndarray,
-    segment: np.ndarray,
-    labels: np.ndarray,
-    window: int,
-    slope: bool = True,
+def _mapping_loss(
+    log_factors: np.ndarray, events: TrainingEvents, window: int, *, with_gradient: bool = True
 ) -> tuple[float, np.ndarray]:
-    """Return the loss of a mapping of `surprise (n, K)` in `segment (n, K)`, and its slope `(S,)`, or zeros."""
-    mapped = np.exp(log_factors).take(segment) * surprise
+    """Return the loss of a mapping and its gradient (S,) in the log factors, or zeros without gradient."""
+    mapped = np.exp(log_factors).take(events.segment) * events.surprisal
     by_label = np.ascontiguousarray(mapped.T)  # sums over labels are then sums of whole arrays
     by_label = by_label.min(axis=0) - by_label
-    # not a quotient of exponentials: what rounds otherwise is sorted otherwise, and that shows after many steps
+    # not a quotient of exponentials: other rounding changes the order of events, which shows after many steps
     p = np.ascontiguousarray(np.exp(by_label - np.log(np.exp(by_label).sum(axis=0))).T)
-    loss, gradient = _residual_loss(p, labels, window, slope)
-    if not slope:
+    loss, p_gradient = _residual_loss(p, events.labels, window, with_gradient=with_gradient)
+    if not with_gradient:
         return loss, np.zeros_like(log_factors)
-    gradient = p * (np.einsum("nk,nk->n", p, gradient)[:, None] - gradient)  # in the mapped -log p
-    return loss, np.bincount(segment.ravel(), (gradient * mapped).ravel(), len(log_factors))
+    mapped_gradient = p * (np.einsum("nk,nk->n", p, p_gradient)[:, None] - p_gradient)
+    gradient = np.bincount(events.segment.ravel(), (mapped_gradient * mapped).ravel(), len(log_factors))
+    return loss, gradient
 
 
-def _segment(surprise: np.ndarray, segments: int) -> np.ndarray:
-    return np.minimum((surprise * (segments / SPAN)).astype(np.int64), segments - 1)
+def _locate_segment(surprisal: np.ndarray, n_segments: int) -> np.ndarray:
+    segment = (surprisal * (n_segments / MAX_SURPRISAL)).astype(np.int64)
+    return np.asarray(np.minimum(segment, n_segments - 1))
 
 
-def _residual_loss(p: np.ndarray, labels: np.ndarray, window: int, slope: bool = True) -> tuple[float, np.ndarray]:
-    n_labels, order = p.shape[1], _order(p.ravel())
-    residual = FINE * p
-    residual[np.arange(len(p)), labels] -= FINE
-    residual = residual.astype(np.int64).take(order)
-    label = np.repeat(labels.astype(np.int32), n_labels)[order]  # of the event's row
-    losses, (by_rank, unsorted) = [], np.zeros((2, len(order)))
-    for without in range(n_labels):
-        kept = np.flatnonzero(label != without)
-        if len(kept):
-            # the published clusters of similar probabilities, which count the same, change nothing that can be seen
-            half = (max(1, min(window, len(kept) // 5)) - 1) // 2
-            total = _moving_sum(residual[kept], half)
-            losses.append(np.abs(total).mean() / (2 * half + 1))
-            if slope:
-                by_rank[kept] += _moving_sum(np.sign(total), half) / ((2 * half + 1) * len(kept))
-    unsorted[order] = by_rank / len(losses)
-    return float(np.mean(losses)) / FINE, unsorted.reshape(p.shape)
+def _residual_loss(p: np.ndarray, labels: np.ndarray, window: int, *, with_gradient: bool) -> tuple[float, np.ndarray]:
+    """Return the loss of probabilities (n, K), and its gradient (n, K), or zeros without gradient."""
+    n_rows, n_labels = p.shape
+    order = _stable_argsort(p.ravel())
+    residual = RESIDUAL_UNITS * p
+    residual[np.arange(n_rows), labels] -= RESIDUAL_UNITS
+    sorted_residual = residual.astype(np.int64).take(order)
+    sorted_label = np.repeat(labels.astype(np.int32), n_labels)[order]  # true label of the event's row
+    losses = []
+    sorted_gradient = np.zeros(len(order))
+    for excluded_label in range(n_labels):
+        events = np.flatnonzero(sorted_label != excluded_label)
+        if len(events) == 0:
+            continue
+        # the published grouping of similar probabilities with equal counts has no visible effect
+        half_window = (max(1, min(window, len(events) // 5)) - 1) // 2
+        window_length = 2 * half_window + 1
+        total = _moving_sum(sorted_residual[events], half_window)
+        losses.append(np.abs(total).mean() / window_length)
+        if with_gradient:
+            sorted_gradient[events] += _moving_sum(np.sign(total), half_window) / (window_length * len(events))
+    gradient = np.zeros(len(order))
+    gradient[order] = sorted_gradient / len(losses)
+    return float(np.mean(losses)) / RESIDUAL_UNITS, gradient.reshape(p.shape)
 
 
-def _order(values: np.ndarray) -> np.ndarray:
-    """Values `(N,)`, none negative, to their stable order, which NumPy's own sort takes eight times as long to find."""
-    places = (1 << len(values).bit_length()) - 1
-    keys = values.view(np.int64) & ~places | np.arange(len(values))  # whose lowest bits give way to where it stands
+def _stable_argsort(values: np.ndarray) -> np.ndarray:
+    """Sort nonnegative values (N,) stably, eight times as fast as NumPy's argsort.
+
+    The bits of a nonnegative float sort like integers. The lowest bits are replaced by the position, and one sort of
+    these keys sorts the positions. Values that differ only in the replaced bits are sorted by a second pass.
+    """
+    position_mask = (1 << len(values).bit_length()) - 1
+    keys = values.view(np.int64) & ~position_mask | np.arange(len(values))
     keys.sort()
-    order = keys & places
-    return order[np.argsort(values[order], kind="stable")]  # sorted but for values that differ in those bits alone
+    order = keys & position_mask
+    return np.asarray(order[np.argsort(values[order], kind="stable")])
 
 
-def _moving_sum(values: np.ndarray, half: int) -> np.ndarray:
-    """Map values `(N,)` to the sums `(N,)` of each and `half` on either side: symmetric, so its own gradient."""
-    total = np.empty(len(values) + 2 * half + 1, dtype=np.int64)
-    total[: half + 1] = 0
-    np.cumsum(values, out=total[half + 1 : half + 1 + len(values)])
-    total[half + 1 + len(values) :] = total[half + len(values)]
-    return total[2 * half + 1 :] - total[: len(values)]
+def _moving_sum(values: np.ndarray, half_window: int) -> np.ndarray:
+    """Sum each of the values (N,) and `half_window` values on either side, (N,); the sum is its own transpose."""
+    n_values = len(values)
+    cumulative = np.empty(n_values + 2 * half_window + 1, dtype=np.int64)
+    cumulative[: half_window + 1] = 0
+    np.cumsum(values, out=cumulative[half_window + 1 : half_window + 1 + n_values])
+    cumulative[half_window + 1 + n_values :] = cumulative[half_window + n_values]
+    return np.asarray(cumulative[2 * half_window + 1 :] - cumulative[:n_values])

@@ -1,4 +1,4 @@
-"""Uncal: the base predictor's own probabilities, the first row of every table; and the scale that others start from."""
+"""Uncalibrated probabilities, and the log-softmax that the calibrators share."""
 
 from functools import reduce
 
@@ -11,29 +11,56 @@ class Identity(Value, kind="identity"):
     """The calibrator that changes nothing."""
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
-        """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
+        """Convert logits to log-probabilities.
+
+        Args:
+            logits: Shape (n, K).
+
+        Returns:
+            Log-probabilities, shape (n, K), float64.
+        """
         return log_softmax(logits)
 
 
-def fit_identity(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Identity:  # noqa: ARG001 - the one contract
-    """Map logits `(n, K)` and labels `(n,)` to the identity; nothing is learned."""
+def fit_identity(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Identity:  # noqa: ARG001 - common signature
+    """Return the identity, with the signature of the other fits.
+
+    Args:
+        logits: Unused.
+        labels: Unused.
+        seed: Unused.
+
+    Returns:
+        The identity.
+    """
     return Identity()
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Map logits `(n, K)`, one of each row finite, to log-probabilities `(n, K)` float64, stored label by label.
+    """Convert logits to log-probabilities, several times as fast as SciPy for few labels.
 
-    SciPy's takes several times as long: so stored, what is taken over the few labels is of whole columns.
+    The result is stored label by label, so that sums over labels are sums of contiguous columns. The labels are added
+    in a fixed order, so that the bits of a row do not depend on the other rows.
+
+    Args:
+        logits: Shape (n, K); each row has a finite logit.
+
+    Returns:
+        Log-probabilities, shape (n, K), float64.
     """
     by_label = np.array(np.transpose(logits), dtype=np.float64, order="C")
     by_label -= by_label.max(axis=0)
-    by_label -= np.log(reduce(np.add, map(np.exp, by_label)))  # in one order, so that a row alone has the same bits
+    by_label -= np.log(reduce(np.add, map(np.exp, by_label)))
     return by_label.T
 
 
-def floored(logits: np.ndarray) -> np.ndarray:
-    """Map logits `(n, K)` to log(p + 1e-12) `(n, K)` float64 in [-27.6, 0]: no label is further from the top than that.
+def floored_log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Compute log(p + 1e-12), from which the authors' DIAG, h-cal and SMART start (in float32).
 
-    What the paper's DIAG, h-cal and SMART start from, as their authors have it; there in float32.
+    Args:
+        logits: Shape (n, K).
+
+    Returns:
+        Values in [-27.6, 0], shape (n, K), float64.
     """
     return np.asarray(np.logaddexp(log_softmax(logits), np.log(1e-12)))

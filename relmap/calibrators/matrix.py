@@ -1,10 +1,10 @@
-"""Matrix and vector scaling (Guo et al., 2017): logistic regression on the logits. Rivals, outside the paper's six.
+"""Matrix and vector scaling (Guo et al., 2017): logistic regression on the logits; not among the paper's calibrators.
 
-They see each label apart, so they can remove a label-wise residual themselves, at the price of other decisions. A
-weak ridge pulls them towards temperature scaling, where the search starts, so the loss on their rows is never above
-that of temperature scaling. It decides only where the rows are silent: a label that they do not hold gets the small
-probability at which ridge and loss balance (some 1e-5), and not 0. The logits are measured in units of their spread, so
-their scale does not matter.
+They treat labels separately, so they can remove a label-wise residual themselves, but they change decisions. A weak
+ridge shrinks them to temperature scaling, at which the search starts, so their loss on the rows is never above that of
+temperature scaling. The ridge matters only where the rows do not determine a weight: a label without rows gets the
+small probability at which ridge and loss balance (about 1e-5), not 0. The logits are measured in units of their spread,
+so their scale does not matter.
 """
 
 from typing import Annotated
@@ -16,65 +16,119 @@ from relmap.calibrators.temperature import fit_temperature
 from relmap.optimizers import Objective, newton
 from relmap.serialization import Axes, Value
 
-RIDGE = 1e-6  # on the mean log loss: next to nothing, yet no weight runs away
+RIDGE = 1e-6  # relative to the mean log loss: small, but large enough to keep every weight finite
 
 
 class Matrix(Value, kind="matrix"):
-    """An affine map of the logits, centred in each row: what a row's logits have in common says nothing."""
+    """An affine map of the logits, after subtracting the mean of each row.
 
-    weights: Annotated[np.ndarray, Axes("K", "K")]  # a row for each new logit
+    Attributes:
+        weights: One row for each new logit, shape (K, K).
+        bias: Bias of each new logit, shape (K,).
+    """
+
+    weights: Annotated[np.ndarray, Axes("K", "K")]
     bias: Annotated[np.ndarray, Axes("K")]
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
-        """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
-        return log_softmax(centred(logits) @ self.weights.T + self.bias)
+        """Calibrate logits.
+
+        Args:
+            logits: Shape (n, K).
+
+        Returns:
+            Log-probabilities, shape (n, K), float64.
+        """
+        return log_softmax(center_rows(logits) @ self.weights.T + self.bias)
 
 
 def fit_matrix(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Matrix:
-    """Map logits `(n, K)` and labels `(n,)` 0..K-1 to the weights and bias that minimise the mean log loss."""
+    """Fit a full matrix and a bias by mean log loss plus the ridge.
+
+    Args:
+        logits: Shape (n, K).
+        labels: True labels 0..K-1, shape (n,).
+        seed: Unused.
+
+    Returns:
+        The fitted calibrator.
+    """
     n_labels = np.shape(logits)[1]
     return _fit_weights(logits, labels, np.ones((n_labels, n_labels), dtype=bool), seed)
 
 
 def fit_vector(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Matrix:
-    """Map logits `(n, K)` and labels `(n,)` 0..K-1 to a diagonal matrix and a bias that minimise the mean log loss."""
+    """Fit a diagonal matrix and a bias by mean log loss plus the ridge.
+
+    Args:
+        logits: Shape (n, K).
+        labels: True labels 0..K-1, shape (n,).
+        seed: Unused.
+
+    Returns:
+        The fitted calibrator.
+    """
     return _fit_weights(logits, labels, np.eye(np.shape(logits)[1], dtype=bool), seed)
 
 
-def _fit_weights(logits: np.ndarray, labels: np.ndarray, free: np.ndarray, seed: int) -> Matrix:
-    unit = typical_spread(logits)
-    features = np.vstack([(centred(logits) / unit).T, np.ones(len(labels))])  # the last one for the bias
-    same = fit_temperature(logits, labels, seed=seed).beta * unit
-    start = same * np.eye(len(free), len(features))
-    log_loss = multinomial_loss(features, np.asarray(labels), len(free))
-    moving = np.flatnonzero(np.append(free, np.ones((len(free), 1), dtype=bool), axis=1))
-
-    loss = with_ridge(log_loss, start, moving, np.full(len(moving), 2 * RIDGE))
+def _fit_weights(logits: np.ndarray, labels: np.ndarray, is_free: np.ndarray, seed: int) -> Matrix:
+    """Fit the free weights, a mask (K, K), and all biases, starting at temperature scaling."""
+    n_labels = len(is_free)
+    unit = median_spread(logits)
+    features = np.vstack([(center_rows(logits) / unit).T, np.ones(len(labels))])  # the last row is for the bias
+    beta = fit_temperature(logits, labels, seed=seed).beta * unit
+    start = beta * np.eye(n_labels, n_labels + 1)
+    free = np.flatnonzero(np.append(is_free, np.ones((n_labels, 1), dtype=bool), axis=1))
+    log_loss = multinomial_loss(features, np.asarray(labels), n_labels)
+    objective = add_ridge(log_loss, start, free, np.full(len(free), 2 * RIDGE))
     table = start.copy()
-    table.flat[moving] = newton(loss, start.flat[moving], 2 * RIDGE)
-    return Matrix(table[:, :-1] / unit, table[:, -1])
+    table.flat[free] = newton(objective, start.flat[free], 2 * RIDGE)
+    return Matrix(weights=table[:, :-1] / unit, bias=table[:, -1])
 
 
-def with_ridge(log_loss: Objective, start: np.ndarray, free: np.ndarray, ridge: np.ndarray) -> Objective:
-    """Return the log loss of the `free` places `(P,)` of a flattened table, the rest as in `start`, with a ridge to it.
+def add_ridge(log_loss: Objective, start: np.ndarray, free: np.ndarray, ridge: np.ndarray) -> Objective:
+    """Add a ridge towards a starting point, and fix all other entries of a table.
 
-    The ridge `(P,)` weighs half the squared distance of each to its start.
+    The objective is log_loss(table) + sum_j ridge_j (parameter_j - start_j)² / 2.
+
+    Args:
+        log_loss: Objective of a flattened table.
+        start: Starting point, a table of any shape.
+        free: Indices of the free entries of the flattened table, shape (P,).
+        ridge: Weight of the ridge of each free entry, shape (P,).
+
+    Returns:
+        Objective of the free entries, shape (P,).
     """
+    start_parameters = start.flat[free]
 
-    def loss(parameters: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    def objective(parameters: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         table = start.copy()
         table.flat[free] = parameters
         value, gradient, hessian = log_loss(table.ravel())
-        away, hessian = parameters - start.flat[free], hessian[np.ix_(free, free)] + np.diag(ridge)
-        return value + float(ridge @ away**2) / 2, gradient[free] + ridge * away, hessian
+        distance = parameters - start_parameters
+        ridged_value = value + float(ridge @ distance**2) / 2
+        return ridged_value, gradient[free] + ridge * distance, hessian[np.ix_(free, free)] + np.diag(ridge)
 
-    return loss
+    return objective
 
 
 def multinomial_loss(features: np.ndarray, labels: np.ndarray, n_labels: int) -> Objective:
-    """Map features `(D, n)` and labels `(n,)` 0..K-1 to the mean log loss of a flattened table of weights `(K, D)`."""
+    """Build the mean log loss of multinomial logistic regression.
+
+    With probabilities p of a row and its features x, the gradient is the mean of (p - [label]) x', and the Hessian that
+    of (diag(p) - p p') times x x' for each pair of weights. Products of pairs are computed once for i <= j.
+
+    Args:
+        features: Shape (D, n).
+        labels: True labels 0..K-1, shape (n,).
+        n_labels: Number of labels K.
+
+    Returns:
+        Objective of a flattened table of weights, shape (K D,).
+    """
     rows = np.arange(len(labels))
-    feature_pair, products = _pairs(features, features)
+    feature_pair, feature_products = _pair_products(features, features)
 
     def loss(table: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         scores = table.reshape(n_labels, -1) @ features
@@ -83,9 +137,9 @@ def multinomial_loss(features: np.ndarray, labels: np.ndarray, n_labels: int) ->
         total = probabilities.sum(axis=0)
         probabilities /= total
         value = float((np.log(total) - scores[labels, rows]).mean())
-        label_pair, spread = _pairs(probabilities, -probabilities)
-        spread[np.diagonal(label_pair)] += probabilities  # covariances of the label's indicators
-        moments = spread @ products.T / len(rows)
+        label_pair, covariances = _pair_products(probabilities, -probabilities)
+        covariances[np.diagonal(label_pair)] += probabilities
+        moments = covariances @ feature_products.T / len(rows)
         hessian = moments[label_pair[:, None, :, None], feature_pair[:, None, :]]
         probabilities[labels, rows] -= 1
         gradient = probabilities @ features.T / len(rows)
@@ -94,24 +148,38 @@ def multinomial_loss(features: np.ndarray, labels: np.ndarray, n_labels: int) ->
     return loss
 
 
-def _pairs(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two `(D, n)` to the place `(D, D)` of each pair, and the products `(D (D + 1) / 2, n)` of those i <= j."""
+def _pair_products(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the products (D (D + 1) / 2, n) of rows i <= j of two arrays (D, n), and the index (D, D) of each pair."""
     first, second = np.triu_indices(len(left))
-    place = np.empty((len(left), len(left)), dtype=np.int64)
-    place[first, second] = place[second, first] = np.arange(len(first))
-    return place, left[first] * right[second]
+    index = np.empty((len(left), len(left)), dtype=np.int64)
+    index[first, second] = np.arange(len(first))
+    index[second, first] = np.arange(len(first))
+    return index, left[first] * right[second]
 
 
-def centred(logits: np.ndarray) -> np.ndarray:
-    """Map logits `(n, K)` to logits `(n, K)` float64 that mean the same and sum to 0 in each row."""
+def center_rows(logits: np.ndarray) -> np.ndarray:
+    """Subtract the mean of each row, which does not change its probabilities.
+
+    Args:
+        logits: Shape (n, K).
+
+    Returns:
+        Centered logits, shape (n, K), float64.
+    """
     logits = np.asarray(logits, dtype=np.float64)
     return np.asarray(logits - logits.mean(axis=1, keepdims=True))
 
 
-def typical_spread(logits: np.ndarray) -> float:
-    """Map logits `(n, K)` to the median over rows of largest minus smallest, > 0; 1 if no row tells its labels apart.
+def median_spread(logits: np.ndarray) -> float:
+    """Compute the median over rows of the largest minus the smallest logit.
 
-    The median, so that a few saturated rows do not set the scale; rows of equal logits do not count.
+    The median is not affected by a few saturated rows. Rows of equal logits are omitted.
+
+    Args:
+        logits: Shape (n, K).
+
+    Returns:
+        Spread above 0; 1 if all rows have equal logits.
     """
     spread = np.ptp(np.asarray(logits, dtype=np.float64), axis=1)
     return float(np.median(spread[spread > 0])) if spread.any() else 1.0

@@ -1,82 +1,163 @@
-"""The calibrators, each a value of this registry: the paper's in its order of rows, then its rivals.
+"""Registry of the calibrators: the paper's in the order of its tables, then its rivals.
 
-A new one is a file with `fit_<key>(logits (n, K), labels (n,), *, seed) -> value` and a line here. The value is frozen
-and maps logits `(n, K)` to log-probabilities `(n, K)` float64. Logarithms, because probabilities saturate: a
-confidence that rounds to 1 no longer ranks. Neither the fit nor the value touches its input.
+To add one, write a file with `fit_<key>(logits, labels, *, seed)` for logits (n, K) and labels (n,), and add an entry
+here. The fitted calibrator is frozen and maps logits (n, K) to log-probabilities (n, K), float64. Log-probabilities are
+used because probabilities saturate: confidences that round to 1 cannot be ranked. Inputs are not modified.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple, cast
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from relmap.calibrators import diagonal, hcalibration, identity, matrix, smart, spline, temperature
 from relmap.decisions import Calibrator as FittedCalibrator
 from relmap.errors import InputError
+from relmap.serialization import Value
+
+PAPER_FIGURE_CALIBRATOR = "smart"  # calibrator of the paper's figures of curves
 
 
-class Calibrator(NamedTuple):
-    """A way to calibrate: what it is called, what it is for, and how it is fitted."""
+@dataclass(frozen=True, kw_only=True)
+class CalibratorSpec:
+    """A calibration method.
 
-    key: str  # under which its results are filed
+    Attributes:
+        key: Name in settings, tables and maps.
+        title: Name in tables and figures.
+        role: "paper" if the paper's tables have it; a "rival" treats labels separately.
+        model_type: Class of the fitted calibrator.
+        fit: Fits the calibrator to logits (n, K), labels (n,) and a seed.
+        settings_type: Class of its settings, if it has any; it is then trained iteratively, which takes long.
+        accepts_confidence: Whether it can be fitted to the confidence of the decision alone.
+    """
+
+    key: str
     title: str
-    role: Literal["paper", "rival"]  # the paper's tables hold the first; a rival sees each label apart
+    role: Literal["paper", "rival"]
+    model_type: type[Value]
     fit: Callable[..., FittedCalibrator]
-    settings: Callable[..., object] | None = None  # what may be chosen; it is then trained step by step, and takes long
-    of_confidence: bool = False  # can be had from the confidence of the decision alone
-
-    @property
-    def value(self) -> type:
-        """Return what `fit` returns, as it says itself; a map can hold it."""
-        return cast("type", self.fit.__annotations__["return"])
+    settings_type: Callable[..., object] | None = None
+    accepts_confidence: bool = False
 
 
-CALIBRATORS = {
-    calibrator.key: calibrator
-    for calibrator in (
-        Calibrator("uncal", "Uncal.", "paper", identity.fit_identity, of_confidence=True),
-        Calibrator("ts", "TS", "paper", temperature.fit_temperature),
-        Calibrator("diag", "DIAG", "paper", diagonal.fit_diagonal),
-        Calibrator("spline", "Spline", "paper", spline.fit_spline, of_confidence=True),
-        Calibrator("hcal", "h-cal", "paper", hcalibration.fit_hcal, hcalibration.HCalibrationSettings),
-        Calibrator("smart", "SMART", "paper", smart.fit_smart, smart.SmartSettings),
-        Calibrator("vector", "vector scaling", "rival", matrix.fit_vector),
-        Calibrator("matrix", "matrix scaling", "rival", matrix.fit_matrix),
-    )
-}
+_CALIBRATORS = (
+    CalibratorSpec(
+        key="uncal",
+        title="Uncal.",
+        role="paper",
+        model_type=identity.Identity,
+        fit=identity.fit_identity,
+        accepts_confidence=True,
+    ),
+    CalibratorSpec(
+        key="ts",
+        title="TS",
+        role="paper",
+        model_type=temperature.Temperature,
+        fit=temperature.fit_temperature,
+    ),
+    CalibratorSpec(
+        key="diag",
+        title="DIAG",
+        role="paper",
+        model_type=diagonal.Diagonal,
+        fit=diagonal.fit_diagonal,
+    ),
+    CalibratorSpec(
+        key="spline",
+        title="Spline",
+        role="paper",
+        model_type=spline.Spline,
+        fit=spline.fit_spline,
+        accepts_confidence=True,
+    ),
+    CalibratorSpec(
+        key="hcal",
+        title="h-cal",
+        role="paper",
+        model_type=hcalibration.HCalibration,
+        fit=hcalibration.fit_hcal,
+        settings_type=hcalibration.HCalibrationSettings,
+    ),
+    CalibratorSpec(
+        key="smart",
+        title="SMART",
+        role="paper",
+        model_type=smart.Smart,
+        fit=smart.fit_smart,
+        settings_type=smart.SmartSettings,
+    ),
+    CalibratorSpec(
+        key="vector",
+        title="vector scaling",
+        role="rival",
+        model_type=matrix.Matrix,
+        fit=matrix.fit_vector,
+    ),
+    CalibratorSpec(
+        key="matrix",
+        title="matrix scaling",
+        role="rival",
+        model_type=matrix.Matrix,
+        fit=matrix.fit_matrix,
+    ),
+)
+CALIBRATORS = {calibrator.key: calibrator for calibrator in _CALIBRATORS}
 
 
-DRAWN_IN_THE_PAPER = "smart"  # under which it shows its curves
+def calibrators_with_role(role: str) -> tuple[str, ...]:
+    """List the calibrators with a role.
 
+    Args:
+        role: "paper" or "rival".
 
-def calibrators_for(role: str) -> tuple[str, ...]:
-    """Return the keys of the calibrators that are for `role`, in order."""
+    Returns:
+        Their keys, in the order of the registry.
+    """
     return tuple(key for key, calibrator in CALIBRATORS.items() if calibrator.role == role)
 
 
-def fit_on_first(
+def fit_prefixes(
     name: str,
     logits: np.ndarray,
     labels: np.ndarray,
-    rows: Sequence[int],
+    n_rows: Sequence[int],
     *,
     seed: int,
-    chosen: Mapping[str, int] | None = None,
+    settings: Mapping[str, int] | None = None,
 ) -> list[FittedCalibrator]:
-    """Return the calibrator `name` on the first `rows[i]` of these rows, for each i; on all of them where that is more.
+    """Fit a calibrator to the first rows, for several numbers of rows.
 
-    Equal numbers share one value.
+    Args:
+        name: Key of the calibrator.
+        logits: Shape (n, K).
+        labels: True labels 0..K-1, shape (n,).
+        n_rows: Numbers of rows; larger ones than n count as n.
+        seed: Seed of the fit.
+        settings: Settings of the calibrator that differ from its defaults, by name.
+
+    Returns:
+        The fitted calibrator for each number of rows; equal numbers share one.
 
     Raises:
-        InputError: the calibrator has no setting that is `chosen`.
+        InputError: The calibrator has no setting of such a name.
     """
-    calibrator, settings = CALIBRATORS[name], {}
-    if chosen:
-        try:
-            settings["settings"] = (calibrator.settings or object)(**chosen)  # an object takes none
-        except TypeError:
-            names = ", ".join(chosen)
-            raise InputError(f"calibrator_settings: {name} has no settings {names}; correct params.yaml") from None
-    distinct = {min(n, len(labels)) for n in rows}
-    fits = {n: calibrator.fit(logits[:n], labels[:n], seed=seed, **settings) for n in distinct}
-    return [fits[min(n, len(labels))] for n in rows]
+    calibrator = CALIBRATORS[name]
+    options = {"settings": _build_settings(calibrator, settings)} if settings else {}
+    limited = [min(n, len(labels)) for n in n_rows]
+    fits = {n: calibrator.fit(logits[:n], labels[:n], seed=seed, **options) for n in set(limited)}
+    return [fits[n] for n in limited]
+
+
+def _build_settings(calibrator: CalibratorSpec, settings: Mapping[str, int]) -> object:
+    """Build the settings object of a calibrator; InputError if a name is unknown."""
+    build = calibrator.settings_type or object  # `object` accepts no arguments
+    try:
+        return build(**settings)
+    except TypeError:
+        names = ", ".join(settings)
+        raise InputError(
+            f"calibrator_settings: {calibrator.key} has no settings {names}; correct params.yaml"
+        ) from None

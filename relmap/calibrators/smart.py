@@ -1,140 +1,235 @@
-"""SMART (Guo et al., 2025): each row's own temperature, a small network of the margin between its two top logits."""
+"""SMART (Guo et al., 2025): a temperature for each row, from a small network of the margin of its top two logits."""
 
 from typing import Annotated, NamedTuple
 
 import numpy as np
 import scipy
 
-from relmap.calibrators.identity import floored, log_softmax
+from relmap.calibrators.identity import floored_log_softmax, log_softmax
 from relmap.optimizers import Adam
 from relmap.serialization import Axes, Number, Positive, Value
 
-HIDDEN = 16  # units of each of two hidden layers
-LOWEST_TEMPERATURE = 0.1
-AT_ONCE = 512  # rows of a matrix product: so few are never shared among threads, which cost more than they save
+N_HIDDEN = 16  # units of each of two hidden layers
+MIN_TEMPERATURE = 0.1
+# rows of a matrix product: products of so few rows are not split among threads, which would cost more than it saves
+CHUNK_ROWS = 512
 
 
 class SmartSettings(NamedTuple):
-    """As the paper's authors ran it."""
+    """Settings, by default those of the paper's authors.
+
+    Attributes:
+        learning_rate: Learning rate of Adam.
+        epochs: Maximal number of epochs.
+        patience: Number of epochs without a lower loss after which the fit ends.
+    """
 
     learning_rate: float = 0.005
     epochs: int = 120
-    patience: int = 28  # epochs without a lower loss, after which the fit ends
+    patience: int = 28
 
 
 class Smart(Value, kind="smart"):
-    """`softmax(z / T(margin))` with T > 0.1: the order within a row is kept.
+    """`softmax(z / T(margin))` with T > 0.1; does not change the order of labels within a row.
 
-    That of the rows is not, not even for K = 2: nothing makes margin / T(margin) rise.
+    It can change the order of rows, even for K = 2, because margin / T(margin) need not rise.
+
+    Attributes:
+        mean: Mean of the margins in the fit.
+        deviation: Standard deviation of the margins in the fit.
+        parameters: P = H² + 4 H + 1 weights and biases, layer by layer, shape (P,).
     """
 
-    mean: Number  # of the margins it was fitted on
-    deviation: Positive  # theirs
-    parameters: Annotated[np.ndarray, Axes("P")]  # P = H^2 + 4 H + 1 weights and biases, layer by layer
+    mean: Number
+    deviation: Positive
+    parameters: Annotated[np.ndarray, Axes("P")]
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
-        """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
-        logits = floored(logits)
-        x = (_margin(logits) - self.mean) / self.deviation
-        raw = [_forward(self.parameters, piece)[2] for piece in np.split(x, range(AT_ONCE, len(x), AT_ONCE))]
-        return log_softmax(logits / _temperature(np.concatenate(raw))[:, None])
+        """Calibrate logits.
 
-    def _contradictions(self) -> list[str]:
+        Args:
+            logits: Shape (n, K).
+
+        Returns:
+            Log-probabilities, shape (n, K), float64.
+        """
+        log_p = floored_log_softmax(logits)
+        standardized = (_margin(log_p) - self.mean) / self.deviation
+        layers = _split_layers(self.parameters)
+        chunks = np.split(standardized, range(CHUNK_ROWS, len(standardized), CHUNK_ROWS))
+        output = np.concatenate([_run_network(layers, chunk).output for chunk in chunks])
+        return log_softmax(log_p / _temperature(output)[:, None])
+
+    def _content_violations(self) -> list[str]:
         count = len(self.parameters)
-        whole = count >= 6 and np.sqrt(count + 3) % 1 == 0  # H^2 + 4 H + 1 = (H + 2)^2 - 3
-        return [] if whole else [f"the network has {count} parameters, which is not H^2 + 4 H + 1"]
+        has_valid_size = count >= 6 and np.sqrt(count + 3) % 1 == 0  # H² + 4 H + 1 = (H + 2)² - 3
+        return [] if has_valid_size else [f"the network has {count} parameters, which is not H^2 + 4 H + 1"]
+
+
+class TrainingRows(NamedTuple):
+    """Rows of one chunk.
+
+    Attributes:
+        margin: Standardized margin, shape (n,).
+        relative_logits: Log-probabilities minus the row's largest, shape (K, n).
+        label_logit: The same of the true label, shape (n,).
+    """
+
+    margin: np.ndarray
+    relative_logits: np.ndarray
+    label_logit: np.ndarray
 
 
 def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: SmartSettings | None = None) -> Smart:
-    """Map logits `(n, K)` and labels `(n,)` 0..K-1 to the network of the epoch with the lowest mean log loss, by Adam.
+    """Fit the network by Adam and return that of the epoch with the lowest mean log loss.
 
-    The log loss, not the soft calibration error of Guo et al., is what the paper's authors train it with. Each epoch
-    is one step on all rows, from a start that the seed draws.
+    The paper's authors train it with the log loss, not with the soft calibration error of Guo et al. Each epoch is one
+    step on all rows.
+
+    Args:
+        logits: Shape (n, K).
+        labels: True labels 0..K-1, shape (n,).
+        seed: Seed of the initial parameters.
+        settings: Settings of the fit; None for the defaults.
+
+    Returns:
+        The fitted calibrator.
     """
     settings = settings or SmartSettings()
-    logits = floored(logits)
-    margin = _margin(logits)
-    mean, deviation = float(margin.mean()), max(float(margin.std()), 1e-8)
-    x = (margin - mean) / deviation
-    highest = logits.max(axis=1)
-    of_label = np.take_along_axis(logits, np.asarray(labels)[:, None], axis=1)[:, 0] - highest
-    below = np.ascontiguousarray((logits - highest[:, None]).T)  # by label: sums over labels are sums of whole arrays
-    starts = range(AT_ONCE, len(x), AT_ONCE)
-    pieces = list(zip(np.split(x, starts), np.split(below, starts, axis=1), np.split(of_label, starts), strict=True))
-    parameters = first_parameters(seed)
+    log_p = floored_log_softmax(logits)
+    margin = _margin(log_p)
+    mean = float(margin.mean())
+    deviation = max(float(margin.std()), 1e-8)
+    chunks = _split_rows((margin - mean) / deviation, log_p, np.asarray(labels))
+    n_rows = len(margin)
+    parameters = initial_parameters(seed)
     adam = Adam(settings.learning_rate)
-    best, lowest, stale = parameters, np.inf, 0
+    best = parameters
+    lowest_loss = np.inf
+    n_stale_epochs = 0
     for _ in range(settings.epochs + 1):
-        losses, gradients = zip(*(_summed_loss(parameters, *piece) for piece in pieces), strict=True)
-        loss = sum(losses) / len(x)
-        if loss < lowest:
-            best, lowest, stale = parameters, loss, 0
-        elif (stale := stale + 1) > settings.patience:
-            break
-        parameters = parameters + adam.step(np.sum(gradients, axis=0) / len(x))
+        chunk_losses = [_summed_loss(parameters, chunk) for chunk in chunks]
+        loss = sum(chunk_loss for chunk_loss, _ in chunk_losses) / n_rows
+        if loss < lowest_loss:
+            best = parameters
+            lowest_loss = loss
+            n_stale_epochs = 0
+        else:
+            n_stale_epochs += 1
+            if n_stale_epochs > settings.patience:
+                break
+        gradient = np.sum([chunk_gradient for _, chunk_gradient in chunk_losses], axis=0) / n_rows
+        parameters = parameters + adam.step(gradient)
     return Smart(mean, deviation, best)
 
 
-def _summed_loss(
-    parameters: np.ndarray, x: np.ndarray, below: np.ndarray, of_label: np.ndarray
-) -> tuple[float, np.ndarray]:
-    first, second, raw = _forward(parameters, x)
-    temperature = _temperature(raw)
-    odds = np.exp(below / temperature)
+def _split_rows(margin: np.ndarray, log_p: np.ndarray, labels: np.ndarray) -> list[TrainingRows]:
+    """Split rows into chunks of CHUNK_ROWS."""
+    highest = log_p.max(axis=1)
+    label_logit = np.take_along_axis(log_p, labels[:, None], axis=1)[:, 0] - highest
+    relative_logits = np.ascontiguousarray((log_p - highest[:, None]).T)  # sums over labels are of whole arrays
+    starts = range(CHUNK_ROWS, len(margin), CHUNK_ROWS)
+    margins = np.split(margin, starts)
+    relative_parts = np.split(relative_logits, starts, axis=1)
+    label_parts = np.split(label_logit, starts)
+    parts = zip(margins, relative_parts, label_parts, strict=True)
+    return [TrainingRows(*part) for part in parts]
+
+
+class Layers(NamedTuple):
+    """Weights and biases of the network, as views of its parameters.
+
+    Attributes:
+        weight_1: Shape (H,).
+        bias_1: Shape (H,).
+        weight_2: Shape (H, H).
+        bias_2: Shape (H,).
+        weight_3: Shape (H,).
+        bias_3: Shape (1,).
+    """
+
+    weight_1: np.ndarray
+    bias_1: np.ndarray
+    weight_2: np.ndarray
+    bias_2: np.ndarray
+    weight_3: np.ndarray
+    bias_3: np.ndarray
+
+
+class Activations(NamedTuple):
+    """Activations of the network: hidden layers of shape (H, n) and output of shape (n,)."""
+
+    hidden_1: np.ndarray
+    hidden_2: np.ndarray
+    output: np.ndarray
+
+
+def _summed_loss(parameters: np.ndarray, rows: TrainingRows) -> tuple[float, np.ndarray]:
+    """Return the log loss summed over rows, and its gradient (P,) by backpropagation."""
+    layers = _split_layers(parameters)
+    hidden_1, hidden_2, output = _run_network(layers, rows.margin)
+    temperature = _temperature(output)
+    odds = np.exp(rows.relative_logits / temperature)
     total = odds.sum(axis=0)
-    loss = float((np.log(total) - of_label / temperature).sum())
-    odds *= below
-    in_raw = (of_label - odds.sum(axis=0) / total) / temperature**2 * scipy.special.expit(raw)
-    _, _, weight_2, _, weight_3, _ = _layers(parameters)
-    in_second = np.multiply.outer(weight_3, in_raw)
-    in_second *= second > 0
-    in_first = weight_2.T @ in_second
-    in_first *= first > 0
-    gradient = (
-        np.einsum("hn,n->h", in_first, x),
-        in_first.sum(axis=1),
-        (in_second @ first.T).ravel(),
-        in_second.sum(axis=1),
-        np.einsum("hn,n->h", second, in_raw),
-        in_raw.sum(keepdims=True),
+    loss = float((np.log(total) - rows.label_logit / temperature).sum())
+    odds *= rows.relative_logits
+    mean_logit = odds.sum(axis=0) / total
+    output_gradient = (rows.label_logit - mean_logit) / temperature**2 * scipy.special.expit(output)
+    hidden_2_gradient = np.multiply.outer(layers.weight_3, output_gradient)
+    hidden_2_gradient *= hidden_2 > 0
+    hidden_1_gradient = layers.weight_2.T @ hidden_2_gradient
+    hidden_1_gradient *= hidden_1 > 0
+    gradient = Layers(
+        weight_1=np.einsum("hn,n->h", hidden_1_gradient, rows.margin),
+        bias_1=hidden_1_gradient.sum(axis=1),
+        weight_2=(hidden_2_gradient @ hidden_1.T).ravel(),
+        bias_2=hidden_2_gradient.sum(axis=1),
+        weight_3=np.einsum("hn,n->h", hidden_2, output_gradient),
+        bias_3=output_gradient.sum(keepdims=True),
     )
     return loss, np.concatenate(gradient)
 
 
-def first_parameters(seed: int) -> np.ndarray:
-    """Return a start: uniform within 1 / sqrt(inputs of the layer), PyTorch's default, which they used."""
-    reach = np.repeat([1.0, 1 / np.sqrt(HIDDEN)], [2 * HIDDEN, HIDDEN**2 + 2 * HIDDEN + 1])
+def initial_parameters(seed: int) -> np.ndarray:
+    """Draw initial parameters, uniform within 1 / sqrt(inputs of the layer) as in PyTorch's default.
+
+    Args:
+        seed: Seed of the draw.
+
+    Returns:
+        Parameters, shape (P,).
+    """
+    reach = np.repeat([1.0, 1 / np.sqrt(N_HIDDEN)], [2 * N_HIDDEN, N_HIDDEN**2 + 2 * N_HIDDEN + 1])
     return np.random.default_rng(seed).uniform(-reach, reach)
 
 
-def _layers(parameters: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Weights `(H,)`, biases `(H,)`, weights `(H, H)`, biases `(H,)`, weights `(H,)` and bias `(1,)`, as views."""
-    hidden = round(np.sqrt(len(parameters) + 3)) - 2
-    ends = np.cumsum([hidden, hidden, hidden**2, hidden, hidden])
-    layers = np.split(parameters, ends)
-    return *layers[:2], layers[2].reshape(hidden, hidden), *layers[3:]
+def _split_layers(parameters: np.ndarray) -> Layers:
+    n_hidden = round(np.sqrt(len(parameters) + 3)) - 2
+    ends = np.cumsum([n_hidden, n_hidden, n_hidden**2, n_hidden, n_hidden])
+    weight_1, bias_1, weight_2, bias_2, weight_3, bias_3 = np.split(parameters, ends)
+    return Layers(weight_1, bias_1, weight_2.reshape(n_hidden, n_hidden), bias_2, weight_3, bias_3)
 
 
-def _forward(parameters: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Standardised margins `(n,)` to both hidden layers `(H, n)` and the output `(n,)`."""
-    weight_1, bias_1, weight_2, bias_2, weight_3, bias_3 = _layers(parameters)
-    first = np.multiply.outer(weight_1, x)
-    first += bias_1[:, None]
-    np.maximum(first, 0, out=first)
-    second = weight_2 @ first
-    second += bias_2[:, None]
-    np.maximum(second, 0, out=second)
-    return first, second, weight_3 @ second + bias_3
+def _run_network(layers: Layers, margin: np.ndarray) -> Activations:
+    """Evaluate the network at standardized margins, shape (n,)."""
+    hidden_1 = np.multiply.outer(layers.weight_1, margin)
+    hidden_1 += layers.bias_1[:, None]
+    np.maximum(hidden_1, 0, out=hidden_1)
+    hidden_2 = layers.weight_2 @ hidden_1
+    hidden_2 += layers.bias_2[:, None]
+    np.maximum(hidden_2, 0, out=hidden_2)
+    return Activations(hidden_1, hidden_2, layers.weight_3 @ hidden_2 + layers.bias_3)
 
 
-def _temperature(raw: np.ndarray) -> np.ndarray:
-    return np.asarray(np.logaddexp(0, raw) + LOWEST_TEMPERATURE)
+def _temperature(output: np.ndarray) -> np.ndarray:
+    return np.asarray(np.logaddexp(0, output) + MIN_TEMPERATURE)
 
 
 def _margin(logits: np.ndarray) -> np.ndarray:
-    """Logits `(n, K)` to the top one minus the next, `(n,)`."""
-    top = second = np.full(len(logits), -np.inf)
-    for of_label in logits.T:
-        second = np.maximum(second, np.minimum(top, of_label))
-        top = np.maximum(top, of_label)
-    return np.asarray(top - second)
+    """Compute the largest minus the second largest logit of each row, shape (n,)."""
+    largest = np.full(len(logits), -np.inf)
+    second = largest
+    for column in logits.T:
+        second = np.maximum(second, np.minimum(largest, column))
+        largest = np.maximum(largest, column)
+    return np.asarray(largest - second)

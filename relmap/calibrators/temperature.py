@@ -8,69 +8,97 @@ import numpy as np
 from relmap.calibrators.identity import log_softmax
 from relmap.serialization import Positive, Value
 
-LOG_BETA_BOUNDS = (-16.0, 16.0)  # far beyond any useful temperature, far within float64
-SMALL_STEP = 1e-9  # of log beta, by Newton's method, after which the error is about its square
-SMALLEST_BRACKET = 1e-14
-SMALLEST_SIZE = 1e-300
+LOG_BETA_BOUNDS = (-16.0, 16.0)  # beyond any useful temperature, and well within float64
+MAX_FINAL_STEP = 1e-9  # of log beta; the error after such a Newton step is about its square
+MIN_BRACKET = 1e-14
+MIN_SCALE = 1e-300
 
 
 class Temperature(Value, kind="temperature"):
-    """`softmax(beta z)`: the order of the labels within a row is kept, the order of the rows is not for K > 2."""
+    """`softmax(beta z)`: does not change the order of labels within a row; for K > 2 it can change that of rows.
 
-    beta: Positive  # inverse temperature; 1 is the identity
+    Attributes:
+        beta: Inverse temperature; 1 is the identity.
+    """
+
+    beta: Positive
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
-        """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
+        """Calibrate logits.
+
+        Args:
+            logits: Shape (n, K).
+
+        Returns:
+            Log-probabilities, shape (n, K), float64.
+        """
         return log_softmax(self.beta * np.asarray(logits, dtype=np.float64))
 
 
-def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Temperature:  # noqa: ARG001 - exact
-    """Map logits `(n, K)` and labels `(n,)` 0..K-1 to the beta that minimises the mean log loss on these rows.
+def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Temperature:  # noqa: ARG001 - deterministic
+    """Fit the inverse temperature by mean log loss.
 
-    The loss is convex in beta (not in the temperature), so the optimum is the root of its derivative, and Newton's
-    method, kept within a bracket, reaches it. Gradient steps on the temperature, as first published, stop short of an
-    optimum that is far from their start, and can even end at a negative temperature.
+    The loss is convex in beta (not in the temperature), so the optimum is the root of its derivative, which Newton's
+    method within a bracket finds. Gradient steps on the temperature, as first published, end before an optimum that is
+    far from their start, and can end at a negative temperature.
 
-    Where the derivative has one sign between the bounds, that bound is the answer: the lower one for logits that tell
-    nothing or the contrary, the upper one where every row is right. Logits that are equal within each row say
-    nothing about beta, which is then 1.
+    If the derivative has one sign between the bounds, the result is a bound: the lower one for logits without or with
+    reversed information, the upper one if every row is correct. If the logits are equal within each row, beta is 1.
+
+    Args:
+        logits: Shape (n, K).
+        labels: True labels 0..K-1, shape (n,).
+        seed: Unused.
+
+    Returns:
+        The fitted calibrator.
     """
     logits = np.asarray(logits, dtype=np.float64)
-    gaps = logits - np.take_along_axis(logits, np.asarray(labels)[:, None], axis=1)  # to the true label's logit
+    gaps = logits - np.take_along_axis(logits, np.asarray(labels)[:, None], axis=1)  # to the logit of the true label
     if not gaps.any():
         return Temperature(1.0)
-    top = gaps.max(axis=1)
-    below = np.ascontiguousarray((gaps - top[:, None]).T)  # by label: sums over labels are then sums of whole arrays
+    largest_gap = gaps.max(axis=1)
+    relative_gaps = np.ascontiguousarray((gaps - largest_gap[:, None]).T)  # sums over labels are of whole arrays
 
     def derivatives(log_beta: float) -> tuple[float, float]:
+        """Return the derivative in beta, the mean gap under softmax, and its derivative in log beta."""
         beta = math.exp(log_beta)
-        weight = np.exp(beta * below)
+        weight = np.exp(beta * relative_gaps)
         total = weight.sum(axis=0)
-        weight *= below
+        weight *= relative_gaps
         mean = weight.sum(axis=0) / total
-        weight *= below
+        weight *= relative_gaps
         variance = weight.sum(axis=0) / total - mean**2
-        return float((mean + top).mean()), beta * float(variance.mean())
+        return float((mean + largest_gap).mean()), beta * float(variance.mean())
 
-    size = max(-float(below.mean()), SMALLEST_SIZE)
-    return Temperature(math.exp(_rising_root(derivatives, start=-math.log(size))))
+    scale = max(-float(relative_gaps.mean()), MIN_SCALE)
+    return Temperature(math.exp(_find_root(derivatives, start=-math.log(scale))))
 
 
-def _rising_root(derivatives: Callable[[float], tuple[float, float]], start: float) -> float:
-    """Return where a derivative that rises passes 0 between the bounds, or the bound towards which it never does."""
+def _find_root(derivatives: Callable[[float], tuple[float, float]], start: float) -> float:
+    """Find the root of an increasing function of log beta by Newton's method within a bracket.
+
+    The bracket is halved where a Newton step leaves it or is more than half of the previous step. If the function has
+    one sign between LOG_BETA_BOUNDS, the bound nearest to 0 of the function is returned.
+    """
     low, high = LOG_BETA_BOUNDS
-    log_beta, before = min(max(start, low), high), high - low
-    while high - low > SMALLEST_BRACKET:
-        value, second = derivatives(log_beta)
-        further = value <= 0
-        low, high = (log_beta, high) if further else (low, log_beta)
-        step = -value / second if second > 0 else math.inf
-        if abs(step) <= SMALL_STEP:
+    log_beta = min(max(start, low), high)
+    previous_step = high - low
+    while high - low > MIN_BRACKET:
+        value, slope = derivatives(log_beta)
+        root_is_above = value <= 0
+        if root_is_above:
+            low = log_beta
+        else:
+            high = log_beta
+        step = -value / slope if slope > 0 else math.inf
+        if abs(step) <= MAX_FINAL_STEP:
             return log_beta + step
-        if not (low < log_beta + step < high and abs(step) <= before / 2):  # then the bracket is halved
-            end = high if further else low
+        if not (low < log_beta + step < high and abs(step) <= previous_step / 2):
+            end = high if root_is_above else low
             if end in LOG_BETA_BOUNDS and derivatives(end)[0] * value >= 0:
                 return end
             step = (low + high) / 2 - log_beta
-        log_beta, before = log_beta + step, abs(step)
+        log_beta = log_beta + step
+        previous_step = abs(step)
     return log_beta

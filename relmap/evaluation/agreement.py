@@ -17,8 +17,8 @@ from relmap.evaluation.evaluate import JudgedDecisions, plain
 from relmap.io.files import Predictions, notes_on
 from relmap.maps.document import MapDocument
 from relmap.maps.scoring import Progress, scored_file
-from relmap.metrics.intervals import UNKNOWN, behind_number, interval, interval_of_share
-from relmap.metrics.resampling import FEWEST_GROUPS
+from relmap.metrics.intervals import UNKNOWN_INTERVAL, format_interval, percentile_interval, share_confidence_interval
+from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
 from relmap.options import option
 
 SHOWN = 5  # labels in words
@@ -111,7 +111,7 @@ def in_words(agreed: dict[str, Any], labelled: int) -> list[str]:
         lines.append(f"Of all {agreed['rows']:,} rows {share_in_words(agreed['accuracy'])} are decided correctly.")
     kappa = agreed["kappa"]
     if kappa["value"] is not None:
-        number = f"{kappa['value']:z.2f}{behind_number(kappa['low'], kappa['high'], '.2f')}"
+        number = f"{kappa['value']:z.2f}{format_interval(kappa['low'], kappa['high'], '.2f')}"
         lines.append(f"Cohen's kappa, the agreement with true labels beyond chance: {number}.")
     shown = agreed["labels"][:SHOWN]
     for each in shown:
@@ -141,10 +141,13 @@ def _number(replicated: np.ndarray, units: int) -> dict[str, float | None]:
 
     Where no resample differs, as of rows that are all right, it is that of as many independent rows.
     """
-    value, where = float(replicated[0]), interval(replicated[1:]) if units >= FEWEST_GROUPS else UNKNOWN
+    value, where = (
+        float(replicated[0]),
+        percentile_interval(replicated[1:]) if units >= MIN_BOOTSTRAP_GROUPS else UNKNOWN_INTERVAL,
+    )
     low, high = where.low, where.high
     if low == high and value in (0, 1):
-        ends = interval_of_share(np.array([value * units]), np.array([units]))
+        ends = share_confidence_interval(np.array([value * units]), np.array([units]))
         low, high = float(ends[0][0]), float(ends[1][0])
     return {"value": plain(value), "low": plain(low), "high": plain(high)}
 

@@ -17,9 +17,9 @@ import scipy
 
 from relmap.errors import InputError
 from relmap.maps.document import Cell, Half, MapDocument, TopCell
-from relmap.metrics.intervals import holm
+from relmap.metrics.intervals import holm_adjust
 from relmap.metrics.probability import reject_nan
-from relmap.metrics.resampling import FEWEST_GROUPS
+from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
 
 FEWEST_ROWS = 20  # of a cell, on either side, for a test
 ROUNDING = 1e-12  # a difference of mean residuals that is none
@@ -150,7 +150,9 @@ def reference(
     for label in np.unique(decision):
         halves[label] = np.median(reliability[decision == label])
     cells = _cells(halves, reliability, decision, correct, group)
-    return tuple(halves.tolist()), tuple(cell for cell, groups in cells if group is None or groups >= FEWEST_GROUPS)
+    return tuple(halves.tolist()), tuple(
+        cell for cell, groups in cells if group is None or groups >= MIN_BOOTSTRAP_GROUPS
+    )
 
 
 def top_reference(
@@ -170,7 +172,7 @@ def top_reference(
     summaries = []
     for share in TOP_SHARES:
         found = _top_cell(_limit(quantiles, share), reliability, correct, group)
-        if found is None or (group is not None and found[1] < FEWEST_GROUPS):
+        if found is None or (group is not None and found[1] < MIN_BOOTSTRAP_GROUPS):
             continue
         facts = found[0].model_dump(include={"rows", "mean_reliability", "mean_residual", "variance"})
         summaries.append(TopCell(share=share, **facts))
@@ -223,9 +225,9 @@ def drift(
     top = [(then, _top_cell(_limit_of(document, then), reliability, correct, group)) for then in document.held_out.top]
     tested_top = [(then, found) for then, found in top if found is not None]
     numbers = [groups for _, groups in new] + [found[1] for _, found in tested_top]
-    testable = [groups if group is None or groups >= FEWEST_GROUPS else 0 for groups in numbers]
+    testable = [groups if group is None or groups >= MIN_BOOTSTRAP_GROUPS else 0 for groups in numbers]
     compared = [*pairs, *((then, found[0]) for then, found in tested_top)]
-    p_values = holm(np.array([_p_value(*pair, groups) for pair, groups in zip(compared, testable, strict=True)]))
+    p_values = holm_adjust(np.array([_p_value(*pair, groups) for pair, groups in zip(compared, testable, strict=True)]))
     cells = [
         CellDrift(
             label=now.label,

@@ -17,16 +17,16 @@ from relmap.errors import InputError
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import Scored
-from relmap.metrics.intervals import Estimate, found_per_1000
+from relmap.metrics.intervals import Estimate, effective_rows, errors_found_per_1000, wilson_interval
 from relmap.metrics.probability import ece
-from relmap.metrics.registry import Reliability, metrics_of, of_reliability
-from relmap.metrics.reliability import nll_correct_of_rows, rows_kept
-from relmap.metrics.resampling import FEWEST_GROUPS, SEED, Resamples, resample
+from relmap.metrics.registry import ReliabilityView, compute_reliability_metrics, metrics_for_views
+from relmap.metrics.reliability import correctness_log_loss, count_retained_rows
+from relmap.metrics.resampling import BOOTSTRAP_SEED, MIN_BOOTSTRAP_GROUPS, Resamples, draw_resamples
 from relmap.metrics.spread import LabelCells
-from relmap.projection.decisions import Decisions
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.settings import METRIC_DEFAULTS, MetricParams
 
-METRICS = (*(metric.key for metric in metrics_of(Reliability)), "ece")
+METRICS = (*(metric.key for metric in metrics_for_views(ReliabilityView)), "ece")
 KEPT_TENTHS = {10: 9, 30: 7, 50: 5, 90: 1}  # percent of the rows that are reviewed to tenths that are kept
 VIEWS = ("confidence", "reliability")
 
@@ -78,8 +78,8 @@ class JudgedDecisions:
     @cached_property
     def draws(self) -> Resamples | None:
         """The resamples that all intervals share; None where there are fewer than ten groups."""
-        enough = self.clusters >= FEWEST_GROUPS
-        return resample(self.cluster, resamples=self.params.resamples, seed=SEED) if enough else None
+        enough = self.clusters >= MIN_BOOTSTRAP_GROUPS
+        return draw_resamples(self.cluster, resamples=self.params.resamples, seed=BOOTSTRAP_SEED) if enough else None
 
     def mean(self, values: np.ndarray) -> dict[str, float | None]:
         """The mean of values `(n,)`, its standard error, and its 95% interval; ready for JSON."""
@@ -96,11 +96,14 @@ def evaluate(document: MapDocument, judged: JudgedDecisions) -> dict[str, Any]:
     map of `document` says.
     """
     rows, scored = judged.rows, judged.scored
-    cells = LabelCells.of(scored.confidence, rows.decision, rows.correct, judged.params)
+    cells = LabelCells.from_decisions(scored.confidence, rows.decision, rows.correct, judged.params)
     return compared(judged) | {
         "accuracy": _shares(judged, np.zeros(len(judged), dtype=np.int64), 1)[0],
         "labels": _labels(document, rows, judged),
-        "label_spread": {"value": plain(cells.spread()), "shuffled_p95": plain(cells.null(SEED))},
+        "label_spread": {
+            "value": plain(cells.spread()),
+            "shuffled_p95": plain(cells.shuffled_quantile(BOOTSTRAP_SEED)),
+        },
     }
 
 
@@ -118,7 +121,7 @@ def compared(judged: JudgedDecisions) -> dict[str, Any]:
         "resamples": 0 if draws is None else draws.resamples,
         "metrics": {name: _compared(name, values, replicates) for name in METRICS},
         "reviews": [
-            {"reviewed": percent / 100, "reviews": int(n - rows_kept(n, tenths)), "at_random": wrong}
+            {"reviewed": percent / 100, "reviews": int(n - count_retained_rows(n, tenths)), "at_random": wrong}
             | _compared(f"found_{percent}", values, replicates)
             for percent, tenths in KEPT_TENTHS.items()
         ],
@@ -136,13 +139,13 @@ def others_judged(document: MapDocument, judged: JudgedDecisions) -> dict[str, A
         return {"candidates": None, "recalibrated": None}
 
     taken, recalibrated, confidence = document.projection.name, None, scipy.special.logit(judged.scored.confidence)
-    seen = Decisions(confidence, rows.decision, None, rows.logits, rows.signals)
+    seen = CalibratedDecisions(confidence, rows.decision, None, rows.logits, rows.signals)
     scores = {"confidence": confidence, taken: judged.scored.logit}
     scores |= {name: np.asarray(variant(seen)) for name, variant in others.variants.items()}
     if others.matrix is not None and rows.logits is not None:
         probabilities = others.matrix(rows.logits)
         scores["matrix"] = confidence_logit(probabilities, rows.decision)
-    loss = {name: nll_correct_of_rows(of, rows.correct, smallest)[judged.at] for name, of in scores.items()}
+    loss = {name: correctness_log_loss(of, rows.correct, smallest)[judged.at] for name, of in scores.items()}
 
     def beside(before: str, after: str) -> dict[str, float | None]:
         numbers = judged.mean(loss[after] - loss[before])
@@ -163,7 +166,7 @@ def _compared(name: str, values: Numbers, replicates: Numbers | None) -> dict[st
     before, after = (Estimate(values[by][name], drawn.get(by)) for by in VIEWS)
     change, where = after - before, (after - before).interval
     numbers = {"confidence": before.value, "reliability": after.value, "change": change.value}
-    numbers |= {"low": where.low, "high": where.high, "p": change.p}
+    numbers |= {"low": where.low, "high": where.high, "p": change.p_value}
     return {name: plain(number) for name, number in numbers.items()}
 
 
@@ -200,16 +203,17 @@ def _shares(judged: JudgedDecisions, cell: np.ndarray, cells: int) -> list[dict[
     own, (pair, at) = cell, np.unique(cell * judged.clusters + judged.cluster, return_inverse=True)
     cell, rows, n_correct = pair // judged.clusters, np.bincount(at), np.bincount(at, judged.correct)
     total = np.bincount(cell, rows, cells)
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore"):
         share = np.bincount(cell, n_correct, cells) / total
-        by_groups = share * (1 - share) * total**2 / np.bincount(cell, (n_correct - share[cell] * rows) ** 2, cells)
-        as_groups = total**2 / np.bincount(cell, rows.astype(float) ** 2, cells)
-        effective = np.where((share > 0) & (share < 1), by_groups, as_groups)
-        effective = np.minimum(effective, total**2 / np.bincount(own, np.bincount(judged.at)[judged.at], cells))
-        z2 = scipy.special.ndtri(0.975) ** 2 / effective
-        middle, half = share + z2 / 2, np.sqrt(z2 * (share * (1 - share) + z2 / 4))
-    enough = np.bincount(cell, minlength=cells) >= FEWEST_GROUPS
-    low, high = (np.where(enough, np.clip((middle + side * half) / (1 + z2), 0, 1), np.nan) for side in (-1, 1))
+    effective = effective_rows(
+        share,
+        total,
+        squared_residuals=np.bincount(cell, (n_correct - share[cell] * rows) ** 2, cells),
+        squared_rows=np.bincount(cell, rows.astype(float) ** 2, cells),
+        squared_copies=np.bincount(own, np.bincount(judged.at)[judged.at], cells),
+    )
+    enough = np.bincount(cell, minlength=cells) >= MIN_BOOTSTRAP_GROUPS
+    low, high = (np.where(enough, end, np.nan) for end in wilson_interval(share, effective))
     cells_of = zip(share, low, high, strict=True)
     return [dict(zip(("value", "low", "high"), map(plain, numbers), strict=True)) for numbers in cells_of]
 
@@ -228,12 +232,12 @@ def _measured(rows: JudgedDecisions, draws: Resamples | None = None) -> Numbers:
     sizes, errors = (n, np.count_nonzero(wrong)) if draws is None else (draws.rows.astype(int), draws.sums(wrong)[0])
     numbers: Numbers = {}
     for by in VIEWS:
-        metrics = of_reliability(rows.logit[by], rows.correct, rows.params, draws)
+        metrics = compute_reliability_metrics(rows.logit[by], rows.correct, rows.params, draws)
         metrics["ece"] = error(rows.probability[by], rows.correct, rows.params.ece_bins)
         for percent, tenths in KEPT_TENTHS.items():
-            kept = rows_kept(sizes, tenths)
+            kept = count_retained_rows(sizes, tenths)
             kept_errors = np.round(kept * (1 - metrics[f"selacc_{tenths}0"]), 9)
             with np.errstate(invalid="ignore"):  # of a few rows none is reviewed
-                metrics[f"found_{percent}"] = found_per_1000(errors, kept_errors, np.float64(sizes - kept))
+                metrics[f"found_{percent}"] = errors_found_per_1000(errors, kept_errors, np.float64(sizes - kept))
         numbers[by] = metrics
     return numbers

@@ -12,8 +12,8 @@ import numpy as np
 import scipy
 
 from relmap.evaluation.evaluate import JudgedDecisions, plain
-from relmap.metrics.intervals import LEVEL, OUTSIDE, behind_number, holm
-from relmap.metrics.reliability import rows_kept
+from relmap.metrics.intervals import SIGNIFICANCE_LEVEL, TAIL_PROBABILITY, format_interval, holm_adjust
+from relmap.metrics.reliability import count_retained_rows
 from relmap.metrics.resampling import Resamples
 
 TOP_TENTHS = (1, 3)  # of the rows, the most reliable ones
@@ -48,11 +48,11 @@ class TopCalibration:
     @property
     def is_off(self) -> bool:
         """Whether the gap is larger than chance explains."""
-        return self.p_value is not None and self.p_value < LEVEL
+        return self.p_value is not None and self.p_value < SIGNIFICANCE_LEVEL
 
     def in_words(self) -> str:
         """Describe the gap in a sentence."""
-        between = behind_number(self.low, self.high, "+z.3f")
+        between = format_interval(self.low, self.high, "+z.3f")
         sentence = (
             f"most reliable {100 * self.share:.0f}% ({self.rows:,} rows): mean reliability {self.predicted:.3f}, "
             f"{self.correct:.3f} are correct, difference {self.gap:+z.3f}{between}."
@@ -75,7 +75,7 @@ def calibration_at_top(judged: JudgedDecisions) -> tuple[TopCalibration, ...]:
         One value for each share of the rows.
     """
     found = [_top(judged, tenths) for tenths in TOP_TENTHS]
-    adjusted = holm(np.array([np.nan if top.p_value is None else top.p_value for top in found]))
+    adjusted = holm_adjust(np.array([np.nan if top.p_value is None else top.p_value for top in found]))
     return tuple(replace(top, p_value=plain(p_value)) for top, p_value in zip(found, adjusted, strict=True))
 
 
@@ -96,7 +96,7 @@ def top_as_json(tops: tuple[TopCalibration, ...]) -> list[dict[str, Any]]:
 
 def _top(judged: JudgedDecisions, tenths: int) -> TopCalibration:
     """Measure one share of the rows; the p-value is not adjusted."""
-    part = _membership(judged.logit["reliability"], int(rows_kept(len(judged), tenths)))
+    part = _membership(judged.logit["reliability"], int(count_retained_rows(len(judged), tenths)))
     reliability = judged.probability["reliability"]
     residual = part * (reliability - judged.correct)
     total = part.sum()
@@ -107,7 +107,7 @@ def _top(judged: JudgedDecisions, tenths: int) -> TopCalibration:
         independent = _variance_of_sum(judged, part, variance)
         error = max(float(np.sqrt(independent) / total), _bootstrap_error(judged.draws, residual, part))
         degrees = len(np.unique(judged.cluster[part > 0])) - 1
-        half = float(scipy.special.stdtrit(max(degrees, 1), 1 - OUTSIDE)) * error
+        half = float(scipy.special.stdtrit(max(degrees, 1), 1 - TAIL_PROBABILITY)) * error
         p_value = float(2 * scipy.special.stdtr(max(degrees, 1), -abs(gap) / error)) if error > 0 else float(gap == 0)
     return TopCalibration(
         share=tenths / 10,

@@ -4,8 +4,17 @@ from typing import Any
 
 from relmap.io.columns import listed
 from relmap.maps.document import MapDocument
-from relmap.metrics.advice import KEEP, UNKNOWN, USE, Advice, advise_map, behind, rarer_of, too_few
-from relmap.metrics.intervals import BETTER, sign_of
+from relmap.metrics.advice import (
+    KEEP,
+    UNKNOWN,
+    USE,
+    Advice,
+    advise_map,
+    describe_evidence,
+    describe_insufficient_data,
+    rarer_outcome,
+)
+from relmap.metrics.intervals import BETTER, classify_change
 from relmap.metrics.registry import METRICS
 
 FEW_FIT_ROWS = 200  # behind a label's curve; with fewer it is hardly better than the shared one
@@ -26,7 +35,7 @@ def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
             why.append(f"1,000 reviews of the least sure 30% find {found[0]:.0f} errors; {by_chance}.")
         return [str(advice), *why, *rests]
     reasons = [] if advice.answer in (USE, UNKNOWN) else _reasons(evaluation, document)
-    return [str(advice), *advice.then, *behind(found, evaluation["metrics"]), *reasons, *rests]
+    return [str(advice), *advice.then, *describe_evidence(found, evaluation["metrics"]), *reasons, *rests]
 
 
 def advice_of(evaluation: dict[str, Any], document: MapDocument) -> Advice:
@@ -39,7 +48,7 @@ def advice_of(evaluation: dict[str, Any], document: MapDocument) -> Advice:
 def of_others(evaluation: dict[str, Any], document: MapDocument, where: str) -> list[str]:
     """What the other candidates of the fit, and recalibrating, do on rows that are enough to say so."""
     candidates, known = evaluation["candidates"], {each.variant for each in document.choice.candidates}
-    if too_few(evaluation["rows"], evaluation["errors"], evaluation["groups"]):
+    if describe_insufficient_data(evaluation["rows"], evaluation["errors"], evaluation["groups"]):
         return []
     lines = of_recalibration(evaluation["recalibrated"], document)
     if not known - {"confidence", document.projection.name}:
@@ -70,7 +79,7 @@ def of_recalibration(beside: dict[str, Any] | None, document: MapDocument) -> li
     """
     if beside is None or beside["low"] is None:
         return []
-    better = sign_of(METRICS["nll_correct"].direction, beside["low"], beside["high"], 0) == BETTER
+    better = classify_change(METRICS["nll_correct"].direction, beside["low"], beside["high"], 0) == BETTER
     if not better and (document.projection.name == "confidence" or beside["change"] > beside["standard_error"]):
         return []
     return [
@@ -95,7 +104,7 @@ def _reasons(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
         reasons.append(f"Only {decided[0]['name']} is decided on these rows, so no label can differ from another.")
     elif None in spread or spread[0] <= spread[1]:
         reasons.append(of_spread(*spread))
-    rarer, which = rarer_of(evaluation["rows"], evaluation["errors"])
+    rarer, which = rarer_outcome(evaluation["rows"], evaluation["errors"])
     if rarer < FEW_ERRORS:
         reasons.append(f"Few decisions are {which}: {rarer} of {evaluation['rows']:,} rows, which settle little.")
     return reasons or ["No usual cause is seen: there are rows behind each label, errors, and a label spread."]

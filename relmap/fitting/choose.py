@@ -14,17 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from relmap.calibrators.registry import CALIBRATORS, calibrators_for
+from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
 from relmap.errors import InputError
 from relmap.evaluation.evaluate import JudgedDecisions, compared
 from relmap.fitting.cross_fit import CONSTANT, Trial, as_in_the_paper, cross_fit
 from relmap.fitting.labelled import Division
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import Candidate, Choice, Gain, Source
-from relmap.metrics.advice import KEEP, SAFE, USE, Advice, advise_map, too_few_errors
-from relmap.metrics.reliability import ranking_metrics, tie_groups
-from relmap.projection.variants import AUTOMATIC, DEPLOYABLE, PROJECTED, VARIANTS
-from relmap.projection.whole_vector import MOST_LABELS
+from relmap.metrics.advice import KEEP, SAFE, USE, Advice, advise_map, describe_insufficient_errors
+from relmap.metrics.reliability import find_tie_groups, ranking_metrics
+from relmap.projection.variants import AUTO_VARIANTS, DEPLOYABLE_VARIANTS, PIPELINE_VARIANTS, VARIANTS
+from relmap.projection.whole_vector import MAX_LABELS
 from relmap.settings import MetricParams, Settings, row_counts
 
 AUTO = "auto"
@@ -44,33 +44,33 @@ def check_names(calibrator: str, variant: str, rows: PredictedRows, n_labels: in
             )
     elif calibrator not in CALIBRATORS:
         raise InputError(f"there is no calibrator {calibrator!r}; there are {', '.join(CALIBRATORS)}")
-    elif rows.logits is None and not CALIBRATORS[calibrator].of_confidence:
-        able = " and ".join(key for key, each in CALIBRATORS.items() if each.of_confidence)
+    elif rows.logits is None and not CALIBRATORS[calibrator].accepts_confidence:
+        able = " and ".join(key for key, each in CALIBRATORS.items() if each.accepts_confidence)
         needed = f"the calibrator {calibrator} needs logits or probabilities"
         raise InputError(f"{needed}; for a decision and a confidence there are {able}")
-    if calibrator in calibrators_for("rival") and n_labels > MOST_LABELS_CLASSWISE:
+    if calibrator in calibrators_with_role("rival") and n_labels > MOST_LABELS_CLASSWISE:
         raise InputError(
             f"the calibrator {calibrator} takes too long for {n_labels} labels; ts is for any number of them"
         )
-    if variant not in (AUTO, *DEPLOYABLE):
+    if variant not in (AUTO, *DEPLOYABLE_VARIANTS):
         why = ", which reads the runner-up as well as the confidence" if variant == "label_2d" else ""
         raise InputError(
-            f"a map cannot hold the variant {variant!r}{why}; it can hold {', '.join((AUTO, *DEPLOYABLE))}"
+            f"a map cannot hold the variant {variant!r}{why}; it can hold {', '.join((AUTO, *DEPLOYABLE_VARIANTS))}"
         )
-    if variant != AUTO and variant not in offered(rows, n_labels, DEPLOYABLE):
-        needs = {"logits": f"logits or probabilities of {MOST_LABELS} labels at most", "signals": "signals"}
-        needed = needs.get(VARIANTS[variant].reads, "a confidence")
+    if variant != AUTO and variant not in offered(rows, n_labels, DEPLOYABLE_VARIANTS):
+        needs = {"logits": f"logits or probabilities of {MAX_LABELS} labels at most", "signals": "signals"}
+        needed = needs.get(VARIANTS[variant].required_input, "a confidence")
         raise InputError(f"the variant {variant} needs {needed}; give them, or take the variant auto")
 
 
-def offered(rows: PredictedRows, n_labels: int, names: Sequence[str] = AUTOMATIC) -> tuple[str, ...]:
+def offered(rows: PredictedRows, n_labels: int, names: Sequence[str] = AUTO_VARIANTS) -> tuple[str, ...]:
     """Which of `names` can be had from what these rows hold."""
     there = {"confidence"}
-    if rows.logits is not None and n_labels <= MOST_LABELS:
+    if rows.logits is not None and n_labels <= MAX_LABELS:
         there.add("logits")
     if rows.signals is not None:
         there.add("signals")
-    names = tuple(name for name in names if VARIANTS[name].reads in there)
+    names = tuple(name for name in names if VARIANTS[name].required_input in there)
     if rows.kind == "decision_only":  # without a confidence there is nothing to draw a curve over
         names = tuple(name for name in names if name in ("confidence", "label_intercept", "label_signals"))
     return names
@@ -137,7 +137,7 @@ def reason(chosen: Candidate, best: Candidate, rows: int, calibrator: str) -> st
     lowest = "has the lowest log loss"
     if chosen is not best:
         lowest = f"is within {CLEARLY} standard errors of the lowest log loss ({VARIANTS[best.variant].title})"
-    what = kept(calibrator) if chosen.variant == "confidence" else VARIANTS[chosen.variant].in_words
+    what = kept(calibrator) if chosen.variant == "confidence" else VARIANTS[chosen.variant].description
     return f"{what}, which {lowest} on {rows:,} rows that the fit had not seen ({chosen.nll_correct:.4f})"
 
 
@@ -195,13 +195,13 @@ def choose_map(
     """
     names = offered(rows, n_labels) if variant == AUTO else tuple(dict.fromkeys(("confidence", variant)))
     if source.protocol is not None:
-        names = tuple(name for name in names if name in PROJECTED)
+        names = tuple(name for name in names if name in PIPELINE_VARIANTS)
         trial = as_in_the_paper(rows, n_labels, calibrator, names, settings, source)
     else:
         trial = cross_fit(rows, division, n_labels, calibrator, names, settings, source.seed)
     losses = {name: trial.losses(name) for name in names}
     judged = candidates(losses, trial.rows)
-    lacking = too_few_errors(len(trial.rows), int((~trial.rows.correct).sum()))
+    lacking = describe_insufficient_errors(len(trial.rows), int((~trial.rows.correct).sum()))
     taken = to_deploy(judged, losses, trial.rows)
     chosen = variant if variant != AUTO else "confidence" if lacking else taken.variant
     corrected = variant == AUTO and source.protocol is None and can_be_corrected(chosen, rows)
@@ -210,7 +210,7 @@ def choose_map(
         judged = candidates(losses | {chosen: trial.losses(chosen)}, trial.rows)
     why = reason(taken, best_of(judged), len(trial.rows), calibrator)
     if variant != AUTO:
-        why = f"{VARIANTS[variant].in_words}, as asked for"
+        why = f"{VARIANTS[variant].description}, as asked for"
     if chosen == "confidence":
         advice = Advice(KEEP, lacking or ("as asked for" if variant != AUTO else "it has the lowest log loss"))
     else:
@@ -219,7 +219,7 @@ def choose_map(
     if variant == AUTO and advice.answer not in (USE, SAFE):
         if chosen != "confidence":
             advice = Advice(KEEP, advice.because)
-            why = f"{kept(calibrator)}, in place of {VARIANTS[chosen].in_words}: {advice.because}"
+            why = f"{kept(calibrator)}, in place of {VARIANTS[chosen].description}: {advice.because}"
         elif lacking:
             why = f"{kept(calibrator)}: {lacking}"
         chosen = "confidence"
@@ -245,7 +245,7 @@ def can_be_corrected(variant: str, rows: PredictedRows) -> bool:
 def _gain(rows: int, variant: str, trial: Trial) -> Gain:
     judged, at = trial.rows, trial.rows.copies
     change = Difference.of(trial.losses(variant) - trial.losses("confidence"), judged.group, judged.weight)
-    ranked = (tie_groups(trial.scores(name).logit[at], judged.correct[at]) for name in (variant, "confidence"))
+    ranked = (find_tie_groups(trial.scores(name).logit[at], judged.correct[at]) for name in (variant, "confidence"))
     after, before = (float(ranking_metrics(groups)["aurc"][0]) for groups in ranked)
     facts = {"nll_correct": change.mean, "nll_correct_standard_error": change.standard_error}
     return Gain(rows=rows, aurc=after - before, **facts)

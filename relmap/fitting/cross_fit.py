@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from relmap.calibrators.identity import Identity
-from relmap.calibrators.registry import calibrators_for, fit_on_first
+from relmap.calibrators.registry import calibrators_with_role, fit_prefixes
 from relmap.calibrators.spline import fit_spline_of_confidence
 from relmap.errors import InputError
 from relmap.fitting.correction import fit_correction
@@ -16,13 +16,13 @@ from relmap.maps.constant import fit_constant
 from relmap.maps.correction import Correction
 from relmap.maps.document import Calibrator, Source, Variant
 from relmap.maps.reliability_map import FittedMap, Scored, calibrated_logit, scored_in_parts
-from relmap.metrics.reliability import nll_correct_of_rows
-from relmap.projection.batch import Batch
-from relmap.projection.decisions import Decisions, LabelledDecisions
-from relmap.projection.variants import project_batch
-from relmap.projection.whole_vector import MOST_LABELS
+from relmap.metrics.reliability import correctness_log_loss
+from relmap.projection.batch import FitBatch
+from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
+from relmap.projection.variants import fit_variants
+from relmap.projection.whole_vector import MAX_LABELS
 from relmap.settings import ProjectionParams, Settings
-from relmap.splits import validation_parts
+from relmap.splits import split_validation
 
 CONSTANT = "constant"  # the calibrator of decisions without a confidence
 
@@ -64,7 +64,7 @@ class Trial:
 
     def losses(self, name: str) -> np.ndarray:
         """The log loss of the reliability of each row `(n,)` by the variant `name`, in nats."""
-        return nll_correct_of_rows(self.scores(name).logit, self.rows.correct, self.smallest)
+        return correctness_log_loss(self.scores(name).logit, self.rows.correct, self.smallest)
 
     def scores(self, name: str) -> Scored:
         """What the variant `name` says of each row."""
@@ -122,7 +122,7 @@ class Trial:
             in_fold = self.fold == place
             changed[in_fold] = fit.matrix(logits[in_fold]).argmax(axis=1) != self.rows.decision[in_fold]
         share = float(np.average(changed, weights=self.rows.weight))
-        return nll_correct_of_rows(rival.logit, self.rows.correct, self.smallest), share
+        return correctness_log_loss(rival.logit, self.rows.correct, self.smallest), share
 
     def _read(self, of_folds: Iterable[FittedMap]) -> Scored:
         return scored_in_parts(self.rows, ((each, self.fold == place) for place, each in enumerate(of_folds)))
@@ -144,7 +144,7 @@ def cross_fit(
     def fit(training: np.ndarray) -> Fit:
         on = rows.take(training[:most])
         fitted = fit_calibrator(calibrator, on, seed=seed)
-        values = project_batch(_batch_under(fitted, on, n_labels, projection), tuple(names), lean=True)
+        values = fit_variants(_batch_under(fitted, on, n_labels, projection), tuple(names), pool_labels=True)
         matrix = _matrix_beside(calibrator, on, n_labels) if most is None else None
         return Fit(fitted, {name: value for name, (value,) in values.items()}, matrix)
 
@@ -163,7 +163,7 @@ def as_in_the_paper(
     projection = settings.projection.model_copy(update={"minimum_rows": 0})  # each label on its own rows
     behind = everything if calibrator == "ts" else calibrator_fit
     fitted = fit_calibrator(calibrator, behind, seed=source.seed)
-    values = project_batch(_batch_under(fitted, projection_fit, n_labels, projection, selection), tuple(names))
+    values = fit_variants(_batch_under(fitted, projection_fit, n_labels, projection, selection), tuple(names))
     matrix = _matrix_beside(calibrator, calibrator_fit, n_labels)
     fit = Fit(fitted, {name: value for name, (value,) in values.items()}, matrix)
     fold, smallest = np.zeros(len(selection), dtype=np.int64), settings.metrics.smallest_reliability
@@ -173,7 +173,7 @@ def as_in_the_paper(
 def _paper_parts(rows: PredictedRows, source: Source) -> tuple[PredictedRows, ...]:
     """What the paper's protocol fits a temperature on, the other calibrators, the variants, and what chooses."""
     assert source.protocol is not None
-    parts = [rows.take(part) for part in validation_parts(len(rows), source.seed, source.protocol, rows.group)]
+    parts = [rows.take(part) for part in split_validation(len(rows), source.seed, source.protocol, rows.group)]
     if not all(map(len, parts)):
         raise InputError("there are fewer than three groups, which cannot be cut in three parts; leave the groups away")
     return rows if source.protocol.temperature_rows == "validation" else parts[0], *parts
@@ -183,7 +183,7 @@ def fit_calibrator(name: str, rows: PredictedRows, *, seed: int) -> Calibrator:
     """The calibrator `name` on all rows."""
     assert rows.label is not None
     if rows.logits is not None:
-        return fit_on_first(name, rows.logits, rows.label, [len(rows)], seed=seed)[0]
+        return fit_prefixes(name, rows.logits, rows.label, [len(rows)], seed=seed)[0]
     if name == CONSTANT:
         return fit_constant(np.average(rows.correct, weights=rows.weight) * len(rows), len(rows))
     if name == "uncal":
@@ -194,7 +194,7 @@ def fit_calibrator(name: str, rows: PredictedRows, *, seed: int) -> Calibrator:
 
 def _matrix_beside(calibrator: str, rows: PredictedRows, n_labels: int) -> Calibrator | None:
     """Matrix scaling of `rows`; None without logits, and beside a rival like it."""
-    if rows.logits is None or n_labels > MOST_LABELS or calibrator in calibrators_for("rival"):
+    if rows.logits is None or n_labels > MAX_LABELS or calibrator in calibrators_with_role("rival"):
         return None
     return fit_calibrator("matrix", rows, seed=0)
 
@@ -205,11 +205,11 @@ def _batch_under(
     n_labels: int,
     settings: ProjectionParams,
     selection: PredictedRows | None = None,
-) -> Batch:
+) -> FitBatch:
     """What the variants are fitted on under one calibrator."""
 
     def of(rows: PredictedRows) -> LabelledDecisions:
-        seen = Decisions(calibrated_logit(calibrator, rows), rows.decision, None, rows.logits, rows.signals)
+        seen = CalibratedDecisions(calibrated_logit(calibrator, rows), rows.decision, None, rows.logits, rows.signals)
         return LabelledDecisions([seen], rows.correct, rows.label)
 
-    return Batch(of(rows), n_labels, settings, None if selection is None else of(selection))
+    return FitBatch(of(rows), n_labels, settings, None if selection is None else of(selection))

@@ -27,7 +27,7 @@ from relmap.maps.document import Calibrator, Fingerprint, MapDocument, Source, T
 from relmap.maps.reliability_map import FittedMap, Scored, scored_in_parts
 from relmap.maps.scoring import grouped_by
 from relmap.options import assignment, option
-from relmap.splits import rows_by_group, rows_of_units, validation_parts
+from relmap.splits import expand_units, group_row_numbers, split_validation
 
 FEWEST_ROWS = 60
 CAP = 16_000  # rows that are fitted on at most; more gain hardly anything, and are kept aside
@@ -103,13 +103,13 @@ def divide(
     The same rows, seed and groups give the same parts on every machine. There are fewer folds where there are fewer
     groups.
     """
-    units = None if group is None else rows_by_group(group)
+    units = None if group is None else group_row_numbers(group)
     order = np.random.default_rng(seed).permutation(n if units is None else len(units))
     aside, rest = np.split(order, [round(hold_out * len(order))])
     beyond = np.cumsum(np.ones(len(rest)) if units is None else [len(units[unit]) for unit in rest]) > cap
     beyond[:2] = False  # the largest group there is must not leave nothing to fit on
     parts = [*np.array_split(rest[~beyond], min(folds, len(rest[~beyond]))), np.concatenate([aside, rest[beyond]])]
-    rows = rows_of_units(parts, units)
+    rows = expand_units(parts, units)
     return Division(tuple(rows[:-1]), np.sort(rows[-1]))
 
 
@@ -402,7 +402,7 @@ def seen_in_the_paper(source: Source, rows: PredictedRows, calibrator: Calibrato
         Numbers of the rows, rising.
     """
     assert source.protocol is not None
-    parts = validation_parts(len(rows), source.seed, source.protocol, rows.group)
+    parts = split_validation(len(rows), source.seed, source.protocol, rows.group)
     learns_nothing = isinstance(calibrator, Identity)
     return np.sort(np.concatenate(parts[1:2] if learns_nothing else parts[:2]))
 

@@ -7,7 +7,7 @@ from math import ceil
 import numpy as np
 from pydantic import ValidationError
 
-from relmap.errors import InputError, mistakes
+from relmap.errors import InputError, describe_validation_errors
 from relmap.evaluation.drift import reference, top_reference
 from relmap.evaluation.evaluate import plain
 from relmap.evaluation.top import TOP_TENTHS
@@ -21,9 +21,9 @@ from relmap.io.rows import PredictedRows
 from relmap.io.signals import Signal
 from relmap.maps.document import Calibration, Fold, HeldOut, MapDocument, Others, Projection, Recalibrated, Source
 from relmap.maps.reliability_map import FittedMap, Scored
-from relmap.metrics.advice import Advice, change_in_words
-from relmap.metrics.reliability import rows_kept
-from relmap.metrics.resampling import SEED
+from relmap.metrics.advice import Advice, format_change
+from relmap.metrics.reliability import count_retained_rows
+from relmap.metrics.resampling import BOOTSTRAP_SEED
 from relmap.metrics.spread import LabelCells
 from relmap.projection.variants import VARIANTS
 from relmap.settings import METRIC_DEFAULTS, MetricParams, Settings
@@ -119,8 +119,8 @@ def learn_map(
         )
     except ValidationError as error:
         raise InputError(
-            f"the fit is beyond what a map holds ({mistakes(error, 'fit')[0]}), as from logits that are far too large "
-            "or too small; scale them, or take the calibrator ts"
+            f"the fit is beyond what a map holds ({describe_validation_errors(error, 'fit')[0]}), as from logits that "
+            "are far too large or too small; scale them, or take the calibrator ts"
         ) from None
     met = np.intersect1d(rows.decision, rows.label)
     unseen = [name for label, name in enumerate(document.shown_names) if label not in met]
@@ -139,14 +139,14 @@ def learn_map(
 def held_out(trial: Trial, chosen: str, n_labels: int, params: MetricParams) -> HeldOut:
     """What was said of rows that the fits had not seen: what drift and thresholds start from."""
     rows, scored = trial.rows, trial.scores(chosen)
-    cells = LabelCells.of(scored.confidence, rows.decision, rows.correct, params)
+    cells = LabelCells.from_decisions(scored.confidence, rows.decision, rows.correct, params)
     deployed = trial.with_deployed_correction().scores(chosen).reliability
     halves, reference_cells = reference(deployed, rows.decision, rows.correct, rows.group, n_labels)
     quantiles = tuple(np.quantile(scored.reliability, np.linspace(0, 1, 101)).tolist())
     return HeldOut(
         rows=len(rows),
         label_spread=plain(cells.spread()),
-        label_spread_shuffled=plain(cells.null(SEED)),
+        label_spread_shuffled=plain(cells.shuffled_quantile(BOOTSTRAP_SEED)),
         quantiles=quantiles,
         halves=halves,
         cells=reference_cells,
@@ -176,7 +176,7 @@ def _of_correction(trial: Trial, chosen: str) -> tuple[str, ...]:
     before = replace(trial, corrections={})
     copies = rows.copies
     order = np.argsort(-before.scores(chosen).logit[copies], kind="stable")
-    top = copies[order[: rows_kept(len(copies), TOP_TENTHS[0])]]
+    top = copies[order[: count_retained_rows(len(copies), TOP_TENTHS[0])]]
     log_loss = [np.average(each.losses(chosen), weights=rows.weight) for each in (before, trial)]
     mean = [each.scores(chosen).reliability[top].mean() for each in (before, trial)]
     correct = rows.correct[top].mean()
@@ -222,7 +222,7 @@ def _of_the_gain(document: MapDocument, target: float | None) -> list[str]:
     beside = "the confidence" if document.input != "decision_only" else "one reliability for all"
     smallest = METRIC_DEFAULTS.smallest_relevant_change
     lines = [
-        change_in_words(f"the log loss beside {beside}", chosen.change, interval, smallest)
+        format_change(f"the log loss beside {beside}", chosen.change, interval, smallest)
         + f" With {3 * rows:,} more labelled rows, that interval would be half as wide."
     ]
     if target is not None:
@@ -236,7 +236,7 @@ def _of_gains(document: MapDocument) -> list[str]:
         return []
     name = gains_shown(document.projection.name, document.choice.candidates)
     assert name is not None
-    lines = [f"What {VARIANTS[name].in_words} changes with fewer labelled rows:"]
+    lines = [f"What {VARIANTS[name].description} changes with fewer labelled rows:"]
     for gain in document.choice.gains:
         log_loss = f"log loss {gain.nll_correct:+z.4f} ({gain.nll_correct_standard_error:.4f})"
         lines.append(f"    {gain.rows:>6,} rows: {log_loss}, AURC {gain.aurc:+z.4f}")

@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from relmap.projection.curves import Logit, between, place
+from relmap.projection.curves import Logit, interpolate, locate_interval
 from relmap.serialization import Axes, Value
 
 Slope = Annotated[float, Field(ge=1e-6, le=1000)]
@@ -33,13 +33,13 @@ class Correction(Value):
         """
         logit = np.asarray(logit, dtype=np.float64)
         first, last = self.knots[0], self.knots[-1]
-        interval, weight = place(np.clip(logit, first, last), self.knots)
-        corrected = between(self.values[interval], self.values[interval + 1], weight)
+        interval, weight = locate_interval(np.clip(logit, first, last), self.knots)
+        corrected = interpolate(self.values[interval], self.values[interval + 1], weight)
         below = np.minimum(logit - first, 0)
         above = np.maximum(logit - last, 0)
         return np.asarray(corrected + self.first_slope * below + self.last_slope * above)
 
-    def _contradictions(self) -> list[str]:
+    def _content_violations(self) -> list[str]:
         wrong = []
         if len(self.knots) < 2:
             wrong.append(f"a correction has {len(self.knots)} knots; it needs two")

@@ -20,7 +20,7 @@ from relmap.maps.correction import Correction
 from relmap.projection.curves import Fallback
 from relmap.projection.labelwise import Lines
 from relmap.projection.pooling import ShrunkCurves, WithSignals
-from relmap.projection.variants import DEPLOYABLE, VARIANTS
+from relmap.projection.variants import DEPLOYABLE_VARIANTS, VARIANTS
 from relmap.projection.whole_vector import WholeVector
 from relmap.serialization import Count, Share
 from relmap.settings import ProtocolParams
@@ -31,9 +31,11 @@ FEW_ROWS = 20  # behind a label, which then leans on the others so much that it 
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Half = Literal["lower", "upper"]
-OF_CONFIDENCE = tuple(calibrator.value for calibrator in CALIBRATORS.values() if calibrator.of_confidence)
-CALIBRATIONS = (*(calibrator.value for calibrator in CALIBRATORS.values()), Constant)
-PROJECTIONS = sorted({value for name in DEPLOYABLE for value in VARIANTS[name].values}, key=attrgetter("__name__"))
+OF_CONFIDENCE = tuple(calibrator.model_type for calibrator in CALIBRATORS.values() if calibrator.accepts_confidence)
+CALIBRATIONS = (*(calibrator.model_type for calibrator in CALIBRATORS.values()), Constant)
+PROJECTIONS = sorted(
+    {value for name in DEPLOYABLE_VARIANTS for value in VARIANTS[name].model_types}, key=attrgetter("__name__")
+)
 # of what the registries hold, which the type checker cannot know
 Calibrator: TypeAlias = Union[tuple(CALIBRATIONS)]  # type: ignore[valid-type]  # noqa: UP007
 Variant: TypeAlias = Union[tuple(PROJECTIONS)]  # type: ignore[valid-type]  # noqa: UP007

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from relmap.calibrators.identity import Identity
-from relmap.errors import InputError, mistakes
+from relmap.errors import InputError, describe_validation_errors
 from relmap.io.atomic import check_file, write_whole
 from relmap.maps.document import MapDocument
 
@@ -77,5 +77,5 @@ def load_map(path: Path) -> MapDocument:
         return MapDocument.model_validate_json(text)
     except ValidationError as error:
         raise InputError(
-            f"{path} is no sound reliability map; fit it again: {'; '.join(mistakes(error, 'map'))}"
+            f"{path} is no sound reliability map; fit it again: {'; '.join(describe_validation_errors(error, 'map'))}"
         ) from None

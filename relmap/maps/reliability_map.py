@@ -14,7 +14,7 @@ from relmap.maps.constant import Constant
 from relmap.maps.correction import Correction
 from relmap.maps.document import Calibrator, MapDocument, Variant
 from relmap.projection.curves import Confidence
-from relmap.projection.decisions import Decisions
+from relmap.projection.decisions import CalibratedDecisions
 
 AT_ONCE = 2**15  # rows that are scored together: what is computed on the way fits in a cache
 
@@ -59,7 +59,9 @@ class FittedMap:
         for first in range(0, len(rows), AT_ONCE):
             piece = rows.take(slice(first, first + AT_ONCE))
             confidences.append(calibrated_confidence(self.calibrator, piece))
-            seen = Decisions(scipy.special.logit(confidences[-1]), piece.decision, None, piece.logits, piece.signals)
+            seen = CalibratedDecisions(
+                scipy.special.logit(confidences[-1]), piece.decision, None, piece.logits, piece.signals
+            )
             logit = np.asarray(self.projection(seen))
             logits.append(logit if self.correction is None else self.correction(logit))
         return Scored(np.concatenate(confidences), np.concatenate(logits))
@@ -89,7 +91,7 @@ def calibrated_logit(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:
         assert rows.confidence is not None
         assert isinstance(calibrator, Identity | Spline)
         confidence_only = (
-            calibrator.of_confidence(rows.confidence) if isinstance(calibrator, Spline) else rows.confidence
+            calibrator.calibrate_confidence(rows.confidence) if isinstance(calibrator, Spline) else rows.confidence
         )
         return np.asarray(scipy.special.logit(confidence_only))
     by_label = np.asfortranarray(rows.logits)  # its sums over labels are sums of whole columns: a third quicker

@@ -17,7 +17,7 @@ from relmap.maps.document import MapDocument, Variant
 from relmap.projection.curves import Curves, SharedCurve
 from relmap.projection.labelwise import Intercepts, Isotonic, Labelwise, Lines, WithFallbacks
 from relmap.projection.pooling import ShrunkCurves, WithSignals
-from relmap.projection.whole_vector import LOWEST, WholeVector
+from relmap.projection.whole_vector import MIN_RELATIVE_LOGIT, WholeVector
 
 DIALECTS = ("duckdb", "postgres", "postgresql", "bigquery", "spark")
 
@@ -220,7 +220,7 @@ def _score_odds(others: Sequence[Sequence[float]]) -> exp.Expr:
     for *weights, bias in others:
         above: exp.Expr = _number(bias)
         for logit, weight in zip(logits, weights, strict=True):
-            beside = _at_least(exp.paren(exp.Sub(this=logit, expression=largest)), LOWEST)
+            beside = _at_least(exp.paren(exp.Sub(this=logit, expression=largest)), MIN_RELATIVE_LOGIT)
             above = exp.Add(this=above, expression=_number(weight) * beside)
         near = exp.Least(
             this=_at_least(above, -FARTHEST_POWER), expressions=[_number(FARTHEST_POWER)], ignore_nulls=False

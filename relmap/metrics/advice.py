@@ -1,38 +1,58 @@
-"""What to do with the fixed decisions of a data set: an answer by intervals, and the numbers that stand beside it.
+"""Recommendation for the fixed decisions of a data set, based on intervals, and the numbers that support it.
 
-The stage of one data set, the report of all, and the commands on one's own predictions give both by this code.
+The pipeline's stages and report and the commands on a user's own predictions all use this module.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
-from relmap.metrics.intervals import BETTER, BOTH, NO_DIFFERENCE, WORSE, behind_number, relevant_sign, together
-from relmap.metrics.registry import COMPARED, METRICS
+from relmap.metrics.intervals import (
+    BETTER,
+    MIXED_SIGNS,
+    NO_DIFFERENCE,
+    WORSE,
+    Sign,
+    classify_relevant_change,
+    combine_signs,
+    format_interval,
+)
+from relmap.metrics.registry import COMPARED_METRICS, METRICS
 from relmap.settings import METRIC_DEFAULTS
 
-USE, MIXED, KEEP, UNKNOWN = "Use the map", "Mixed", "Keep your confidence", "Too little to tell"
+USE = "Use the map"
+MIXED = "Mixed"
+KEEP = "Keep your confidence"
+UNKNOWN = "Too little to tell"
 SAFE = "The map is safe to use, its gain is not yet certain"
 WORSENS = "Worse, so keep your confidence"
-KEEPING = (KEEP, WORSENS)  # answers after which the confidence stays
-RANKS = ("aupr_error", "aurc")
-FEW_GROUPS = 30  # resampled, fewer give intervals that are too short
-FEWEST_ERRORS = 10  # or right decisions
-KEPT_TENTHS = 7  # of the decisions, as by selacc_70; the others are reviewed
-MOST_LABELS = 1_000_000  # more are not worth a number
+KEEP_ANSWERS = (KEEP, WORSENS)  # answers that recommend the confidence
+RANKING_METRICS = ("aupr_error", "aurc")
+MIN_ADVICE_GROUPS = 30  # bootstrap intervals of fewer groups are too short
+MIN_ERRORS = 10  # smallest number of wrong decisions, and of correct ones
+RETAINED_TENTHS = 7  # share of decisions that are not reviewed, in tenths, as in selacc_70
+MAX_REPORTED_LABELS = 1_000_000  # larger numbers are not reported
 
 
-Changes = Mapping[str, Mapping[str, float | None]]  # by metric: `change`, `low`, `high` and `p`; None is not known
+# by metric: `change`, ends `low` and `high` of its 95% interval, and p-value `p`; None if unknown
+Changes = Mapping[str, Mapping[str, float | None]]
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do with the fixed decisions of a data set."""
+    """Recommendation for the fixed decisions of a data set.
 
-    answer: str  # USE, MIXED, WORSENS, KEEP or UNKNOWN; of a map SAFE too
+    Attributes:
+        answer: USE, MIXED, WORSENS, KEEP or UNKNOWN; for a map also SAFE.
+        because: Reason, as a clause.
+        then: Further recommendations, as sentences.
+        undecided: Whether more labels could change KEEP.
+    """
+
+    answer: str
     because: str
-    then: tuple[str, ...] = ()  # what else to do, in sentences
-    undecided: bool = False  # whether more labels could change a KEEP
+    then: tuple[str, ...] = ()
+    undecided: bool = False
 
     def __str__(self) -> str:
         return f"{self.answer}: {self.because}."
@@ -46,40 +66,49 @@ def advise(
     groups: int,
     smallest: float = METRIC_DEFAULTS.smallest_relevant_change,
 ) -> Advice:
-    """Return what to do, by the `changes` of three metrics: of the one that predicts and the two that rank.
+    """Recommend the reliability or the confidence, by one metric of prediction and two of ranking.
 
-    Nothing is advised where there are fewer than 30 groups, or fewer than 10 wrong or 10 right decisions.
+    Nothing is recommended for fewer than 30 groups, or fewer than 10 wrong or 10 correct decisions.
 
     Args:
-        changes: of each of these metrics, by reliability less by confidence: the change, the ends of its 95% interval
-            and the p-value of no change, corrected where other data sets are tested too.
-        rows: how many decisions there are.
-        errors: how many of them are wrong.
-        groups: how many groups of rows stand and fall together; as many as rows where each stands by itself.
-        smallest: smallest change that matters, in nats for the log loss and in the unit of the ranking metrics.
+        changes: For each of these metrics, that of the reliability minus that of the confidence: the change, its 95%
+            interval and the p-value of no change, corrected if several data sets are tested.
+        rows: Number of decisions.
+        errors: Number of wrong decisions.
+        groups: Number of groups of dependent rows; the number of rows if they are independent.
+        smallest: Smallest relevant change, in nats for the log loss and in the unit of the ranking metrics.
+
+    Returns:
+        The recommendation with its reason.
     """
-    if few := too_few(rows, errors, groups):
-        return Advice(UNKNOWN, few)
-    signs = {
-        key: relevant_sign(METRICS[key].direction, of["change"], of["low"], of["high"], of["p"], smallest)
-        for key, of in ((key, changes[key]) for key in ("nll_correct", *RANKS))
-    }
-    predicts, ranks = signs["nll_correct"], together(signs[metric] for metric in RANKS)
-    seen = {predicts, ranks}
-    if not seen & {BETTER, WORSE, BOTH}:
-        undecided = predicts != NO_DIFFERENCE
-        because = "nothing is certain to change" if undecided else "there is no relevant difference"
-        return Advice(KEEP, because, undecided=undecided)
-    if not seen & {WORSE, BOTH}:
-        both = seen == {BETTER}
-        return Advice(USE, "it predicts and ranks better" if both else f"it predicts {predicts} and ranks {ranks}")
+    insufficient = describe_insufficient_data(rows, errors, groups)
+    if insufficient:
+        return Advice(UNKNOWN, insufficient)
+    predicts = _classify(changes, "nll_correct", smallest)
+    ranks = combine_signs([_classify(changes, metric, smallest) for metric in RANKING_METRICS])
+    signs = {predicts, ranks}
+    if not signs & {BETTER, WORSE, MIXED_SIGNS}:
+        if predicts == NO_DIFFERENCE:
+            return Advice(KEEP, "there is no relevant difference")
+        return Advice(KEEP, "nothing is certain to change", undecided=True)
+    if not signs & {WORSE, MIXED_SIGNS}:
+        both_better = "it predicts and ranks better"
+        return Advice(USE, both_better if signs == {BETTER} else f"it predicts {predicts} and ranks {ranks}")
     because = f"the reliability predicts {predicts} and ranks {ranks}"
-    if not seen & {BETTER, BOTH}:
+    if not signs & {BETTER, MIXED_SIGNS}:
         return Advice(WORSENS, because, ("Or fit again, on rows like these.",))
-    by = {WORSE: "the confidence", BOTH: "whichever is better at your own budget"}
-    stated, chosen = (by.get(sign, "the reliability") for sign in (predicts, ranks))
-    then = f"State {stated} as the probability of being right, and choose what to review by {chosen}."
+    score_by_sign = {WORSE: "the confidence", MIXED_SIGNS: "whichever is better at your own budget"}
+    for_probability = score_by_sign.get(predicts, "the reliability")
+    for_review = score_by_sign.get(ranks, "the reliability")
+    then = f"State {for_probability} as the probability of being right, and choose what to review by {for_review}."
     return Advice(MIXED, because, (then,))
+
+
+def _classify(changes: Changes, metric: str, smallest: float) -> Sign:
+    change = changes[metric]
+    return classify_relevant_change(
+        METRICS[metric].direction, change["change"], change["low"], change["high"], change["p"], smallest
+    )
 
 
 def advise_map(
@@ -90,7 +119,7 @@ def advise_map(
     groups: int,
     smallest: float = METRIC_DEFAULTS.smallest_relevant_change,
 ) -> Advice:
-    """Return what to do with a map: use it, use it though its gain is uncertain, or keep the confidence.
+    """Recommend to use a map, to use it although its gain is uncertain, or to keep the confidence.
 
     Args:
         changes: As in `advise`.
@@ -100,45 +129,56 @@ def advise_map(
         smallest: Smallest relevant change.
 
     Returns:
-        As `advise`, or SAFE, which says how many more labels would decide.
+        As `advise`, or SAFE with the number of labels that would decide.
     """
     advice = advise(changes, rows=rows, errors=errors, groups=groups, smallest=smallest)
     if not advice.undecided:
         return advice
     log_loss = changes["nll_correct"]
-    change, low, high = (log_loss[name] for name in ("change", "low", "high"))
+    change = log_loss["change"]
+    low = log_loss["low"]
+    high = log_loss["high"]
     if change is None or low is None or high is None:
         return advice
     if change >= smallest:
         return Advice(KEEP, f"the map raises the log loss by {change:.4f} here, which may be chance")
-    return Advice(SAFE, labels_in_words(more_labels(rows, change, (high - low) / 2, smallest)))
+    return Advice(SAFE, format_labels_needed(additional_labels_needed(rows, change, (high - low) / 2, smallest)))
 
 
-def more_labels(rows: int, change: float, half_width: float, smallest: float) -> int:
-    """Return about how many more labelled rows would tell a change from none.
+def additional_labels_needed(rows: int, change: float, half_width: float, smallest: float) -> int:
+    """Estimate how many more labelled rows would distinguish a change from no change.
 
     Args:
-        rows: Number of rows behind the interval.
+        rows: Number of rows on which the interval is based.
         change: The change.
-        half_width: Half of the width of its 95% interval, in the same unit; it falls with the root of the rows.
-        smallest: Smallest relevant change: where the change is smaller, the rows that tell it from this one.
+        half_width: Half of the width of its 95% interval, in the same unit; it is proportional to 1 / sqrt(rows).
+        smallest: Smallest relevant change, which replaces a smaller one.
 
     Returns:
-        A number of rows, at least 1.
+        Number of rows, at least 1.
     """
-    return max(1, ceil(min(rows * (half_width / max(abs(change), smallest)) ** 2, 1e15)) - rows)
+    relative_width = half_width / max(abs(change), smallest)
+    required_rows = ceil(min(rows * relative_width**2, 1e15))
+    return max(1, required_rows - rows)
 
 
-def labels_in_words(count: int) -> str:
-    """Return a sentence part about the labels that would decide, rounded to two digits."""
-    if count > MOST_LABELS:
-        return f"even {MOST_LABELS:,} more labels might not decide"
+def format_labels_needed(count: int) -> str:
+    """Format the number of labels that would decide.
+
+    Args:
+        count: Number of labels, at least 1.
+
+    Returns:
+        A clause with the number rounded to two digits.
+    """
+    if count > MAX_REPORTED_LABELS:
+        return f"even {MAX_REPORTED_LABELS:,} more labels might not decide"
     digits = max(floor(log10(count)) - 1, 0)
     return f"about {round(count, -digits):,} more labels would decide"
 
 
-def change_in_words(what: str, change: float, interval: str, smallest: float) -> str:
-    """Return a sentence about a change of something that is better when it is lower.
+def format_change(what: str, change: float, interval: str, smallest: float) -> str:
+    """Format the change of a quantity that is better when it is lower.
 
     Args:
         what: Name of what changes, such as "the log loss".
@@ -151,62 +191,96 @@ def change_in_words(what: str, change: float, interval: str, smallest: float) ->
     """
     if abs(change) < smallest:
         return f"No relevant difference in {what} was found: it changes by less than {smallest:g}{interval}."
-    return f"It {'lowers' if change < 0 else 'raises'} {what} by {abs(change):.4f}{interval}."
+    verb = "lowers" if change < 0 else "raises"
+    return f"It {verb} {what} by {abs(change):.4f}{interval}."
 
 
-def rarer_of(rows: int, errors: int) -> tuple[int, str]:
-    """Return how many decisions are wrong, or right, whichever are fewer, and which of both they are."""
+def rarer_outcome(rows: int, errors: int) -> tuple[int, str]:
+    """Find the rarer of wrong and correct decisions.
+
+    Args:
+        rows: Number of decisions.
+        errors: Number of wrong decisions.
+
+    Returns:
+        Number of decisions of the rarer kind, and "wrong" or "right".
+    """
     return min((errors, "wrong"), (rows - errors, "right"))
 
 
-def too_few(rows: int, errors: int, groups: int) -> str:
-    """Return what there is too little of to advise anything, arguments as in `advise`; empty if there is enough."""
-    if groups < FEW_GROUPS:
+def describe_insufficient_data(rows: int, errors: int, groups: int) -> str:
+    """Explain why there is too little data for a recommendation.
+
+    Args:
+        rows: Number of decisions.
+        errors: Number of wrong decisions.
+        groups: Number of groups of dependent rows.
+
+    Returns:
+        A clause; empty if there is enough data.
+    """
+    if groups < MIN_ADVICE_GROUPS:
         units = "groups" if groups < rows else "rows"
-        return f"there are {groups} {units}, and a difference among fewer than {FEW_GROUPS} may be chance"
-    return too_few_errors(rows, errors)
+        return f"there are {groups} {units}, and a difference among fewer than {MIN_ADVICE_GROUPS} may be chance"
+    return describe_insufficient_errors(rows, errors)
 
 
-def too_few_errors(rows: int, errors: int) -> str:
-    """Return whether wrong or right decisions are too few to advise or to choose by; empty if neither are."""
-    rarer, which = rarer_of(rows, errors)
-    if rarer >= FEWEST_ERRORS:
+def describe_insufficient_errors(rows: int, errors: int) -> str:
+    """Explain why there are too few wrong or correct decisions for a recommendation or a choice of model.
+
+    Args:
+        rows: Number of decisions.
+        errors: Number of wrong decisions.
+
+    Returns:
+        A clause; empty if there are enough of both.
+    """
+    rarer, which = rarer_outcome(rows, errors)
+    if rarer >= MIN_ERRORS:
         return ""
-    return f"{rarer} of {rows:,} decisions are {which}, and it takes {FEWEST_ERRORS} to judge by"
+    return f"{rarer} of {rows:,} decisions are {which}, and it takes {MIN_ERRORS} to judge by"
 
 
-def behind(
+def describe_evidence(
     found: Sequence[float | None],
     changes: Changes,
     smallest: float = METRIC_DEFAULTS.smallest_relevant_change,
 ) -> Iterator[str]:
-    """Yield the numbers behind an advice, in sentences: the `changes`, and before them what reviews find.
+    """Describe the numbers that support a recommendation.
 
-    `found` are the errors that 1,000 reviews of the least reliable 30% find, by confidence and by reliability, and the
-    ends of the 95% interval of their difference. Changes below `smallest` are only named.
+    Args:
+        found: Errors found by 1,000 reviews of the least reliable 30%, chosen by confidence and by reliability, and the
+            ends of the 95% interval of their difference; None if unknown.
+        changes: Change of each compared metric.
+        smallest: Smallest relevant change; smaller ones are listed without their numbers.
+
+    Yields:
+        Sentences: the errors found, the relevant changes, and the metrics without a relevant change.
     """
-    before, after, low, high = found
-    if before is not None and after is not None:
-        more = round(after) - round(before)  # of the numbers that are shown
-        if more == 0:
-            yield (
-                f"1,000 reviews of the least reliable 30% find {after:.0f} errors, as many as where the confidence "
-                f"chooses{behind_number(low, high, '+z.0f')}."
-            )
+    by_confidence, by_reliability, low, high = found
+    if by_confidence is not None and by_reliability is not None:
+        yield _describe_errors_found(by_confidence, by_reliability, format_interval(low, high, "+z.0f"))
+    relevant = []
+    irrelevant = []
+    for metric in COMPARED_METRICS:
+        change = changes[metric]
+        if change["change"] is None:
+            continue
+        name = "the log loss of being right" if metric == "nll_correct" else METRICS[metric].title
+        if abs(change["change"]) < smallest:
+            irrelevant.append(name)
         else:
-            yield (
-                f"1,000 reviews of the least reliable 30% find {after:.0f} errors, and {before:.0f} where the "
-                f"confidence chooses, a change of {more:+d}{behind_number(low, high, '+z.0f')}."
-            )
-    names = {metric: METRICS[metric].title for metric in COMPARED} | {"nll_correct": "the log loss of being right"}
-    known = {names[metric]: changes[metric] for metric in COMPARED if changes[metric]["change"] is not None}
-    small = [name for name, of in known.items() if abs(of["change"] or 0.0) < smallest]
-    relevant = [
-        f"{name} by {of['change']:+.4f}{behind_number(of['low'], of['high'], '+z.4f')}"
-        for name, of in known.items()
-        if name not in small
-    ]
+            interval = format_interval(change["low"], change["high"], "+z.4f")
+            relevant.append(f"{name} by {change['change']:+.4f}{interval}")
     if relevant:
         yield f"It changes {', '.join(relevant)}."
-    if small:
-        yield f"There is no relevant difference (below {smallest:g}) in {', '.join(small)}."
+    if irrelevant:
+        yield f"There is no relevant difference (below {smallest:g}) in {', '.join(irrelevant)}."
+
+
+def _describe_errors_found(by_confidence: float, by_reliability: float, interval: str) -> str:
+    reviews = f"1,000 reviews of the least reliable 30% find {by_reliability:.0f} errors"
+    difference = round(by_reliability) - round(by_confidence)  # of the rounded numbers, as shown
+    if difference == 0:
+        return f"{reviews}, as many as where the confidence chooses{interval}."
+    return f"{reviews}, and {by_confidence:.0f} where the confidence chooses, a change of {difference:+d}{interval}."

@@ -1,7 +1,7 @@
-"""Quality of the class probabilities (paper, section 4.4): accuracy, calibration error, log loss, Brier score.
+"""Quality of class probabilities (paper, section 4.4): accuracy, calibration error, log loss, Brier score.
 
-No projection changes a probability or a decision, so these belong to a calibrator, not to a variant.
-Every metric of no rows is NaN; a NaN that comes in is refused, for it must not look like a metric that is undefined.
+Projections change neither probabilities nor decisions, so these metrics belong to a calibrator, not to a variant.
+Metrics of no rows are NaN. NaN inputs are rejected, so that they cannot be mistaken for undefined metrics.
 """
 
 from functools import reduce
@@ -10,47 +10,70 @@ import numpy as np
 
 from relmap.settings import METRIC_DEFAULTS
 
-BINS = METRIC_DEFAULTS.ece_bins
-SMALLEST_PROBABILITY = METRIC_DEFAULTS.smallest_probability  # one impossible label may cost 27.6 nats at most
+N_BINS = METRIC_DEFAULTS.ece_bins
+MIN_PROBABILITY = METRIC_DEFAULTS.smallest_probability  # limits the log loss of a row to 27.6 nats
 
 
 def accuracy(decision: np.ndarray, labels: np.ndarray) -> float:
-    """Return the share of rows whose decision `(n,)` is the true label `(n,)`, in [0, 1]."""
+    """Compute the share of correct decisions.
+
+    Args:
+        decision: Decided labels, shape (n,).
+        labels: True labels, shape (n,).
+
+    Returns:
+        Accuracy in [0, 1]; NaN without rows.
+    """
     return float(np.mean(decision == labels)) if len(labels) else np.nan
 
 
-def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> float:
-    """Return the expected calibration error, in [0, 1], of confidence `(n,)` in [0, 1] against correct `(n,)` bool.
+def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = N_BINS) -> float:
+    """Compute the expected calibration error (Guo et al., 2017).
 
-    Sum over bins of (share of rows) * |mean confidence - mean correct| (Guo et al., 2017), over `confidence_bins`.
+    It is the sum over bins of (share of rows) * |mean confidence - mean correct|.
+
+    Args:
+        confidence: Confidence in [0, 1], shape (n,).
+        correct: Whether the decision is correct, shape (n,), bool.
+        bins: Number of bins, as in `confidence_bins`.
+
+    Returns:
+        Error in [0, 1]; NaN without rows.
 
     Raises:
-        ValueError: a confidence is NaN or outside [0, 1]; the message names the row.
+        ValueError: A confidence is NaN or outside [0, 1]; the message names the row.
     """
     confidence = np.asarray(confidence, dtype=np.float64)
     bin_of_row = confidence_bins(confidence, bins)
     if len(bin_of_row) == 0:
         return np.nan
-    gaps = np.bincount(bin_of_row, weights=confidence - correct)  # a bin's rows * (mean confidence - mean correct)
-    return float(np.abs(gaps).sum() / len(confidence))
+    weighted_gaps = np.bincount(bin_of_row, weights=confidence - correct)  # rows * (mean confidence - mean correct)
+    return float(np.abs(weighted_gaps).sum() / len(confidence))
 
 
-def confidence_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
-    """Map confidence `(n,)` in [0, 1] to its bin `(n,)` int64, 0..bins-1, where 0 is the lowest.
+def confidence_bins(confidence: np.ndarray, bins: int = N_BINS) -> np.ndarray:
+    """Assign confidences to bins of equal width.
 
-    Bins are of equal width and closed on the left, as the authors' are: bin i is [i/bins, (i+1)/bins) with float64
-    edges, and a confidence of 1 joins the last. Decided by comparing, since `bins * c` may round over an integer. The
-    rule matters: a uniform row has confidence 1/K, which is an edge for K = 3 and 5.
+    As in the authors' code, bin i is [i / bins, (i + 1) / bins) with float64 edges, and a confidence of 1 is in the
+    last bin. Confidences are compared with the edges, because `bins * confidence` may round to the next integer. This
+    matters: the confidence 1/K of a uniform row is an edge for K = 3 and 5.
+
+    Args:
+        confidence: Confidence in [0, 1], shape (n,).
+        bins: Number of bins.
+
+    Returns:
+        Bin 0..bins-1 of each row, shape (n,), int64.
 
     Raises:
-        ValueError: a confidence is NaN or outside [0, 1]; the message names the row.
+        ValueError: A confidence is NaN or outside [0, 1]; the message names the row.
     """
     confidence = np.asarray(confidence, dtype=np.float64)
-    inside = (confidence >= 0) & (confidence <= 1 + 1e-9)  # exp of a log-probability may round above 1
-    if not inside.all():
-        at = int(np.flatnonzero(~inside)[0])
-        raise ValueError(f"the confidence of row {at} is {confidence[at]}, not in [0, 1]")
-    # a guess, then compared with the edges themselves: to search among these takes several times as long
+    is_valid = (confidence >= 0) & (confidence <= 1 + 1e-9)  # exp of a log-probability may round above 1
+    if not is_valid.all():
+        row = int(np.flatnonzero(~is_valid)[0])
+        raise ValueError(f"the confidence of row {row} is {confidence[row]}, not in [0, 1]")
+    # a rounded guess, corrected by comparison with the edges, is several times faster than a search among the edges
     edges = np.append(np.arange(bins) / bins, np.inf)
     bin_of_row = np.minimum((bins * confidence).astype(np.int64), bins - 1)
     bin_of_row -= confidence < edges.take(bin_of_row)
@@ -58,41 +81,81 @@ def confidence_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
     return bin_of_row
 
 
-def top_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the probability `(n,)` of each row's top label, the first among equals, and whether it is the true one."""
+def top_label(log_probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Find the probability and the correctness of the most probable label of each row, the first of equals.
+
+    Args:
+        log_probabilities: Shape (n, K).
+        labels: True labels, shape (n,).
+
+    Returns:
+        Probability of the most probable label, and whether it is the true one; shape (n,) each.
+
+    Raises:
+        ValueError: A log-probability is NaN; the message names the row.
+    """
     reject_nan(log_probabilities, "log-probability")
-    highest, top = log_probabilities[:, 0].copy(), np.zeros(len(labels), dtype=np.int64)
-    for label, of_label in enumerate(log_probabilities.T):  # argmax along rows takes several times as long
-        top[of_label > highest] = label
-        np.maximum(highest, of_label, out=highest)
+    highest = log_probabilities[:, 0].copy()
+    top = np.zeros(len(labels), dtype=np.int64)
+    for label, column in enumerate(log_probabilities.T):  # argmax along rows takes several times as long
+        top[column > highest] = label
+        np.maximum(highest, column, out=highest)
     return np.exp(highest), top == labels
 
 
-def nll_of_rows(
-    log_probabilities: np.ndarray, labels: np.ndarray, smallest: float = SMALLEST_PROBABILITY
+def log_loss_per_row(
+    log_probabilities: np.ndarray, labels: np.ndarray, smallest: float = MIN_PROBABILITY
 ) -> np.ndarray:
-    """Return -log p of the true label, in nats: `(n,)`, at least 0; p counts as `smallest` at least.
+    """Compute -log p of the true label.
 
-    Without a floor (`smallest` 0) one impossible label makes the mean, the NLL, infinite.
+    Args:
+        log_probabilities: Shape (n, K).
+        labels: True labels, shape (n,).
+        smallest: Lower bound of p; with 0, one impossible label makes the mean infinite.
+
+    Returns:
+        Log loss of each row in nats, at least 0, shape (n,).
+
+    Raises:
+        ValueError: A log-probability is NaN; the message names the row.
     """
     reject_nan(log_probabilities, "log-probability")
-    of_label = log_probabilities[np.arange(len(labels)), labels]
-    return np.asarray(-np.maximum(of_label, np.log(smallest) if smallest > 0 else -np.inf))
+    label_log_p = log_probabilities[np.arange(len(labels)), labels]
+    min_log_p = np.log(smallest) if smallest > 0 else -np.inf
+    return np.asarray(-np.maximum(label_log_p, min_log_p))
 
 
-def brier_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the squared error of the probabilities, `(n,)` in [0, 2], summed over labels; its mean is Brier's (1950).
+def brier_score_per_row(log_probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Compute the squared error of the probabilities, summed over labels (Brier, 1950).
 
-    Some libraries average over labels too, or take one of two labels: that is 1/K, or half, of this.
+    Some libraries average over labels, or take one of two labels: their values are 1/K, or half, of this one.
+
+    Args:
+        log_probabilities: Shape (n, K).
+        labels: True labels, shape (n,).
+
+    Returns:
+        Brier score of each row in [0, 2], shape (n,).
+
+    Raises:
+        ValueError: A log-probability is NaN; the message names the row.
     """
     reject_nan(log_probabilities, "log-probability")
-    true = np.asarray(labels)
-    errors = (np.exp(of_label) - (true == label) for label, of_label in enumerate(log_probabilities.T))
-    return np.asarray(reduce(np.add, map(np.square, errors)))
+    y_true = np.asarray(labels)
+    squared_errors = [np.square(np.exp(column) - (y_true == label)) for label, column in enumerate(log_probabilities.T)]
+    return np.asarray(reduce(np.add, squared_errors))
 
 
 def reject_nan(values: np.ndarray, name: str) -> None:
-    """Raise ValueError with the first row of `values`, `(n,)` or `(n, K)`, that holds a NaN."""
-    bad = np.isnan(values)
-    if bad.any():
-        raise ValueError(f"the {name} of row {np.argwhere(bad)[0, 0]} is NaN")
+    """Reject NaN values.
+
+    Args:
+        values: Shape (n,) or (n, K).
+        name: Name of the values in the message.
+
+    Raises:
+        ValueError: A value is NaN; the message names the first such row.
+    """
+    is_nan = np.isnan(values)
+    if is_nan.any():
+        raise ValueError(f"the {name} of row {np.argwhere(is_nan)[0, 0]} is NaN")

@@ -1,183 +1,376 @@
-"""The metrics: each one value, from which everything that lists metrics takes its names, order and direction.
+"""Registry of the metrics, from which names, order and direction are taken everywhere.
 
-A metric is a number of a view: of what it has to know of fixed decisions and of how sure they are. A view is of all
-rows, or with `draws` of each resample of them, so that a value and its replicates are computed in the same words.
+A metric is a function of a view: the data about fixed decisions that it needs. A view contains all rows, or with
+`draws` their resamples, so that a value and its bootstrap replicates are computed by the same code.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from relmap.metrics import reliability
-from relmap.metrics.probability import brier_of_rows, ece, nll_of_rows, top_of_rows
+from relmap.metrics.probability import brier_score_per_row, ece, log_loss_per_row, top_label
 from relmap.metrics.resampling import Resamples
 from relmap.metrics.spread import LabelCells
 from relmap.settings import METRIC_DEFAULTS, MetricParams
 
-Value = Any  # a float for all rows, or (R,) float64 for R resamples
-Direction = Literal[-1, 0, 1]  # the sign of an improvement
+MetricValue = Any  # a float for all rows, or an array (R,), float64, for R resamples
+Direction = Literal[-1, 0, 1]  # sign of an improvement
 HIGHER: Direction = 1
 LOWER: Direction = -1
 NEITHER: Direction = 0
 
 
 @dataclass(frozen=True, eq=False)
-class View:
-    """`n` fixed decisions, and what the metrics leave open."""
+class DecisionView:
+    """n fixed decisions.
 
-    correct: np.ndarray  # (n,) bool
+    Attributes:
+        correct: Whether each decision is correct, shape (n,), bool.
+        params: Settings of the metrics.
+        draws: Resamples of the rows; None for all rows.
+    """
+
+    correct: np.ndarray
     params: MetricParams
     draws: Resamples | None
 
-    def mean(self, values: np.ndarray) -> Value:
-        """Return the mean of values `(n,)`; NaN of no rows."""
+    def mean(self, values: np.ndarray) -> MetricValue:
+        """Average values over rows.
+
+        Args:
+            values: Shape (n,).
+
+        Returns:
+            The mean, or that of each resample, shape (R,); NaN without rows.
+        """
         if self.draws is not None:
             return self.draws.mean(values)
         return float(np.mean(values)) if len(values) else np.nan
 
 
-@dataclass(frozen=True, eq=False)
-class Probabilities(View):
-    """Class probabilities beside fixed decisions, the calibrator's or MRC's."""
+def _accuracy(view: DecisionView) -> MetricValue:
+    return view.mean(view.correct)
 
-    decision: np.ndarray  # (n,) int64
-    log_probabilities: np.ndarray  # (n, K)
-    labels: np.ndarray  # (n,) int64, the true ones
+
+@dataclass(frozen=True, eq=False)
+class ProbabilityView(DecisionView):
+    """Fixed decisions with class probabilities: those of the calibrator or of MRC.
+
+    Attributes:
+        decision: Decided labels, shape (n,), int64.
+        log_probabilities: Shape (n, K).
+        labels: True labels, shape (n,), int64.
+    """
+
+    decision: np.ndarray
+    log_probabilities: np.ndarray
+    labels: np.ndarray
 
     @cached_property
     def confidence(self) -> np.ndarray:
-        """Return the probability of the decision, `(n,)`."""
+        """Probability of the decision, shape (n,)."""
         return np.asarray(np.exp(self.log_probabilities[np.arange(len(self.labels)), self.decision]))
 
-    def ece(self, confidence: np.ndarray, correct: np.ndarray) -> Value:
-        """Return the expected calibration error of confidence `(n,)` in [0, 1] against correct `(n,)` bool."""
-        error = ece if self.draws is None else self.draws.ece
-        return error(confidence, correct, self.params.ece_bins)
+    def ece(self, confidence: np.ndarray, correct: np.ndarray) -> MetricValue:
+        """Compute the expected calibration error.
 
-    def _top_ece(self) -> Value:
-        return self.ece(*top_of_rows(self.log_probabilities, self.labels))
+        Args:
+            confidence: Confidence in [0, 1], shape (n,).
+            correct: Shape (n,), bool.
 
-    def _nll(self) -> Value:
-        return self.mean(nll_of_rows(self.log_probabilities, self.labels, self.params.smallest_probability))
+        Returns:
+            The error, or that of each resample, shape (R,).
+
+        Raises:
+            ValueError: A confidence is NaN or outside [0, 1]; the message names the row.
+        """
+        if self.draws is not None:
+            return self.draws.ece(confidence, correct, self.params.ece_bins)
+        return ece(confidence, correct, self.params.ece_bins)
+
+
+def _confidence_ece(view: ProbabilityView) -> MetricValue:
+    return view.ece(view.confidence, view.correct)
+
+
+def _top_label_ece(view: ProbabilityView) -> MetricValue:
+    confidence, correct = top_label(view.log_probabilities, view.labels)
+    return view.ece(confidence, correct)
+
+
+def _log_loss(view: ProbabilityView) -> MetricValue:
+    return view.mean(log_loss_per_row(view.log_probabilities, view.labels, view.params.smallest_probability))
+
+
+def _brier_score(view: ProbabilityView) -> MetricValue:
+    return view.mean(brier_score_per_row(view.log_probabilities, view.labels))
 
 
 @dataclass(frozen=True, eq=False)
-class ByLabel(Probabilities):
-    """The same, as what differs between decided labels is of them."""
+class LabelView(ProbabilityView):
+    """Fixed decisions with class probabilities, for metrics of differences between decided labels.
 
-    seed: int  # of the shuffled labels
+    Attributes:
+        seed: Seed of the shuffles of labels.
+    """
+
+    seed: int
 
     @cached_property
-    def _cells(self) -> LabelCells:
-        return LabelCells.of(self.confidence, self.decision, self.correct, self.params)
-
-    def _label_spread(self) -> Value:
-        if self.draws is None:
-            return self._cells.spread()
-        return self.draws.label_spread(self.confidence, self.decision, self.correct, self.params)
-
-    def _null(self) -> Value:
-        return self._cells.null(self.seed)
+    def cells(self) -> LabelCells:
+        """Rows by confidence group and decided label."""
+        return LabelCells.from_decisions(self.confidence, self.decision, self.correct, self.params)
 
 
-@dataclass(frozen=True, eq=False)
-class Simplex(View):
-    """What became of the rows that MRC projected."""
+def _label_spread(view: LabelView) -> MetricValue:
+    if view.draws is None:
+        return view.cells.spread()
+    return view.draws.label_spread(view.confidence, view.decision, view.correct, view.params)
 
-    feasible: np.ndarray  # (n,) bool
-    solved: np.ndarray  # (n,) bool
+
+def _shuffled_label_spread(view: LabelView) -> MetricValue:
+    return view.cells.shuffled_quantile(view.seed)
 
 
 @dataclass(frozen=True, eq=False)
-class Reliability(View):
-    """How sure decisions are, by the logit of a probability."""
+class SimplexView(DecisionView):
+    """Rows projected by MRC.
 
-    logit: np.ndarray  # (n,)
+    Attributes:
+        feasible: Whether the reliability is at least 1/K, shape (n,), bool.
+        solved: Whether the decision is a largest label, shape (n,), bool.
+    """
+
+    feasible: np.ndarray
+    solved: np.ndarray
+
+
+def _infeasible_share(view: SimplexView) -> MetricValue:
+    return view.mean(~view.feasible)
+
+
+def _solved_share(view: SimplexView) -> MetricValue:
+    return view.mean(view.solved)
+
+
+@dataclass(frozen=True, eq=False)
+class ReliabilityView(DecisionView):
+    """Fixed decisions with a reliability.
+
+    Attributes:
+        logit: Logit of the reliability, shape (n,).
+    """
+
+    logit: np.ndarray
 
     @cached_property
-    def ranked(self) -> Mapping[str, Value]:
-        """Return every metric that ranks, from one sort."""
+    def ranked(self) -> Mapping[str, MetricValue]:
+        """Every ranking metric by name, computed from one sort."""
         if self.draws is not None:
             return self.draws.ranking_metrics(self.logit, self.correct)
-        of_one = reliability.ranking_metrics(reliability.tie_groups(self.logit, self.correct))
-        return {name: float(values[0]) for name, values in of_one.items()}
-
-    def _aupr_error(self) -> Value:
-        if self.params.ties == "expected":
-            return self.ranked["aupr_error"]
-        if self.draws is not None:  # the bootstrap knows no other reading
-            return np.full(self.draws.resamples, np.nan)
-        return reliability.threshold_aupr_error(self.logit, self.correct)
-
-    def _nll(self) -> Value:
-        return self.mean(reliability.nll_correct_of_rows(self.logit, self.correct, self.params.smallest_reliability))
+        groups = reliability.find_tie_groups(self.logit, self.correct)
+        return {name: float(values[0]) for name, values in reliability.ranking_metrics(groups).items()}
 
 
-class Metric(NamedTuple):
-    """One metric: what it is called, which way is better, of which view it is, and how it is computed."""
+def _correctness_log_loss(view: ReliabilityView) -> MetricValue:
+    return view.mean(reliability.correctness_log_loss(view.logit, view.correct, view.params.smallest_reliability))
+
+
+def _aupr_error(view: ReliabilityView) -> MetricValue:
+    if view.params.ties == "expected":
+        return view.ranked["aupr_error"]
+    if view.draws is not None:  # the bootstrap supports expected ties only
+        return np.full(view.draws.resamples, np.nan)
+    return reliability.average_precision_by_threshold(view.logit, view.correct)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A metric of fixed decisions.
+
+    Attributes:
+        key: Name in files and settings.
+        title: Name in tables and figures.
+        direction: Sign of an improvement.
+        view: Class of the view that it needs.
+        function: Computes the metric from such a view.
+        choices: Names of the `MetricParams` that affect it.
+        resampled: Whether it has bootstrap intervals.
+        compared: Whether it is in the main table, its intervals and the headline.
+    """
 
     key: str
     title: str
     direction: Direction
-    view: type[View]
-    function: Callable[[Any], Value]
-    choices: tuple[str, ...] = ()  # names of MetricParams that bear on it
-    resampled: bool = True  # whether the bootstrap bounds it
-    compared: bool = False  # in the main table, its intervals and the headline
+    view: type[DecisionView]
+    function: Callable[[Any], MetricValue]
+    choices: tuple[str, ...] = ()
+    resampled: bool = True
+    compared: bool = False
 
 
-def _ranked(key: str, title: str, direction: Direction, *, compared: bool = False) -> Metric:
-    return Metric(key, title, direction, Reliability, lambda view: view.ranked[key], compared=compared)
+def _ranking_metric(key: str, title: str, direction: Direction, *, compared: bool = False) -> Metric:
+    """Build a metric that is read from `ReliabilityView.ranked`."""
+
+    def read(view: ReliabilityView) -> MetricValue:
+        return view.ranked[key]
+
+    return Metric(key=key, title=title, direction=direction, view=ReliabilityView, function=read, compared=compared)
 
 
-_CELLS = ("spread_groups", "spread_minimum_cell")
-_SHUFFLES = (*_CELLS, "spread_permutations")
+_SPREAD_CHOICES = ("spread_groups", "spread_minimum_cell")
 _METRICS = (
-    Metric("accuracy", "accuracy", HIGHER, View, lambda v: v.mean(v.correct)),
-    Metric("ece", "ECE", LOWER, Probabilities, lambda v: v.ece(v.confidence, v.correct), ("ece_bins",)),
-    Metric("top_ece", "ECE of the top label", LOWER, Probabilities, Probabilities._top_ece, ("ece_bins",)),
-    Metric("nll", "NLL", LOWER, Probabilities, Probabilities._nll, ("smallest_probability",)),
     Metric(
-        "brier", "Brier score", LOWER, Probabilities, lambda v: v.mean(brier_of_rows(v.log_probabilities, v.labels))
-    ),
-    Metric("label_spread", "label spread", NEITHER, ByLabel, ByLabel._label_spread, _CELLS),
-    Metric(
-        "label_spread_null_p95", "label spread, shuffled", NEITHER, ByLabel, ByLabel._null, _SHUFFLES, resampled=False
+        key="accuracy",
+        title="accuracy",
+        direction=HIGHER,
+        view=DecisionView,
+        function=_accuracy,
     ),
     Metric(
-        "nll_correct", "correctness NLL", LOWER, Reliability, Reliability._nll, ("smallest_reliability",), compared=True
+        key="ece",
+        title="ECE",
+        direction=LOWER,
+        view=ProbabilityView,
+        function=_confidence_ece,
+        choices=("ece_bins",),
     ),
-    Metric("aupr_error", "AUPR-Error", HIGHER, Reliability, Reliability._aupr_error, ("ties",), compared=True),
-    _ranked("aurc", "AURC", LOWER, compared=True),
-    _ranked("augrc", "AUGRC", LOWER),
-    *(_ranked(f"selacc_{t}0", f"selective accuracy at {t}0%", HIGHER) for t in reliability.COVERAGE_TENTHS),
-    Metric("infeasible_share", "infeasible", NEITHER, Simplex, lambda v: v.mean(~v.feasible), resampled=False),
-    Metric("solved_share", "solved", NEITHER, Simplex, lambda v: v.mean(v.solved), resampled=False),
+    Metric(
+        key="top_ece",
+        title="ECE of the top label",
+        direction=LOWER,
+        view=ProbabilityView,
+        function=_top_label_ece,
+        choices=("ece_bins",),
+    ),
+    Metric(
+        key="nll",
+        title="NLL",
+        direction=LOWER,
+        view=ProbabilityView,
+        function=_log_loss,
+        choices=("smallest_probability",),
+    ),
+    Metric(
+        key="brier",
+        title="Brier score",
+        direction=LOWER,
+        view=ProbabilityView,
+        function=_brier_score,
+    ),
+    Metric(
+        key="label_spread",
+        title="label spread",
+        direction=NEITHER,
+        view=LabelView,
+        function=_label_spread,
+        choices=_SPREAD_CHOICES,
+    ),
+    Metric(
+        key="label_spread_null_p95",
+        title="label spread, shuffled",
+        direction=NEITHER,
+        view=LabelView,
+        function=_shuffled_label_spread,
+        choices=(*_SPREAD_CHOICES, "spread_permutations"),
+        resampled=False,
+    ),
+    Metric(
+        key="nll_correct",
+        title="correctness NLL",
+        direction=LOWER,
+        view=ReliabilityView,
+        function=_correctness_log_loss,
+        choices=("smallest_reliability",),
+        compared=True,
+    ),
+    Metric(
+        key="aupr_error",
+        title="AUPR-Error",
+        direction=HIGHER,
+        view=ReliabilityView,
+        function=_aupr_error,
+        choices=("ties",),
+        compared=True,
+    ),
+    _ranking_metric("aurc", "AURC", LOWER, compared=True),
+    _ranking_metric("augrc", "AUGRC", LOWER),
+    *(
+        _ranking_metric(f"selacc_{tenths}0", f"selective accuracy at {tenths}0%", HIGHER)
+        for tenths in reliability.COVERAGE_TENTHS
+    ),
+    Metric(
+        key="infeasible_share",
+        title="infeasible",
+        direction=NEITHER,
+        view=SimplexView,
+        function=_infeasible_share,
+        resampled=False,
+    ),
+    Metric(
+        key="solved_share",
+        title="solved",
+        direction=NEITHER,
+        view=SimplexView,
+        function=_solved_share,
+        resampled=False,
+    ),
 )
 METRICS = {metric.key: metric for metric in _METRICS}
-COMPARED = tuple(key for key, metric in METRICS.items() if metric.compared)
+COMPARED_METRICS = tuple(key for key, metric in METRICS.items() if metric.compared)
 
 
-def metrics_of(*views: type[View]) -> tuple[Metric, ...]:
-    """Return the metrics of these kinds of view, in their order."""
+def metrics_for_views(*views: type[DecisionView]) -> tuple[Metric, ...]:
+    """List the metrics of some classes of views.
+
+    Args:
+        *views: Classes of views; subclasses are not included.
+
+    Returns:
+        The metrics, in the order of the registry.
+    """
     return tuple(metric for metric in _METRICS if metric.view in views)
 
 
-def of_reliability(
+def compute_reliability_metrics(
     logit: np.ndarray, correct: np.ndarray, params: MetricParams = METRIC_DEFAULTS, draws: Resamples | None = None
-) -> dict[str, Value]:
-    """Return the metrics of one reliability, given as its logit `(n,)`, against correct `(n,)` bool, by name."""
-    view = Reliability(np.asarray(correct, dtype=bool), params, draws, np.asarray(logit, dtype=np.float64))
-    return {metric.key: metric.function(view) for metric in metrics_of(Reliability)}
+) -> dict[str, MetricValue]:
+    """Compute the metrics of a reliability.
+
+    Args:
+        logit: Logit of the reliability, shape (n,).
+        correct: Whether the decision is correct, shape (n,), bool.
+        params: Settings of the metrics.
+        draws: Resamples of the rows; None for all rows.
+
+    Returns:
+        Metrics by name: floats, or arrays (R,) of the resamples.
+
+    Raises:
+        ValueError: A logit is NaN; the message names the row.
+    """
+    view = ReliabilityView(np.asarray(correct, dtype=bool), params, draws, np.asarray(logit, dtype=np.float64))
+    return {metric.key: metric.function(view) for metric in metrics_for_views(ReliabilityView)}
 
 
-def compared(
+def compute_compared_metrics(
     logits: Mapping[str, np.ndarray], correct: np.ndarray, params: MetricParams
-) -> Iterator[tuple[str, str, Value]]:
-    """Yield variant, metric and value of the compared metrics, for the reliability logits `(n,)` of each variant."""
+) -> Iterator[tuple[str, str, MetricValue]]:
+    """Compute the metrics that are compared, for each variant.
+
+    Args:
+        logits: Logit of the reliability of each variant, shape (n,).
+        correct: Whether the decision is correct, shape (n,), bool.
+        params: Settings of the metrics.
+
+    Yields:
+        Variant, metric and value.
+    """
     for variant, logit in logits.items():
-        metrics = of_reliability(logit, correct, params)
-        yield from ((variant, metric, metrics[metric]) for metric in COMPARED)
+        metrics = compute_reliability_metrics(logit, correct, params)
+        for metric in COMPARED_METRICS:
+            yield variant, metric, metrics[metric]

@@ -1,17 +1,17 @@
-"""A paired bootstrap over clusters of rows: the metrics of many resamples of the test rows.
+"""Paired bootstrap over clusters of rows: the metrics of many resamples of the test rows.
 
-A resample draws as many clusters as there are, with replacement, and takes all rows of a cluster as often as it is
-drawn: rows of one query stand and fall together (Field and Welsh, 2007). One draw serves all that is compared, so the
-replicates of a difference, or of an average over seeds, are differences and averages of replicates. The fits are not
-repeated: what varies is the drawing of test clusters, given the fits. Of few clusters, say below 30, intervals come
-out too short.
+A resample draws as many clusters as there are, with replacement, and contains all rows of a cluster as often as it is
+drawn, because the rows of a query are dependent (Field and Welsh, 2007). All scores use the same resamples, so the
+replicates of a difference, or of an average over seeds, are differences and averages of replicates. Models are not
+refitted: intervals reflect the sampling of test clusters, given the fits. With few clusters, say below 30, intervals
+are too short.
 
-The order of neighbours among many errors hardly matters: of more than MOST_GROUPS tie groups, neighbours are tied, so
-that a resample is a few thousand sums, whatever the rows.
+Beyond MAX_TIE_GROUPS tie groups, neighboring groups are merged, so that a resample takes a few thousand sums for any
+number of rows. The order of neighbors among many errors has little effect.
 
-What the confidences of all rows decide stays so in every resample: the groups and the counted cells of the label
-spread. Calibration errors and label spreads are sums of absolute values, or maxima, to which drawing adds noise, so
-their replicates lie above the value; the difference of two is affected less.
+The groups and counted cells of the label spread are those of all rows in every resample. Calibration errors and label
+spreads are sums of absolute values, or maxima, which sampling noise increases: their replicates lie above the value.
+The difference of two is affected less.
 """
 
 from collections.abc import Iterator
@@ -21,111 +21,202 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from relmap.metrics.probability import BINS, confidence_bins
+from relmap.metrics.probability import N_BINS, confidence_bins
 from relmap.metrics.reliability import (
     RiskOrder,
     TieGroups,
-    errors_retained,
+    expected_retained_errors,
     harmonic_sums,
     order_by_risk,
     ranking_metrics,
 )
-from relmap.metrics.spread import label_cells, mean_spread
+from relmap.metrics.spread import assign_label_cells, mean_spread
 from relmap.settings import METRIC_DEFAULTS, MetricParams
 
-MOST_CLUSTERS = 1000  # that are drawn: the deviation of as many numbers is known to 2%, and all rows speak
-TOGETHER = 32  # resamples that are summed together: their counts stay near a cache
-MOST_GROUPS = 2**12  # at 441,677 rows an end of an interval moves by 0.05 standard errors at most, less than by drawing
-FEWEST_GROUPS = 10  # with fewer, resampling them says far too little: at 5, a true null is rejected in 15% of cases
+BOOTSTRAP_SEED = 0  # fixed, so that no result can influence it
+MAX_CLUSTERS = 1000  # more groups are merged: the standard deviation of 1,000 numbers is known to 2%
+CHUNK_RESAMPLES = 32  # resamples that are summed at once: their counts fit in a cache
+# with 441,677 rows, merging moves an end of an interval by at most 0.05 standard errors, less than the resampling does
+MAX_TIE_GROUPS = 2**12
+MIN_BOOTSTRAP_GROUPS = 10  # with 5, a true null hypothesis is rejected in 15% of cases
 
 
 @dataclass(frozen=True, eq=False)
 class Resamples:
-    """R resamples of n rows in C clusters. Every metric is `(R,)`, NaN where it is undefined."""
+    """R resamples of n rows in C clusters. Metrics have shape (R,) and are NaN where undefined.
 
-    cluster: np.ndarray  # (n,) int64, 0..C-1
+    Attributes:
+        cluster: Cluster 0..C-1 of each row, shape (n,), int64.
+        clusters: Number of clusters C.
+        resamples: Number of resamples R.
+        seed: Seed of the draws.
+        groups: Number of groups in the clusters.
+    """
+
+    cluster: np.ndarray
     clusters: int
     resamples: int
     seed: int
-    groups: int  # in the clusters
+    groups: int
 
     @cached_property
     def rows(self) -> np.ndarray:
-        """How many rows each resample has, `(R,)` float64."""
-        return self.sums(np.ones(len(self.cluster)))[0]
+        """Number of rows of each resample, shape (R,), float64."""
+        rows: np.ndarray = self.sums(np.ones(len(self.cluster)))[0]
+        return rows
 
-    def sums(self, values: np.ndarray, cell: np.ndarray | int = 0, cells: int = 1) -> np.ndarray:
-        """The sum of values `(n,)` over the rows of each cell, `(cells, R)`; cell is `(n,)`, 0..cells-1."""
-        of_cell = np.bincount(cell * self.clusters + self.cluster, values, cells * self.clusters)
-        return np.concatenate(list(self._summed(scipy.sparse.csr_array(of_cell.reshape(cells, self.clusters)))), axis=1)
+    def sums(self, values: np.ndarray, cell: np.ndarray | int = 0, n_cells: int = 1) -> np.ndarray:
+        """Sum values over the rows of each cell in each resample.
+
+        Args:
+            values: Shape (n,).
+            cell: Cell 0..n_cells-1 of each row, shape (n,).
+            n_cells: Number of cells.
+
+        Returns:
+            Sums, shape (n_cells, R).
+        """
+        cluster_sums = np.bincount(cell * self.clusters + self.cluster, values, n_cells * self.clusters)
+        matrix = scipy.sparse.csr_array(cluster_sums.reshape(n_cells, self.clusters))
+        return np.concatenate(list(self._resample_sums(matrix)), axis=1)
 
     def mean(self, values: np.ndarray) -> np.ndarray:
-        """The mean of values `(n,)`: of a loss, or of a bool."""
+        """Average values over the rows of each resample.
+
+        Args:
+            values: Shape (n,), float64 or bool.
+
+        Returns:
+            Means, shape (R,).
+        """
         return np.asarray(self.sums(values)[0] / self.rows)
 
-    def ece(self, confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> np.ndarray:
-        """`probability.ece` of fixed decisions, in [0, 1]: confidence `(n,)`, correct `(n,)` bool."""
-        bin_of_row = confidence_bins(confidence, bins)
-        return np.asarray(np.abs(self.sums(confidence - correct, bin_of_row, bins)).sum(axis=0) / self.rows)
+    def ece(self, confidence: np.ndarray, correct: np.ndarray, n_bins: int = N_BINS) -> np.ndarray:
+        """Compute `probability.ece` of each resample.
+
+        Args:
+            confidence: Confidence in [0, 1], shape (n,).
+            correct: Shape (n,), bool.
+            n_bins: Number of bins.
+
+        Returns:
+            Calibration errors in [0, 1], shape (R,).
+
+        Raises:
+            ValueError: A confidence is NaN or outside [0, 1]; the message names the row.
+        """
+        bin_of_row = confidence_bins(confidence, n_bins)
+        gaps = self.sums(confidence - correct, bin_of_row, n_bins)
+        return np.asarray(np.abs(gaps).sum(axis=0) / self.rows)
 
     def label_spread(
         self, confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, params: MetricParams = METRIC_DEFAULTS
     ) -> np.ndarray:
-        """`LabelCells.spread`; where a resample has no row of a cell, it does without that cell."""
-        cell, shape = label_cells(confidence, decision, params)
-        rows = self.sums(np.ones(len(cell)), cell, shape[0] * shape[1])
-        rows[np.bincount(cell, minlength=len(rows)) < params.spread_minimum_cell] = 0
-        sums = self.sums(correct - confidence, cell, len(rows))
+        """Compute `LabelCells.spread` of each resample, without the cells of which it has no row.
+
+        Args:
+            confidence: Confidence in [0, 1], shape (n,).
+            decision: Decided label, shape (n,).
+            correct: Shape (n,), bool.
+            params: Number of groups and smallest counted cell.
+
+        Returns:
+            Label spreads, shape (R,).
+
+        Raises:
+            ValueError: A confidence is NaN; the message names the row.
+        """
+        cell, shape = assign_label_cells(confidence, decision, params)
+        n_cells = shape[0] * shape[1]
+        rows = self.sums(np.ones(len(cell)), cell, n_cells)
+        is_small = np.bincount(cell, minlength=n_cells) < params.spread_minimum_cell
+        rows[is_small] = 0
+        sums = self.sums(correct - confidence, cell, n_cells)
         return mean_spread(rows.reshape(*shape, -1), sums.reshape(*shape, -1))
 
     def ranking_metrics(self, logit: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
-        """`reliability.ranking_metrics` by name: logits `(n,)` and correct `(n,)` bool."""
-        order, harmonic = order_by_risk(logit, correct).coarse(MOST_GROUPS), harmonic_sums(int(self.rows.max()))
-        ranked = [ranking_metrics(groups, harmonic) for groups in self._weighted(order)]
-        return {name: np.concatenate([some[name] for some in ranked]) for name in ranked[0]}
+        """Compute `reliability.ranking_metrics` of each resample.
+
+        Args:
+            logit: Logit of the reliability, shape (n,).
+            correct: Shape (n,), bool.
+
+        Returns:
+            Each metric by name, shape (R,).
+
+        Raises:
+            ValueError: A logit is NaN; the message names the row.
+        """
+        order = order_by_risk(logit, correct).coarsen(MAX_TIE_GROUPS)
+        harmonic = harmonic_sums(int(self.rows.max()))
+        chunks = [ranking_metrics(groups, harmonic) for groups in self._weighted(order)]
+        return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
     def errors_retained(self, logit: np.ndarray, correct: np.ndarray, coverage: np.ndarray) -> np.ndarray:
-        """`reliability.errors_retained` at coverages `(c,)` in each resample, `(R, c)`."""
-        order = order_by_risk(logit, correct).coarse(MOST_GROUPS)
-        return np.concatenate([errors_retained(groups, coverage) for groups in self._weighted(order)])
+        """Compute `reliability.expected_retained_errors` of each resample.
+
+        Args:
+            logit: Logit of the reliability, shape (n,).
+            correct: Shape (n,), bool.
+            coverage: Coverages in [0, 1], shape (c,).
+
+        Returns:
+            Errors as shares of all rows, shape (R, c).
+
+        Raises:
+            ValueError: A logit is NaN; the message names the row.
+        """
+        order = order_by_risk(logit, correct).coarsen(MAX_TIE_GROUPS)
+        return np.concatenate([expected_retained_errors(groups, coverage) for groups in self._weighted(order)])
 
     def _weighted(self, order: RiskOrder) -> Iterator[TieGroups]:
-        """The groups of an order under TOGETHER draws or fewer, until there are R."""
-        exact = np.float32 if self.rows.max() < 2**24 else np.float64
-        ones, places = np.ones(len(order.row), dtype=exact), (order.cell, self.cluster[order.row])
-        of_cell = scipy.sparse.csr_array((ones, places), shape=(3 * order.groups, self.clusters))
-        return (order.weighted(sums) for sums in self._summed(of_cell))
+        """Yield the tie groups of an order under chunks of at most CHUNK_RESAMPLES resamples."""
+        exact_dtype = np.float32 if self.rows.max() < 2**24 else np.float64  # float32 counts up to 2**24 exactly
+        ones = np.ones(len(order.row), dtype=exact_dtype)
+        cell_and_cluster = (order.cell, self.cluster[order.row])
+        matrix = scipy.sparse.csr_array((ones, cell_and_cluster), shape=(3 * order.groups, self.clusters))
+        return (order.weighted(sums) for sums in self._resample_sums(matrix))
 
-    def _summed(self, of_cell: "scipy.sparse.csr_array") -> Iterator[np.ndarray]:
-        """What is drawn of `(cells, C)`, `(cells, TOGETHER or fewer)`, until there are R."""
-        for start in range(0, self.resamples, TOGETHER):
-            counts = self._counts[:, start : start + TOGETHER]
-            yield (of_cell @ counts.astype(of_cell.dtype)).astype(np.float64, copy=False)
+    def _resample_sums(self, matrix: "scipy.sparse.csr_array") -> Iterator[np.ndarray]:
+        """Yield the sums of a matrix (cells, C) over the drawn clusters, (cells, at most CHUNK_RESAMPLES) each."""
+        for start in range(0, self.resamples, CHUNK_RESAMPLES):
+            counts = self._counts[:, start : start + CHUNK_RESAMPLES]
+            yield (matrix @ counts.astype(matrix.dtype)).astype(np.float64, copy=False)
 
     @cached_property
     def _counts(self) -> np.ndarray:
-        """How often each cluster is in each resample, `(C, R)`: among so many, none comes to 65,536."""
+        """Number of draws of each cluster in each resample, shape (C, R), uint16; 65,536 draws of one cannot occur."""
         generator = np.random.default_rng(self.seed)
-        drawn = (generator.integers(self.clusters, size=self.clusters) for _ in range(self.resamples))
-        return np.stack([np.bincount(of_one, minlength=self.clusters).astype(np.uint16) for of_one in drawn], axis=1)
+        counts = []
+        for _ in range(self.resamples):
+            drawn = generator.integers(self.clusters, size=self.clusters)
+            counts.append(np.bincount(drawn, minlength=self.clusters).astype(np.uint16))
+        return np.stack(counts, axis=1)
 
 
-def resample(group: np.ndarray, *, resamples: int, seed: int) -> Resamples:
-    """Draw `resamples` resamples of rows whose group `(n,)` says which stay together; `arange(n)` parts them all.
+def draw_resamples(group: np.ndarray, *, resamples: int, seed: int) -> Resamples:
+    """Draw resamples of groups of rows.
 
-    Beyond `MOST_CLUSTERS` groups, as many bags of whole groups, dealt at random, are drawn in their place: bags vary as
-    the groups in them do. Groups are numbered in the order of their names, so the order of rows does not matter.
+    More than MAX_CLUSTERS groups are dealt at random to that many clusters, which are drawn instead; the variance is
+    that of the groups in them. Groups are numbered in the order of their names, so the order of rows does not matter.
+
+    Args:
+        group: Group of each row, shape (n,); `arange(n)` for independent rows.
+        resamples: Number of resamples R.
+        seed: Seed of the draws.
+
+    Returns:
+        The resamples.
 
     Raises:
-        ValueError: there is no row, or no resample.
+        ValueError: There is no row, or no resample.
     """
     if len(group) == 0 or resamples < 1:
         raise ValueError(f"{resamples} resamples of {len(group)} rows: both must be at least 1")
     names, cluster = np.unique(group, return_inverse=True)
-    if len(names) > MOST_CLUSTERS:
-        cluster = (np.random.default_rng(seed).permutation(len(names)) % MOST_CLUSTERS)[cluster]
+    n_groups = len(names)
+    if n_groups > MAX_CLUSTERS:
+        cluster_of_group = np.random.default_rng(seed).permutation(n_groups) % MAX_CLUSTERS
+        cluster = cluster_of_group[cluster]
     cluster.flags.writeable = False
-    return Resamples(cluster, min(len(names), MOST_CLUSTERS), resamples, seed, len(names))
-
-
-SEED = 0  # of the resamples, which no result may choose
+    return Resamples(cluster, min(n_groups, MAX_CLUSTERS), resamples, seed, n_groups)

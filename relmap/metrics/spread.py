@@ -1,8 +1,8 @@
-"""Does reliability differ between decided labels at equal confidence (paper, section 5.3)?
+"""Label spread: does the reliability differ between decided labels at equal confidence (paper, section 5.3)?
 
-Rows are cut into groups of equal mass by confidence. Within a group, the spread is the largest minus the smallest
-mean residual Z - c of a decided label; the whole is their mean, weighted by the counted rows of the groups.
-Results do not depend on the order of rows, not even by rounding.
+Rows are divided into groups of equal size by confidence. Within a group, the spread is the largest minus the smallest
+mean residual Z - c of a decided label. The label spread is the mean over groups, weighted by the counted rows.
+The order of the rows does not change a bit of the result.
 """
 
 from dataclasses import dataclass
@@ -12,131 +12,221 @@ import numpy as np
 from relmap.metrics.probability import reject_nan
 from relmap.settings import METRIC_DEFAULTS, MetricParams
 
-BINS = 32  # of equal width, of the residuals of a group
+N_RESIDUAL_BINS = 32  # of equal width, for the residuals of a group
 
 
 @dataclass(frozen=True, eq=False)
 class LabelCells:
-    """Rows by cell (confidence group, decided label), and by residual within each."""
+    """Rows by cell, a pair of confidence group and decided label, and by residual within each cell.
 
-    rows: np.ndarray  # (G, L) int64, of each cell; a cell may be empty
-    residual: np.ndarray  # (n,) float64, cell after cell
+    Attributes:
+        rows: Number of rows of each cell, shape (G, L), int64; may be 0.
+        residual: Residuals, cell after cell and increasing within a cell, shape (n,), float64.
+        params: Number of groups, smallest counted cell and number of permutations.
+    """
+
+    rows: np.ndarray
+    residual: np.ndarray
     params: MetricParams
 
     @classmethod
-    def of(
+    def from_decisions(
         cls, confidence: np.ndarray, decision: np.ndarray, event: np.ndarray, params: MetricParams = METRIC_DEFAULTS
     ) -> "LabelCells":
-        """Return rows `(n,)` in as many groups as `params` says; their residual is event - confidence.
+        """Sort rows into cells; their residual is event - confidence.
 
-        The event is correct `(n,)` bool for the paper's diagnostic, or P(d|x) where the truth is known.
+        Args:
+            confidence: Confidence in [0, 1], shape (n,).
+            decision: Decided label, shape (n,).
+            event: Whether the decision is correct, shape (n,), bool; or P(decision | x) if the truth is known.
+            params: Number of groups, smallest counted cell and number of permutations.
+
+        Returns:
+            The cells.
 
         Raises:
-            ValueError: a confidence or residual is NaN; the message names the row.
+            ValueError: A confidence or residual is NaN; the message names the row.
         """
-        cell, shape = label_cells(confidence, decision, params)
+        cell, shape = assign_label_cells(confidence, decision, params)
         residual = event - confidence
         reject_nan(residual, "residual")
         rows = np.bincount(cell, minlength=shape[0] * shape[1])
-        narrow = cell.astype(np.min_scalar_type(len(rows)))  # such numbers are sorted by radix
-        residual = residual[np.argsort(narrow, kind="stable")]
-        for of_cell in np.split(residual, np.cumsum(rows)[:-1]):
-            of_cell.sort()  # the residuals of a cell are a view of all
+        narrow_cell = cell.astype(np.min_scalar_type(len(rows)))  # NumPy sorts narrow integers by radix
+        residual = residual[np.argsort(narrow_cell, kind="stable")]
+        for cell_residuals in np.split(residual, np.cumsum(rows)[:-1]):
+            cell_residuals.sort()  # in place: a view of `residual`
         return cls(rows.reshape(shape), residual, params)
 
     @property
     def sums(self) -> np.ndarray:
-        """The residuals summed over each cell, `(G, L)`."""
-        ends, sums = np.cumsum(self.rows), np.zeros(self.rows.size)
-        filled = self.rows.ravel() > 0
-        sums[filled] = np.add.reduceat(self.residual, (ends - self.rows.ravel())[filled])
+        """Sum of the residuals of each cell, shape (G, L)."""
+        rows = self.rows.ravel()
+        starts = np.cumsum(rows) - rows
+        has_rows = rows > 0
+        sums = np.zeros(self.rows.size)
+        sums[has_rows] = np.add.reduceat(self.residual, starts[has_rows])
         return sums.reshape(self.rows.shape)
 
     def spread(self) -> float:
-        """The label spread, in [0, 2] for residuals in [-1, 1]."""
-        return float(mean_spread(self._counted(self.rows), self.sums[..., None])[0])
+        """Compute the label spread.
 
-    def null(self, seed: int) -> float:
-        """95th percentile of `spread` over `spread_permutations` shuffles of the decided labels inside each group.
-
-        Shuffling keeps the rows of every cell, so the same cells count. NaN where the spread itself is. Nothing is
-        shuffled: how many rows of each bin of residuals fall in each cell is drawn, at a cost that rows do not add to.
+        Returns:
+            Label spread in [0, 2] for residuals in [-1, 1]; NaN if no group has two counted cells.
         """
-        sizes = self.rows[self.rows.any(axis=1)][:, self.rows.any(axis=0)]
+        return float(mean_spread(self._counted_rows(self.rows), self.sums[..., None])[0])
+
+    def shuffled_quantile(self, seed: int) -> float:
+        """Compute the 95% quantile of the label spread over shuffles of the decided labels within each group.
+
+        Shuffles do not change the number of rows of a cell, so the same cells are counted. Rows are not shuffled
+        individually: the number of rows of each bin of residuals in each cell is drawn, at a cost that does not depend
+        on the number of rows.
+
+        Args:
+            seed: Seed of the shuffles.
+
+        Returns:
+            The quantile; NaN where the spread is NaN.
+        """
+        nonempty_groups = self.rows.any(axis=1)
+        nonempty_labels = self.rows.any(axis=0)
+        sizes = self.rows[nonempty_groups][:, nonempty_labels]
         if not sizes.size:
             return np.nan
-        sums = _dealt(sizes, self.residual, self.params.spread_permutations, np.random.default_rng(seed))
-        return float(np.quantile(mean_spread(self._counted(sizes), sums), 0.95))
+        generator = np.random.default_rng(seed)
+        sums = _shuffled_sums(sizes, self.residual, self.params.spread_permutations, generator)
+        return float(np.quantile(mean_spread(self._counted_rows(sizes), sums), 0.95))
 
-    def _counted(self, rows: np.ndarray) -> np.ndarray:
+    def _counted_rows(self, rows: np.ndarray) -> np.ndarray:
+        """Set cells with too few rows to 0 and add an axis, shape (G, L, 1)."""
         return np.where(rows >= self.params.spread_minimum_cell, rows, 0)[..., None]
 
 
-def confidence_groups(confidence: np.ndarray, groups: int) -> np.ndarray:
-    """Confidence `(n,)` to its group `(n,)` int64, 0..groups-1, of n/groups rows each where no rows tie.
+def assign_confidence_groups(confidence: np.ndarray, n_groups: int) -> np.ndarray:
+    """Divide rows into groups of equal size by confidence.
 
-    Rows of equal confidence are never parted: they go together to the group in which their middle place falls.
-    So a large tie makes its group larger, and its neighbours smaller or empty.
+    Rows of equal confidence are in one group: that of the middle of their ranks. Ties can therefore make a group larger
+    and its neighbors smaller or empty.
+
+    Args:
+        confidence: Shape (n,).
+        n_groups: Number of groups.
+
+    Returns:
+        Group of each row, 0..n_groups-1, shape (n,), int64.
+
+    Raises:
+        ValueError: A confidence is NaN; the message names the row.
     """
     reject_nan(confidence, "confidence")
-    # values are sorted, and not rows, which takes several times as long
-    values, rows = np.unique(confidence, return_counts=True)
-    twice_middle = 2 * np.cumsum(rows) - rows
-    group = groups * twice_middle // (2 * max(len(confidence), 1))
-    begins = np.searchsorted(group, np.arange(1, groups))
-    return np.searchsorted(values[begins[begins < len(values)]], confidence, side="right")
+    # sorting values is several times faster than sorting rows
+    values, n_rows = np.unique(confidence, return_counts=True)
+    twice_middle_rank = 2 * np.cumsum(n_rows) - n_rows
+    group = n_groups * twice_middle_rank // (2 * max(len(confidence), 1))
+    starts = np.searchsorted(group, np.arange(1, n_groups))
+    thresholds = values[starts[starts < len(values)]]
+    return np.searchsorted(thresholds, confidence, side="right")
 
 
-def label_cells(
+def assign_label_cells(
     confidence: np.ndarray, decision: np.ndarray, params: MetricParams
 ) -> tuple[np.ndarray, tuple[int, int]]:
-    """Return the cell of each row `(n,)`, group by group, and how many groups and labels there are."""
-    labels = int(np.max(decision, initial=0)) + 1
-    cell = confidence_groups(confidence, params.spread_groups) * labels + np.asarray(decision, dtype=np.int64)
-    return cell, (params.spread_groups, labels)
+    """Assign rows to cells of confidence group and decided label.
+
+    Args:
+        confidence: Confidence in [0, 1], shape (n,).
+        decision: Decided label, shape (n,).
+        params: Number of groups.
+
+    Returns:
+        Cell of each row, shape (n,), group by group; and the numbers (G, L) of groups and labels.
+
+    Raises:
+        ValueError: A confidence is NaN; the message names the row.
+    """
+    n_labels = int(np.max(decision, initial=0)) + 1
+    group = assign_confidence_groups(confidence, params.spread_groups)
+    cell = group * n_labels + np.asarray(decision, dtype=np.int64)
+    return cell, (params.spread_groups, n_labels)
 
 
 def mean_spread(rows: np.ndarray, sums: np.ndarray) -> np.ndarray:
-    """Return the mean over groups of the largest minus the smallest mean residual of a cell, `(R,)`.
+    """Average over groups the largest minus the smallest mean residual of a cell.
 
-    Of rows that count, `(G, L, R)` or `(G, L, 1)`, and sums of residuals `(G, L, R)`. Groups of fewer than two cells
-    with rows are left out; NaN if none remain. A group weighs as much as it has rows that count.
+    Groups with fewer than two counted cells are omitted. A group is weighted by its counted rows.
+
+    Args:
+        rows: Number of counted rows of each cell, shape (G, L, R) or (G, L, 1).
+        sums: Sum of their residuals, shape (G, L, R).
+
+    Returns:
+        Label spread, shape (R,); NaN if all groups are omitted.
     """
-    filled = rows > 0
-    means = np.divide(sums, rows, out=np.zeros_like(sums), where=filled)
-    spread = means.max(axis=1, where=filled, initial=-2.0) - means.min(axis=1, where=filled, initial=2.0)
-    weight = rows.sum(axis=1) * (filled.sum(axis=1) > 1)
-    total, counted = (spread * weight).sum(axis=0), weight.sum(axis=0)
-    return np.divide(total, counted, out=np.full(len(total), np.nan), where=counted > 0)
+    counted = rows > 0
+    means = np.divide(sums, rows, out=np.zeros_like(sums), where=counted)
+    spread = means.max(axis=1, where=counted, initial=-2.0) - means.min(axis=1, where=counted, initial=2.0)
+    weight = rows.sum(axis=1) * (counted.sum(axis=1) > 1)
+    weighted_sum = (spread * weight).sum(axis=0)
+    total_weight = weight.sum(axis=0)
+    undefined = np.full(len(weighted_sum), np.nan)
+    return np.asarray(np.divide(weighted_sum, total_weight, out=undefined, where=total_weight > 0))
 
 
-def _dealt(sizes: np.ndarray, residual: np.ndarray, deals: int, generator: np.random.Generator) -> np.ndarray:
-    """Sums over the cells, `(G, L, deals)`, of residuals less their group's mean, dealt at random to a group's cells.
+def _shuffled_sums(
+    sizes: np.ndarray, residual: np.ndarray, n_shuffles: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Sum centered residuals over cells after random shuffles of the rows of each group.
 
-    The cells are of `sizes (G, L)`, in whose order the rows' residuals `(n,)` are; no group and no label is empty.
+    All rows of a residual bin are represented by their mean. The number of rows of a bin in each cell has a
+    multivariate hypergeometric distribution, which is drawn label by label.
+
+    Args:
+        sizes: Number of rows of each cell, shape (G, L); no group and no label is empty.
+        residual: Residuals, group after group, shape (n,).
+        n_shuffles: Number of shuffles.
+        generator: Source of randomness.
+
+    Returns:
+        Sums, shape (G, L, n_shuffles).
     """
-    rows = sizes.sum(axis=1)
-    first, group = np.cumsum(rows) - rows, np.repeat(np.arange(len(rows)), rows)
-    residual = residual - (np.add.reduceat(residual, first) / rows)[group]
-    lowest, highest = (of.reduceat(residual, first)[group] for of in (np.minimum, np.maximum))
+    bin_rows, bin_means = _bin_residuals(sizes.sum(axis=1), residual)
+    free_rows = np.repeat(sizes.T[..., None], n_shuffles, axis=2)  # rows of each label and group without a bin
+    sums = np.zeros(free_rows.shape)
+    last_label = len(free_rows) - 1
+    for residual_bin in np.flatnonzero(bin_rows.any(axis=0)):
+        remaining = np.repeat(bin_rows[:, residual_bin, None], n_shuffles, axis=1)
+        free_of_later_labels = free_rows.sum(axis=0)
+        for label in range(last_label):
+            free_of_later_labels -= free_rows[label]
+            drawn = generator.hypergeometric(free_rows[label], free_of_later_labels, remaining)
+            sums[label] += bin_means[:, residual_bin, None] * drawn
+            free_rows[label] -= drawn
+            remaining -= drawn
+        free_rows[last_label] -= remaining
+    sums[last_label] = -sums.sum(axis=0)  # centered residuals sum to 0 in each group
+    return sums.swapaxes(0, 1)
+
+
+def _bin_residuals(n_rows: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bin the centered residuals of each group; return rows and scaled mean of each bin, shape (G, bins) each.
+
+    The means are scaled so that the variances and covariances of the shuffled sums are exact. The whole distribution is
+    exact if each bin contains one distinct value.
+    """
+    n_groups = len(n_rows)
+    starts = np.cumsum(n_rows) - n_rows
+    group = np.repeat(np.arange(n_groups), n_rows)
+    residual = residual - (np.add.reduceat(residual, starts) / n_rows)[group]
+    lowest = np.minimum.reduceat(residual, starts)[group]
+    highest = np.maximum.reduceat(residual, starts)[group]
     width = np.where(highest > lowest, highest - lowest, 1)
-    cell = group * BINS + np.minimum(BINS * ((residual - lowest) / width), BINS - 1).astype(np.int64)
-    in_bin, sums = (np.bincount(cell, of, len(first) * BINS).reshape(-1, BINS) for of in (None, residual))
-    # the rows of a bin all count as their mean, and all sums are stretched, so that their variances and covariances are
-    # exact; so is the whole law where each bin holds one value only
-    means = sums / np.maximum(in_bin, 1)
-    between = (in_bin * means**2).sum(axis=1)
-    means *= np.sqrt(np.add.reduceat(residual**2, first) / np.where(between > 0, between, 1))[:, None]
-    free = np.repeat(sizes.T[..., None], deals, axis=2)  # places of each label in each group that no bin has taken
-    dealt = np.zeros(free.shape)
-    for place in np.flatnonzero(in_bin.any(axis=0)):
-        left, others = np.repeat(in_bin[:, place, None], deals, axis=1), free.sum(axis=0)
-        for at in range(len(free) - 1):
-            others -= free[at]
-            taken = generator.hypergeometric(free[at], others, left)
-            dealt[at] += means[:, place, None] * taken
-            free[at] -= taken
-            left -= taken
-        free[-1] -= left
-    dealt[-1] = -dealt.sum(axis=0)
-    return dealt.swapaxes(0, 1)
+    position = np.minimum(N_RESIDUAL_BINS * ((residual - lowest) / width), N_RESIDUAL_BINS - 1)
+    group_bin = group * N_RESIDUAL_BINS + position.astype(np.int64)
+    n_bins = n_groups * N_RESIDUAL_BINS
+    bin_rows = np.bincount(group_bin, minlength=n_bins).reshape(-1, N_RESIDUAL_BINS)
+    bin_sums = np.bincount(group_bin, residual, n_bins).reshape(-1, N_RESIDUAL_BINS)
+    means = bin_sums / np.maximum(bin_rows, 1)
+    between_bins = (bin_rows * means**2).sum(axis=1)
+    total = np.add.reduceat(residual**2, starts)
+    means *= np.sqrt(total / np.where(between_bins > 0, between_bins, 1))[:, None]
+    return bin_rows, means

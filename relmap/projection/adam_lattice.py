@@ -1,6 +1,6 @@
 """MRP's lattice as published: label-wise monotone curves, fitted by Adam (paper, sections 3.4 and 4.3).
 
-The problem is convex and separates over labels; B fits and their labels descend side by side, in float64.
+The problem is convex and separates over labels. B fits are optimized together, in float64.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,117 +12,204 @@ import numpy as np
 import torch
 from torch.nn.functional import softplus
 
-from relmap.projection.device import device_turn
-from relmap.projection.lattice import GENTLE, NODES, FitRows, first_curve, sort_rows, uniform_knots
+from relmap.projection.device import lock_device
+from relmap.projection.lattice import (
+    MAX_NODE_RISE,
+    N_NODES,
+    FitRows,
+    SortedCells,
+    initial_curve,
+    sort_into_cells,
+    uniform_knots,
+)
 from relmap.settings import ProjectionParams
 
-WHOLE = 64  # rows of several vector registers: the CPU rounds exp differently in the odd rows at the end of an array
+# cells are padded to full vector registers, since the CPU rounds exp differently in the last rows of an array
+CELL_ROW_MULTIPLE = 64
+# Adam's published decay rates and epsilon; the gains are written out, because 1 - 0.9 is not the float 0.1
+FIRST_DECAY = 0.9
+FIRST_GAIN = 0.1
+SECOND_DECAY = 0.999
+SECOND_GAIN = 0.001
+EPSILON = 1e-8
 
 
 def fit_lattices(
     fits: Sequence[FitRows], *, n_labels: int, settings: ProjectionParams, device: str = "cpu"
 ) -> np.ndarray:
-    """Confidence, decision and correct of B fits, each with rows of its own, to lattice values `(B, K, J)`.
+    """Fit the published lattice to each of several fits.
 
-    The same rows in any order give the same bits on one machine, and on the CPU each fit of a batch the same as alone.
-    A label without rows keeps its start.
+    On one machine the order of the rows does not change a bit of the result. On the CPU the result of a fit does not
+    depend on the other fits. A label without rows keeps its initial curve.
+
+    Args:
+        fits: Rows of each of B fits.
+        n_labels: Number of labels K.
+        settings: Knots, smoothness, learning rate and epochs.
+        device: Name of a torch device.
+
+    Returns:
+        Logits at the knots after the last epoch, shape (B, K, J), float64.
+
+    Raises:
+        InputError: The lock of an accelerator needs a package that is not installed.
     """
-    cells = sort_into_cells(fits, n_labels=n_labels, knots=uniform_knots(settings.knots), device=device)
-    start = np.tile(first_curve(settings.knots), (len(fits), n_labels, 1))
-    with _one_thread(), device_turn(device):
-        return _descend(torch.from_numpy(start).to(device), cells, settings).cpu().numpy()
+    cells = build_cell_tensors(fits, n_labels=n_labels, knots=uniform_knots(settings.knots), device=device)
+    start = np.tile(initial_curve(settings.knots), (len(fits), n_labels, 1))
+    with _one_thread(), lock_device(device):
+        values = _run_adam(torch.from_numpy(start).to(device), cells, settings)
+        fitted: np.ndarray = values.cpu().numpy()
+    return fitted
 
 
-class Cells(NamedTuple):
-    """The rows of B fits by cell: as masses of a few nodes, and one by one for curves too steep for those."""
+class CellTensors(NamedTuple):
+    """Rows of B fits by cell: as nodes with masses, and row by row for curves that are too steep for the nodes.
 
-    counts: torch.Tensor  # (B,) float64, the rows of each fit, at least 1
-    hits: torch.Tensor  # (B, K, J) float64, sum over the correct rows of their weights at the knots
-    places: torch.Tensor  # (B, K, J - 1, N) float64, weights of the upper knot at the nodes
-    masses: torch.Tensor  # (B, K, J - 1, N) float64, of the nodes
-    weight: torch.Tensor  # (R,) float64, weight of the upper knot of each row of the cells with more rows than nodes
-    true: torch.Tensor  # (R,) float64, 1, and 0 for rows that fill up a cell
-    lengths: torch.Tensor  # (B, K, J - 1) int64, such rows of each cell, those that fill up among them
+    Attributes:
+        n_rows: Number of rows of each fit, at least 1, shape (B,), float64.
+        correct_weight: Sum over the correct rows of their weights at each knot, shape (B, K, J), float64.
+        nodes: Weight of the upper knot at the nodes of each cell, shape (B, K, J - 1, N), float64.
+        masses: Masses of the nodes, shape (B, K, J - 1, N), float64.
+        weight: Weight of the upper knot of each row, for cells with more rows than nodes, shape (R,), float64.
+        is_row: 1 for rows and 0 for padding, shape (R,), float64.
+        rows_per_cell: Number of these rows of each cell, with padding, shape (B, K, J - 1), int64.
+    """
+
+    n_rows: torch.Tensor
+    correct_weight: torch.Tensor
+    nodes: torch.Tensor
+    masses: torch.Tensor
+    weight: torch.Tensor
+    is_row: torch.Tensor
+    rows_per_cell: torch.Tensor
 
     def gradient(self, values: torch.Tensor) -> torch.Tensor:
-        """Gradient of the mean log loss in `values (B, K, J)`, of that shape; 0 where there are no rows."""
-        left, rise = values[..., :-1], values.diff(dim=-1)
-        at_nodes = torch.sigmoid(left[..., None] + rise[..., None] * self.places).mul_(self.masses)
-        # with q the reliability of each row and w its weight, sums of q and of q w by cell
-        total, upper = at_nodes.sum(dim=-1), at_nodes.mul_(self.places).sum(dim=-1)
-        steep = (rise.abs() > GENTLE) & (self.lengths > 0)
-        if steep.any():
-            lengths, mine = self.lengths[steep], steep.flatten().repeat_interleave(self.lengths.flatten())
-            weight, true = self.weight[mine], self.true[mine]
-            t = rise[steep].repeat_interleave(lengths) * weight + left[steep].repeat_interleave(lengths)
-            by_row = torch.sigmoid(t).mul_(true)
-            for of_cells, terms in ((total, by_row), (upper, by_row * weight)):
-                # it adds nothing atomically, so that CUDA too gives the same bits every time
-                of_cells[steep] = torch.segment_reduce(terms, "sum", lengths=lengths, unsafe=True)
-        gradient = -self.hits
-        gradient[..., :-1] += total - upper
-        gradient[..., 1:] += upper
-        return gradient.div_(self.counts[:, None, None])
+        """Compute the gradient of the mean log loss.
+
+        With q the reliability of a row and w its weight of the upper knot, the derivative with respect to the value at
+        a knot sums (q - correct) times the row's weight at that knot.
+
+        Args:
+            values: Logits at the knots, shape (B, K, J).
+
+        Returns:
+            Gradient with respect to the values, shape (B, K, J); 0 without rows.
+        """
+        left = values[..., :-1]
+        rise = values.diff(dim=-1)
+        node_q = torch.sigmoid(left[..., None] + rise[..., None] * self.nodes).mul_(self.masses)
+        q_sum = node_q.sum(dim=-1)
+        q_upper_sum = node_q.mul_(self.nodes).sum(dim=-1)
+        is_steep = (rise.abs() > MAX_NODE_RISE) & (self.rows_per_cell > 0)
+        if is_steep.any():
+            self._replace_steep_sums(is_steep, left, rise, q_sum, q_upper_sum)
+        gradient = -self.correct_weight
+        gradient[..., :-1] += q_sum - q_upper_sum
+        gradient[..., 1:] += q_upper_sum
+        return gradient.div_(self.n_rows[:, None, None])
+
+    def _replace_steep_sums(
+        self,
+        is_steep: torch.Tensor,
+        left: torch.Tensor,
+        rise: torch.Tensor,
+        q_sum: torch.Tensor,
+        q_upper_sum: torch.Tensor,
+    ) -> None:
+        """Replace the sums of q and q w of steep cells by sums over their rows, in place."""
+        lengths = self.rows_per_cell[is_steep]
+        in_steep_cell = is_steep.flatten().repeat_interleave(self.rows_per_cell.flatten())
+        weight = self.weight[in_steep_cell]
+        logit = rise[is_steep].repeat_interleave(lengths) * weight + left[is_steep].repeat_interleave(lengths)
+        q = torch.sigmoid(logit).mul_(self.is_row[in_steep_cell])
+        # segment_reduce uses no atomic additions, so that CUDA returns the same bits every time
+        q_sum[is_steep] = torch.segment_reduce(q, "sum", lengths=lengths, unsafe=True)
+        q_upper_sum[is_steep] = torch.segment_reduce(q * weight, "sum", lengths=lengths, unsafe=True)
 
 
-def sort_into_cells(fits: Sequence[FitRows], *, n_labels: int, knots: np.ndarray, device: str) -> Cells:
-    """The rows of each fit, and knots `(J,)`, to cells on a device."""
-    rows = sort_rows(fits, n_labels, knots)
-    many = rows.lengths > NODES
-    lengths, weight = np.where(many, rows.lengths, 0), rows.weight[np.repeat(many, rows.lengths)]
-    filled = -(-lengths // WHOLE) * WHOLE  # cells filled up to whole vector registers
-    place_in_cell = np.arange(filled.sum()) - np.repeat(np.cumsum(filled) - filled, filled)
-    true = place_in_cell < np.repeat(lengths, filled)
-    whole = np.zeros(len(true))
-    whole[true] = weight
+def build_cell_tensors(fits: Sequence[FitRows], *, n_labels: int, knots: np.ndarray, device: str) -> CellTensors:
+    """Sort the rows of several fits into cells on a device.
+
+    Args:
+        fits: Rows of each of B fits.
+        n_labels: Number of labels K.
+        knots: Knots in [0, 1], shape (J,).
+        device: Name of a torch device.
+
+    Returns:
+        The cells.
+    """
+    cells = sort_into_cells(fits, n_labels, knots)
     shape = (len(fits), n_labels, len(knots) - 1)
-    hits, by_node = (
-        rows.hits.reshape(*shape[:2], -1),
-        (part.reshape(*shape, NODES) for part in (rows.places, rows.masses)),
+    weight, is_row, padded_lengths = _pad_large_cells(cells)
+    arrays = CellTensors(
+        n_rows=cells.n_rows.astype(np.float64),
+        correct_weight=cells.correct_weight.reshape(len(fits), n_labels, len(knots)),
+        nodes=cells.nodes.reshape(*shape, N_NODES),
+        masses=cells.masses.reshape(*shape, N_NODES),
+        weight=weight,
+        is_row=is_row.astype(np.float64),
+        rows_per_cell=padded_lengths.reshape(shape),
     )
-    arrays = (rows.counts.astype(np.float64), hits, *by_node, whole, true.astype(np.float64), filled.reshape(shape))
-    return Cells(*(torch.from_numpy(array).to(device) for array in arrays))
+    return CellTensors._make(torch.from_numpy(array).to(device) for array in arrays)
 
 
-def _descend(theta: torch.Tensor, cells: Cells, settings: ProjectionParams) -> torch.Tensor:
-    """Adam from `theta (B, K, J)`, (b, eta) of every curve, to the values `(B, K, J)` of the last epoch."""
-    # written out (Kingma and Ba, 2015): torch's own loads a compiler at its first step, longer than all epochs take.
-    # Sums run over the last axis, so that no fit feels its neighbours, in one order, so that rounding lets none fall.
-    _, labels, knots = theta.shape
-    identity = torch.eye(knots, dtype=theta.dtype, device=theta.device)
-    below = torch.ones_like(identity).tril()
-    bend = identity.diff(n=2, dim=0)
-    bending = 2 * settings.smoothness / (labels * (knots - 2)) * bend.T @ bend
-    first, second = torch.zeros_like(theta), torch.zeros_like(theta)
-    values = _values(theta, below)
+def _pad_large_cells(cells: SortedCells) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pad the rows of cells with more rows than nodes; return their weights, a mask of rows, and the padded lengths."""
+    is_large = cells.rows_per_cell > N_NODES
+    lengths = np.where(is_large, cells.rows_per_cell, 0)
+    padded_lengths = -(-lengths // CELL_ROW_MULTIPLE) * CELL_ROW_MULTIPLE
+    starts = np.cumsum(padded_lengths) - padded_lengths
+    position_in_cell = np.arange(padded_lengths.sum()) - np.repeat(starts, padded_lengths)
+    is_row = position_in_cell < np.repeat(lengths, padded_lengths)
+    weight = np.zeros(len(is_row))
+    weight[is_row] = cells.weight[np.repeat(is_large, cells.rows_per_cell)]
+    return weight, is_row, padded_lengths
+
+
+def _run_adam(theta: torch.Tensor, cells: CellTensors, settings: ProjectionParams) -> torch.Tensor:
+    """Run Adam (Kingma and Ba, 2015) from `theta` (B, K, J) and return the values (B, K, J) of the last epoch.
+
+    Adam is written out because torch's own imports a compiler at its first step, which takes longer than all epochs.
+    Sums run over the last axis in a fixed order, so that fits are independent and rounding makes no curve fall.
+    """
+    _, n_labels, n_knots = theta.shape
+    identity = torch.eye(n_knots, dtype=theta.dtype, device=theta.device)
+    cumulative = torch.ones_like(identity).tril()
+    second_difference = identity.diff(n=2, dim=0)
+    bending = 2 * settings.smoothness / (n_labels * (n_knots - 2)) * second_difference.T @ second_difference
+    first_moment = torch.zeros_like(theta)
+    second_moment = torch.zeros_like(theta)
+    values = _curve_values(theta, cumulative)
     for epoch in range(1, settings.epochs + 1):
-        in_values = cells.gradient(values) + (values[..., None, :] * bending).sum(dim=-1)
-        gradient = (in_values[..., None, :] * below.T).sum(dim=-1)  # b lifts every knot, an increment those after it
+        value_gradient = cells.gradient(values) + (values[..., None, :] * bending).sum(dim=-1)
+        # an increment changes all knots after it, and theta is an increment before the softplus
+        gradient = (value_gradient[..., None, :] * cumulative.T).sum(dim=-1)
         gradient[..., 1:] *= torch.sigmoid(theta[..., 1:])
-        first = 0.9 * first + 0.1 * gradient
-        second = 0.999 * second + 0.001 * gradient**2
-        size = (second / (1 - 0.999**epoch)).sqrt() + 1e-8
-        theta = theta - settings.learning_rate * (first / (1 - 0.9**epoch)) / size
-        values = _values(theta, below)
+        first_moment = FIRST_DECAY * first_moment + FIRST_GAIN * gradient
+        second_moment = SECOND_DECAY * second_moment + SECOND_GAIN * gradient**2
+        scale = (second_moment / (1 - SECOND_DECAY**epoch)).sqrt() + EPSILON
+        theta = theta - settings.learning_rate * (first_moment / (1 - FIRST_DECAY**epoch)) / scale
+        values = _curve_values(theta, cumulative)
     return values
 
 
-def _values(theta: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
-    """(b, eta) to a_j = b + the sum of softplus(eta_r) over r < j, both `(B, K, J)`."""
+def _curve_values(theta: torch.Tensor, cumulative: torch.Tensor) -> torch.Tensor:
+    """Convert theta (B, K, J) to values a_j = theta_1 + sum of softplus(theta_r) over 1 < r <= j, shape (B, K, J)."""
     steps = torch.cat([theta[..., :1], softplus(theta[..., 1:])], dim=-1)
-    return (steps[..., None, :] * below).sum(dim=-1)
+    return (steps[..., None, :] * cumulative).sum(dim=-1)
 
 
-_NO_OTHER_FIT = Lock()  # the number of threads belongs to the process, so fits of two threads take turns
+_THREAD_LOCK = Lock()  # the number of threads is a setting of the process, so concurrent fits take turns
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """One torch thread: at these sizes more do not help, and where they cut an array can show in its last bits."""
-    with _NO_OTHER_FIT:
-        before = torch.get_num_threads()
+    """Use one torch thread: more do not help at these sizes, and their split of an array can change the last bits."""
+    with _THREAD_LOCK:
+        n_threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
             yield
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(n_threads)

@@ -1,136 +1,249 @@
-"""Everything that the variants of one protocol seed are fitted on, and the lattices that several of them share."""
+"""Rows on which the variants of one protocol seed are fitted, and the lattices that several variants use."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from relmap.decisions import Calibrator
 from relmap.errors import needs_extra
-from relmap.projection.curves import Curves, Fallback, fallbacks, with_fallbacks
+from relmap.projection.curves import Curves, Fallback, choose_fallbacks, curves_with_fallbacks
 from relmap.projection.decisions import LabelledDecisions
-from relmap.projection.exact import Exact, fit_exact
-from relmap.projection.lattice import FitRows, objective, uniform_knots
-from relmap.projection.pooling import PooledRows
+from relmap.projection.exact import ExactFit, fit_exact
+from relmap.projection.lattice import FitRows, mrp_objective, uniform_knots
+from relmap.projection.pooling import PooledLineFitter
 from relmap.settings import ProjectionParams
 from relmap.splits import ValidationRows
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Everything that the variants of one protocol seed are fitted on; what several of them need is fitted once."""
+class LabelRows(NamedTuple):
+    """Rows of one label, sorted by confidence.
 
-    fit: LabelledDecisions  # projection-fit
-    n_labels: int  # K
+    Attributes:
+        confidence_logit: Logit of the confidence, nondecreasing, shape (r,), float64.
+        correct: Whether the decision is correct, shape (r,), bool.
+    """
+
+    confidence_logit: np.ndarray
+    correct: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class FitBatch:
+    """Batch of B fits, one for each calibrator, on the same rows; models used by several variants are fitted once.
+
+    Attributes:
+        fit_rows: Projection-fit rows under each calibrator.
+        n_labels: Number of labels K.
+        settings: Settings of the projection.
+        selection_rows: Projection-selection rows, which choose the penalty of label-wise shifts.
+        device: Device of the lattices.
+        n_surfaces: Number of first calibrators for which surfaces are fitted, which take longest; None for all.
+    """
+
+    fit_rows: LabelledDecisions
+    n_labels: int
     settings: ProjectionParams
-    selection: LabelledDecisions | None = None  # projection-selection: chooses the penalty of label-only shifts
+    selection_rows: LabelledDecisions | None = None
     device: str = "cpu"
-    surfaces: int | None = None  # how many of the first fits get a surface, which takes the longest; all by default
+    n_surfaces: int | None = None
 
     @classmethod
-    def under(
-        cls, calibrators: Sequence[Calibrator], parts: ValidationRows, settings: ProjectionParams, device: str
-    ) -> "Batch":
-        """The validation rows of one protocol seed under several calibrators."""
-        fit, selection = parts.projection_fit, parts.projection_selection
-        judge = LabelledDecisions.of(calibrators, selection) if len(selection) else None
-        return cls(LabelledDecisions.of(calibrators, fit), fit.n_labels, settings, judge, device)
+    def from_validation_rows(
+        cls, calibrators: Sequence[Calibrator], rows: ValidationRows, settings: ProjectionParams, device: str
+    ) -> "FitBatch":
+        """Calibrate the validation rows of one protocol seed with several calibrators.
+
+        Args:
+            calibrators: B calibrators.
+            rows: Validation rows.
+            settings: Settings of the projection.
+            device: Device of the lattices.
+
+        Returns:
+            The batch of B fits.
+        """
+        selection_rows = None
+        if len(rows.projection_selection):
+            selection_rows = LabelledDecisions.from_calibrators(calibrators, rows.projection_selection)
+        return cls(
+            fit_rows=LabelledDecisions.from_calibrators(calibrators, rows.projection_fit),
+            n_labels=rows.projection_fit.n_labels,
+            settings=settings,
+            selection_rows=selection_rows,
+            device=device,
+        )
+
+    @property
+    def n_fits(self) -> int:
+        """Number of fits B."""
+        return len(self.fit_rows.by_calibrator)
 
     @property
     def knots(self) -> np.ndarray:
-        """Where the knots of the lattices lie, `(J,)` in [0, 1]."""
+        """Knots of the lattices in [0, 1], shape (J,)."""
         return uniform_knots(self.settings.knots)
 
     @cached_property
-    def rows(self) -> np.ndarray:
-        """Rows behind each label, `(K,)`."""
-        return np.bincount(self.fit.decision, minlength=self.n_labels)
+    def rows_per_label(self) -> np.ndarray:
+        """Number of rows of each label, shape (K,)."""
+        return np.bincount(self.fit_rows.decision, minlength=self.n_labels)
 
     @cached_property
     def fallback(self) -> tuple[Fallback, ...]:
-        """What each label stands on."""
-        return fallbacks(self.rows, self.settings.minimum_rows)
+        """Model that each label uses."""
+        return choose_fallbacks(self.rows_per_label, self.settings.minimum_rows)
 
     @cached_property
-    def by_label(self) -> list[list[tuple[np.ndarray, np.ndarray]]]:
-        """Of each fit the rows of each label 0..K-1: rising logits of the confidence and correct, `(r,)` both."""
-        correct, decision, fits = self.fit.correct, self.fit.decision, []
-        for z in (under.confidence_logit for under in self.fit.under):
-            order = np.lexsort((correct, z, decision))
-            parts = np.split(order, np.searchsorted(decision[order], np.arange(1, self.n_labels)))
-            fits.append([(z[rows].astype(np.float64), correct[rows] != 0) for rows in parts])
+    def rows_by_label(self) -> list[list[LabelRows]]:
+        """Rows of each label 0..K-1, for each fit."""
+        correct = self.fit_rows.correct
+        decision = self.fit_rows.decision
+        fits = []
+        for decisions in self.fit_rows.by_calibrator:
+            logit = decisions.confidence_logit
+            order = np.lexsort((correct, logit, decision))
+            label_starts = np.searchsorted(decision[order], np.arange(1, self.n_labels))
+            labels = np.split(order, label_starts)
+            fits.append([LabelRows(logit[rows].astype(np.float64), correct[rows] != 0) for rows in labels])
         return fits
 
-    def fits(self, *, shared: bool = False) -> list[FitRows]:
-        """The rows of each fit as a lattice takes them; all of one label if `shared`."""
-        decision = np.zeros_like(self.fit.decision) if shared else self.fit.decision
-        return [(under.confidence, decision, self.fit.correct) for under in self.fit.under]
+    def lattice_rows(self, *, shared: bool = False) -> list[FitRows]:
+        """Return the rows of each fit for a lattice.
+
+        Args:
+            shared: Whether all rows get the same label.
+
+        Returns:
+            Rows of each of the B fits.
+        """
+        decision = self.fit_rows.decision
+        if shared:
+            decision = np.zeros_like(decision)
+        return [
+            FitRows(decisions.confidence, decision, self.fit_rows.correct) for decisions in self.fit_rows.by_calibrator
+        ]
 
     @cached_property
-    def pooled(self) -> list[PooledRows]:
-        """The rows of each fit as pooled lines take them."""
-        rows = self.fit.decision, self.fit.correct, self.n_labels
-        return [PooledRows(under.confidence_logit, *rows) for under in self.fit.under]
+    def line_fitters(self) -> list[PooledLineFitter]:
+        """Fitter of pooled lines for each fit."""
+        return [
+            PooledLineFitter(decisions.confidence_logit, self.fit_rows.decision, self.fit_rows.correct, self.n_labels)
+            for decisions in self.fit_rows.by_calibrator
+        ]
 
     @cached_property
-    def shared(self) -> np.ndarray:
-        """Values `(B, J)` of the curves that all labels share."""
-        return lattices([self], shared=True)[0][:, 0]
+    def shared_values(self) -> np.ndarray:
+        """Logits at the knots of the curve shared by all labels, shape (B, J)."""
+        return fit_batch_lattices([self], shared=True)[0][:, 0]
 
     @cached_property
-    def stand_in(self) -> np.ndarray:
-        """`shared` where a label takes it; where none does nobody reads it, and it is not fitted for that."""
-        return self.shared if "shared" in self.fallback else np.zeros((len(self.fit.under), self.settings.knots))
+    def fallback_values(self) -> np.ndarray:
+        """`shared_values` if a label uses them; otherwise zeros of that shape, to save the fit."""
+        if "shared" in self.fallback:
+            return self.shared_values
+        return np.zeros((self.n_fits, self.settings.knots))
 
     @cached_property
-    def adam(self) -> np.ndarray:
-        """Values `(B, K, J)` of MRP as published."""
-        return lattices([self])[0]
+    def adam_values(self) -> np.ndarray:
+        """Logits at the knots of MRP as published, shape (B, K, J)."""
+        return fit_batch_lattices([self])[0]
 
     @cached_property
-    def exact(self) -> Exact:
-        """The convex optimum of the same problem."""
-        return fit_exact(self.fits(), n_labels=self.n_labels, settings=self.settings, device=self.device)
+    def exact_fit(self) -> ExactFit:
+        """Convex optimum of the same problem."""
+        return fit_exact(self.lattice_rows(), n_labels=self.n_labels, settings=self.settings, device=self.device)
 
-    def curves(self, values: np.ndarray) -> list[Curves]:
-        """Fitted `values (B, K, J)` with `stand_in` where few rows lie behind a label."""
-        fits, least = zip(values, self.stand_in, strict=True), self.settings.minimum_rows
-        return [with_fallbacks(self.knots, own, self.rows, shared, least) for own, shared in fits]
+    def to_curves(self, values: np.ndarray) -> list[Curves]:
+        """Convert fitted values to curves in which labels with few rows use a fallback.
+
+        Args:
+            values: Logits at the knots, shape (B, K, J).
+
+        Returns:
+            Curves of each of the B fits.
+        """
+        return [
+            curves_with_fallbacks(self.knots, own, self.rows_per_label, shared, self.settings.minimum_rows)
+            for own, shared in zip(values, self.fallback_values, strict=True)
+        ]
 
 
-def lattices(batches: Sequence[Batch], *, shared: bool = False) -> list[np.ndarray]:
-    """Of each batch the values `(B, K, J)`, or `(B, 1, J)` of what all labels share: one descent for all.
+def fit_batch_lattices(batches: Sequence[FitBatch], *, shared: bool = False) -> list[np.ndarray]:
+    """Fit the published lattice for several batches in one run of Adam.
 
-    The batches have their settings, number of labels and device in common.
+    Args:
+        batches: Batches with the same settings, number of labels and device.
+        shared: Whether to fit one curve for all labels.
+
+    Returns:
+        For each batch the logits at the knots, shape (B, K, J), or (B, 1, J) if `shared`.
+
+    Raises:
+        InputError: torch is not installed.
     """
-    with needs_extra("pipeline"):  # the lattice as published is fitted with torch
-        from relmap.projection.adam_lattice import fit_lattices  # noqa: PLC0415 - imports torch, for two seconds
+    with needs_extra("pipeline"):
+        from relmap.projection.adam_lattice import fit_lattices  # noqa: PLC0415 - imports torch, which takes seconds
 
     if not batches:
         return []
     first = batches[0]
+    rows = []
+    for batch in batches:
+        rows.extend(batch.lattice_rows(shared=shared))
     values = fit_lattices(
-        [rows for batch in batches for rows in batch.fits(shared=shared)],
+        rows,
         n_labels=1 if shared else first.n_labels,
         settings=first.settings,
         device=first.device,
     )
-    return np.split(values, np.cumsum([len(batch.fit.under) for batch in batches])[:-1])
+    ends = np.cumsum([batch.n_fits for batch in batches])
+    return np.split(values, ends[:-1])
 
 
-def project_together(batches: Sequence[Batch]) -> list[list[Curves]]:
-    """MRP as published for several batches, as `lattices` takes them, which may differ in their rows."""
-    return [batch.curves(values) for batch, values in zip(batches, lattices(batches), strict=True)]
+def fit_mrp_batches(batches: Sequence[FitBatch]) -> list[list[Curves]]:
+    """Fit MRP as published for several batches in one run of Adam.
 
+    Args:
+        batches: Batches with the same settings, number of labels and device; their rows may differ.
 
-def optimality(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-    """How far Adam stays above the lowest value of MRP's objective, and what proves that value, `(B,)` both.
+    Returns:
+        For each batch the curves of its fits.
 
-    The objective of Adam's curves less that of the optimum's on the projection-fit rows, labels before their
-    fallbacks; and the largest KKT residual over labels.
+    Raises:
+        InputError: torch is not installed.
     """
-    fits, smoothness = batch.fits(), batch.settings.smoothness
-    pairs = zip(batch.adam, batch.exact.values, fits, strict=True)
-    excess = [objective(adam, *rows, smoothness) - objective(best, *rows, smoothness) for adam, best, rows in pairs]
-    return np.array(excess), batch.exact.kkt.max(axis=1)
+    fitted = fit_batch_lattices(batches)
+    return [batch.to_curves(values) for batch, values in zip(batches, fitted, strict=True)]
+
+
+class OptimalityGap(NamedTuple):
+    """Distance of Adam's curves from the optimum, shape (B,) each.
+
+    Attributes:
+        excess: Objective of Adam's curves minus that of the optimum, on the projection-fit rows and without fallbacks.
+        kkt_residual: Largest KKT residual of the optimum over labels.
+    """
+
+    excess: np.ndarray
+    kkt_residual: np.ndarray
+
+
+def measure_optimality_gap(batch: FitBatch) -> OptimalityGap:
+    """Measure how far Adam's curves are from the optimum of MRP's objective.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        The excess of the objective, and the residual that certifies the optimum.
+    """
+    smoothness = batch.settings.smoothness
+    excess = []
+    for adam, exact, rows in zip(batch.adam_values, batch.exact_fit.values, batch.lattice_rows(), strict=True):
+        adam_objective = mrp_objective(adam, rows.confidence, rows.decision, rows.correct, smoothness)
+        exact_objective = mrp_objective(exact, rows.confidence, rows.decision, rows.correct, smoothness)
+        excess.append(adam_objective - exact_objective)
+    return OptimalityGap(np.array(excess), batch.exact_fit.kkt_residual.max(axis=1))

@@ -1,102 +1,191 @@
-"""Fitted reliability curves: what a projection is once it is learned. NumPy only, so that reading needs no torch."""
+"""Fitted reliability curves.
+
+This module uses NumPy only, so that a map can be read without torch.
+"""
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 import scipy
 from pydantic import Field
 
-from relmap.projection.decisions import Decisions
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.serialization import Axes, Count, Share, Value
 
+# the model that a label uses: its own, the one shared by all labels, or reliability = confidence
 Fallback = Literal["none", "shared", "identity"]
-Fallbacks = Annotated[tuple[Fallback, ...], Axes("K")]  # of each label: its own, all labels', reliability = confidence
-Logit = Annotated[float, Field(ge=-1000, le=1000)]  # of a reliability; a curve's differences cannot overflow
+Fallbacks = Annotated[tuple[Fallback, ...], Axes("K")]
+Logit = Annotated[float, Field(ge=-1000, le=1000)]  # bounded, so that differences of a curve cannot overflow
+
+
+class ReliabilityModel(Protocol):
+    """A fitted variant: maps decisions to the logit of their reliability."""
+
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
+        """Return the logit of the reliability, shape (n,), float64."""
+
+    def violations(self, n_labels: int | None = None) -> list[str]:
+        """Return one sentence for each way in which the model is invalid."""
 
 
 class Curves(Value, kind="lattice"):
-    """One monotone curve for each label, on the logit scale between knots (paper, section 3.4).
+    """One monotone curve for each label, linear on the logit scale between knots (paper, section 3.4).
 
-    Equal confidences of one label get equal reliabilities, and none falls as the
-    confidence rises, to the last bit.
+    Equal confidences of one label get equal reliabilities. The reliability never falls as the confidence rises, not
+    even by rounding.
+
+    Attributes:
+        knots: Confidences of the knots, 0 = u_1 < ... < u_J = 1, shape (J,).
+        values: Logit of the reliability at each knot, nondecreasing in each row, shape (K, J).
+        rows: Number of projection-fit rows of each label, shape (K,).
+        fallback: Model that each label uses.
     """
 
-    knots: Annotated[np.ndarray, Axes("J", of=Share)]  # 0 = u_1 < ... < u_J = 1
-    values: Annotated[np.ndarray, Axes("K", "J", of=Logit)]  # logit of the reliability at each knot; no row falls
-    rows: Annotated[np.ndarray, Axes("K", of=Count)]  # projection-fit rows behind each label
+    knots: Annotated[np.ndarray, Axes("J", of=Share)]
+    values: Annotated[np.ndarray, Axes("K", "J", of=Logit)]
+    rows: Annotated[np.ndarray, Axes("K", of=Count)]
     fallback: Fallbacks
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
-        """n decisions to logit of the reliability `(n,)` float64, by confidence and label."""
-        confidence_logit, decision = decisions.confidence_logit, decisions.decision
-        interval, weight = place(decisions.confidence, self.knots)
-        values, left = self.values.ravel(), decision * len(self.knots) + interval
-        reliability_logit = between(values[left], values[left + 1], weight)
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
+        """Score decisions by confidence and label.
+
+        Args:
+            decisions: n decisions.
+
+        Returns:
+            Logit of the reliability, shape (n,), float64.
+        """
+        interval, weight = locate_interval(decisions.confidence, self.knots)
+        values = self.values.ravel()
+        left = decisions.decision * len(self.knots) + interval
+        reliability_logit = interpolate(values[left], values[left + 1], weight)
         if "identity" not in self.fallback:
             return reliability_logit
-        identity = np.array([kind == "identity" for kind in self.fallback])
-        return np.asarray(np.where(identity[decision], confidence_logit, reliability_logit))
+        uses_identity = np.array([kind == "identity" for kind in self.fallback])
+        return np.where(uses_identity[decisions.decision], decisions.confidence_logit, reliability_logit)
 
-    def _contradictions(self) -> list[str]:
-        wrong = []
+    def _content_violations(self) -> list[str]:
+        violations = []
         if self.knots[0] != 0 or self.knots[-1] != 1 or not (np.diff(self.knots) > 0).all():
-            wrong.append(f"the knots do not rise from 0 to 1: {self.knots.tolist()}")
+            violations.append(f"the knots do not rise from 0 to 1: {self.knots.tolist()}")
         for label, knot in np.argwhere(~np.isfinite(self.values)):
-            wrong.append(f"label {label} is {self.values[label, knot]} at knot {knot}")
+            violations.append(f"label {label} is {self.values[label, knot]} at knot {knot}")
         for label, knot in np.argwhere(self.values[:, 1:] < self.values[:, :-1]):
-            before, after = self.values[label, knot : knot + 2]
-            wrong.append(f"label {label} falls from {before} at knot {knot} to {after} at knot {knot + 1}")
-        return wrong
+            before = self.values[label, knot]
+            after = self.values[label, knot + 1]
+            violations.append(f"label {label} falls from {before} at knot {knot} to {after} at knot {knot + 1}")
+        return violations
 
 
 class SharedCurve(Value, kind="shared"):
-    """One curve for every decision."""
+    """One curve for all labels.
 
-    curves: Curves  # K = 1
+    Attributes:
+        curves: The curve, as `Curves` with K = 1.
+    """
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
-        """n decisions to logit of the reliability `(n,)` float64, by confidence, whatever the label."""
+    curves: Curves
+
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
+        """Score decisions by confidence, whatever their label.
+
+        Args:
+            decisions: n decisions.
+
+        Returns:
+            Logit of the reliability, shape (n,), float64.
+        """
         return self.curves(replace(decisions, decision=np.zeros_like(decisions.decision)))
 
-    def _contradictions(self) -> list[str]:
+    def _content_violations(self) -> list[str]:
         return self.curves.violations(1)
 
 
 class Confidence(Value, kind="confidence"):
-    """No projection: the reliability is the calibrated confidence itself."""
+    """No projection: the reliability is the calibrated confidence."""
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
-        """n decisions to logit of the confidence `(n,)` float64."""
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
+        """Return the confidence as the reliability.
+
+        Args:
+            decisions: n decisions.
+
+        Returns:
+            Logit of the confidence, shape (n,), float64.
+        """
         return np.array(decisions.confidence_logit, dtype=np.float64)
 
 
-def place(confidence: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Confidence in [0, 1], any shape, to its interval 0..J-2 and the weight, in [0, 1], of the knot on its right."""
+def locate_interval(confidence: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Find the interval between knots in which each confidence lies.
+
+    Args:
+        confidence: Values in [knots[0], knots[-1]], any shape.
+        knots: Strictly increasing knots, shape (J,).
+
+    Returns:
+        Index 0..J-2 of the interval, and the weight in [0, 1] of its right knot; both of the shape of `confidence`.
+    """
     interval = np.searchsorted(knots[1:-1], confidence, side="right")
-    return interval, (confidence - knots[interval]) / np.diff(knots)[interval]
+    weight = (confidence - knots[interval]) / np.diff(knots)[interval]
+    return interval, weight
 
 
-def between(left: np.ndarray, right: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """From `left` to `right >= left` by `weight` in [0, 1]: every rounding keeps the order, and none passes `right`."""
-    return np.minimum(left + weight * (right - left), right)  # a weighted mean would do neither
+def interpolate(left: np.ndarray, right: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Interpolate linearly; rounding preserves the order of the weights.
 
+    Args:
+        left: Values at weight 0.
+        right: Values at weight 1, at least `left`.
+        weight: Weights in [0, 1], of the same shape.
 
-def fallbacks(rows: np.ndarray, least: int) -> tuple[Fallback, ...]:
-    """Rows behind each label `(K,)` to what it stands on: fewer than `least` the shared curve, none the identity.
-
-    Where `least` is 0, as in the paper, every label stands on its own, with no row on the start of the fit.
+    Returns:
+        Interpolated values, nondecreasing in the weight and at most `right`.
     """
-    return tuple("none" if n >= least else "identity" if n == 0 else "shared" for n in rows)
+    # a weighted mean of both ends can fall by rounding as the weight rises, and can exceed the right end
+    return np.asarray(np.minimum(left + weight * (right - left), right))
 
 
-def with_fallbacks(knots: np.ndarray, values: np.ndarray, rows: np.ndarray, shared: np.ndarray, least: int) -> Curves:
-    """Curves of fitted `values (K, J)`, with something to stand on where few rows `(K,)` lie behind a label.
+def choose_fallbacks(rows: np.ndarray, minimum_rows: int) -> tuple[Fallback, ...]:
+    """Choose the model that each label uses.
 
-    A label with fewer than `least` rows takes `shared (J,)`; a label with none takes the identity (and at its knots
-    the logit of the knot, cut to stay finite, so that it can be drawn).
+    Args:
+        rows: Number of rows of each label, shape (K,).
+        minimum_rows: Labels with fewer rows use the shared curve, labels without rows the identity. With 0, as in the
+            paper, every label uses its own model.
+
+    Returns:
+        Model of each of the K labels.
     """
-    kinds = fallbacks(rows, least)
-    stand_in = {"shared": shared, "identity": scipy.special.logit(np.clip(knots, 1e-6, 1 - 1e-6))}
-    chosen = np.stack([stand_in.get(kind, own) for kind, own in zip(kinds, values, strict=True)])
-    return Curves(knots, chosen, rows, kinds)
+    chosen: list[Fallback] = []
+    for n_rows in rows:
+        if n_rows >= minimum_rows:
+            chosen.append("none")
+        elif n_rows == 0:
+            chosen.append("identity")
+        else:
+            chosen.append("shared")
+    return tuple(chosen)
+
+
+def curves_with_fallbacks(
+    knots: np.ndarray, values: np.ndarray, rows: np.ndarray, shared: np.ndarray, minimum_rows: int
+) -> Curves:
+    """Build curves in which labels with few rows use the shared curve or the identity.
+
+    Args:
+        knots: Knots in [0, 1], shape (J,).
+        values: Fitted logits at the knots, shape (K, J).
+        rows: Number of rows of each label, shape (K,).
+        shared: Logits of the shared curve at the knots, shape (J,).
+        minimum_rows: As in `choose_fallbacks`.
+
+    Returns:
+        The curves. A label that uses the identity has the clipped logits of the knots as its values, for plots.
+    """
+    fallback = choose_fallbacks(rows, minimum_rows)
+    identity = scipy.special.logit(np.clip(knots, 1e-6, 1 - 1e-6))
+    values_by_kind = {"shared": shared, "identity": identity}
+    chosen = [values_by_kind.get(kind, own) for kind, own in zip(fallback, values, strict=True)]
+    return Curves(knots, np.stack(chosen), rows, fallback)

@@ -1,4 +1,4 @@
-"""What a variant reads, and what it is fitted on: fixed decisions under one calibrator, or under several at once."""
+"""Inputs of the variants: fixed decisions with calibrated confidences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,61 +12,95 @@ from relmap.decisions import Calibrator, FixedDecisions, confidence_logit
 
 
 @dataclass(frozen=True, eq=False)
-class Decisions:
-    """The same n fixed decisions under one calibrator; a reliability map, and its SQL, know the first two parts."""
+class CalibratedDecisions:
+    """n fixed decisions with their confidences under one calibrator.
 
-    confidence_logit: np.ndarray  # (n,) float64
-    decision: np.ndarray  # (n,) 0..K-1
-    log_probabilities: np.ndarray | None = None  # (n, K) of the calibrator
-    logits: np.ndarray | None = None  # (n, K) uncalibrated
-    signals: np.ndarray | None = None  # (n, S), what else is known of each decision, in units of its spread
+    A reliability map and its SQL use only the first two attributes.
+
+    Attributes:
+        confidence_logit: Logit of the confidence of each decision, shape (n,), float64; may be infinite.
+        decision: Decided label 0..K-1, shape (n,).
+        log_probabilities: Log-probabilities of the calibrator, shape (n, K).
+        logits: Uncalibrated logits, shape (n, K).
+        signals: Further features of each decision in units of their spread, shape (n, S).
+    """
+
+    confidence_logit: np.ndarray
+    decision: np.ndarray
+    log_probabilities: np.ndarray | None = None
+    logits: np.ndarray | None = None
+    signals: np.ndarray | None = None
 
     @classmethod
-    def under(cls, calibrator: Calibrator, fixed: FixedDecisions) -> "Decisions":
-        """The `fixed` decisions with the whole vector that `calibrator` gives to each."""
+    def from_calibrator(cls, calibrator: Calibrator, fixed: FixedDecisions) -> "CalibratedDecisions":
+        """Calibrate fixed decisions.
+
+        Args:
+            calibrator: Maps logits (n, K) to log-probabilities (n, K).
+            fixed: n fixed decisions.
+
+        Returns:
+            The decisions with their log-probabilities under the calibrator and their logits.
+        """
         log_probabilities = calibrator(fixed.logits)
         confidence = confidence_logit(log_probabilities, fixed.decision)
         return cls(confidence, fixed.decision, log_probabilities, fixed.logits)
 
     @cached_property
     def confidence(self) -> np.ndarray:
-        """The probability of each decision, `(n,)` in [0, 1]."""
+        """Probability of each decision, shape (n,), in [0, 1]."""
         return np.asarray(scipy.special.expit(self.confidence_logit))
 
     @cached_property
     def gap(self) -> np.ndarray:
-        """The gap g `(n,)`: logit of the decision's probability less that of the runner-up.
+        """Logit of the probability of the decision minus that of the runner-up, shape (n,).
 
-        The runner-up is the first best other label of the uncalibrated logits, whatever the calibrator made of it; so
-        the gap of a calibrator that moves the decision from the top can be negative. For K = 2 it is 2 logit c.
+        The runner-up is the other label with the largest uncalibrated logit (the first of equals), whatever the
+        calibrator. The gap is therefore negative where a calibrator ranks the runner-up above the decision. For K = 2
+        it is twice the logit of the confidence.
 
         Raises:
-            ValueError: there are no log-probabilities or no logits.
+            ValueError: There are no log-probabilities or no logits.
         """
         if self.log_probabilities is None or self.logits is None:
             raise ValueError("the gap needs the log-probabilities and the logits beside the confidence")
         row = np.arange(len(self.decision))
-        others = np.array(self.logits, dtype=np.float64)
-        others[row, self.decision] = -np.inf
-        runner_up = others.argmax(axis=1)
-        both = np.clip(self.log_probabilities[row, [self.decision, runner_up]], np.log(1e-6), np.log1p(-1e-6))
-        chosen, other = both - np.log(-np.expm1(both))
-        return np.asarray(chosen - other)
+        other_logits = np.array(self.logits, dtype=np.float64)
+        other_logits[row, self.decision] = -np.inf
+        runner_up = other_logits.argmax(axis=1)
+        log_p = np.clip(self.log_probabilities[row, [self.decision, runner_up]], np.log(1e-6), np.log1p(-1e-6))
+        logit = log_p - np.log(-np.expm1(log_p))
+        return np.asarray(logit[0] - logit[1])
 
 
 class LabelledDecisions(NamedTuple):
-    """The same m fixed decisions under B calibrators, and which of them are correct."""
+    """The same m fixed decisions under B calibrators, with their correctness.
 
-    under: Sequence[Decisions]  # B of them
-    correct: np.ndarray  # (m,) bool
-    label: np.ndarray | None = None  # (m,) the truth, 0..K-1; what reads the whole vector is fitted to it
+    Attributes:
+        by_calibrator: The decisions under each of the B calibrators.
+        correct: Whether each decision is correct, shape (m,), bool.
+        labels: True labels 0..K-1, shape (m,); required by variants that are fitted to all logits.
+    """
+
+    by_calibrator: Sequence[CalibratedDecisions]
+    correct: np.ndarray
+    labels: np.ndarray | None = None
 
     @classmethod
-    def of(cls, calibrators: Sequence[Calibrator], fixed: FixedDecisions) -> "LabelledDecisions":
-        """The `fixed` decisions under each of `calibrators`."""
-        return cls([Decisions.under(calibrator, fixed) for calibrator in calibrators], fixed.correct, fixed.labels)
+    def from_calibrators(cls, calibrators: Sequence[Calibrator], fixed: FixedDecisions) -> "LabelledDecisions":
+        """Calibrate labelled fixed decisions with each of several calibrators.
+
+        Args:
+            calibrators: B calibrators.
+            fixed: m fixed decisions.
+
+        Returns:
+            The decisions under each calibrator.
+        """
+        by_calibrator = [CalibratedDecisions.from_calibrator(calibrator, fixed) for calibrator in calibrators]
+        return cls(by_calibrator, fixed.correct, fixed.labels)
 
     @property
     def decision(self) -> np.ndarray:
-        """The decisions `(m,)`, 0..K-1."""
-        return self.under[0].decision
+        """Decided labels 0..K-1, shape (m,)."""
+        return self.by_calibrator[0].decision

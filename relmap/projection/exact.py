@@ -1,250 +1,396 @@
-"""MRP's lattice at its convex optimum: the published problem, solved by a projected Newton method to a certificate.
+"""Convex optimum of MRP's lattice: the published problem, solved by a projected Newton method with a certificate.
 
-The problem separates over labels (all share the 1/m and the rho / (K (J - 2)) of the paper's objective), so B fits of
-K labels are B * K problems in J variables, descended side by side. Each is solved in the coordinates (b, increments),
-where the paper's monotonicity is a box: b is free, each increment lies in [1e-6, 1000].
+The problem separates over labels, which share the factors 1/m and rho / (K (J - 2)) of the paper's objective. B fits
+of K labels are therefore P = B K independent problems in J variables, which are solved together. The variables are the
+value at the first knot and the increments to the next knots. In these variables the paper's monotonicity is a box: the
+first value is free, and each increment lies in [MIN_INCREMENT, MAX_INCREMENT].
 
-The least increment leaves no flat piece, hence no ties that the confidence would have told apart; the largest keeps
-finite the labels whose confidences all but coincide. A label for which some threshold on the confidence parts all
-wrong rows from all right ones (only wrong, only right or no rows among them) has no unique minimum: there, and
-everywhere if rho is 0, 1e-6 times the squared distance to the base-rate start is added. All else is the objective as
-published.
+The smallest increment excludes flat pieces, and so ties between different confidences. The largest one bounds the
+curves of labels whose confidences nearly coincide. If a threshold on the confidence separates the wrong rows of a label
+from its correct rows (also if it has only wrong, only correct or no rows), the minimum is not unique. For such a label,
+and for all labels if rho is 0, RIDGE times the squared distance to a curve through the base rate is added. Otherwise
+the objective is as published.
 """
 
-from collections.abc import Iterator, Sequence
-from types import ModuleType
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from relmap.projection.device import device_turn
-from relmap.projection.lattice import GENTLE, NODES, FitRows, sort_rows, uniform_knots
+from relmap.projection.cell_rows import CellRows
+from relmap.projection.device import lock_device
+from relmap.projection.lattice import FitRows, SortedCells, sort_into_cells, uniform_knots
 from relmap.settings import ProjectionParams
 
-LEAST_INCREMENT = 1e-6
-LARGEST_INCREMENT = 1e3
+MIN_INCREMENT = 1e-6
+MAX_INCREMENT = 1e3
 RIDGE = 1e-6
-TOLERANCE = 1e-12  # where Newton stops; rounding allows no less
-ROUNDING = 4e-15  # what the objective may rise by: near the optimum its last digits say nothing
-PASSES = 2001  # over the nodes; a fit takes about ten, and some with hardly any wrong (or correct) row many hundreds
+TOLERANCE = 1e-12  # largest KKT residual of a solved problem; rounding allows no smaller one
+ROUNDING_TOLERANCE = 4e-15  # accepted increase of the objective, whose last digits are rounding errors at the optimum
+MIN_STEP_SIZE = 1e-12
+ARMIJO = 1e-4  # share of the predicted decrease that a step must achieve
+MAX_ITERATIONS = 2001  # a fit takes about ten; some with hardly any wrong (or correct) row take hundreds
 
 
-class Exact(NamedTuple):
-    """The optimum of B fits, and what proves it."""
+class ExactFit(NamedTuple):
+    """Optimal curves of B fits and their certificate.
 
-    values: np.ndarray  # (B, K, J) float64, logit of the reliability at each knot
-    kkt: np.ndarray  # (B, K) how far a unit gradient step, cut to the box, would move (b, increments) at most
-    objective: np.ndarray  # (B,) the lowest value of the stated problem, its ridge included
-    ridged: np.ndarray  # (B, K) bool, labels that needed the ridge
+    Attributes:
+        values: Logit of the reliability at each knot, shape (B, K, J), float64.
+        kkt_residual: Largest change of a variable by a unit gradient step projected on the box, shape (B, K).
+        objective: Minimum of the objective with its ridge, shape (B,).
+        has_ridge: Whether the ridge was added for a label, shape (B, K), bool.
+    """
+
+    values: np.ndarray
+    kkt_residual: np.ndarray
+    objective: np.ndarray
+    has_ridge: np.ndarray
 
 
-def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: ProjectionParams, device: str = "cpu") -> Exact:
-    """Confidence, decision and correct of B fits, each with rows of its own, to their optimal curves.
+def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: ProjectionParams, device: str = "cpu") -> ExactFit:
+    """Find the convex optimum of MRP's objective for each fit and label.
 
-    Of `settings` only the knots and the smoothness are read. The order of the rows does not matter, nor does a fit
-    feel its neighbours. A label without rows keeps its start.
+    The order of the rows does not matter, and fits are independent. A label without rows gets its initial curve.
 
-    On `cpu` the passes over the rows run in NumPy, on any other device of torch there, in float64; all else stays on
-    the host. On torch's own CPU (`cpu:0`) the objectives agree to rounding, and so do the values unless hardly any
-    smoothness leaves some of them all but free. We have not run it on CUDA; the tests do where there is one.
+    On "cpu", NumPy sums over the rows. On any other device torch does, in float64; the rest stays on the host. On
+    torch's own CPU ("cpu:0") the objectives agree up to rounding, and so do the values unless the smoothness is so
+    small that the objective hardly determines them. CUDA is tested only where it is available.
+
+    Args:
+        fits: Rows of each of B fits.
+        n_labels: Number of labels K.
+        settings: Settings of the projection; only the knots and the smoothness are used.
+        device: Device of the sums over the rows.
+
+    Returns:
+        The optimal curves and their certificate.
+
+    Raises:
+        InputError: The lock of an accelerator needs a package that is not installed.
     """
     problem = _state_problem(fits, n_labels, settings)
-    shape = len(fits), n_labels
-    with device_turn(device):
-        placed = problem if device == "cpu" else problem._replace(rows=problem.rows.on(device))
-        theta, objective, kkt = _descend(placed)
-    return Exact(
-        values=np.cumsum(theta, axis=1).reshape(*shape, settings.knots),
-        kkt=kkt.reshape(shape),
-        objective=objective.reshape(shape).sum(axis=1),
-        ridged=(problem.ridge > 0).reshape(shape),
+    shape = (len(fits), n_labels)
+    has_ridge = problem.ridge > 0
+    with lock_device(device):
+        if device != "cpu":
+            problem = problem._replace(rows=problem.rows.to_device(device))
+        solution = _minimize(problem)
+    return ExactFit(
+        values=np.cumsum(solution.theta, axis=1).reshape(*shape, settings.knots),
+        kkt_residual=solution.kkt_residual.reshape(shape),
+        objective=solution.objective.reshape(shape).sum(axis=1),
+        has_ridge=has_ridge.reshape(shape),
     )
 
 
-class CellRows(NamedTuple):
-    """The rows of C cells, of which none is empty, in NumPy, or in torch on a device, where nothing adds atomically."""
+class CellSums(NamedTuple):
+    """Sums over the rows of each cell of P problems, with q the reliability and w the weight of the upper knot.
 
-    lengths: np.ndarray  # (C,) int64, rows of each cell, on the host
-    weight: Any  # (R,) float64, weight of the upper knot of each row's interval
-    places: Any  # (C, N) float64, weights at the nodes of each cell
-    masses: Any  # (C, N) float64, of the nodes
-    library: ModuleType = np  # that computes with them
+    Attributes:
+        softplus: Sum of softplus(logit q) over the rows of each problem, shape (P,).
+        probability: Sums of q and q w over the rows of each cell, shape (2, P, J - 1).
+        variance: Sums of q (1 - q) w^r for r = 0, 1, 2, shape (3, P, J - 1).
+    """
 
-    def on(self, device: str) -> "CellRows":
-        """The same rows in torch on a device; only arrays of a number for each cell come and go from then on."""
-        import torch  # noqa: PLC0415 - takes two seconds, and the CPU does without
+    softplus: np.ndarray
+    probability: np.ndarray
+    variance: np.ndarray
 
-        parts = {name: torch.from_numpy(getattr(self, name)).to(device) for name in ("weight", "places", "masses")}
-        return self._replace(library=torch, **parts)
 
-    def only(self, stays: np.ndarray) -> "CellRows":
-        """The rows of the cells `stays (C,)` bool, in their order."""
-        kept = self._beside(stays)
-        weight = self.weight[self._by_row(kept)]
-        return CellRows(self.lengths[stays], weight, self.places[kept], self.masses[kept], self.library)
+class Derivatives(NamedTuple):
+    """Objective of P problems with its derivatives in the variables theta.
 
-    def sums(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
-        """Value at the left knot of each cell and its rise to the right one, `(C,)` both, to sums `(6, C)` float64.
+    Attributes:
+        objective: Shape (P,).
+        gradient: Shape (P, J).
+        hessian: Shape (P, J, J).
+    """
 
-        With t the logit of a row's reliability q, and w the weight of the knot on its right, the sums are those of
-        softplus(t), of q w^r, r < 2, and of q(1-q) w^r, r < 3: at the nodes that stand for the rows of a cell, or row
-        by row where the curve is too steep for those.
+    objective: np.ndarray
+    gradient: np.ndarray
+    hessian: np.ndarray
+
+
+class LatticeProblem(NamedTuple):
+    """P convex problems in J variables.
+
+    With values v = cumsum(theta), the objective of a problem is
+
+        scale (sum_i softplus(t_i) - correct_weight' v) + bending |D2 v|^2 + ridge |v - start|^2,
+
+    where t_i is the logit of row i, linear between the two knots of its interval, and D2 takes second differences.
+
+    Attributes:
+        cell: Index (problem, interval) of each nonempty cell, increasing, shape (C,).
+        rows: Rows of these cells; they alone may be on a device.
+        scale: 1 / m for the m rows of the fit, shape (P,).
+        correct_weight: Sum over the correct rows of their weights at each knot, shape (P, J).
+        start: Values of the initial curve, shape (P, J).
+        bending: Weight of the sum of the squared second differences.
+        ridge: Weight of the squared distance to the initial curve, shape (P,).
+    """
+
+    cell: np.ndarray
+    rows: CellRows
+    scale: np.ndarray
+    correct_weight: np.ndarray
+    start: np.ndarray
+    bending: float
+    ridge: np.ndarray
+
+    def select(self, problems: np.ndarray) -> "LatticeProblem":
+        """Select problems.
+
+        Args:
+            problems: Mask of the selected problems, shape (P,), bool.
+
+        Returns:
+            The selected problems, in their order.
         """
-        t = self._beside(left)[:, None] + self._beside(rise)[:, None] * self.places
-        sums = self._on_host([(terms * self.masses).sum(axis=1) for terms in self._terms(t, self.places)])
-        steep = (np.abs(rise) > GENTLE) & (self.lengths > NODES)
-        if steep.any():
-            sums[:, steep] = self.only(steep)._sums_by_row(left[steep], rise[steep])
-        return sums
+        n_intervals = self.start.shape[1] - 1
+        problem_of_cell = self.cell // n_intervals
+        selected_cells = problems[problem_of_cell]
+        new_number = np.cumsum(problems) - 1
+        renumbered = new_number[problem_of_cell] * n_intervals + self.cell % n_intervals
+        return LatticeProblem(
+            cell=renumbered[selected_cells],
+            rows=self.rows.select(selected_cells),
+            scale=self.scale[problems],
+            correct_weight=self.correct_weight[problems],
+            start=self.start[problems],
+            bending=self.bending,
+            ridge=self.ridge[problems],
+        )
 
-    def _sums_by_row(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
-        """The same by a term for each row; there is at least one cell."""
-        t = self._by_row(self._beside(rise)) * self.weight + self._by_row(self._beside(left))
-        terms = self._terms(t, self.weight)
-        if self.library is np:
-            starts = np.cumsum(self.lengths) - self.lengths
-            return np.array([np.add.reduceat(of_rows, starts) for of_rows in terms])
-        segments = {"lengths": self._beside(self.lengths), "unsafe": True}
-        return self._on_host([self.library.segment_reduce(part, "sum", **segments) for part in terms])
+    def derivatives(self, theta: np.ndarray) -> Derivatives:
+        """Evaluate the objective, its gradient and its Hessian.
 
-    def _on_host(self, sums: list[Any]) -> np.ndarray:
-        """Arrays of one shape stacked, in NumPy."""
-        return np.array(sums) if self.library is np else np.asarray(self.library.stack(sums).cpu())
+        Args:
+            theta: First value and increments, shape (P, J).
 
-    def _beside(self, of_cells: np.ndarray) -> Any:
-        """An array of the host where the rows are."""
-        return of_cells if self.library is np else self.library.from_numpy(of_cells).to(self.weight.device)
-
-    def _by_row(self, of_cells: Any) -> Any:
-        """A number for each cell, `(C,)`, as one for each of its rows, `(R,)`."""
-        if self.library is np:
-            return np.repeat(of_cells, self.lengths)
-        return of_cells.repeat_interleave(self._beside(self.lengths), output_size=len(self.weight))
-
-    def _terms(self, t: Any, weight: Any) -> Iterator[Any]:
-        """What `sums` sums, one array after the other, from t and w of one shape."""
-        tail = self.library.exp(-abs(t))
-        yield t.clip(0) + self.library.log1p(tail)
-        probability = self.library.where(t >= 0, 1, tail) / (1 + tail)
-        yield probability
-        yield probability * weight
-        variance = tail / (1 + tail) ** 2
-        yield variance
-        yield variance * weight
-        yield variance * weight * weight
-
-
-class Problem(NamedTuple):
-    """P = B * K convex problems in J variables: rows in the order of cells (problem, interval), and a quadratic."""
-
-    cell: np.ndarray  # (C,) the cells that have rows, ascending
-    rows: CellRows  # their rows, which alone may lie on a device
-    scale: np.ndarray  # (P,) 1 / m
-    hits: np.ndarray  # (P, J) sum over the correct rows of their weights at the knots
-    start: np.ndarray  # (P, J) values
-    bending: float  # weight of the sum of the squared second differences
-    ridge: np.ndarray  # (P,) weight of the squared distance to the start
-
-    def only(self, kept: np.ndarray) -> "Problem":
-        """The problems `kept (P,)` bool, in their order."""
-        intervals = self.start.shape[1] - 1
-        owner = self.cell // intervals
-        stays = kept[owner]
-        renumbered = (np.cumsum(kept) - 1)[owner] * intervals + self.cell % intervals
-        parts = {name: getattr(self, name)[kept] for name in ("scale", "hits", "start", "ridge")}
-        return self._replace(cell=renumbered[stays], rows=self.rows.only(stays), **parts)
-
-    def derivatives(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """`theta (P, J)`, b and increments, to the objective `(P,)`, gradient `(P, J)` and Hessian `(P, J, J)`."""
+        Returns:
+            Objective and derivatives with respect to theta.
+        """
         values = np.cumsum(theta, axis=1)
-        problems, knots = values.shape
-        sums = np.zeros((6, problems * (knots - 1)))
-        left, rise = values[:, :-1].ravel()[self.cell], np.diff(values, axis=1).ravel()[self.cell]
-        sums[:, self.cell] = self.rows.sums(left, rise)
-        sums = sums.reshape(6, problems, knots - 1)
-        softplus, probability, variance = sums[0].sum(axis=1), sums[1:3], sums[3:]
-        off, bend = values - self.start, np.diff(values, n=2, axis=1)
-        scale, ridge = self.scale[:, None], self.ridge[:, None]
-        objective = self.scale * (softplus - (self.hits * values).sum(axis=1))
-        objective += self.bending * (bend**2).sum(axis=1) + self.ridge * (off**2).sum(axis=1)
+        sums = self._sum_rows(values)
+        # the chain rule of a cumulative sum sums the derivatives over each knot and all knots after it
+        gradient = _reverse_cumsum(self._value_gradient(values, sums), axis=1)
+        hessian = _reverse_cumsum(_reverse_cumsum(self._value_hessian(sums), axis=1), axis=2)
+        return Derivatives(self._objective(values, sums), gradient, hessian)
 
-        gradient = -self.hits
-        gradient[:, :-1] += probability[0] - probability[1]
-        gradient[:, 1:] += probability[1]
-        gradient = scale * gradient + 2 * ridge * off
-        for shift, factor in enumerate((1, -2, 1)):
-            gradient[:, shift : shift + bend.shape[1]] += 2 * self.bending * factor * bend
+    def _sum_rows(self, values: np.ndarray) -> CellSums:
+        n_problems, n_knots = values.shape
+        left = values[:, :-1].ravel()[self.cell]
+        rise = np.diff(values, axis=1).ravel()[self.cell]
+        sums = np.zeros((6, n_problems * (n_knots - 1)))
+        sums[:, self.cell] = self.rows.sum_terms(left, rise)
+        sums = sums.reshape(6, n_problems, n_knots - 1)
+        return CellSums(softplus=sums[0].sum(axis=1), probability=sums[1:3], variance=sums[3:])
 
-        second = np.diff(np.eye(knots), n=2, axis=0)
-        hessian = 2 * self.bending * second.T @ second + 2 * ridge[:, None] * np.eye(knots)
-        left, right = np.arange(knots - 1), np.arange(1, knots)
-        hessian[:, left, left] += scale * (variance[0] - 2 * variance[1] + variance[2])
-        hessian[:, right, right] += scale * variance[2]
-        hessian[:, left, right] += scale * (variance[1] - variance[2])
+    def _objective(self, values: np.ndarray, sums: CellSums) -> np.ndarray:
+        second_difference = np.diff(values, n=2, axis=1)
+        loss = self.scale * (sums.softplus - (self.correct_weight * values).sum(axis=1))
+        bending = self.bending * (second_difference**2).sum(axis=1)
+        ridge = self.ridge * ((values - self.start) ** 2).sum(axis=1)
+        return np.asarray(loss + (bending + ridge))
+
+    def _value_gradient(self, values: np.ndarray, sums: CellSums) -> np.ndarray:
+        """Gradient with respect to the values at the knots, shape (P, J)."""
+        gradient = -self.correct_weight
+        gradient[:, :-1] += sums.probability[0] - sums.probability[1]
+        gradient[:, 1:] += sums.probability[1]
+        gradient = np.asarray(self.scale[:, None] * gradient + 2 * self.ridge[:, None] * (values - self.start))
+        second_difference = np.diff(values, n=2, axis=1)
+        n_differences = second_difference.shape[1]
+        for knot, coefficient in enumerate((1, -2, 1)):
+            gradient[:, knot : knot + n_differences] += 2 * self.bending * coefficient * second_difference
+        return gradient
+
+    def _value_hessian(self, sums: CellSums) -> np.ndarray:
+        """Hessian with respect to the values at the knots, shape (P, J, J)."""
+        n_knots = self.start.shape[1]
+        scale = self.scale[:, None]
+        difference_matrix = np.diff(np.eye(n_knots), n=2, axis=0)
+        bending = 2 * self.bending * difference_matrix.T @ difference_matrix
+        hessian = bending + 2 * self.ridge[:, None, None] * np.eye(n_knots)
+        left = np.arange(n_knots - 1)
+        right = left + 1
+        hessian[:, left, left] += scale * (sums.variance[0] - 2 * sums.variance[1] + sums.variance[2])
+        hessian[:, right, right] += scale * sums.variance[2]
+        hessian[:, left, right] += scale * (sums.variance[1] - sums.variance[2])
         hessian[:, right, left] = hessian[:, left, right]
-        return objective, _above(gradient, 1), _above(_above(hessian, 1), 2)
+        return hessian
 
 
-def _state_problem(fits: Sequence[FitRows], n_labels: int, settings: ProjectionParams) -> Problem:
-    """What the exact projection minimises (paper, section 3.4) for each label of each fit, rows sorted into cells."""
-    knots, problems = uniform_knots(settings.knots), len(fits) * n_labels
-    rows = sort_rows(fits, n_labels, knots)
-    cell = np.flatnonzero(rows.lengths)
-    total = rows.lengths.reshape(problems, -1).sum(axis=1)
-    some, starts = total > 0, (np.cumsum(total) - total)[total > 0]
-    hit, parted = np.rint(rows.hits.sum(axis=1)), np.ones(problems, dtype=bool)
-    highest_wrong = np.maximum.reduceat(np.where(rows.correct, -np.inf, rows.confidence), starts)
-    parted[some] = highest_wrong <= np.minimum.reduceat(np.where(rows.correct, rows.confidence, np.inf), starts)
-    return Problem(
-        cell=cell,
-        rows=CellRows(rows.lengths[cell], rows.weight, rows.places[cell], rows.masses[cell]),
-        scale=np.repeat(1 / rows.counts, n_labels),
-        hits=rows.hits,
-        # the start of the published fit: the base rate, on a line of slope 1.4 that crosses it at c = 5/7
-        start=np.log((hit + 1) / (total - hit + 1))[:, None] + 1.4 * (knots - 5 / 7),
+def _state_problem(fits: Sequence[FitRows], n_labels: int, settings: ProjectionParams) -> LatticeProblem:
+    """State the problem of each label of each fit."""
+    knots = uniform_knots(settings.knots)
+    n_problems = len(fits) * n_labels
+    cells = sort_into_cells(fits, n_labels, knots)
+    nonempty = np.flatnonzero(cells.rows_per_cell)
+    n_rows = cells.rows_per_cell.reshape(n_problems, -1).sum(axis=1)
+    n_correct = np.rint(cells.correct_weight.sum(axis=1))
+    needs_ridge = _is_separable(cells, n_rows) | (settings.smoothness == 0)
+    return LatticeProblem(
+        cell=nonempty,
+        rows=CellRows(cells.rows_per_cell[nonempty], cells.weight, cells.nodes[nonempty], cells.masses[nonempty]),
+        scale=np.repeat(1 / cells.n_rows, n_labels),
+        correct_weight=cells.correct_weight,
+        # the published initial curve: a line of slope 1.4 that equals the logit of the base rate at confidence 5/7
+        start=np.log((n_correct + 1) / (n_rows - n_correct + 1))[:, None] + 1.4 * (knots - 5 / 7),
         bending=settings.smoothness / (n_labels * (len(knots) - 2)),
-        ridge=RIDGE * (parted | (settings.smoothness == 0)),
+        ridge=RIDGE * needs_ridge,
     )
 
 
-def _above(array: np.ndarray, axis: int) -> np.ndarray:
-    """Sums over each index and all after it: by the chain rule, what is by values becomes by increments."""
+def _is_separable(cells: SortedCells, n_rows: np.ndarray) -> np.ndarray:
+    """Find the problems in which a threshold separates wrong from correct rows, or there are no rows, shape (P,)."""
+    has_rows = n_rows > 0
+    starts = (np.cumsum(n_rows) - n_rows)[has_rows]
+    highest_wrong = np.maximum.reduceat(np.where(cells.correct, -np.inf, cells.confidence), starts)
+    lowest_correct = np.minimum.reduceat(np.where(cells.correct, cells.confidence, np.inf), starts)
+    separable = np.ones(len(n_rows), dtype=bool)
+    separable[has_rows] = highest_wrong <= lowest_correct
+    return separable
+
+
+def _reverse_cumsum(array: np.ndarray, axis: int) -> np.ndarray:
+    """Sum over each index and all indices after it."""
     return np.flip(np.cumsum(np.flip(array, axis), axis), axis)
 
 
-def _descend(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The optimal theta `(P, J)`, its objective `(P,)` and KKT residual `(P,)`, by the method of Bertsekas (1982)."""
-    theta = np.diff(problem.start, axis=1, prepend=0)
-    box = np.repeat([[LEAST_INCREMENT], [LARGEST_INCREMENT]], theta.shape[1], axis=1)
-    box[:, 0] = -np.inf, np.inf
-    theta, alive, size = np.clip(theta, *box), np.arange(len(theta)), np.ones(len(theta))
-    step, gradient = np.zeros((2, *theta.shape))  # so that the first pass stays where it is
-    objective, kkt = np.full((2, len(theta)), np.inf)
-    for _ in range(PASSES):
-        going = (kkt[alive] > TOLERANCE) & (size[alive] > 1e-12)
-        if not going.all():
-            problem, alive = problem.only(going), alive[going]
-        if not len(alive):
+class Bounds(NamedTuple):
+    """Box of the variables: lower and upper bounds, shape (J,) each."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+
+    def project(self, theta: np.ndarray) -> np.ndarray:
+        """Project variables on the box.
+
+        Args:
+            theta: Variables, shape (P, J).
+
+        Returns:
+            The nearest point of the box, shape (P, J).
+        """
+        return np.asarray(np.clip(theta, self.lower, self.upper))
+
+    def kkt_residual(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Measure how far a unit gradient step, projected on the box, changes a variable.
+
+        Args:
+            theta: Variables within the box, shape (P, J).
+            gradient: Gradient of the objective, shape (P, J).
+
+        Returns:
+            max_j |theta_j - project(theta - gradient)_j|, shape (P,); 0 at the optimum.
+        """
+        return np.asarray(np.abs(theta - self.project(theta - gradient)).max(axis=1))
+
+
+@dataclass
+class NewtonState:
+    """State of the projected Newton method for P problems.
+
+    Attributes:
+        theta: Variables, shape (P, J).
+        objective: Objective, shape (P,).
+        gradient: Gradient, shape (P, J).
+        direction: Newton direction, shape (P, J).
+        step_size: Step size to try next, shape (P,).
+        kkt_residual: Optimality residual, shape (P,).
+    """
+
+    theta: np.ndarray
+    objective: np.ndarray
+    gradient: np.ndarray
+    direction: np.ndarray
+    step_size: np.ndarray
+    kkt_residual: np.ndarray
+
+
+def _minimize(problem: LatticeProblem) -> NewtonState:
+    """Minimize P problems by the projected Newton method of Bertsekas (1982).
+
+    Each iteration tries one step of every unsolved problem. A step that decreases the objective enough is accepted
+    and gives a new Newton direction; otherwise the step size is halved.
+    """
+    n_problems, n_knots = problem.start.shape
+    bounds = _increment_bounds(n_knots)
+    state = _initial_state(problem, bounds)
+    unsolved = np.arange(n_problems)
+    for _ in range(MAX_ITERATIONS):
+        continues = (state.kkt_residual[unsolved] > TOLERANCE) & (state.step_size[unsolved] > MIN_STEP_SIZE)
+        if not continues.all():
+            problem = problem.select(continues)
+            unsolved = unsolved[continues]
+        if len(unsolved) == 0:
             break
-        trial = np.clip(theta[alive] + size[alive, None] * step[alive], *box)
-        trial_objective, trial_gradient, hessian = problem.derivatives(trial)
-        expected = (gradient[alive] * (theta[alive] - trial)).sum(axis=1)
-        taken = trial_objective <= objective[alive] - 1e-4 * np.maximum(expected, 0) + ROUNDING
-        size[alive[~taken]] /= 2
-        now = alive[taken]
-        theta[now], objective[now], gradient[now] = trial[taken], trial_objective[taken], trial_gradient[taken]
-        step[now], kkt[now] = _step(theta[now], gradient[now], hessian[taken], box)
-        size[now] = 1
-    return theta, objective, kkt
+        trial = bounds.project(
+            state.theta[unsolved] + state.step_size[unsolved, None] * state.direction[unsolved],
+        )
+        derivatives = problem.derivatives(trial)
+        accepted = _decreases_enough(state, unsolved, trial, derivatives.objective)
+        state.step_size[unsolved[~accepted]] /= 2
+        moved = unsolved[accepted]
+        state.theta[moved] = trial[accepted]
+        state.objective[moved] = derivatives.objective[accepted]
+        state.gradient[moved] = derivatives.gradient[accepted]
+        state.kkt_residual[moved] = bounds.kkt_residual(state.theta[moved], state.gradient[moved])
+        state.direction[moved] = _newton_direction(
+            state.theta[moved], state.gradient[moved], derivatives.hessian[accepted], state.kkt_residual[moved], bounds
+        )
+        state.step_size[moved] = 1
+    return state
 
 
-def _step(theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray, box: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The step `(P, J)`, and the largest part of the gradient that the box leaves, `(P,)`: 0 at an optimum."""
-    kkt = np.abs(theta - np.clip(theta - gradient, *box)).max(axis=1)
-    near = np.minimum(kkt, 1e-3)[:, None]
-    # a Newton step of the free variables, and a gradient step of those near a bound that theirs pushes against
-    at_bound = ((theta <= box[0] + near) & (gradient > 0)) | ((theta >= box[1] - near) & (gradient < 0))
-    both_free, diagonal = ~at_bound[:, :, None] & ~at_bound[:, None, :], np.eye(theta.shape[1], dtype=bool)
-    # never singular, where confidences all but coincide
-    hessian = np.where(both_free | diagonal, hessian, 0) + 1e-14 * diagonal
-    return -np.linalg.solve(hessian, gradient[..., None])[..., 0], kkt
+def _increment_bounds(n_knots: int) -> Bounds:
+    lower = np.full(n_knots, MIN_INCREMENT)
+    upper = np.full(n_knots, MAX_INCREMENT)
+    lower[0] = -np.inf  # the value at the first knot is free
+    upper[0] = np.inf
+    return Bounds(lower, upper)
+
+
+def _initial_state(problem: LatticeProblem, bounds: Bounds) -> NewtonState:
+    """Start at the initial curves with direction 0, so that the first iteration only evaluates them."""
+    n_problems, n_knots = problem.start.shape
+    return NewtonState(
+        theta=bounds.project(np.diff(problem.start, axis=1, prepend=0)),
+        objective=np.full(n_problems, np.inf),
+        gradient=np.zeros((n_problems, n_knots)),
+        direction=np.zeros((n_problems, n_knots)),
+        step_size=np.ones(n_problems),
+        kkt_residual=np.full(n_problems, np.inf),
+    )
+
+
+def _decreases_enough(
+    state: NewtonState, problems: np.ndarray, trial: np.ndarray, trial_objective: np.ndarray
+) -> np.ndarray:
+    """Apply Armijo's rule: f(trial) <= f(theta) - ARMIJO gradient' (theta - trial), up to rounding."""
+    predicted_decrease = (state.gradient[problems] * (state.theta[problems] - trial)).sum(axis=1)
+    required = state.objective[problems] - ARMIJO * np.maximum(predicted_decrease, 0)
+    return np.asarray(trial_objective <= required + ROUNDING_TOLERANCE)
+
+
+def _newton_direction(
+    theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray, kkt_residual: np.ndarray, bounds: Bounds
+) -> np.ndarray:
+    """Solve H d = -g for the free variables, with a scaled gradient step for those at a bound, shape (P, J).
+
+    A variable is at a bound if it is near the bound and the gradient pushes it there. Its row and column of H keep only
+    the diagonal.
+    """
+    margin = np.minimum(kkt_residual, 1e-3)[:, None]
+    at_lower = (theta <= bounds.lower + margin) & (gradient > 0)
+    at_upper = (theta >= bounds.upper - margin) & (gradient < 0)
+    is_free = ~(at_lower | at_upper)
+    both_free = is_free[:, :, None] & is_free[:, None, :]
+    diagonal = np.eye(theta.shape[1], dtype=bool)
+    # the small term keeps the matrix regular where confidences nearly coincide
+    reduced_hessian = np.where(both_free | diagonal, hessian, 0) + 1e-14 * diagonal
+    return -np.linalg.solve(reduced_hessian, gradient[..., None])[..., 0]

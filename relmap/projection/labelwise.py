@@ -1,9 +1,9 @@
-"""The simple label-wise variants: a shift, a line or isotonic steps for each label (paper, section 3.5).
+"""Simple label-wise variants: a shift, a line or isotonic steps for each label (paper, section 3.5).
 
-Each is fitted on one label's rows at a time, in the order of their confidence, so that the order in which they came
-does not matter. The line (Platt, 1999, on logit c) is ours: the nearest cheap rival of a curve. The fits leave rare
-labels as they are; `WithFallbacks` gives those what they stand on in MRP. No map falls within a label as the
-confidence rises, to the last bit.
+Each is fitted on the rows of one label, sorted by confidence, so that the order of the rows does not matter. The line
+(Platt, 1999, on the logit of the confidence) is not part of the paper; it is the simplest alternative to a curve. The
+fits do not treat labels with few rows specially; `WithFallbacks` replaces their models as MRP does. No model falls
+within a label as the confidence rises, not even by rounding.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -12,215 +12,315 @@ import numpy as np
 import scipy
 from pydantic import Field
 
-from relmap.metrics.reliability import nll_correct_of_rows
+from relmap.metrics.reliability import correctness_log_loss
 from relmap.optimizers import newton
-from relmap.projection.curves import Fallbacks, SharedCurve, between, place
-from relmap.projection.decisions import Decisions
+from relmap.projection.curves import Fallbacks, SharedCurve, interpolate, locate_interval
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.serialization import Axes, Count, Share, Value
 
 if TYPE_CHECKING:
-    from relmap.projection.batch import Batch  # imports torch, which whoever reads a map does without
+    from relmap.projection.batch import FitBatch
 
-FARTHEST_SHIFT = 12.0  # where a label that is always right, or always wrong, ends
-FARTHEST_LOGIT = 40.0  # a line reads no logit beyond: a float64 confidence is 1 from 37 on
-PENALTIES = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0)  # of the mean squared shift; of equals the first is chosen
-SMALLEST = 1e-6  # reliability of an isotonic step
-RIDGE = 1e-6  # weight, beside the mean log loss, of the squared distance of a line to the identity
+MAX_SHIFT = 12.0  # shift of a label that is always correct; minus this of one that is always wrong
+MAX_LOGIT = 40.0  # logits are clipped here before a line is applied; a float64 confidence is 1 from 37 on
+PENALTIES = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0)  # of the mean squared shift; the first of equals is chosen
+MIN_RELIABILITY = 1e-6  # of an isotonic step
+RIDGE = 1e-6  # weight of the squared distance of a line to the identity, relative to the mean log loss
 
-Shift = Annotated[float, Field(ge=-FARTHEST_SHIFT, le=FARTHEST_SHIFT)]
+Shift = Annotated[float, Field(ge=-MAX_SHIFT, le=MAX_SHIFT)]
 Slope = Annotated[float, Field(ge=0, le=1e6)]
 Intercept = Annotated[float, Field(ge=-1e6, le=1e6)]
-Steps = Annotated[np.ndarray, Axes("T", of=Share)]
+StepArray = Annotated[np.ndarray, Axes("T", of=Share)]
 
 
 class Intercepts(Value, kind="intercepts"):
-    """A shift of the logit for each label: t = logit c + alpha. No ties but those of c and of rounding."""
+    """A shift of the logit for each label: t = logit(confidence) + alpha.
+
+    Different confidences of a label get different reliabilities, except by rounding.
+
+    Attributes:
+        alpha: Shift of each label, shape (K,).
+    """
 
     alpha: Annotated[np.ndarray, Axes("K", of=Shift)]
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
-        """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
+        """Score decisions by confidence and label.
+
+        Args:
+            decisions: n decisions; logits of the confidence may be infinite.
+
+        Returns:
+            Logit of the reliability, shape (n,), float64.
+        """
         return np.asarray(decisions.confidence_logit + self.alpha[decisions.decision])
 
-    def _contradictions(self) -> list[str]:
-        outside = np.flatnonzero(~(np.abs(self.alpha) <= FARTHEST_SHIFT))
+    def _content_violations(self) -> list[str]:
+        outside = np.flatnonzero(~(np.abs(self.alpha) <= MAX_SHIFT))
         return [f"label {label} is shifted by {self.alpha[label]}" for label in outside]
 
 
 class Lines(Value, kind="lines"):
-    """A line in the logit for each label: t = slope * logit c + intercept, logit c cut to [-farthest, farthest]."""
+    """A line in the logit for each label: t = slope * clip(logit(confidence), -farthest, farthest) + intercept.
 
-    slope: Annotated[np.ndarray, Axes("K", of=Slope)]  # where it is 0 all rows of the label tie
+    Attributes:
+        slope: Slope of each label, shape (K,); with 0 all rows of the label tie.
+        intercept: Intercept of each label, shape (K,).
+        farthest: Largest absolute logit of a confidence that is distinguished.
+    """
+
+    slope: Annotated[np.ndarray, Axes("K", of=Slope)]
     intercept: Annotated[np.ndarray, Axes("K", of=Intercept)]
-    farthest: Annotated[float, Field(gt=0, le=FARTHEST_LOGIT)] = FARTHEST_LOGIT
+    farthest: Annotated[float, Field(gt=0, le=MAX_LOGIT)] = MAX_LOGIT
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
-        """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
-        within = np.clip(decisions.confidence_logit, -self.farthest, self.farthest)
-        return np.asarray(self.slope[decisions.decision] * within + self.intercept[decisions.decision])
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
+        """Score decisions by confidence and label.
 
-    def _contradictions(self) -> list[str]:
-        sound = np.isfinite(self.slope) & np.isfinite(self.intercept) & (self.slope >= 0)
-        return [f"label {k} has the line {self.slope[k]} l + {self.intercept[k]}" for k in np.flatnonzero(~sound)]
+        Args:
+            decisions: n decisions; logits of the confidence may be infinite.
+
+        Returns:
+            Logit of the reliability, shape (n,), float64.
+        """
+        clipped = np.clip(decisions.confidence_logit, -self.farthest, self.farthest)
+        return np.asarray(self.slope[decisions.decision] * clipped + self.intercept[decisions.decision])
+
+    def _content_violations(self) -> list[str]:
+        is_valid = np.isfinite(self.slope) & np.isfinite(self.intercept) & (self.slope >= 0)
+        return [f"label {k} has the line {self.slope[k]} l + {self.intercept[k]}" for k in np.flatnonzero(~is_valid)]
 
 
 class Isotonic(Value, kind="isotonic"):
-    """For each label, thresholds on the confidence, and the reliability between them on straight lines.
+    """For each label, the reliability at thresholds on the confidence, linear between them and constant outside.
 
-    Beyond its outer thresholds a label stays as it is there. A reliability of
-    exactly 0 or 1, which a fit never gives, has a logit of -inf or inf.
+    A reliability of exactly 0 or 1, which a fit never returns, has an infinite logit.
+
+    Attributes:
+        confidence: Increasing thresholds of each label, K arrays of shape (T,); T differs between labels.
+        reliability: Nondecreasing reliability at the thresholds, K arrays of shape (T,).
     """
 
-    confidence: Annotated[tuple[Steps, ...], Axes("K")]  # T rising thresholds of each label, T its own
-    reliability: Annotated[tuple[Steps, ...], Axes("K")]  # at these thresholds; none falls
+    confidence: Annotated[tuple[StepArray, ...], Axes("K")]
+    reliability: Annotated[tuple[StepArray, ...], Axes("K")]
 
     def __post_init__(self) -> None:
         for name in ("confidence", "reliability"):
-            object.__setattr__(self, name, tuple(Axes("T").read_only(steps) for steps in getattr(self, name)))
+            read_only = tuple(Axes("T").read_only(steps) for steps in getattr(self, name))
+            object.__setattr__(self, name, read_only)
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
-        """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
-        confidence, reliability = decisions.confidence, np.empty(len(decisions.decision))
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
+        """Score decisions by confidence and label.
+
+        Args:
+            decisions: n decisions; logits of the confidence may be infinite.
+
+        Returns:
+            Logit of the reliability, shape (n,), float64.
+        """
+        confidence = decisions.confidence
+        reliability = np.empty(len(decisions.decision))
         for label, (thresholds, values) in enumerate(zip(self.confidence, self.reliability, strict=True)):
-            mine = decisions.decision == label
+            has_label = decisions.decision == label
             if len(thresholds) == 1:
-                reliability[mine] = values[0]
+                reliability[has_label] = values[0]
                 continue
-            interval, weight = place(np.clip(confidence[mine], thresholds[0], thresholds[-1]), thresholds)
-            reliability[mine] = between(values[interval], values[interval + 1], weight)
+            clipped = np.clip(confidence[has_label], thresholds[0], thresholds[-1])
+            interval, weight = locate_interval(clipped, thresholds)
+            reliability[has_label] = interpolate(values[interval], values[interval + 1], weight)
         return np.asarray(scipy.special.logit(reliability))
 
-    def _contradictions(self) -> list[str]:
-        wrong = []
+    def _content_violations(self) -> list[str]:
+        violations = []
         for label, (thresholds, values) in enumerate(zip(self.confidence, self.reliability, strict=True)):
             if len(thresholds) != len(values) or not len(thresholds):
-                wrong.append(f"label {label} has {len(thresholds)} thresholds and {len(values)} values")
+                violations.append(f"label {label} has {len(thresholds)} thresholds and {len(values)} values")
             for name, array in (("threshold", thresholds), ("value", values)):
                 if not ((array >= 0) & (array <= 1)).all():
-                    wrong.append(f"label {label} has a {name} outside [0, 1]: {array.tolist()}")
+                    violations.append(f"label {label} has a {name} outside [0, 1]: {array.tolist()}")
             if not (np.diff(thresholds) > 0).all():
-                wrong.append(f"the thresholds of label {label} do not rise: {thresholds.tolist()}")
+                violations.append(f"the thresholds of label {label} do not rise: {thresholds.tolist()}")
             if (np.diff(values) < 0).any():
-                wrong.append(f"the reliability of label {label} falls: {values.tolist()}")
-        return wrong
+                violations.append(f"the reliability of label {label} falls: {values.tolist()}")
+        return violations
 
 
 Labelwise = Intercepts | Lines | Isotonic
 
 
 class WithFallbacks(Value, kind="labelwise"):
-    """A label-wise map, with something to stand on where few rows lie behind a label."""
+    """A label-wise model in which labels with few rows use the shared curve or the identity.
+
+    Attributes:
+        own: Model of the labels with enough rows.
+        shared: Curve shared by all labels.
+        fallback: Model that each label uses.
+        rows: Number of projection-fit rows of each label, shape (K,).
+    """
 
     own: Annotated[Labelwise, Field(discriminator="kind")]
     shared: SharedCurve
     fallback: Fallbacks
-    rows: Annotated[np.ndarray, Axes("K", of=Count)]  # projection-fit rows behind each label
+    rows: Annotated[np.ndarray, Axes("K", of=Count)]
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
-        """n decisions to logit of the reliability `(n,)` float64, by confidence and label."""
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
+        """Score decisions by confidence and label.
+
+        Args:
+            decisions: n decisions.
+
+        Returns:
+            Logit of the reliability, shape (n,), float64.
+        """
         reliability_logit = self.own(decisions)
-        if {*self.fallback} <= {"none"}:
+        if all(kind == "none" for kind in self.fallback):
             return reliability_logit
-        kinds = np.array(self.fallback)
-        shared, own = ((kinds == kind)[decisions.decision] for kind in ("shared", "none"))
-        stand_in = np.where(shared, self.shared(decisions), decisions.confidence_logit)
-        return np.asarray(np.where(own, reliability_logit, stand_in))
+        fallback = np.array(self.fallback)
+        uses_shared = (fallback == "shared")[decisions.decision]
+        uses_own = (fallback == "none")[decisions.decision]
+        fallback_logit = np.where(uses_shared, self.shared(decisions), decisions.confidence_logit)
+        return np.where(uses_own, reliability_logit, fallback_logit)
 
-    def _contradictions(self) -> list[str]:
-        return self.own.violations(len(self.rows)) + [f"shared curve: {what}" for what in self.shared.violations()]
+    def _content_violations(self) -> list[str]:
+        own = self.own.violations(len(self.rows))
+        shared = [f"shared curve: {violation}" for violation in self.shared.violations()]
+        return own + shared
 
 
-def fit_intercepts(batch: "Batch") -> list[Intercepts]:
-    """The shifts of B fits, at least log loss plus a penalty times their mean square.
+def fit_intercepts(batch: "FitBatch") -> list[Intercepts]:
+    """Fit a shift for each label by penalized log loss.
 
-    The penalty is that of `PENALTIES` with the least log loss on the selection rows, the larger where two are equal;
-    without such rows there is none. Unpenalised, a label's shift makes its reliabilities sum to its correct rows; one
-    that is always correct ends at 12, always wrong at -12. A label without rows is not shifted. The order of the rows
-    does not matter.
+    The penalty is a weight of PENALTIES times the mean squared shift. The weight has the smallest log loss on the
+    selection rows; of equals the largest is chosen. Without selection rows it is 0; the reliabilities of a label then
+    sum to its number of correct rows. A label without rows is not shifted.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Shifts of each fit.
     """
-    chosen, judge = [], batch.selection
-    penalties = [
-        2 * penalty * len(batch.fit.correct) / batch.n_labels for penalty in PENALTIES[-1 if judge is None else 0 :]
-    ]
-    for fit, rows in enumerate(batch.by_label):
-        each = [Intercepts(np.array([_shift(*mine, penalty) for mine in rows])) for penalty in penalties]
-        if judge is not None:
-            each.sort(key=lambda shifts: nll_correct_of_rows(shifts(judge.under[fit]), judge.correct).mean())
-        chosen.append(each[0])
+    n_rows = len(batch.fit_rows.correct)
+    selection = batch.selection_rows
+    weights = PENALTIES if selection is not None else PENALTIES[-1:]
+    penalties = [2 * weight * n_rows / batch.n_labels for weight in weights]
+    chosen = []
+    for fit, labels in enumerate(batch.rows_by_label):
+        candidates = []
+        for penalty in penalties:
+            alpha = [_fit_shift(rows.confidence_logit, rows.correct, penalty) for rows in labels]
+            candidates.append(Intercepts(np.array(alpha)))
+        if selection is None:
+            chosen.append(candidates[0])
+            continue
+        decisions = selection.by_calibrator[fit]
+        losses = [correctness_log_loss(shifts(decisions), selection.correct).mean() for shifts in candidates]
+        chosen.append(candidates[losses.index(min(losses))])
     return chosen
 
 
-def fit_isotonic(batch: "Batch") -> list[Isotonic]:
-    """The thresholds of B fits.
+def fit_isotonic(batch: "FitBatch") -> list[Isotonic]:
+    """Fit an isotonic regression of correctness on confidence for each label.
 
-    A label of one confidence gets the mean of its rows, a label without rows the line from (0, 0) to (1, 1). The
-    order of the rows does not matter.
+    A label with one distinct confidence gets the mean of its rows, a label without rows the identity.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Thresholds and reliabilities of each fit.
     """
-    rows = [np.flatnonzero(batch.fit.decision == label) for label in range(batch.n_labels)]
-    z, correct = [under.confidence_logit for under in batch.fit.under], batch.fit.correct != 0
-    fits = ([_thresholds(scipy.special.expit(of_fit[mine]), correct[mine]) for mine in rows] for of_fit in z)
-    return [Isotonic(*zip(*labels, strict=True)) for labels in fits]
+    correct = batch.fit_rows.correct != 0
+    label_rows = [np.flatnonzero(batch.fit_rows.decision == label) for label in range(batch.n_labels)]
+    fits = []
+    for decisions in batch.fit_rows.by_calibrator:
+        thresholds = []
+        reliabilities = []
+        for rows in label_rows:
+            confidence = scipy.special.expit(decisions.confidence_logit[rows])
+            label_thresholds, label_reliabilities = _fit_steps(confidence, correct[rows])
+            thresholds.append(label_thresholds)
+            reliabilities.append(label_reliabilities)
+        fits.append(Isotonic(tuple(thresholds), tuple(reliabilities)))
+    return fits
 
 
-def fit_platt(batch: "Batch") -> list[Lines]:
-    """The lines of B fits.
+def fit_platt(batch: "FitBatch") -> list[Lines]:
+    """Fit a line for each label.
 
-    A label's line minimises its mean log loss plus 1e-6 ((slope - 1)^2 + intercept^2), slope >= 0: unique and finite
-    whatever the rows, and without any the identity. The order of the rows does not matter.
+    It minimizes the mean log loss of the label plus RIDGE ((slope - 1)² + intercept²) with slope >= 0. The minimum is
+    unique and finite for any rows; without rows it is the identity.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Lines of each fit.
     """
-    return [Lines(*np.array([_line(*mine) for mine in rows]).T) for rows in batch.by_label]
+    fits = []
+    for labels in batch.rows_by_label:
+        lines = np.array([_fit_line(rows.confidence_logit, rows.correct) for rows in labels])
+        fits.append(Lines(slope=lines[:, 0], intercept=lines[:, 1]))
+    return fits
 
 
-def _shift(logits: np.ndarray, correct: np.ndarray, penalty: float) -> float:
-    """Logits `(r,)` and `correct (r,)` of a label's rows to the shift, by Brent's method (1973)."""
+def _fit_shift(logits: np.ndarray, correct: np.ndarray, penalty: float) -> float:
+    """Find the shift of one label's rows by the method of Brent (1973)."""
     if not len(correct):
         return 0.0
 
-    def excess(shift: float) -> float:
-        """Of the reliabilities over the correct rows, summed without cancellation; it rises with the shift."""
-        missing, present = scipy.special.expit(-logits[correct] - shift), scipy.special.expit(logits[~correct] + shift)
-        return float(present.sum() - missing.sum()) + penalty * shift
+    def derivative(shift: float) -> float:
+        """Sum of reliabilities minus correct rows, without cancellation, plus the penalty; it rises with the shift."""
+        missing = scipy.special.expit(-logits[correct] - shift)
+        excess = scipy.special.expit(logits[~correct] + shift)
+        return float(excess.sum() - missing.sum()) + penalty * shift
 
-    if excess(-FARTHEST_SHIFT) >= 0:
-        return -FARTHEST_SHIFT
-    if excess(FARTHEST_SHIFT) <= 0:
-        return FARTHEST_SHIFT
-    return float(scipy.optimize.brentq(excess, -FARTHEST_SHIFT, FARTHEST_SHIFT, xtol=1e-15, rtol=1e-15, maxiter=1000))
+    if derivative(-MAX_SHIFT) >= 0:
+        return -MAX_SHIFT
+    if derivative(MAX_SHIFT) <= 0:
+        return MAX_SHIFT
+    return float(scipy.optimize.brentq(derivative, -MAX_SHIFT, MAX_SHIFT, xtol=1e-15, rtol=1e-15, maxiter=1000))
 
 
-def _thresholds(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Confidence and `correct` of a label's rows `(r,)` to its thresholds and the reliabilities there."""
+def _fit_steps(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Fit thresholds and reliabilities, shape (T,) each, to one label's rows, shape (r,) each."""
     if not len(correct):
         return np.array([0.0, 1.0]), np.array([0.0, 1.0])
-    # values are sorted, and not rows, which takes several times as long
-    places, rows = np.unique(confidence, return_counts=True)
-    places_of_correct, counts = np.unique(confidence[correct], return_counts=True)
-    n_correct = np.zeros(len(places))
-    n_correct[np.searchsorted(places, places_of_correct)] = counts
-    steps = scipy.optimize.isotonic_regression(n_correct / rows, weights=rows).x
-    inner = np.r_[False, (steps[1:-1] == steps[:-2]) & (steps[1:-1] == steps[2:]), False][: len(steps)]
-    return places[~inner], np.clip(steps[~inner], SMALLEST, 1 - SMALLEST)
+    # sorting values is several times faster than sorting rows
+    distinct, n_rows = np.unique(confidence, return_counts=True)
+    distinct_correct, counts = np.unique(confidence[correct], return_counts=True)
+    n_correct = np.zeros(len(distinct))
+    n_correct[np.searchsorted(distinct, distinct_correct)] = counts
+    steps = scipy.optimize.isotonic_regression(n_correct / n_rows, weights=n_rows).x
+    is_inner = np.zeros(len(steps), dtype=bool)  # points within a step are redundant
+    is_inner[1:-1] = (steps[1:-1] == steps[:-2]) & (steps[1:-1] == steps[2:])
+    return distinct[~is_inner], np.clip(steps[~is_inner], MIN_RELIABILITY, 1 - MIN_RELIABILITY)
 
 
-def _line(logits: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Rising logits `(r,)` and `correct (r,)` to slope and intercept `(2,)`."""
-    x = np.stack([np.clip(logits, -FARTHEST_LOGIT, FARTHEST_LOGIT), np.ones(len(logits))])
-    line = _fitted_line(x, correct, np.array([1.0, 0.0]))
-    # the sum is convex: where its lowest point has a slope below 0, the lowest with slope >= 0 has slope 0
-    return line if line[0] >= 0 else np.r_[0.0, _fitted_line(x[1:], correct, np.zeros(1))]
+def _fit_line(logits: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Fit slope and intercept, shape (2,), to one label's rows, shape (r,) each."""
+    features = np.stack([np.clip(logits, -MAX_LOGIT, MAX_LOGIT), np.ones(len(logits))])
+    line = _minimize_ridged_log_loss(features, correct, np.array([1.0, 0.0]))
+    if line[0] >= 0:
+        return line
+    # the objective is convex, so if its minimum has a negative slope, the constrained minimum has slope 0
+    intercept = _minimize_ridged_log_loss(features[1:], correct, np.zeros(1))
+    return np.append(0.0, intercept)
 
 
-def _fitted_line(x: np.ndarray, correct: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Features `(f, r)` and `correct (r,)` to the coefficients `(f,)` of least log loss, with a ridge to `start`."""
-    count = max(len(correct), 1)
+def _minimize_ridged_log_loss(features: np.ndarray, correct: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Fit coefficients (F,) of features (F, r) by mean log loss plus RIDGE times the squared distance to `start`."""
+    n_rows = max(len(correct), 1)
 
     def objective(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        # sums, not matrix products: the bits of those depend on how many threads there are
-        t = (theta[:, None] * x).sum(axis=0)
-        q, off = scipy.special.expit(t), theta - start
-        value = float(np.logaddexp(0, np.where(correct, -t, t)).sum() / count + RIDGE * (off**2).sum())
-        gradient = (x * (q - correct)).sum(axis=1) / count + 2 * RIDGE * off
-        hessian = (x[:, None] * x * (q * (1 - q))).sum(axis=2) / count + 2 * RIDGE * np.eye(len(theta))
+        # sums, not matrix products, whose bits depend on the number of threads
+        logit = (theta[:, None] * features).sum(axis=0)
+        reliability = scipy.special.expit(logit)
+        distance = theta - start
+        log_loss = np.logaddexp(0, np.where(correct, -logit, logit)).sum()
+        value = float(log_loss / n_rows + RIDGE * (distance**2).sum())
+        gradient = (features * (reliability - correct)).sum(axis=1) / n_rows + 2 * RIDGE * distance
+        variance = reliability * (1 - reliability)
+        hessian = (features[:, None] * features * variance).sum(axis=2) / n_rows + 2 * RIDGE * np.eye(len(theta))
         return value, gradient, hessian
 
     return newton(objective, start, 2 * RIDGE)

@@ -1,12 +1,12 @@
-"""MRP's lattice (paper, sections 3.4 and 4.3): its objective, its start, and the rows of a fit in cells.
+"""MRP's lattice (paper, sections 3.4 and 4.3): its objective, its initial curve, and the rows of a fit by cell.
 
-NumPy only: `adam_lattice` descends as published, `exact` to the convex optimum. Both sum over the many rows of a cell
-by a few nodes, exact to rounding: within a cell the logit t of a row's reliability is a line in its weight w, so all
-that a fit sums over rows is f(t(w)) for f as smooth as the logistic function, whose poles lie pi away from the reals.
-Where t rises by no more than GENTLE from one end of the cell to the other, the polynomial through 48 Chebyshev nodes is
-f to rounding (Trefethen, 2013, theorem 8.2: the error falls as 2.24^-n or faster), and its sum over the rows is the
-same few masses times f at the nodes, whatever the curve. So the rows are read once, and each step of a fit costs 48
-nodes a cell.
+This module uses NumPy only. `adam_lattice` fits as published and `exact` finds the convex optimum; both sum smooth
+functions over many rows. A cell is one interval between knots of one label of one fit. Within a cell, the logit t of
+a row's reliability is linear in its weight w of the upper knot, so all sums are sums of f(t(w)) for functions f as
+smooth as the logistic function, whose poles have imaginary part pi. If t rises by at most MAX_NODE_RISE over a cell,
+the polynomial through 48 Chebyshev nodes equals f up to rounding (Trefethen, 2013, theorem 8.2: the error decreases as
+2.24^-n or faster). Its sum over the rows is then a sum over the nodes with fixed masses, whatever the curve. The rows
+are read once, and each iteration of a fit costs 48 nodes for each cell.
 """
 
 from collections.abc import Sequence
@@ -15,94 +15,210 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from relmap.projection.curves import place
-
-FitRows = tuple[np.ndarray, np.ndarray, np.ndarray]  # confidence in [0, 1], decision 0..K-1 and correct, (m,) each
-NODES = 48
-GENTLE = 7.0
-_ANGLES = np.pi * (np.arange(NODES) + 0.5) / NODES
-_CHEBYSHEV = (1 + np.cos(_ANGLES)) / 2  # in [0, 1]
-_TO_MASSES = 2 / NODES * np.cos(np.outer(np.arange(NODES), _ANGLES))  # from the sums of the polynomials
-_TO_MASSES[0] /= 2
+from relmap.projection.curves import locate_interval
 
 
-def uniform_knots(knots: int) -> np.ndarray:
-    """Where so many knots lie, `(J,)` in [0, 1]."""
-    return np.linspace(0.0, 1.0, knots)
+class FitRows(NamedTuple):
+    """Rows of one fit.
+
+    Attributes:
+        confidence: Confidence in [0, 1], shape (m,).
+        decision: Decided label 0..K-1, shape (m,).
+        correct: Whether the decision is correct, shape (m,), bool or 0 and 1.
+    """
+
+    confidence: np.ndarray
+    decision: np.ndarray
+    correct: np.ndarray
 
 
-def objective(
+N_NODES = 48
+MAX_NODE_RISE = 7.0
+_ANGLES = np.pi * (np.arange(N_NODES) + 0.5) / N_NODES
+_CHEBYSHEV_NODES = (1 + np.cos(_ANGLES)) / 2  # in [0, 1]
+# from the sums of the Chebyshev polynomials over the rows to the masses of the nodes
+_MOMENTS_TO_MASSES = 2 / N_NODES * np.cos(np.outer(np.arange(N_NODES), _ANGLES))
+_MOMENTS_TO_MASSES[0] /= 2
+
+
+def uniform_knots(n_knots: int) -> np.ndarray:
+    """Place knots uniformly on [0, 1].
+
+    Args:
+        n_knots: Number of knots J.
+
+    Returns:
+        Knots, shape (J,).
+    """
+    return np.linspace(0.0, 1.0, n_knots)
+
+
+def mrp_objective(
     values: np.ndarray, confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, smoothness: float
 ) -> float:
-    """What a fit minimises: the mean log loss of `correct` plus rho times the mean squared second difference.
+    """Evaluate MRP's objective (paper, section 3.4).
 
-    `values (K, J)` on uniform knots; confidence, decision and correct `(m,)`.
+    It is the mean log loss of `correct` plus `smoothness` times the mean squared second difference of the values.
+
+    Args:
+        values: Logits at uniform knots, shape (K, J).
+        confidence: Confidence in [0, 1], shape (m,).
+        decision: Decided label 0..K-1, shape (m,).
+        correct: Whether the decision is correct, shape (m,).
+        smoothness: Weight rho of the second differences, at least 0.
+
+    Returns:
+        Objective in nats.
     """
-    interval, weight = place(confidence, uniform_knots(values.shape[1]))
-    t = (1 - weight) * values[decision, interval] + weight * values[decision, interval + 1]
-    loss = np.logaddexp(0, t) - np.asarray(correct, dtype=np.float64) * t
-    return float(loss.mean() + smoothness * (np.diff(values, n=2, axis=1) ** 2).mean())
+    interval, weight = locate_interval(confidence, uniform_knots(values.shape[1]))
+    logit = (1 - weight) * values[decision, interval] + weight * values[decision, interval + 1]
+    log_loss = np.logaddexp(0, logit) - np.asarray(correct, dtype=np.float64) * logit
+    return float(log_loss.mean() + smoothness * (np.diff(values, n=2, axis=1) ** 2).mean())
 
 
-def first_curve(knots: int) -> np.ndarray:
-    """Where every curve starts, `(J,)`: b, then eta: the logit of the line from .03 to .97 over the knots."""
-    start = scipy.special.logit(np.linspace(0.03, 0.97, knots))
-    return np.append(start[0], np.log(np.expm1(np.diff(start))))
+def initial_curve(n_knots: int) -> np.ndarray:
+    """Return the published initial parameters of a curve.
 
+    The curve is the logit of the line from 0.03 to 0.97 over the knots.
 
-class SortedRows(NamedTuple):
-    """The R rows of B fits by fit, label and confidence, so that a cell (fit, label, interval) lies in one piece."""
+    Args:
+        n_knots: Number of knots J.
 
-    counts: np.ndarray  # (B,) int64, the rows of each fit, at least 1
-    confidence: np.ndarray  # (R,) float64
-    correct: np.ndarray  # (R,) bool
-    weight: np.ndarray  # (R,) float64, weight of the upper knot of each row's interval
-    lengths: np.ndarray  # (B K (J - 1),) int64, rows of each cell
-    hits: np.ndarray  # (B K, J) float64, sum over the correct rows of their weights at the knots
-    places: np.ndarray  # (B K (J - 1), N) float64, weights at the nodes of each cell
-    masses: np.ndarray  # (B K (J - 1), N) float64, of the nodes
-
-
-def sort_rows(fits: Sequence[FitRows], n_labels: int, knots: np.ndarray) -> SortedRows:
-    """The rows of B fits by cell; the same rows in any order give the same sums."""
-    counts = np.array([max(len(confidence), 1) for confidence, _, _ in fits])
-    parts = zip(*(_sorted(fit, n_labels, knots) for fit in fits), strict=True)
-    return SortedRows(counts, *(np.concatenate(part) for part in parts))
-
-
-def _sorted(fit: FitRows, n_labels: int, knots: np.ndarray) -> tuple[np.ndarray, ...]:
-    order = np.argsort(fit[0])
-    confidence, decision, correct = (np.asarray(part)[order] for part in fit)
-    interval, weight = place(confidence, knots)
-    cell = decision * (len(knots) - 1) + interval
-    cells = n_labels * (len(knots) - 1)
-    order = np.argsort(cell.astype(np.min_scalar_type(cells)), kind="stable")  # narrow numbers are sorted by radix
-    cell, weight, confidence, correct = cell[order], weight[order], confidence[order], correct[order] != 0
-    # only the correct rows are summed: those of equal confidence are equal, in whatever order they came
-    at, hit = cell[correct] + cell[correct] // (len(knots) - 1), weight[correct]  # a curve has J knots, J - 1 intervals
-    hits = np.bincount(at, 1 - hit, n_labels * len(knots)) + np.bincount(at + 1, hit, n_labels * len(knots))
-    lengths = np.bincount(cell, minlength=cells)
-    hits = hits.reshape(n_labels, -1).astype(np.float64)  # bincount counts in int where nothing is
-    return confidence, correct, weight, lengths, hits, *nodes(weight, lengths)
-
-
-def nodes(weight: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights `(R,)` in [0, 1] of the rows of C cells, cell after cell, to places and masses of nodes, `(C, N)` both.
-
-    The masses of a cell sum to its number of rows; some may be negative. A cell of no more rows than nodes has a node
-    at each row, however steep the curve; spare nodes have no mass. No sum runs over two cells.
+    Returns:
+        Value at the first knot, then the increments before the softplus; shape (J,).
     """
-    many = lengths > NODES
-    places, masses = np.zeros((2, len(lengths), NODES))
-    if many.any():
-        moments, starts = np.empty((NODES, many.sum())), np.cumsum(lengths[many]) - lengths[many]
-        x = 2 * weight[np.repeat(many, lengths)] - 1
-        twice = 2 * x
-        before, now = np.ones_like(x), x
-        for sums in moments:  # of each polynomial over the rows, by its recurrence
-            np.add.reduceat(before, starts, out=sums)
-            before, now = now, np.subtract(twice * now, before, out=before)
-        places[many], masses[many] = _CHEBYSHEV, np.einsum("kc,kn->cn", moments, _TO_MASSES)
-    own = ~many[:, None] & (np.arange(NODES) < lengths[:, None])
-    places[own], masses[own] = weight[np.repeat(~many, lengths)], 1
-    return places, masses
+    values = scipy.special.logit(np.linspace(0.03, 0.97, n_knots))
+    increments = np.diff(values)
+    return np.append(values[0], np.log(np.expm1(increments)))
+
+
+class SortedCells(NamedTuple):
+    """R rows of B fits, sorted by fit, label and interval, so that the rows of a cell are contiguous.
+
+    There are C = B K (J - 1) cells and N nodes for each cell.
+
+    Attributes:
+        n_rows: Number of rows of each fit, at least 1, shape (B,), int64.
+        confidence: Confidence of each row, shape (R,), float64.
+        correct: Whether the row is correct, shape (R,), bool.
+        weight: Weight in [0, 1] of the upper knot of the row's interval, shape (R,), float64.
+        rows_per_cell: Number of rows of each cell, shape (C,), int64.
+        correct_weight: Sum over the correct rows of their weights at each knot, shape (B K, J), float64.
+        nodes: Weight of the upper knot at the nodes of each cell, shape (C, N), float64.
+        masses: Masses of the nodes, shape (C, N), float64.
+    """
+
+    n_rows: np.ndarray
+    confidence: np.ndarray
+    correct: np.ndarray
+    weight: np.ndarray
+    rows_per_cell: np.ndarray
+    correct_weight: np.ndarray
+    nodes: np.ndarray
+    masses: np.ndarray
+
+
+def sort_into_cells(fits: Sequence[FitRows], n_labels: int, knots: np.ndarray) -> SortedCells:
+    """Sort the rows of several fits into cells.
+
+    Args:
+        fits: Rows of each of B fits; their order does not change any sum.
+        n_labels: Number of labels K.
+        knots: Knots in [0, 1], shape (J,).
+
+    Returns:
+        The sorted rows, and the nodes of each cell.
+    """
+    sorted_fits = [_sort_fit(fit, n_labels, knots) for fit in fits]
+    return SortedCells(
+        n_rows=np.concatenate([cells.n_rows for cells in sorted_fits]),
+        confidence=np.concatenate([cells.confidence for cells in sorted_fits]),
+        correct=np.concatenate([cells.correct for cells in sorted_fits]),
+        weight=np.concatenate([cells.weight for cells in sorted_fits]),
+        rows_per_cell=np.concatenate([cells.rows_per_cell for cells in sorted_fits]),
+        correct_weight=np.concatenate([cells.correct_weight for cells in sorted_fits]),
+        nodes=np.concatenate([cells.nodes for cells in sorted_fits]),
+        masses=np.concatenate([cells.masses for cells in sorted_fits]),
+    )
+
+
+def _sort_fit(fit: FitRows, n_labels: int, knots: np.ndarray) -> SortedCells:
+    """Sort the rows of one fit into cells, and by confidence within a cell."""
+    by_confidence = np.argsort(fit[0])
+    confidence, decision, correct = (np.asarray(column)[by_confidence] for column in fit)
+    n_intervals = len(knots) - 1
+    n_cells = n_labels * n_intervals
+    interval, weight = locate_interval(confidence, knots)
+    cell = decision * n_intervals + interval
+    narrow_cell = cell.astype(np.min_scalar_type(n_cells))  # NumPy sorts narrow integers by radix
+    by_cell = np.argsort(narrow_cell, kind="stable")
+    cell = cell[by_cell]
+    weight = weight[by_cell]
+    correct = correct[by_cell] != 0
+    rows_per_cell = np.bincount(cell, minlength=n_cells)
+    nodes, masses = compute_nodes(weight, rows_per_cell)
+    return SortedCells(
+        n_rows=np.array([max(len(confidence), 1)]),
+        confidence=confidence[by_cell],
+        correct=correct,
+        weight=weight,
+        rows_per_cell=rows_per_cell,
+        correct_weight=_sum_correct_weights(cell[correct], weight[correct], n_labels, n_intervals),
+        nodes=nodes,
+        masses=masses,
+    )
+
+
+def _sum_correct_weights(cell: np.ndarray, weight: np.ndarray, n_labels: int, n_intervals: int) -> np.ndarray:
+    """Sum the weights of the correct rows at each knot, shape (K, J)."""
+    n_knots = n_intervals + 1
+    left_knot = cell + cell // n_intervals  # a label has one more knot than intervals
+    sums = np.bincount(left_knot, 1 - weight, n_labels * n_knots)
+    sums = sums + np.bincount(left_knot + 1, weight, n_labels * n_knots)
+    return sums.reshape(n_labels, n_knots).astype(np.float64)  # bincount returns integers if there are no rows
+
+
+def compute_nodes(weight: np.ndarray, rows_per_cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Compute nodes and masses that replace the rows of each cell in sums of smooth functions.
+
+    A cell with at most N rows has a node at each row, which is exact for any function; its spare nodes have mass 0.
+    Other cells have the N Chebyshev nodes. Cells are independent.
+
+    Args:
+        weight: Weights in [0, 1] of the rows of C cells, cell after cell, shape (R,).
+        rows_per_cell: Number of rows of each cell, shape (C,).
+
+    Returns:
+        Nodes in [0, 1] and masses, both of shape (C, N). The masses of a cell sum to its number of rows; some may be
+        negative.
+    """
+    is_large = rows_per_cell > N_NODES
+    nodes = np.zeros((len(rows_per_cell), N_NODES))
+    masses = np.zeros((len(rows_per_cell), N_NODES))
+    if is_large.any():
+        moments = _chebyshev_moments(weight[np.repeat(is_large, rows_per_cell)], rows_per_cell[is_large])
+        nodes[is_large] = _CHEBYSHEV_NODES
+        masses[is_large] = np.einsum("kc,kn->cn", moments, _MOMENTS_TO_MASSES)
+    is_row = ~is_large[:, None] & (np.arange(N_NODES) < rows_per_cell[:, None])
+    nodes[is_row] = weight[np.repeat(~is_large, rows_per_cell)]
+    masses[is_row] = 1
+    return nodes, masses
+
+
+def _chebyshev_moments(weight: np.ndarray, rows_per_cell: np.ndarray) -> np.ndarray:
+    """Sum the Chebyshev polynomials T_0 .. T_{N-1} over the rows of each cell, shape (N, C).
+
+    They follow the recurrence T_{k+1}(x) = 2 x T_k(x) - T_{k-1}(x) with x = 2 weight - 1.
+    """
+    moments = np.empty((N_NODES, len(rows_per_cell)))
+    starts = np.cumsum(rows_per_cell) - rows_per_cell
+    x = 2 * weight - 1
+    twice_x = 2 * x
+    polynomial = np.ones_like(x)
+    following = x
+    for moment in moments:
+        np.add.reduceat(polynomial, starts, out=moment)
+        after = np.subtract(twice_x * following, polynomial, out=polynomial)
+        polynomial = following
+        following = after
+    return moments

@@ -1,117 +1,520 @@
-"""Lines and shifts of the logit of the confidence that lean on one another: partial pooling, for few labelled rows.
+"""Lines and shifts of the logit of the confidence with partial pooling over labels, for few labelled rows.
 
-With x the logit z of the confidence, standardised, the logit of the reliability of a decision k is
+With z the logit of the confidence and x the standardized z, the logit of the reliability of a decision for label k is
 
     t = z + (a + a_k) + (b + b_k) x,   a, b ~ N(0, shared²),   a_k ~ N(0, intercept²),   b_k ~ N(0, slope²).
 
-What all labels share shrinks to the identity, and what is a label's own to what all share. How strongly, the rows say:
-the deviations are those of `LEVELS` with the largest marginal likelihood (Laplace's approximation: MacKay, 1992;
-Tierney and Kadane, 1986), 0 among them, where a part is left out. Slopes of labels are less apart than shifts: their
-deviation has a half-normal prior itself (Gelman, 2006). So a label of three rows stands on the others, one of three
-thousand on its own, and there is no number of rows at which that turns. Signals, further columns `(n, S)`, enter
-as x does.
+The prior shrinks the shared coefficients to the identity and the coefficients of a label to the shared ones. Its
+standard deviations are those of DEVIATION_LEVELS with the largest marginal likelihood (Laplace's approximation: MacKay,
+1992; Tierney and Kadane, 1986); 0 removes a part of the model. Slopes differ less between labels than shifts do, so
+their standard deviation has a half-normal prior (Gelman, 2006). A label with few rows therefore follows the other
+labels, and one with many rows is fitted on its own rows; no number of rows switches between the two. Signals, further
+columns of shape (n, S), enter the model as x does.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import scipy
 
 from relmap.projection.curves import Curves
-from relmap.projection.decisions import Decisions
-from relmap.projection.labelwise import FARTHEST_LOGIT, Lines
+from relmap.projection.decisions import CalibratedDecisions
+from relmap.projection.labelwise import MAX_LOGIT, Lines
 from relmap.serialization import Axes, Number, Share, Value
 
-Fitted = tuple[float, np.ndarray, np.ndarray]  # log marginal likelihood, in nats; shared (F,), own coefficients (K, F)
-LEVELS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)  # deviations of a prior, in logits
-SETTLED = 1e-12  # what a step must promise to take off the objective, in nats
-NEARLY_SETTLED = 1e-5  # the same while deviations are compared
-MOST_STEPS = 100
-MOST_ROUNDS = 4  # of a search that ends, as a rule, with the second
-DOUBT = 1.0  # nats of evidence that it takes to let a part in, so that chance seldom does
-SLOPES = 0.5  # scale of the half-normal prior of slopes' deviation; without it few kind rows make one far too steep
-LEAST_SPREAD = 0.01  # of the logits that a slope is fitted on; what differs by less is the same
-SEARCHED = 1000  # rows that a search begins with, at most, evenly spread
+DEVIATION_LEVELS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)  # standard deviations of a prior that are compared, in logits
+TOLERANCE = 1e-12  # predicted decrease of the objective at which Newton's method ends, in nats
+SEARCH_TOLERANCE = 1e-5  # the same while priors are compared
+MAX_NEWTON_STEPS = 100
+MIN_STEP_SIZE = 1e-6
+ARMIJO = 1e-4  # share of the predicted decrease that a step must achieve
+MAX_SEARCH_ROUNDS = 4  # the search usually ends in the second round
+MIN_EVIDENCE_GAIN = 1.0  # nats of evidence required to include a part, so that noise seldom includes one
+# scale of the half-normal prior of the slopes' standard deviation; without it few rows can make a slope far too steep
+SLOPE_DEVIATION_SCALE = 0.5
+MIN_SPREAD = 0.01  # smallest standard deviation of the logits by which a slope is scaled
+N_SEARCH_ROWS = 1000  # rows of the first search, evenly spaced
 
 
 class WithSignals(Value, kind="signals"):
-    """A line for each label, and what further columns add to it: monotone in the confidence whatever these say."""
+    """A line for each label plus weighted signals; it rises with the confidence whatever the signals are.
+
+    Attributes:
+        line: The lines.
+        weights: Weight of each signal for each label, shape (S, K).
+    """
 
     line: Lines
-    weights: Annotated[np.ndarray, Axes("S", "K", of=Number)]  # of each signal for each label
+    weights: Annotated[np.ndarray, Axes("S", "K", of=Number)]
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
-        """n decisions with signals `(n, S)` to logit of the reliability `(n,)` float64."""
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
+        """Score decisions by confidence, label and signals.
+
+        Args:
+            decisions: n decisions with signals, shape (n, S).
+
+        Returns:
+            Logit of the reliability, shape (n,), float64.
+        """
         assert decisions.signals is not None
-        return np.asarray(self.line(decisions) + (decisions.signals * self.weights.T[decisions.decision]).sum(axis=1))
+        weights = self.weights.T[decisions.decision]
+        return np.asarray(self.line(decisions) + (decisions.signals * weights).sum(axis=1))
 
-    def _contradictions(self) -> list[str]:
+    def _content_violations(self) -> list[str]:
         return self.line.violations(self.weights.shape[1])
 
 
 class ShrunkCurves(Value, kind="shrunk"):
-    """Monotone curves that lean on lines: t = (1 - share) line + share curve, with a share for each label."""
+    """Monotone curves shrunk to lines: t = (1 - share) line + share curve.
+
+    Attributes:
+        line: The lines.
+        curves: The curves.
+        share: Weight in [0, 1] of the curve of each label, shape (K,).
+    """
 
     line: Lines
     curves: Curves
     share: Annotated[np.ndarray, Axes("K", of=Share)]
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
-        """n decisions to logit of the reliability `(n,)` float64, by confidence and label."""
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
+        """Score decisions by confidence and label.
+
+        Args:
+            decisions: n decisions.
+
+        Returns:
+            Logit of the reliability, shape (n,), float64.
+        """
         share = self.share[decisions.decision]
-        # a sum of two products, neither of which falls as the confidence rises, to the last bit
+        # neither product falls as the confidence rises, not even by rounding, and so neither does their sum
         return np.asarray((1 - share) * self.line(decisions) + share * self.curves(decisions))
 
-    def _contradictions(self) -> list[str]:
+    def _content_violations(self) -> list[str]:
         return self.line.violations(len(self.share)) + self.curves.violations(len(self.share))
 
 
 @dataclass(frozen=True)
 class Prior:
-    """Standard deviations of what all labels share and of what is a label's own, in logits; 0 leaves a part out."""
+    """Standard deviations of the coefficients, in logits; 0 removes a part of the model.
+
+    Attributes:
+        shared: Of the shared intercept and slope.
+        intercept: Of the intercept of a label.
+        slope: Of the slope of a label.
+        signals: Of the shared weight of a signal.
+        signals_by_label: Of the weight of a signal for a label.
+    """
 
     shared: float = 0.0
     intercept: float = 0.0
     slope: float = 0.0
-    signals: float = 0.0  # of what a signal adds for all labels
+    signals: float = 0.0
     signals_by_label: float = 0.0
 
-    def deviations(self, features: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of the shared coefficients and of a label's own, `(features,)` both: 1, x and the signals."""
-        more = features - 2
-        shared = [self.shared, self.shared, *[self.signals] * more]
-        return np.array(shared), np.array([self.intercept, self.slope, *[self.signals_by_label] * more])
+    def shared_deviations(self, n_features: int) -> np.ndarray:
+        """List the standard deviations of the shared coefficients.
+
+        Args:
+            n_features: Number F of features: 1, x and the signals.
+
+        Returns:
+            Standard deviations, shape (F,).
+        """
+        return np.array([self.shared, self.shared, *[self.signals] * (n_features - 2)])
+
+    def label_deviations(self, n_features: int) -> np.ndarray:
+        """List the standard deviations of the coefficients of a label.
+
+        Args:
+            n_features: Number F of features: 1, x and the signals.
+
+        Returns:
+            Standard deviations, shape (F,).
+        """
+        return np.array([self.intercept, self.slope, *[self.signals_by_label] * (n_features - 2)])
 
 
-def search(prior: Prior, parts: Sequence[str], rows: "_Rows", reach: int) -> Prior:
-    """The prior of the largest evidence of `rows`, searched from `prior` on, one of its `parts` at a time.
+class PooledFit(NamedTuple):
+    """Coefficients under one prior.
 
-    A part moves by `reach` of the `LEVELS`, from 0 up, at most; it is left out unless that costs more than `DOUBT`.
-    Evidence counts what the prior of a deviation takes off. What `rows.fit(prior, the one before)` says, the evidence
-    first, is kept in `rows.tried`.
+    Attributes:
+        log_evidence: Laplace's approximation of the log marginal likelihood, in nats.
+        shared: Shared coefficients, shape (F,).
+        by_label: Coefficients of each label, shape (K, F).
     """
-    for _ in range(MOST_ROUNDS):
-        before = prior
+
+    log_evidence: float
+    shared: np.ndarray
+    by_label: np.ndarray
+
+
+class NewtonStep(NamedTuple):
+    """Newton step of the free coefficients.
+
+    Attributes:
+        shared: Step of the shared coefficients, shape (A,).
+        by_label: Step of the coefficients of each label, shape (K, B).
+        predicted_decrease: Decrease of the objective per unit of the step size, to first order.
+    """
+
+    shared: np.ndarray
+    by_label: np.ndarray
+    predicted_decrease: float
+
+
+@dataclass(frozen=True, eq=False)
+class NewtonSystem:
+    """Gradient and Hessian of the objective, with A shared and B per-label free coefficients.
+
+    The Hessian is an arrow matrix
+
+        [ shared_hessian   cross_1        cross_2        ... ]
+        [ cross_1'         label_1        0              ... ]
+        [ cross_2'         0              label_2        ... ],
+
+    because labels interact only through the shared coefficients.
+
+    Attributes:
+        shared_gradient: Shape (A,).
+        label_gradient: Shape (K, B).
+        shared_hessian: Shape (A, A).
+        cross_hessian: Shape (K, A, B).
+        label_hessian: Shape (K, B, B).
+    """
+
+    shared_gradient: np.ndarray
+    label_gradient: np.ndarray
+    shared_hessian: np.ndarray
+    cross_hessian: np.ndarray
+    label_hessian: np.ndarray
+
+    def solve(self) -> NewtonStep:
+        """Compute the Newton step by eliminating the blocks of the labels.
+
+        With H_k the block of label k, C_k its cross block and g_k its gradient,
+
+            S d = -(g - sum_k C_k H_k^-1 g_k),   d_k = -H_k^-1 g_k - H_k^-1 C_k' d,
+
+        where S is the Schur complement.
+
+        Returns:
+            The step and its predicted decrease.
+        """
+        gradient_response = self._label_solutions[..., -1]
+        cross_response = self._label_solutions[..., :-1]
+        eliminated = (self.cross_hessian @ self._label_solutions[..., -1:])[..., 0].sum(axis=0)
+        shared_step = -np.linalg.solve(self.schur_complement, self.shared_gradient - eliminated)
+        label_step = -gradient_response - cross_response @ shared_step
+        decrease = -float(self.shared_gradient @ shared_step + (self.label_gradient * label_step).sum())
+        return NewtonStep(shared_step, label_step, decrease)
+
+    def log_determinant(self) -> float:
+        """Return the log determinant of the Hessian, log |S| + sum_k log |H_k|."""
+        label_terms = np.linalg.slogdet(self.label_hessian)[1]
+        return float(np.linalg.slogdet(self.schur_complement)[1] + label_terms.sum())
+
+    @cached_property
+    def schur_complement(self) -> np.ndarray:
+        """S = shared_hessian - sum_k C_k H_k^-1 C_k', shape (A, A)."""
+        return np.asarray(
+            self.shared_hessian - (self.cross_hessian @ self._label_solutions[..., :-1]).sum(axis=0),
+        )
+
+    @cached_property
+    def _label_solutions(self) -> np.ndarray:
+        """H_k^-1 [C_k', g_k] of each label, shape (K, B, A + 1)."""
+        right = np.concatenate([np.swapaxes(self.cross_hessian, 1, 2), self.label_gradient[..., None]], axis=2)
+        return np.linalg.solve(self.label_hessian, right)
+
+
+class Point(NamedTuple):
+    """Free coefficients with the objective there.
+
+    Attributes:
+        shared: Shared coefficients, shape (A,).
+        by_label: Coefficients of each label, shape (K, B).
+        objective: Penalized log loss in nats.
+        logit: Logit of the reliability of each row, shape (n,).
+    """
+
+    shared: np.ndarray
+    by_label: np.ndarray
+    objective: float
+    logit: np.ndarray
+
+
+class PooledRows:
+    """Rows of a fit, sorted by label, with the fits under the priors tried so far.
+
+    Args:
+        offset: Logit of the confidence, shape (n,).
+        features: Columns 1, x and signals, shape (n, F).
+        label: Decided label 0..K-1, nondecreasing, shape (n,).
+        correct: Whether the decision is correct, shape (n,), bool.
+        n_labels: Number of labels K.
+    """
+
+    def __init__(
+        self, offset: np.ndarray, features: np.ndarray, label: np.ndarray, correct: np.ndarray, n_labels: int
+    ) -> None:
+        self.offset = offset
+        self.features = features
+        self.label = label
+        self.correct = correct
+        self.n_labels = n_labels
+        self.fits: dict[Prior, PooledFit] = {}
+
+    def fit(self, prior: Prior, start: Prior, tolerance: float = SEARCH_TOLERANCE) -> PooledFit:
+        """Fit the coefficients under a prior by Newton's method.
+
+        Args:
+            prior: Standard deviations of the coefficients.
+            start: Prior whose fit, if it is known, is the starting point.
+            tolerance: Predicted decrease of the objective, in nats, at which the method ends.
+
+        Returns:
+            The coefficients and their log evidence.
+        """
+        problem = PenalizedProblem(self, prior)
+        point = problem.initial_point(self.fits.get(start))
+        for _ in range(MAX_NEWTON_STEPS):
+            system = problem.newton_system(point)
+            step = system.solve()
+            if step.predicted_decrease <= tolerance:
+                break
+            accepted = problem.line_search(point, step)
+            if accepted is None:
+                break
+            point = accepted
+        return problem.pooled_fit(point, system)
+
+    def mean_logits(self, line: np.ndarray) -> np.ndarray:
+        """Compute the logit of the mean reliability of each label.
+
+        Args:
+            line: Intercept and slope of each label, shape (K, 2).
+
+        Returns:
+            Logits, shape (K,); that of all rows for a label without rows.
+        """
+        logit = self.offset + (self.features[:, :2] * line[self.label]).sum(axis=1)
+        reliability = scipy.special.expit(logit)
+        n_rows = np.bincount(self.label, minlength=self.n_labels)
+        mean = np.bincount(self.label, reliability, self.n_labels) / np.maximum(n_rows, 1)
+        return np.asarray(scipy.special.logit(np.where(n_rows, mean, reliability.mean())))
+
+    def sum_products_by_label(self, left: np.ndarray, right: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Sum weighted products of columns over the rows of each label.
+
+        Args:
+            left: Columns, shape (n, A).
+            right: Columns, shape (n, B).
+            weight: Weight of each row, shape (n,).
+
+        Returns:
+            sum_i weight_i left_i right_i' over the rows i of each label, shape (K, A, B).
+        """
+        sums = np.zeros((self.n_labels, left.shape[1], right.shape[1]))
+        starts = np.flatnonzero(np.diff(self.label, prepend=-1))
+        for i, j in product(range(left.shape[1]), range(right.shape[1])):
+            sums[self.label[starts], i, j] = np.add.reduceat(left[:, i] * right[:, j] * weight, starts)
+        return sums
+
+
+class PenalizedProblem:
+    """Penalized log loss of the rows under a prior, in the coefficients that the prior leaves free.
+
+    The objective is
+
+        sum_i log(1 + exp(-s_i t_i)) + sum_a u_a² / (2 shared_a²) + sum_k sum_b v_kb² / (2 label_b²),
+        t_i = offset_i + x_i' u + y_i' v_label(i),   s_i = +1 if row i is correct, else -1,
+
+    with the A shared coefficients u, the B coefficients v_k of each label, and their features x and y.
+
+    Args:
+        rows: Rows of the fit.
+        prior: Standard deviations of the coefficients; a coefficient with 0 is not free.
+    """
+
+    def __init__(self, rows: PooledRows, prior: Prior) -> None:
+        n_features = rows.features.shape[1]
+        shared_deviations = prior.shared_deviations(n_features)
+        label_deviations = prior.label_deviations(n_features)
+        self._rows = rows
+        self._shared_columns = np.flatnonzero(shared_deviations > 0)
+        self._label_columns = np.flatnonzero(label_deviations > 0)
+        self._shared_features = rows.features[:, self._shared_columns]
+        self._label_features = rows.features[:, self._label_columns]
+        self._shared_precision = 1 / shared_deviations[self._shared_columns] ** 2
+        self._label_precision = 1 / label_deviations[self._label_columns] ** 2
+
+    def initial_point(self, fit: PooledFit | None) -> Point:
+        """Evaluate the starting point.
+
+        Args:
+            fit: Fit under another prior; None to start with all coefficients 0.
+
+        Returns:
+            The free coefficients of that fit.
+        """
+        if fit is None:
+            shared = np.zeros(len(self._shared_columns))
+            by_label = np.zeros((self._rows.n_labels, len(self._label_columns)))
+        else:
+            shared = fit.shared[self._shared_columns]
+            by_label = fit.by_label[:, self._label_columns]
+        return self.evaluate(shared, by_label)
+
+    def evaluate(self, shared: np.ndarray, by_label: np.ndarray) -> Point:
+        """Evaluate the objective.
+
+        Args:
+            shared: Shared coefficients, shape (A,).
+            by_label: Coefficients of each label, shape (K, B).
+
+        Returns:
+            The coefficients with the objective and the logits of the rows.
+        """
+        rows = self._rows
+        shared_part = (self._shared_features * shared).sum(axis=1)
+        label_part = (self._label_features * by_label[rows.label]).sum(axis=1)
+        logit = rows.offset + shared_part + label_part
+        log_loss = np.logaddexp(0, np.where(rows.correct, -logit, logit)).sum()
+        shared_penalty = (self._shared_precision * shared**2).sum() / 2
+        label_penalty = (self._label_precision * by_label**2).sum() / 2
+        return Point(shared, by_label, float(log_loss + shared_penalty + label_penalty), logit)
+
+    def newton_system(self, point: Point) -> NewtonSystem:
+        """Compute gradient and Hessian at a point.
+
+        With q_i = sigmoid(t_i), the gradient sums (q_i - correct_i) times the features, and the Hessian sums
+        q_i (1 - q_i) times their products; both add the derivatives of the penalty.
+
+        Args:
+            point: Free coefficients with the logits of the rows.
+
+        Returns:
+            The blocks of the Newton system.
+        """
+        rows = self._rows
+        reliability = scipy.special.expit(point.logit)
+        residual = reliability - rows.correct
+        weight = reliability * (1 - reliability)
+        x = self._shared_features
+        y = self._label_features
+        ones = np.ones((len(residual), 1))
+        label_sums = rows.sum_products_by_label(y, ones, residual)[:, :, 0]
+        return NewtonSystem(
+            shared_gradient=(x * residual[:, None]).sum(axis=0) + self._shared_precision * point.shared,
+            label_gradient=label_sums + self._label_precision * point.by_label,
+            shared_hessian=rows.sum_products_by_label(x, x, weight).sum(axis=0) + np.diag(self._shared_precision),
+            cross_hessian=rows.sum_products_by_label(x, y, weight),
+            label_hessian=rows.sum_products_by_label(y, y, weight) + np.diag(self._label_precision),
+        )
+
+    def line_search(self, point: Point, step: NewtonStep) -> Point | None:
+        """Halve the step until the objective decreases by ARMIJO times the predicted decrease.
+
+        Args:
+            point: Current coefficients.
+            step: Newton step.
+
+        Returns:
+            The new point, or None if no step size above MIN_STEP_SIZE decreases the objective enough.
+        """
+        size = 1.0
+        while size > MIN_STEP_SIZE:
+            trial = self.evaluate(point.shared + size * step.shared, point.by_label + size * step.by_label)
+            if trial.objective <= point.objective - ARMIJO * size * step.predicted_decrease:
+                return trial
+            size /= 2
+        return None
+
+    def pooled_fit(self, point: Point, system: NewtonSystem) -> PooledFit:
+        """Convert the solution to coefficients of all features, with its log evidence.
+
+        Laplace's approximation of the log evidence is -objective + (log |P| - log |H|) / 2, with the precision matrix P
+        of the prior and the Hessian H.
+
+        Args:
+            point: Free coefficients at the optimum.
+            system: Newton system there.
+
+        Returns:
+            Coefficients of all features, 0 where the prior removes them.
+        """
+        n_labels = self._rows.n_labels
+        n_features = self._rows.features.shape[1]
+        log_precision = np.log(self._shared_precision).sum() + n_labels * np.log(self._label_precision).sum()
+        log_evidence = float(-point.objective + (log_precision - system.log_determinant()) / 2)
+        shared = np.zeros(n_features)
+        by_label = np.zeros((n_labels, n_features))
+        shared[self._shared_columns] = point.shared
+        by_label[:, self._label_columns] = point.by_label
+        return PooledFit(log_evidence, shared, by_label)
+
+
+def search_prior(prior: Prior, parts: Sequence[str], rows: PooledRows, reach: int) -> Prior:
+    """Search for the prior with the largest evidence, one part at a time.
+
+    Args:
+        prior: Prior at which the search starts.
+        parts: Names of the standard deviations that may change.
+        rows: Rows of the fit; the fits under all priors tried are added to `rows.fits`.
+        reach: Number of DEVIATION_LEVELS by which a part may move at once.
+
+    Returns:
+        The best prior found.
+    """
+    for _ in range(MAX_SEARCH_ROUNDS):
+        previous = prior
         for part in parts:
-            now = LEVELS.index(getattr(prior, part))
-            near = LEVELS[max(now - reach, 0) : now + reach + 1]
-            scale = SLOPES if part == "slope" else math.inf
-            candidates = {replace(prior, **{part: at}): DOUBT * (at == 0) - (at / scale) ** 2 / 2 for at in near}
-            for candidate in candidates:
-                if candidate not in rows.tried:
-                    rows.tried[candidate] = rows.fit(candidate, prior)
-            prior = max(candidates, key=lambda candidate: rows.tried[candidate][0] + candidates[candidate])
-        if prior == before:
+            prior = _best_level(prior, part, rows, reach)
+        if prior == previous:
             break
     return prior
 
 
-class PooledRows:
-    """n rows to fit pooled lines on: what was tried for one set of free parts is known for the next."""
+def _best_level(prior: Prior, part: str, rows: PooledRows, reach: int) -> Prior:
+    """Choose the level of one part with the largest sum of log evidence and log prior, the first of equals."""
+    current = DEVIATION_LEVELS.index(getattr(prior, part))
+    candidates = []
+    scores = []
+    for level in DEVIATION_LEVELS[max(current - reach, 0) : current + reach + 1]:
+        candidate = replace(prior, **{part: level})
+        if candidate not in rows.fits:
+            rows.fits[candidate] = rows.fit(candidate, prior)
+        candidates.append(candidate)
+        scores.append(rows.fits[candidate].log_evidence + _log_prior(part, level))
+    return candidates[scores.index(max(scores))]
+
+
+def _log_prior(part: str, level: float) -> float:
+    """Log prior of a standard deviation: a bonus for 0, and the half-normal density of that of slopes."""
+    bonus = MIN_EVIDENCE_GAIN if level == 0 else 0.0
+    scale = SLOPE_DEVIATION_SCALE if part == "slope" else math.inf
+    return bonus - (level / scale) ** 2 / 2
+
+
+class PooledLineFitter:
+    """Fitter of pooled lines on n rows; fits under a prior are reused when other parts are free.
+
+    A confidence of exactly 0 or 1 is moved to half the distance from it at which the nearest other confidence lies.
+    The order of the rows does not matter.
+
+    Args:
+        confidence_logit: Logit of the confidence, shape (n,); may be infinite.
+        decision: Decided label 0..K-1, shape (n,).
+        correct: Whether the decision is correct, shape (n,), bool.
+        n_labels: Number of labels K.
+        signals: Further features, shape (n, S).
+    """
 
     def __init__(
         self,
@@ -121,107 +524,56 @@ class PooledRows:
         n_labels: int,
         signals: np.ndarray | None = None,
     ) -> None:
-        """Logits of the confidence `(n,)`, decisions 0..K-1, correct and signals `(n, S)`, in any order of the rows."""
-        columns = () if signals is None else tuple(signals.T)
-        order = np.lexsort((*columns, correct, confidence_logit, decision))
-        z = confidence_logit[order].astype(np.float64)
-        certain, self._farthest = np.isinf(z), FARTHEST_LOGIT
-        if certain.any():
-            self._farthest = min(float(np.abs(z[~certain]).max(initial=2)) + float(np.log(2)), FARTHEST_LOGIT)
-        z = np.clip(z, -self._farthest, self._farthest)
-        self._middle, self._spread = float(z.mean()), max(float(z.std()), LEAST_SPREAD)
-        x = (z - self._middle) / self._spread
-        features = np.column_stack([np.ones(len(z)), x, *(column[order] for column in columns)])
-        every = np.unique(np.linspace(0, len(z) - 1, min(SEARCHED, len(z))).astype(np.int64))
-        label, correct = decision[order], correct[order]
-        self._all = _Rows(z, features, label, correct, n_labels)
-        self._some = _Rows(z[every], features[every], label[every], correct[every], n_labels)
-        self._signals = signals is not None
+        signal_columns = () if signals is None else tuple(signals.T)
+        order = np.lexsort((*signal_columns, correct, confidence_logit, decision))
+        logit = confidence_logit[order].astype(np.float64)
+        self._max_logit = _largest_finite_logit(logit)
+        logit = np.clip(logit, -self._max_logit, self._max_logit)
+        self._mean = float(logit.mean())
+        self._spread = max(float(logit.std()), MIN_SPREAD)
+        x = (logit - self._mean) / self._spread
+        features = np.column_stack([np.ones(len(logit)), x, *(column[order] for column in signal_columns)])
+        self.rows = PooledRows(logit, features, decision[order], correct[order], n_labels)
+        self._search_rows = _evenly_spaced_rows(self.rows, N_SEARCH_ROWS)
+        self._has_signals = signals is not None
 
-    def lines(self, *free: str) -> Lines | WithSignals:
-        """The lines for which the parts `free` of `Prior` have the deviations of the largest marginal likelihood.
+    def fit_lines(self, *free_parts: str) -> Lines | WithSignals:
+        """Fit the lines under the prior with the largest marginal likelihood.
 
-        The others are left out: without "slope" only shifts differ between labels, without "intercept" too all labels
-        share a line. Of many rows some are enough to begin the search with. A label whose line would fall is flat, at
-        what its rows have on average. A confidence of exactly 0 or 1 counts as half as far from it as the nearest
-        other one. The order of the rows does not matter.
+        Args:
+            *free_parts: Names of the standard deviations of `Prior` that may be positive. Without "slope" labels
+                differ only by shifts; without "intercept" and "slope" they share one line.
+
+        Returns:
+            The lines, with weights of the signals if there are any. A label whose line would fall gets a constant: the
+            mean reliability of its rows.
         """
-        prior = search(search(Prior(), free, self._some, len(LEVELS)), free, self._all, 1)
-        _, shared, own = self._all.fit(prior, prior, SETTLED)
-        coefficients = shared + own
+        prior = search_prior(Prior(), free_parts, self._search_rows, reach=len(DEVIATION_LEVELS))
+        prior = search_prior(prior, free_parts, self.rows, reach=1)
+        fit = self.rows.fit(prior, prior, TOLERANCE)
+        coefficients = fit.shared + fit.by_label
         slope = 1 + coefficients[:, 1] / self._spread
-        intercept = coefficients[:, 0] - coefficients[:, 1] * self._middle / self._spread
-        intercept = np.where(slope >= 0, intercept, self._all.mean_logits(coefficients[:, :2]))
-        line = Lines(np.maximum(slope, 0), intercept, self._farthest)
-        return WithSignals(line, coefficients[:, 2:].T) if self._signals else line
+        intercept = coefficients[:, 0] - coefficients[:, 1] * self._mean / self._spread
+        intercept = np.where(slope >= 0, intercept, self.rows.mean_logits(coefficients[:, :2]))
+        line = Lines(np.maximum(slope, 0), intercept, self._max_logit)
+        if self._has_signals:
+            return WithSignals(line, coefficients[:, 2:].T)
+        return line
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    offset: np.ndarray  # (n,)
-    features: np.ndarray  # (n, F)
-    label: np.ndarray  # (n,) decided, rising
-    correct: np.ndarray  # (n,) bool
-    n_labels: int
-    tried: dict[Prior, Fitted] = field(default_factory=dict)
+def _largest_finite_logit(logit: np.ndarray) -> float:
+    """Choose the logit that replaces an infinite one: log 2 above the largest finite one, at most MAX_LOGIT."""
+    is_infinite = np.isinf(logit)
+    if not is_infinite.any():
+        return MAX_LOGIT
+    largest = float(np.abs(logit[~is_infinite]).max(initial=2))
+    return min(largest + float(np.log(2)), MAX_LOGIT)
 
-    def mean_logits(self, line: np.ndarray) -> np.ndarray:
-        """Coefficients `(K, 2)` to the logit of each label's mean reliability `(K,)`, of all rows where it has none."""
-        q = scipy.special.expit(self.offset + (self.features[:, :2] * line[self.label]).sum(axis=1))
-        rows = np.bincount(self.label, minlength=self.n_labels)
-        mean = np.bincount(self.label, q, self.n_labels) / np.maximum(rows, 1)
-        return np.asarray(scipy.special.logit(np.where(rows, mean, q.mean())))
 
-    def fit(self, prior: Prior, near: Prior, settled: float = NEARLY_SETTLED) -> Fitted:
-        """By Newton's method from what is known of `near`; a label's own coefficients are eliminated label by label."""
-        n_features = self.features.shape[1]
-        of_shared, of_own = prior.deviations(n_features)
-        some, each = np.flatnonzero(of_shared > 0), np.flatnonzero(of_own > 0)
-        x, y = self.features[:, some], self.features[:, each]
-        ridge, ridges = 1 / of_shared[some] ** 2, 1 / of_own[each] ** 2
-        shared, own = np.zeros(n_features), np.zeros((self.n_labels, n_features))
-        _, u, v = self.tried.get(near, (0.0, shared, own))
-        u, v = u[some], v[:, each]
-
-        def objective(u: np.ndarray, v: np.ndarray) -> tuple[float, np.ndarray]:
-            t = self.offset + (x * u).sum(axis=1) + (y * v[self.label]).sum(axis=1)
-            log_loss = np.logaddexp(0, np.where(self.correct, -t, t)).sum()
-            return float(log_loss + (ridge * u**2).sum() / 2 + (ridges * v**2).sum() / 2), t
-
-        value, t = objective(u, v)
-        for _ in range(MOST_STEPS):
-            q = scipy.special.expit(t)
-            residual, weight = q - self.correct, q * (1 - q)
-            own_hessian = self._by_label(y, y, weight) + np.diag(ridges)
-            across = self._by_label(x, y, weight)
-            gradient = (x * residual[:, None]).sum(axis=0) + ridge * u
-            gradients = self._by_label(y, np.ones((len(t), 1)), residual)[:, :, 0] + ridges * v
-            right = np.concatenate([np.swapaxes(across, 1, 2), gradients[..., None]], axis=2)
-            solved = np.linalg.solve(own_hessian, right)
-            shared_hessian = self._by_label(x, x, weight).sum(axis=0) + np.diag(ridge)
-            schur = shared_hessian - (across @ solved[..., :-1]).sum(axis=0)
-            step = -np.linalg.solve(schur, gradient - (across @ solved[..., -1:])[..., 0].sum(axis=0))
-            steps = -solved[..., -1] - solved[..., :-1] @ step
-            promised, size = -float(gradient @ step + (gradients * steps).sum()), 1.0
-            if promised <= settled:
-                break
-            while size > 1e-6:
-                new, new_t = objective(u + size * step, v + size * steps)
-                if new <= value - 1e-4 * size * promised:
-                    break
-                size /= 2
-            else:
-                break
-            u, v, t, value = u + size * step, v + size * steps, new_t, new
-        curvature = np.linalg.slogdet(schur)[1] + np.linalg.slogdet(own_hessian)[1].sum()
-        priors = np.log(ridge).sum() + self.n_labels * np.log(ridges).sum()
-        shared[some], own[:, each] = u, v
-        return float(-value + (priors - curvature) / 2), shared, own
-
-    def _by_label(self, left: np.ndarray, right: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Two `(n, A)` and `(n, B)` to the weighted sums of their products by label, `(K, A, B)`."""
-        sums = np.zeros((self.n_labels, left.shape[1], right.shape[1]))
-        starts = np.flatnonzero(np.diff(self.label, prepend=-1))
-        for i, j in product(range(left.shape[1]), range(right.shape[1])):
-            sums[self.label[starts], i, j] = np.add.reduceat(left[:, i] * right[:, j] * weight, starts)
-        return sums
+def _evenly_spaced_rows(rows: PooledRows, max_rows: int) -> PooledRows:
+    """Select at most `max_rows` evenly spaced rows."""
+    n_rows = len(rows.offset)
+    selected = np.unique(np.linspace(0, n_rows - 1, min(max_rows, n_rows)).astype(np.int64))
+    return PooledRows(
+        rows.offset[selected], rows.features[selected], rows.label[selected], rows.correct[selected], rows.n_labels
+    )

@@ -1,13 +1,16 @@
-"""MRC: MRP's reliability as the top of a probability vector, along the row's power path (paper, section 6).
+"""MRC: MRP's reliability as the largest probability of a row, along the row's power path (paper, section 6).
 
-Raised to a power alpha and normalised, a row goes from uniform (0) through itself (1) towards its largest label, and
-no two labels change places. With gaps D_j = log p_d - log p_j of the other labels and h(alpha) = sum of
-exp(-alpha D_j), the reliability q is reached where log h(alpha) = log((1 - q) / q) = -logit q. As log h is convex and
-falls, Newton's steps from below only rise and never pass the solution.
+A row raised to the power alpha and normalized is uniform for alpha = 0, unchanged for alpha = 1, and approaches its
+largest label as alpha grows; the order of its labels never changes. With the gaps D_j = log p_d - log p_j of the other
+labels and h(alpha) = sum_j exp(-alpha D_j), the decision d has the reliability q where
 
-What the path cannot reach: q below 1/K counts as 1/K + 1e-7, as the authors have it, and as solved. Ours: q counts as
-1 - 1e-6 at most; alpha ends at 1e4, which is also where a row ends whose q >= 1/m lies beyond a tie of m labels at its
-top; a row whose decision is not on top stays as it is, and is the only one that is not solved.
+    log h(alpha) = log((1 - q) / q) = -logit q.
+
+log h is convex and decreasing, so Newton's steps from below increase alpha and never pass the solution.
+
+Targets outside the path: q below 1/K is replaced by 1/K + 1e-7, as in the authors' code, and counts as solved. Our
+choices: q is at most 1 - 1e-6; alpha is at most 1e4, which is also the result for a row whose largest m labels tie and
+whose q is at least 1/m; a row whose decision is not a largest label does not change, and is the only unsolved one.
 """
 
 from dataclasses import dataclass
@@ -18,93 +21,132 @@ import scipy
 
 from relmap.metrics.probability import reject_nan
 
-HIGHEST_LOGIT = np.log((1 - 1e-6) / 1e-6)  # q = 1 would need an infinite alpha
-LARGEST_ALPHA = 1e4
-LEAST_ABOVE = 1e-7  # above 1/K
-LARGEST_GAP = 1e6  # a probability of exactly 0 counts as exp(-1e6) of the largest, or it could never rise again
-TOLERANCE = 1e-13  # of log h, hence of logit q
-PASSES = 200  # a row takes about five
-AT_ONCE = 2**13  # rows: what is computed on the way fits in a cache
+MAX_RELIABILITY_LOGIT = np.log((1 - 1e-6) / 1e-6)  # q = 1 would need an infinite alpha
+MAX_ALPHA = 1e4
+MIN_EXCESS_OVER_UNIFORM = 1e-7
+MAX_GAP = 1e6  # a probability of 0 counts as exp(-1e6) of the largest one, so that it can increase
+TOLERANCE = 1e-13  # of log h, and so of logit q
+MAX_NEWTON_STEPS = 200  # a row takes about five
+CHUNK_ROWS = 2**13  # intermediate results of a chunk fit in a cache
 
 
 @dataclass(frozen=True, eq=False)
-class Simplex:
-    """Rows moved along their power paths, and how each ended."""
+class SimplexProjection:
+    """Rows moved along their power paths.
 
-    log_probabilities: np.ndarray  # (n, K) float64
-    alpha: np.ndarray  # (n,) float64 in [0, 1e4]; `off_top_alpha` where the decision is not on top
-    feasible: np.ndarray  # (n,) bool, q >= 1/K, compared as logit q >= -log(K - 1), wherever the decision stands
-    solved: np.ndarray  # (n,) bool, the decision is a maximiser, before as after; q < 1/K may be
+    Attributes:
+        log_probabilities: Projected rows, shape (n, K), float64.
+        alpha: Power of each row in [0, 1e4], shape (n,), float64; `off_top_alpha` if the decision is not on top.
+        feasible: Whether q >= 1/K, compared as logit q >= -log(K - 1), shape (n,), bool.
+        solved: Whether the decision is a largest label, shape (n,), bool; q < 1/K counts as solved.
+    """
+
+    log_probabilities: np.ndarray
+    alpha: np.ndarray
+    feasible: np.ndarray
+    solved: np.ndarray
 
 
 def project_simplex(
     log_probabilities: np.ndarray, decision: np.ndarray, reliability_logit: np.ndarray, *, off_top_alpha: float = 1.0
-) -> Simplex:
-    """Log-probabilities `(n, K)`, K >= 2, decision `(n,)` 0..K-1 and logit of the reliability `(n,)` to MRC's rows.
+) -> SimplexProjection:
+    """Project rows so that the probability of the decision is its reliability.
 
-    A row is solved on its own: its bits depend neither on the other rows nor on their order. Where the decision is
-    not a maximiser of its row, alpha is `off_top_alpha`: 1 leaves the row untouched, 0 makes it uniform.
+    Rows are independent: neither the other rows nor their order change a bit of the result.
+
+    Args:
+        log_probabilities: Log-probabilities, shape (n, K), K >= 2.
+        decision: Decided label 0..K-1, shape (n,).
+        reliability_logit: Logit of the reliability, shape (n,).
+        off_top_alpha: Power of rows whose decision is not a largest label: 1 leaves them unchanged, 0 makes them
+            uniform.
+
+    Returns:
+        The projected rows.
 
     Raises:
-        ValueError: a log-probability or a logit is NaN, or a row has no finite log-probability; it names the row.
+        ValueError: A log-probability or a logit is NaN, or a row has no finite log-probability; the message names the
+            row.
     """
     by_label = np.ascontiguousarray(np.transpose(log_probabilities), dtype=np.float64)
     reliability_logit = np.asarray(reliability_logit, dtype=np.float64)
     reject_nan(by_label.T, "log-probability")
     reject_nan(reliability_logit, "reliability")
-    labels, count = by_label.shape
+    n_labels, n_rows = by_label.shape
     highest = by_label.max(axis=0)
     if not np.isfinite(highest).all():
         raise ValueError(f"row {np.flatnonzero(~np.isfinite(highest))[0]} has no finite log-probability")
 
-    on_top = by_label[decision, np.arange(count)] == highest
+    on_top = by_label[decision, np.arange(n_rows)] == highest
     top = np.where(on_top, decision, by_label.argmax(axis=0))
-    gaps = np.minimum(highest - by_label, LARGEST_GAP)
-    others = np.where(np.arange(labels - 1)[:, None] < top, gaps[:-1], gaps[1:])
-    uniform = -np.log(labels - 1)  # logit of 1/K
-    least = scipy.special.logit(1 / labels + LEAST_ABOVE)
-    alpha = np.full(count, float(off_top_alpha))
-    solved = np.flatnonzero(on_top)
-    for rows in np.split(solved, range(AT_ONCE, len(solved), AT_ONCE)):
-        alpha[rows] = _powers(others[:, rows], np.clip(reliability_logit[rows], least, HIGHEST_LOGIT))
+    gaps = np.minimum(highest - by_label, MAX_GAP)
+    other_gaps = np.where(np.arange(n_labels - 1)[:, None] < top, gaps[:-1], gaps[1:])
+    min_logit = scipy.special.logit(1 / n_labels + MIN_EXCESS_OVER_UNIFORM)
+    target = np.clip(reliability_logit, min_logit, MAX_RELIABILITY_LOGIT)
+    alpha = np.full(n_rows, float(off_top_alpha))
+    solved_rows = np.flatnonzero(on_top)
+    for rows in np.split(solved_rows, range(CHUNK_ROWS, len(solved_rows), CHUNK_ROWS)):
+        alpha[rows] = _solve_powers(other_gaps[:, rows], target[rows])
 
-    moved = -alpha * gaps - np.log1p(_over_labels(np.exp(-alpha * others)))
-    moved[:, alpha == 0] = -np.log(labels)  # log1p(K - 1) rounds otherwise, and for K = 3 to the next bin of the ECE
-    unmoved = ~on_top & (alpha == 1)
-    moved[:, unmoved] = by_label[:, unmoved]
-    return Simplex(moved.T, alpha, reliability_logit >= uniform, on_top)
+    projected = -alpha * gaps - np.log1p(_sum_labels(np.exp(-alpha * other_gaps)))
+    # log1p(K - 1) rounds differently; for K = 3 the row would fall into the next bin of the ECE
+    projected[:, alpha == 0] = -np.log(n_labels)
+    unchanged = ~on_top & (alpha == 1)
+    projected[:, unchanged] = by_label[:, unchanged]
+    logit_of_uniform = -np.log(n_labels - 1)
+    return SimplexProjection(
+        log_probabilities=projected.T,
+        alpha=alpha,
+        feasible=reliability_logit >= logit_of_uniform,
+        solved=on_top,
+    )
 
 
-def _powers(gaps: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Gaps `(K - 1, r)` >= 0 and logit of q `(r,)`, from that of 1/K to the cap, to alpha `(r,)` in [0, 1e4]."""
+def _solve_powers(gaps: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Solve log h(alpha) = -target by Newton's method from below.
+
+    With D the smallest gap, log h(alpha) = -alpha D + log sum_j exp(-alpha (D_j - D)), which cannot underflow.
+
+    Args:
+        gaps: Gaps of the other labels, at least 0, shape (K - 1, r).
+        target: Logit of q, from that of 1/K to the maximum, shape (r,).
+
+    Returns:
+        Powers in [0, MAX_ALPHA], shape (r,).
+    """
     alpha = np.zeros(len(target))
-    going = np.flatnonzero(target > -np.log(len(gaps)))
-    gaps, target = gaps[:, going], target[going]
+    remaining = np.flatnonzero(target > -np.log(len(gaps)))
+    gaps = gaps[:, remaining]
+    target = target[remaining]
     nearest = gaps.min(axis=0)
     gaps -= nearest
-    # where the others have no weight it is the nearest gap's; with them it is more
-    power = np.maximum(target, 0) / np.maximum(nearest, HIGHEST_LOGIT / LARGEST_ALPHA)
-    for _ in range(PASSES):
-        weight = np.exp(-power * gaps)  # the largest is 1: nothing underflows but what may
-        total = _over_labels(weight)
-        lacking = np.log(total) - power * nearest + target
-        fall = nearest + _over_labels(weight * gaps) / total
-        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # no gap is left: alpha would be infinite
-            further = power + np.maximum(lacking, 0) / fall
-        unsolved = lacking > TOLERANCE
-        power[unsolved] = np.minimum(further[unsolved], LARGEST_ALPHA)
-        unsolved &= further < LARGEST_ALPHA
-        left = np.count_nonzero(unsolved)
-        if not left:
+    # the solution if the nearest label were the only other one, which is a lower bound
+    power = np.maximum(target, 0) / np.maximum(nearest, MAX_RELIABILITY_LOGIT / MAX_ALPHA)
+    for _ in range(MAX_NEWTON_STEPS):
+        weight = np.exp(-power * gaps)
+        total = _sum_labels(weight)
+        excess = np.log(total) - power * nearest + target
+        decrease = nearest + _sum_labels(weight * gaps) / total
+        # rows whose gaps are all 0 divide by 0: their alpha is infinite, and is limited below
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            next_power = power + np.maximum(excess, 0) / decrease
+        unsolved = excess > TOLERANCE
+        power[unsolved] = np.minimum(next_power[unsolved], MAX_ALPHA)
+        unsolved &= next_power < MAX_ALPHA
+        n_unsolved = np.count_nonzero(unsolved)
+        if n_unsolved == 0:
             break
-        if 2 * left <= len(going):  # the others come along, unmoved, until they are half of all
-            alpha[going] = power
-            going, power, nearest, target = (of[unsolved] for of in (going, power, nearest, target))
+        if 2 * n_unsolved <= len(remaining):  # removing solved rows pays only if they are at least half of all
+            alpha[remaining] = power
+            remaining = remaining[unsolved]
+            power = power[unsolved]
+            nearest = nearest[unsolved]
+            target = target[unsolved]
             gaps = gaps[:, unsolved]
-    alpha[going] = power
+    alpha[remaining] = power
     return alpha
 
 
-def _over_labels(terms: np.ndarray) -> np.ndarray:
-    """The sum over the labels, one after the other, so that a row alone has the bits that it has among others."""
+def _sum_labels(terms: np.ndarray) -> np.ndarray:
+    """Sum over labels in a fixed order, so that the bits of a row do not depend on the other rows."""
     return reduce(np.add, terms)

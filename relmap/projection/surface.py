@@ -1,58 +1,72 @@
-"""Label-wise 2D: reliability as a surface of confidence and gap, fitted by Adam as the paper's authors do.
+"""Label-wise 2D: reliability as a surface of confidence and gap, fitted by Adam as in the authors' code.
 
-A surface on 8 by 6 knots is a start plus increments along the confidence, along the gap, and of their product, all
-positive: it falls along neither, and rises the faster along one the further along the other.
+A surface on 8 by 6 knots is the sum of a start value and positive increments: along the confidence, along the gap, and
+of their product. It falls along neither variable, and rises faster along one the larger the other is.
 """
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import scipy
 
 from relmap.optimizers import Adam
-from relmap.projection.curves import between, place
-from relmap.projection.decisions import Decisions
-from relmap.projection.lattice import first_curve, uniform_knots
+from relmap.projection.curves import interpolate, locate_interval
+from relmap.projection.decisions import CalibratedDecisions
+from relmap.projection.lattice import initial_curve, uniform_knots
 from relmap.serialization import Axes, Value
 from relmap.settings import ProjectionParams
 
-GAP_KNOTS = 6
-FIRST_RISE, FIRST_PRODUCT = 1e-2, 1e-3  # increments along the gap, and of the product, at the start
+N_GAP_KNOTS = 6
+INITIAL_GAP_INCREMENT = 1e-2
+INITIAL_PRODUCT_INCREMENT = 1e-3
 
 
 class Surfaces(Value):
-    """One surface for each label, bilinear on the logit scale, that falls along neither confidence nor gap.
+    """One surface for each label, bilinear on the logit scale and constant outside the gap knots.
 
-    Beyond the outer gap knots a surface stays as it is there. At one label
-    and gap, reliability never falls as the confidence rises, to the last bit; along the gap, up to rounding.
+    The reliability falls neither with the confidence nor with the gap; along the gap, up to rounding.
+
+    Attributes:
+        knots: Confidences of the knots, 0 = u_1 < ... < u_J = 1, shape (J,).
+        gap_knots: Increasing gaps of the knots, shape (G,), G >= 2.
+        values: Logit of the reliability at the knots, shape (K, J, G).
     """
 
-    knots: Annotated[np.ndarray, Axes("J")]  # 0 = u_1 < ... < u_J = 1
-    gap_knots: Annotated[np.ndarray, Axes("G")]  # rising, G >= 2
-    values: Annotated[np.ndarray, Axes("K", "J", "G")]  # logit of the reliability
+    knots: Annotated[np.ndarray, Axes("J")]
+    gap_knots: Annotated[np.ndarray, Axes("G")]
+    values: Annotated[np.ndarray, Axes("K", "J", "G")]
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
-        """n decisions, with their gap, to logit of the reliability `(n,)` float64."""
-        below, up = place(np.clip(decisions.gap, *self.gap_knots[[0, -1]]), self.gap_knots)
-        by_knot, cell = np.hstack([*self.values]), decisions.decision * len(self.gap_knots) + below
-        at_knots = between(by_knot.take(cell, axis=1), by_knot.take(cell + 1, axis=1), up)
-        at_knots = np.maximum.accumulate(at_knots, axis=0)  # rounding alone could make a curve of c fall
-        interval, weight = place(decisions.confidence, self.knots)
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
+        """Score decisions by confidence, gap and label.
+
+        Args:
+            decisions: n decisions with log-probabilities and logits.
+
+        Returns:
+            Logit of the reliability, shape (n,), float64.
+        """
+        clipped_gap = np.clip(decisions.gap, self.gap_knots[0], self.gap_knots[-1])
+        gap_interval, gap_weight = locate_interval(clipped_gap, self.gap_knots)
+        values_by_knot = np.hstack([*self.values])
+        cell = decisions.decision * len(self.gap_knots) + gap_interval
+        at_knots = interpolate(values_by_knot.take(cell, axis=1), values_by_knot.take(cell + 1, axis=1), gap_weight)
+        at_knots = np.maximum.accumulate(at_knots, axis=0)  # otherwise rounding could make it fall with the confidence
+        interval, weight = locate_interval(decisions.confidence, self.knots)
         row = np.arange(len(interval))
-        return between(at_knots[interval, row], at_knots[interval + 1, row], weight)
+        return interpolate(at_knots[interval, row], at_knots[interval + 1, row], weight)
 
-    def _contradictions(self) -> list[str]:
-        wrong = []
+    def _content_violations(self) -> list[str]:
+        violations = []
         if self.knots[0] != 0 or self.knots[-1] != 1 or not (np.diff(self.knots) > 0).all():
-            wrong.append(f"the knots do not rise from 0 to 1: {self.knots.tolist()}")
+            violations.append(f"the knots do not rise from 0 to 1: {self.knots.tolist()}")
         if len(self.gap_knots) < 2 or not (np.diff(self.gap_knots) > 0).all():
-            wrong.append(f"the gap knots do not rise: {self.gap_knots.tolist()}")
+            violations.append(f"the gap knots do not rise: {self.gap_knots.tolist()}")
         for label, i, j in np.argwhere(~np.isfinite(self.values)):
-            wrong.append(f"label {label} is {self.values[label, i, j]} at knot {i}, gap knot {j}")
+            violations.append(f"label {label} is {self.values[label, i, j]} at knot {i}, gap knot {j}")
         for axis, name in ((1, "confidence"), (2, "gap")):
             for label, i, j in np.argwhere(np.diff(self.values, axis=axis) < 0):
-                wrong.append(f"label {label} falls along the {name} after knot {i}, gap knot {j}")
-        return wrong
+                violations.append(f"label {label} falls along the {name} after knot {i}, gap knot {j}")
+        return violations
 
 
 def fit_surfaces(
@@ -64,49 +78,123 @@ def fit_surfaces(
     n_labels: int,
     settings: ProjectionParams,
 ) -> Surfaces:
-    """Confidence in [0, 1], gap, decision 0..K-1 and correct, `(m,)` each, to the surfaces of the last epoch.
+    """Fit a surface for each label by Adam.
 
-    The gap knots are uniform between its 1% and 99% quantiles. A label without rows keeps its start. The same rows in
-    any order give the same bits.
+    The objective is the mean log loss plus, along each variable, `smoothness` times the mean squared second
+    difference. The gap knots are uniform between the 1% and 99% quantiles of the gap. A label without rows keeps its
+    initial surface. The order of the rows does not change a bit of the result.
+
+    Args:
+        confidence: Confidence in [0, 1], shape (m,).
+        gap: Gap of each decision, shape (m,).
+        decision: Decided label 0..K-1, shape (m,).
+        correct: Whether the decision is correct, shape (m,).
+        n_labels: Number of labels K.
+        settings: Knots of the confidence, smoothness, learning rate and epochs.
+
+    Returns:
+        The surfaces of the last epoch.
     """
     order = np.lexsort((correct, gap, confidence, decision))
-    confidence, gap, decision = confidence[order], gap[order], decision[order]
+    confidence = confidence[order]
+    gap = gap[order]
+    decision = decision[order]
     correct = np.asarray(correct, dtype=np.float64)[order]
-    low, high = np.quantile(gap, [0.01, 0.99]) if len(gap) else (0.0, 1.0)
-    knots, gap_knots = uniform_knots(settings.knots), np.linspace(low, max(high, low + 1e-6), GAP_KNOTS)
-    shape = (n_labels, len(knots), GAP_KNOTS)
-    (i, right), (j, above) = place(confidence, knots), place(np.clip(gap, *gap_knots[[0, -1]]), gap_knots)
-    corner = [((decision * shape[1] + i + x) * shape[2] + j + y) for x in (0, 1) for y in (0, 1)]
-    weight = [u * v for u in (1 - right, right) for v in (1 - above, above)]
-    of_row = np.arange(0, 4 * len(i) + 1, 4)
-    bilinear = np.stack(weight, axis=1).ravel(), np.stack(corner, axis=1).ravel(), of_row
-    hats = scipy.sparse.csr_array(bilinear, (len(i), int(np.prod(shape))))
-    turned = hats.T.tocsr()
-    theta = np.empty(shape)  # start and increments: along the confidence in the first column, along the gap in row one
-    theta[:] = np.log(np.expm1(FIRST_PRODUCT))
-    theta[:, 0] = np.log(np.expm1(FIRST_RISE))
-    theta[:, :, 0] = first_curve(len(knots))
-    bends = [np.diff(np.eye(size), n=2, axis=0) for size in shape[1:]]
-    bending = [
-        2 * settings.smoothness / (n_labels * len(d) * other) * d.T @ d
-        for d, other in zip(bends, shape[:0:-1], strict=True)
-    ]
+    knots = uniform_knots(settings.knots)
+    gap_knots = _place_gap_knots(gap)
+    shape = (n_labels, len(knots), N_GAP_KNOTS)
+    basis = _bilinear_basis(confidence, gap, decision, knots, gap_knots, n_labels)
+    transposed_basis = basis.T.tocsr()
+    bending = _bending_matrices(shape, settings.smoothness)
+    theta = _initial_parameters(shape)
     adam = Adam(settings.learning_rate)
     for _ in range(settings.epochs):
-        values = _values(theta)
-        residual = scipy.special.expit(hats @ values.ravel()) - correct
-        gradient = (turned @ residual / max(len(correct), 1)).reshape(shape)
-        gradient += np.einsum("ij,kjg->kig", bending[0], values) + np.einsum("gh,kih->kig", bending[1], values)
-        # each increment lifts what follows
-        gradient = gradient[:, ::-1, ::-1].cumsum(axis=1).cumsum(axis=2)[:, ::-1, ::-1]
-        factor = scipy.special.expit(theta)
-        factor[:, 0, 0] = 1
-        theta = theta + adam.step(gradient * factor)
-    return Surfaces(knots, gap_knots, np.maximum.accumulate(np.maximum.accumulate(_values(theta), axis=1), axis=2))
+        values = _surface_values(theta)
+        residual = scipy.special.expit(basis @ values.ravel()) - correct
+        value_gradient = (transposed_basis @ residual / max(len(correct), 1)).reshape(shape)
+        value_gradient += np.einsum("ij,kjg->kig", bending.confidence, values) + np.einsum(
+            "gh,kih->kig", bending.gap, values
+        )
+        # an increment changes all knots after it along both axes
+        reversed_gradient = value_gradient[:, ::-1, ::-1]
+        increment_gradient = reversed_gradient.cumsum(axis=1).cumsum(axis=2)[:, ::-1, ::-1]
+        softplus_slope = scipy.special.expit(theta)
+        softplus_slope[:, 0, 0] = 1  # the start value is not transformed
+        theta = theta + adam.step(increment_gradient * softplus_slope)
+    values = np.maximum.accumulate(np.maximum.accumulate(_surface_values(theta), axis=1), axis=2)
+    return Surfaces(knots, gap_knots, values)
 
 
-def _values(theta: np.ndarray) -> np.ndarray:
-    """Start and, before the softplus, increments `(K, J, G)` to the values at the knots."""
+def _place_gap_knots(gap: np.ndarray) -> np.ndarray:
+    """Place the gap knots uniformly between the 1% and 99% quantiles, shape (G,)."""
+    low, high = np.quantile(gap, [0.01, 0.99]) if len(gap) else (0.0, 1.0)
+    return np.linspace(low, max(high, low + 1e-6), N_GAP_KNOTS)
+
+
+def _bilinear_basis(
+    confidence: np.ndarray,
+    gap: np.ndarray,
+    decision: np.ndarray,
+    knots: np.ndarray,
+    gap_knots: np.ndarray,
+    n_labels: int,
+) -> "scipy.sparse.csr_array":
+    """Return the weights of each row at the four knots around it, a sparse matrix of shape (m, K J G)."""
+    interval, weight = locate_interval(confidence, knots)
+    gap_interval, gap_weight = locate_interval(np.clip(gap, gap_knots[0], gap_knots[-1]), gap_knots)
+    n_knots = len(knots)
+    n_gap_knots = len(gap_knots)
+    column = (decision * n_knots + interval) * n_gap_knots + gap_interval  # of the lower left knot
+    columns = np.stack([column, column + 1, column + n_gap_knots, column + n_gap_knots + 1], axis=1)
+    weights = np.stack(
+        [
+            (1 - weight) * (1 - gap_weight),
+            (1 - weight) * gap_weight,
+            weight * (1 - gap_weight),
+            weight * gap_weight,
+        ],
+        axis=1,
+    )
+    row_starts = np.arange(0, 4 * len(interval) + 1, 4)
+    size = (len(interval), n_labels * n_knots * n_gap_knots)
+    return scipy.sparse.csr_array((weights.ravel(), columns.ravel(), row_starts), size)
+
+
+class BendingMatrices(NamedTuple):
+    """Hessians of the penalty along each variable: shape (J, J) for the confidence, (G, G) for the gap."""
+
+    confidence: np.ndarray
+    gap: np.ndarray
+
+
+def _bending_matrices(shape: tuple[int, int, int], smoothness: float) -> BendingMatrices:
+    """Compute 2 smoothness D' D / (number of second differences) along each variable."""
+    n_labels, n_knots, n_gap_knots = shape
+    along_confidence = np.diff(np.eye(n_knots), n=2, axis=0)
+    along_gap = np.diff(np.eye(n_gap_knots), n=2, axis=0)
+    confidence_factor = 2 * smoothness / (n_labels * len(along_confidence) * n_gap_knots)
+    gap_factor = 2 * smoothness / (n_labels * len(along_gap) * n_knots)
+    return BendingMatrices(
+        confidence=confidence_factor * along_confidence.T @ along_confidence,
+        gap=gap_factor * along_gap.T @ along_gap,
+    )
+
+
+def _initial_parameters(shape: tuple[int, int, int]) -> np.ndarray:
+    """Return the initial parameters (K, J, G).
+
+    The first gap knot has the start and the increments along the confidence, the first confidence knot the increments
+    along the gap, and the other knots the increments of the product; increments before the softplus.
+    """
+    theta = np.empty(shape)
+    theta[:] = np.log(np.expm1(INITIAL_PRODUCT_INCREMENT))
+    theta[:, 0] = np.log(np.expm1(INITIAL_GAP_INCREMENT))
+    theta[:, :, 0] = initial_curve(shape[1])
+    return theta
+
+
+def _surface_values(theta: np.ndarray) -> np.ndarray:
+    """Convert the start and the increments before the softplus to values at the knots, shape (K, J, G)."""
     increments = np.logaddexp(0, theta)
     increments[:, 0, 0] = theta[:, 0, 0]
     return np.asarray(increments.cumsum(axis=1).cumsum(axis=2))

@@ -1,174 +1,385 @@
-"""The variants of the ablation, each a value of this registry: what it makes of fixed decisions (paper, section 3.5).
+"""Registry of the variants of the ablation: models of the reliability of fixed decisions (paper, section 3.5).
 
-A new one is a file with `fit(Batch) -> list of B values`, one for each calibrator, and a line here. A value is frozen,
-maps `Decisions` to logit of the reliability `(n,)` float64 and names its own `violations()`. Everything ranks and
-compares by that logit: the reliability itself saturates. Where the settings ask for it, a label with few
-projection-fit rows takes the shared curve in every label-wise variant but that one, and a label with none the
-identity. A map for one's own predictions is fitted by `pooled` where a variant has it: the same kind of curve, in which
-labels lean on one another (`pooling.py`). Nothing here imports torch: who reads a map does without.
+To add one, write a file with a function that maps a `FitBatch` to B fitted models, one for each calibrator, and add an
+entry here. A model is frozen, maps `CalibratedDecisions` to the logit of the reliability, shape (n,), and has a method
+`violations()`. All rankings and comparisons use that logit, because the reliability itself saturates at 1.
+
+If the settings ask for it, a label with few projection-fit rows uses the shared curve in every label-wise variant, and
+a label without rows the identity. A map of a user's own predictions is fitted by `fit_pooled` where a variant has it:
+the same kind of model with partial pooling over labels (`pooling.py`). Nothing here imports torch, which reading a map
+does not need.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
-from relmap.projection.curves import Confidence, Curves, SharedCurve, fallbacks, with_fallbacks
-from relmap.projection.labelwise import FARTHEST_LOGIT, Lines, WithFallbacks, fit_intercepts, fit_isotonic, fit_platt
-from relmap.projection.pooling import PooledRows, ShrunkCurves, WithSignals
+from relmap.projection.curves import (
+    Confidence,
+    Curves,
+    ReliabilityModel,
+    SharedCurve,
+    choose_fallbacks,
+    curves_with_fallbacks,
+)
+from relmap.projection.labelwise import (
+    MAX_LOGIT,
+    Labelwise,
+    Lines,
+    WithFallbacks,
+    fit_intercepts,
+    fit_isotonic,
+    fit_platt,
+)
+from relmap.projection.pooling import PooledLineFitter, ShrunkCurves, WithSignals
 from relmap.projection.surface import Surfaces, fit_surfaces
 from relmap.projection.whole_vector import WholeVector, fit_whole_vector
+from relmap.serialization import Value
 
 if TYPE_CHECKING:
-    from relmap.projection.batch import Batch
+    from relmap.projection.batch import FitBatch
+
+CURVE_WEIGHT_ROWS = 1000.0  # number of rows of a label at which its curve and its line have equal weight
+FitFunction = Callable[["FitBatch"], Sequence[ReliabilityModel]]
 
 
-class Variant(NamedTuple):
-    """A way to make a reliability of a fixed decision: what it is called, what it is for, and how it is fitted."""
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A model of the reliability of fixed decisions.
 
-    key: str  # under which its results are filed
+    Attributes:
+        key: Name in settings, tables and maps.
+        title: Name in tables and figures.
+        role: "paper" if the paper's tables have it; "rival" or "sensitivity" otherwise.
+        model_types: Classes of the models that `fit` and `fit_pooled` return.
+        fit: Fits B models; None if only maps have the variant.
+        fit_pooled: Fits B models for a map, instead of `fit`; "auto" chooses among variants that have it.
+        description: Description on the page of a map; empty if a map cannot contain the variant.
+        required_input: What the model needs besides the decision.
+        color: Name of its color in figures of rankings; empty if it is not plotted.
+    """
+
+    key: str
     title: str
-    role: Literal["paper", "rival", "sensitivity"]  # the paper's tables hold the first
-    fit: Callable[["Batch"], list[Any]] | None  # B fitted values; None where only a map has it
-    in_words: str = ""  # as a map's page says what it is; empty where a map cannot hold it
-    pooled: Callable[["Batch"], list[Any]] | None = None  # as a map has it, not `fit`; `auto` chooses from these
-    reads: Literal["confidence", "logits", "signals"] = "confidence"  # what it needs of a decision, beside the decision
-    line: str = ""  # the name of its colour where rankings are drawn as lines; empty where it is not drawn
-
-    @property
-    def values(self) -> set[type]:
-        """What its fits return for each calibrator, as they say themselves."""
-        return {cast("type", get_args(fit.__annotations__["return"])[0]) for fit in (self.fit, self.pooled) if fit}
+    role: Literal["paper", "rival", "sensitivity"]
+    model_types: tuple[type[Value], ...]
+    fit: FitFunction | None = None
+    fit_pooled: FitFunction | None = None
+    description: str = ""
+    required_input: Literal["confidence", "logits", "signals"] = "confidence"
+    color: str = ""
 
 
-def _unfitted(batch: "Batch") -> list[Confidence]:
-    return [Confidence() for _ in batch.fit.under]
+def _fit_confidence(batch: "FitBatch") -> list[Confidence]:
+    return [Confidence() for _ in range(batch.n_fits)]
 
 
-def _fit_shared(batch: "Batch") -> list[SharedCurve]:
-    """One curve for all labels, however few rows there are; without any it is the identity."""
-    rows = np.array([len(batch.fit.decision)])
-    return [SharedCurve(with_fallbacks(batch.knots, curve[None], rows, curve, least=1)) for curve in batch.shared]
-
-
-def _fit_mrp(batch: "Batch") -> list[Curves]:
-    return batch.curves(batch.adam)
-
-
-def _fit_optimum(batch: "Batch") -> list[Curves]:
-    return batch.curves(batch.exact.values)
-
-
-def _fit_surface(batch: "Batch") -> list[Surfaces]:
-    """Reliability as a surface of confidence and gap; a label without rows keeps its start."""
-    rows = batch.fit.decision, batch.fit.correct
+def _fit_shared(batch: "FitBatch") -> list[SharedCurve]:
+    """Fit one curve for all labels; without rows it is the identity."""
+    n_rows = np.array([len(batch.fit_rows.decision)])
     return [
-        fit_surfaces(under.confidence, under.gap, *rows, n_labels=batch.n_labels, settings=batch.settings)
-        for under in batch.fit.under[: batch.surfaces]
+        SharedCurve(curves_with_fallbacks(batch.knots, curve[None], n_rows, curve, minimum_rows=1))
+        for curve in batch.shared_values
     ]
 
 
-def _score(batch: "Batch") -> list[WholeVector]:
-    """A class-wise recalibration read as a score: the same one whatever the calibrator."""
-    logits, label = batch.fit.under[0].logits, batch.fit.label
-    if logits is None or label is None:
+def _fit_mrp(batch: "FitBatch") -> list[Curves]:
+    return batch.to_curves(batch.adam_values)
+
+
+def _fit_optimum(batch: "FitBatch") -> list[Curves]:
+    return batch.to_curves(batch.exact_fit.values)
+
+
+def _fit_surface(batch: "FitBatch") -> list[Surfaces]:
+    """Fit the reliability as a surface of confidence and gap."""
+    return [
+        fit_surfaces(
+            decisions.confidence,
+            decisions.gap,
+            batch.fit_rows.decision,
+            batch.fit_rows.correct,
+            n_labels=batch.n_labels,
+            settings=batch.settings,
+        )
+        for decisions in batch.fit_rows.by_calibrator[: batch.n_surfaces]
+    ]
+
+
+def _fit_whole_vector(batch: "FitBatch") -> list[WholeVector]:
+    """Fit one score of the uncalibrated logits, which is the same for all calibrators."""
+    logits = batch.fit_rows.by_calibrator[0].logits
+    labels = batch.fit_rows.labels
+    if logits is None or labels is None:
         raise ValueError("the whole vector needs logits and labels")
-    return [fit_whole_vector(logits, label)] * len(batch.fit.under)
+    return [fit_whole_vector(logits, labels)] * batch.n_fits
 
 
-def pooled(*free: str) -> Callable[["Batch"], list[Lines]]:
-    """The fit of pooled lines in which `free` parts of the prior are not left out."""
-
-    def fit(batch: "Batch") -> list[Lines]:
-        return cast("list[Lines]", [rows.lines(*free) for rows in batch.pooled])
-
-    return fit
+def _fit_pooled_shared_line(batch: "FitBatch") -> list[Lines]:
+    return _fit_lines(batch.line_fitters, "shared")
 
 
-pooled_shifts, pooled_lines = pooled("shared", "intercept"), pooled("shared", "intercept", "slope")
+def fit_pooled_shifts(batch: "FitBatch") -> list[Lines]:
+    """Fit pooled lines that differ between labels by shifts only.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Lines of each fit.
+    """
+    return _fit_lines(batch.line_fitters, "shared", "intercept")
 
 
-def pooled_curves(batch: "Batch") -> list[ShrunkCurves]:
-    """MRP at its optimum, shrunk to the label's pooled line: the more, the fewer rows it has."""
-    share = batch.rows / (batch.rows + CURVE_ROWS)
-    knots, own = batch.knots, fallbacks(batch.rows, least=0)
-    # where confidences all but coincide an optimum lies beyond what a reliability of float64 tells from 0 or 1
-    values = np.clip(batch.exact.values, -FARTHEST_LOGIT, FARTHEST_LOGIT)
-    fits = zip(pooled_lines(batch), values, strict=True)
-    return [ShrunkCurves(line, Curves(knots, values, batch.rows, own), share) for line, values in fits]
+def fit_pooled_lines(batch: "FitBatch") -> list[Lines]:
+    """Fit pooled lines.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Lines of each fit.
+    """
+    return _fit_lines(batch.line_fitters, "shared", "intercept", "slope")
 
 
-def _pooled_signals(batch: "Batch") -> list[WithSignals]:
-    """Pooled lines, and what signals add to them: for all labels, and for each."""
-    free = ("shared", "intercept", "slope", "signals", "signals_by_label")
-    rows, at = (batch.fit.decision, batch.fit.correct, batch.n_labels), batch.fit.under
-    fits = [PooledRows(each.confidence_logit, *rows, each.signals).lines(*free) for each in at]
+def _fit_lines(fitters: Iterable[PooledLineFitter], *free_parts: str) -> list[Lines]:
+    """Fit pooled lines without signals."""
+    return cast("list[Lines]", [fitter.fit_lines(*free_parts) for fitter in fitters])
+
+
+def fit_pooled_curves(batch: "FitBatch") -> list[ShrunkCurves]:
+    """Fit MRP at its optimum, shrunk to pooled lines.
+
+    The curve of a label with n rows has the weight n / (n + CURVE_WEIGHT_ROWS).
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Shrunk curves of each fit.
+    """
+    n_rows = batch.rows_per_label
+    share = n_rows / (n_rows + CURVE_WEIGHT_ROWS)
+    fallback = choose_fallbacks(n_rows, minimum_rows=0)
+    # where confidences nearly coincide, an optimum can exceed the logits that a float64 reliability distinguishes
+    clipped = np.clip(batch.exact_fit.values, -MAX_LOGIT, MAX_LOGIT)
+    return [
+        ShrunkCurves(line, Curves(batch.knots, values, n_rows, fallback), share)
+        for line, values in zip(fit_pooled_lines(batch), clipped, strict=True)
+    ]
+
+
+def _fit_pooled_signals(batch: "FitBatch") -> list[WithSignals]:
+    """Fit pooled lines with weights of signals, shared and by label."""
+    fits = []
+    for decisions in batch.fit_rows.by_calibrator:
+        fitter = PooledLineFitter(
+            decisions.confidence_logit,
+            batch.fit_rows.decision,
+            batch.fit_rows.correct,
+            batch.n_labels,
+            decisions.signals,
+        )
+        fits.append(fitter.fit_lines("shared", "intercept", "slope", "signals", "signals_by_label"))
     return cast("list[WithSignals]", fits)
 
 
-def guarded(fit: Callable[["Batch"], list]) -> Callable[["Batch"], list[WithFallbacks]]:
-    """Add the fallbacks to the fit of a label-wise variant that has none of its own."""
+def add_label_fallbacks(models: Sequence[Labelwise], batch: "FitBatch") -> list[WithFallbacks]:
+    """Add the fallbacks of labels with few rows to label-wise models.
 
-    def fit_with_fallbacks(batch: "Batch") -> list[WithFallbacks]:
-        knots, rows = batch.knots, batch.rows.sum(keepdims=True)
-        shared = (SharedCurve(Curves(knots, values[None], rows, ("none",))) for values in batch.stand_in)
-        fits = zip(fit(batch), shared, strict=True)
-        return [WithFallbacks(own, curve, batch.fallback, batch.rows) for own, curve in fits]
+    Args:
+        models: Model of each of the B fits.
+        batch: The batch on which they were fitted.
 
-    return fit_with_fallbacks
+    Returns:
+        The models with fallbacks.
+    """
+    n_rows = batch.rows_per_label
+    with_fallbacks = []
+    for model, values in zip(models, batch.fallback_values, strict=True):
+        shared = SharedCurve(Curves(batch.knots, values[None], n_rows.sum(keepdims=True), ("none",)))
+        with_fallbacks.append(WithFallbacks(model, shared, batch.fallback, n_rows))
+    return with_fallbacks
 
 
-shifts, steps, lines = (guarded(fit) for fit in (fit_intercepts, fit_isotonic, fit_platt))
-CURVE_ROWS = 1000.0  # rows of a label at which its curve counts as much as its line
+def fit_shifts_with_fallbacks(batch: "FitBatch") -> list[WithFallbacks]:
+    """Fit a shift for each label with enough rows.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Shifts with fallbacks of each fit.
+    """
+    return add_label_fallbacks(fit_intercepts(batch), batch)
+
+
+def fit_isotonic_with_fallbacks(batch: "FitBatch") -> list[WithFallbacks]:
+    """Fit isotonic steps for each label with enough rows.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Steps with fallbacks of each fit.
+    """
+    return add_label_fallbacks(fit_isotonic(batch), batch)
+
+
+def fit_platt_with_fallbacks(batch: "FitBatch") -> list[WithFallbacks]:
+    """Fit a line for each label with enough rows.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Lines with fallbacks of each fit.
+    """
+    return add_label_fallbacks(fit_platt(batch), batch)
+
 
 _VARIANTS = (
     Variant(
-        "confidence", "confidence", "paper", _unfitted, "the calibrated confidence itself", _unfitted, line="confidence"
-    ),
-    Variant("shared_1d", "shared 1D", "paper", _fit_shared, "one curve for all labels", pooled("shared")),
-    Variant("label_intercept", "label intercept", "paper", shifts, "a shift for each label", pooled_shifts),
-    Variant("label_isotonic", "label isotonic", "paper", steps, "isotonic steps for each label", line="isotonic"),
-    Variant("label_platt", "label Platt", "rival", lines, "a Platt line for each label", pooled_lines, line="platt"),
-    Variant("mrp", "MRP", "paper", _fit_mrp, "a monotone curve for each label (MRP)", pooled_curves, line="mrp"),
-    Variant("label_2d", "label-wise 2D", "paper", _fit_surface),
-    Variant(
-        "mrp_exact",
-        "MRP, optimum",
-        "sensitivity",
-        _fit_optimum,
-        "a monotone curve for each label (MRP at its convex optimum)",
+        key="confidence",
+        title="confidence",
+        role="paper",
+        model_types=(Confidence,),
+        fit=_fit_confidence,
+        fit_pooled=_fit_confidence,
+        description="the calibrated confidence itself",
+        color="confidence",
     ),
     Variant(
-        "label_vector", "whole vector", "rival", _score, "a score of the whole vector of logits", _score, reads="logits"
+        key="shared_1d",
+        title="shared 1D",
+        role="paper",
+        model_types=(SharedCurve, Lines),
+        fit=_fit_shared,
+        fit_pooled=_fit_pooled_shared_line,
+        description="one curve for all labels",
     ),
     Variant(
-        "label_signals",
-        "label and signals",
-        "rival",
-        None,
-        "a Platt line for each label, with signals",
-        _pooled_signals,
-        reads="signals",
+        key="label_intercept",
+        title="label intercept",
+        role="paper",
+        model_types=(WithFallbacks, Lines),
+        fit=fit_shifts_with_fallbacks,
+        fit_pooled=fit_pooled_shifts,
+        description="a shift for each label",
+    ),
+    Variant(
+        key="label_isotonic",
+        title="label isotonic",
+        role="paper",
+        model_types=(WithFallbacks,),
+        fit=fit_isotonic_with_fallbacks,
+        description="isotonic steps for each label",
+        color="isotonic",
+    ),
+    Variant(
+        key="label_platt",
+        title="label Platt",
+        role="rival",
+        model_types=(WithFallbacks, Lines),
+        fit=fit_platt_with_fallbacks,
+        fit_pooled=fit_pooled_lines,
+        description="a Platt line for each label",
+        color="platt",
+    ),
+    Variant(
+        key="mrp",
+        title="MRP",
+        role="paper",
+        model_types=(Curves, ShrunkCurves),
+        fit=_fit_mrp,
+        fit_pooled=fit_pooled_curves,
+        description="a monotone curve for each label (MRP)",
+        color="mrp",
+    ),
+    Variant(
+        key="label_2d",
+        title="label-wise 2D",
+        role="paper",
+        model_types=(Surfaces,),
+        fit=_fit_surface,
+    ),
+    Variant(
+        key="mrp_exact",
+        title="MRP, optimum",
+        role="sensitivity",
+        model_types=(Curves,),
+        fit=_fit_optimum,
+        description="a monotone curve for each label (MRP at its convex optimum)",
+    ),
+    Variant(
+        key="label_vector",
+        title="whole vector",
+        role="rival",
+        model_types=(WholeVector,),
+        fit=_fit_whole_vector,
+        fit_pooled=_fit_whole_vector,
+        description="a score of the whole vector of logits",
+        required_input="logits",
+    ),
+    Variant(
+        key="label_signals",
+        title="label and signals",
+        role="rival",
+        model_types=(WithSignals,),
+        fit_pooled=_fit_pooled_signals,
+        description="a Platt line for each label, with signals",
+        required_input="signals",
     ),
 )
 VARIANTS = {variant.key: variant for variant in _VARIANTS}
 
 
-def variants_for(*roles: str) -> tuple[str, ...]:
-    """The keys of the variants that are for one of `roles`, in order."""
+def variants_with_role(*roles: str) -> tuple[str, ...]:
+    """List the variants that the pipeline fits, by role.
+
+    Args:
+        *roles: Roles to include.
+
+    Returns:
+        Keys of the variants with one of these roles, in the order of the registry.
+    """
     return tuple(key for key, variant in VARIANTS.items() if variant.role in roles and variant.fit)
 
 
-PROJECTED = tuple(key for key, variant in VARIANTS.items() if variant.fit)  # what the pipeline fits
-AUTOMATIC = tuple(key for key, variant in VARIANTS.items() if variant.pooled)  # what `auto` chooses from
-DEPLOYABLE = tuple(sorted((key for key, v in VARIANTS.items() if v.in_words), key=lambda key: key not in AUTOMATIC))
+def _list_deployable() -> tuple[str, ...]:
+    """List the variants that a map can contain, those that "auto" chooses among first."""
+    deployable = [key for key, variant in VARIANTS.items() if variant.description]
+    automatic = [key for key in deployable if key in AUTO_VARIANTS]
+    others = [key for key in deployable if key not in AUTO_VARIANTS]
+    return (*automatic, *others)
 
 
-def project_batch(batch: "Batch", names: tuple[str, ...] = PROJECTED, *, lean: bool = False) -> dict[str, list[Any]]:
-    """Fit the variants `names` for B calibrators at once: name to B fitted values, in the order of the calibrators.
+PIPELINE_VARIANTS = tuple(key for key, variant in VARIANTS.items() if variant.fit)
+AUTO_VARIANTS = tuple(key for key, variant in VARIANTS.items() if variant.fit_pooled)
+DEPLOYABLE_VARIANTS = _list_deployable()
 
-    Surfaces are as many as the batch asks for. A map for one's own predictions lets labels `lean` on one another, where
-    a variant knows how.
+
+def fit_variants(
+    batch: "FitBatch", names: tuple[str, ...] = PIPELINE_VARIANTS, *, pool_labels: bool = False
+) -> dict[str, Sequence[ReliabilityModel]]:
+    """Fit variants for B calibrators.
+
+    Args:
+        batch: Batch of B fits.
+        names: Keys of the variants.
+        pool_labels: Whether to fit the models of a map, with partial pooling over labels, where a variant has them.
+
+    Returns:
+        Models of each variant in the order of the calibrators; surfaces only for the first `batch.n_surfaces`. Variants
+        that cannot be fitted in this way are omitted.
     """
-    fits = {name: (lean and VARIANTS[name].pooled) or VARIANTS[name].fit for name in names}
-    return {name: fit(batch) for name, fit in fits.items() if fit}
+    fitted = {}
+    for name in names:
+        variant = VARIANTS[name]
+        fit = variant.fit_pooled if pool_labels and variant.fit_pooled else variant.fit
+        if fit:
+            fitted[name] = fit(batch)
+    return fitted

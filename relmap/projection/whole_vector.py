@@ -1,9 +1,9 @@
-"""A reliability from the whole vector of logits: what a class-wise recalibration says of the fixed decision.
+"""Reliability from all logits of a row: the probability of the decision under a class-wise recalibration.
 
-Temperature scaling first, then a bias and a factor for each label and what one logit says of another label, which a
-ridge draws to temperature scaling (structured matrix scaling: Berta et al., 2025, with their penalties). Where the rows
-say little of all that, it is temperature scaling: the two are weighed by their marginal likelihoods. It is a score of
-the decision that was made: neither the decision nor a probability follows it.
+The logits are scaled by a temperature. A bias and a factor for each label and weights of the other labels' logits are
+then fitted with a ridge towards temperature scaling (structured matrix scaling: Berta et al., 2025, with their
+penalties). The result is averaged with temperature scaling by their marginal likelihoods, so that it is temperature
+scaling if the rows do not support more. It scores the fixed decision; no decision or probability is changed.
 """
 
 from typing import Annotated
@@ -12,54 +12,90 @@ import numpy as np
 import scipy
 
 from relmap.calibrators.identity import log_softmax
-from relmap.calibrators.matrix import multinomial_loss, with_ridge
+from relmap.calibrators.matrix import add_ridge, multinomial_loss
 from relmap.calibrators.temperature import fit_temperature
 from relmap.decisions import confidence_logit
 from relmap.optimizers import newton
-from relmap.projection.decisions import Decisions
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.serialization import Axes, Value
 
-MOST_LABELS = 12  # for which it is offered; the time of a fit grows with the fourth power
-LOWEST = -87.0  # of a logit beside the row's largest: e to it is the smallest number of float32, and far ones mislead
+MAX_LABELS = 12  # for which weights are fitted; the time of a fit grows with the fourth power of K
+# relative to the largest logit of the row: e to this power is the smallest normal float32, and smaller logits mislead
+MIN_RELATIVE_LOGIT = -87.0
 
 
 class WholeVector(Value, kind="whole_vector"):
-    """The probability of the decision under recalibrated logits."""
+    """The probability of the decision under recalibrated logits.
 
-    weights: Annotated[np.ndarray, Axes("K", "K")]  # a row for each new logit, of logits beside the row's largest
+    Attributes:
+        weights: One row for each new logit, applied to the logits relative to the row's largest, shape (K, K).
+        bias: Bias of each new logit, shape (K,).
+    """
+
+    weights: Annotated[np.ndarray, Axes("K", "K")]
     bias: Annotated[np.ndarray, Axes("K")]
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
-        """n decisions with their uncalibrated logits `(n, K)` to logit of the reliability `(n,)` float64."""
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
+        """Score decisions by their logits.
+
+        Args:
+            decisions: n decisions with uncalibrated logits, shape (n, K).
+
+        Returns:
+            Logit of the reliability, shape (n,), float64.
+        """
         assert decisions.logits is not None
-        recalibrated = log_softmax(_beside_largest(decisions.logits) @ self.weights.T + self.bias)
+        recalibrated = log_softmax(_relative_to_largest(decisions.logits) @ self.weights.T + self.bias)
         return confidence_logit(recalibrated, decisions.decision)
 
 
 def fit_whole_vector(logits: np.ndarray, labels: np.ndarray) -> WholeVector:
-    """The recalibration of n rows: logits `(n, K)` and true labels `(n,)` 0..K-1.
+    """Fit the recalibration.
 
-    With logits in units of the temperature, K/n times the square is added to the mean log loss for each bias and for
-    what each factor differs from 1 by, and K (K - 1)/n times for each weight of another label's logit. What this moves
-    counts as much as it is likely beside temperature scaling, by Laplace's approximation and even odds. Beyond
-    `MOST_LABELS` labels it is temperature scaling.
+    With logits in units of the temperature, the objective is the mean log loss plus K/n times the square of each bias
+    and of each factor minus 1, plus K (K - 1)/n times the square of each weight of another label's logit. The change
+    from temperature scaling is multiplied by its posterior probability: by Laplace's approximation, with prior odds 1.
+    Beyond MAX_LABELS labels the result is temperature scaling.
+
+    Args:
+        logits: Uncalibrated logits, shape (n, K).
+        labels: True labels 0..K-1, shape (n,).
+
+    Returns:
+        The fitted score.
     """
-    beside, (n, n_labels) = _beside_largest(logits), logits.shape
-    beta, start = fit_temperature(beside, labels, seed=0).beta, np.eye(n_labels, n_labels + 1)
-    table = start
-    if n_labels <= MOST_LABELS:
-        ridge = np.full(start.shape, 2 * n_labels * (n_labels - 1) / n)
-        np.fill_diagonal(ridge, 2 * n_labels / n)
-        ridge[:, -1] = 2 * n_labels / n
-        loss = multinomial_loss(np.vstack([beta * beside.T, np.ones(n)]), np.asarray(labels), n_labels)
-        posterior = with_ridge(loss, start, np.arange(start.size), ridge.ravel())
-        moved = newton(posterior, start.ravel(), float(ridge.min()), settled=1e-9 / n)
-        value, _, hessian = posterior(moved)
-        evidence = n * (loss(start.ravel())[0] - value) + (np.log(ridge).sum() - np.linalg.slogdet(hessian)[1]) / 2
-        table = start + scipy.special.expit(evidence) * (moved.reshape(start.shape) - start)
-    return WholeVector(beta * table[:, :-1], table[:, -1])
+    n_rows, n_labels = logits.shape
+    relative = _relative_to_largest(logits)
+    beta = fit_temperature(relative, labels, seed=0).beta
+    temperature_scaling = np.eye(n_labels, n_labels + 1)  # factors 1; the last column is the bias
+    table = temperature_scaling
+    if n_labels <= MAX_LABELS:
+        features = np.vstack([beta * relative.T, np.ones(n_rows)])
+        table = _average_by_evidence(features, np.asarray(labels), temperature_scaling)
+    return WholeVector(weights=beta * table[:, :-1], bias=table[:, -1])
 
 
-def _beside_largest(logits: np.ndarray) -> np.ndarray:
+def _average_by_evidence(features: np.ndarray, labels: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Fit a table of weights (K, K + 1) to features (K + 1, n), averaged with `start` by marginal likelihood.
+
+    The log evidence of the optimum relative to the start is n (loss(start) - objective) + (log |ridge| - log |H|) / 2.
+    """
+    n_labels = len(start)
+    n_rows = features.shape[1]
+    ridge = np.full(start.shape, 2 * n_labels * (n_labels - 1) / n_rows)
+    np.fill_diagonal(ridge, 2 * n_labels / n_rows)
+    ridge[:, -1] = 2 * n_labels / n_rows
+    loss = multinomial_loss(features, labels, n_labels)
+    objective = add_ridge(loss, start, np.arange(start.size), ridge.ravel())
+    optimum = newton(objective, start.ravel(), float(ridge.min()), tolerance=1e-9 / n_rows)
+    value, _, hessian = objective(optimum)
+    loss_of_start = loss(start.ravel())[0]
+    log_determinants = np.log(ridge).sum() - np.linalg.slogdet(hessian)[1]
+    log_evidence = n_rows * (loss_of_start - value) + log_determinants / 2
+    posterior_probability = scipy.special.expit(log_evidence)
+    return np.asarray(start + posterior_probability * (optimum.reshape(start.shape) - start))
+
+
+def _relative_to_largest(logits: np.ndarray) -> np.ndarray:
     logits = np.asarray(logits, dtype=np.float64)
-    return np.maximum(logits - logits.max(axis=1, keepdims=True), LOWEST)
+    return np.asarray(np.maximum(logits - logits.max(axis=1, keepdims=True), MIN_RELATIVE_LOGIT))

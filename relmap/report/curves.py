@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from relmap.metrics.intervals import interval_of_share
+from relmap.metrics.intervals import share_confidence_interval
 from relmap.projection.variants import VARIANTS
 from relmap.report.figure import (
     FEW_ROWS,
@@ -135,7 +135,7 @@ def observed(said: pl.Series, correct: pl.Series) -> Rows:
     parts = np.array_split(np.argsort(said.to_numpy(), kind="stable"), groups)
     rows = np.array([len(part) for part in parts])
     counts = np.array([correct.to_numpy()[part].sum() for part in parts])
-    low, high = interval_of_share(counts, rows)
+    low, high = share_confidence_interval(counts, rows)
     means = [float(said.to_numpy()[part].mean()) for part in parts]
     dots = {"confidence": means, "reliability": counts / rows, "low": low, "high": high, "rows": rows}
     return pl.DataFrame(dots).to_dicts()

@@ -232,4 +232,4 @@ def theme(size: int = 12, *, for_print: bool = False) -> dict[str, Any]:
 
 def tone(variant: str) -> str:
     """Return the colour of a variant; whatever else a map may hold has that of MRP."""
-    return colour(VARIANTS[variant].line or "mrp")
+    return colour(VARIANTS[variant].color or "mrp")

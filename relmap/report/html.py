@@ -10,6 +10,7 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from relmap.report.concepts import CONCEPTS
 from relmap.report.figure import DARK, FONT, LIGHT, DrawnFigure
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -25,6 +26,7 @@ def environment(*folders: Path) -> Environment:
         lstrip_blocks=True,
     )
     made.filters["embedded"] = embedded
+    made.globals["CONCEPTS"] = CONCEPTS
     return made
 
 
@@ -39,10 +41,19 @@ def rendered(template: str, *parts: Mapping[str, Any], folders: tuple[Path, ...]
             colours={"light": LIGHT, "dark": DARK},
             font=FONT,
             style=(TEMPLATES / "page.css").read_text(encoding="utf-8"),
-            script=Markup((TEMPLATES / "page.js").read_text(encoding="utf-8")),  # noqa: S704 - our own file
+            script=script("page.js"),
             library=Markup(library()),  # noqa: S704 - Vega's own, as vl-convert brings it
         )
     )
+
+
+def script(name: str) -> Markup:
+    """Return a script of the templates, to place in a script element.
+
+    Args:
+        name: Name of its file.
+    """
+    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))  # noqa: S704 - a file of this package
 
 
 @cache

@@ -9,19 +9,24 @@ from typing import Any
 import numpy as np
 import polars as pl
 import scipy
+from markupsafe import Markup
 
 from relmap.api import Answer, Judged, Recommendation
 from relmap.evaluation.agreement import share_in_words
+from relmap.io.columns import listed
 from relmap.io.reading import AS_NAMED, Reading
 from relmap.maps.map_file import described
 from relmap.projection.variants import VARIANTS
 from relmap.report.curves import reliability_by_label
 from relmap.report.figure import DrawnFigure, Results
-from relmap.report.html import rendered
+from relmap.report.html import rendered, script
 from relmap.report.ranking import errors_found, risk_coverage
+from relmap.report.threshold_explorer import ThresholdExplorer
+from relmap.routing.apply import default_threshold
 
-OF_LABELS = ("label", "drop_unlabelled")
+OF_LABELS = ("label", "id", "drop_unlabelled")  # options of commands that read labels
 TARGETS = (0.8, 0.9, 0.95, 0.99)  # accuracies for which a cut is looked for
+CONCEPTS_OF_PAGE = ("fixed-decisions", "label-wise-reliability", "auto", "guarantees", "intervals")
 Numbers = dict[str, Any]
 
 
@@ -33,6 +38,26 @@ class Table:
     note: str
     columns: tuple[str, ...]
     rows: list[list[str]]
+    concept: str = ""  # name of the concept that it uses
+
+
+@dataclass(frozen=True)
+class ExplorerSection:
+    """The interactive part of the page.
+
+    Attributes:
+        content: JSON of the results at thresholds.
+        rows: The rows that they are estimated from, in words.
+        notes: What to know about the rows.
+        command_before: The command that validates a threshold, up to the threshold.
+        command_after: The rest of the command.
+    """
+
+    content: Markup
+    rows: str
+    notes: list[str]
+    command_before: str
+    command_after: str
 
 
 def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: Reading) -> str:
@@ -49,11 +74,12 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
     numbers, source, verdict = evaluation.to_dict(), document.source, _sentences(evaluation)
     beware = [note for note in cuts[TARGETS[0]].notes if note not in judged.notes]
     of_groups = f" in {numbers['groups']:,} groups" if numbers["grouped"] else ""
+    labels = _of_labels(numbers["labels"], numbers["agreement"]["labels"])
     tables = [
-        Table("Cuts", " ".join([CUTS, *beware]), *_of_cuts(cuts)),
-        Table("The most reliable rows", TOP, *_of_top(numbers["top"])),
-        Table("Label by label", LABELS, *_of_labels(numbers["labels"], numbers["agreement"]["labels"])),
-        Table("What was chosen from", CANDIDATES, *_of_candidates(recommended.to_dict())),
+        Table("Cuts", " ".join([CUTS, *beware]), *_of_cuts(cuts), concept="guarantees"),
+        Table("The most reliable rows", TOP, *_of_top(numbers["top"]), concept="intervals"),
+        Table("Label by label", LABELS, *labels, concept="label-wise-reliability"),
+        Table("What was chosen from", CANDIDATES, *_of_candidates(recommended.to_dict()), concept="auto"),
     ]
     return rendered(
         "map.html.jinja",
@@ -64,6 +90,9 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
         command=f"relmap apply --map {shlex.quote(str(map_file))} --predictions new.parquet"
         f" --out scored.parquet{_options(reading)}",
         map=map_file.name,
+        explorer=_explorer_section(judged, map_file, reading),
+        explorer_script=script("threshold_explorer.js"),
+        concepts=CONCEPTS_OF_PAGE,
         figures=_figures(judged),
         tables=[table for table in tables if table.rows],
         facts={
@@ -84,11 +113,40 @@ LABELS = "How often each decision is right, and how often it is said to be, on t
 CANDIDATES = "Log loss of the probability of a correct decision, on rows that the fit had not seen."
 
 
-def _options(reading: Reading) -> str:
-    """What says the same of columns to a command that asks for no label."""
-    given = {name: value for name, value in vars(reading).items() if value != getattr(AS_NAMED, name)}
-    options = [(f"--{name.replace('_', '-')}", value) for name, value in given.items() if name not in OF_LABELS]
-    return "".join(f" {name}" if value is True else f" {name} {shlex.quote(str(value))}" for name, value in options)
+def _options(reading: Reading, *, labelled: bool = False) -> str:
+    """Write the options that read the columns of another file in the same way; those of labels if it is `labelled`."""
+    text = ""
+    for name, value in vars(reading).items():
+        if value == getattr(AS_NAMED, name) or (name in OF_LABELS and not labelled):
+            continue
+        text += f" --{name.replace('_', '-')}"
+        if value is not True:
+            text += f" {shlex.quote(str(value))}"
+    return text
+
+
+def _explorer_section(judged: Judged, map_file: Path, reading: Reading) -> ExplorerSection:
+    """Aggregate the rows at thresholds, and write the command that validates one of them."""
+    names, decisions = judged.document.shown_names, judged.decisions
+    explorer = ThresholdExplorer.of(decisions, default_threshold(judged.document))
+    decided = {results.label for results in explorer.labels}
+    never_decided = [name for label, name in enumerate(names) if label not in decided]
+    notes = []
+    if never_decided:
+        notes.append(f"No decision in these rows is {listed(never_decided)}.")
+    if explorer.weighted:
+        notes.append(
+            "Shares, accuracies and costs count each row by its sampling weight. Rows to review are labelled rows."
+        )
+    grouped = f" in {decisions.clusters:,} groups" if judged.rows.group is not None else ""
+    map_option = f"--map {shlex.quote(str(map_file))}"
+    return ExplorerSection(
+        content=Markup(explorer.to_json(names)),  # noqa: S704 - it has no `<`, so it cannot end the script
+        rows=f"{len(judged.rows):,} labelled rows{grouped}",
+        notes=notes,
+        command_before=f"relmap thresholds {map_option} --predictions other_labelled.parquet --cut ",
+        command_after=_options(reading, labelled=True),
+    )
 
 
 def _sentences(answer: Answer) -> list[str]:
@@ -130,7 +188,7 @@ def _of_candidates(said: Numbers) -> tuple[tuple[str, ...], list[list[str]]]:
     def row(candidate: Numbers) -> list[str]:
         gain, low, high = (0 - candidate[name] for name in ("change", "high", "low"))
         chosen = "this one" if candidate["variant"] == said["variant"] else ""
-        shown = VARIANTS[candidate["variant"]].in_words
+        shown = VARIANTS[candidate["variant"]].description
         return [shown, f"{candidate['nll_correct']:.4f}", f"{gain:+z.4f}", f"{low:+z.4f} to {high:+z.4f}", chosen]
 
     return ("candidate", "log loss", "gain", "95% interval", "taken"), [row(each) for each in said["candidates"]]

@@ -8,9 +8,9 @@ import altair as alt
 import numpy as np
 import polars as pl
 
-from relmap.metrics.intervals import found_per_1000, interval
-from relmap.metrics.reliability import errors_retained, tie_groups
-from relmap.metrics.resampling import FEWEST_GROUPS, resample
+from relmap.metrics.intervals import errors_found_per_1000, percentile_interval
+from relmap.metrics.reliability import expected_retained_errors, find_tie_groups
+from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS, draw_resamples
 from relmap.projection.variants import VARIANTS
 from relmap.report.figure import ROWS, Drawing, Results, colour, drawn, figure, hover, tone
 
@@ -28,21 +28,23 @@ def retained(results: Results) -> tuple[ByVariant, ByVariant]:
     too few groups.
     """
     frames = [results.scored(seed) for seed in results.seeds]
-    draws = resample(frames[0]["group"].to_numpy(), resamples=RESAMPLES, seed=0)
+    draws = draw_resamples(frames[0]["group"].to_numpy(), resamples=RESAMPLES, seed=0)
     errors, resampled = {}, {}
-    shown = [name for name, variant in VARIANTS.items() if variant.line or name == results.variant]
+    shown = [name for name, variant in VARIANTS.items() if variant.color or name == results.variant]
     for name in [name for name in shown if f"logit_{name}" in frames[0].columns]:
         seeds = [(frame[f"logit_{name}"].to_numpy(), frame["correct"].to_numpy()) for frame in frames]
-        errors[name] = np.mean([errors_retained(tie_groups(*seed), COVERAGE)[0] for seed in seeds], axis=0)
+        errors[name] = np.mean(
+            [expected_retained_errors(find_tie_groups(*seed), COVERAGE)[0] for seed in seeds], axis=0
+        )
         resampled[name] = np.empty((0, len(COVERAGE)))
-        if draws.clusters >= FEWEST_GROUPS:
+        if draws.clusters >= MIN_BOOTSTRAP_GROUPS:
             resampled[name] = np.mean([draws.errors_retained(*seed, COVERAGE) for seed in seeds], axis=0)
     return errors, resampled
 
 
 def _band(replicates: np.ndarray) -> dict[str, np.ndarray]:
     """The middle 95% of replicates `(R, c)`: columns `low` and `high`, NaN where there are none."""
-    places = [interval(drawn) for drawn in replicates.T]
+    places = [percentile_interval(drawn) for drawn in replicates.T]
     return {"low": np.array([at.low for at in places]), "high": np.array([at.high for at in places])}
 
 
@@ -96,7 +98,7 @@ def errors_found(results: Results) -> Drawing:
     reviewed, mine = 1 - COVERAGE[:-1], results.variant
 
     def errors_of_reviews(kept: np.ndarray) -> np.ndarray:
-        return np.asarray(found_per_1000(kept[..., -1:], kept[..., :-1], reviewed))
+        return np.asarray(errors_found_per_1000(kept[..., -1:], kept[..., :-1], reviewed))
 
     change = _band(errors_of_reviews(resampled[mine]) - errors_of_reviews(resampled["confidence"]))
     lines = {name: errors_of_reviews(errors[name]) for name in ("confidence", mine)}
@@ -140,7 +142,7 @@ def _by_coverage(
     lines = _line(base) if "variant" in rows.columns else base.mark_line(strokeWidth=2)
     layers = [lines.encode(y=axis), base.mark_point(size=120, opacity=0).encode(y=axis.shorthand, tooltip=shown)]
     if rows["low"].is_null().all():
-        none = f"There are fewer than {FEWEST_GROUPS} groups, too few for a band."
+        none = f"There are fewer than {MIN_BOOTSTRAP_GROUPS} groups, too few for a band."
         return layers, f"{none} {averaged}"
     what = f"The band is where 95% of {RESAMPLES} draws of groups fall, given the fits. {averaged}"
     return [base.mark_area(opacity=0.18).encode(y="low:Q", y2="high:Q"), *layers], what

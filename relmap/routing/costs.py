@@ -11,7 +11,7 @@ import numpy as np
 
 from relmap.errors import InputError
 from relmap.evaluation.evaluate import JudgedDecisions
-from relmap.metrics.intervals import BETTER, WORSE, behind_number, sign_of
+from relmap.metrics.intervals import BETTER, WORSE, classify_change, format_interval
 from relmap.routing.cuts import NEAR, Cut, rounded_cut
 
 ROUNDING = 1e-12  # 1 - 1/5 is not to be just above 0.8
@@ -57,7 +57,10 @@ def in_words(costs: dict[str, Any], cut: Cut) -> list[str]:
     each = f"where an error costs {costs['cost_error']:g} and a review {costs['cost_review']:g}"
     lines, beware = [f"A row then costs {_shown(costs['cost'])} on the average, {each}. Other ways:"], []
     for way, numbers in costs["beside"].items():
-        sign, change = sign_of(-1, numbers["change"]["low"], numbers["change"]["high"], 0.0), _shown(numbers["change"])
+        sign, change = (
+            classify_change(-1, numbers["change"]["low"], numbers["change"]["high"], 0.0),
+            _shown(numbers["change"]),
+        )
         if sign == WORSE:
             beware = [f"Beware: {way} is clearly cheaper on these rows, for which the map may not hold."]
         said = f"which the cut changes by {change}: {SIGNS.get(sign, 'not certainly different')}"
@@ -66,4 +69,4 @@ def in_words(costs: dict[str, Any], cut: Cut) -> list[str]:
 
 
 def _shown(number: dict[str, float | None]) -> str:
-    return f"{number['value']:.4g}{behind_number(number['low'], number['high'], '.4g')}"
+    return f"{number['value']:.4g}{format_interval(number['low'], number['high'], '.4g')}"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from relmap.errors import InputError, mistakes
+from relmap.errors import InputError, describe_validation_errors
 from relmap.io.atomic import check_file
 from relmap.maps.document import MapDocument
 from relmap.serialization import Count, Share
@@ -54,18 +54,21 @@ class Thresholds:
     overall: Cut
     labels: tuple[Cut, ...]
     instead: tuple[str, ...] = ()  # in words: what would have a cut, where there is none for all decisions
+    chosen_cut: float | None = None  # or a cut that was chosen without these rows
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers and words; null where there is none."""
         overall, *labels = [asdict(cut) | {"coverage": cut.coverage} for cut in (self.overall, *self.labels)]
         del overall["label"]
-        asked = {"target_accuracy": self.target, "asked_coverage": self.asked, "confidence": self.confidence}
-        return asked | {"overall": overall, "labels": labels}
+        asked = {"target_accuracy": self.target, "asked_coverage": self.asked, "asked_cut": self.chosen_cut}
+        return asked | {"confidence": self.confidence, "overall": overall, "labels": labels}
 
     def in_words(self, names: Sequence[str] | None = None) -> list[str]:
         """Thirteen lines or fewer, the labels of most rows; `names` are those of the labels 0..K-1, or None."""
         overall, surely = self.overall, f"with {100 * self.confidence:g}% confidence"
         lines = [f"No cut for all decisions: {overall.why}.", *self.instead]
+        if self.chosen_cut is not None:
+            lines = [f"Nothing is known about the cut {self.chosen_cut}: {overall.why}."]
         if overall.cut is not None:
             lines = [
                 f"Use {overall.coverage:.1%} of decisions as they are: those {overall.place}.",
@@ -83,7 +86,7 @@ class Thresholds:
 
     def _of_label(self, cut: Cut) -> str:
         if cut.cut is None:
-            return f"no cut; {cut.why}"
+            return f"no cut; {cut.why}" if self.chosen_cut is None else f"{cut.why}"
         return f"{cut.coverage:.1%} of its decisions, {cut.place}; surely at least {self._certain(cut)}"
 
     def _certain(self, cut: Cut) -> str:
@@ -103,6 +106,7 @@ class _Cut(BaseModel):
 class _Cuts(BaseModel):
     map_fingerprint: str
     asked_coverage: str | None = None
+    asked_cut: Share | None = None
     overall: _Cut
     labels: list[_Cut]
 
@@ -112,7 +116,7 @@ def cuts_by_label(document: MapDocument, cuts: Path | Mapping[str, Any]) -> np.n
 
     It is the cut of the label's own where every label that was decided has one, or where there is no cut for all
     decisions: then it is infinite for a label without its own. Else it is the cut for all decisions, as it is for a
-    coverage and for costs.
+    coverage, for a chosen cut and for costs.
 
     Raises:
         InputError: no such cuts, those of another map or of labels that it has not, or none at all.
@@ -124,7 +128,7 @@ def cuts_by_label(document: MapDocument, cuts: Path | Mapping[str, Any]) -> np.n
             cuts = json.loads(cuts.read_text(encoding="utf-8"))
         said = _Cuts.model_validate(cuts)
     except (OSError, ValueError, RecursionError) as error:  # there is none, no UTF-8, no JSON, or no cuts
-        why = mistakes(error, "cuts")[0] if isinstance(error, ValidationError) else error
+        why = describe_validation_errors(error, "cuts")[0] if isinstance(error, ValidationError) else error
         raise InputError(f"{where} is not what `thresholds` writes ({why}); make it anew") from None
     if said.map_fingerprint != document.fingerprint:
         raise InputError(f"{where} holds the cuts of another map; make them again with `thresholds` and this map")
@@ -133,7 +137,8 @@ def cuts_by_label(document: MapDocument, cuts: Path | Mapping[str, Any]) -> np.n
         raise InputError(
             f"{where} is of the labels {labels}; the map's are 0 to {n_labels - 1}, each once; make it anew"
         )
-    own = {} if said.asked_coverage is not None else {each.label: each.cut for each in said.labels}
+    one_cut = said.asked_coverage is not None or said.asked_cut is not None
+    own = {} if one_cut else {each.label: each.cut for each in said.labels}
     if said.overall.cut is None and not any(cut is not None for cut in own.values()):
         raise InputError(f"{where} has no cut; ask `thresholds` for a lower accuracy, or give it more rows")
     if not _takes_own(said.overall.cut, [*own.values()]):

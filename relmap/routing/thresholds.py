@@ -115,6 +115,46 @@ def cut_at_coverage(
     return Thresholds(None, coverage, confidence, overall, tuple(of_labels))
 
 
+def accuracy_at_cut(
+    reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, cut: float, confidence: float = 0.95
+) -> Thresholds:
+    """Bound the accuracy of the decisions at or above a cut that was chosen without these rows.
+
+    The cut is fixed before the rows are drawn, so the number of correct rows at or above it is binomial given their
+    number, and the lower bounds of Clopper and Pearson (1934) are exact. The bound of all decisions holds by itself;
+    the bounds of the labels hold together, each at an equal share of the level.
+
+    Args:
+        reliability: Reliability of independent labelled rows, shape (n,), in [0, 1].
+        decision: Decided labels, shape (n,).
+        correct: Whether each decision is correct, shape (n,).
+        cut: Minimum reliability of automatic rows, in [0, 1].
+        confidence: Confidence of the lower bounds, in (0, 1).
+
+    Returns:
+        Automatic rows, accuracy and lower bound of all decisions and of each decided label. Without automatic rows
+        there is no accuracy, and the reason is given.
+
+    Raises:
+        InputError: The cut or the confidence is out of range, or there is no row.
+    """
+    _check(reliability, confidence)
+    if not 0 <= cut <= 1:
+        raise InputError(f"the cut is {cut}; it must be a reliability in [0, 1]")
+    labels, rows, errors = _counts(np.array([cut, 0.0]), reliability, decision, correct)
+    n_with_rows = int((rows[1:, 0] > 0).sum())
+    found = []
+    for place, label in enumerate(labels):
+        n_rows, automatic = int(rows[place, 1]), int(rows[place, 0])
+        level = 1 - confidence if label is None else (1 - confidence) / max(1, n_with_rows)
+        if automatic == 0:
+            why = f"none of {n_rows:,} labelled rows has a reliability of at least {cut}"
+            found.append(Cut(label=label, rows=n_rows, why=why))
+        else:
+            found.append(_at(cut, level, label, n_rows, automatic, automatic - int(errors[place, 0])))
+    return Thresholds(None, None, confidence, found[0], tuple(found[1:]), chosen_cut=cut)
+
+
 def independent_rows(rows: PredictedRows, seed: int) -> tuple[np.ndarray, list[str]]:
     """Numbers, rising, of rows that are independent and were all as likely to be drawn, and notes in words.
 

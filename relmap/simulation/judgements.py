@@ -1,21 +1,21 @@
-"""The model of truth behind every twin: how P(y|x) comes about, how large a residual it leaves, and who judged what.
+"""Model of the truth of every simulated data set ("twin"): how P(y|x) arises, and how large a residual it has.
 
-Evidence gives each label a score that is linear in what a linear predictor sees, so that a linear predictor can be
-right: f(x) = bias + evidence(x). Let d = argmax f(x) and g the logit of softmax(f)_d. The truth is
+Evidence gives each label a score that is linear in the features of a linear predictor, so that such a predictor can be
+correct: f(x) = bias + evidence(x). Let d = argmax f(x) and g the logit of softmax(f)_d. The truth is
 
-    P(d|x) = sigmoid(pivot_d + sharpness_d (g - pivot_d)),   the other labels share the rest as in softmax(f).
+    P(d|x) = sigmoid(pivot_d + sharpness_d (g - pivot_d)),
 
-Each decided label has its own sharpness: by default the commonest is told apart sharply, the others hardly. With
-residual 0 all are 1 and P(y|x) = softmax(f(x)), exactly. Else at one and the same confidence some decided labels are
-right more often than others. A linear model cannot represent that, nor can any calibrator that treats labels alike. The
-pivot is a typical g of the label, so that a linear model finds no constant to absorb.
+and the other labels share the remaining probability as in softmax(f). Each decided label has its own sharpness: by
+default the most frequent one is predicted sharply and the others hardly. With residual 0 every sharpness is 1 and
+P(y|x) = softmax(f(x)) exactly. Otherwise decisions of equal confidence are correct more often for some labels than for
+others. Neither a linear model nor a calibrator that treats labels alike can represent that. The pivot is a typical g of
+the label, so that a linear model finds no constant that absorbs the difference.
 
-Each twin has its own `Difficulty`. It is chosen so that the paper's base predictor, trained on the twin with the number
-of rows and the seed of params.yaml, has about the accuracy and the label spread that the paper prints for the data set.
-Other seeds draw other evidence: accuracy then differs by up to .06 and label spread by up to 12 percentage points. The
-paper's base predictors use balanced class weights. Where evidence is weak and a label is rare, the weights alone cause
-a large label spread, as on the paper's data; the sharpness adds what is missing. No result of MRP was used for this
-choice.
+Each twin has its own `Difficulty`, chosen so that the paper's base predictor, trained on the twin with the number of
+rows and the seed of params.yaml, has about the accuracy and the label spread that the paper reports for the data set.
+With other seeds accuracy differs by up to .06 and label spread by up to 12 percentage points. The paper's base
+predictors use balanced class weights. If evidence is weak and a label is rare, the weights alone cause a large label
+spread, as on the paper's data; the sharpness adds the rest. No result of MRP was used for this choice.
 """
 
 from typing import NamedTuple
@@ -25,13 +25,15 @@ import scipy
 
 from relmap.decisions import decide
 
-SLOTS = 6  # properties of a candidate that say something about its label
-CHOICES = 6  # of each
+N_SLOTS = 6  # properties of a candidate that depend on its label
+N_PHRASES = 6  # values of each property
 LOG_SHARPNESS = 1.5  # default of `Difficulty.log_sharpness`
-SOLVED_ON = 20_000  # rows that the bias is solved on at most
-STEPS = 40 * (0.6,) + 10 * (0.2,)  # the damping of each
-AGAIN = 5  # one judgement in so many is of a candidate that was judged before,
-BACK = 1001  # so many judgements ago: under another query, and no multiple of AGAIN, so never a third time
+MAX_SOLVER_ROWS = 20_000  # rows used to solve for the bias
+DAMPING_STEPS = 40 * (0.6,) + 10 * (0.2,)  # damping of each step of the solver
+REPEAT_EVERY = 5  # every fifth judgement repeats an earlier candidate
+REPEAT_LAG = (
+    1001  # distance to the repeated judgement: another query, and not a multiple of REPEAT_EVERY, so no third time
+)
 
 
 class Difficulty(NamedTuple):
@@ -40,7 +42,7 @@ class Difficulty(NamedTuple):
     Attributes:
         strength: Standard deviation of the evidence for a label, in logits. It sets the accuracy that is attainable.
         log_sharpness: Logarithm of the sharpness of the commonest label at residual 1; its negative is that of all
-            other labels. Below 0 the commonest label is the one whose margin says little.
+            other labels. Below 0 the most frequent label is the one whose margin is least informative.
     """
 
     strength: float
@@ -48,76 +50,139 @@ class Difficulty(NamedTuple):
 
 
 class Relevance(NamedTuple):
-    """P(y|x) for K labels, given their evidence."""
+    """True probabilities P(y|x) for K labels.
 
-    bias: np.ndarray  # (K,)
-    sharpness: np.ndarray  # (K,), > 0
-    pivot: np.ndarray  # (K,), logits
+    Attributes:
+        bias: Bias of each label, shape (K,).
+        sharpness: Sharpness of each label, above 0, shape (K,).
+        pivot: Pivot of each label in logits, shape (K,).
+    """
+
+    bias: np.ndarray
+    sharpness: np.ndarray
+    pivot: np.ndarray
 
     def __call__(self, evidence: np.ndarray) -> np.ndarray:
-        """Evidence `(n, K)` to the true probabilities `(n, K)`, rows summing to one."""
-        decision, margin, odds = decisions(evidence + self.bias)
-        decided = scipy.special.expit(self.pivot[decision] + self.sharpness[decision] * (margin - self.pivot[decision]))
-        probabilities = odds * ((1 - decided) * np.exp(margin))[:, None]
-        probabilities[np.arange(len(odds)), decision] = decided
+        """Compute the true probabilities.
+
+        Args:
+            evidence: Shape (n, K).
+
+        Returns:
+            Probabilities, shape (n, K); rows sum to 1.
+        """
+        decided = decisions_with_margins(evidence + self.bias)
+        pivot = self.pivot[decided.decision]
+        p_decided = scipy.special.expit(pivot + self.sharpness[decided.decision] * (decided.margin - pivot))
+        remaining = (1 - p_decided) * np.exp(decided.margin)
+        probabilities = decided.odds * remaining[:, None]
+        probabilities[np.arange(len(evidence)), decided.decision] = p_decided
         return np.asarray(probabilities)
 
 
-def decisions(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scores `(n, K)` to the argmax d `(n,)`, the logit of softmax_d `(n,)`, and the odds of the others.
+class DecidedScores(NamedTuple):
+    """Decisions by the largest score.
 
-    The odds `(n, K)` are softmax_k / softmax_d, and 0 for d itself: they sum to exp(-logit).
+    Attributes:
+        decision: Label d with the largest score, shape (n,).
+        margin: Logit of softmax_d, shape (n,).
+        odds: softmax_k / softmax_d, and 0 for k = d, shape (n, K); rows sum to exp(-margin).
     """
-    decision, row = decide(scores), np.arange(len(scores))
+
+    decision: np.ndarray
+    margin: np.ndarray
+    odds: np.ndarray
+
+
+def decisions_with_margins(scores: np.ndarray) -> DecidedScores:
+    """Decide by the largest score.
+
+    Args:
+        scores: Shape (n, K).
+
+    Returns:
+        The decisions with their margins and the odds of the other labels.
+    """
+    decision = decide(scores)
+    row = np.arange(len(scores))
     odds = np.exp(scores - scores[row, decision][:, None])
     odds[row, decision] = 0
-    return decision, -np.log(odds @ np.ones(scores.shape[1])), odds
+    margin = -np.log(odds @ np.ones(scores.shape[1]))
+    return DecidedScores(decision, margin, odds)
 
 
 def solve_relevance(
     evidence: np.ndarray, mix: np.ndarray, residual: float, log_sharpness: float = LOG_SHARPNESS
 ) -> Relevance:
-    """The truth under which the labels occur in the shares `mix (K,)` on rows of this evidence `(n, K)`.
+    """Find the truth under which the labels have given shares.
 
-    The bias climbs, damped, by the log of what each share lacks; the pivots follow it.
+    The bias moves by the damped log ratio of the required to the current shares; the pivots follow it.
+
+    Args:
+        evidence: Evidence of the rows, shape (n, K).
+        mix: Required share of each label, shape (K,).
+        residual: Factor of the residual; with 0 the truth is a softmax of linear scores.
+        log_sharpness: As in `Difficulty`.
+
+    Returns:
+        The truth.
     """
-    evidence = evidence[:SOLVED_ON]
+    evidence = evidence[:MAX_SOLVER_ROWS]
     tilt = np.where(np.arange(len(mix)) == np.argmax(mix), 1.0, -1.0)
     sharpness = np.exp(log_sharpness * residual * tilt)
     bias = np.log(mix)
-    for step in STEPS:
+    for step in DAMPING_STEPS:
         relevance = Relevance(bias, sharpness, _pivots(evidence + bias))
         bias = bias + step * (np.log(mix) - np.log(relevance(evidence).mean(axis=0)))
     return Relevance(bias, sharpness, _pivots(evidence + bias))
 
 
 def _pivots(scores: np.ndarray) -> np.ndarray:
-    """For each label the mean margin of the rows of `scores (n, K)` that decide it, `(K,)`; 0 where none does."""
-    decision, margin, _ = decisions(scores)
-    # so sharpening moves no label's mean accuracy, to first order
-    weight = scipy.special.expit(margin) * scipy.special.expit(-margin)
-    total = np.bincount(decision, weights=weight, minlength=scores.shape[1])
-    summed = np.bincount(decision, weights=weight * margin, minlength=scores.shape[1])
-    return np.divide(summed, total, out=np.zeros_like(total), where=total > 0)
+    """Compute the weighted mean margin of the rows of each decided label, shape (K,); 0 without rows.
+
+    With weights p (1 - p), the sharpness does not change the mean accuracy of a label to first order.
+    """
+    decided = decisions_with_margins(scores)
+    n_labels = scores.shape[1]
+    weight = scipy.special.expit(decided.margin) * scipy.special.expit(-decided.margin)
+    total = np.bincount(decided.decision, weights=weight, minlength=n_labels)
+    weighted_sum = np.bincount(decided.decision, weights=weight * decided.margin, minlength=n_labels)
+    return np.divide(weighted_sum, total, out=np.zeros_like(total), where=total > 0)
 
 
 def draw_labels(probabilities: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Probabilities `(n, K)` to one label each, `(n,)` int64, independent given their row."""
-    drawn = generator.random((len(probabilities), 1))
-    return np.asarray((np.cumsum(probabilities[:, :-1], axis=1) < drawn).sum(axis=1))
+    """Draw one label for each row, independently.
+
+    Args:
+        probabilities: Shape (n, K).
+        generator: Source of randomness.
+
+    Returns:
+        Labels 0..K-1, shape (n,), int64.
+    """
+    uniform = generator.random((len(probabilities), 1))
+    return np.asarray((np.cumsum(probabilities[:, :-1], axis=1) < uniform).sum(axis=1))
 
 
 class Judgements(NamedTuple):
-    """`n` judgements of `m` candidates, in an order that says nothing about their labels."""
+    """n judgements of m candidates, in an order that is independent of their labels.
 
-    candidate: np.ndarray  # (n,) int64, 0..m-1
-    first: np.ndarray  # (m,) int64, the row in which each candidate is judged first
-    choice: np.ndarray  # (m, SLOTS) int64, the phrase of a candidate in each slot
-    probabilities: np.ndarray  # (n, K) float64, the true P(y|x)
-    label: np.ndarray  # (n,) int64
+    Attributes:
+        candidate: Candidate 0..m-1 of each judgement, shape (n,), int64.
+        first: First judgement of each candidate, shape (m,), int64.
+        choice: Phrase of each candidate in each slot, shape (m, N_SLOTS), int64.
+        probabilities: True P(y|x), shape (n, K), float64.
+        label: Label of each judgement, shape (n,), int64.
+    """
+
+    candidate: np.ndarray
+    first: np.ndarray
+    choice: np.ndarray
+    probabilities: np.ndarray
+    label: np.ndarray
 
 
-def judge(
+def simulate_judgements(
     rows: int, mix: tuple[float, ...], difficulty: Difficulty, residual: float, generator: np.random.Generator
 ) -> Judgements:
     """Draw judgements whose labels are independent given the evidence.
@@ -133,17 +198,23 @@ def judge(
         The judgements, their true probabilities and their labels.
     """
     row = np.arange(rows)
-    again = (row >= BACK) & (row % AGAIN == 0)
-    candidate = np.cumsum(~again) - 1
-    candidate[again] = candidate[row[again] - BACK]
-    choice = generator.integers(CHOICES, size=(int((~again).sum()), SLOTS))
-    weights = generator.normal(size=(SLOTS, CHOICES, len(mix)))
+    is_repeat = (row >= REPEAT_LAG) & (row % REPEAT_EVERY == 0)
+    candidate = np.cumsum(~is_repeat) - 1
+    candidate[is_repeat] = candidate[row[is_repeat] - REPEAT_LAG]
+    choice = generator.integers(N_PHRASES, size=(int((~is_repeat).sum()), N_SLOTS))
+    weights = generator.normal(size=(N_SLOTS, N_PHRASES, len(mix)))
     weights -= weights.mean(axis=1, keepdims=True)
-    weights *= difficulty.strength / np.sqrt(SLOTS) / weights.std(axis=1, keepdims=True)
-    evidence = sum(weights[slot, choice[:, slot]] for slot in range(SLOTS))[candidate]
+    weights *= difficulty.strength / np.sqrt(N_SLOTS) / weights.std(axis=1, keepdims=True)
+    evidence = sum(weights[slot, choice[:, slot]] for slot in range(N_SLOTS))[candidate]
     relevance = solve_relevance(evidence, np.array(mix), residual, difficulty.log_sharpness)
     probabilities = relevance(evidence)
-    return Judgements(candidate, np.flatnonzero(~again), choice, probabilities, draw_labels(probabilities, generator))
+    return Judgements(
+        candidate=candidate,
+        first=np.flatnonzero(~is_repeat),
+        choice=choice,
+        probabilities=probabilities,
+        label=draw_labels(probabilities, generator),
+    )
 
 
 def draw_queries(
@@ -154,8 +225,8 @@ def draw_queries(
 ) -> np.ndarray:
     """Divide judgements into queries of random size.
 
-    With `label`, a query goes on until it has a candidate of each label. Where it ends then says something about its
-    labels, but neither its size nor a position in it is part of any text.
+    With `label`, a query continues until it has a candidate of each label. Its end then depends on its labels, but
+    neither its size nor a position in it is part of any text.
 
     Args:
         rows: Number of judgements.
@@ -166,16 +237,18 @@ def draw_queries(
     Returns:
         Query of each judgement, shape (rows,), int64: 0, 0, …, 1, ….
     """
-    shortest = np.zeros(rows, dtype=np.int64)  # end of the shortest piece from each row that has each label
-    for value in () if label is None else (0, 1):
-        place = np.where(label == value, np.arange(rows), rows)
-        shortest = np.maximum(shortest, np.minimum.accumulate(place[::-1])[::-1] + 1)
+    earliest_end = np.zeros(rows, dtype=np.int64)  # end of the shortest query from each row with each label
+    if label is not None:
+        for value in (0, 1):
+            position = np.where(label == value, np.arange(rows), rows)
+            next_position = np.minimum.accumulate(position[::-1])[::-1]
+            earliest_end = np.maximum(earliest_end, next_position + 1)
     low, high = sizes
     starts = [0]
     drawn_sizes = low + ((high + 1 - low) * generator.random(rows // low + 1)).astype(np.int64)
     for size in drawn_sizes:
-        start = max(starts[-1] + int(size), int(shortest[starts[-1]]))
-        if start >= rows or shortest[start] > rows:
+        start = max(starts[-1] + int(size), int(earliest_end[starts[-1]]))
+        if start >= rows or earliest_end[start] > rows:
             break
         starts.append(start)
     return np.repeat(np.arange(len(starts)), np.diff(starts, append=rows))

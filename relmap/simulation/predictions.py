@@ -1,28 +1,36 @@
-"""Made-up predictions of a relevance model over three labels, for a demonstration without anybody's data."""
+"""Simulated predictions of a relevance model over three labels, for a demonstration."""
 
 import numpy as np
 import polars as pl
 
 from relmap.simulation.judgements import draw_labels, solve_relevance
 
-LABELS = ("irrelevant", "partial", "exact")
-MIX = np.array([0.5, 0.3, 0.2])
-OVERCONFIDENCE = 1.5  # factor of the model's logits over those that would be right without a residual
-PER_QUERY = 10
-RESIDUAL = 1.0  # that of the twins; with 0, labels would be right equally often at equal confidence
+LABEL_NAMES = ("irrelevant", "partial", "exact")
+LABEL_SHARES = np.array([0.5, 0.3, 0.2])
+OVERCONFIDENCE = 1.5  # factor of the logits relative to those that are correct without a residual
+ROWS_PER_QUERY = 10
+RESIDUAL = 1.0  # as for the twins; with 0, labels of equal confidence would be correct equally often
 
 
 def simulate_predictions(rows: int, *, seed: int) -> pl.DataFrame:
-    """Columns `query`, `logits` (a list of three) and `label` (by name), rows of a query together."""
+    """Simulate predictions.
+
+    Args:
+        rows: Number of rows.
+        seed: Seed of the simulation.
+
+    Returns:
+        Columns `query`, `logits` (a list of three) and `label` (a name); the rows of a query are contiguous.
+    """
     generator = np.random.default_rng(seed)
-    evidence = 1.6 * generator.normal(size=(rows, len(LABELS)))
-    relevance = solve_relevance(evidence, MIX, RESIDUAL)
+    evidence = 1.6 * generator.normal(size=(rows, len(LABEL_NAMES)))
+    relevance = solve_relevance(evidence, LABEL_SHARES, RESIDUAL)
     label = draw_labels(relevance(evidence), generator)
     logits = OVERCONFIDENCE * (evidence + relevance.bias)
     return pl.DataFrame(
         {
-            "query": [f"query {row // PER_QUERY}" for row in range(rows)],
+            "query": [f"query {row // ROWS_PER_QUERY}" for row in range(rows)],
             "logits": pl.Series(logits).arr.to_list(),
-            "label": np.array(LABELS)[label].tolist(),
+            "label": np.array(LABEL_NAMES)[label].tolist(),
         }
     )

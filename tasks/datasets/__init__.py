@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from relmap.errors import InputError, mistakes
+from relmap.errors import InputError, describe_validation_errors
 from tasks.datasets import alloprof_rerank, amazon_esci, esci_rerank_us, files, hub, logits, mslr_web10k, scidocs, wands
 from tasks.datasets.base import Dataset, Judged
 from tasks.datasets.own import FilesOptions, HubOptions, OwnOptions
@@ -39,7 +39,7 @@ def dataset_named(name: str, reader: str | None, options: Mapping[str, Any]) -> 
     try:
         chosen = model.model_validate(dict(options))
     except ValidationError as error:
-        wrong, known = mistakes(error, "options"), ", ".join(model.model_fields)
+        wrong, known = describe_validation_errors(error, "options"), ", ".join(model.model_fields)
         raise InputError(
             f"options of {name}: {len(wrong)} mistake(s); known options: {known}\n  " + "\n  ".join(wrong)
         ) from None

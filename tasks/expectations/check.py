@@ -1,32 +1,27 @@
-"""Gates of checks by Great Expectations; a violated one stops the run and names what failed.
+"""Gates: checks of data with Great Expectations. A failed check stops the run and names what failed.
 
-Great Expectations is imported at the first check only: that takes seconds, and most processes never check anything.
+Great Expectations takes seconds to import, so the first check imports it. Most processes never check anything.
 """
 
 import logging
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import LazyLoader, find_spec, module_from_spec
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from tasks.records.errors import RunFailed
 
-ROWS_NAMED = 3  # violating rows that a message and a record name
-LIMITS = ("min_value", "max_value", "value_set", "or_equal")  # of the expectations that are used here
-ALLOWED = {  # by those without a limit
-    "expect_column_values_to_not_be_null": "any value but null",
-    "expect_column_values_to_be_unique": "each value once",
-    "expect_column_pair_values_to_be_equal": "{} = {}",
-    "expect_column_pair_values_a_to_be_greater_than_b": "{} ≥ {}",
-}
+MAX_NAMED_ROWS = 3  # violating rows that a message and a record name
+LIMIT_ARGUMENTS = ("min_value", "max_value", "value_set", "or_equal")  # of the expectations below
 
-KINDS = {
+EXPECTATION_CLASSES = {
     "between": "ExpectColumnValuesToBeBetween",
     "in set": "ExpectColumnValuesToBeInSet",
     "not null": "ExpectColumnValuesToNotBeNull",
@@ -35,207 +30,303 @@ KINDS = {
     "at least": "ExpectColumnPairValuesAToBeGreaterThanB",
     "rows": "ExpectTableRowCountToBeBetween",
 }
+ALLOWED_WITHOUT_LIMITS = {
+    "expect_column_values_to_not_be_null": "any value but null",
+    "expect_column_values_to_be_unique": "each value once",
+    "expect_column_pair_values_to_be_equal": "{} = {}",
+    "expect_column_pair_values_a_to_be_greater_than_b": "{} ≥ {}",
+}
 
-# Its context is global to the process and not safe for threads: one context, one validation at a time.
-_ONE_AT_A_TIME = Lock()
+# The context of Great Expectations is global to the process and not thread-safe.
+_VALIDATION_LOCK = Lock()
 
 
 class GateFailed(RunFailed):
-    """A gate is closed: the message is for a person, `record` is what the gate would have returned."""
+    """A check of a gate failed.
+
+    Attributes:
+        record: Record of the gate, with the checks that passed and the one that failed.
+    """
 
     def __init__(self, message: str, record: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.record = record or {}
 
 
-class Check(NamedTuple):
-    """One frame of a gate, and what has to hold for its rows."""
+@dataclass(frozen=True, eq=False)
+class Check:
+    """A data frame and the expectations that all of its rows must meet.
 
-    gate: str  # the name of the check
-    frame: pl.DataFrame  # a column `calibrator` says where a row belongs, and the record names it with the row
-    expectations: Sequence[Any]  # as `expect` makes them
-    named_by: str | None = None  # the column that names a row to a person; without it rows go by their number
-    rows: int | None = None  # that the frame stands for, where it holds only those that could violate anything
+    Attributes:
+        name: Name of the check in messages and records.
+        frame: Rows to check. If it has a column `calibrator`, records name it with the row.
+        expectations: Expectations made by `make_expectation`.
+        row_name_column: Column that identifies a row in messages. Without it, rows are named by their number.
+        n_rows: Number of rows that the frame represents, if it holds only the rows that could fail.
+    """
+
+    name: str
+    frame: pl.DataFrame
+    expectations: Sequence[Any]
+    row_name_column: str | None = None
+    n_rows: int | None = None
 
 
-def pass_gate(
+def run_gate(
     name: str,
     coordinates: Mapping[str, object],
     checks: Iterable[Check],
-    remedy: str = "Mend the rows named above and run again.",
+    remedy: str = "Correct the rows named above and run again.",
 ) -> dict[str, Any]:
-    """Make one check after the other; return the JSON-able record of what was expected and observed.
+    """Run checks one after the other and stop at the first one that fails.
 
-    Nulls and NaN satisfy every expectation but `not null`, so a column needs that one too. An empty frame never
-    passes: every expectation would hold for no row at all. Behind a failed check nothing more is checked.
+    Nulls and NaN satisfy every expectation but `not null`, so a column needs that one too. An empty frame always
+    fails, since every expectation holds for zero rows.
 
     Args:
-        coordinates: where in the run we are: data set, protocol seed, calibrator.
-        checks: drawn one by one, so that a frame is made only where the checks before it have passed.
-        remedy: what to do if the gate is closed.
+        name: Name of the gate.
+        coordinates: Place in the run: data set, protocol seed, calibrator.
+        checks: Checks; a generator creates each frame only after the previous check has passed.
+        remedy: What the user should do if the gate fails.
+
+    Returns:
+        Record of the gate, which can be written as JSON.
 
     Raises:
-        GateFailed: names the check, the coordinates, each violated expectation, how many rows and the first of them;
-            with the record of the whole gate: the checks that it has passed, and the failed one.
+        GateFailed: A check failed. The message names the check, the coordinates, each failed expectation, the number
+            of rows and the first of them.
     """
-    where: dict[str, object] = {key: _plain(value) for key, value in coordinates.items()}
-    records: list[dict[str, Any]] = []
-    gate = {"gate": name, "coordinates": where, "success": True, "checks": records}
-    place = ", ".join(f"{key} {value}" for key, value in where.items())
+    coordinate_values = {key: _to_json_scalar(value) for key, value in coordinates.items()}
+    location = ", ".join(f"{key} {value}" for key, value in coordinate_values.items())
+    check_records: list[dict[str, Any]] = []
+    gate_record = {"gate": name, "coordinates": coordinate_values, "success": True, "checks": check_records}
     for check in checks:
-        with _ONE_AT_A_TIME:
-            some_rows = expect("rows", min_value=1, description="there is at least one row")
-            suite = library().ExpectationSuite(name="gate", expectations=[some_rows, *check.expectations])
-            # Great Expectations takes no polars frame. Without its own row names it stays fast where most rows fail.
-            needed = {column for expected in check.expectations for column in _columns(expected.configuration)}
-            batch = batches().get_batch({"dataframe": check.frame.select(sorted(needed)).to_pandas()})
-            form = {"result_format": "SUMMARY", "partial_unexpected_count": ROWS_NAMED}
-            results = batch.validate(suite, result_format=form).results
-        rows = len(check.frame) if check.rows is None else check.rows
-        observed = [_observed(result, check.frame, check.named_by, rows) for result in results]
-        failed = [seen for seen in observed if not seen["success"]]
-        of_check = {"gate": check.gate, "coordinates": where, "success": not failed}
-        records.append({**of_check, "rows": rows, "expectations": observed})
+        expectation_records = _validate(check)
+        failed = [record for record in expectation_records if not record["success"]]
+        check_records.append(
+            {
+                "gate": check.name,
+                "coordinates": coordinate_values,
+                "success": not failed,
+                "rows": _row_count(check),
+                "expectations": expectation_records,
+            }
+        )
         if failed:
-            message = [f"gate `{check.gate}` is closed for {place}"]
-            for seen in failed:
-                columns = f" (column {', '.join(seen['columns'])})" if seen["columns"] else ""
-                message.append(f"- expected: {seen['description']}{columns}; found: {seen['found']}")
-            raise GateFailed("\n".join([*message, remedy]), gate | {"success": False})
-    return gate
+            gate_record["success"] = False
+            lines = [f"check `{check.name}` failed for {location}"]
+            lines += [_describe_failure(record) for record in failed]
+            lines.append(remedy)
+            raise GateFailed("\n".join(lines), gate_record)
+    return gate_record
 
 
-def violated(gates: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
-    """A row for each expectation that the records of `gates` name as violated: where, what was expected, what found."""
-    return [
-        {
-            "gate": check["gate"],
-            **{key: check["coordinates"].get(key) for key in ("dataset", "seed")},
-            "calibrator": ", ".join(sorted({row["calibrator"] for row in rows if "calibrator" in row})) or None,
-            "expectation": expectation["description"],
-            **{key: expectation[key] for key in ("found", "allowed", "severity")},
-        }
-        for gate in gates
-        for check in gate["checks"]
-        for expectation in check["expectations"]
-        for rows in [expectation["observed"]["violating_rows"]]
-        if not expectation["success"]
-    ]
+def list_failed_expectations(gate_records: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
+    """List the failed expectations of gates.
 
+    Args:
+        gate_records: Records returned by `run_gate`, or held by a `GateFailed`.
 
-def expect(kind: str, *columns: str, description: str | None = None, **limits: Any) -> Any:
-    """The expectation of a `kind` in KINDS of one or two columns, imported when it is needed.
-
-    `description` says in plain words what must hold.
+    Returns:
+        One row for each failed expectation: place in the run, expectation, values found and values allowed.
     """
-    make = getattr(library().expectations, KINDS[kind])
-    return make(**named(columns), description=description, **limits)
+    rows: list[dict[str, object]] = []
+    for gate_record in gate_records:
+        for check in gate_record["checks"]:
+            for expectation in check["expectations"]:
+                if expectation["success"]:
+                    continue
+                violating_rows = expectation["observed"]["violating_rows"]
+                calibrators = sorted({row["calibrator"] for row in violating_rows if "calibrator" in row})
+                rows.append(
+                    {
+                        "gate": check["gate"],
+                        "dataset": check["coordinates"].get("dataset"),
+                        "seed": check["coordinates"].get("seed"),
+                        "calibrator": ", ".join(calibrators) or None,
+                        "expectation": expectation["description"],
+                        "found": expectation["found"],
+                        "allowed": expectation["allowed"],
+                        "severity": expectation["severity"],
+                    }
+                )
+    return rows
 
 
-def named(columns: Sequence[str]) -> dict[str, str]:
-    """Return one or two columns by the names of Great Expectations' arguments."""
-    return dict(zip(("column",) if len(columns) == 1 else ("column_A", "column_B"), columns, strict=False))
+def make_expectation(kind: str, *columns: str, description: str | None = None, **limits: Any) -> Any:
+    """Create an expectation of Great Expectations.
+
+    Args:
+        kind: Key of `EXPECTATION_CLASSES`.
+        columns: One or two column names, or none for the number of rows.
+        description: Requirement in plain words.
+        limits: Arguments of the expectation, such as `min_value`.
+    """
+    expectation_class = getattr(import_great_expectations().expectations, EXPECTATION_CLASSES[kind])
+    return expectation_class(**column_arguments(columns), description=description, **limits)
 
 
-def expect_numbers(column: str, lowest: float, highest: float | None, description: str) -> list[Any]:
-    """Two expectations, since null and NaN satisfy every range."""
+def column_arguments(columns: Sequence[str]) -> dict[str, str]:
+    """Map one or two columns to the argument names of Great Expectations."""
+    if len(columns) == 1:
+        return {"column": columns[0]}
+    return dict(zip(("column_A", "column_B"), columns, strict=False))
+
+
+def make_range_expectations(column: str, lowest: float, highest: float | None, description: str) -> list[Any]:
+    """Create the two expectations of a numeric column: no missing values, and values within a range.
+
+    Both are needed, since null and NaN satisfy every range.
+    """
     return [
-        expect("not null", column, description=f"{description}, never NaN"),
-        expect("between", column, min_value=lowest, max_value=highest, description=description),
+        make_expectation("not null", column, description=f"{description}, never NaN"),
+        make_expectation("between", column, min_value=lowest, max_value=highest, description=description),
     ]
 
 
 @cache
-def library() -> Any:
-    """Great Expectations, which takes seconds to import, a third less without what we do not use of it."""
-    logging.getLogger("great_expectations").setLevel(logging.WARNING)  # else it reports what it registers
-    for name in ("altair", "scipy.stats"):  # for one expectation of the library's, which is not among ours
-        if name not in sys.modules and (spec := find_spec(name)) is not None and spec.loader is not None:
-            spec.loader = LazyLoader(spec.loader)
-            sys.modules[name] = module_from_spec(spec)
-            spec.loader.exec_module(sys.modules[name])
+def import_great_expectations() -> Any:
+    """Import Great Expectations without the parts that are slow to import and unused here."""
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)  # it logs each registered expectation
+    for name in ("altair", "scipy.stats"):
+        if name in sys.modules:
+            continue
+        spec = find_spec(name)
+        if spec is None or spec.loader is None:
+            continue
+        spec.loader = LazyLoader(spec.loader)
+        module = module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
     import great_expectations.expectations  # noqa: PLC0415
 
     return great_expectations
 
 
 @cache
-def batches() -> Any:
-    """The door for data frames of this process: one context in memory, silent, with no files."""
-    great_expectations = library()
+def get_batch_definition() -> Any:
+    """Return the batch definition for data frames, in one silent in-memory context per process."""
+    great_expectations = import_great_expectations()
     from great_expectations.data_context.types.base import ProgressBarsConfig, logger  # noqa: PLC0415
 
-    logger.setLevel(logging.WARNING)  # this module sets its own level, and reports each temporary folder
+    logger.setLevel(logging.WARNING)  # this module sets its own level, and logs each temporary folder
     context = great_expectations.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     frames = context.data_sources.pandas_default.add_dataframe_asset("frame")
     return frames.add_batch_definition_whole_dataframe("all")
 
 
+def _validate(check: Check) -> list[dict[str, Any]]:
+    """Validate the frame of a check; return a record for each expectation."""
+    with _VALIDATION_LOCK:
+        at_least_one_row = make_expectation("rows", min_value=1, description="there is at least one row")
+        expectations = [at_least_one_row, *check.expectations]
+        suite = import_great_expectations().ExpectationSuite(name="gate", expectations=expectations)
+        needed_columns = set()
+        for expectation in check.expectations:
+            needed_columns.update(_columns(expectation.configuration))
+        # Great Expectations does not read polars frames.
+        frame = check.frame.select(sorted(needed_columns)).to_pandas()
+        batch = get_batch_definition().get_batch({"dataframe": frame})
+        result_format = {"result_format": "SUMMARY", "partial_unexpected_count": MAX_NAMED_ROWS}
+        results = batch.validate(suite, result_format=result_format).results
+    return [_expectation_record(result, check) for result in results]
+
+
+def _row_count(check: Check) -> int:
+    return len(check.frame) if check.n_rows is None else check.n_rows
+
+
+def _describe_failure(record: Mapping[str, Any]) -> str:
+    columns = f" (column {', '.join(record['columns'])})" if record["columns"] else ""
+    return f"- expected: {record['description']}{columns}; found: {record['found']}"
+
+
 def _columns(configuration: Any) -> list[str]:
+    """Return the columns of an expectation."""
     return [configuration.kwargs[name] for name in ("column", "column_A", "column_B") if name in configuration.kwargs]
 
 
-def _observed(result: Any, frame: pl.DataFrame, named_by: str | None, rows: int) -> dict[str, Any]:
-    """One expectation of a record: its type, columns and words, and what was seen."""
-    configuration, seen = result.expectation_config, result.result
-    place = ["calibrator"] if "calibrator" in frame.columns else []
-    violating = [
-        {
-            "row": f"{named_by} {frame[named_by][at]}" if named_by else f"row {at}",
-            **{column: _plain(frame[column][at]) for column in (*place, *_columns(configuration))},
-        }
-        for at in seen.get("partial_unexpected_index_list", [])[:ROWS_NAMED]
-    ]
-    # Great Expectations reports one error flat, and those of its metrics nested
-    raised = result.exception_info
-    raised = [raised] if "raised_exception" in raised else raised.values()
-    observed = {
-        "value": rows if "observed_value" in seen else None,  # nothing but the number of rows is observed as a whole
-        "violations": seen.get("unexpected_count"),
-        "violating_rows": violating,
-        "errors": sorted({str(part["exception_message"]) for part in raised if part["raised_exception"]}),
-    }
+def _expectation_record(result: Any, check: Check) -> dict[str, Any]:
+    """Return the record of one validated expectation."""
+    configuration = result.expectation_config
     columns = _columns(configuration)
+    observed = _observed(result, check, columns)
+    limits = {}
+    for name in LIMIT_ARGUMENTS:
+        if configuration.kwargs.get(name) is not None:
+            limits[name] = configuration.kwargs[name]
     return {
         "type": configuration.type,
         "columns": columns,
-        "limits": {name: value for name in LIMITS if (value := configuration.kwargs.get(name)) is not None},
+        "limits": limits,
         "description": configuration.description or configuration.type.removeprefix("expect_").replace("_", " "),
         "severity": configuration.severity.value,
         "success": bool(result.success),
-        "allowed": _allowed(configuration),
-        "found": _found(columns, observed, rows),
+        "allowed": _describe_allowed(configuration),
+        "found": _describe_found(columns, observed, _row_count(check)),
         "observed": observed,
     }
 
 
-def _allowed(configuration: Any) -> str:
-    """What an expectation lets through, in a few words."""
-    values = configuration.kwargs.get("value_set")
-    if values is not None:
-        return f"one of {', '.join(map(str, values))}" if any(map(str, values)) else "nothing"
-    least, most = (configuration.kwargs.get(name) for name in ("min_value", "max_value"))
-    if least is not None:
-        return f"at least {least:g}" if most is None else f"{least:g} to {most:g}" if least != most else f"{least:g}"
-    return ALLOWED[configuration.type].format(*_columns(configuration))
+def _observed(result: Any, check: Check, columns: Sequence[str]) -> dict[str, Any]:
+    """Return what Great Expectations observed: value, number of violations, first violating rows and errors."""
+    shown_columns = ["calibrator", *columns] if "calibrator" in check.frame.columns else list(columns)
+    violating_rows = []
+    for index in result.result.get("partial_unexpected_index_list", [])[:MAX_NAMED_ROWS]:
+        row_name = f"row {index}"
+        if check.row_name_column is not None:
+            row_name = f"{check.row_name_column} {check.frame[check.row_name_column][index]}"
+        values = {column: _to_json_scalar(check.frame[column][index]) for column in shown_columns}
+        violating_rows.append({"row": row_name, **values})
+    # Great Expectations reports a single error directly, and errors of several metrics in a dictionary.
+    exceptions = result.exception_info
+    exceptions = [exceptions] if "raised_exception" in exceptions else exceptions.values()
+    errors = {str(exception["exception_message"]) for exception in exceptions if exception["raised_exception"]}
+    return {
+        # the number of rows is the only expectation about a whole frame
+        "value": _row_count(check) if "observed_value" in result.result else None,
+        "violations": result.result.get("unexpected_count"),
+        "violating_rows": violating_rows,
+        "errors": sorted(errors),
+    }
 
 
-def _found(columns: list[str], observed: Mapping[str, Any], rows: int) -> str:
-    """What was seen, in a few words."""
+def _describe_allowed(configuration: Any) -> str:
+    """Describe the values that an expectation allows."""
+    allowed_values = configuration.kwargs.get("value_set")
+    if allowed_values is not None:
+        names = [str(value) for value in allowed_values]
+        return f"one of {', '.join(names)}" if any(names) else "nothing"
+    lowest = configuration.kwargs.get("min_value")
+    highest = configuration.kwargs.get("max_value")
+    if lowest is None:
+        return ALLOWED_WITHOUT_LIMITS[configuration.type].format(*_columns(configuration))
+    if highest is None:
+        return f"at least {lowest:g}"
+    if lowest == highest:
+        return f"{lowest:g}"
+    return f"{lowest:g} to {highest:g}"
+
+
+def _describe_found(columns: Sequence[str], observed: Mapping[str, Any], n_rows: int) -> str:
+    """Describe the values that were found."""
     if observed["errors"]:
         return f"this could not be evaluated: {'; '.join(observed['errors'])}"
     if observed["violations"] is None:
         return str(observed["value"])
     if not observed["violations"]:
-        return f"all {rows} rows"
-    named = (
-        f"{row['row']}: " + ", ".join(f"{name} = {row[name]}" for name in columns) for row in observed["violating_rows"]
-    )
-    return f"{observed['violations']} of {rows} rows, such as {'; '.join(named)}"
+        return f"all {n_rows} rows"
+    examples = []
+    for row in observed["violating_rows"]:
+        values = ", ".join(f"{column} = {row[column]}" for column in columns)
+        examples.append(f"{row['row']}: {values}")
+    return f"{observed['violations']} of {n_rows} rows, such as {'; '.join(examples)}"
 
 
-def _plain(value: object) -> object:
-    """A scalar that JSON knows; it has no NaN and no infinity, so those become words."""
-    plain = value.item() if isinstance(value, np.generic) else value
-    return str(plain) if isinstance(plain, float) and not math.isfinite(plain) else plain
+def _to_json_scalar(value: object) -> object:
+    """Convert a scalar to a JSON type; NaN and infinities become text, since JSON has none."""
+    scalar = value.item() if isinstance(value, np.generic) else value
+    if isinstance(scalar, float) and not math.isfinite(scalar):
+        return str(scalar)
+    return scalar

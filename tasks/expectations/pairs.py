@@ -1,4 +1,4 @@
-"""The gates for what comes in: released files before training, judged pairs before anything is calibrated on them."""
+"""Gates for inputs: released files before training, and judged pairs before anything is calibrated on them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -6,52 +6,65 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tasks.expectations.check import Check, expect, pass_gate
+from tasks.expectations.check import Check, make_expectation, run_gate
 from tasks.records.splits import SPLITS
 
-REMEDY = "Mend the source of these rows, its reader, or `split` in params.yaml; nothing was calibrated or reported."
+PAIRS_REMEDY = (
+    "Correct the source of these rows, its reader, or `split` in params.yaml. Nothing was calibrated or reported."
+)
 CONTRACT_REMEDY = (
-    "These raw files are not those that the data set declares, or its reader misreads them: delete its folder in "
+    "These raw files differ from what the data set declares, or its reader misreads them: delete its folder in "
     "data/raw and run the download stage again. Nothing was trained on them."
 )
 
-# The probability with which a class mix drawn by chance may close the gate, for each class and split.
-CHANCE = 1e-9
+# Probability of a false alarm of the check of class shares, for each class and split.
+FALSE_ALARM_PROBABILITY = 1e-9
 
 
 def check_contract(pairs: pl.DataFrame, *, n_labels: int, coordinates: Mapping[str, object]) -> dict[str, Any]:
-    """Hold what a reader made of released files against what is declared; return the gate's record.
+    """Compare the pairs that a reader made of released files with what the data set declares.
 
     Args:
-        pairs: judged pairs as the reader returns them.
-        n_labels: K; each of 0..K-1 must occur, and no other label.
+        pairs: Judged pairs with the columns `pair` and `label`.
+        n_labels: Number of labels K; each of 0..K-1 must occur, and no other label.
+        coordinates: Data set.
+
+    Returns:
+        Record of the gate.
 
     Raises:
-        GateFailed: names the data set and each count that is not as it must be.
+        GateFailed: A count differs. The message names the data set and each such count.
     """
-    known = pairs.filter(pl.col("label").is_between(0, n_labels - 1))["label"]
-    rows = [
-        ("labels that occur", n_labels, known.n_unique()),
-        ("rows of no such label", 0, len(pairs) - len(known)),
-        ("pairs that stand in one row", len(pairs), pairs["pair"].n_unique()),
+    valid_labels = pairs.filter(pl.col("label").is_between(0, n_labels - 1))["label"]
+    counts = [
+        {"count": "labels that occur", "declared": n_labels, "found": valid_labels.n_unique()},
+        {"count": "rows with another label", "declared": 0, "found": len(pairs) - len(valid_labels)},
+        {"count": "distinct pairs", "declared": len(pairs), "found": pairs["pair"].n_unique()},
     ]
-    frame = pl.DataFrame(rows, schema=("count", "declared", "found"), orient="row")
-    declared = expect("equal", "declared", "found", description="the released files hold what is declared of them")
-    return pass_gate("contract", coordinates, [Check("contract", frame, [declared], "count")], CONTRACT_REMEDY)
+    as_declared = make_expectation(
+        "equal", "declared", "found", description="the released files contain what is declared"
+    )
+    check = Check(name="contract", frame=pl.DataFrame(counts), expectations=[as_declared], row_name_column="count")
+    return run_gate("contract", coordinates, [check], CONTRACT_REMEDY)
 
 
-def outline(frame: pl.DataFrame) -> pl.DataFrame:
-    """Judged pairs as a reader returns them, `split` filled in, to all that the gate needs to know of each.
+def summarize_pairs(frame: pl.DataFrame) -> pl.DataFrame:
+    """Reduce judged pairs to the columns that `check_pairs` needs.
 
-    `pair, split, group, label`, and of texts their length, of features and logits whether all are finite: little enough
-    to keep beside the logits. Polars only, so that whoever trains need not load Great Expectations.
+    Uses polars only, so that the training stage does not import Great Expectations.
+
+    Args:
+        frame: Judged pairs with their `split`, and `text`, `features` or `logits`.
+
+    Returns:
+        Columns `pair, split, group, label`, and `text_length`, `features_finite` or `logits_finite`.
     """
     if "text" in frame.columns:
         length = pl.col("text").str.strip_chars().str.len_chars()
         return frame.select("pair", "split", "group", "label", text_length=length)
-    (inputs,) = {"features", "logits"} & set(frame.columns)
-    finite = pl.Series(np.isfinite(frame[inputs].to_numpy()).all(axis=1))
-    return frame.select("pair", "split", "group", "label", finite.alias(f"{inputs}_finite"))
+    input_column = "features" if "features" in frame.columns else "logits"
+    finite = pl.Series(np.isfinite(frame[input_column].to_numpy()).all(axis=1))
+    return frame.select("pair", "split", "group", "label", finite.alias(f"{input_column}_finite"))
 
 
 def check_pairs(
@@ -62,105 +75,166 @@ def check_pairs(
     coordinates: Mapping[str, object],
     drawn: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Check the judged pairs of a data set; return the records of its checks.
+    """Check the judged pairs of a data set.
 
-    Labels are known, texts are there (features finite), pairs are distinct, every split holds every class, no group
-    straddles splits where groups stay together, and splits that were drawn have the class mix of the whole.
+    Labels are known, texts are not empty (features are finite), pairs are distinct, every split has every class, no
+    group is in two splits if splits are by group, and randomly drawn splits have the class shares of their pool.
 
-    What a class mix tells: labels coded differently in one source file, a filter or a join that lost rows of one
-    class in one split, a draw in file order. What it cannot tell: labels shuffled over all the rows, or a mistake
-    that is the same in every split; those keep the mix, and show only in the accuracy of what is trained on them.
+    The check of class shares finds labels that are coded differently in one source file, a filter or a join that lost
+    rows of one class in one split, and a split in file order. It cannot find labels that are shuffled over all rows,
+    or a mistake that is the same in every split.
 
     Args:
-        frame: what `outline` returns.
-        n_labels: K; labels are 0..K-1.
-        groups_stay_together: the splits are by group. It also says what a draw moved as one: a group, or else a row.
-        drawn: the splits that were drawn at random from one pool, such as train and validation; none where the source
-            fixes them all, for then their mixes may differ for good reasons.
+        frame: Output of `summarize_pairs`.
+        n_labels: Number of labels K; labels are 0..K-1.
+        groups_stay_together: True if splits are by group, False if by row. It also defines the sampling unit.
+        coordinates: Data set.
+        drawn: Splits that were drawn at random from one pool. Empty if the source fixes all splits, since class
+            shares of fixed splits may differ for good reasons.
+
+    Returns:
+        Record of the gate.
 
     Raises:
-        GateFailed: names the data set, the pairs, groups or classes, and what was found.
+        GateFailed: A check failed. The message names the data set, the pairs, groups or classes, and the values found.
     """
 
     def checks() -> Iterator[Check]:
-        yield Check("pairs", frame, _of_rows(n_labels, frame.columns), "pair")
-        of_classes = [
-            expect("between", "rows_of_split", min_value=1, description="no split is empty"),
-            expect("between", "rows", min_value=1, description="every split has rows of every class"),
-        ]
-        yield Check("pairs: classes", _classes(frame, n_labels), of_classes, "class")
+        yield Check(
+            name="pairs",
+            frame=frame,
+            expectations=_row_expectations(n_labels, frame.columns),
+            row_name_column="pair",
+        )
+        yield Check(
+            name="pairs: classes",
+            frame=_count_classes(frame, n_labels),
+            expectations=[
+                make_expectation("between", "rows_of_split", min_value=1, description="no split is empty"),
+                make_expectation("between", "rows", min_value=1, description="every split has rows of every class"),
+            ],
+            row_name_column="class",
+        )
         if groups_stay_together:
-            splits = pl.col("split").unique(maintain_order=True).str.join(" and ")
-            groups = frame.group_by("group", maintain_order=True).agg(splits=splits)
-            together = expect("in set", "splits", value_set=list(SPLITS), description="a group falls in one split only")
-            yield Check("pairs: groups", groups, [together], "group")
+            yield _group_check(frame)
         if drawn:
-            mix = class_mix(frame, n_labels, drawn, by_group=groups_stay_together)
-            sentence = "the share of a class in a drawn split is no {} than chance lets it be"
-            sides = ("share", "lowest_share", "smaller"), ("highest_share", "share", "larger")
-            of_mix = [
-                expect("at least", most, least, or_equal=True, description=sentence.format(than))
-                for most, least, than in sides
-            ]
-            yield Check("pairs: class mix", mix, of_mix, "class")
+            yield _class_share_check(frame, n_labels, drawn, by_group=groups_stay_together)
 
-    return pass_gate("pairs", coordinates, checks(), REMEDY)
+    return run_gate("pairs", coordinates, checks(), PAIRS_REMEDY)
 
 
-def _of_rows(n_labels: int, columns: Sequence[str]) -> list[Any]:
-    known = ("pair", "group", "label", "split")
-    expected = [expect("unique", "pair", description="a pair stands in one row only")]
-    expected += [expect("not null", column, description=f"{column} is never null") for column in known]
-    for column, values in (("label", range(n_labels)), ("split", SPLITS)):
-        sentence = f"{column} is one of {', '.join(map(str, values))}"
-        expected.append(expect("in set", column, value_set=list(values), description=sentence))
-    for inputs in [column for column in columns if column.endswith("_finite")]:
-        sentence = f"the {inputs.removesuffix('_finite')} of a row are finite numbers"
-        expected.append(expect("in set", inputs, value_set=[True], description=sentence))
-    if "text_length" in columns:
-        expected.append(expect("not null", "text_length", description="a text is never null"))
-        expected.append(expect("between", "text_length", min_value=1, description="a text is more than blanks"))
-    return expected
+def bound_class_shares(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str], *, by_group: bool) -> pl.DataFrame:
+    """Compute the share of each class in each drawn split, and the range that random drawing allows.
 
+    Bernstein's inequality also holds for sampling without replacement (Hoeffding, 1963, section 6). Let `m` units be
+    drawn from a pool, each with a number of mean 0, mean square `v` and absolute value at most `b`. Their sum exceeds
+    `t` in absolute value with probability at most 2 exp(-t^2 / (2 m v + 2 b t / 3)). Here, the number of a unit is the
+    number of its rows of the class, minus the number expected from its size. Units are groups or rows, so groups of a
+    single class widen the range.
 
-def _classes(frame: pl.DataFrame, n_labels: int) -> pl.DataFrame:
-    """A row for each split and label, with the rows there, be it none."""
-    there = SPLITS[1:] if "logits_finite" in frame.columns else SPLITS  # nothing was trained on saved logits
-    cells = pl.DataFrame({"split": there}).join(pl.DataFrame({"label": range(n_labels)}), how="cross")
-    counts = frame.group_by("split", pl.col("label").cast(pl.Int64)).agg(rows=pl.len().cast(pl.Int64))
-    cells = cells.join(counts, on=["split", "label"], how="left", maintain_order="left").fill_null(0)
-    named = pl.format("{} in {}", "label", "split").alias("class")
-    return cells.with_columns(named, rows_of_split=pl.col("rows").sum().over("split"))
+    Args:
+        frame: Output of `summarize_pairs`.
+        n_labels: Number of labels K.
+        drawn: Splits that were drawn from one pool.
+        by_group: True if groups were drawn, False if rows.
 
-
-def class_mix(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str], *, by_group: bool) -> pl.DataFrame:
-    """A row for each drawn split and label: its share, and the lowest and highest share that chance allows.
-
-    Bernstein's inequality, which holds for draws without replacement too (Hoeffding, 1963, section 6): over `m` units
-    drawn from a pool, a sum of numbers of mean 0, mean square `v` and at most `b` in size exceeds `t` in size with
-    probability at most 2 exp(-t^2 / (2 m v + 2 b t / 3)). The numbers are how many more rows of the class a unit has
-    than its size lets expect. A unit is what was drawn as one, so groups of one class widen the bound by themselves.
+    Returns:
+        One row for each drawn split and class: `class`, `share`, `lowest_share`, `highest_share`.
     """
     pool = frame.filter(pl.col("split").is_in(list(drawn)))
-    unit = pool["group"].rank("dense").to_numpy().astype(np.int64) - 1 if by_group else np.arange(len(pool))
-    counts = np.bincount(unit * n_labels + pool["label"].to_numpy(), minlength=(unit.max() + 1) * n_labels)
-    counts = counts.reshape(-1, n_labels)
-    sizes, share_of_pool = counts.sum(axis=1), counts.sum(axis=0) / len(pool)
-    excess = counts - sizes[:, None] * share_of_pool
-    split = np.empty(len(counts), dtype=object)
-    split[unit] = pool["split"].to_list()
-    bits = np.log(2 / CHANCE)
-    linear = np.abs(excess).max(axis=0) * bits / 3
-    mixes = []
-    for name in drawn:
-        inside = split == name
-        bound = linear + np.sqrt(linear**2 + 2 * inside.sum() * np.mean(excess**2, axis=0) * bits)
-        bound /= sizes[inside].sum()
-        mix = {
-            "class": [f"{label} in {name}" for label in range(n_labels)],
-            "share": counts[inside].sum(axis=0) / sizes[inside].sum(),
-            "lowest_share": share_of_pool - bound,
-            "highest_share": share_of_pool + bound,
-        }
-        mixes.append(pl.DataFrame(mix))
-    return pl.concat(mixes)
+    if by_group:
+        unit = pool["group"].rank("dense").to_numpy().astype(np.int64) - 1
+    else:
+        unit = np.arange(len(pool))
+    n_units = unit.max() + 1
+    counts = np.bincount(unit * n_labels + pool["label"].to_numpy(), minlength=n_units * n_labels)
+    counts = counts.reshape(n_units, n_labels)
+    unit_rows = counts.sum(axis=1)
+    pool_share = counts.sum(axis=0) / len(pool)
+    excess = counts - unit_rows[:, None] * pool_share
+    unit_split = np.empty(n_units, dtype=object)
+    unit_split[unit] = pool["split"].to_list()
+    log_odds = np.log(2 / FALSE_ALARM_PROBABILITY)
+    linear_term = np.abs(excess).max(axis=0) * log_odds / 3
+    mean_square = np.mean(excess**2, axis=0)
+    shares = []
+    for split in drawn:
+        in_split = unit_split == split
+        n_split_rows = unit_rows[in_split].sum()
+        # the positive solution t of t^2 = (2 m v + 2 b t / 3) ln(2 / probability)
+        bound = linear_term + np.sqrt(linear_term**2 + 2 * in_split.sum() * mean_square * log_odds)
+        shares.append(
+            pl.DataFrame(
+                {
+                    "class": [f"{label} in {split}" for label in range(n_labels)],
+                    "share": counts[in_split].sum(axis=0) / n_split_rows,
+                    "lowest_share": pool_share - bound / n_split_rows,
+                    "highest_share": pool_share + bound / n_split_rows,
+                }
+            )
+        )
+    return pl.concat(shares)
+
+
+def _row_expectations(n_labels: int, columns: Sequence[str]) -> list[Any]:
+    """Return the expectations of each pair."""
+    expectations = [make_expectation("unique", "pair", description="a pair occurs only once")]
+    for column in ("pair", "group", "label", "split"):
+        expectations.append(make_expectation("not null", column, description=f"{column} is never null"))
+    for column, allowed in (("label", list(range(n_labels))), ("split", list(SPLITS))):
+        description = f"{column} is one of {', '.join(str(value) for value in allowed)}"
+        expectations.append(make_expectation("in set", column, value_set=allowed, description=description))
+    for column in columns:
+        if column.endswith("_finite"):
+            description = f"the {column.removesuffix('_finite')} of a row are finite numbers"
+            expectations.append(make_expectation("in set", column, value_set=[True], description=description))
+    if "text_length" in columns:
+        expectations.append(make_expectation("not null", "text_length", description="a text is never null"))
+        description = "a text has more than blanks"
+        expectations.append(make_expectation("between", "text_length", min_value=1, description=description))
+    return expectations
+
+
+def _count_classes(frame: pl.DataFrame, n_labels: int) -> pl.DataFrame:
+    """Count the rows of each split and label, including zero counts."""
+    # Saved logits have no training rows.
+    required_splits = SPLITS[1:] if "logits_finite" in frame.columns else SPLITS
+    cells = pl.DataFrame({"split": required_splits}).join(pl.DataFrame({"label": range(n_labels)}), how="cross")
+    counts = frame.group_by("split", pl.col("label").cast(pl.Int64)).agg(rows=pl.len().cast(pl.Int64))
+    cells = cells.join(counts, on=["split", "label"], how="left", maintain_order="left").fill_null(0)
+    class_name = pl.format("{} in {}", "label", "split").alias("class")
+    return cells.with_columns(class_name, rows_of_split=pl.col("rows").sum().over("split"))
+
+
+def _group_check(frame: pl.DataFrame) -> Check:
+    """Return the check that no group is in two splits."""
+    splits = pl.col("split").unique(maintain_order=True).str.join(" and ")
+    groups = frame.group_by("group", maintain_order=True).agg(splits=splits)
+    one_split = make_expectation(
+        "in set", "splits", value_set=list(SPLITS), description="all rows of a group are in one split"
+    )
+    return Check(name="pairs: groups", frame=groups, expectations=[one_split], row_name_column="group")
+
+
+def _class_share_check(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str], *, by_group: bool) -> Check:
+    """Return the check that class shares of drawn splits are within the range of random drawing."""
+    not_smaller = make_expectation(
+        "at least",
+        "share",
+        "lowest_share",
+        or_equal=True,
+        description="the share of a class in a drawn split is not smaller than chance allows",
+    )
+    not_larger = make_expectation(
+        "at least",
+        "highest_share",
+        "share",
+        or_equal=True,
+        description="the share of a class in a drawn split is not larger than chance allows",
+    )
+    return Check(
+        name="pairs: class mix",
+        frame=bound_class_shares(frame, n_labels, drawn, by_group=by_group),
+        expectations=[not_smaller, not_larger],
+        row_name_column="class",
+    )

@@ -132,12 +132,17 @@ def changes(rows: pl.DataFrame) -> Any:
         base.mark_rule(strokeWidth=2.5).encode(x=change, x2="drawn_high:Q"),
         base.mark_point(filled=True, size=90, opacity=1).encode(x="drawn_change:Q"),
     ]
-    at_left = base.transform_filter(alt.datum.arrow_at < 0).encode(x="arrow_at:Q")
-    at_right = base.transform_filter(alt.datum.arrow_at > 0).encode(x="arrow_at:Q")
-    layers += [
-        at_left.mark_point(shape="triangle-left", filled=True, size=110, opacity=1),
-        at_left.mark_text(align="left", dx=12, fontSize=PICTURE_TEXT).encode(text="numbers:N"),
-        at_right.mark_point(shape="triangle-right", filled=True, size=110, opacity=1),
-        at_right.mark_text(align="right", dx=-12, fontSize=PICTURE_TEXT).encode(text="numbers:N"),
-    ]
+    # a layer without rows makes Vega warn of an infinite extent
+    if (rows["arrow_at"] < 0).any():
+        arrows = base.transform_filter(alt.datum.arrow_at < 0).encode(x="arrow_at:Q")
+        layers += [
+            arrows.mark_point(shape="triangle-left", filled=True, size=110, opacity=1),
+            arrows.mark_text(align="left", dx=12, fontSize=PICTURE_TEXT).encode(text="numbers:N"),
+        ]
+    if (rows["arrow_at"] > 0).any():
+        arrows = base.transform_filter(alt.datum.arrow_at > 0).encode(x="arrow_at:Q")
+        layers += [
+            arrows.mark_point(shape="triangle-right", filled=True, size=110, opacity=1),
+            arrows.mark_text(align="right", dx=-12, fontSize=PICTURE_TEXT).encode(text="numbers:N"),
+        ]
     return alt.layer(*layers)

@@ -9,7 +9,7 @@ import altair as alt
 import polars as pl
 
 from relmap.metrics.registry import METRICS
-from relmap.projection.variants import VARIANTS, variants_for
+from relmap.projection.variants import VARIANTS, variants_with_role
 from relmap.report.figure import ROWS, Drawing, Results, colour, drawn, figure, hover
 from tasks.records.results import SIMPLEX
 
@@ -33,7 +33,7 @@ ROW_HEIGHT = 34
 def ablation(results: Results) -> Drawing:
     """Return each variant under each calibrator, and the mean over them."""
     chosen = pl.col("metric").is_in([*SHOWN]) & pl.col("calibrator").is_in(results.calibrators)
-    mine = results.metrics.filter(chosen, ~pl.col("variant").is_in([*variants_for("sensitivity"), SIMPLEX]))
+    mine = results.metrics.filter(chosen, ~pl.col("variant").is_in([*variants_with_role("sensitivity"), SIMPLEX]))
     cells = mine.group_by("metric", "variant", "calibrator", maintain_order=True).agg(pl.col("value").mean())
     cells = cells.filter(pl.col("value").is_not_nan())
     ran = cells["variant"].unique().to_list()

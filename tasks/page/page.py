@@ -31,6 +31,7 @@ ANSWERS = {  # what a group of data sets is told, and in which words
     KEEP: "Keep your confidence on",
     UNKNOWN: "There is too little to tell on",
 }
+CONCEPTS_OF_PAGE = ("fixed-decisions", "label-wise-reliability", "intervals", "simulated-and-real-data")
 MOST_LISTED = 3  # data sets that are named where the same is said of all
 LIBRARIES = ("python", "torch", "polars", "prefect", "dvc", "great-expectations")
 
@@ -56,7 +57,15 @@ def html(tables: Mapping[str, pl.DataFrame], data_sets: Sequence[DataSet], **par
     names of those `simulated`, and the `provenance` by what it is.
     """
     listed = [(table.place, shown(table, tables[key])) for key, table in TABLES.items()]
-    return rendered("page.html.jinja", parts, folders=(HERE,), data_sets=data_sets, tables=listed, heads=HEADS)
+    return rendered(
+        "page.html.jinja",
+        parts,
+        folders=(HERE,),
+        data_sets=data_sets,
+        tables=listed,
+        heads=HEADS,
+        concepts=CONCEPTS_OF_PAGE,
+    )
 
 
 def dvc_plots_page() -> str:

@@ -1,74 +1,114 @@
-"""The base predictors by name: what is trained once for each member, and then never changed.
+"""Base predictors by name. They are trained once for each member and never change afterwards.
 
-The one contract: `fit_<name>(rows, labels (n,), *, class_weight, seed, settings)` gives a frozen value that maps rows
-to logits `(n, K)` and whose file runs no code on load. Rows are a series of `n` texts, or features `(n, F)`.
+A predictor is a function `fit_<name>(rows, labels (n,), *, class_weight, seed, settings)`. It returns a frozen value
+that maps rows to logits `(n, K)`, and whose file runs no code when it is loaded. Rows are a series of n texts, or
+features `(n, F)`.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
 from pydantic import BaseModel, ValidationError
 
-from relmap.errors import InputError, mistakes
+from relmap.errors import InputError, describe_validation_errors
 from relmap.io.atomic import write_json, write_whole
-from tasks.predictors import boosted, linear
+from tasks.predictors.boosted import BoostedPredictor, BoostedSettings, fit_boosted, read_boosted
+from tasks.predictors.linear import (
+    LinearPredictor,
+    MultinomialFeatureSettings,
+    MultinomialTextSettings,
+    SgdFeatureSettings,
+    SgdTextSettings,
+    fit_multinomial,
+    fit_sgd,
+    read_linear,
+)
 from tasks.records.store import read_json
 
-FORMAT = 2  # rises when an older reader would misread a newer folder
-HEADER = "predictor.json"  # that a person can read; it names the one model file, and nothing in that runs on load
-Model = linear.Linear | boosted.Boosted
+FORMAT = 2  # increases when an older reader would misread a newer folder
+HEADER = "predictor.json"  # names the model file
+Model = LinearPredictor | BoostedPredictor
 
 
-class Kind(NamedTuple):
-    """What there is to know about a predictor."""
+@dataclass(frozen=True)
+class PredictorType:
+    """A kind of base predictor.
 
-    settings: Mapping[str, type[BaseModel]]  # for each form of row that it reads
+    Attributes:
+        settings: Form of the rows that it reads (`text`, `features`) -> type of its settings.
+        fit: Function that fits it.
+        read: Function that reads it from the bytes of its file.
+    """
+
+    settings: Mapping[str, type[BaseModel]]
     fit: Callable[..., Model]
     read: Callable[[bytes], Model]
 
 
-GRADIENT = {"text": linear.GradientOnText, "features": linear.GradientOnFeatures}
-MULTINOMIAL = {"text": linear.MultinomialOnText, "features": linear.MultinomialOnFeatures}
-KINDS = {
-    "linear": Kind(GRADIENT, linear.fit_gradient, linear.read_linear),
-    "multinomial": Kind(MULTINOMIAL, linear.fit_multinomial, linear.read_linear),
-    "boosted": Kind({"features": boosted.BoostedSettings}, boosted.fit_boosted, lambda b: boosted.Boosted(b.decode())),
+PREDICTOR_TYPES = {
+    "linear": PredictorType(
+        settings={"text": SgdTextSettings, "features": SgdFeatureSettings}, fit=fit_sgd, read=read_linear
+    ),
+    "multinomial": PredictorType(
+        settings={"text": MultinomialTextSettings, "features": MultinomialFeatureSettings},
+        fit=fit_multinomial,
+        read=read_linear,
+    ),
+    "boosted": PredictorType(settings={"features": BoostedSettings}, fit=fit_boosted, read=read_boosted),
 }
 
 
-class Predictor(NamedTuple):
-    """A fitted model that reads its rows from a frame of judged pairs, and what is known of its fit."""
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """A fitted model, and a description of its fit.
+
+    Attributes:
+        model: The fitted model.
+        header: Content of its header file.
+    """
 
     model: Model
     header: Mapping[str, Any]
 
     def __call__(self, frame: pl.DataFrame) -> np.ndarray:
-        """`n` rows with `text` or `features` to logits `(n, K)`, rounded to float32 as the paper's are, in float64."""
-        return self.model(rows_of(frame, self.header["form"])).astype(np.float32).astype(np.float64)
+        """Compute logits, rounded to float32 as in the paper, but stored as float64.
+
+        Args:
+            frame: Judged pairs with `text` or `features`, n rows.
+
+        Returns:
+            Logits, shape (n, K).
+        """
+        rows = predictor_rows(frame, self.header["form"])
+        return self.model(rows).astype(np.float32).astype(np.float64)
 
     def save(self, folder: Path) -> None:
-        """Write the model, then the header that names it, its SHA-256 and the versions it was fitted with.
+        """Write the model, and then the header with its SHA-256 and the versions of libraries.
 
-        Each file appears whole or not at all; after a crash between the two `load_predictor` refuses the folder.
+        Both files are written atomically. If the process is killed between the two, `load_predictor` raises an error.
+
+        Args:
+            folder: Folder of the files.
         """
-        content = self.model.saved()
-        described = {
+        content = self.model.to_bytes()
+        header = {
             **self.header,
             "format": FORMAT,
-            "versions": {name: version(name) for name in ("numpy", "scikit-learn", "lightgbm")},
+            "versions": {library: version(library) for library in ("numpy", "scikit-learn", "lightgbm")},
             "model": {"file": self.model.file, "sha256": sha256(content).hexdigest()},
         }
-        write_whole(folder / self.model.file, lambda partial: partial.write_bytes(content))
-        write_json(folder / HEADER, described)
+        write_whole(folder / self.model.file, lambda path: path.write_bytes(content))
+        write_json(folder / HEADER, header)
 
 
-def rows_of(frame: pl.DataFrame, form: str) -> Any:
-    """The column that a predictor may read: `n` texts, or features `(n, F)`, 0 where one is not finite."""
+def predictor_rows(frame: pl.DataFrame, form: str) -> Any:
+    """Return the texts of judged pairs, or their features `(n, F)` with 0 for values that are not finite."""
     if form == "text":
         return frame["text"]
     return np.nan_to_num(frame["features"].to_numpy().astype(np.float64), nan=0, posinf=0, neginf=0)
@@ -84,49 +124,73 @@ def fit_predictor(
     seed: int,
     settings: Mapping[str, Any],
 ) -> Predictor:
-    """Fit the predictor `name` on the rows of `train`; where it stops early, `validation` says when.
+    """Fit a base predictor.
 
     Args:
-        train, validation: frames with `label` in 0..K-1 and `features` or `text`.
-        class_weight: none, or balanced: the same total weight for each label.
-        seed: the member's; the order of the rows and all else that is random.
-        settings: those of the predictor that are not to be its defaults.
+        name: Key of `PREDICTOR_TYPES`.
+        train: Training rows, with `label` in 0..K-1 and `features` or `text`.
+        validation: Rows for early stopping, in the same form.
+        n_labels: Number of labels K.
+        class_weight: `none`, or `balanced` for the same total weight of each label.
+        seed: Seed of the order of the rows and of all other random choices.
+        settings: Settings that differ from the defaults of the predictor.
+
+    Returns:
+        The fitted predictor.
 
     Raises:
-        InputError: an unknown name, a predictor that cannot read such rows, an unknown or impossible setting or weight,
-            a label without training rows, texts without a common word, a regression that does not converge.
+        InputError: Unknown predictor, setting or class weight; a predictor that cannot read such rows; a label without
+            training rows; texts without a common word; a regression that does not converge.
     """
     form = "features" if "features" in train.columns else "text"
-    if name not in KINDS or form not in KINDS[name].settings:
-        able = ", ".join(known for known, kind in KINDS.items() if form in kind.settings)
-        raise InputError(f"predictor {name!r} does not read {form}; those that do: {able}")
+    if name not in PREDICTOR_TYPES or form not in PREDICTOR_TYPES[name].settings:
+        suitable = [known for known, kind in PREDICTOR_TYPES.items() if form in kind.settings]
+        raise InputError(f"predictor {name!r} does not read {form}; those that do: {', '.join(suitable)}")
     if class_weight not in ("none", "balanced"):
         raise InputError(f"class_weight is {class_weight!r}; it must be 'none' or 'balanced'")
+    predictor_type = PREDICTOR_TYPES[name]
     try:
-        chosen = KINDS[name].settings[form](**settings)
+        checked_settings = predictor_type.settings[form](**settings)
     except ValidationError as error:
-        raise InputError(f"settings of {name} in params.yaml: " + "; ".join(mistakes(error, name))) from None
-    labels = train["label"].to_numpy().astype(np.int64)
-    absent = np.flatnonzero(np.bincount(labels, minlength=n_labels) == 0)
-    if len(absent):
         raise InputError(
-            f"of the {len(labels)} training rows none has the label {', '.join(map(str, absent))} (of 0 to"
-            f" {n_labels - 1}); a predictor needs rows of each: split otherwise, or declare fewer labels"
+            f"settings of {name} in params.yaml: " + "; ".join(describe_validation_errors(error, name))
+        ) from None
+    labels = train["label"].to_numpy().astype(np.int64)
+    missing_labels = np.flatnonzero(np.bincount(labels, minlength=n_labels) == 0)
+    if len(missing_labels):
+        raise InputError(
+            f"none of the {len(labels)} training rows has the label {', '.join(str(label) for label in missing_labels)}"
+            f" (of 0 to {n_labels - 1}); change the split, or declare fewer labels"
         )
-    weight = None if class_weight == "none" else class_weight
-    given: dict[str, Any] = {"class_weight": weight, "seed": seed, "settings": chosen}
+    arguments: dict[str, Any] = {
+        "class_weight": None if class_weight == "none" else class_weight,
+        "seed": seed,
+        "settings": checked_settings,
+    }
     if name == "boosted":
-        given |= {"n_labels": n_labels, "validation": (rows_of(validation, form), validation["label"].to_numpy())}
-    model = KINDS[name].fit(rows_of(train, form), labels, **given)
-    facts = {"n_labels": n_labels, "rows": len(labels), "class_weight": class_weight, "seed": seed}
-    return Predictor(model, {"predictor": name, "form": form, "settings": chosen.model_dump(), **facts})
+        arguments["n_labels"] = n_labels
+        arguments["validation"] = (predictor_rows(validation, form), validation["label"].to_numpy())
+    model = predictor_type.fit(predictor_rows(train, form), labels, **arguments)
+    header = {
+        "predictor": name,
+        "form": form,
+        "settings": checked_settings.model_dump(),
+        "n_labels": n_labels,
+        "rows": len(labels),
+        "class_weight": class_weight,
+        "seed": seed,
+    }
+    return Predictor(model, header)
 
 
 def load_predictor(folder: Path) -> Predictor:
-    """The predictor saved in `folder`, giving the same logits bit for bit.
+    """Load a saved predictor, which computes the same logits bit for bit.
+
+    Args:
+        folder: Folder with the header and the model.
 
     Raises:
-        InputError: the header or the model is missing, of another format, of an unknown predictor, or not as written.
+        InputError: A file is missing, was changed, has another format, or belongs to an unknown predictor.
     """
     header = read_json(folder / HEADER)
     if header.get("format") != FORMAT:
@@ -135,8 +199,11 @@ def load_predictor(folder: Path) -> Predictor:
     if not path.is_file():
         raise InputError(f"{path} is missing, though {HEADER} names it; run `train` again")
     content = path.read_bytes()
-    if (digest := sha256(content).hexdigest()) != header["model"]["sha256"]:
+    digest = sha256(content).hexdigest()
+    if digest != header["model"]["sha256"]:
         raise InputError(f"{path} has SHA-256 {digest}, not the one in {HEADER}: it was changed; run `train` again")
-    if header["predictor"] not in KINDS:
-        raise InputError(f"{folder / HEADER} names the predictor {header['predictor']!r}; known are {', '.join(KINDS)}")
-    return Predictor(KINDS[header["predictor"]].read(content), header)
+    name = header["predictor"]
+    if name not in PREDICTOR_TYPES:
+        known = ", ".join(PREDICTOR_TYPES)
+        raise InputError(f"{folder / HEADER} names the unknown predictor {name!r}; known predictors are {known}")
+    return Predictor(PREDICTOR_TYPES[name].read(content), header)

@@ -1,4 +1,4 @@
-"""LightGBM multiclass over ranking features: is the signal there under a stronger base too? (paper, section 5.4)."""
+"""LightGBM for several classes on ranking features, a stronger base predictor (paper, section 5.4)."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -7,42 +7,54 @@ import numpy as np
 from pydantic import BaseModel, Field
 from sklearn.utils.class_weight import compute_sample_weight
 
-from tasks.predictors.linear import Count
+from relmap.settings import Count
 
-Share = Annotated[float, Field(gt=0, le=1)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
 class BoostedSettings(BaseModel, frozen=True, extra="forbid"):
-    """How many trees there may be; the others are LightGBM's own parameters, under its names."""
+    """Number of trees, and parameters of LightGBM under their own names."""
 
     rounds: Count = 600  # at most
-    patience: Count = 50  # rounds in a row that do not lower the log loss of the validation rows
+    patience: Count = 50  # rounds without a lower log loss of the validation rows, after which training stops
     learning_rate: Annotated[float, Field(gt=0)] = 0.04
     num_leaves: Annotated[int, Field(ge=2)] = 63
     min_data_in_leaf: Count = 80
-    bagging_fraction: Share = 0.9  # of the rows, drawn for each round
-    feature_fraction: Share = 0.9
+    bagging_fraction: Fraction = 0.9  # of the rows, sampled in each round
+    feature_fraction: Fraction = 0.9
     lambda_l2: Annotated[float, Field(ge=0)] = 1.0
-    num_threads: Count = 1  # more is faster on idle cores, and another order of sums
+    num_threads: Count = 1  # more threads change the order of sums
 
 
 @dataclass(frozen=True)
-class Boosted:
-    """The fitted trees as the text that is saved, so that what predicts now and what predicts later are the same."""
+class BoostedPredictor:
+    """Fitted trees in LightGBM's text format, from which every prediction is made."""
 
-    trees: str  # LightGBM's own text format
+    trees: str
 
     file: ClassVar[str] = "predictor.txt"
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """Features `(n, F)` to raw scores `(n, K)`."""
-        import lightgbm  # noqa: PLC0415 (takes a second to import)
+        """Compute raw scores.
+
+        Args:
+            rows: Features, shape (n, F).
+
+        Returns:
+            Scores, shape (n, K).
+        """
+        import lightgbm  # noqa: PLC0415 - takes a second to import
 
         return np.asarray(lightgbm.Booster(model_str=self.trees).predict(rows, raw_score=True))
 
-    def saved(self) -> bytes:
-        """The content of `file`."""
+    def to_bytes(self) -> bytes:
+        """Return the content of the model file."""
         return self.trees.encode()
+
+
+def read_boosted(content: bytes) -> BoostedPredictor:
+    """Read a predictor from the content of its model file."""
+    return BoostedPredictor(content.decode())
 
 
 def fit_boosted(
@@ -54,23 +66,38 @@ def fit_boosted(
     class_weight: str | None,
     seed: int,
     settings: BoostedSettings,
-) -> Boosted:
-    """Features `(n, F)` and labels `(n,)` of training rows to trees, up to the best round on the `validation` rows.
+) -> BoostedPredictor:
+    """Fit trees up to the best round on the validation rows, which all have the same weight.
 
-    Validation rows weigh alike, as with LightGBM's own classifier. Growth is only the same twice if the threads, the
-    way of building histograms and the seed are all fixed.
+    Results are only reproducible with a fixed number of threads, histogram method and seed.
+
+    Args:
+        rows: Features of the training rows, shape (n, F).
+        labels: Their labels, shape (n,).
+        validation: Features and labels of the validation rows.
+        n_labels: Number of labels K.
+        class_weight: None, or `balanced`.
+        seed: Seed of the sampled rows and features.
+        settings: Settings of LightGBM.
     """
     import lightgbm  # noqa: PLC0415
 
-    always = {"objective": "multiclass", "bagging_freq": 1, "deterministic": True, "force_row_wise": True}
-    growth = settings.model_dump(exclude={"rounds", "patience"}) | always
-    growth |= {"num_class": n_labels, "seed": seed, "verbosity": -1}
+    parameters = settings.model_dump(exclude={"rounds", "patience"})
+    parameters |= {
+        "objective": "multiclass",
+        "num_class": n_labels,
+        "bagging_freq": 1,
+        "deterministic": True,
+        "force_row_wise": True,
+        "seed": seed,
+        "verbosity": -1,
+    }
     training = lightgbm.Dataset(rows, label=labels, weight=compute_sample_weight(class_weight, labels))
     booster = lightgbm.train(
-        growth,
+        parameters,
         training,
         num_boost_round=settings.rounds,
         valid_sets=[training.create_valid(validation[0], label=validation[1])],
         callbacks=[lightgbm.early_stopping(settings.patience, verbose=False)],
     )
-    return Boosted(booster.model_to_string(num_iteration=booster.best_iteration))
+    return BoostedPredictor(booster.model_to_string(num_iteration=booster.best_iteration))

@@ -1,6 +1,6 @@
-"""Linear classifiers of scikit-learn: one against rest by stochastic gradient, as the paper's, and multinomial.
+"""Linear classifiers of scikit-learn: one-versus-rest by stochastic gradient descent, as in the paper, and multinomial.
 
-They read texts as TF-IDF, or standardised features; both are scikit-learn's too.
+They read texts as TF-IDF, or standardized features.
 """
 
 import io
@@ -20,123 +20,126 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from relmap.errors import InputError
+from relmap.settings import Count
 
-BETWEEN = "\n"  # parts the terms: no word holds one
-Count = Annotated[int, Field(ge=1)]
+TERM_SEPARATOR = "\n"  # no term contains a line break
 Positive = Annotated[float, Field(gt=0)]
 
 
-class GradientOnFeatures(BaseModel, frozen=True, extra="forbid"):
-    """How `linear` is fitted on standardised features."""
+class SgdFeatureSettings(BaseModel, frozen=True, extra="forbid"):
+    """Settings of `linear` on standardized features."""
 
     alpha: Positive = 2e-5  # weight of the L2 penalty
-    passes: Count = 24  # over the rows, at most
-    tolerance: Positive = 1e-4  # in the mean loss: five passes that gain less are the last
+    passes: Count = 24  # maximum number of passes over the rows
+    tolerance: Positive = 1e-4  # of the mean loss; training stops after five passes with a smaller gain
 
 
-class MultinomialOnFeatures(BaseModel, frozen=True, extra="forbid"):
-    """How `multinomial` is fitted on standardised features."""
+class MultinomialFeatureSettings(BaseModel, frozen=True, extra="forbid"):
+    """Settings of `multinomial` on standardized features."""
 
     inverse_penalty: Positive = 1.0  # scikit-learn's C
     max_iterations: Count = 5000
 
 
-class Terms(BaseModel, frozen=True, extra="forbid"):
-    """Which words and word pairs of a text count."""
+class TermSettings(BaseModel, frozen=True, extra="forbid"):
+    """Selection of words and word pairs of texts."""
 
     max_features: Count = 80_000
-    min_rows: Count = 3  # that a term must stand in
+    min_rows: Count = 3  # minimum number of texts that contain a term
 
 
-class GradientOnText(GradientOnFeatures, Terms, frozen=True):
-    """How `linear` is fitted on TF-IDF."""
+class SgdTextSettings(SgdFeatureSettings, TermSettings, frozen=True):
+    """Settings of `linear` on TF-IDF."""
 
     alpha: Positive = 1e-5
     passes: Count = 14
 
 
-class MultinomialOnText(MultinomialOnFeatures, Terms, frozen=True):
-    """How `multinomial` is fitted on TF-IDF."""
+class MultinomialTextSettings(MultinomialFeatureSettings, TermSettings, frozen=True):
+    """Settings of `multinomial` on TF-IDF."""
 
 
-# The base predictors of a data set read the same texts, and taking these apart is most of what a fit costs: each text
-# is taken apart once, for all of them.
-@lru_cache(maxsize=2)  # validation and test
-def _by_terms(terms: bytes, idf: bytes, texts: tuple[str, ...]) -> Any:
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, vocabulary=terms.decode().split(BETWEEN))
-    vectorizer.idf_ = np.frombuffer(idf)
-    return vectorizer.transform(texts)
+@dataclass(frozen=True, eq=False)
+class LinearPredictor:
+    """A fitted linear classifier of V inputs.
 
+    Attributes:
+        coefficients: Shape (V, K).
+        intercept: Shape (K,).
+        inputs: How rows become inputs. For texts: `terms`, the words and word pairs in lower case, joined by
+            `TERM_SEPARATOR`, in UTF-8; and their `idf`, shape (V,). For features: `mean` and `scale` of each over the
+            training rows, shape (V,); the scale of a constant feature is 1.
+    """
 
-@lru_cache(maxsize=1)  # train
-def _fit_tfidf(texts: tuple[str, ...], max_features: int, min_rows: int) -> tuple[dict[str, np.ndarray], Any]:
-    """The commonest words and word pairs of those in at least `min_rows` of the `n` texts; and the texts by them."""
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=min_rows, max_features=max_features, sublinear_tf=True)
-    try:
-        rows = vectorizer.fit_transform(texts)
-    except ValueError:  # how scikit-learn says it, in three ways
-        raise InputError(
-            f"no word stands in {min_rows} of the {len(texts)} training texts; check the columns that the text is made"
-            " of, or give more rows"
-        ) from None
-    terms = np.frombuffer(BETWEEN.join(vectorizer.get_feature_names_out()).encode(), dtype=np.uint8)
-    return {"terms": terms, "idf": vectorizer.idf_}, rows
-
-
-@dataclass(frozen=True)
-class Linear:
-    """A fitted linear classifier of V inputs."""
-
-    coefficients: np.ndarray  # (V, K)
-    intercept: np.ndarray  # (K,)
-    # how rows are read: by `terms`, words and word pairs in lower case, parted by BETWEEN, as UTF-8, and their `idf`
-    # (V,); or by the `mean` (V,) and `scale` (V,) of each feature over the training rows, 1 for one that is constant
+    coefficients: np.ndarray
+    intercept: np.ndarray
     inputs: Mapping[str, np.ndarray]
 
     file: ClassVar[str] = "predictor.npz"
 
     def __call__(self, rows: Any) -> np.ndarray:
-        """A series of `n` texts, or features `(n, V)`, to decision values `(n, K)` float64.
+        """Compute decision values.
 
-        A text is a row of length 1, or 0 where no term occurs.
+        Args:
+            rows: Series of n texts, or features of shape (n, V). A text is scaled to length 1, or 0 without a term.
+
+        Returns:
+            Decision values, shape (n, K), float64.
         """
-        with threadpool_limits(limits=1):  # the order of a sum must not depend on how many cores there are
+        with threadpool_limits(limits=1):  # so that the order of sums does not depend on the number of cores
             if isinstance(rows, pl.Series):
-                matrix = _by_terms(self.inputs["terms"].tobytes(), self.inputs["idf"].tobytes(), tuple(rows))
+                matrix = _transform_texts(self.inputs["terms"].tobytes(), self.inputs["idf"].tobytes(), tuple(rows))
             else:
                 matrix = (rows - self.inputs["mean"]) / self.inputs["scale"]
             return np.asarray(matrix @ self.coefficients + self.intercept)
 
-    def saved(self) -> bytes:
-        """The content of `file`."""
+    def to_bytes(self) -> bytes:
+        """Return the content of the model file."""
+        buffer = io.BytesIO()
         arrays = {"coefficients": self.coefficients, "intercept": self.intercept, **self.inputs}
-        np.savez_compressed(buffer := io.BytesIO(), allow_pickle=False, **arrays)
+        np.savez_compressed(buffer, allow_pickle=False, **arrays)
         return buffer.getvalue()
 
 
-def read_linear(content: bytes) -> Linear:
-    """The classifier whose file has this content."""
+def read_linear(content: bytes) -> LinearPredictor:
+    """Read a predictor from the content of its model file."""
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         arrays = dict(stored)
-    return Linear(arrays.pop("coefficients"), arrays.pop("intercept"), arrays)
+    coefficients = arrays.pop("coefficients")
+    intercept = arrays.pop("intercept")
+    return LinearPredictor(coefficients, intercept, inputs=arrays)
 
 
-def fit_gradient(
-    rows: Any, labels: np.ndarray, *, class_weight: str | None, seed: int, settings: GradientOnFeatures
-) -> Linear:
-    """A machine for each label against the rest, by logistic loss; for two labels one machine, whose s gives (-s, s).
+def fit_sgd(
+    rows: Any, labels: np.ndarray, *, class_weight: str | None, seed: int, settings: SgdFeatureSettings
+) -> LinearPredictor:
+    """Fit one logistic classifier for each label against the rest, by stochastic gradient descent.
 
-    `rows` are a series of `n` texts or features `(n, F)`; they are fed in an order drawn by `seed`. After few passes
-    over few rows the machines are far from their optimum, and another seed gives others: so it is in the paper.
+    With few passes over few rows, the classifiers are far from their optimum, and another seed gives other results.
+    The paper's base predictors have this property too.
+
+    Args:
+        rows: Series of n texts, or features of shape (n, F).
+        labels: Shape (n,).
+        class_weight: None, or `balanced`.
+        seed: Seed of the order of the rows.
+        settings: Settings for texts or features.
+
+    Returns:
+        The predictor. For two labels, one classifier with score s gives the decision values (-s, s).
     """
     order = np.random.default_rng(seed).permutation(len(labels))
-    stop = {"max_iter": settings.passes, "tol": settings.tolerance}
     classifier = SGDClassifier(
-        loss="log_loss", alpha=settings.alpha, **stop, class_weight=class_weight, random_state=seed
+        loss="log_loss",
+        alpha=settings.alpha,
+        max_iter=settings.passes,
+        tol=settings.tolerance,
+        class_weight=class_weight,
+        random_state=seed,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return _fitted(classifier, rows, labels, order, settings)
+        return _fit(classifier, rows, labels, order, settings, binary_scale=1.0)
 
 
 def fit_multinomial(
@@ -144,38 +147,84 @@ def fit_multinomial(
     labels: np.ndarray,
     *,
     class_weight: str | None,
-    seed: int,  # noqa: ARG001 (a convex fit draws nothing at random)
-    settings: MultinomialOnFeatures,
-) -> Linear:
-    """Multinomial logistic regression by L-BFGS at its optimum: the softmax of its logits is the fitted probability.
+    seed: int,  # noqa: ARG001 - a convex fit has no random choice
+    settings: MultinomialFeatureSettings,
+) -> LinearPredictor:
+    """Fit multinomial logistic regression to its optimum with L-BFGS.
+
+    Args:
+        rows: Series of n texts, or features of shape (n, F).
+        labels: Shape (n,).
+        class_weight: None, or `balanced`.
+        seed: Unused.
+        settings: Settings for texts or features.
+
+    Returns:
+        The predictor; the softmax of its decision values is the fitted probability.
 
     Raises:
-        InputError: the optimum is not reached in `max_iterations`.
+        InputError: The optimum is not reached within `max_iterations`.
     """
-    steps = settings.max_iterations
-    classifier = LogisticRegression(C=settings.inverse_penalty, max_iter=steps, class_weight=class_weight)
+    n_steps = settings.max_iterations
+    classifier = LogisticRegression(C=settings.inverse_penalty, max_iter=n_steps, class_weight=class_weight)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        try:  # the log odds of two labels are the difference of their logits
-            return _fitted(classifier, rows, labels, slice(None), settings, of_two=0.5)
+        try:
+            # The log odds of two labels are the difference of their logits, hence one half for each.
+            return _fit(classifier, rows, labels, slice(None), settings, binary_scale=0.5)
         except ConvergenceWarning:
-            raise InputError(f"multinomial: no optimum after {steps} steps; raise max_iterations") from None
+            raise InputError(f"multinomial: no optimum after {n_steps} steps; increase max_iterations") from None
 
 
-def _fitted(
-    classifier: Any, rows: Any, labels: np.ndarray, order: np.ndarray | slice, settings: Any, of_two: float = 1.0
-) -> Linear:
-    """The classifier on the rows in this order; where scikit-learn keeps one machine for two labels, one for each."""
+def _fit(
+    classifier: Any,
+    rows: Any,
+    labels: np.ndarray,
+    order: np.ndarray | slice,
+    settings: Any,
+    binary_scale: float,
+) -> LinearPredictor:
+    """Fit a classifier on rows in the given order.
+
+    For two labels, scikit-learn fits one score s; the decision values are then -s and s, times `binary_scale`.
+    """
     if isinstance(rows, pl.Series):
-        inputs, every = _fit_tfidf(tuple(rows), settings.max_features, settings.min_rows)
-        matrix = every[order]
+        inputs, all_rows = _fit_tfidf(tuple(rows), settings.max_features, settings.min_rows)
+        matrix = all_rows[order]
     else:
         scaler = StandardScaler()
         matrix = scaler.fit_transform(rows[order])
         inputs = {"mean": scaler.mean_, "scale": scaler.scale_}
     with threadpool_limits(limits=1):
         classifier.fit(matrix, labels[order])
-    coefficients, intercept = classifier.coef_, classifier.intercept_
+    coefficients = classifier.coef_
+    intercept = classifier.intercept_
     if len(intercept) == 1:
-        coefficients, intercept = (of_two * np.concatenate([-part, part]) for part in (coefficients, intercept))
-    return Linear(np.ascontiguousarray(coefficients.T), intercept, inputs)
+        coefficients = binary_scale * np.concatenate([-coefficients, coefficients])
+        intercept = binary_scale * np.concatenate([-intercept, intercept])
+    return LinearPredictor(np.ascontiguousarray(coefficients.T), intercept, inputs)
+
+
+# All base predictors of a data set read the same texts, and splitting texts into terms takes most of the time of a fit.
+# The caches hold the texts of train, and of validation and test.
+@lru_cache(maxsize=1)
+def _fit_tfidf(texts: tuple[str, ...], max_features: int, min_rows: int) -> tuple[dict[str, np.ndarray], Any]:
+    """Select the most frequent terms in at least `min_rows` texts; return them and the TF-IDF of the texts."""
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=min_rows, max_features=max_features, sublinear_tf=True)
+    try:
+        matrix = vectorizer.fit_transform(texts)
+    except ValueError:  # scikit-learn has three messages for this
+        raise InputError(
+            f"no word occurs in {min_rows} of the {len(texts)} training texts; check the text columns, or use more rows"
+        ) from None
+    terms = TERM_SEPARATOR.join(vectorizer.get_feature_names_out()).encode()
+    return {"terms": np.frombuffer(terms, dtype=np.uint8), "idf": vectorizer.idf_}, matrix
+
+
+@lru_cache(maxsize=2)
+def _transform_texts(terms: bytes, idf: bytes, texts: tuple[str, ...]) -> Any:
+    """Return the TF-IDF of texts for fitted terms."""
+    vocabulary = terms.decode().split(TERM_SEPARATOR)
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, vocabulary=vocabulary)
+    vectorizer.idf_ = np.frombuffer(idf)
+    return vectorizer.transform(texts)

@@ -1,15 +1,17 @@
-"""When, and from which commit, something was written: what a page or a map says of itself."""
+"""Git commit of the checkout, for pages and results."""
 
 import shutil
 import subprocess
 
-NO_CHECKOUT = "none: this is no git checkout"
-CHANGED = ", with changes that are not committed"
+NO_CHECKOUT = "none: this folder is not a git checkout"
+CHANGED_SUFFIX = ", with uncommitted changes"
 
 
-def commit() -> str:
-    """The commit of the checkout in the current folder, and whether tracked files differ from it."""
-    described = "describe", "--always", "--abbrev=40", "--exclude=*", f"--dirty={CHANGED}"
-    command = [shutil.which("git") or "false", *described]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - our own
-    return NO_CHECKOUT if done.returncode else done.stdout.strip()
+def describe_commit() -> str:
+    """Return the commit of the checkout in the current folder, and whether tracked files differ from it."""
+    git = shutil.which("git") or "false"
+    arguments = ["describe", "--always", "--abbrev=40", "--exclude=*", f"--dirty={CHANGED_SUFFIX}"]
+    result = subprocess.run([git, *arguments], check=False, capture_output=True, text=True)  # noqa: S603 - fixed command
+    if result.returncode != 0:
+        return NO_CHECKOUT
+    return result.stdout.strip()

@@ -1,56 +1,80 @@
-"""SHA-256 of files, arrays and code: what was read, and by which code."""
+"""Imports of the project's code, and fingerprints of it."""
 
 import ast
 import hashlib
 from pathlib import Path
 
 
-def imports(file: Path) -> set[str]:
-    """Names of the modules that a Python file imports, at its top or inside a function (absolute imports only).
+def imported_modules(file: Path) -> set[str]:
+    """Find the modules that a Python file imports, at its top or inside a function.
 
-    Imports for type checkers do not count: they never run.
+    Only absolute imports are found. Imports for type checkers do not count, since they never run.
+
+    Args:
+        file: Python file.
+
+    Returns:
+        Names of modules; `from a import b` gives both `a` and `a.b`.
     """
-    names: set[str] = set()
-    waiting: list[ast.AST] = [ast.parse(file.read_text(encoding="utf-8"))]
-    while waiting:
-        node = waiting.pop()
+    modules: set[str] = set()
+    pending: list[ast.AST] = [ast.parse(file.read_text(encoding="utf-8"))]
+    while pending:
+        node = pending.pop()
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            waiting += node.orelse
+            pending += node.orelse
             continue
-        waiting += ast.iter_child_nodes(node)
+        pending += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            modules.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names
+            modules.add(node.module)
+            modules.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return modules
 
 
-def reached_files(file: Path, root: Path = Path(), *, packages: bool = True) -> set[Path]:
-    """The project's own files that importing `file` runs: itself, its packages' `__init__`, and so on from there.
+def imported_files(file: Path, root: Path = Path(), *, packages: bool = True) -> set[Path]:
+    """Find the project's own files that run when a file is imported, the file included.
 
-    Paths are relative to `root`, the project's root folder. Imports inside functions count, since they may run.
-    Without `packages`, an `__init__` counts only where it is imported by name: a registry lists its members, but
-    no member depends on its siblings for that.
+    Imports inside functions count, since they may run.
+
+    Args:
+        file: Python file, relative to `root`.
+        root: Root folder of the project.
+        packages: Whether the `__init__` of each package counts. If not, an `__init__` counts only if it is imported by
+            name: a registry imports its members, but no member depends on the others through it.
+
+    Returns:
+        Paths relative to `root`.
     """
-    reached: set[Path] = set()
-    waiting = [file]
-    while waiting:
-        current = waiting.pop()
-        if current in reached:
+    found: set[Path] = set()
+    pending = [file]
+    while pending:
+        current = pending.pop()
+        if current in found:
             continue
-        reached.add(current)
-        candidates = [parent / "__init__.py" for parent in current.parents if packages and parent != Path()]
-        for name in imports(root / current):
-            place = Path(*name.split("."))
-            candidates += [place.with_suffix(".py"), place / "__init__.py"]
-        waiting += [place for place in candidates if (root / place).is_file()]
-    return reached
+        found.add(current)
+        candidates = []
+        if packages:
+            candidates += [parent / "__init__.py" for parent in current.parents if parent != Path()]
+        for module in imported_modules(root / current):
+            path = Path(*module.split("."))
+            candidates += [path.with_suffix(".py"), path / "__init__.py"]
+        pending += [path for path in candidates if (root / path).is_file()]
+    return found
 
 
 def code_fingerprint(file: Path, root: Path = Path()) -> str:
-    """Hex SHA-256 over the names and bytes of the project files that `file` itself imports, directly or not."""
+    """Compute the SHA-256 of the names and bytes of the project files that a file imports, directly or indirectly.
+
+    Args:
+        file: Python file, relative to `root`.
+        root: Root folder of the project.
+
+    Returns:
+        Hexadecimal digest.
+    """
     digest = hashlib.sha256()
-    for reached in sorted(reached_files(file, root, packages=False)):
-        digest.update(reached.as_posix().encode())
-        digest.update((root / reached).read_bytes())
+    for imported in sorted(imported_files(file, root, packages=False)):
+        digest.update(imported.as_posix().encode())
+        digest.update((root / imported).read_bytes())
     return digest.hexdigest()

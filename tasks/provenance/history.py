@@ -1,53 +1,82 @@
-"""What became of the stages since a moment, by the records and manifests that they leave."""
+"""Outcomes of stages since a given time, from the records and manifests that stages write."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from tasks.provenance.declared import declared, stage_names
-from tasks.provenance.stage import Record, read_record
+from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
+from tasks.provenance.stage import StageRecord, read_record
 
 
-class Happened(NamedTuple):
-    """What became of one stage."""
+@dataclass(frozen=True)
+class StageOutcome:
+    """Outcome of one stage.
+
+    Attributes:
+        stage: Name of the stage in DVC.
+        status: What happened.
+        reason: Why.
+        seconds: Duration of the run, if its process ended normally.
+    """
 
     stage: str
-    how: Literal["ran", "restored", "skipped", "failed", "not started"]
-    why: str
-    seconds: int | None = None  # of its process, where it ended by itself
+    status: Literal["ran", "restored", "skipped", "failed", "not started"]
+    reason: str
+    seconds: int | None = None
 
 
-def happened(since: datetime, stale: Collection[str] = ()) -> list[Happened]:
-    """What became of every stage of dvc.yaml since then; those in `stale` are not up to date, as DVC sees it."""
-    runs = _runs_since(since)
-    return [_happened(name, runs.get(name), since, name in stale) for name in stage_names()]
+def stage_outcomes(since: datetime, outdated: Collection[str] = ()) -> list[StageOutcome]:
+    """Determine the outcome of every stage of dvc.yaml.
+
+    Args:
+        since: Start of the refresh.
+        outdated: Stages that are not up to date according to DVC.
+    """
+    records = _records_since(since)
+    return [_stage_outcome(name, records.get(name), since, name in outdated) for name in stage_names()]
 
 
-def _happened(name: str, run: Record | None, since: datetime, stale: bool) -> Happened:
-    if run is None:
-        manifest = declared(name).manifest
-        if stale or not manifest.exists():
-            return Happened(name, "not started", "a stage before it failed, or DVC could not start it")
-        if manifest.lstat().st_ctime < since.timestamp():  # however DVC brings it, by a copy or a link
-            return Happened(name, "skipped", "nothing that it reads has changed")
-        return Happened(name, "restored", "DVC had this very run in its cache")
-    seconds = None if run.ended is None else int((run.ended - run.started).total_seconds())
-    if run.outcome == "finished" and not stale:
-        return Happened(name, "ran", run.why, seconds)
-    if run.outcome == "finished":
-        return Happened(name, "failed", "it finished, but DVC could not keep what it made", seconds)
-    reason = run.reason or "its process ended without a word: it was killed, or the disk was full"
-    first, *more = reason.split("\n")
-    return Happened(name, "failed", "\n".join([f"{first} (why it ran: {run.why})", *more]), seconds)
+def ended_datasets(datasets: list[str], since: datetime) -> set[str]:
+    """Select the data sets that have finished all stages, or of which a stage has failed.
 
-
-def _runs_since(since: datetime) -> dict[str, Record]:
-    last = {name: read_record(name) for name in stage_names()}
-    return {name: run for name, run in last.items() if run and run.started >= since}
-
-
-def ended(datasets: list[str], since: datetime) -> set[str]:
-    """Those of `datasets` that have finished all their stages since then, or of which a stage has failed."""
-    outcomes = {name: run.outcome for name, run in _runs_since(since).items()}
+    Args:
+        datasets: Keys of data sets.
+        since: Start of the refresh.
+    """
+    outcomes = {name: record.outcome for name, record in _records_since(since).items()}
     failed = {name.partition("@")[2] for name, outcome in outcomes.items() if outcome == "failed"}
     return {name for name in datasets if name in failed or outcomes.get(f"reliability@{name}") == "finished"}
+
+
+def _stage_outcome(name: str, record: StageRecord | None, since: datetime, is_outdated: bool) -> StageOutcome:
+    if record is None:
+        return _outcome_without_run(name, since, is_outdated)
+    seconds = None if record.ended is None else int((record.ended - record.started).total_seconds())
+    if record.outcome == "finished" and not is_outdated:
+        return StageOutcome(name, "ran", record.why, seconds)
+    if record.outcome == "finished":
+        return StageOutcome(name, "failed", "it finished, but DVC could not store its outputs", seconds)
+    reason = record.reason or "its process ended without a message: it was killed, or the disk was full"
+    first_line, *other_lines = reason.split("\n")
+    lines = [f"{first_line} (why it ran: {record.why})", *other_lines]
+    return StageOutcome(name, "failed", "\n".join(lines), seconds)
+
+
+def _outcome_without_run(name: str, since: datetime, is_outdated: bool) -> StageOutcome:
+    manifest = read_dvc_stage(name).manifest
+    if is_outdated or not manifest.exists():
+        return StageOutcome(name, "not started", "an earlier stage failed, or DVC could not start it")
+    if manifest.lstat().st_ctime < since.timestamp():  # changes with every copy and link that DVC makes
+        return StageOutcome(name, "skipped", "nothing that it reads has changed")
+    return StageOutcome(name, "restored", "DVC had the outputs of this run in its cache")
+
+
+def _records_since(since: datetime) -> dict[str, StageRecord]:
+    """Read the records of stages that started after a given time."""
+    records = {}
+    for name in stage_names():
+        record = read_record(name)
+        if record is not None and record.started >= since:
+            records[name] = record
+    return records

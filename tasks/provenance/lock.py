@@ -1,4 +1,4 @@
-"""One at a time: locks between the processes of this machine, which end with the process that holds them."""
+"""Locks between the processes of this machine. A lock ends with the process that holds it."""
 
 import os
 import sys
@@ -17,39 +17,48 @@ LOCKS = store.STATE / "locks"
 
 
 @contextmanager
-def locked(name: str, refusal: str | None = None) -> Iterator[datetime]:
-    """Since when this process holds the lock `name` of this project, and it holds it inside.
+def hold_lock(name: str, refusal: str | None = None) -> Iterator[datetime]:
+    """Hold a lock of this project. The process that holds it can acquire it again.
 
-    While another process has it, say which, and wait for it; or raise InputError with the words of a `refusal`. Within
-    one process it can be held again by who holds it.
+    If another process holds the lock, print which one and wait for it, or raise an error.
+
+    Args:
+        name: Name of the lock.
+        refusal: Message of the error. Without it, wait.
+
+    Yields:
+        Time since when this process holds the lock.
+
+    Raises:
+        InputError: Another process holds the lock, and there is a `refusal`.
     """
     LOCKS.mkdir(parents=True, exist_ok=True)
     store.make_private()
-    lock, holder = FileLock(LOCKS / f"{name}.lock", is_singleton=True, thread_local=False), LOCKS / f"{name}.json"
+    lock = FileLock(LOCKS / f"{name}.lock", is_singleton=True, thread_local=False)
+    holder_file = LOCKS / f"{name}.json"
     try:
         lock.acquire(timeout=0)
     except Timeout:
         if refusal is not None:
             raise errors.InputError(refusal) from None
-        try:
-            process = store.read_json(holder)
-            who = f"process {process['process']} has been running it since {process['since'].partition('.')[0]} UTC"
-        except errors.InputError:  # it may have ended, or not have said so yet
-            who = "another process runs it"
-        print(f"{name} is waiting: {who}", file=sys.stderr, flush=True)
+        print(f"{name} is waiting: {_describe_holder(holder_file)}", file=sys.stderr, flush=True)
         lock.acquire()
     try:
         if lock.lock_counter == 1:
-            atomic.write_json(holder, {"process": os.getpid(), "since": datetime.now(UTC).isoformat()})
-        yield datetime.fromisoformat(store.read_json(holder)["since"])
+            atomic.write_json(holder_file, {"process": os.getpid(), "since": datetime.now(UTC).isoformat()})
+        yield datetime.fromisoformat(store.read_json(holder_file)["since"])
     finally:
         lock.release()
 
 
-def is_held(lock: Path) -> bool:
-    """Whether a living process holds the file `lock`: a killed one leaves it there, but does not hold it.
+def is_lock_held(lock: Path) -> bool:
+    """Check whether a living process of this user holds a lock.
 
-    One that may not be opened is another user's, and so is whoever holds it.
+    A killed process leaves the lock file behind, but no longer holds the lock. A file that cannot be opened belongs to
+    another user.
+
+    Args:
+        lock: Lock file.
     """
     if not lock.exists():
         return False
@@ -60,3 +69,11 @@ def is_held(lock: Path) -> bool:
         return True
     except OSError:
         return False
+
+
+def _describe_holder(holder_file: Path) -> str:
+    try:
+        holder = store.read_json(holder_file)
+    except errors.InputError:  # the process may have ended, or not written its file yet
+        return "another process holds this lock"
+    return f"process {holder['process']} has been running it since {holder['since'].partition('.')[0]} UTC"

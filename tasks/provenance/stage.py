@@ -1,4 +1,4 @@
-"""The door of every stage: alone at its outputs, sure of its inputs, and with a record of how it went."""
+"""Run a stage: lock it, verify that its inputs do not change meanwhile, and record what happened."""
 
 import errno
 import os
@@ -13,97 +13,176 @@ import psutil
 import typer
 from pydantic import BaseModel, ValidationError
 
-from relmap.errors import InputError, printable
+from relmap.errors import InputError, escape_unprintable
 from relmap.io.atomic import remove, write_json
-from tasks.provenance import manifest
-from tasks.provenance.declared import Declared, declared
-from tasks.provenance.lock import locked
+from tasks.provenance.dvc_stages import DvcStage, read_dvc_stage
+from tasks.provenance.lock import hold_lock
+from tasks.provenance.manifest import (
+    Manifest,
+    build_current_manifest,
+    build_manifest,
+    explain_run,
+    hash_files,
+    list_changes,
+    read_manifest,
+    write_manifest,
+)
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE, read_json
 from tasks.settings.params import load_params
 
-RECORDS = STATE / "stages"  # how the last run of each stage on this machine went
-LAST_MANIFESTS = STATE / "manifests"  # of the last run of each that finished here: DVC removes the stage's own
-NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
-MAY_NOT = {errno.EACCES, errno.EPERM, errno.EROFS}
+RECORDS = STATE / "stages"  # record of the last run of each stage on this machine
+LAST_MANIFESTS = STATE / "manifests"  # of the last finished run of each stage; DVC removes the stage's own
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
+NOT_PERMITTED = {errno.EACCES, errno.EPERM, errno.EROFS}
+REASON_UNKNOWN = "the run ended before the reason was known"
 
 
-NOT_YET_KNOWN = "it ended before that was known"
+class StageRecord(BaseModel):
+    """Record of the last run of a stage on this machine.
 
-
-class Record(BaseModel):
-    """How the last run of a stage on this machine went."""
+    Attributes:
+        stage: Name of the stage in DVC.
+        process: Process number.
+        started: Start of the run.
+        why: What had changed since the last finished run.
+        outcome: State of the run.
+        ended: End of the run.
+        reason: Reason of a failure.
+    """
 
     stage: str
     process: int
     started: datetime
-    why: str = NOT_YET_KNOWN  # what had changed since the last run that finished
+    why: str = REASON_UNKNOWN
     outcome: Literal["running", "finished", "failed"] = "running"
     ended: datetime | None = None
-    reason: str | None = None  # of a failure
+    reason: str | None = None
 
     @property
     def reason_known(self) -> bool:
-        """Whether it is known by now why the stage runs."""
-        return self.why != NOT_YET_KNOWN
+        """Whether the reason for the run is known yet."""
+        return self.why != REASON_UNKNOWN
 
     def write(self) -> None:
-        """Write it into its file."""
+        """Write the record to its file."""
         write_json(RECORDS / f"{self.stage}.json", self.model_dump(mode="json"))
 
 
-def read_record(stage: str) -> Record | None:
-    """The record of a stage; None where it has none, or none that is whole."""
+def read_record(stage: str) -> StageRecord | None:
+    """Read the record of a stage; return None if it is missing or incomplete.
+
+    Args:
+        stage: Name of the stage in DVC.
+    """
     try:
-        return Record.model_validate(read_json(RECORDS / f"{stage}.json"))
+        return StageRecord.model_validate(read_json(RECORDS / f"{stage}.json"))
     except (InputError, ValidationError):
         return None
 
 
 @contextmanager
-def stage_run(name: str) -> Iterator[Record]:
-    """Run the stage `name` inside: hold its lock, and hash what it reads before and after; then write its manifest.
+def run_stage(name: str) -> Iterator[StageRecord]:
+    """Run a stage inside a `with` block: hold its lock, hash what it reads before and after, write its manifest.
 
-    `data/.state/stages/` keeps its record, which is given: why it ran, and how it went (running, finished or failed,
-    and the reason).
+    Args:
+        name: Name of the stage in DVC.
+
+    Yields:
+        Record of the run, which is also stored in `data/.state/stages/`.
 
     Raises:
-        InputError: an input, a parameter or the code was changed meanwhile; DVC would take the results for the new
-            one's.
+        InputError: An input, a parameter or the code changed during the run. DVC would take the outputs for those of
+            the new version.
     """
-    code = manifest.hashed(declared(name).code, ".py")  # before it waits: it runs what Python has imported
-    with locked(name) as since:
-        stage = declared(name)
-        record = Record(stage=name, process=os.getpid(), started=since)
+    # Code is hashed before the process waits for the lock, since Python has imported it already.
+    code = hash_files(read_dvc_stage(name).code, ".py")
+    with hold_lock(name) as since:
+        stage = read_dvc_stage(name)
+        record = StageRecord(stage=name, process=os.getpid(), started=since)
         record.write()
         try:
             _remove_outputs(stage)
-            before = manifest.manifest_of(stage, manifest.hashed(stage.inputs), code, {})
-            last: manifest.Manifest | None = None
-            with suppress(InputError):  # there was none, or it is spoilt
-                last = manifest.read_manifest(LAST_MANIFESTS / f"{name}.json")
-            record.why = manifest.why(last, before)
+            before = build_manifest(stage, inputs=hash_files(stage.inputs), code=code, outputs={})
+            record.why = explain_run(_read_last_manifest(name), before)
             record.write()
             with _time_limit(record, load_params().stage_minutes):
                 yield record
-            made = manifest.manifest_now(declared(name))
-            if changed := "; ".join(manifest.changes(before, made)):
-                what = f"{changed}: that, of its files and params.yaml, changed while {name} was running"
-                raise InputError(f"{what}, so what it made is of neither version; run it again")
-            manifest.write_manifest(made, stage.manifest, LAST_MANIFESTS / f"{name}.json")
+            after = build_current_manifest(read_dvc_stage(name))
+            changes = list_changes(before, after)
+            if changes:
+                raise InputError(
+                    f"{'; '.join(changes)}: these files or parameters changed while {name} was running, so its outputs "
+                    "belong to neither version; run it again"
+                )
+            write_manifest(after, stage.manifest, LAST_MANIFESTS / f"{name}.json")
             record.outcome = "finished"
         finally:
             error = sys.exception()
             if record.outcome == "running" and error is not None:
-                ours = isinstance(error, InputError | RunFailed)
-                record.outcome, record.reason = "failed", str(error) if ours else f"{type(error).__name__}: {error}"
+                is_explained = isinstance(error, InputError | RunFailed)
+                record.outcome = "failed"
+                record.reason = str(error) if is_explained else f"{type(error).__name__}: {error}"
             record.ended = datetime.now(UTC)
             record.write()
 
 
+def run_dataset_stage(kind: str, work: Callable[[str], str | None]) -> None:
+    """Run a stage on the data set that the command line names.
+
+    Args:
+        kind: Stage in dvc.yaml, such as `train`.
+        work: Takes the key of a data set; returns a message to print, or None.
+    """
+
+    def main(dataset: Annotated[str, typer.Argument(help="A key of `datasets` in params.yaml.")]) -> None:
+        with run_stage(f"{kind}@{dataset}") as record:
+            message = work(dataset)
+            if message:
+                record.why += f" ({message})"
+                print(f"{dataset}: {message}")
+
+    run_command(main, kind)
+
+
+def run_command(main: Callable[..., object], name: str) -> None:
+    """Run a function with the arguments of the command line, and end the process.
+
+    Errors that the user can fix end the process with a message and exit status 1.
+
+    Args:
+        main: Function whose parameters typer reads.
+        name: Name of the command in messages.
+    """
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    try:
+        app()
+    except (InputError, RunFailed) as error:
+        lines = f"{name}: {error}".split("\n")
+        sys.exit("\n".join(escape_unprintable(line) for line in lines))
+    except OSError as error:
+        if error.errno in NOT_PERMITTED and error.filename:
+            sys.exit(
+                f"{name}: no permission for {error.filename} ({error.strerror}); use a checkout that belongs to you "
+                "and is writable"
+            )
+        if error.errno in DISK_FULL:
+            sys.exit(f"{name}: the disk is full ({error}); free some space and run the same command again")
+        raise
+
+
+def _read_last_manifest(name: str) -> Manifest | None:
+    """Read the manifest of the last finished run; return None if it is missing or damaged."""
+    try:
+        return read_manifest(LAST_MANIFESTS / f"{name}.json")
+    except InputError:
+        return None
+
+
 @contextmanager
-def _time_limit(record: Record, minutes: float) -> Iterator[None]:
-    """End the process if what is inside takes longer than some minutes; 0 is no limit."""
+def _time_limit(record: StageRecord, minutes: float) -> Iterator[None]:
+    """End the process if the block takes longer than some minutes; 0 means no limit."""
     if not minutes:
         yield
         return
@@ -116,14 +195,14 @@ def _time_limit(record: Record, minutes: float) -> Iterator[None]:
         timer.cancel()
 
 
-def _end_process(record: Record, minutes: float) -> None:
-    """End this process and all that it has started, at once: a long computation does not heed a signal.
+def _end_process(record: StageRecord, minutes: float) -> None:
+    """End this process and its children immediately, since a long computation does not react to a signal.
 
-    What is left half made is removed by the next run of the stage, as after any kill.
+    The next run of the stage removes incomplete outputs, as after any kill.
     """
     record.outcome = "failed"
     record.ended = datetime.now(UTC)
-    record.reason = f"it ran longer than {minutes:g} minutes, the limit that stage_minutes in params.yaml sets"
+    record.reason = f"it ran longer than {minutes:g} minutes, the limit set by stage_minutes in params.yaml"
     record.write()
     print(f"{record.stage}: {record.reason}", file=sys.stderr, flush=True)
     for child in psutil.Process().children(recursive=True):
@@ -132,41 +211,11 @@ def _end_process(record: Record, minutes: float) -> None:
     os._exit(1)
 
 
-def _remove_outputs(stage: Declared) -> None:
-    """What a run that DVC no longer knew of, or that was killed, has left while this one waited for it."""
-    torn = [*stage.manifest.parent.glob(f".{stage.manifest.name}.*.partial")]
-    torn += [file for folder in stage.lasting for file in folder.rglob(".*.partial")]
-    for path in (stage.manifest, *(path for path in stage.outputs if path not in stage.lasting), *torn):
+def _remove_outputs(stage: DvcStage) -> None:
+    """Remove outputs of a run that DVC does not know, or that was killed, while this process waited for the lock."""
+    partial_files = [*stage.manifest.parent.glob(f".{stage.manifest.name}.*.partial")]
+    for folder in stage.persistent_outputs:
+        partial_files += folder.rglob(".*.partial")
+    outputs = [path for path in stage.outputs if path not in stage.persistent_outputs]
+    for path in (stage.manifest, *outputs, *partial_files):
         remove(path)
-
-
-def as_stage(kind: str, work: Callable[[str], str | None]) -> None:
-    """Run `work` on the data set that the command line names, as the stage `kind` of DVC, and say what it returns."""
-
-    def stage(dataset: Annotated[str, typer.Argument(help="A key of `datasets` in params.yaml.")]) -> None:
-        with stage_run(f"{kind}@{dataset}") as record:
-            if said := work(dataset):
-                record.why += f" ({said})"
-                print(f"{dataset}: {said}")
-
-    command(stage, kind)
-
-
-def command(main: Callable[..., object], name: str) -> None:
-    """Run `main` with what the command line says, and end the process.
-
-    What goes wrong by no fault of ours ends it with a sentence, and the exit status 1.
-    """
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    try:
-        app()
-    except (InputError, RunFailed) as error:
-        sys.exit("\n".join(map(printable, f"{name}: {error}".split("\n"))))
-    except OSError as error:
-        if error.errno in MAY_NOT and error.filename:
-            refused = f"{error.filename} is refused ({error.strerror})"
-            sys.exit(f"{name}: {refused}; take a checkout that belongs to you and may be written to")
-        if error.errno not in NO_ROOM:
-            raise
-        sys.exit(f"{name}: no room is left on the disk ({error}); make room and run the same command again")

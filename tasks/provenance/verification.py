@@ -1,92 +1,135 @@
-"""Everything that the stages have written, and DVC's cache, held against manifests and names."""
+"""Compare the outputs of stages with their manifests, and the objects in DVC's cache with their names."""
 
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from relmap.errors import InputError
-from relmap.hashing import digest_of_file
-from tasks.provenance.declared import declared
-from tasks.provenance.manifest import Files, Manifest, hashed, read_manifest
+from relmap.hashing import hash_file
+from tasks.provenance.dvc_stages import read_dvc_stage
+from tasks.provenance.manifest import Files, Manifest, hash_files, read_manifest
 
-APART = 2.0  # seconds: a checkout may bring the outputs of one stage back in any order
+CHECKOUT_SECONDS = 2.0  # a checkout may write the outputs of one stage in any order
 
 
-class Problem(NamedTuple):
-    """Something that is not as its stage left it."""
+@dataclass(frozen=True)
+class Problem:
+    """A file that differs from what its stage wrote.
 
-    stage: str  # whose output it is
+    Attributes:
+        stage: Stage of which the file is an output.
+        path: Path of the file.
+        description: What is wrong.
+        is_lost: Whether the outputs have to be restored; otherwise the stage only has to run.
+    """
+
+    stage: str
     path: str
-    what: str
-    lost: bool = True  # the outputs have to be brought back; else the stage only has to run
+    description: str
+    is_lost: bool = True
 
     def __str__(self) -> str:
-        return f"{self.path} ({self.stage}) {self.what}"
+        return f"{self.path} ({self.stage}) {self.description}"
 
 
-def problems_of_outputs(name: str) -> tuple[Manifest | None, list[Problem]]:
-    """The manifest of a stage, and what does not hold of it or of the outputs that it names."""
-    stage = declared(name)
-    place = stage.manifest.as_posix()
+def find_output_problems(name: str) -> tuple[Manifest | None, list[Problem]]:
+    """Compare the outputs of a stage with its manifest.
+
+    Args:
+        name: Name of the stage in DVC.
+
+    Returns:
+        The manifest, if it can be read, and the problems.
+    """
+    stage = read_dvc_stage(name)
+    manifest_path = stage.manifest.as_posix()
     if not stage.manifest.exists():
-        return None, [Problem(name, place, "is missing: the stage has not finished, or it was lost", lost=False)]
+        description = "is missing: the stage has not finished, or the file was lost"
+        return None, [Problem(name, manifest_path, description, is_lost=False)]
     try:
         manifest = read_manifest(stage.manifest)
     except InputError as error:
-        return None, [Problem(name, place, f"is spoilt: {error}")]
-    recorded, there, written = manifest.outputs, hashed(stage.outputs), stage.manifest.stat().st_mtime
-    others = [path for path in sorted(recorded | there) if recorded.get(path) != there.get(path)]
-    return manifest, [Problem(name, path, _what(path, recorded, there, written)) for path in others]
+        return None, [Problem(name, manifest_path, f"is damaged: {error}")]
+    recorded = manifest.outputs
+    current = hash_files(stage.outputs)
+    written = stage.manifest.stat().st_mtime
+    problems = []
+    for path in sorted(recorded | current):
+        if recorded.get(path) != current.get(path):
+            problems.append(Problem(name, path, _describe_difference(path, recorded, current, written)))
+    return manifest, problems
 
 
-def _what(path: str, recorded: Files, there: Files, written: float) -> str:
-    """What became of a file; its last writing tells an edit from rot, as far as a date can be trusted."""
-    if path not in there:
-        return "is missing"
-    if path not in recorded:
-        return "was added: its stage has not written it"
-    last = Path(path).stat().st_mtime
-    if last > written + APART:
-        return f"was edited, at {datetime.fromtimestamp(last, UTC).isoformat(timespec='seconds')}"
-    return "has rotted: its bytes differ, though nothing has written it since its stage ended"
+def find_input_problems(manifests: Mapping[str, Manifest]) -> Iterator[Problem]:
+    """Find stages whose outputs were made from other inputs than the current outputs of the stages before them.
 
-
-def problems_of_inputs(manifests: Mapping[str, Manifest]) -> Iterator[Problem]:
-    """Stages made of another input than the one that its own stage has made since."""
-    outs = [place for name in manifests for place in declared(name).outputs]
-    made = {path: file for manifest in manifests.values() for path, file in manifest.outputs.items()}
+    Args:
+        manifests: Manifest of each stage.
+    """
+    output_paths: list[Path] = []
+    current_files: Files = {}
     for name, manifest in manifests.items():
-        reads = declared(name).inputs
-        is_made = {path for path in made if any(Path(path).is_relative_to(place) for place in reads)}
-        was_made = {path for path in manifest.inputs if any(Path(path).is_relative_to(out) for out in outs)}
-        other = [path for path in sorted(is_made | was_made) if made.get(path) != manifest.inputs.get(path)]
-        if other:
-            where = ", ".join(map(str, declared(name).outputs))
-            yield Problem(name, where, f"was made of another {', '.join(other)} than is there now", lost=False)
+        output_paths += read_dvc_stage(name).outputs
+        current_files.update(manifest.outputs)
+    for name, manifest in manifests.items():
+        stage = read_dvc_stage(name)
+        paths = {path for path in current_files if _is_inside(path, stage.inputs)}
+        paths |= {path for path in manifest.inputs if _is_inside(path, output_paths)}
+        changed = [path for path in sorted(paths) if current_files.get(path) != manifest.inputs.get(path)]
+        if changed:
+            outputs = ", ".join(str(path) for path in stage.outputs)
+            description = f"was made from another version of {', '.join(changed)}"
+            yield Problem(name, outputs, description, is_lost=False)
 
 
-def is_rotted(stored: Path) -> bool:
-    """Whether the bytes of an object of DVC's cache are not those that it is named for; DVC trusts it for ever."""
-    return digest_of_file(stored, "md5") != stored.parent.name + stored.name.removesuffix(".dir")
+def is_corrupt(cached: Path) -> bool:
+    """Check whether the bytes of an object in DVC's cache differ from its name, which DVC never checks again."""
+    return hash_file(cached, "md5") != cached.parent.name + cached.name.removesuffix(".dir")
 
 
-def objects_in(cache: Path) -> list[Path]:
-    """Every object of DVC's cache; not what a DVC is writing, or was when it was killed."""
+def list_cached_objects(cache: Path) -> list[Path]:
+    """List the objects in DVC's cache, without files that DVC is writing or had not finished when it was killed."""
     return sorted(path for path in cache.glob("??/*") if re.fullmatch(r"[0-9a-f]{30}(\.dir)?", path.name))
 
 
-def objects_of_stage(locked: Mapping[str, Any], cache: Path, rotted: Collection[Path]) -> set[Path]:
-    """The objects that hold the outputs of a stage; `locked` is its entry in dvc.lock.
+def find_stage_objects(lock_entry: Mapping[str, Any], cache: Path, corrupt: Collection[Path]) -> set[Path]:
+    """Find the cached objects that hold the outputs of a stage.
 
-    Where the list of a folder has rotted, or is missing, what it lists is unknown and left out.
+    The contents of a folder are unknown, and left out, if its list is corrupt or missing.
+
+    Args:
+        lock_entry: Entry of the stage in dvc.lock.
+        cache: Folder of DVC's cache.
+        corrupt: Corrupt objects.
     """
-    names = [out["md5"] for out in locked.get("outs", []) if out.get("md5")]  # none where dvc.lock is cut off
-    objects = {cache / md5[:2] / md5[2:] for md5 in names}
-    for top in sorted(objects):
-        if top.suffix == ".dir" and top.exists() and top not in rotted:
-            listed = json.loads(top.read_text(encoding="utf-8"))
-            objects |= {cache / entry["md5"][:2] / entry["md5"][2:] for entry in listed}
+    digests = [out["md5"] for out in lock_entry.get("outs", []) if out.get("md5")]  # empty if dvc.lock is incomplete
+    objects = {_object_path(cache, digest) for digest in digests}
+    for path in sorted(objects):
+        if path.suffix == ".dir" and path.exists() and path not in corrupt:
+            entries = json.loads(path.read_text(encoding="utf-8"))
+            objects |= {_object_path(cache, entry["md5"]) for entry in entries}
     return objects
+
+
+def _object_path(cache: Path, digest: str) -> Path:
+    return cache / digest[:2] / digest[2:]
+
+
+def _is_inside(path: str, folders: Collection[Path]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)
+
+
+def _describe_difference(path: str, recorded: Files, current: Files, written: float) -> str:
+    """Describe how a file changed. Its modification time distinguishes an edit from corruption, if it is correct."""
+    if path not in current:
+        return "is missing"
+    if path not in recorded:
+        return "was added: its stage has not written it"
+    modified = Path(path).stat().st_mtime
+    if modified > written + CHECKOUT_SECONDS:
+        return f"was edited at {datetime.fromtimestamp(modified, UTC).isoformat(timespec='seconds')}"
+    return "is corrupt: its bytes changed, though its modification time did not"

@@ -5,8 +5,8 @@ from typing import Any
 
 import polars as pl
 
-from relmap.metrics.advice import KEPT_TENTHS, USE, Advice, Changes, advise, behind
-from relmap.metrics.intervals import found_per_1000
+from relmap.metrics.advice import RETAINED_TENTHS, USE, Advice, Changes, advise, describe_evidence
+from relmap.metrics.intervals import errors_found_per_1000
 from tasks.records.results import AVERAGE
 
 HARDLY = 0.02  # of the test rows: a base predictor that gains no more over the commonest label has learnt little
@@ -50,10 +50,12 @@ def numbers(metrics: pl.DataFrame, intervals: pl.DataFrame, facts: Sequence[Mapp
     counts = {fact["dataset"]: fact.get("class_counts", {}).get("test") for fact in facts}
     shares = {name: max(labels) / sum(labels) for name, labels in counts.items() if labels and sum(labels)}
     n = test_rows(facts)
-    kept = (KEPT_TENTHS * n + 9) // 10  # as many as selacc_70 keeps
+    kept = (RETAINED_TENTHS * n + 9) // 10  # as many as selacc_70 keeps
     errors, reviews = (1 - pl.col("accuracy")) * n, pl.when(n > kept).then(n - kept)
-    columns = {way: found_per_1000(errors, (1 - pl.col(f"kept_{way}")) * kept, reviews) for way in ("conf", "mrp")}
-    columns |= {end: found_per_1000(pl.col(f"kept_{end}") * kept, 0, reviews) for end in ("low", "high")}
+    columns = {
+        way: errors_found_per_1000(errors, (1 - pl.col(f"kept_{way}")) * kept, reviews) for way in ("conf", "mrp")
+    }
+    columns |= {end: errors_found_per_1000(pl.col(f"kept_{end}") * kept, 0, reviews) for end in ("low", "high")}
     return rows.with_columns(
         *(number.alias(f"found_per_1000_{name}") for name, number in columns.items()),
         pl.col("label_spread_pp", "random_p95_pp") * 100,
@@ -108,7 +110,7 @@ def in_words(row: Mapping[str, Any], intervals: pl.DataFrame) -> list[str]:
         str(advice),
         *advice.then,
         *remarks(advice, row),
-        *behind(found, _changes(averages)),
+        *describe_evidence(found, _changes(averages)),
         f"These are means over the calibrators that ran ({row['calibrators']}) and protocol seeds ({row['seeds']}); "
         "the report of several data sets also corrects for their number.",
     ]

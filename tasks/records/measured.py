@@ -15,8 +15,17 @@ import scipy
 
 from relmap.decisions import Calibrator, FixedDecisions, decide
 from relmap.metrics.intervals import Estimate
-from relmap.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, Simplex, Value, View, metrics_of
-from relmap.metrics.resampling import FEWEST_GROUPS, SEED, Resamples, resample
+from relmap.metrics.registry import (
+    METRICS,
+    DecisionView,
+    LabelView,
+    MetricValue,
+    ProbabilityView,
+    ReliabilityView,
+    SimplexView,
+    metrics_for_views,
+)
+from relmap.metrics.resampling import BOOTSTRAP_SEED, MIN_BOOTSTRAP_GROUPS, Resamples, draw_resamples
 from relmap.settings import MetricParams
 from tasks.records.results import AVERAGE, SIMPLEX, Projected, ProjectedDecisions
 
@@ -25,7 +34,7 @@ AFTER = ("mrp", SIMPLEX)  # what a confidence, or the calibrator's probabilities
 RECALIBRATED, BESIDE = ("matrix", "confidence"), ("ts", "mrp")  # whose losses are compared, of the same decisions
 Key = tuple[str, str, str]  # calibrator, variant and metric
 Values = Mapping[Key, float]  # means over seeds
-Measurement = tuple[str, str, Value]  # variant, metric, value
+Measurement = tuple[str, str, MetricValue]  # variant, metric, value
 
 
 def measured(
@@ -45,16 +54,16 @@ def measured(
     """
     run = run or rows
     common, of_run = ((decided.decision == labels, params, draws) for decided in (rows, run))
-    views: list[tuple[str, View]] = [
-        ("confidence", View(*common)),
-        ("confidence", Probabilities(*common, rows.decision, rows.log_probabilities, labels)),
-        (SIMPLEX, Probabilities(*common, rows.decision, rows.simplex.log_probabilities, labels)),
-        ("confidence", ByLabel(*of_run, run.decision, run.log_probabilities, labels, seed)),
-        *((variant, Reliability(*common, logit)) for variant, logit in rows.reliability_logits.items()),
-        (SIMPLEX, Simplex(*common, rows.simplex.feasible, rows.simplex.solved)),
+    views: list[tuple[str, DecisionView]] = [
+        ("confidence", DecisionView(*common)),
+        ("confidence", ProbabilityView(*common, rows.decision, rows.log_probabilities, labels)),
+        (SIMPLEX, ProbabilityView(*common, rows.decision, rows.simplex.log_probabilities, labels)),
+        ("confidence", LabelView(*of_run, run.decision, run.log_probabilities, labels, seed)),
+        *((variant, ReliabilityView(*common, logit)) for variant, logit in rows.reliability_logits.items()),
+        (SIMPLEX, SimplexView(*common, rows.simplex.feasible, rows.simplex.solved)),
     ]
     for variant, view in views:
-        for metric in metrics_of(type(view)):
+        for metric in metrics_for_views(type(view)):
             if metric.key in only:
                 yield variant, metric.key, metric.function(view)
 
@@ -93,11 +102,11 @@ def bounded(
     to bound and to average over. The quantity `beside_mrp` is the correctness NLL of matrix scaling alone less that of
     MRP under a temperature, where both ran.
     """
-    draws = resample(test.group, resamples=params.resamples, seed=SEED)
+    draws = draw_resamples(test.group, resamples=params.resamples, seed=BOOTSTRAP_SEED)
     drawn: dict[Key, np.ndarray] = {}
     rival = RECALIBRATED[0] if BESIDE[0] in calibrators and (*RECALIBRATED, "nll_correct") in values else None
     bounded_too = () if rival is None or rival in calibrators else (rival,)
-    for name in (*calibrators, *bounded_too) if draws.clusters >= FEWEST_GROUPS else ():
+    for name in (*calibrators, *bounded_too) if draws.clusters >= MIN_BOOTSTRAP_GROUPS else ():
         seeds, only = [], BOUNDED if name in calibrators else ("nll_correct",)
         for rows in (rows for seed in projected for rows in seed.rows if rows.calibrator == name):
             both = replace(rows, reliability_logits={by: rows.reliability_logits[by] for by in ("confidence", "mrp")})
@@ -119,11 +128,11 @@ def bounded(
             if (calibrators[0], variant, metric) in values:
                 after = estimate(calibrator, variant, metric)
                 table.append(place | {"quantity": "after"} | _numbers(after))
-                table.append(place | {"quantity": "delta"} | _numbers(after - before) | {"p": (after - before).p})
+                table.append(place | {"quantity": "delta"} | _numbers(after - before) | {"p": (after - before).p_value})
     if rival is not None:
         change = estimate(*RECALIBRATED, "nll_correct") - estimate(*BESIDE, "nll_correct")
         place = {"calibrator": rival, "metric": "nll_correct", "quantity": "beside_mrp"}
-        table.append(place | _numbers(change) | {"p": change.p})
+        table.append(place | _numbers(change) | {"p": change.p_value})
     return [{**row, "groups": draws.groups} for row in table]
 
 

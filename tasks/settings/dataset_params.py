@@ -1,4 +1,4 @@
-"""The data sets of params.yaml: where each comes from, and how it is split, weighted and read."""
+"""Entries of `datasets` in params.yaml: source, split, class weights and reader of each data set."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -7,11 +7,12 @@ from pydantic import Field, model_validator
 
 from relmap.settings import Section, Share
 
-OWN_READERS = {"files": ("files",), "logits": ("files",), "hub": ("hub",)}  # of one's own sets, and their sources
+# Readers of data sets that are not in the paper -> sources that they read.
+OWN_READERS = {"files": ("files",), "logits": ("files",), "hub": ("hub",)}
 
 
 class SplitParams(Section):
-    """Shares of the rows (or groups) whose split the source leaves open; what is left over is train."""
+    """Shares of validation and test among the rows (or groups) without a given split; the others are train."""
 
     by: Literal["row", "group"]
     validation: Share | None = None
@@ -19,48 +20,71 @@ class SplitParams(Section):
 
     @property
     def shares(self) -> dict[str, float]:
-        """Splits to draw, with their shares; they sum to one."""
-        drawn = {name: share for name, share in (("validation", self.validation), ("test", self.test)) if share}
+        """Splits to draw -> share; the shares sum to one."""
+        held_out = {"validation": self.validation, "test": self.test}
+        drawn = {split: share for split, share in held_out.items() if share is not None}
         return {"train": 1 - sum(drawn.values()), **drawn}
 
     @model_validator(mode="after")
-    def _at_most_all_rows_are_drawn(self) -> "SplitParams":
-        if self.shares["train"] < -1e-9:  # 0 is for a source that names its train rows
-            raise ValueError(f"validation and test sum to {1 - self.shares['train']:g}, more than all the rows")
+    def _require_shares_below_one(self) -> "SplitParams":
+        held_out_share = 1 - self.shares["train"]
+        if held_out_share > 1 + 1e-9:  # 1 is valid: a source may name its train rows
+            raise ValueError(f"validation and test sum to {held_out_share:g}, which is more than 1")
         return self
 
 
 class DatasetParams(Section):
-    """One data set of a run: where it comes from, and, for one's own, how it is split, weighted and read."""
+    """One data set.
+
+    Attributes:
+        source: Origin of the raw files.
+        path: Local file or folder that the raw files are made from: code of a simulation or reader, or a user's files.
+        reader: Reader. By default the one of the paper's data set with the same key; `files`, `hub` or `logits` for
+            other data sets.
+        rows: Number of rows to simulate.
+        residual: Strength of the simulated label-dependent reliability; 0 for none.
+        seed: Seed of the simulation and of drawn splits.
+        revision: Another commit of a data set of the paper.
+        calibrators: Calibrators of this data set, instead of those of all data sets.
+        preset: `paper` for the data sets of the paper, whose split, weights and options are declared in
+            `tasks/datasets`.
+        split: How rows without a given split are split.
+        class_weight: Class weights of the base predictor.
+        predictor: Base predictor.
+        settings: Settings of the base predictor.
+        options: Options of the reader.
+    """
 
     source: Literal["simulated", "hub", "files"]
-    path: str  # what on this machine the raw files are made from: the code of a twin or of a reader, or one's own files
-    reader: str | None = None  # of the paper's sets, by default that of the entry's name; `files`, `hub`, `logits`: own
+    path: str
+    reader: str | None = None
     rows: Annotated[int, Field(ge=100)] | None = None
     residual: Annotated[float, Field(ge=0)] | None = None
-    seed: int = 0  # of the twin and of drawn splits
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None  # of the paper's sets: another commit
-    calibrators: tuple[str, ...] | None = None  # of this set, in place of those that all have
-    preset: Literal["paper"] | None = None  # as tasks/datasets declares the set of the paper
+    seed: int = 0
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
+    calibrators: tuple[str, ...] | None = None
+    preset: Literal["paper"] | None = None
     split: SplitParams | None = None
     class_weight: Literal["none", "balanced"] = "none"
     predictor: Literal["linear", "boosted"] = "linear"
-    settings: Mapping[str, Any] = Field(default_factory=dict)  # of the predictor
-    options: Mapping[str, Any] = Field(default_factory=dict)  # the reader's own
+    settings: Mapping[str, Any] = Field(default_factory=dict)
+    options: Mapping[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _consistent(self) -> "DatasetParams":
+    def _require_consistent_fields(self) -> "DatasetParams":
         own = self.reader in OWN_READERS
         if self.reader and not own and self.preset is None:
-            raise ValueError(f"no reader of your own is {self.reader!r}; there are {', '.join(OWN_READERS)}")
+            raise ValueError(f"unknown reader {self.reader!r}; readers of your own data are {', '.join(OWN_READERS)}")
         if own == (self.preset is not None):
-            raise ValueError("`preset: paper` is for the paper's sets, and they need it; readers of your own have none")
+            raise ValueError(
+                "the paper's data sets need `preset: paper`; data sets with a reader of your own must not have it"
+            )
         if self.preset and (self.split or self.options or self.class_weight != "none"):
-            raise ValueError("`preset: paper` says how the set is split, weighted and read")
+            raise ValueError("`preset: paper` defines split, class weights and options; remove these keys")
         if own and self.reader != "logits" and self.split is None:
-            raise ValueError("say how it is split: give `split`")
+            raise ValueError("`split` is missing")
         if self.source == "simulated" and (self.rows is None or self.residual is None):
-            raise ValueError("a simulated set needs `rows` and `residual`")
+            raise ValueError("a simulated data set needs `rows` and `residual`")
         if self.source not in OWN_READERS.get(self.reader or "", ("simulated", "hub")):
             raise ValueError(f"reader {self.reader!r} does not read the source `{self.source}`")
         return self

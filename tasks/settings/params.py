@@ -1,13 +1,13 @@
-"""params.yaml as frozen values; the only reader of that file."""
+"""The only reader of params.yaml, and its typed contents."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from relmap.errors import InputError, mistakes
+from relmap.errors import InputError, describe_validation_errors
 from relmap.settings import Count, MetricParams, ProjectionParams, ProtocolParams, Section, Settings, row_counts
 from tasks.settings.dataset_params import DatasetParams
 
@@ -17,24 +17,24 @@ Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
 
 
 class SimplexParams(Section):
-    """What MRC leaves open: the power where the decision is not on top."""
+    """Setting of MRC: the exponent alpha for rows whose decision is not the most probable label."""
 
     off_top_alpha: Annotated[float, Field(ge=0)]
 
 
 class RivalParams(Section):
-    """Class-wise calibrators beside MRP, and the numbers of calibrator-fit rows at which all are compared."""
+    """Class-wise calibrators to compare with MRP, and the numbers of calibrator-fit rows for the comparison."""
 
     calibrators: tuple[str, ...]
     rows: Annotated[tuple[Count, ...], Field(min_length=1)]
 
-    def asked(self, there: int) -> tuple[int, ...]:
-        """Return the numbers of rows to compare at, of `there` rows: up to the first that takes them all."""
-        return row_counts(self.rows, there)
+    def row_counts(self, available: int) -> tuple[int, ...]:
+        """Return the numbers of rows of the comparison, up to the first one that includes all available rows."""
+        return row_counts(self.rows, available)
 
 
 class Alternative(Section):
-    """One choice made otherwise: names of these sections with other values, or logits of another base predictor."""
+    """One changed choice: other values in one section of params.yaml, or the logits of another base predictor."""
 
     protocol: Mapping[str, Any] = Field(default_factory=dict)
     base: Key | None = None
@@ -43,26 +43,30 @@ class Alternative(Section):
     simplex: Mapping[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _one_choice(self) -> "Alternative":
-        if sum(bool(value) for _, value in self) != 1:
-            raise ValueError("an alternative changes one of protocol, base, projection, metrics and simplex")
+    def _require_one_change(self) -> "Alternative":
+        n_changes = sum(bool(value) for _, value in self)
+        if n_changes != 1:
+            raise ValueError(
+                "an alternative must change exactly one of protocol, base, projection, metrics and simplex"
+            )
         return self
 
 
 class SensitivityParams(Section):
-    """What is also run to see what a choice changes; none of it enters the paper's tables."""
+    """Alternatives that are run for the sensitivity tables only."""
 
     calibrators: tuple[str, ...]
     alternatives: Mapping[str, Alternative]
 
 
 class TrainParams(Section):
-    """The base predictors: those of the tables, and those that show what a choice of theirs is worth."""
+    """Base predictors of the tables, and alternatives for the sensitivity tables."""
 
-    seed: int  # of the base predictor of one's own sets; the paper's have theirs
-    members: Count  # predictors of a run, each fed the rows in an order of its own
+    seed: int  # of base predictors of other data sets than the paper's, which declare their own
+    members: Count  # base predictors of a run, each with another order of the training rows
     runs: Count
     alternatives: tuple[Literal["unweighted", "multinomial", "member_1", "member_2"], ...]
+    alternatives_on_simulated: bool = False  # they say nothing about real data, and take a quarter of the time
 
 
 class DaskTls(Section):
@@ -76,8 +80,8 @@ class DaskTls(Section):
 class DaskParams(Section):
     """Workers of the engine `dask`: those of a running scheduler, or processes that the run starts itself.
 
-    Whoever can talk to a Dask scheduler or worker can run code as its owner. So a scheduler is asked over TLS with
-    certificates, unless `allow_unencrypted` says that its network is private.
+    Everyone who can connect to a Dask scheduler or worker can run code as its owner. So connections to a scheduler
+    use TLS with certificates, unless `allow_unencrypted` states that the network is private.
     """
 
     address: Annotated[str, Field(pattern=r"^(tcp|tls)://[^/\s]+:[0-9]+$")] | None  # of a running scheduler
@@ -99,13 +103,13 @@ class DaskParams(Section):
 
 
 class ScheduleParams(Section):
-    """When `python -m flows.serve` runs what it serves; null is never by itself."""
+    """Schedule of the refresh under `python -m flows.serve`; null means no schedule."""
 
     refresh: Annotated[str, Field(pattern=r"^\S+(\s+\S+){4}$")] | None  # cron: minute hour day month weekday
 
 
 class WatchedMap(Section):
-    """A reliability map in use, and labelled rows that each refresh holds it against."""
+    """A reliability map in use, and the labelled rows with which each refresh compares it."""
 
     map: str
     predictions: str
@@ -113,13 +117,13 @@ class WatchedMap(Section):
 
 
 class Params(Section):
-    """The whole of params.yaml."""
+    """All of params.yaml."""
 
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
     calibrators: Annotated[tuple[str, ...], Field(min_length=1)]
     calibrator_settings: Mapping[Key, Mapping[str, Mapping[str, int]]]  # data set -> calibrator -> setting
-    lanes: Count  # data sets that `flows.refresh` brings up to date at the same time
-    stage_minutes: Annotated[float, Field(ge=0)] = 0  # longest time of one stage; 0 is no limit
+    lanes: Count  # number of data sets that `flows.refresh` runs at the same time
+    stage_minutes: Annotated[float, Field(ge=0)] = 0  # time limit of one stage; 0 means no limit
     engine: Literal["thread", "dask"]  # what runs the tasks of a flow
     dask: DaskParams
     protocol: ProtocolParams
@@ -135,30 +139,38 @@ class Params(Section):
 
     @field_validator("projection", "metrics", mode="after")
     @classmethod
-    def _what_has_defaults_is_complete(cls, section: Section) -> Section:
-        if missing := sorted(type(section).model_fields.keys() - section.model_fields_set):
+    def _require_all_fields(cls, section: Section) -> Section:
+        missing = sorted(type(section).model_fields.keys() - section.model_fields_set)
+        if missing:
             raise ValueError(f"{', '.join(missing)} is missing")
         return section
 
     @model_validator(mode="after")
-    def _consistent(self) -> "Params":
-        for what, given in (("calibrator", self.calibrators + self.rivals.calibrators), ("seed", self.seeds)):
-            if twice := sorted({str(name) for name in given if given.count(name) > 1}):
-                raise ValueError(f"{what} {', '.join(twice)} is given more than once")
+    def _require_consistent_fields(self) -> "Params":
+        _require_unique("calibrator", self.calibrators + self.rivals.calibrators)
+        _require_unique("seed", self.seeds)
         for name in self.sensitivity.alternatives:
             self.with_alternative(name)
         return self
 
     def with_alternative(self, name: str) -> "Params":
-        """Return these parameters under the alternative `name` of `sensitivity`; another base changes none of them."""
-        other = self.sensitivity.alternatives[name]
-        changed = {part: (getattr(self, part), values) for part, values in other if part != "base"}
-        update = {part: type(own).model_validate(own.model_dump() | dict(of)) for part, (own, of) in changed.items()}
-        return self.model_copy(update=update)
+        """Return these parameters changed by an alternative of `sensitivity`.
+
+        An alternative with another base predictor changes no parameter.
+
+        Args:
+            name: Key of the alternative.
+        """
+        sections = {}
+        for section_name, changed_values in self.sensitivity.alternatives[name]:
+            if section_name != "base":
+                section = getattr(self, section_name)
+                sections[section_name] = type(section).model_validate(section.model_dump() | dict(changed_values))
+        return self.model_copy(update=sections)
 
     @property
-    def of_library(self) -> Settings:
-        """Return the settings that the library knows too."""
+    def library_settings(self) -> Settings:
+        """The settings that the library has too."""
         return Settings(
             protocol=self.protocol,
             projection=self.projection,
@@ -167,20 +179,34 @@ class Params(Section):
         )
 
     def dataset(self, name: str) -> DatasetParams:
-        """Return the entry of `name`; InputError lists the known names where there is none."""
+        """Return the entry of a data set.
+
+        Raises:
+            InputError: There is no such entry.
+        """
         if name not in self.datasets:
             raise InputError(f"no data set {name!r} in {PARAMS_FILE}; it has {', '.join(self.datasets)}")
         return self.datasets[name]
 
 
 def load_params(path: Path = PARAMS_FILE) -> Params:
-    """Read and check params.yaml; InputError names each place that is wrong and what stood there."""
+    """Read and check params.yaml.
+
+    Raises:
+        InputError: The file is missing or has mistakes. The message names each place and value.
+    """
     try:
         return Params.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise InputError(f"{path} is not there; run from the project's root folder") from None
+        raise InputError(f"{path} is missing; run from the project's root folder") from None
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not valid YAML: {error}") from None
     except ValidationError as error:
-        places = mistakes(error, str(path))
-        raise InputError(f"{path} has {len(places)} mistake(s):\n  " + "\n  ".join(places)) from None
+        lines = describe_validation_errors(error, str(path))
+        raise InputError(f"{path} has {len(lines)} mistake(s):\n  " + "\n  ".join(lines)) from None
+
+
+def _require_unique(kind: str, values: Sequence[str | int]) -> None:
+    duplicates = sorted({str(value) for value in values if values.count(value) > 1})
+    if duplicates:
+        raise ValueError(f"{kind} {', '.join(duplicates)} is given more than once")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from relmap.simulation.judgements import CHOICES, SLOTS, Difficulty, draw_queries, judge
+from relmap.simulation.judgements import N_PHRASES, N_SLOTS, Difficulty, draw_queries, simulate_judgements
 
 PHRASE = 3  # words in each
 TOPICS = 12
@@ -84,16 +84,16 @@ def made_up(shape: Shape, rows: int, residual: float, generator: np.random.Gener
 
     A title and a query are told apart by their names; a body says the evidence of its title once more.
     """
-    judgements = judge(rows, shape.mix, shape.difficulty, residual, generator)
+    judgements = simulate_judgements(rows, shape.mix, shape.difficulty, residual, generator)
     both = judgements.label if len(shape.mix) == 2 else None
     query = draw_queries(rows, shape.sizes(rows), generator, both)
-    kinds = np.cumsum([PHRASE * SLOTS * CHOICES, WORDS, TOPICS])  # and names enough to tell so many texts apart
+    kinds = np.cumsum([PHRASE * N_SLOTS * N_PHRASES, WORDS, TOPICS])  # and names enough to tell so many texts apart
     drawn = draw_words(shape.tongue, kinds[-1] + 2 * math.isqrt(len(judgements.choice)) + 2, generator)
     signs, words, topics, names = np.split(drawn, kinds)
     stock = joined(words[zipf(WORDS, (TOPICS, STOCK, PHRASE), generator)])  # (TOPICS, STOCK)
     topic = generator.integers(TOPICS, size=int(query[-1]) + 1)
     about = topic[query[judgements.first]]
-    evidence = joined(signs.reshape(SLOTS, CHOICES, PHRASE))[np.arange(SLOTS), judgements.choice]
+    evidence = joined(signs.reshape(N_SLOTS, N_PHRASES, PHRASE))[np.arange(N_SLOTS), judgements.choice]
     said = stock[about[:, None], zipf(STOCK, (len(about), 2), generator)]
     candidates = {
         "title": joined(np.column_stack([name_texts(len(about), names), evidence])),

@@ -1,40 +1,58 @@
-"""Repositories of the Hugging Face hub, brought by its own library: tokens, cache, `HF_ENDPOINT`, `HF_HUB_OFFLINE`."""
+"""Download data sets from the Hugging Face hub.
+
+`huggingface_hub` handles tokens, its cache, `HF_ENDPOINT` and `HF_HUB_OFFLINE`.
+"""
 
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from relmap.errors import InputError
 from relmap.hashing import sha256_of_file
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # before anything imports the library
-INDEX = "source.json"  # what the download stage notes beside the files
-# what a repository is read from: its tables and the card that says which is which; a script of its own never runs
-ENDINGS = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")
-DATA_FILES = (*(f"*{ending}{zipped}" for ending in ENDINGS for zipped in ("", ".gz")), "README.md")
+INDEX = "source.json"  # written by the download stage next to the files
+# Tables of a repository, and its card, which assigns them to splits. Scripts are never downloaded.
+TABLE_SUFFIXES = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")
+DATA_FILES = (*(f"*{suffix}{compression}" for suffix in TABLE_SUFFIXES for compression in ("", ".gz")), "README.md")
+MAX_REASON_LENGTH = 300
 
 
-class Repository(NamedTuple):
-    """A data set on the hub."""
+@dataclass(frozen=True)
+class Repository:
+    """A data set on the hub.
 
-    id: str  # owner/name
-    revision: str | None = None  # a commit; None: the one that the hub shows at the first download
-    files: tuple[str, ...] = DATA_FILES  # patterns, of which `*` goes through folders
+    Attributes:
+        id: Owner and name, such as `owner/name`.
+        revision: Commit. None for the newest one at the first download.
+        files: Patterns of the files to download; `*` also matches folders.
+    """
+
+    id: str
+    revision: str | None = None
+    files: tuple[str, ...] = DATA_FILES
 
     @property
     def homepage(self) -> str:
-        """Its page."""
+        """Web page of the repository."""
         return f"https://huggingface.co/datasets/{self.id}"
 
 
-def revision_now(name: str, repository: Repository) -> str | None:
-    """The commit that `repository` stands for; None where it names none and `HF_HUB_OFFLINE` is set.
+def resolve_revision(name: str, repository: Repository) -> str | None:
+    """Find the commit of a repository.
+
+    Args:
+        name: Key of the data set, for messages.
+        repository: The repository.
+
+    Returns:
+        The commit. None if the repository names none and `HF_HUB_OFFLINE` is set.
 
     Raises:
-        InputError: the hub does not have it, does not show it, or cannot be reached; it names the data set `name`.
+        InputError: The hub does not have the repository, denies access, or cannot be reached.
     """
     if repository.revision is not None:
         return repository.revision
@@ -42,79 +60,110 @@ def revision_now(name: str, repository: Repository) -> str | None:
 
     if constants.is_offline_mode():
         return None
-    with _asking(name, repository):
+    with _explain_hub_errors(name, repository):
         return str(HfApi().dataset_info(repository.id).sha)
 
 
 def fetch(name: str, repository: Repository, folder: Path) -> tuple[str, list[str]]:
-    """Bring the files of `repository` into `folder`, through the cache of `huggingface_hub`.
+    """Copy the files of a repository into a folder, through the cache of `huggingface_hub`.
 
-    Returns their commit, and those that have the SHA-256 that the hub states. It states one for what it keeps as large
-    files, which tables are; the library compares no hash, and follows a redirect from https to http.
+    The hub publishes a SHA-256 for large files, which tables are. The library does not compare it, and follows
+    redirects from https to http, so it is compared here.
+
+    Args:
+        name: Key of the data set, for messages.
+        repository: The repository.
+        folder: Folder of the copies.
+
+    Returns:
+        The commit, and the files whose SHA-256 was verified.
 
     Raises:
-        InputError: as `revision_now`; offline, where the cache does not hold them; a file is not what the hub states.
+        InputError: As `resolve_revision`; the cache is incomplete in offline mode; a file differs from the hub's hash.
     """
     from huggingface_hub import HfApi, constants, snapshot_download  # noqa: PLC0415
 
-    commit, wanted, shown = repository.revision, list(repository.files), list[Any]()
-    with _asking(name, repository):
-        snapshot = Path(snapshot_download(repository.id, repo_type="dataset", revision=commit, allow_patterns=wanted))
-        if not constants.is_offline_mode():
-            shown = HfApi().dataset_info(repository.id, revision=snapshot.name, files_metadata=True).siblings or []
-    copy_files(name, repository, snapshot, folder)
-    hashes = {file.rfilename: file.lfs.sha256 for file in shown if file.lfs}
-    there = sorted(path for path in hashes if (folder / path).is_file())
-    wrong = [path for path in there if sha256_of_file(folder / path) != hashes[path]]
-    if wrong:
-        raise InputError(
-            f"{name}: {wrong[0]} is not what {repository.homepage} states (its SHA-256 is another); delete"
-            f" {(snapshot / wrong[0]).resolve()} and download again"
+    published_hashes = {}
+    with _explain_hub_errors(name, repository):
+        snapshot = Path(
+            snapshot_download(
+                repository.id,
+                repo_type="dataset",
+                revision=repository.revision,
+                allow_patterns=list(repository.files),
+            )
         )
-    return snapshot.name, there
+        commit = snapshot.name
+        if not constants.is_offline_mode():
+            files = HfApi().dataset_info(repository.id, revision=commit, files_metadata=True).siblings or []
+            published_hashes = {file.rfilename: file.lfs.sha256 for file in files if file.lfs}
+    copy_files(name, repository, snapshot, folder)
+    verified = sorted(path for path in published_hashes if (folder / path).is_file())
+    for path in verified:
+        if sha256_of_file(folder / path) != published_hashes[path]:
+            raise InputError(
+                f"{name}: the SHA-256 of {path} differs from the one published at {repository.homepage}; delete "
+                f"{(snapshot / path).resolve()} and download again"
+            )
+    return commit, verified
 
 
 def copy_files(name: str, repository: Repository, source: Path, folder: Path) -> None:
-    """Copy those files of a folder laid out like `repository` that it is read from; InputError where there is none."""
+    """Copy the data files from a folder with the layout of a repository.
+
+    Args:
+        name: Key of the data set, for messages.
+        repository: The repository, whose patterns select the files.
+        source: Folder with the files.
+        folder: Folder of the copies.
+
+    Raises:
+        InputError: The source has no table.
+    """
     from huggingface_hub.utils import filter_repo_objects  # noqa: PLC0415
 
     files = sorted(path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file())
-    wanted = [path for path in filter_repo_objects(files, allow_patterns=list(repository.files)) if path != INDEX]
-    if not [path for path in wanted if path != "README.md"]:
+    selected = [path for path in filter_repo_objects(files, allow_patterns=list(repository.files)) if path != INDEX]
+    if not [path for path in selected if path != "README.md"]:
         raise InputError(
-            f"{name}: {source} holds no table of {repository.id} (parquet, csv, JSON lines), and a script is never run;"
-            " name a revision that has them, often the commit of refs/convert/parquet"
+            f"{name}: {source} has no table of {repository.id} (parquet, csv, JSON lines), and scripts are never run; "
+            "name a revision that has tables, often the commit of refs/convert/parquet"
         )
-    for path in wanted:
+    for path in selected:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / path, folder / path)
 
 
 @contextmanager
-def _asking(name: str, repository: Repository) -> Iterator[None]:
-    """What the library raises inside is InputError, in one sentence."""
-    import httpx2  # noqa: PLC0415 - huggingface_hub's own
+def _explain_hub_errors(name: str, repository: Repository) -> Iterator[None]:
+    """Convert errors of `huggingface_hub` to an InputError with one sentence."""
+    import httpx2  # noqa: PLC0415 - the HTTP library of huggingface_hub
     from huggingface_hub import errors  # noqa: PLC0415
 
-    uncached = (
-        "is not whole in the cache of huggingface_hub, and nothing is downloaded while HF_HUB_OFFLINE is set; unset it,"
-        " or put the files into DATA_MIRROR"
+    not_in_cache = (
+        "is not complete in the cache of huggingface_hub, and HF_HUB_OFFLINE forbids downloads; unset it, or put the "
+        "files into DATA_MIRROR"
     )
-    reasons: dict[type[Exception], str] = {  # the first that fits
-        errors.GatedRepoError: "is gated: accept its terms there, then `hf auth login` or set HF_TOKEN",
-        errors.RepositoryNotFoundError: "is not there, or is private; mend its id, or set HF_TOKEN if it is yours",
+    # The first class that matches the error gives the reason.
+    reasons: dict[type[Exception], str] = {
+        errors.GatedRepoError: "is gated: accept its terms there, then run `hf auth login` or set HF_TOKEN",
+        errors.RepositoryNotFoundError: "does not exist, or is private; correct its id, or set HF_TOKEN",
         errors.RevisionNotFoundError: f"has no revision {repository.revision}; its page lists them under History",
-        errors.LocalEntryNotFoundError: uncached,
-        errors.OfflineModeIsEnabled: uncached,
-        errors.HfHubHTTPError: "is not shown: the hub answers {error.response.status_code}; try again later",
-        httpx2.HTTPError: "cannot be reached ({error.__class__.__name__}: {error}); try again, or without a network set"
-        " DATA_MIRROR, or HF_HUB_OFFLINE=1 for what is in the cache",
-        ValueError: "cannot be asked for: {error}",  # an id that no repository can have
+        errors.LocalEntryNotFoundError: not_in_cache,
+        errors.OfflineModeIsEnabled: not_in_cache,
+        errors.HfHubHTTPError: "cannot be read: the hub answered {error.response.status_code}; try again later",
+        httpx2.HTTPError: (
+            "cannot be reached ({error.__class__.__name__}: {error}); try again, or without a network set DATA_MIRROR, "
+            "or HF_HUB_OFFLINE=1 to use the cache"
+        ),
+        ValueError: "cannot be requested: {error}",  # an invalid id
     }
     try:
         yield
     except tuple(reasons) as error:
-        unreached = isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, httpx2.HTTPError)
-        cause = error.__cause__ if unreached else error
-        reason = next(said for kind, said in reasons.items() if isinstance(cause, kind)).format(error=cause)
-        raise InputError(f"{name}: {repository.homepage} {' '.join(reason.split())[:300]}") from None
+        cause: BaseException = error
+        if isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, httpx2.HTTPError):
+            cause = error.__cause__
+        template = next(template for kind, template in reasons.items() if isinstance(cause, kind))
+        reason = " ".join(template.format(error=cause).split())
+        raise InputError(f"{name}: {repository.homepage} {reason[:MAX_REASON_LENGTH]}") from None

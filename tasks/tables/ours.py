@@ -3,14 +3,14 @@
 import polars as pl
 
 from relmap.metrics import intervals, registry
-from relmap.projection.variants import variants_for
+from relmap.projection.variants import variants_with_role
 from tasks.records.results import AVERAGE
 from tasks.tables.runs import BOLD, BOOSTED, DEVIATION, PAPER_DATASETS, Runs, compared, finished, in_order, table
 
 FIT_ROWS = ("calibrator_fit_rows", "projection_fit_rows")
 # An alternative that is a variant or a data set of its own, and the default that it stands beside.
 ALTERNATIVES = (
-    *(("variant", key, "mrp") for key in variants_for("sensitivity")),
+    *(("variant", key, "mrp") for key in variants_with_role("sensitivity")),
     ("dataset", BOOSTED, "mslr_web10k"),
 )
 
@@ -28,11 +28,11 @@ def intervals_table(runs: Runs) -> pl.DataFrame:
     `p_holm`, of the averages only, is corrected over data sets for each metric: the paper's are one family, one's own
     another.
     """
-    chosen = runs.intervals.filter((pl.col("quantity") == "delta") & pl.col("metric").is_in(registry.COMPARED))
+    chosen = runs.intervals.filter((pl.col("quantity") == "delta") & pl.col("metric").is_in(registry.COMPARED_METRICS))
     rows = in_order(runs, chosen, own=True).rename({"value": "delta"})
     average, family = pl.col("calibrator") == AVERAGE, pl.col("dataset").is_in(PAPER_DATASETS)
     p_of_all = pl.col("p").fill_null(float("nan"))
-    corrected = p_of_all.map_batches(lambda p: pl.Series(intervals.holm(p.to_numpy())), return_dtype=pl.Float64)
+    corrected = p_of_all.map_batches(lambda p: pl.Series(intervals.holm_adjust(p.to_numpy())), return_dtype=pl.Float64)
     p_holm = pl.when(average).then(corrected.over(average, family, "metric"))
     return finished(rows.with_columns(p_holm=p_holm).select(pl.exclude("quantity", "groups"), "groups"))
 

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from relmap.metrics.advice import MIXED, USE
-from relmap.metrics.intervals import BETTER, WORSE, sign_of
-from relmap.metrics.registry import COMPARED, METRICS
+from relmap.metrics.intervals import BETTER, WORSE, classify_change
+from relmap.metrics.registry import COMPARED_METRICS, METRICS
 from tasks.records.advice import advice_on, numbers, remarks
 from tasks.records.results import AVERAGE, FAILED, display_name
 from tasks.tables import ours, paper
@@ -70,7 +70,9 @@ def overview_table(runs: Runs) -> pl.DataFrame:
         if len(changes := averages.filter(**of_set)):
             advice = advice_on(row, changes)
             ends = runs.intervals.filter(**of_set, quantity="beside_mrp").select("low", "high").iter_rows()
-            better = any(sign_of(METRICS["nll_correct"].direction, low, high, 0) == BETTER for low, high in ends)
+            better = any(
+                classify_change(METRICS["nll_correct"].direction, low, high, 0) == BETTER for low, high in ends
+            )
             if advice.answer in (USE, MIXED):
                 said = list(_as_well(better, *(table.filter(**of_set) for table in others)))
         words.append((advice and str(advice), " ".join(said + remarks(advice, row))))
@@ -108,17 +110,17 @@ def headline(runs: Runs) -> dict[str, Any]:
     those with an interval: improved, worsened, and all of them.
     """
     table = paper.main_table(runs).filter(pl.col("source") != FAILED).group_by("dataset", "source", maintain_order=True)
-    means = table.agg(pl.col(f"{metric}_delta").mean().alias(metric) for metric in COMPARED)
+    means = table.agg(pl.col(f"{metric}_delta").mean().alias(metric) for metric in COMPARED_METRICS)
     changes = {display_name(row.pop("dataset"), row.pop("source")): row for row in means.iter_rows(named=True)}
     averages = judged(runs)
-    return changes | {"data_sets": {metric: _counts(averages.filter(metric=metric)) for metric in COMPARED}}
+    return changes | {"data_sets": {metric: _counts(averages.filter(metric=metric)) for metric in COMPARED_METRICS}}
 
 
 def judged(runs: Runs) -> pl.DataFrame:
     """Return the average of each data set with its `sign`, by its 95% interval and by Holm's p over data sets."""
     averages = ours.intervals_table(runs).filter(pl.col("calibrator") == AVERAGE)
     looks = averages.select("metric", "low", "high", "p_holm").iter_rows()
-    signs = [sign_of(METRICS[metric].direction, low, high, p) for metric, low, high, p in looks]
+    signs = [classify_change(METRICS[metric].direction, low, high, p) for metric, low, high, p in looks]
     return averages.with_columns(pl.Series("sign", signs, dtype=pl.String))
 
 

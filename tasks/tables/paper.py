@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from relmap.projection.variants import variants_for
+from relmap.projection.variants import variants_with_role
 from tasks.records.results import AVERAGE, SIMPLEX
 from tasks.records.splits import SPLITS
 from tasks.tables.runs import BOLD, BOOSTED, DEVIATION, KEYS, Runs, compared, finished, joined_sources, table, values
@@ -13,7 +13,7 @@ from tasks.tables.runs import BOLD, BOOSTED, DEVIATION, KEYS, Runs, compared, fi
 COVERAGES = (10, 50, 70, 90)  # percent
 OURS = "Variants marked ours are not in the paper."
 ABLATED = ("nll_correct", "aupr_error", "aurc", "selacc_50")
-PAPER_VARIANTS = variants_for("paper")
+PAPER_VARIANTS = variants_with_role("paper")
 PROBABILITIES = {"fixed_ece": "ece", "top_ece": "top_ece", "nll": "nll", "brier": "brier"}
 LINEAR = "mslr_web10k"
 BASES = {"linear": LINEAR, "lightgbm_balanced": BOOSTED}
@@ -113,7 +113,7 @@ def ablation_by_dataset(runs: Runs) -> pl.DataFrame:
 
 def _variants(means: pl.DataFrame) -> pl.DataFrame:
     """The paper's variants in its order, ours, and whatever else ran."""
-    ours = variants_for("rival", "sensitivity")
+    ours = variants_with_role("rival", "sensitivity")
     return pl.DataFrame({"variant": [*dict.fromkeys([*PAPER_VARIANTS, *ours, *means["variant"]])]})
 
 

@@ -8,13 +8,13 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 from polars.selectors import float as float_columns
 
-from relmap.calibrators.registry import CALIBRATORS, calibrators_for
-from relmap.metrics.registry import COMPARED
+from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
+from relmap.metrics.registry import COMPARED_METRICS
 from tasks.records.results import FAILED
 
 PAPER_DATASETS = ("amazon_esci", "mslr_web10k", "alloprof_rerank", "esci_rerank_us", "wands", "scidocs")
 BOOSTED = "mslr_web10k_boosted"  # the same judgements under a LightGBM base: the paper's robustness check
-PAPER_CALIBRATORS = calibrators_for("paper")
+PAPER_CALIBRATORS = calibrators_with_role("paper")
 TEXT, NUMBER = pl.String, pl.Float64
 KEYS = ("dataset", "source", "calibrator")
 ORDER = ("dataset", "calibrator", "seed")  # of the rows of a table
@@ -109,7 +109,7 @@ def values(variant: str, metric: str) -> pl.Expr:
 def compared() -> dict[str, pl.Expr]:
     """Return the paper's columns for each metric: confidence and MRP, mean and deviation over seeds (n - 1), delta."""
     columns: dict[str, pl.Expr] = {}
-    for metric in COMPARED:
+    for metric in COMPARED_METRICS:
         before, after = values("confidence", metric), values("mrp", metric)
         columns |= {f"{metric}_conf": before.mean(), f"{metric}_conf_std": before.std(ddof=1)}
         columns |= {f"{metric}_mrp": after.mean(), f"{metric}_mrp_std": after.std(ddof=1)}

@@ -12,7 +12,7 @@ from prefect import Task
 import flows.report
 import tasks.report
 from flows.reliability import with_calibrators
-from relmap.splits import validation_rows
+from relmap.splits import select_validation_rows
 from tasks import download, train
 from tasks.calibrate import calibrate
 from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
@@ -28,15 +28,15 @@ def reliability(dataset: str) -> None:
     params = load_params()
     params = with_calibrators(params, params.dataset(dataset).calibrators or params.calibrators)
     base, rivals, few = read_base(dataset), params.rivals.calibrators, params.rivals.rows
-    cuts = [validation_rows(base.validation, seed, params.protocol) for seed in params.seeds]
+    cuts = [select_validation_rows(base.validation, seed, params.protocol) for seed in params.seeds]
     own = params.calibrator_settings.get(dataset, {})
-    steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
+    steps = params.rivals.row_counts(min(len(parts.calibrator_fit) for parts in cuts))
     made = {"gates": [check_inputs.fn(dataset)], "projected": [], "metrics": [], "rivals": [], "sensitivity": []}
     for parts in cuts:
         seed = parts.seed
         fits = [calibrate.fn(parts, name, seed, few, own.get(name)) for name in (*params.calibrators, *rivals)]
         twice = tuple(2 * rows for rows in few)
-        both = [calibrate.fn(parts.on_both, name, seed, twice, own.get(name)) for name in rivals]
+        both = [calibrate.fn(parts.interleaved_fit_rows, name, seed, twice, own.get(name)) for name in rivals]
         projected = project.fn(fits, parts, base.test, params, "cpu")
         gated = check_invariants.fn(projected, fits, dataset, params.metrics.ece_bins)
         made["projected"].append(gated)

@@ -7,10 +7,10 @@ import pytest
 from scipy.special import expit, softmax
 
 from relmap.calibrators.hcalibration import HCalibrationSettings, fit_hcal
-from relmap.calibrators.identity import floored
-from relmap.calibrators.smart import HIDDEN, SmartSettings, first_parameters, fit_smart
+from relmap.calibrators.identity import floored_log_softmax
+from relmap.calibrators.smart import N_HIDDEN, SmartSettings, fit_smart, initial_parameters
 from relmap.calibrators.temperature import fit_temperature
-from relmap.projection.decisions import Decisions
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.whole_vector import fit_whole_vector
 from tests.bench.conftest import ON_ONE_CORE_TOO
 from tests.fits import descended, logits_and_labels
@@ -54,7 +54,7 @@ def test_whole_vector(race):
     race.floor(lambda: np.exp(logits).sum())  # one exponential of each logit
     fitted, theirs, _ = race.run("whole vector", ROWS, lambda: fit_whole_vector(logits, labels))
     decision, row = logits.argmax(axis=1), np.arange(ROWS)
-    reliability = expit(fitted(Decisions(np.zeros(ROWS), decision, None, logits)))
+    reliability = expit(fitted(CalibratedDecisions(np.zeros(ROWS), decision, None, logits)))
     assert np.abs(reliability - theirs[row, decision]).mean() < 0.02  # ours is weighed against temperature
 
 
@@ -81,16 +81,16 @@ def autograd_smart(logits: np.ndarray, labels: np.ndarray) -> float:
     from torch.nn.functional import cross_entropy, relu, softplus
 
     torch.set_num_threads(1)  # two are slower at this size
-    z, target = torch.from_numpy(floored(logits)), torch.from_numpy(labels)
+    z, target = torch.from_numpy(floored_log_softmax(logits)), torch.from_numpy(labels)
     margin = -z.topk(2).values.diff()
     at = (margin - margin.mean()) / margin.std(correction=0)
 
     def loss(parameters: torch.Tensor) -> torch.Tensor:
-        first, two, three, four, five, six = parameters.split([HIDDEN, HIDDEN, HIDDEN**2, HIDDEN, HIDDEN, 1])
-        second = relu(relu(at * first + two) @ three.reshape(HIDDEN, HIDDEN).T + four)
+        first, two, three, four, five, six = parameters.split([N_HIDDEN, N_HIDDEN, N_HIDDEN**2, N_HIDDEN, N_HIDDEN, 1])
+        second = relu(relu(at * first + two) @ three.reshape(N_HIDDEN, N_HIDDEN).T + four)
         return cross_entropy(z / (softplus(second @ five + six) + 0.1)[:, None], target)
 
-    return loss(descended(first_parameters(0), loss, SmartSettings())).item()
+    return loss(descended(initial_parameters(0), loss, SmartSettings())).item()
 
 
 def test_hcal(race):
@@ -104,7 +104,11 @@ def autograd_hcal(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     import torch
 
     torch.set_num_threads(1)  # two are slower at this size
-    chosen, surprise, y = HCalibrationSettings(), torch.from_numpy(-floored(logits)), torch.from_numpy(labels)
+    chosen, surprise, y = (
+        HCalibrationSettings(),
+        torch.from_numpy(-floored_log_softmax(logits)),
+        torch.from_numpy(labels),
+    )
     segment = (surprise * chosen.segments / 100).long().clamp(max=chosen.segments - 1)
     generator, log_factors = np.random.default_rng(0), torch.zeros(chosen.segments, dtype=torch.float64)
     descent = torch.optim.Adam([log_factors.requires_grad_()], lr=chosen.learning_rate)

@@ -28,8 +28,8 @@ from relmap import cli as rerank
 from relmap.calibrators.hcalibration import fit_hcal
 from relmap.calibrators.smart import fit_smart
 from relmap.calibrators.temperature import fit_temperature
-from relmap.metrics.registry import of_reliability
-from relmap.metrics.resampling import resample
+from relmap.metrics.registry import compute_reliability_metrics
+from relmap.metrics.resampling import draw_resamples
 from relmap.projection.adam_lattice import fit_lattices
 from relmap.projection.exact import fit_exact
 from relmap.routing.apply import apply_map
@@ -51,7 +51,7 @@ def metrics(rows: int, _folder: Path) -> Ready:
 def bootstrap(rows: int, _folder: Path) -> Ready:
     logit, correct = test_bench_metrics.made_up(rows)
     query = np.arange(rows) // 10
-    return lambda: of_reliability(logit, correct, draws=resample(query, resamples=1000, seed=0))
+    return lambda: compute_reliability_metrics(logit, correct, draws=draw_resamples(query, resamples=1000, seed=0))
 
 
 def lattices(fit: Callable[..., object], rows: int, _folder: Path) -> Ready:

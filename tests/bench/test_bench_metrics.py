@@ -5,9 +5,9 @@ import pytest
 from scipy.special import expit
 
 from relmap.metrics.probability import ece
-from relmap.metrics.registry import of_reliability
-from relmap.metrics.reliability import threshold_aupr_error
-from relmap.metrics.resampling import MOST_CLUSTERS, resample
+from relmap.metrics.registry import compute_reliability_metrics
+from relmap.metrics.reliability import average_precision_by_threshold
+from relmap.metrics.resampling import MAX_CLUSTERS, draw_resamples
 
 pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("default")]  # peers warn of what is theirs
 BINS = 15
@@ -21,7 +21,7 @@ def made_up(rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def every_metric(logit: np.ndarray, correct: np.ndarray) -> dict[str, float]:
-    return {**of_reliability(logit, correct), "ece": ece(expit(logit), correct, BINS)}
+    return {**compute_reliability_metrics(logit, correct), "ece": ece(expit(logit), correct, BINS)}
 
 
 def risk_coverage_area(confidence: np.ndarray, correct: np.ndarray) -> float:
@@ -64,7 +64,7 @@ def test_every_metric_of_one_run(race, rows):
     ours, (precision, share, said), theirs, area, *_ = race.run(
         "every metric of one run, ties exact", rows, lambda: every_metric(logit, correct)
     )
-    np.testing.assert_allclose(threshold_aupr_error(logit, correct), precision, rtol=1e-10)
+    np.testing.assert_allclose(average_precision_by_threshold(logit, correct), precision, rtol=1e-10)
     in_bin = np.histogram(expit(logit), np.linspace(0, 1, BINS + 1))[0]
     np.testing.assert_allclose(ours["ece"], (np.abs(share - said) * in_bin[in_bin > 0]).sum() / rows, atol=1e-12)
     np.testing.assert_allclose((precision, ours["ece"]), theirs, atol=1e-4)  # float32
@@ -79,14 +79,14 @@ def test_bootstrap(race):
 
     def one_at_a_time() -> list[dict[str, float]]:
         """The same draws, each written out as rows."""
-        generator, cluster = np.random.default_rng(0), resample(query, resamples=1, seed=0).cluster
-        together = np.argsort(cluster, kind="stable").reshape(MOST_CLUSTERS, -1)
+        generator, cluster = np.random.default_rng(0), draw_resamples(query, resamples=1, seed=0).cluster
+        together = np.argsort(cluster, kind="stable").reshape(MAX_CLUSTERS, -1)
         draws = (together[generator.integers(len(together), size=len(together))].ravel() for _ in range(timed))
-        return [of_reliability(logit[drawn], correct[drawn]) for drawn in draws]
+        return [compute_reliability_metrics(logit[drawn], correct[drawn]) for drawn in draws]
 
     def ours(part: slice = slice(None)) -> dict[str, np.ndarray]:
-        draws = resample(query[part], resamples=resamples, seed=0)
-        return of_reliability(logit[part], correct[part], draws=draws)
+        draws = draw_resamples(query[part], resamples=resamples, seed=0)
+        return compute_reliability_metrics(logit[part], correct[part], draws=draws)
 
     weights = np.ones((resamples, rows), dtype=np.uint8)
     race.beside(f"one at a time ({timed} of them, times {resamples // timed})", one_at_a_time, aim=50, times=50)

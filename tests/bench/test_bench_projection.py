@@ -9,11 +9,11 @@ import pytest
 from scipy.special import expit, logit
 
 from relmap.projection.adam_lattice import fit_lattices
-from relmap.projection.batch import Batch
-from relmap.projection.decisions import Decisions, LabelledDecisions
+from relmap.projection.batch import FitBatch
+from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
 from relmap.projection.exact import fit_exact
-from relmap.projection.labelwise import SMALLEST, Isotonic, fit_isotonic
-from relmap.projection.lattice import NODES, FitRows, objective
+from relmap.projection.labelwise import MIN_RELIABILITY, Isotonic, fit_isotonic
+from relmap.projection.lattice import N_NODES, FitRows, mrp_objective
 from relmap.settings import ProjectionParams
 from tests.bench.conftest import ON_ONE_CORE_TOO
 from tests.fits import fits, mrp_of_torch, simulated
@@ -61,16 +61,18 @@ def test_exact_fits(race, threads):
     confidence = simulated(FITS, ROWS, K)[0]
     race.floor(lambda: np.sort(confidence))  # every row is read and sorted once; the steps read a tenth as many nodes
     rows, exact, theirs = beside_torch(race, threads, "mrp_exact", fit_exact, 250, rounds=3)
-    assert exact.kkt.max() <= 1e-8
+    assert exact.kkt_residual.max() <= 1e-8
     ours, torchs = (
-        np.array([objective(own, *fit, SETTINGS.smoothness) for own, fit in zip(values[:TIMED], rows, strict=False)])
+        np.array(
+            [mrp_objective(own, *fit, SETTINGS.smoothness) for own, fit in zip(values[:TIMED], rows, strict=False)]
+        )
         for values in (exact.values, theirs)
     )
     assert (ours <= torchs).all()
 
 
 def test_fits_by_adam(race, threads):
-    node = np.zeros((FITS * K * (SETTINGS.knots - 1), NODES))
+    node = np.zeros((FITS * K * (SETTINGS.knots - 1), N_NODES))
     race.floor(lambda: np.exp(node).sum(), times=SETTINGS.epochs)  # one exponential of each node in each epoch
     _, values, theirs = beside_torch(
         race, threads, "mrp, Adam as published", fit_lattices, aim=20, rounds=1, warm_up=False
@@ -80,8 +82,8 @@ def test_fits_by_adam(race, threads):
 
 def isotonic(at: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> Isotonic:
     """The isotonic steps of each label by logit of the confidence `(m,)`."""
-    labelled = LabelledDecisions([Decisions(at, decision)], correct)
-    return fit_isotonic(Batch(labelled, K, SETTINGS))[0]
+    labelled = LabelledDecisions([CalibratedDecisions(at, decision)], correct)
+    return fit_isotonic(FitBatch(labelled, K, SETTINGS))[0]
 
 
 def test_isotonic_of_each_label(race, rows):
@@ -95,7 +97,7 @@ def test_isotonic_of_each_label(race, rows):
         fits = []
         for label in range(K):
             mine = decision == label
-            regression = IsotonicRegression(y_min=SMALLEST, y_max=1 - SMALLEST, out_of_bounds="clip")
+            regression = IsotonicRegression(y_min=MIN_RELIABILITY, y_max=1 - MIN_RELIABILITY, out_of_bounds="clip")
             fits.append(regression.fit(expit(at[mine]), correct[mine]))
         return fits
 
@@ -108,5 +110,5 @@ def test_isotonic_of_each_label(race, rows):
     fitted, theirs, _ = race.run("isotonic of each label", rows, ours)
     for label, regression in enumerate(theirs):
         mine = confidence[decision == label]
-        here = expit(fitted(Decisions(logit(mine), np.full(len(mine), label))))
+        here = expit(fitted(CalibratedDecisions(logit(mine), np.full(len(mine), label))))
         np.testing.assert_allclose(here, regression.predict(mine), rtol=0, atol=1e-10)

@@ -16,20 +16,20 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from relmap.calibrators.registry import CALIBRATORS, calibrators_for
+from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
 from relmap.decisions import FixedDecisions, decide
 from relmap.metrics.probability import ece
-from relmap.metrics.registry import of_reliability
-from relmap.projection.batch import Batch
-from relmap.projection.decisions import Decisions
-from relmap.projection.variants import project_batch
+from relmap.metrics.registry import compute_reliability_metrics
+from relmap.projection.batch import FitBatch
+from relmap.projection.decisions import CalibratedDecisions
+from relmap.projection.variants import fit_variants
 from relmap.settings import DEFAULTS
-from relmap.splits import validation_rows
+from relmap.splits import select_validation_rows
 
 CHECK = Path(os.environ.get("REAL_DATA", "nowhere")) / "authors_check"
 pytestmark = [pytest.mark.real_data, pytest.mark.skipif(not CHECK.is_dir(), reason="REAL_DATA has no authors_check")]
 PARAMS = DEFAULTS
-CALLED = {name: CALIBRATORS[name].title for name in calibrators_for("paper")}
+CALLED = {name: CALIBRATORS[name].title for name in calibrators_with_role("paper")}
 VARIANTS = {
     "confidence": "M0_confidence",
     "shared_1d": "Shared1D",
@@ -60,16 +60,18 @@ def differences(request) -> Found:
     measured = {}
     alone = PARAMS.projection.model_copy(update={"minimum_rows": 0})  # as the flow runs the paper's sets
     for seed in (1, 2, 3):
-        parts = validation_rows(validation, seed, PARAMS.protocol)
-        rows = {name: parts.fit_rows(name) for name in CALLED}
+        parts = select_validation_rows(validation, seed, PARAMS.protocol)
+        rows = {name: parts.rows_for_calibrator(name) for name in CALLED}
         fits = [CALIBRATORS[name].fit(fit.logits, fit.labels, seed=seed) for name, fit in rows.items()]
-        batch = Batch.under(fits, parts, alone, "cpu")
-        variants = project_batch(batch, tuple(VARIANTS))
-        seen = [Decisions.under(fit, test) for fit in fits]
+        batch = FitBatch.from_validation_rows(fits, parts, alone, "cpu")
+        variants = fit_variants(batch, tuple(VARIANTS))
+        seen = [CalibratedDecisions.from_calibrator(fit, test) for fit in fits]
         for place, calibrator in enumerate(CALLED):
             for variant, values in variants.items():
                 logit = values[place](seen[place])
-                ours = of_reliability(logit, test.correct, PARAMS.metrics) | {"ece": ece(expit(logit), test.correct)}
+                ours = compute_reliability_metrics(logit, test.correct, PARAMS.metrics) | {
+                    "ece": ece(expit(logit), test.correct)
+                }
                 row = theirs[seed, CALLED[calibrator], VARIANTS[variant]]
                 for metric, column in METRICS.items():
                     measured[seed, calibrator, variant, metric] = ours[metric] - float(row[column])

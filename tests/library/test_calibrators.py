@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp, softmax
 
 from relmap.calibrators import temperature
-from relmap.calibrators.registry import CALIBRATORS, fit_on_first
-from relmap.calibrators.temperature import LOG_BETA_BOUNDS, Temperature, _rising_root, fit_temperature
+from relmap.calibrators.registry import CALIBRATORS, fit_prefixes
+from relmap.calibrators.temperature import LOG_BETA_BOUNDS, Temperature, _find_root, fit_temperature
 from relmap.decisions import Calibrator
 from relmap.errors import InputError
 
@@ -24,7 +24,7 @@ every_calibrator = pytest.mark.parametrize("name", CALIBRATORS)
 
 def fit(name: str, logits: np.ndarray, labels: np.ndarray) -> Calibrator:
     """The calibrator as the pipeline fits it, but for the number of steps."""
-    return fit_on_first(name, logits, labels, [len(labels)], seed=1, chosen=QUICK.get(name))[0]
+    return fit_prefixes(name, logits, labels, [len(labels)], seed=1, settings=QUICK.get(name))[0]
 
 
 FOUR = simulated(400, 4)
@@ -60,21 +60,21 @@ def test_every_calibrator_gives_each_row_finite_log_probabilities_and_keeps_the_
 
 
 @every_calibrator
-def test_a_fit_on_first_rows_is_that_of_those_rows_alone_bit_for_bit(name):
+def test_a_fit_on_first_rows_equals_a_fit_on_those_rows_only(name):
     (logits, labels), asked, chosen = simulated(260, 3), [160, 40, 260, 1000, 160], QUICK.get(name)
-    fits = fit_on_first(name, logits, labels, asked, seed=2, chosen=chosen)
+    fits = fit_prefixes(name, logits, labels, asked, seed=2, settings=chosen)
     for rows, calibrator in zip(asked, fits, strict=True):
-        (alone,) = fit_on_first(name, logits[:rows], labels[:rows], [rows], seed=2, chosen=chosen)
+        (alone,) = fit_prefixes(name, logits[:rows], labels[:rows], [rows], seed=2, settings=chosen)
         np.testing.assert_array_equal(calibrator(logits), alone(logits))
     assert fits[2] is fits[3]
     assert fits[0] is fits[4]
-    assert fit_on_first(name, logits, labels, [], seed=2) == []
+    assert fit_prefixes(name, logits, labels, [], seed=2) == []
     with pytest.raises(InputError, match=f"{name} has no settings depth"):
-        fit_on_first(name, logits, labels, [260], seed=2, chosen={"depth": 3})
+        fit_prefixes(name, logits, labels, [260], seed=2, settings={"depth": 3})
 
 
 @pytest.mark.parametrize("name", ORDER_PRESERVING)
-def test_the_order_of_labels_within_a_row_stays(name):
+def test_the_order_of_labels_within_a_row_does_not_change(name):
     logits, labels = simulated(500, 5)
     calibrated = fit(name, logits, labels)(logits)
     np.testing.assert_array_equal(np.argsort(calibrated, axis=1), np.argsort(logits, axis=1))
@@ -86,7 +86,7 @@ AFFINE = [*product(["ts", "vector", "matrix"], [1e-3, 1, 1e3]), ("diag", 1), ("s
 
 
 @pytest.mark.parametrize(("name", "scale"), AFFINE)
-def test_neither_what_a_row_has_in_common_nor_the_scale_of_the_logits_matters(name, scale):
+def test_fits_do_not_depend_on_row_offsets_or_the_scale_of_the_logits(name, scale):
     logits, labels = simulated(500, 4)
     moved = scale * (logits + np.random.default_rng(1).normal(size=(500, 1)) * 10)
     here, there = fit(name, logits, labels)(logits), fit(name, moved, labels)(moved)
@@ -121,19 +121,19 @@ def test_the_gradient_vanishes_at_beta_or_beta_is_a_bound(n, n_labels, seed, ove
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
-def test_few_passes_over_the_rows_find_beta(monkeypatch, scale):
+def test_beta_is_found_in_few_passes_over_the_rows(monkeypatch, scale):
     logits, labels = simulated(2000, 5)
     passes: list[float] = []
 
     def counted(derivatives, start):
-        return _rising_root(lambda log_beta: passes.append(log_beta) or derivatives(log_beta), start)
+        return _find_root(lambda log_beta: passes.append(log_beta) or derivatives(log_beta), start)
 
-    monkeypatch.setattr(temperature, "_rising_root", counted)
+    monkeypatch.setattr(temperature, "_find_root", counted)
     fit_temperature(scale * logits, labels, seed=1)
     assert 0 < len(passes) <= 5
 
 
-def test_a_derivative_that_jumps_past_zero_is_found_by_halving_and_logits_that_say_nothing_leave_beta_at_one():
-    root = _rising_root(lambda at: (1.0 if at > np.pi else -1.0, 0.0), start=0.0)
+def test_a_discontinuous_root_is_found_by_bisection_and_constant_logits_give_beta_one():
+    root = _find_root(lambda at: (1.0 if at > np.pi else -1.0, 0.0), start=0.0)
     np.testing.assert_allclose(root, np.pi, rtol=1e-13)
     assert fit_temperature(np.full((10, 3), 4.2), np.zeros(10, dtype=int), seed=1) == Temperature(1.0)

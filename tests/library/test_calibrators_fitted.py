@@ -12,21 +12,28 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import SplineTransformer, StandardScaler
 
 from relmap.calibrators.diagonal import Diagonal, fit_diagonal
-from relmap.calibrators.hcalibration import HCalibration, HCalibrationSettings, _mapped_loss, _residual_loss, fit_hcal
-from relmap.calibrators.identity import floored
-from relmap.calibrators.matrix import Matrix, centred, fit_matrix, fit_vector, multinomial_loss, typical_spread
-from relmap.calibrators.registry import CALIBRATORS, calibrators_for
-from relmap.calibrators.smart import SmartSettings, _summed_loss, first_parameters, fit_smart
+from relmap.calibrators.hcalibration import (
+    HCalibration,
+    HCalibrationSettings,
+    TrainingEvents,
+    _mapping_loss,
+    _residual_loss,
+    fit_hcal,
+)
+from relmap.calibrators.identity import floored_log_softmax
+from relmap.calibrators.matrix import Matrix, center_rows, fit_matrix, fit_vector, median_spread, multinomial_loss
+from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
+from relmap.calibrators.smart import SmartSettings, TrainingRows, _summed_loss, fit_smart, initial_parameters
 from relmap.calibrators.spline import fit_spline
 from relmap.calibrators.temperature import Temperature, fit_temperature
 from relmap.decisions import decide
-from relmap.metrics.probability import nll_of_rows
+from relmap.metrics.probability import log_loss_per_row
 from relmap.optimizers import Adam, newton
 
 
-def test_the_paper_has_its_order_and_the_rivals_stand_apart():
-    assert calibrators_for("paper") == ("uncal", "ts", "diag", "spline", "hcal", "smart")
-    assert calibrators_for("rival") == ("vector", "matrix")
+def test_calibrators_are_listed_in_the_papers_order_and_rivals_separately():
+    assert calibrators_with_role("paper") == ("uncal", "ts", "diag", "spline", "hcal", "smart")
+    assert calibrators_with_role("rival") == ("vector", "matrix")
     assert all(calibrator.fit.__name__.startswith("fit_") for calibrator in CALIBRATORS.values())
 
 
@@ -35,16 +42,16 @@ def test_the_paper_has_its_order_and_the_rivals_stand_apart():
 def test_one_factor_for_all_gaps_or_segments_is_an_inverse_temperature(n_labels, factor):
     logits, _ = simulated(200, n_labels)
     for fitted in (Diagonal(np.full(n_labels - 1, factor)), HCalibration(np.full(50, factor))):
-        np.testing.assert_allclose(fitted(logits), Temperature(factor)(floored(logits)), atol=1e-12)
+        np.testing.assert_allclose(fitted(logits), Temperature(factor)(floored_log_softmax(logits)), atol=1e-12)
 
 
 @pytest.mark.parametrize("n_labels", [2, 4])
-def test_the_factors_have_the_least_log_loss_plus_ridge(n_labels):
+def test_the_factors_minimize_log_loss_plus_ridge(n_labels):
     logits, labels = simulated(300, n_labels)
 
     def objective(log_factors: np.ndarray) -> float:
         fitted = Diagonal(np.exp(log_factors))
-        return float(nll_of_rows(fitted(logits), labels, 0).mean() + 1e-3 * (log_factors**2).mean())
+        return float(log_loss_per_row(fitted(logits), labels, 0).mean() + 1e-3 * (log_factors**2).mean())
 
     optimum = np.log(fit_diagonal(logits, labels, seed=1).factors)
     np.testing.assert_allclose(approx_fprime(optimum, objective, 1e-6), 0, atol=1e-5)
@@ -60,10 +67,10 @@ def test_the_spline_is_scikit_learns_pipeline_whatever_the_order_of_the_rows():
     expected = model.predict_proba(at[:, None])[:, 1].clip(1e-6, 1 - 1e-6)
     for order in (np.arange(600), np.random.default_rng(1).permutation(600)):
         fitted = fit_spline(logits[order], labels[order], seed=1)
-        np.testing.assert_allclose(fitted.of_confidence(at), expected, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(fitted.calibrate_confidence(at), expected, rtol=0, atol=1e-9)
 
 
-def test_the_other_labels_keep_their_proportions_and_the_decision_may_lose_its_place_at_the_top():
+def test_the_other_labels_keep_their_proportions_and_the_decision_may_not_be_the_largest():
     logits, labels = simulated(400, 5)
     others = np.arange(5) != decide(logits)[:, None]
     calibrated = fit_spline(logits, labels, seed=1)(logits)
@@ -75,7 +82,7 @@ def test_the_other_labels_keep_their_proportions_and_the_decision_may_lose_its_p
 
 
 @pytest.mark.parametrize("start", [0.0, 0.5, 50.0])
-def test_newton_finds_the_bottom_from_afar(start):
+def test_newton_finds_the_minimum_from_a_distant_start(start):
     def pseudo_huber(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Nearly straight far out, where a whole step overshoots by the cube of the distance."""
         root = np.sqrt(1 + at**2)
@@ -84,7 +91,7 @@ def test_newton_finds_the_bottom_from_afar(start):
     np.testing.assert_allclose(newton(pseudo_huber, np.array([start, -start / 3]), 1e-12), 0, atol=1e-12)
 
 
-def test_newton_never_ends_higher_than_it_started_nor_goes_where_rounding_leaves_no_curvature():
+def test_newton_never_increases_the_objective_even_where_curvature_is_lost_to_rounding():
     # a gradient that promises what the loss breaks
     end = newton(lambda x: (float(np.abs(x).sum()), np.sign(x), np.eye(1) * 1e-3), np.array([0.3]), 1e-3)
     assert abs(end.item()) <= 0.3
@@ -94,23 +101,23 @@ def test_newton_never_ends_higher_than_it_started_nor_goes_where_rounding_leaves
 
 @given(n=st.integers(1, 30), n_labels=st.integers(2, 5), seed=st.integers(0, 1000))
 @settings(deadline=None, max_examples=15, derandomize=True)
-def test_gradient_and_hessian_of_the_log_loss_are_those_of_finite_differences(n, n_labels, seed):
+def test_gradient_and_hessian_of_the_log_loss_equal_finite_differences(n, n_labels, seed):
     rng = np.random.default_rng(seed)
     features, labels = rng.normal(size=(3, n)), rng.integers(0, n_labels, n)
     loss, table = multinomial_loss(features, labels, n_labels), rng.normal(size=3 * n_labels)
     value, gradient, hessian = loss(table)
     log_probabilities = log_softmax(features.T @ table.reshape(n_labels, 3).T, axis=1)
-    assert value == pytest.approx(nll_of_rows(log_probabilities, labels, 0).mean())
+    assert value == pytest.approx(log_loss_per_row(log_probabilities, labels, 0).mean())
     np.testing.assert_allclose(gradient, approx_fprime(table, lambda at: loss(at)[0], 1e-7), atol=1e-5)
     np.testing.assert_allclose(hessian, approx_fprime(table, lambda at: loss(at)[1], 1e-7), atol=1e-5)
 
 
 def gradient_left(fitted: Matrix, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Gradient `(K, K + 1)` of log loss and ridge at a fit, row by row, in weights and bias of logits of spread 1."""
-    n_labels, unit = logits.shape[1], typical_spread(logits)
+    n_labels, unit = logits.shape[1], median_spread(logits)
     start = fit_temperature(logits, labels, seed=1).beta * unit * np.eye(n_labels, n_labels + 1)
     gradient = 2e-6 * (np.column_stack([fitted.weights * unit, fitted.bias]) - start)
-    for row, probability, label in zip(centred(logits) / unit, np.exp(fitted(logits)), labels, strict=True):
+    for row, probability, label in zip(center_rows(logits) / unit, np.exp(fitted(logits)), labels, strict=True):
         gradient += np.outer(probability - np.eye(n_labels)[label], np.append(row, 1)) / len(labels)
     return gradient
 
@@ -128,7 +135,7 @@ CASES = {
 
 @pytest.mark.parametrize("n_labels", [2, 3, 5])
 @pytest.mark.parametrize("case", CASES)
-def test_no_gradient_is_left_at_the_fitted_weights(n_labels, case):
+def test_the_gradient_vanishes_at_the_fitted_weights(n_labels, case):
     logits, labels = CASES[case](*simulated(200, n_labels, shift=np.linspace(0, 2, n_labels)))
     matrix, vector = (fit(logits, labels, seed=1) for fit in (fit_matrix, fit_vector))
     np.testing.assert_allclose(gradient_left(matrix, logits, labels), 0, atol=1e-10)
@@ -138,7 +145,7 @@ def test_no_gradient_is_left_at_the_fitted_weights(n_labels, case):
     np.testing.assert_array_equal(vector.weights, np.diag(np.diag(vector.weights)))
 
 
-def test_the_loss_is_that_of_a_naive_double_loop_and_its_slope_that_of_finite_differences():
+def test_the_loss_equals_a_double_loop_and_its_gradient_finite_differences():
     logits, labels = simulated(60, 3)
     p = softmax(logits, axis=1)
     losses = []
@@ -149,9 +156,9 @@ def test_the_loss_is_that_of_a_naive_double_loop_and_its_slope_that_of_finite_di
         losses.append(np.abs(sums).mean())
 
     def loss(at: np.ndarray) -> float:
-        return _residual_loss(at.reshape(p.shape), labels, 11)[0]
+        return _residual_loss(at.reshape(p.shape), labels, 11, with_gradient=False)[0]
 
-    value, slope = _residual_loss(p, labels, 11)
+    value, slope = _residual_loss(p, labels, 11, with_gradient=True)
     assert value == pytest.approx(np.mean(losses), rel=1e-12)
     assert slope.ravel() == pytest.approx(approx_fprime(p.ravel(), loss, 1e-10), rel=1e-4, abs=1e-6)
 
@@ -163,49 +170,57 @@ def test_each_segment_has_its_own_factor():
 
 
 @pytest.mark.parametrize("n", [300, 1300])  # one batch; three
-def test_hcal_lowers_its_own_loss_and_draws_by_its_seed(n):
+def test_hcal_lowers_its_loss_and_is_reproducible_by_seed(n):
     logits, labels = simulated(n, 3)
     settings = HCalibrationSettings(window=51, epochs=15, batch=500)
     first, second = (fit_hcal(logits, labels, seed=1, settings=settings) for _ in range(2))
     assert (first.factors == second.factors).all()
     assert (first.factors > 0).all()
     values = log_softmax(logits, axis=1), first(logits)
-    before, after = (_residual_loss(np.exp(of), labels, 51)[0] for of in values)
+    before, after = (_residual_loss(np.exp(of), labels, 51, with_gradient=False)[0] for of in values)
     assert after < before
 
 
-def test_the_slope_of_the_loss_in_the_factors_is_that_of_finite_differences():
+def test_the_gradient_in_the_log_factors_equals_finite_differences():
     logits, labels = simulated(60, 3)
-    surprise = -floored(logits)
-    segment = (surprise / 10).astype(int)  # ten segments
+    surprisal = -floored_log_softmax(logits)
+    ten_segments = (surprisal / 10).astype(int)
+    events = TrainingEvents(surprisal, ten_segments, labels)
+    log_factors = np.linspace(-0.5, 0.5, 10)
 
-    rows, at = (surprise, segment, labels, 11), np.linspace(-0.5, 0.5, 10)
-    expected = approx_fprime(at, lambda log_factors: _mapped_loss(log_factors, *rows)[0], 1e-9)
-    assert _mapped_loss(at, *rows)[1] == pytest.approx(expected, abs=1e-5)
+    gradient = _mapping_loss(log_factors, events, window=11)[1]
+
+    expected = approx_fprime(log_factors, lambda at: _mapping_loss(at, events, window=11)[0], 1e-9)
+    assert gradient == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("n_labels", [2, 5])
-def test_smart_keeps_every_order_and_fits_better_than_nothing(n_labels):
+def test_smart_preserves_the_order_of_labels_and_lowers_the_log_loss(n_labels):
     logits, labels = simulated(800, n_labels)
     fitted = fit_smart(logits, labels, seed=1)(logits)
     assert (np.argsort(fitted, axis=1) == np.argsort(logits, axis=1)).all()
-    assert nll_of_rows(fitted, labels).mean() < nll_of_rows(log_softmax(logits, axis=1), labels).mean() - 0.1
+    assert log_loss_per_row(fitted, labels).mean() < log_loss_per_row(log_softmax(logits, axis=1), labels).mean() - 0.1
 
 
 @pytest.mark.parametrize("labels", [2, 4])
-def test_the_gradient_of_the_log_loss_in_the_net_is_that_of_finite_differences(labels):
-    parameters, x, generator = first_parameters(3), np.linspace(-2, 3, 17), np.random.default_rng(0)
-    below = -generator.exponential(2, (labels, 17))
-    below[0] = 0
-    rows = x, below, below[generator.integers(labels, size=17), np.arange(17)]
-    _, gradient = _summed_loss(parameters, *rows)
-    assert gradient == pytest.approx(approx_fprime(parameters, lambda at: _summed_loss(at, *rows)[0], 1e-7), abs=1e-4)
+def test_the_gradient_of_the_network_equals_finite_differences(labels):
+    parameters = initial_parameters(3)
+    generator = np.random.default_rng(0)
+    relative_logits = -generator.exponential(2, (labels, 17))
+    relative_logits[0] = 0
+    true_label = generator.integers(labels, size=17)
+    rows = TrainingRows(np.linspace(-2, 3, 17), relative_logits, relative_logits[true_label, np.arange(17)])
+
+    _, gradient = _summed_loss(parameters, rows)
+
+    expected = approx_fprime(parameters, lambda at: _summed_loss(at, rows)[0], 1e-7)
+    assert gradient == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(
     ("fit", "settings"), [(fit_smart, SmartSettings), (fit_hcal, HCalibrationSettings)], ids=["smart", "hcal"]
 )
-def test_patience_ends_a_fit_that_gains_nothing_and_the_best_epoch_is_kept(fit, settings, monkeypatch):
+def test_patience_ends_a_fit_and_the_best_epoch_is_returned(fit, settings, monkeypatch):
     (logits, labels), steps, step = simulated(200, 3), [], Adam.step
     monkeypatch.setattr(Adam, "step", lambda adam, gradient: steps.append(gradient) or step(adam, gradient))
     short, long = (
@@ -214,4 +229,4 @@ def test_patience_ends_a_fit_that_gains_nothing_and_the_best_epoch_is_kept(fit, 
     )
     assert 3 + 3 < len(steps) < 500
     if fit is fit_smart:  # whose loss is this one
-        assert nll_of_rows(long, labels).mean() <= nll_of_rows(short, labels).mean()
+        assert log_loss_per_row(long, labels).mean() <= log_loss_per_row(short, labels).mean()

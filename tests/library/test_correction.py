@@ -12,14 +12,14 @@ from pydantic import ValidationError
 from scipy.special import expit, logit
 
 from relmap.errors import InputError
-from relmap.fitting.choose import DEPLOYABLE
+from relmap.fitting.choose import DEPLOYABLE_VARIANTS
 from relmap.fitting.correction import LEVEL_DEVIATION, MIN_SLOPE, SLOPE_DEVIATIONS, _progress, _Rows, fit_correction
 from relmap.fitting.labelled import division_of, out_of_fold
 from relmap.io.rows import PredictedRows
 from relmap.maps.correction import Correction
 from relmap.maps.map_file import load_map, save_map
 from relmap.maps.reliability_map import FittedMap
-from relmap.metrics.reliability import ranking_metrics, tie_groups
+from relmap.metrics.reliability import find_tie_groups, ranking_metrics
 from tests import maps
 
 logits = st.floats(-60, 60)
@@ -153,7 +153,7 @@ def test_auto_corrects_the_score_and_keeps_its_ranking(rows, corrected):
     plain = FittedMap(document.calibrator.fitted, document.projection.fitted)(rows).logit
     scored = FittedMap.of(document)(rows).logit
     np.testing.assert_array_equal(scored, document.correction(plain))
-    before, after = (ranking_metrics(tie_groups(score, rows.correct)) for score in (plain, scored))
+    before, after = (ranking_metrics(find_tie_groups(score, rows.correct)) for score in (plain, scored))
     for name, value in before.items():
         assert after[name] == pytest.approx(value, abs=1e-12)
     assert "A monotone correction of this score" in " ".join(corrected.in_words())
@@ -168,7 +168,7 @@ def test_the_fits_of_the_folds_have_corrections_and_what_is_held_out_is_scored_w
     assert document.choice.gains[-1].nll_correct == pytest.approx(chosen.change)
 
 
-@pytest.mark.parametrize("variant", [name for name in DEPLOYABLE if name != "label_signals"])
+@pytest.mark.parametrize("variant", [name for name in DEPLOYABLE_VARIANTS if name != "label_signals"])
 def test_a_variant_that_is_chosen_by_name_gets_no_correction(variant):
     document = maps.learned(maps.checked(maps.predictions(300)), variant).document
     assert document.correction is None

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 
 from relmap.projection.adam_lattice import fit_lattices
+from relmap.projection.cell_rows import CellRows
 from relmap.projection.curves import Curves
-from relmap.projection.exact import LEAST_INCREMENT, RIDGE, CellRows, Exact, fit_exact
-from relmap.projection.lattice import FitRows, nodes, uniform_knots
+from relmap.projection.exact import MIN_INCREMENT, RIDGE, ExactFit, fit_exact
+from relmap.projection.lattice import FitRows, compute_nodes, uniform_knots
 from relmap.settings import ProjectionParams
 
 SETTINGS = ProjectionParams()
@@ -21,11 +22,11 @@ DEVICES = ["cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]  # torch's
 sizes = {"B": st.integers(1, 3), "m": st.integers(1, 300), "K": st.integers(1, 5), "seed": st.integers(0, 2**32 - 1)}
 
 
-def fitted(rows: Rows, K: int, chosen: ProjectionParams = SETTINGS, device: str = "cpu") -> Exact:
+def fitted(rows: Rows, K: int, chosen: ProjectionParams = SETTINGS, device: str = "cpu") -> ExactFit:
     return fit_exact(fits(*rows), n_labels=K, settings=chosen, device=device)
 
 
-def certify(exact: Exact, rows: Rows, chosen: ProjectionParams = SETTINGS, tolerance: float = 1e-8) -> None:
+def certify(exact: ExactFit, rows: Rows, chosen: ProjectionParams = SETTINGS, tolerance: float = 1e-8) -> None:
     """Each fit has the stated objective, and at its bound a variable may only want to leave the box; no other moves."""
     confidence, decision, correct = rows
     for b, values in enumerate(exact.values):
@@ -37,13 +38,13 @@ def certify(exact: Exact, rows: Rows, chosen: ProjectionParams = SETTINGS, toler
         at = variables.cumsum(dim=1)
         height = stated_objective((confidence[b], decision, correct), J, chosen.smoothness)(at)
         height = (
-            height + RIDGE * (torch.from_numpy(exact.ridged[b])[:, None] * (at - torch.from_numpy(start)) ** 2).sum()
+            height + RIDGE * (torch.from_numpy(exact.has_ridge[b])[:, None] * (at - torch.from_numpy(start)) ** 2).sum()
         )
         np.testing.assert_allclose(exact.objective[b], height.item(), rtol=0, atol=1e-13)
         height.backward()
         slope = variables.grad.numpy()
-        assert (theta[:, 1:] >= LEAST_INCREMENT - 1e-13).all()
-        at_lowest, at_highest = theta < LEAST_INCREMENT + 1e-12, theta > 1000 - 1e-9
+        assert (theta[:, 1:] >= MIN_INCREMENT - 1e-13).all()
+        at_lowest, at_highest = theta < MIN_INCREMENT + 1e-12, theta > 1000 - 1e-9
         at_lowest[:, 0] = False
         assert (slope[at_lowest] >= -tolerance).all()
         assert (slope[at_highest] <= tolerance).all()
@@ -54,15 +55,15 @@ def certify(exact: Exact, rows: Rows, chosen: ProjectionParams = SETTINGS, toler
 @given(**sizes, J=st.integers(3, 12), smoothness=st.sampled_from([0.0, 1e-8, 1e-4, 0.1]))
 @example(B=1, m=300, K=5, seed=31, J=12, smoothness=1e-8)  # the curve all but lies flat
 @settings(deadline=None, max_examples=20, derandomize=True)
-def test_the_optimum_meets_the_sign_conditions_of_its_slope_on_every_device(device, B, m, K, seed, J, smoothness):
+def test_the_optimum_meets_the_kkt_conditions_on_every_device(device, B, m, K, seed, J, smoothness):
     chosen, rows = ProjectionParams(knots=J, smoothness=smoothness), simulated(B, m, K, seed)
     exact, host = fitted(rows, K, chosen, device), fitted(rows, K, chosen)
     assert exact.values.shape == (B, K, J)
-    assert exact.kkt.shape == (B, K)
-    assert exact.kkt.max() <= 1e-8
+    assert exact.kkt_residual.shape == (B, K)
+    assert exact.kkt_residual.max() <= 1e-8
     certify(exact, rows, chosen)
     np.testing.assert_array_equal(exact.values, fitted(rows, K, chosen, device).values)
-    np.testing.assert_array_equal(exact.ridged, host.ridged)
+    np.testing.assert_array_equal(exact.has_ridge, host.has_ridge)
     np.testing.assert_allclose(exact.objective, host.objective, rtol=0, atol=1e-13)
     if smoothness >= 1e-4:  # with less the objective decides little
         np.testing.assert_allclose(exact.values, host.values, rtol=0, atol=1e-11)
@@ -79,7 +80,7 @@ def adam_values(rows: list[FitRows], K: int) -> np.ndarray:
 @pytest.mark.parametrize(("values", "tolerance"), [(exact_values, 1e-10), (adam_values, 0)])
 @given(**sizes)
 @settings(deadline=None, max_examples=10, derandomize=True)
-def test_neither_company_nor_order_matters_to_adam_to_the_last_bit(values, tolerance, B, m, K, seed):
+def test_fits_do_not_depend_on_other_fits_or_row_order(values, tolerance, B, m, K, seed):
     confidence, decision, correct = simulated(B, m, K, seed)
     own = [np.arange(rows) for rows in (m, m // 2, 0)]  # rows of each fit
     rows = [(c[mine], decision[mine], correct[mine]) for c, mine in zip(confidence, own, strict=False)]
@@ -89,21 +90,21 @@ def test_neither_company_nor_order_matters_to_adam_to_the_last_bit(values, toler
         np.testing.assert_allclose(alone, together, rtol=0, atol=tolerance)
 
 
-def test_labels_that_are_always_right_always_wrong_or_parted_stay_finite():
+def test_labels_that_are_always_correct_always_wrong_or_separable_have_finite_curves():
     confidence, decision, correct = simulated(1, 1000, 4)
     tied = np.flatnonzero(decision == 2)[:2]  # one of them right: a tie at the border parts them as well
     confidence[0, tied] = 0.5
     parted = (confidence[0] > 0.5) | (np.arange(1000) == tied[0])
     correct = np.select([decision == 0, decision == 1, decision == 2], [True, False, parted], correct)
     exact = fitted((confidence, decision, correct), 5)
-    assert exact.ridged.tolist() == [[True, True, True, False, True]]
-    assert exact.kkt.max() <= 1e-8
+    assert exact.has_ridge.tolist() == [[True, True, True, False, True]]
+    assert exact.kkt_residual.max() <= 1e-8
     assert np.abs(exact.values).max() < 40
     assert (exact.values[0, 0, 3:] > 6).all()
     assert (exact.values[0, 1] < -6).all()
 
 
-def test_a_label_without_rows_keeps_its_start():
+def test_a_label_without_rows_gets_the_initial_curve():
     start = 1.4 * (np.linspace(0, 1, 8) - 5 / 7)
     nothing = np.empty(0, dtype=int)
     for rows, K in ((simulated(2, 50, 1), 2), ((np.empty((2, 0)), nothing, nothing), 3)):
@@ -116,20 +117,20 @@ def test_a_label_without_rows_keeps_its_start():
     "confidence",
     [np.full(400, 0.37), 0.2 + 1e-9 * np.arange(400), np.tile([0.0, 1.0], 200), np.repeat([0.5, 1 - 1e-15], 200)],
 )
-def test_confidences_that_all_but_coincide_or_saturate_can_be_fitted(confidence):
+def test_nearly_equal_or_saturated_confidences_can_be_fitted(confidence):
     correct = np.arange(400) % 3 > 0
     exact = fitted((confidence[None], np.zeros(400, dtype=int), correct), 1)
-    assert exact.kkt.max() <= 1e-8
+    assert exact.kkt_residual.max() <= 1e-8
     assert np.isfinite(exact.values).all()
     at = hats(confidence, 8) @ exact.values[0, 0]
     np.testing.assert_allclose(expit(at).mean(), correct.mean(), atol=1e-5)  # b is free: on average it fits
 
 
-def test_there_is_no_flat_piece():
+def test_curves_are_strictly_increasing():
     rng = np.random.default_rng(0)
     confidence = rng.random((1, 3000))
     exact = fitted((confidence, np.zeros(3000, dtype=int), rng.random(3000) < 1 - confidence[0]), 1)  # falls in truth
-    np.testing.assert_allclose(np.diff(exact.values), LEAST_INCREMENT, atol=1e-12)
+    np.testing.assert_allclose(np.diff(exact.values), MIN_INCREMENT, atol=1e-12)
     curves = Curves(uniform_knots(SETTINGS.knots), exact.values[0], np.array([3000]), ("none",))
     assert curves.violations() == []
     assert (np.diff(curves(seen(np.linspace(-8, 8, 20_001), 0))) > 0).all()
@@ -140,34 +141,34 @@ def test_there_is_no_flat_piece():
     lengths=st.lists(st.integers(1, 120), max_size=12), spread=st.sampled_from([1.0, 30.0, 900.0]), seed=st.integers(0)
 )
 @settings(deadline=None, max_examples=40, derandomize=True)
-def test_the_sums_over_cells_are_those_of_each_cell_by_itself(device, lengths, spread, seed):
+def test_sums_over_cells_equal_sums_of_each_cell(device, lengths, spread, seed):
     rng, counts = np.random.default_rng(seed), np.array(lengths, dtype=np.int64)
     weight = rng.random(counts.sum())
-    host = CellRows(counts, weight, *nodes(weight, counts))
+    host = CellRows(counts, weight, *compute_nodes(weight, counts))
     left, rise = rng.normal(scale=spread, size=(2, len(counts)))
     stays = rng.random(len(counts)) < 0.7
-    rows = host if device == "cpu" else host.on(device)
+    rows = host if device == "cpu" else host.to_device(device)
     expected = np.empty((6, len(counts)))
     for cell, w in enumerate(np.split(weight, np.cumsum(counts)[:-1]) if lengths else []):
         t = left[cell] + rise[cell] * w
         q, variance = expit(t), expit(t) * expit(-t)
         rows_of_terms = [np.logaddexp(0, t), q, q * w, variance, variance * w, variance * w**2]
         expected[:, cell] = np.sum(rows_of_terms, axis=1)
-    np.testing.assert_allclose(rows.sums(left, rise), expected, rtol=1e-12, atol=1e-300)
-    np.testing.assert_array_equal(rows.sums(left, rise), rows.sums(left, rise))
-    kept = rows.only(stays).sums(left[stays], rise[stays])
+    np.testing.assert_allclose(rows.sum_terms(left, rise), expected, rtol=1e-12, atol=1e-300)
+    np.testing.assert_array_equal(rows.sum_terms(left, rise), rows.sum_terms(left, rise))
+    kept = rows.select(stays).sum_terms(left[stays], rise[stays])
     np.testing.assert_allclose(kept, expected[:, stays], rtol=1e-12, atol=1e-300)
 
 
-@pytest.mark.parametrize("part", ["exact", "adam"])
-def test_a_batch_is_fitted_on_its_device_when_it_is_its_turn(part, monkeypatch, tmp_path):
+@pytest.mark.parametrize("part", ["exact_fit", "adam_values"])
+def test_a_batch_is_fitted_on_its_device_under_the_lock(part, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    placed, on = [], CellRows.on
-    monkeypatch.setattr(CellRows, "on", lambda rows, device: placed.append(device) or on(rows, device))
+    placed, on = [], CellRows.to_device
+    monkeypatch.setattr(CellRows, "to_device", lambda rows, device: placed.append(device) or on(rows, device))
     confidence, decision, correct = simulated(2, 60, 2)
     of = batch((logit(confidence), decision, correct), 2, ProjectionParams(epochs=2))
     getattr(of, part)
     assert not list(tmp_path.iterdir())  # the host needs no turn
     getattr(replace(of, device="cpu:0"), part)
     assert [path.name.endswith("cpu-0.lock") for path in tmp_path.iterdir()] == [True]
-    assert placed == (["cpu:0"] if part == "exact" else [])
+    assert placed == (["cpu:0"] if part == "exact_fit" else [])

@@ -16,18 +16,25 @@ from relmap.metrics import resampling
 from relmap.metrics.intervals import (
     Estimate,
     Sign,
-    holm,
-    interval,
-    interval_of_share,
-    relevant_sign,
-    sign_of,
-    together,
+    classify_change,
+    classify_relevant_change,
+    combine_signs,
+    holm_adjust,
+    percentile_interval,
+    share_confidence_interval,
     two_sided_p,
 )
-from relmap.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, View, of_reliability
-from relmap.metrics.reliability import errors_retained, order_by_risk, ranking_metrics, tie_groups
-from relmap.metrics.resampling import Resamples, resample
-from relmap.metrics.spread import confidence_groups
+from relmap.metrics.registry import (
+    METRICS,
+    DecisionView,
+    LabelView,
+    ProbabilityView,
+    ReliabilityView,
+    compute_reliability_metrics,
+)
+from relmap.metrics.reliability import expected_retained_errors, find_tie_groups, order_by_risk, ranking_metrics
+from relmap.metrics.resampling import Resamples, draw_resamples
+from relmap.metrics.spread import assign_confidence_groups
 from relmap.settings import METRIC_DEFAULTS
 
 BETTER, WORSE, NOT_CERTAIN, BOTH, NO_DIFFERENCE = get_args(Sign)
@@ -45,31 +52,33 @@ def times_drawn(draws: Resamples) -> np.ndarray:
 
 @settings(deadline=None, max_examples=60)
 @given(ROWS)
-def test_a_weight_is_that_many_tied_rows(rows):
+def test_a_weight_counts_as_that_many_tied_rows(rows):
     t, correct, weight = (np.array(column) for column in zip(*rows, strict=True))
     order = order_by_risk(t, correct)
     weights = np.stack([np.ones(len(t), dtype=int), np.maximum(weight, weight.sum() == 0)])
     sums = np.stack([np.bincount(order.cell, of[order.row], 3 * order.groups) for of in weights], axis=1)
     groups = order.weighted(sums)
-    measured, retained = ranking_metrics(groups), errors_retained(groups, COVERAGE)
+    measured, retained = ranking_metrics(groups), expected_retained_errors(groups, COVERAGE)
     for at, times in enumerate(weights):
         repeated = np.repeat(t, times), np.repeat(correct, times)
-        expected = of_reliability(*repeated)
+        expected = compute_reliability_metrics(*repeated)
         assert {name: expected[name] for name in measured} == pytest.approx(
             {name: values[at] for name, values in measured.items()}, abs=1e-10, nan_ok=True
         )
-        assert retained[at] == pytest.approx(errors_retained(tie_groups(*repeated), COVERAGE)[0], abs=1e-12)
+        assert retained[at] == pytest.approx(
+            expected_retained_errors(find_tie_groups(*repeated), COVERAGE)[0], abs=1e-12
+        )
 
 
-@pytest.mark.parametrize("key", [key for key, m in METRICS.items() if m.resampled and m.view is not ByLabel])
-def test_a_metric_of_a_resample_is_that_of_its_repeated_rows(key, decisions):
+@pytest.mark.parametrize("key", [key for key, m in METRICS.items() if m.resampled and m.view is not LabelView])
+def test_a_metric_of_a_resample_equals_that_of_its_repeated_rows(key, decisions):
     metric, rows = METRICS[key], decisions.take(slice(1503))
     arrays = {
-        View: (),
-        Reliability: (np.round(rows.logits[:, 0], 1),),
-        Probabilities: (rows.decision, log_softmax(rows.logits, axis=1), rows.labels),
+        DecisionView: (),
+        ReliabilityView: (np.round(rows.logits[:, 0], 1),),
+        ProbabilityView: (rows.decision, log_softmax(rows.logits, axis=1), rows.labels),
     }[metric.view]
-    draws = resample(rows.group, resamples=5, seed=3)
+    draws = draw_resamples(rows.group, resamples=5, seed=3)
     params = METRIC_DEFAULTS.model_copy(update={"ece_bins": 7})
     measured = metric.function(metric.view(rows.correct, params, draws, *arrays))
     repeated = [
@@ -83,10 +92,10 @@ def test_the_label_spread_keeps_the_groups_and_cells_of_all_rows():
     generator = np.random.default_rng(0)
     confidence, decision = generator.uniform(0.4, 1, 90), generator.choice([0, 2, 5], 90, p=[0.5, 0.35, 0.15])
     correct = generator.random(90) < confidence
-    draws = resample(np.arange(90) // 3, resamples=40, seed=1)
+    draws = draw_resamples(np.arange(90) // 3, resamples=40, seed=1)
     four = METRIC_DEFAULTS.model_copy(update={"spread_groups": 4, "spread_minimum_cell": 4})
     measured = draws.label_spread(confidence, decision, correct, four)
-    rows = pl.DataFrame({"g": confidence_groups(confidence, 4), "d": decision, "r": correct - confidence})
+    rows = pl.DataFrame({"g": assign_confidence_groups(confidence, 4), "d": decision, "r": correct - confidence})
     counts = rows.group_by("g", "d").len()["len"]
     assert counts.min() < 4 < counts.max()  # some are too small to count
     emptied = 0
@@ -102,9 +111,9 @@ def test_the_label_spread_keeps_the_groups_and_cells_of_all_rows():
     assert np.isnan(draws.label_spread(confidence, decision, correct, more)).all()  # no cell counts
 
 
-def test_a_cluster_is_drawn_as_a_whole_by_a_seed():
+def test_clusters_are_drawn_as_a_whole_and_reproducibly():
     group = np.array(["b", "a", "b", "c", "a", "b"])
-    drawn, again, other = (times_drawn(resample(group, resamples=50, seed=seed)) for seed in (0, 0, 1))
+    drawn, again, other = (times_drawn(draw_resamples(group, resamples=50, seed=seed)) for seed in (0, 0, 1))
     assert (drawn == again).all()
     assert (drawn != other).any()
     for name in "abc":
@@ -113,15 +122,15 @@ def test_a_cluster_is_drawn_as_a_whole_by_a_seed():
     assert len(np.unique(drawn, axis=0)) == 10  # every way to draw 3 of 3
 
 
-def test_the_order_of_rows_changes_no_bit():
+def test_the_order_of_rows_does_not_change_results():
     (t, correct), group = scored(900, levels=20), np.arange(900) // 5
     t[:40], t[40:80] = np.inf, -np.inf
     measured = []
     for order in (np.arange(900), np.random.default_rng(4).permutation(900)):
-        rows, draws = (t[order], correct[order]), resample(group[order], resamples=30, seed=1)
-        metrics = of_reliability(*rows), of_reliability(*rows, draws=draws)
+        rows, draws = (t[order], correct[order]), draw_resamples(group[order], resamples=30, seed=1)
+        metrics = compute_reliability_metrics(*rows), compute_reliability_metrics(*rows, draws=draws)
         losses = np.hstack([by_name.pop("nll_correct") for by_name in metrics])
-        retained = errors_retained(tie_groups(*rows), COVERAGE), draws.errors_retained(*rows, COVERAGE)
+        retained = expected_retained_errors(find_tie_groups(*rows), COVERAGE), draws.errors_retained(*rows, COVERAGE)
         ranked = [values for by_name in metrics for values in by_name.values()]
         measured.append((losses, np.hstack([*ranked, *map(np.ravel, retained)])))
     (losses, ranked), (other_losses, other_ranked) = measured
@@ -129,48 +138,50 @@ def test_the_order_of_rows_changes_no_bit():
     assert (ranked == other_ranked).all()
 
 
-def test_bags_of_many_groups_vary_as_the_groups_do(monkeypatch):
+def test_merged_groups_have_the_variance_of_single_groups(monkeypatch):
     """As exact as 100 bags are: their deviation is off by 7% in two of three cases."""
     (t, correct), group = scored(20_000), np.arange(20_000) // 5
-    exact = of_reliability(t, correct, draws=resample(group, resamples=400, seed=0))
-    monkeypatch.setattr(resampling, "MOST_CLUSTERS", 100)  # of 4,000
-    draws = resample(group, resamples=400, seed=0)
+    exact = compute_reliability_metrics(t, correct, draws=draw_resamples(group, resamples=400, seed=0))
+    monkeypatch.setattr(resampling, "MAX_CLUSTERS", 100)  # of 4,000
+    draws = draw_resamples(group, resamples=400, seed=0)
     assert len(np.unique(np.stack([draws.cluster, group]), axis=1).T) == 4000  # a group falls in one bag
     assert (draws.clusters, draws.groups, set(np.bincount(draws.cluster))) == (100, 4000, {200})
-    for key, replicates in of_reliability(t, correct, draws=draws).items():
-        assert interval(replicates).standard_error == pytest.approx(interval(exact[key]).standard_error, rel=0.35)
+    for key, replicates in compute_reliability_metrics(t, correct, draws=draws).items():
+        assert percentile_interval(replicates).standard_error == pytest.approx(
+            percentile_interval(exact[key]).standard_error, rel=0.35
+        )
     order = np.random.default_rng(0).permutation(len(t))
-    assert (resample(group[order], resamples=400, seed=0).cluster == draws.cluster[order]).all()
+    assert (draw_resamples(group[order], resamples=400, seed=0).cluster == draws.cluster[order]).all()
 
 
-def test_tying_neighbours_moves_no_end_of_an_interval_by_more_than_the_resamples_do(monkeypatch):
+def test_merging_tie_groups_moves_intervals_less_than_resampling_does(monkeypatch):
     (t, correct), group = scored(20_000), np.arange(20_000) // 5
-    draws = resample(group, resamples=400, seed=0)
+    draws = draw_resamples(group, resamples=400, seed=0)
     after = t + np.random.default_rng(1).normal(size=len(t)) / 3
 
     def ends() -> np.ndarray:
-        before, change = (of_reliability(at, correct, draws=draws) for at in (t, after))
-        measured = [interval(of) for key in before for of in (before[key], change[key] - before[key])]
+        before, change = (compute_reliability_metrics(at, correct, draws=draws) for at in (t, after))
+        measured = [percentile_interval(of) for key in before for of in (before[key], change[key] - before[key])]
         return np.array([[of.low, of.high, of.standard_error] for of in measured])
 
     exact = ends()
-    monkeypatch.setattr(resampling, "MOST_GROUPS", 1000)  # of about 4,000
+    monkeypatch.setattr(resampling, "MAX_TIE_GROUPS", 1000)  # of about 4,000
     # the standard error of an end that is a quantile of 400 normal numbers, in their deviations
     noise = np.sqrt(0.025 * 0.975 / draws.resamples) / norm.pdf(norm.ppf(0.025))
     assert (np.abs(ends() - exact) <= noise * exact[:, 2:]).all()
 
 
 def test_an_interval_by_hand():
-    measured = interval(np.arange(201.0))
+    measured = percentile_interval(np.arange(201.0))
     assert [measured.low, measured.high] == pytest.approx([5, 195])
     assert measured.standard_error == pytest.approx(np.sqrt(201 * 202 / 12))
-    assert np.isnan(interval(np.zeros(1))).all()
+    assert np.isnan(percentile_interval(np.zeros(1))).all()
 
 
 def test_the_interval_of_a_share_is_that_of_scipy():
     rows, right = np.array([7, 7, 7, 400]), np.array([0, 3, 7, 390])
     exact = [binomtest(int(k), int(n)).proportion_ci() for k, n in zip(right, rows, strict=True)]
-    assert np.transpose(interval_of_share(right, rows)) == pytest.approx(np.array(exact), abs=1e-9)
+    assert np.transpose(share_confidence_interval(right, rows)) == pytest.approx(np.array(exact), abs=1e-9)
 
 
 def test_p_values_by_hand():
@@ -181,28 +192,28 @@ def test_p_values_by_hand():
         assert two_sided_p(sign * np.repeat([-1.0, 0.0], [20, 1])) == pytest.approx(2 * 2 / 22)  # 0 is on both sides
 
 
-def test_a_resample_without_errors_is_left_out_and_too_many_leave_no_interval():
+def test_resamples_without_errors_are_omitted_and_too_many_give_no_interval():
     t, correct = scored(40)[0], np.arange(40) >= 3  # three errors: 1 resample in 20 has none
-    draws = resample(np.arange(40), resamples=1000, seed=0)
-    undefined = np.isnan(of_reliability(t, correct, draws=draws)["aupr_error"])
+    draws = draw_resamples(np.arange(40), resamples=1000, seed=0)
+    undefined = np.isnan(compute_reliability_metrics(t, correct, draws=draws)["aupr_error"])
     assert (undefined == (draws.mean(correct) == 1)).all()
     assert 0 < undefined.mean() < 0.08
     five, six = (np.append(np.full(n, np.nan), np.arange(1.0, 101 - n)) for n in (5, 6))
-    assert interval(five) == interval(five[5:])
+    assert percentile_interval(five) == percentile_interval(five[5:])
     assert two_sided_p(five) == 2 / 96
-    measured = interval(six)
+    measured = percentile_interval(six)
     assert np.isnan([measured.low, measured.high, measured.standard_error, two_sided_p(six)]).all()
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.floats(0, 1) | st.just(np.nan), max_size=6))
-def test_holm_is_the_closed_test_of_bonferroni(p_values):
+def test_holm_equals_the_closed_test_of_bonferroni(p_values):
     # a hypothesis is rejected where every set that holds it is: the largest of their Bonferroni p-values
     made = [i for i, p in enumerate(p_values) if p == p]  # noqa: PLR0124, NaN is a test that was not made
     sets = [s for size in range(len(made)) for s in combinations(made, size + 1)]
     of_set = {s: min(1, len(s) * min(p_values[i] for i in s)) for s in sets}
     expected = [max((p for s, p in of_set.items() if i in s), default=np.nan) for i in range(len(p_values))]
-    assert holm(np.array(p_values)) == pytest.approx(np.array(expected), nan_ok=True)
+    assert holm_adjust(np.array(p_values)) == pytest.approx(np.array(expected), nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -216,9 +227,9 @@ def test_holm_is_the_closed_test_of_bonferroni(p_values):
         (np.nan, np.nan, np.nan, NOT_CERTAIN),
     ],
 )
-def test_a_claim_takes_an_interval_and_a_corrected_p(low, high, p, sign):
-    assert sign_of(1, low, high, p) == sign
-    assert sign_of(-1, low, high, p) == {BETTER: WORSE, WORSE: BETTER}.get(sign, sign)
+def test_a_change_is_certain_only_by_interval_and_corrected_p_value(low, high, p, sign):
+    assert classify_change(1, low, high, p) == sign
+    assert classify_change(-1, low, high, p) == {BETTER: WORSE, WORSE: BETTER}.get(sign, sign)
 
 
 @pytest.mark.parametrize(
@@ -236,19 +247,23 @@ def test_a_claim_takes_an_interval_and_a_corrected_p(low, high, p, sign):
 )
 def test_a_change_below_the_smallest_relevant_one_is_neither_better_nor_worse(change, low, high, sign):
     p = 0.01 if low is not None and low * high > 0 else 0.5
-    assert relevant_sign(1, change, low, high, p, 0.001) == sign
+    assert classify_relevant_change(1, change, low, high, p, 0.001) == sign
 
 
-def test_rankings_differ_in_no_relevant_way_only_where_neither_does():
-    assert together([NO_DIFFERENCE, NO_DIFFERENCE]) == NO_DIFFERENCE
-    assert together([NO_DIFFERENCE, NOT_CERTAIN]) == NOT_CERTAIN
-    assert together([NO_DIFFERENCE, BETTER]) == BETTER
-    assert together([BETTER, WORSE]) == BOTH
+def test_rankings_have_no_relevant_difference_only_if_no_metric_has_one():
+    assert combine_signs([NO_DIFFERENCE, NO_DIFFERENCE]) == NO_DIFFERENCE
+    assert combine_signs([NO_DIFFERENCE, NOT_CERTAIN]) == NOT_CERTAIN
+    assert combine_signs([NO_DIFFERENCE, BETTER]) == BETTER
+    assert combine_signs([BETTER, WORSE]) == BOTH
 
 
 def test_a_comparison_is_paired():
     before, after = np.random.default_rng(0).normal(size=(2, 300))
     change = Estimate(3.0, after) - Estimate(1.0, before)
-    assert (change.value, change.interval, change.p) == (2.0, interval(after - before), two_sided_p(after - before))
+    assert (change.value, change.interval, change.p_value) == (
+        2.0,
+        percentile_interval(after - before),
+        two_sided_p(after - before),
+    )
     alone = Estimate(3.0, after) - Estimate(1.0)
-    assert np.isnan([alone.interval.low, alone.interval.high, alone.p]).all()
+    assert np.isnan([alone.interval.low, alone.interval.high, alone.p_value]).all()

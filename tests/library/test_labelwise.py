@@ -13,7 +13,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from relmap.projection import labelwise
 from relmap.projection.curves import Curves, SharedCurve
-from relmap.projection.decisions import Decisions
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks, fit_intercepts, fit_isotonic
 
 LABELS = 3
@@ -36,7 +36,7 @@ def simulated(B: int, m: int, seed: int = 0, slope: float = 0.7, shift: float = 
 
 @given(**sizes)
 @settings(deadline=None, max_examples=50, derandomize=True)
-def test_the_reliabilities_of_a_label_sum_to_its_right_rows(m, spread, seed):
+def test_the_reliabilities_of_a_label_sum_to_its_correct_rows(m, spread, seed):
     rows = confidence_logit, decision, correct = simulated(2, m, seed, spread=spread)
     for fitted, at in zip(fit_intercepts(batch(rows, LABELS)), confidence_logit, strict=True):
         for label, alpha in enumerate(fitted.alpha):
@@ -50,7 +50,7 @@ def test_the_reliabilities_of_a_label_sum_to_its_right_rows(m, spread, seed):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_the_penalty_is_the_larger_of_those_that_selection_rows_like_best(seed):
+def test_the_penalty_minimizes_the_log_loss_of_selection_rows(seed):
     fit, selection = (simulated(1, 120, seed=10 * seed + part, shift=0.3) for part in range(2))
     (fitted,) = fit_intercepts(batch(fit, LABELS, judge=selection))
 
@@ -70,7 +70,7 @@ def test_the_penalty_is_the_larger_of_those_that_selection_rows_like_best(seed):
 
 @given(**sizes)
 @settings(deadline=None, max_examples=40, derandomize=True)
-def test_isotonic_is_scikit_learns(m, spread, seed):
+def test_isotonic_regression_equals_scikit_learn(m, spread, seed):
     confidence_logit, decision, correct = simulated(2, m, seed, spread=spread)
     confidence_logit = np.round(confidence_logit, 1)  # equal confidences
     at = np.concatenate([np.linspace(-45, 45, 301), confidence_logit[0]])
@@ -101,7 +101,7 @@ def optimal(fitted: Lines, label: int, logits: np.ndarray, correct: np.ndarray) 
 @example(m=200, spread=1.5, slope=-2, seed=0)  # the lines would fall
 @example(m=2, spread=60, slope=2, seed=0)  # the likelihood has no maximum
 @settings(deadline=None, max_examples=60, derandomize=True)
-def test_a_line_meets_the_sign_conditions_of_its_slope(m, spread, slope, seed):
+def test_a_line_meets_the_kkt_conditions(m, spread, slope, seed):
     rows = confidence_logit, decision, correct = simulated(2, m, seed, slope=slope, spread=spread)
     for fitted, at in zip(labelwise.fit_platt(batch(rows, LABELS)), confidence_logit, strict=True):
         assert fitted.violations() == []
@@ -110,7 +110,7 @@ def test_a_line_meets_the_sign_conditions_of_its_slope(m, spread, slope, seed):
         assert slope > -2 or (fitted.slope == 0).all()
 
 
-def test_the_rows_of_each_fit_are_sorted_once_and_for_steps_values_alone(monkeypatch):
+def test_the_rows_of_each_fit_are_sorted_once_and_isotonic_sorts_values_only(monkeypatch):
     of, lexsort, unique, rows, values = batch(simulated(2, 300), LABELS), np.lexsort, np.unique, [], []
     monkeypatch.setattr(np, "lexsort", lambda keys: rows.append(len(keys[0])) or lexsort(keys))
     monkeypatch.setattr(np, "unique", lambda at, **counts: values.append((len(at), *counts)) or unique(at, **counts))
@@ -119,7 +119,7 @@ def test_the_rows_of_each_fit_are_sorted_once_and_for_steps_values_alone(monkeyp
     assert rows == [300] * 2
     lengths, options = zip(*values, strict=True)
     assert set(options) == {"return_counts"}
-    assert sum(lengths) == 2 * (300 + np.count_nonzero(of.fit.correct))  # all, and those of right rows
+    assert sum(lengths) == 2 * (300 + np.count_nonzero(of.fit_rows.correct))  # all, and those of right rows
 
 
 @every_fit
@@ -140,7 +140,7 @@ def test_within_a_label_reliability_never_falls_with_confidence_not_even_infinit
 
 
 @every_fit
-def test_neither_the_order_of_the_rows_nor_other_labels_matter(fit):
+def test_fits_do_not_depend_on_row_order_or_other_labels(fit):
     confidence_logit, decision, correct = simulated(1, 500)
     confidence_logit, at = np.round(confidence_logit, 1), np.linspace(-9, 9, 99)
     (fitted,) = fit(batch((confidence_logit, decision, correct), LABELS))
@@ -151,7 +151,7 @@ def test_neither_the_order_of_the_rows_nor_other_labels_matter(fit):
         np.testing.assert_array_equal(alone(seen(at, label)), fitted(seen(at, label)))
 
 
-def test_what_is_wrong_is_said_in_a_sentence():
+def test_violations_are_described_in_sentences():
     assert Intercepts([0.0, np.nan, 13]).violations() == ["label 1 is shifted by nan", "label 2 is shifted by 13.0"]
     assert Lines([1, -1, np.inf], [0, 0, 0]).violations() == [
         "label 1 has the line -1.0 l + 0.0",
@@ -174,7 +174,7 @@ def test_a_label_with_few_rows_takes_the_shared_curve_and_one_without_the_identi
     at = np.linspace(-30, 30, 61)
     expected = np.stack([at + 1.5, fitted.shared(seen(at, 0)), at])
     mixed = np.arange(61) % LABELS
-    np.testing.assert_array_equal(fitted(Decisions(at, mixed)), expected[mixed, np.arange(61)])
+    np.testing.assert_array_equal(fitted(CalibratedDecisions(at, mixed)), expected[mixed, np.arange(61)])
     assert fitted.violations() == []
     wrong = dataclasses.replace(fitted, own=Intercepts([np.inf, 0, 0]), shared=shared(1, 0, 1))
     assert wrong.violations() == [

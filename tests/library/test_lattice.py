@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
-from relmap.projection.adam_lattice import Cells, fit_lattices, sort_into_cells
+from relmap.projection.adam_lattice import CellTensors, build_cell_tensors, fit_lattices
+from relmap.projection.cell_rows import CellRows
 from relmap.projection.curves import Curves
-from relmap.projection.decisions import Decisions
-from relmap.projection.exact import CellRows, fit_exact
-from relmap.projection.lattice import GENTLE, NODES, FitRows, nodes, objective, uniform_knots
+from relmap.projection.decisions import CalibratedDecisions
+from relmap.projection.exact import fit_exact
+from relmap.projection.lattice import MAX_NODE_RISE, N_NODES, FitRows, compute_nodes, mrp_objective, uniform_knots
 from relmap.settings import ProjectionParams
 
 K, SETTINGS = 3, ProjectionParams()
@@ -35,7 +36,7 @@ def test_a_curve_of_two_intervals_by_hand():
     curves = curves_of(np.array([[-1.0, 0.0, 4.0], [0, 0, 0]]))
     confidence = np.array([0.0, 0.25, 0.5, 0.75, 1.0, 0.9])
     with np.errstate(divide="ignore"):
-        at = curves(Decisions(logit(confidence), np.array([0, 0, 0, 0, 0, 1])))
+        at = curves(CalibratedDecisions(logit(confidence), np.array([0, 0, 0, 0, 0, 1])))
     np.testing.assert_allclose(at, [-1, -0.5, 0, 2, 4, 0], atol=1e-15)
 
 
@@ -45,7 +46,7 @@ def test_a_curve_of_two_intervals_by_hand():
     logits=st.lists(st.floats(-60, 60), min_size=1, max_size=30),
 )
 @settings(deadline=None, max_examples=100, derandomize=True)
-def test_reliability_never_falls_with_confidence_to_the_last_bit(steps, base, logits):
+def test_reliability_never_falls_with_confidence_even_by_rounding(steps, base, logits):
     curves = curves_of(base + np.cumsum([[0.0, *steps]], axis=1))
     at = np.concatenate([logits, logit(np.clip(curves.knots, 1e-12, 1 - 1e-12)), [-np.inf, -1000, 1000, np.inf]])
     ascending = np.unique(np.concatenate([at, np.nextafter(at, np.inf), np.nextafter(at, -np.inf)]))
@@ -56,12 +57,12 @@ def test_reliability_never_falls_with_confidence_to_the_last_bit(steps, base, lo
     assert (reliability_logit[[0, -1]] <= ends).all()
 
 
-def test_rounding_lifts_no_curve_above_its_last_value():
+def test_rounding_never_exceeds_the_last_value_of_a_curve():
     curves = curves_of(np.sort(np.random.default_rng(0).normal(size=(2000, 2)), axis=1))
     assert (curves(seen(np.full(2000, 40.0), np.arange(2000))) <= curves.values[:, -1]).all()
 
 
-def test_violations_name_what_is_broken():
+def test_violations_name_the_invalid_entry():
     sound = np.tile(np.linspace(-1, 1, 8), (3, 1))
     assert curves_of(sound).violations() == []
     for knot, value, message in (
@@ -78,11 +79,11 @@ def test_violations_name_what_is_broken():
 
 @given(**sizes, J=st.integers(3, 10))
 @settings(deadline=None, max_examples=15, derandomize=True)
-def test_the_objective_is_the_papers_double_sum(B, m, K, seed, J):
+def test_the_objective_equals_the_papers_double_sum(B, m, K, seed, J):
     rows = fits(*simulated(B, m, K, seed))
     for values, fit in zip(np.random.default_rng(seed).normal(size=(B, K, J)), rows, strict=True):
         expected = stated_objective(fit, J, 0.3)(torch.from_numpy(values)).item()
-        assert objective(values, *fit, 0.3) == pytest.approx(expected, rel=1e-12)
+        assert mrp_objective(values, *fit, 0.3) == pytest.approx(expected, rel=1e-12)
 
 
 def test_torchs_own_adam_takes_the_same_steps():
@@ -91,7 +92,7 @@ def test_torchs_own_adam_takes_the_same_steps():
     np.testing.assert_allclose(values, mrp_of_torch(fit, 3, chosen), rtol=0, atol=1e-8)
 
 
-def test_fits_have_the_same_bits_under_any_number_of_threads_and_beside_one_another():
+def test_fits_do_not_depend_on_threads_or_concurrent_fits():
     problems = [fits(*simulated(B=2, m=8000, K=3, seed=seed)) for seed in range(4)]
 
     def fit(problem):
@@ -108,7 +109,7 @@ def test_fits_have_the_same_bits_under_any_number_of_threads_and_beside_one_anot
         torch.set_num_threads(before)
 
 
-def test_labels_without_rows_keep_the_start_of_the_authors():
+def test_labels_without_rows_keep_the_authors_initial_curve():
     nothing = np.empty((1, 0)), np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
     values = fit_lattices(fits(*nothing), n_labels=2, settings=ProjectionParams(smoothness=0))
     np.testing.assert_allclose(values, np.tile(logit(np.linspace(0.03, 0.97, 8)), (1, 2, 1)))
@@ -123,16 +124,16 @@ def two_fits(m: int, sharpness: float = 1.0) -> list[FitRows]:
 
 @given(
     lengths=st.lists(st.integers(0, 300), min_size=1, max_size=8),
-    rise=st.floats(-GENTLE, GENTLE),
+    rise=st.floats(-MAX_NODE_RISE, MAX_NODE_RISE),
     left=st.floats(-20, 20),
     seed=st.integers(0, 2**32),
 )
 @settings(deadline=None, max_examples=100, derandomize=True)
-def test_what_a_fit_sums_over_rows_it_may_sum_over_nodes_of_each_cell_by_itself(lengths, rise, left, seed):
+def test_sums_over_nodes_equal_sums_over_rows_of_each_cell(lengths, rise, left, seed):
     rng, lengths = np.random.default_rng(seed), np.array(lengths)
     weight = rng.beta(*rng.uniform(0.1, 3, 2), lengths.sum())
-    places, masses = nodes(weight, lengths)
-    assert places.shape == masses.shape == (len(lengths), NODES)
+    places, masses = compute_nodes(weight, lengths)
+    assert places.shape == masses.shape == (len(lengths), N_NODES)
     by_cell = np.split(weight, np.cumsum(lengths)[:-1])
     for f in (
         np.ones_like,
@@ -144,15 +145,17 @@ def test_what_a_fit_sums_over_rows_it_may_sum_over_nodes_of_each_cell_by_itself(
         scale = np.abs(f(np.linspace(0, 1, 101))).max() * np.maximum(lengths, 1)
         assert (np.abs((f(places) * masses).sum(axis=1) - by_row) <= 2e-14 * scale).all()
     for cell, rows in enumerate(by_cell[:3]):
-        alone = nodes(rows, lengths[[cell]])
+        alone = compute_nodes(rows, lengths[[cell]])
         np.testing.assert_array_equal((places[[cell]], masses[[cell]]), alone)
 
 
 @pytest.mark.parametrize("steep", [False, True])
-def test_the_gradient_is_a_sum_over_all_rows(steep):
+def test_the_gradient_equals_a_sum_over_all_rows(steep):
     rows = two_fits(4000)
-    cells = sort_into_cells(rows, n_labels=K, knots=uniform_knots(SETTINGS.knots), device="cpu")
-    increments = np.random.default_rng(1).uniform(0, 3 * GENTLE if steep else GENTLE, (2, K, SETTINGS.knots))
+    cells = build_cell_tensors(rows, n_labels=K, knots=uniform_knots(SETTINGS.knots), device="cpu")
+    increments = np.random.default_rng(1).uniform(
+        0, 3 * MAX_NODE_RISE if steep else MAX_NODE_RISE, (2, K, SETTINGS.knots)
+    )
     values = np.cumsum(increments, axis=2) - increments.sum(axis=2, keepdims=True) / 2
     gradient = cells.gradient(torch.from_numpy(values)).numpy()
     for b, (confidence, decision, correct) in enumerate(rows):
@@ -162,15 +165,15 @@ def test_the_gradient_is_a_sum_over_all_rows(steep):
         np.testing.assert_allclose(gradient[b], expected, rtol=0, atol=1e-14)
 
 
-def test_steep_cells_are_known_by_themselves_and_give_the_bits_that_they_give_alone():
+def test_steep_cells_do_not_change_the_result_of_other_fits():
     rows, chosen = two_fits(4000, sharpness=8.0), SETTINGS.model_copy(update={"epochs": 60, "learning_rate": 0.3})
     together = fit_lattices(rows, n_labels=K, settings=chosen)
-    assert np.diff(together).max() > GENTLE
+    assert np.diff(together).max() > MAX_NODE_RISE
     np.testing.assert_array_equal(together, [fit_lattices([fit], n_labels=K, settings=chosen)[0] for fit in rows])
 
 
 @pytest.mark.parametrize("m", [5000, 20_000])
-def test_a_step_costs_the_nodes_of_each_cell_however_many_rows_there_are(monkeypatch, m):
+def test_an_iteration_costs_the_nodes_of_each_cell_for_any_number_of_rows(monkeypatch, m):
     rows, cells, chosen = two_fits(m, sharpness=0.5), 2 * K * (SETTINGS.knots - 1), ProjectionParams(epochs=50)
     evaluated: list[int] = []
 
@@ -178,17 +181,17 @@ def test_a_step_costs_the_nodes_of_each_cell_however_many_rows_there_are(monkeyp
         method = getattr(owner, name)
 
         def counted(self, *places):
-            assert (rises(*places) < GENTLE).all()
+            assert (rises(*places) < MAX_NODE_RISE).all()
             evaluated.append(int(np.prod(self.masses.shape)))
             return method(self, *places)
 
         monkeypatch.setattr(owner, name, counted)
 
-    count(Cells, "gradient", lambda values: values.diff())
-    count(CellRows, "sums", lambda _, rise: np.abs(rise))
+    count(CellTensors, "gradient", lambda values: values.diff())
+    count(CellRows, "sum_terms", lambda _, rise: np.abs(rise))
     fit_lattices(rows, n_labels=K, settings=chosen)
-    assert evaluated == [cells * NODES] * chosen.epochs
+    assert evaluated == [cells * N_NODES] * chosen.epochs
     evaluated.clear()
     fit_exact(rows, n_labels=K, settings=SETTINGS)
-    assert max(evaluated) <= cells * NODES
-    assert sum(evaluated) <= 12 * cells * NODES
+    assert max(evaluated) <= cells * N_NODES
+    assert sum(evaluated) <= 12 * cells * N_NODES

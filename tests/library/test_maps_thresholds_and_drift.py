@@ -22,7 +22,7 @@ from relmap.maps.document import Cell, MapDocument
 from relmap.maps.reliability_map import Scored
 from relmap.routing.costs import expected_costs, in_words
 from relmap.routing.cuts import Cut, Thresholds, rounded_cut
-from relmap.routing.thresholds import cut_at_coverage, find_cuts, grid, independent_rows
+from relmap.routing.thresholds import accuracy_at_cut, cut_at_coverage, find_cuts, grid, independent_rows
 from tests.maps import NAMES, RULES, document, held_out
 
 DRAWS, PAIRS = 400, 300
@@ -103,6 +103,42 @@ def test_a_cut_at_a_coverage_takes_no_more_and_bounds_exactly(seed, n, coverage)
         assert cut.lower_bound == pytest.approx(test.proportion_ci(1 - level, method="exact").low, abs=1e-9)
 
 
+@settings(deadline=None, max_examples=30)
+@given(**ROWS, cut=st.sampled_from([0.0, 0.3, 0.5, 0.8123, 1.0]))
+def test_a_chosen_cut_has_the_bounds_of_binomial_tests_with_a_shared_level_for_labels(seed, n, cut):
+    r, decision, z = levelled(seed, n)
+    validated = accuracy_at_cut(r, decision, z, cut=cut)
+    assert [each.label for each in validated.labels] == sorted(set(decision.tolist()))
+    n_bounds = len({label for label, value in zip(decision.tolist(), r, strict=True) if value >= cut})
+    for each in (validated.overall, *validated.labels):
+        own = np.full(n, True) if each.label is None else decision == each.label
+        automatic = z[own & (r >= cut)]
+        assert (each.rows, each.automatic) == (np.count_nonzero(own), len(automatic))
+        if not len(automatic):
+            assert (each.cut, each.accuracy, each.lower_bound) == (None, None, None)
+            assert f"none of {each.rows:,} labelled rows" in each.why
+            continue
+        level = 0.05 / (1 if each.label is None else n_bounds)
+        test = binomtest(int(automatic.sum()), len(automatic), alternative="greater")
+        assert (each.cut, each.accuracy) == (cut, pytest.approx(automatic.mean()))
+        assert each.lower_bound == pytest.approx(test.proportion_ci(1 - level, method="exact").low, abs=1e-9)
+
+
+def test_a_chosen_cut_is_described_with_what_is_known_of_it():
+    r, decision, z = levelled(0, 900)
+    lines = accuracy_at_cut(r, decision, z, cut=0.8).in_words(["a", "b", "c"])
+    assert "those with a reliability of at least 0.8 (" in lines[0]
+    assert lines[1].startswith("With 95% confidence at least ")
+    assert lines[2] == "That cut for each label; with 95% confidence all of it holds:"
+    unknown = accuracy_at_cut(r * 0.9, decision, z, cut=0.95).in_words(["a", "b", "c"])
+    assert unknown[0] == (
+        "Nothing is known about the cut 0.95: none of 900 labelled rows has a reliability of at least 0.95."
+    )
+    for wrong in (-0.1, 1.1, float("nan")):
+        with pytest.raises(InputError, match="must be a reliability"):
+            accuracy_at_cut(r, decision, z, cut=wrong)
+
+
 # The guarantee, in simulation: a row of rank 0 to 1 is wrong with WORST * (1 - rank), and the map says something else
 WORLDS = {  # what the map says at a rank, and the rank from which it says so much
     "the map is not sure enough": (np.square, np.sqrt),
@@ -159,6 +195,16 @@ def test_the_bound_at_a_coverage_is_wrong_no_more_often_than_stated(name):
         counts += misses(thresholds, lambda cut: accuracy(rank_of, cut) < cut.lower_bound)
     assert (counts[1:] <= at_most(delta, DRAWS)).all()
     assert name == "round numbers" or counts[1] > delta * DRAWS / 3  # the bound is no wider than it has to be
+
+
+def test_the_bound_of_a_chosen_cut_is_wrong_no_more_often_than_stated():
+    generator, delta, counts = np.random.default_rng(4), 0.1, np.zeros(3)
+    says, rank_of = WORLDS["the map is too sure"]
+    for _ in range(DRAWS):
+        validated = accuracy_at_cut(*ranked_rows(says, 600, generator), cut=0.7, confidence=1 - delta)
+        counts += misses(validated, lambda cut: accuracy(rank_of, cut) < cut.lower_bound)
+    assert (counts[1:] <= at_most(delta, DRAWS)).all()
+    assert counts[1] > delta * DRAWS / 3  # the bound is no wider than it has to be
 
 
 @settings(max_examples=30)

@@ -14,11 +14,20 @@ from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit, log_softmax, logit
 
 from relmap.calibrators.temperature import fit_temperature
-from relmap.projection.decisions import Decisions
-from relmap.projection.labelwise import FARTHEST_LOGIT
-from relmap.projection.pooling import DOUBT, LEVELS, SETTLED, SLOPES, PooledRows, Prior, WithSignals, search
-from relmap.projection.variants import CURVE_ROWS, pooled_curves, pooled_lines
-from relmap.projection.whole_vector import MOST_LABELS, fit_whole_vector
+from relmap.projection.decisions import CalibratedDecisions
+from relmap.projection.labelwise import MAX_LOGIT
+from relmap.projection.pooling import (
+    DEVIATION_LEVELS,
+    MIN_EVIDENCE_GAIN,
+    SLOPE_DEVIATION_SCALE,
+    TOLERANCE,
+    PooledLineFitter,
+    Prior,
+    WithSignals,
+    search_prior,
+)
+from relmap.projection.variants import CURVE_WEIGHT_ROWS, fit_pooled_curves, fit_pooled_lines
+from relmap.projection.whole_vector import MAX_LABELS, fit_whole_vector
 from relmap.settings import ProjectionParams
 
 FREE = ("shared", "intercept", "slope")
@@ -34,15 +43,16 @@ def rows_of(n: int, shifts: np.ndarray = SHIFTS, seed: int = 0) -> tuple[np.ndar
 
 def shift_at_half(line, labels: int = 4) -> np.ndarray:
     """What a line adds to a logit of 0, for each label."""
-    return line(Decisions(np.zeros(labels), np.arange(labels)))
+    return line(CalibratedDecisions(np.zeros(labels), np.arange(labels)))
 
 
 @pytest.mark.parametrize("prior", [Prior(1.0, 0.5, 0.25), Prior(0.5, 1.0), Prior(2.0), Prior(slope=1.0)])
-def test_the_coefficients_minimise_the_stated_objective_and_the_evidence_is_laplaces(prior):
+def test_coefficients_minimize_the_objective_and_the_evidence_is_laplaces(prior):
     z, decision, correct = rows_of(200)
-    rows = PooledRows(z, decision, correct, 4)._all
-    evidence, shared, own = rows.fit(prior, prior, SETTLED)
-    of_shared, of_own = prior.deviations(2)
+    rows = PooledLineFitter(z, decision, correct, 4).rows
+    evidence, shared, own = rows.fit(prior, prior, TOLERANCE)
+    of_shared = prior.shared_deviations(2)
+    of_own = prior.label_deviations(2)
     free = np.r_[of_shared > 0, np.tile(of_own > 0, 4)]
     ridge = np.r_[of_shared, np.tile(of_own, 4)][free] ** -2.0
 
@@ -60,31 +70,34 @@ def test_the_coefficients_minimise_the_stated_objective_and_the_evidence_is_lapl
     assert evidence == pytest.approx(laplace, abs=1e-3)
 
 
-def test_a_part_of_the_prior_is_let_in_only_where_the_evidence_is_clear():
+def test_a_part_of_the_prior_is_included_only_with_enough_evidence():
     def found(evidence: Callable[[Prior], float], parts: tuple[str, ...], reach: int) -> Prior:
-        rows = SimpleNamespace(tried={}, fit=lambda prior, _near: (evidence(prior),))
-        return search(Prior(), parts, rows, reach)
+        rows = SimpleNamespace(fits={}, fit=lambda prior, _start: SimpleNamespace(log_evidence=evidence(prior)))
+        return search_prior(Prior(), parts, rows, reach)
 
-    for part, takes in (("intercept", DOUBT), ("slope", DOUBT + (0.5 / SLOPES) ** 2 / 2)):
+    for part, takes in (
+        ("intercept", MIN_EVIDENCE_GAIN),
+        ("slope", MIN_EVIDENCE_GAIN + (0.5 / SLOPE_DEVIATION_SCALE) ** 2 / 2),
+    ):
         for best, expected in ((takes - 0.01, Prior()), (takes + 0.01, Prior(**{part: 0.5}))):
             assert found(lambda prior: best * (getattr(prior, part) == 0.5), (part,), 9) == expected  # noqa: B023
-    assert found(lambda prior: 20 * prior.slope, FREE, 1).slope == LEVELS[4]  # a step a round
+    assert found(lambda prior: 20 * prior.slope, FREE, 1).slope == DEVIATION_LEVELS[4]  # a step a round
 
 
-def test_without_a_label_spread_the_lines_are_the_confidence_and_with_one_they_find_it():
+def test_lines_are_the_confidence_without_a_label_spread_and_recover_one():
     z, decision, correct = rows_of(2000, np.zeros(4), seed=3)
-    flat = PooledRows(z, decision, correct, 4).lines(*FREE)
+    flat = PooledLineFitter(z, decision, correct, 4).fit_lines(*FREE)
     np.testing.assert_array_equal((flat.slope, flat.intercept), ([1] * 4, [0] * 4))
-    line = PooledRows(*rows_of(4000), 4).lines(*FREE)
+    line = PooledLineFitter(*rows_of(4000), 4).fit_lines(*FREE)
     np.testing.assert_allclose(shift_at_half(line), SHIFTS, atol=0.25)
 
 
-def test_a_label_leans_on_the_others_the_more_the_fewer_its_rows_and_wholly_without_any():
+def test_a_label_with_fewer_rows_is_pooled_more_and_without_rows_fully():
     z, decision, correct = rows_of(4000)
     shared, away = None, []
     for few in (0, 5, 50, 1000):
         kept = (decision != 3) | (np.cumsum(decision == 3) <= few)
-        line = PooledRows(z[kept], decision[kept], correct[kept], 4).lines(*FREE)
+        line = PooledLineFitter(z[kept], decision[kept], correct[kept], 4).fit_lines(*FREE)
         shifts = shift_at_half(line)
         shared = shifts[3] if shared is None else shared
         away.append(shared - shifts[3])
@@ -99,65 +112,65 @@ def test_any_rows_give_lines_that_never_fall_whatever_their_order(seed, n, label
     z = np.round(generator.normal(size=n) * 4, 1)
     z[generator.random(n) < 0.2 * certain] = np.inf
     decision, correct = generator.integers(0, labels, n), generator.random(n) < 0.5
-    line, order = PooledRows(z, decision, correct, labels).lines(*FREE), generator.permutation(n)
+    line, order = PooledLineFitter(z, decision, correct, labels).fit_lines(*FREE), generator.permutation(n)
     assert line.violations(labels) == []
-    again = PooledRows(z[order], decision[order], correct[order], labels).lines(*FREE)
+    again = PooledLineFitter(z[order], decision[order], correct[order], labels).fit_lines(*FREE)
     np.testing.assert_array_equal((line.slope, line.intercept), (again.slope, again.intercept))
-    assert (line.farthest < FARTHEST_LOGIT) == np.isinf(z).any()
+    assert (line.farthest < MAX_LOGIT) == np.isinf(z).any()
 
 
-def test_a_certain_confidence_counts_as_half_as_far_as_the_nearest_other_one():
+def test_a_confidence_of_one_is_moved_to_half_the_distance_of_the_nearest_other():
     z, decision, correct = rows_of(500)
     z[:50] = np.inf
-    line = PooledRows(z, decision, correct, 4).lines(*FREE)
+    line = PooledLineFitter(z, decision, correct, 4).fit_lines(*FREE)
     nearest, counted = (1 - expit(value) for value in (np.abs(z[50:]).max(), line.farthest))
     assert counted == pytest.approx(nearest / 2, rel=0.05)
 
 
-def test_a_label_whose_line_would_fall_is_flat_at_what_its_rows_have():
+def test_a_label_whose_line_would_fall_gets_its_mean_reliability():
     generator = np.random.default_rng(2)
     decision = generator.integers(0, 2, 4000)
     z = np.where(decision == 1, generator.uniform(2, 5, 4000), generator.normal(size=4000) / 5)
     correct = generator.random(4000) < np.where(decision == 1, 1.2 - z / 6, 0.5)
     for free in (FREE, FREE[:2], FREE[:1]):
-        line = PooledRows(z, decision, correct, 2).lines(*free)
-        mean = [expit(line(Decisions(z, decision)))[decision == label].mean() for label in (0, 1)]
+        line = PooledLineFitter(z, decision, correct, 2).fit_lines(*free)
+        mean = [expit(line(CalibratedDecisions(z, decision)))[decision == label].mean() for label in (0, 1)]
         np.testing.assert_allclose(mean, [correct[decision == label].mean() for label in (0, 1)], atol=0.1)
-    assert PooledRows(z, decision, correct, 2).lines(*FREE).slope[1] == 0
+    assert PooledLineFitter(z, decision, correct, 2).fit_lines(*FREE).slope[1] == 0
 
 
-def test_a_signal_adds_to_the_line_and_what_says_nothing_is_left_out():
+def test_an_informative_signal_gets_a_weight_and_an_uninformative_one_none():
     z, decision, _ = rows_of(3000)
     generator = np.random.default_rng(5)
     signals = generator.normal(size=(3000, 2))
     correct = generator.random(3000) < expit(z + SHIFTS[decision] + 1.5 * signals[:, 0])
-    fitted = PooledRows(z, decision, correct, 4, signals).lines(*FREE, "signals", "signals_by_label")
+    fitted = PooledLineFitter(z, decision, correct, 4, signals).fit_lines(*FREE, "signals", "signals_by_label")
     assert isinstance(fitted, WithSignals)
     np.testing.assert_allclose(fitted.weights, [[1.5] * 4, [0] * 4], atol=0.2)
-    at = Decisions(z, decision, signals=signals)
+    at = CalibratedDecisions(z, decision, signals=signals)
     raised = replace(at, confidence_logit=z + 0.5)
     assert (fitted(raised) >= fitted(at)).all()
 
 
-def test_a_curve_counts_the_more_the_more_rows_its_label_has():
+def test_the_weight_of_a_curve_grows_with_the_rows_of_its_label():
     z, decision, correct = rows_of(1500)
     batch = fits.batch((z[None], decision, correct), 4, ProjectionParams())
-    (shrunk,), (line,) = pooled_curves(batch), pooled_lines(batch)
+    (shrunk,), (line,) = fit_pooled_curves(batch), fit_pooled_lines(batch)
     counts = np.bincount(decision, minlength=4)
-    np.testing.assert_allclose(shrunk.share, counts / (counts + CURVE_ROWS))
-    at = Decisions(np.linspace(-9, 9, 40), np.arange(40) % 4)
+    np.testing.assert_allclose(shrunk.share, counts / (counts + CURVE_WEIGHT_ROWS))
+    at = CalibratedDecisions(np.linspace(-9, 9, 40), np.arange(40) % 4)
     share = shrunk.share[at.decision]
     np.testing.assert_allclose(shrunk(at), (1 - share) * line(at) + share * shrunk.curves(at))
     for label in range(4):
-        assert (np.diff(shrunk(Decisions(np.linspace(-50, 50, 500), np.full(500, label)))) >= 0).all()
+        assert (np.diff(shrunk(CalibratedDecisions(np.linspace(-50, 50, 500), np.full(500, label)))) >= 0).all()
 
 
-@pytest.mark.parametrize(("n_labels", "shift"), [(2, 0.0), (2, 0.3), (3, 0.2), (MOST_LABELS + 1, 1.0)])
-def test_a_whole_vector_is_the_optimum_of_its_ridge_as_far_as_that_is_likely(n_labels, shift):
+@pytest.mark.parametrize(("n_labels", "shift"), [(2, 0.0), (2, 0.3), (3, 0.2), (MAX_LABELS + 1, 1.0)])
+def test_a_whole_vector_is_the_ridged_optimum_weighted_by_its_posterior_probability(n_labels, shift):
     logits, labels = fits.logits_and_labels(200, n_labels, shift=shift * np.arange(n_labels))
     fitted, beta = fit_whole_vector(logits, labels), fit_temperature(logits, labels, seed=0).beta
     start = np.c_[np.eye(n_labels), np.zeros(n_labels)]
-    if n_labels > MOST_LABELS:
+    if n_labels > MAX_LABELS:
         np.testing.assert_allclose(np.c_[fitted.weights / beta, fitted.bias], start, rtol=1e-9)
         return
     penalty = np.full(start.shape, n_labels * (n_labels - 1) / 200)
@@ -177,11 +190,11 @@ def test_a_whole_vector_is_the_optimum_of_its_ridge_as_far_as_that_is_likely(n_l
     np.testing.assert_allclose(np.c_[fitted.weights / beta, fitted.bias].ravel(), moved, atol=1e-4)
 
 
-def test_a_whole_vector_finds_a_shift_is_a_score_alone_and_is_not_misled_by_far_logits():
+def test_a_whole_vector_recovers_a_shift_and_is_robust_to_extreme_logits():
     shift = np.array([1.5, 0.0, -1.5])
     logits, labels = fits.logits_and_labels(3000, 3, shift=shift, overconfidence=1)
     fitted, decision = fit_whole_vector(logits, labels), logits.argmax(axis=1)
-    seen, row = Decisions(np.zeros(3000), decision, None, logits), np.arange(3000)
+    seen, row = CalibratedDecisions(np.zeros(3000), decision, None, logits), np.arange(3000)
     wanted = logit(np.exp(log_softmax(logits + shift, axis=1)[row, decision]))
     assert np.abs(fitted(seen) - wanted).mean() < 0.15
     np.testing.assert_allclose(fitted(replace(seen, logits=logits + row[:, None])), fitted(seen), atol=1e-6)

@@ -9,21 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relmap.metrics.advice import (
-    FEW_GROUPS,
-    FEWEST_ERRORS,
     KEEP,
+    MIN_ADVICE_GROUPS,
+    MIN_ERRORS,
     MIXED,
     SAFE,
     UNKNOWN,
     USE,
     WORSENS,
+    additional_labels_needed,
     advise_map,
-    behind,
-    change_in_words,
-    labels_in_words,
-    more_labels,
+    describe_evidence,
+    format_change,
+    format_labels_needed,
 )
-from relmap.metrics.registry import COMPARED, METRICS
+from relmap.metrics.registry import COMPARED_METRICS, METRICS
 
 SMALLEST = 0.001
 SIZES = st.sampled_from([0.0, 3.5e-6, 4e-5, 6e-5, 9e-4, 1.1e-3, 0.0029, 0.05, 0.7])
@@ -41,7 +41,9 @@ def changes(draw):
     return {"change": change, "low": low, "high": high, "p": 0.01 if low > 0 or high < 0 else 0.5}
 
 
-MEASURED = st.fixed_dictionaries({metric: changes() for metric in {*COMPARED, "nll_correct", "aupr_error", "aurc"}})
+MEASURED = st.fixed_dictionaries(
+    {metric: changes() for metric in {*COMPARED_METRICS, "nll_correct", "aupr_error", "aurc"}}
+)
 COUNTS = st.tuples(st.integers(60, 100_000), st.integers(0, 60), st.integers(1, 100))
 
 
@@ -58,7 +60,7 @@ def test_the_headline_claims_what_the_intervals_bear_out(measured, counts):
     rows, errors, groups = counts
     advice = advise_map(measured, rows=rows, errors=errors, groups=groups, smallest=SMALLEST)
     improves = any(better(metric, measured[metric]) for metric in ("nll_correct", "aupr_error", "aurc"))
-    enough = groups >= FEW_GROUPS and FEWEST_ERRORS <= errors <= rows - FEWEST_ERRORS
+    enough = groups >= MIN_ADVICE_GROUPS and MIN_ERRORS <= errors <= rows - MIN_ERRORS
     assert (advice.answer == UNKNOWN) == (not enough)
     if advice.answer in (USE, MIXED):
         assert improves
@@ -73,7 +75,7 @@ def test_the_headline_claims_what_the_intervals_bear_out(measured, counts):
 @settings(max_examples=400, deadline=None)
 @given(st.floats(-1, 1), st.just("") | st.just(" (95% interval -0.1 to +0.1)"))
 def test_a_change_is_lowered_or_raised_by_a_number_above_zero_or_no_relevant_difference(change, interval):
-    said = change_in_words("the log loss", change, interval, SMALLEST)
+    said = format_change("the log loss", change, interval, SMALLEST)
     assert ("No relevant difference" in said) == (abs(change) < SMALLEST)
     assert ("lowers" in said) == (change <= -SMALLEST)
     assert ("raises" in said) == (change >= SMALLEST)
@@ -85,20 +87,20 @@ def test_a_change_is_lowered_or_raised_by_a_number_above_zero_or_no_relevant_dif
 @settings(max_examples=400, deadline=None)
 @given(st.tuples(*[st.floats(0, 1000)] * 2, *[st.floats(-500, 500)] * 2), MEASURED)
 def test_no_sentence_shows_a_change_of_zero_or_a_minus_zero(found, measured):
-    for sentence in behind(found, measured, SMALLEST):
+    for sentence in describe_evidence(found, measured, SMALLEST):
         assert not re.search(r"-0(\.0+)?\b(?!\.)|by \+0\.0000|change of \+0\b", sentence), sentence
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(60, 20_000), st.sampled_from([0.0, 1e-5, 0.002, -0.03]), st.floats(1e-6, 1))
 def test_with_so_many_more_labels_the_interval_is_as_narrow_as_the_change(rows, change, half):
-    more = more_labels(rows, change, half, SMALLEST)
+    more = additional_labels_needed(rows, change, half, SMALLEST)
     assert more >= 1
     if more > 1:
         narrower = half * np.sqrt(rows / (rows + more))
         assert narrower <= max(abs(change), SMALLEST) * (1 + 1e-9)
     assert re.fullmatch(
-        r"about [\d,]+ more labels would decide|even 1,000,000 more labels might not decide", labels_in_words(more)
+        r"about [\d,]+ more labels would decide|even 1,000,000 more labels might not decide", format_labels_needed(more)
     )
 
 

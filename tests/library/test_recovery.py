@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from relmap.projection.batch import Batch
-from relmap.projection.curves import Curves, place
-from relmap.projection.decisions import Decisions, LabelledDecisions
+from relmap.projection.batch import FitBatch
+from relmap.projection.curves import Curves, locate_interval
+from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
 from relmap.projection.lattice import uniform_knots
-from relmap.projection.variants import project_batch
+from relmap.projection.variants import fit_variants
 from relmap.settings import ProjectionParams
 
 SETTINGS = ProjectionParams()
@@ -35,14 +35,14 @@ class Simulated(NamedTuple):
     def fitted(self, name: str) -> np.ndarray:
         """The reliability `(n,)` that the variant `name` learns and gives to the same rows."""
         at = logit(self.confidence)
-        of = Batch(LabelledDecisions([Decisions(at, self.decision)], self.correct), self.labels, SETTINGS)
-        (fit,) = project_batch(of, (name,))[name]
-        return expit(fit(Decisions(at, self.decision)))
+        of = FitBatch(LabelledDecisions([CalibratedDecisions(at, self.decision)], self.correct), self.labels, SETTINGS)
+        (fit,) = fit_variants(of, (name,))[name]
+        return expit(fit(CalibratedDecisions(at, self.decision)))
 
     @property
     def cell(self) -> np.ndarray:
         """The knot interval of the label that each row falls in, `(n,)`."""
-        return self.decision * (J - 1) + place(self.confidence, uniform_knots(SETTINGS.knots))[0]
+        return self.decision * (J - 1) + locate_interval(self.confidence, uniform_knots(SETTINGS.knots))[0]
 
     @property
     def common(self) -> np.ndarray:
@@ -70,7 +70,7 @@ def simulated(labels: int, rows: int, seed: int) -> Simulated:
     values += rng.uniform(-1, 1, (labels, 1)) - values.mean(axis=1, keepdims=True)
     confidence, decision = 1 / labels + (1 - 1 / labels) * rng.random(rows), rng.integers(labels, size=rows)
     true = Curves(uniform_knots(SETTINGS.knots), values, np.zeros(labels), ("none",) * labels)
-    truth = expit(true(Decisions(logit(confidence), decision)))
+    truth = expit(true(CalibratedDecisions(logit(confidence), decision)))
     return Simulated(labels, confidence, decision, rng.random(rows) < truth, truth)
 
 

@@ -77,7 +77,9 @@ def test_the_map_and_the_answers_are_those_of_the_commands_whatever_loads_them(f
     cuts = saved.thresholds(NEW, coverage=0.5)
     assert cuts.to_dict().items() <= json.loads(capsys.readouterr().out).items()
     of_least_cost = saved.thresholds(NEW, cost_error=np.float32(5), cost_review=1)
-    for answer in (cuts, of_least_cost):
+    validated = saved.thresholds(NEW, cut=0.7)
+    assert validated.cut == 0.7
+    for answer in (cuts, of_least_cost, validated):
         route = pl.Series(saved.apply(NEW, cuts=answer)["route"])
         assert (route == "automatic").to_list() == (saved.reliability(NEW) >= answer.cut).to_list()
     assert of_least_cost.cut == 0.8
@@ -86,7 +88,7 @@ def test_the_map_and_the_answers_are_those_of_the_commands_whatever_loads_them(f
     for ask, asked, why in (
         (saved.apply, {"cuts": 0.8}, "give what `thresholds` answered, or its file"),
         (saved.apply, {"cut": "0.8"}, "cut is '0.8'; give a number"),
-        (saved.thresholds, {"coverage": 0.5, "cost_review": 1}, "give a target accuracy, a coverage, or the costs"),
+        (saved.thresholds, {"coverage": 0.5, "cost_review": 1}, "give a target accuracy, a coverage, the costs"),
         (saved.thresholds, {"target_accuracy": "0.9"}, "target_accuracy is '0.9'; give a number"),
     ):
         with pytest.raises(InputError, match=why):

@@ -224,6 +224,28 @@ def test_a_cut_with_its_guarantee_is_what_apply_takes(folder, capsys, tmp_path):
         assert ("No cut of their own" in capsys.readouterr().err) == (at_all is None)
 
 
+def test_a_chosen_cut_is_validated_on_other_rows_and_only_estimated_on_rows_of_the_fit(folder, capsys, tmp_path):
+    found, scored = tmp_path / "cut.json", tmp_path / "scored.parquet"
+    chosen = "--map", folder / "map.json", "--cut", 0.75, "--out", found, "--predictions"
+    for name, guaranteed in (("validation.parquet", False), ("test.parquet", True)):
+        run("thresholds", *chosen, folder / name)
+        printed = capsys.readouterr().err
+        assert "those with a reliability of at least 0.75 (" in printed
+        assert ("without looking at these rows" in printed) == guaranteed
+        assert ("an estimate and no guarantee" in printed) == (not guaranteed)
+        assert json.loads(found.read_text())["guaranteed"] == guaranteed
+    cuts = json.loads(found.read_text())
+    assert cuts["asked_cut"] == 0.75
+    (tmp_path / "cut.json").write_text(json.dumps(cuts | {"labels": cuts["labels"][:1]}))  # labels without rows
+    run(
+        "apply", "--map", folder / "map.json", "--predictions", folder / "new.parquet", "--out", scored, "--cuts", found
+    )
+    table = pl.read_parquet(scored)
+    assert ((table["reliability"] >= 0.75) == (table["route"] == "automatic")).all()
+    with pytest.raises(InputError, match="or a cut to validate"):
+        run("thresholds", *chosen, folder / "test.parquet", "--coverage", "0.5")
+
+
 def test_the_guarantee_takes_one_row_of_each_group_and_a_file_without_groups_is_told(folder, tmp_path, capsys):
     pl.read_parquet(folder / "test.parquet").drop("group").write_parquet(tmp_path / "test.parquet")
     for place, words in ((folder, "300 rows"), (tmp_path, "taken as independent")):

@@ -10,7 +10,7 @@ from scipy.special import log_softmax, logit, logsumexp
 
 from relmap.decisions import confidence_logit, decide
 from relmap.metrics.probability import ece
-from relmap.projection.simplex import HIGHEST_LOGIT, LARGEST_ALPHA, LEAST_ABOVE, project_simplex
+from relmap.projection.simplex import MAX_ALPHA, MAX_RELIABILITY_LOGIT, MIN_EXCESS_OVER_UNIFORM, project_simplex
 
 sizes = {"n": st.integers(1, 60), "K": st.integers(2, 10), "scale": st.floats(1e-2, 30), "seed": st.integers(0, 10**9)}
 
@@ -20,7 +20,7 @@ def simulated(n: int, K: int, scale: float = 2.0, seed: int = 0) -> tuple[np.nda
     rng = np.random.default_rng(seed)
     log_probabilities = log_softmax(rng.normal(size=(n, K)) * scale, axis=1)
     lowest = -np.log(K - 1)
-    return log_probabilities, decide(log_probabilities), rng.uniform(lowest, HIGHEST_LOGIT, n)
+    return log_probabilities, decide(log_probabilities), rng.uniform(lowest, MAX_RELIABILITY_LOGIT, n)
 
 
 def chosen(log_probabilities: np.ndarray, decision: np.ndarray) -> np.ndarray:
@@ -30,13 +30,13 @@ def chosen(log_probabilities: np.ndarray, decision: np.ndarray) -> np.ndarray:
 
 @given(**sizes)
 @settings(deadline=None, max_examples=100, derandomize=True)
-def test_the_decision_gets_its_reliability_on_the_power_path_and_no_two_labels_change_places(n, K, scale, seed):
+def test_the_decision_gets_its_reliability_and_the_order_of_labels_is_preserved(n, K, scale, seed):
     rows, decision, reliability_logit = simulated(n, K, scale, seed)
     moved = project_simplex(rows, decision, reliability_logit)
     assert moved.feasible.all()
     assert moved.solved.all()
-    reached = moved.alpha < LARGEST_ALPHA
-    reliability_logit = np.maximum(reliability_logit, logit(1 / K + LEAST_ABOVE))
+    reached = moved.alpha < MAX_ALPHA
+    reliability_logit = np.maximum(reliability_logit, logit(1 / K + MIN_EXCESS_OVER_UNIFORM))
     assert reached[np.sort(rows, axis=1)[:, -1] - np.sort(rows, axis=1)[:, -2] > 0.01].all()
     after = moved.log_probabilities
     np.testing.assert_allclose(confidence_logit(after, decision)[reached], reliability_logit[reached], atol=1e-9)
@@ -48,7 +48,7 @@ def test_the_decision_gets_its_reliability_on_the_power_path_and_no_two_labels_c
 
 
 @pytest.mark.parametrize("K", range(2, 11))
-def test_a_reliability_beyond_what_the_path_can_reach_counts_as_its_end(K):
+def test_an_unreachable_reliability_is_clipped_to_the_end_of_the_path(K):
     lowest = -np.log(K - 1)
     rows, decision, _ = simulated(6, K)
     moved = project_simplex(
@@ -57,18 +57,18 @@ def test_a_reliability_beyond_what_the_path_can_reach_counts_as_its_end(K):
     assert moved.feasible.tolist() == [False, False, False, True, True, True]
     assert moved.solved.all()
     reached = chosen(moved.log_probabilities, decision)
-    np.testing.assert_allclose(reached[:4], 1 / K + LEAST_ABOVE, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(reached[:4], 1 / K + MIN_EXCESS_OVER_UNIFORM, rtol=0, atol=1e-13)
     np.testing.assert_allclose(1 - reached[4:], 1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("K", range(2, 8))
-def test_a_tie_of_m_labels_at_the_top_leaves_each_1_in_m_at_most(K):
+def test_each_of_m_tied_largest_labels_gets_at_most_1_in_m(K):
     for m in range(2, K + 1):
         row = np.log(np.r_[np.full(m, 2.0), np.ones(K - m)] / (K + m))
         reliability_logit = -np.log(m - 1) + np.array([-1e-3, 1e-3, 5.0])
         moved = project_simplex(np.tile(row, (3, 1)), np.array([0, m - 1, 0]), reliability_logit)
         assert moved.solved.all()
-        assert (moved.alpha[1:] == LARGEST_ALPHA).all()
+        assert (moved.alpha[1:] == MAX_ALPHA).all()
         np.testing.assert_allclose(np.exp(moved.log_probabilities[1:, :m]), 1 / m)
         if m < K:
             got = confidence_logit(moved.log_probabilities, np.array([0, m - 1, 0]))
@@ -76,7 +76,7 @@ def test_a_tie_of_m_labels_at_the_top_leaves_each_1_in_m_at_most(K):
 
 
 @pytest.mark.parametrize("power", [1.0, 0.0, 0.5])
-def test_a_row_whose_decision_is_not_on_top_is_not_solved_and_alone_takes_another_alpha(power):
+def test_only_a_row_whose_decision_is_not_on_top_is_unsolved(power):
     rows, decision, reliability_logit = simulated(6, 3)
     decision[:3], reliability_logit[0] = rows[:3].argmin(axis=1), -3
     moved = project_simplex(rows, decision, reliability_logit, off_top_alpha=power)
@@ -88,7 +88,7 @@ def test_a_row_whose_decision_is_not_on_top_is_not_solved_and_alone_takes_anothe
     np.testing.assert_array_equal(moved.log_probabilities[3:], default.log_probabilities[3:])
 
 
-def test_probabilities_of_zero_make_no_nan_and_can_rise():
+def test_probabilities_of_zero_give_no_nan_and_can_increase():
     rows = np.log(np.array([[0.7, 0.3, 1.0]]).repeat(4, axis=0))
     rows[:, 2], rows[1, 1] = -np.inf, -np.inf
     rows[1, 0] = 0
@@ -103,7 +103,7 @@ def test_probabilities_of_zero_make_no_nan_and_can_rise():
 
 @given(**sizes)
 @settings(deadline=None, max_examples=40, derandomize=True)
-def test_a_row_does_not_feel_the_others(n, K, scale, seed):
+def test_rows_are_independent(n, K, scale, seed):
     rows, decision, reliability_logit = simulated(n, K, scale, seed)
     together = project_simplex(rows, decision, reliability_logit)
     order = np.random.default_rng(seed).permutation(n)
@@ -125,13 +125,13 @@ def test_gaps_of_eighteen_orders_of_magnitude_are_solved(K, seed):
     target = np.where(rng.random(200) < 0.5, near_a_tie, rng.normal(size=200) * 5)
     moved = project_simplex(log_softmax(-gaps, axis=1), np.zeros(200, dtype=int), target)
     met = moved.solved & moved.feasible
-    met &= (moved.alpha < LARGEST_ALPHA) & (target > logit(1 / K + LEAST_ABOVE))
+    met &= (moved.alpha < MAX_ALPHA) & (target > logit(1 / K + MIN_EXCESS_OVER_UNIFORM))
     log_rest = logsumexp(moved.log_probabilities[:, 1:], axis=1) - moved.log_probabilities[:, 0]
     # a log-probability near -1e6 has itself lost the tenth digit behind the point
-    np.testing.assert_allclose(log_rest[met], -np.minimum(target, HIGHEST_LOGIT)[met], rtol=0, atol=1e-7)
+    np.testing.assert_allclose(log_rest[met], -np.minimum(target, MAX_RELIABILITY_LOGIT)[met], rtol=0, atol=1e-7)
 
 
-def test_what_cannot_be_moved_is_named():
+def test_invalid_rows_are_named():
     rows, decision, reliability_logit = simulated(3, 3)
     for bad, value in ((np.nan, "the log-probability of row 1 is NaN"), (-np.inf, "row 1 has no finite")):
         spoiled = rows.copy()
@@ -143,7 +143,7 @@ def test_what_cannot_be_moved_is_named():
         project_simplex(rows, decision, reliability_logit)
 
 
-def test_nothing_is_written_to():
+def test_inputs_are_not_modified():
     frozen = simulated(20, 4)
     for array in frozen:
         array.flags.writeable = False
@@ -156,7 +156,7 @@ def test_nothing_is_written_to():
 
 
 @pytest.mark.parametrize("K", [3, 5])
-def test_a_uniform_row_lies_in_the_bin_that_its_edge_closes(K):
+def test_a_uniform_row_is_in_the_bin_of_its_lower_edge(K):
     rows, decision, reliability_logit = simulated(2, K)
     decision = (decision + 1) % K  # not on top
     moved = project_simplex(rows, decision, reliability_logit, off_top_alpha=0.0)

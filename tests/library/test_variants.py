@@ -17,20 +17,22 @@ from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from relmap.calibrators.identity import Identity
 from relmap.decisions import FixedDecisions, decide
-from relmap.projection.batch import Batch, optimality, project_together
-from relmap.projection.decisions import Decisions, LabelledDecisions
-from relmap.projection.lattice import first_curve
+from relmap.projection.batch import FitBatch, fit_mrp_batches, measure_optimality_gap
+from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
+from relmap.projection.lattice import initial_curve
 from relmap.projection.surface import Surfaces, fit_surfaces
-from relmap.projection.variants import PROJECTED, VARIANTS, project_batch
+from relmap.projection.variants import PIPELINE_VARIANTS, VARIANTS, fit_variants
 from relmap.settings import ProjectionParams
 
 SETTINGS = ProjectionParams(epochs=30)
 LABELS = 3
 LABELWISE = ["label_intercept", "label_isotonic", "label_platt", "mrp", "mrp_exact"]
-every_variant = pytest.mark.parametrize("name", [name for name in PROJECTED if VARIANTS[name].reads == "confidence"])
+every_variant = pytest.mark.parametrize(
+    "name", [name for name in PIPELINE_VARIANTS if VARIANTS[name].required_input == "confidence"]
+)
 
 
-def batch(rows: fits.Rows, settings: ProjectionParams = SETTINGS) -> Batch:
+def batch(rows: fits.Rows, settings: ProjectionParams = SETTINGS) -> FitBatch:
     return fits.batch(rows, LABELS, settings)
 
 
@@ -51,7 +53,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def projected(rows):
-    return project_batch(batch(rows))
+    return fit_variants(batch(rows))
 
 
 def arrays(fitted: object) -> Iterator[np.ndarray]:
@@ -92,20 +94,20 @@ def test_a_fitted_variant_gives_a_logit_for_each_row_and_keeps_the_contract(name
 def test_the_shared_curve_keeps_the_ranking_by_confidence_however_few_the_rows(seed, m, epochs):
     confidence_logit, decision, correct = simulated(2, m, seed)
     of = batch((confidence_logit, decision, correct), ProjectionParams(epochs=epochs))
-    for fitted, at in zip(project_batch(of, ("shared_1d",))["shared_1d"], confidence_logit, strict=True):
+    for fitted, at in zip(fit_variants(of, ("shared_1d",))["shared_1d"], confidence_logit, strict=True):
         np.testing.assert_array_equal(np.argsort(fitted(seen(at, decision))), np.argsort(at))
         assert (fitted.curves.fallback, fitted.curves.rows.tolist()) == (("none",), [m])
 
 
 @pytest.mark.parametrize("least", [20, 30])
 @pytest.mark.parametrize("stand_in", ["shared_1d", "confidence"])
-def test_a_label_with_fewer_rows_than_the_least_takes_the_shared_curve_and_without_any_the_identity(least, stand_in):
+def test_labels_with_few_rows_use_the_shared_curve_and_without_rows_the_identity(least, stand_in):
     counts = [300, least - 1 if stand_in == "shared_1d" else 0, least]
     confidence_logit, _, correct = simulated(1, sum(counts))
     of = batch(
         (confidence_logit, np.repeat([0, 1, 2], counts), correct), ProjectionParams(epochs=5, minimum_rows=least)
     )
-    fitted = {name: value for name, (value,) in project_batch(of).items()}
+    fitted = {name: value for name, (value,) in fit_variants(of).items()}
     at = np.linspace(-10, 10, 50)
     expected = fitted[stand_in](seen(at, 1))
     for name in LABELWISE:
@@ -119,8 +121,8 @@ def test_a_label_with_fewer_rows_than_the_least_takes_the_shared_curve_and_witho
 def test_batches_with_different_rows_fitted_together_equal_those_fitted_apart():
     some_rare = SETTINGS.model_copy(update={"minimum_rows": 30})
     batches = [batch(simulated(2, m, seed=m), some_rare) for m in (60, 500, 900)]  # in the first every label is rare
-    for together, apart in zip(project_together(batches), batches, strict=True):
-        for curves, alone in zip(together, project_batch(apart, ("mrp",))["mrp"], strict=True):
+    for together, apart in zip(fit_mrp_batches(batches), batches, strict=True):
+        for curves, alone in zip(together, fit_variants(apart, ("mrp",))["mrp"], strict=True):
             assert curves.fallback == alone.fallback
             np.testing.assert_array_equal(curves.values, alone.values)
 
@@ -128,8 +130,10 @@ def test_batches_with_different_rows_fitted_together_equal_those_fitted_apart():
 def calibrated(m: int, K: int) -> tuple[np.ndarray, ...]:
     """Confidence, gap, decision and correct of m rows, `(m,)` each, of a calibrated multinomial model."""
     logits, labels = logits_and_labels(m, K, overconfidence=1)
-    rows = LabelledDecisions.of([Identity()], FixedDecisions(logits, labels, decide(logits), np.arange(m)))
-    return expit(rows.under[0].confidence_logit), rows.under[0].gap, rows.decision, rows.correct
+    rows = LabelledDecisions.from_calibrators(
+        [Identity()], FixedDecisions(logits, labels, decide(logits), np.arange(m))
+    )
+    return expit(rows.by_calibrator[0].confidence_logit), rows.by_calibrator[0].gap, rows.decision, rows.correct
 
 
 @pytest.mark.parametrize(
@@ -146,7 +150,7 @@ def test_the_gap_is_that_to_the_runner_up_of_the_logits_and_saturated_probabilit
     probabilities, logits, expected
 ):
     with np.errstate(divide="ignore"):
-        gap = Decisions(np.zeros(1), np.zeros(1, dtype=int), np.log([probabilities]), np.array([logits])).gap
+        gap = CalibratedDecisions(np.zeros(1), np.zeros(1, dtype=int), np.log([probabilities]), np.array([logits])).gap
     np.testing.assert_allclose(gap, expected, rtol=1e-9)
 
 
@@ -176,12 +180,12 @@ def test_torchs_own_adam_takes_the_same_steps():
         return loss + chosen.smoothness * bends
 
     start = np.full((3, chosen.knots, 6), np.log(np.expm1(1e-3)))
-    start[:, 0], start[:, :, 0] = np.log(np.expm1(1e-2)), first_curve(chosen.knots)
+    start[:, 0], start[:, :, 0] = np.log(np.expm1(1e-2)), initial_curve(chosen.knots)
     fitted = fit_surfaces(*rows, n_labels=3, settings=chosen)
     np.testing.assert_allclose(fitted.values, values_of(descended(start, objective, chosen)), rtol=0, atol=1e-7)
 
 
-def test_fitted_surfaces_fall_nowhere_are_found_again_and_do_not_feel_the_order():
+def test_fitted_surfaces_are_monotone_recover_the_truth_and_ignore_row_order():
     rng = np.random.default_rng(0)
     confidence, gap, decision = rng.uniform(size=1000), rng.normal(size=1000), rng.integers(3, size=1000)
     rows = confidence, gap, decision, rng.uniform(size=1000) < expit(4 * confidence - 2 + gap)
@@ -196,9 +200,9 @@ def test_fitted_surfaces_fall_nowhere_are_found_again_and_do_not_feel_the_order(
     assert (again.values == fitted.values).all()
 
 
-def test_adam_never_ends_below_the_optimum_and_not_far_above_it():
+def test_adam_ends_slightly_above_the_optimum():
     confidence, decision, correct = fits.simulated(2, 600, LABELS)
-    excess, kkt = optimality(batch((logit(confidence), decision, correct), ProjectionParams()))
+    excess, kkt = measure_optimality_gap(batch((logit(confidence), decision, correct), ProjectionParams()))
     assert (kkt <= 1e-8).all()
     assert (excess > -1e-9).all()
     assert (excess < 3e-3).all()

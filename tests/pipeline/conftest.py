@@ -27,8 +27,8 @@ def trained_project(tmp_path_factory) -> Path:
 @pytest.fixture
 def manifest(trained_project, tmp_path, monkeypatch):
     """The manifest of that stage, in a copy of the project."""
-    from tests.tiny_project import copy_here, declared, read_manifest
+    from tests.tiny_project import copy_here, read_dvc_stage, read_manifest
 
     monkeypatch.chdir(tmp_path)
     copy_here(trained_project)
-    return read_manifest(declared("train@wands").manifest)
+    return read_manifest(read_dvc_stage("train@wands").manifest)

@@ -5,6 +5,7 @@ test_calibrators, kept fits in test_end_to_end.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -12,7 +13,7 @@ import pytest
 from maps import document, predictions
 
 from flows import reliability
-from relmap.calibrators.registry import CALIBRATORS, calibrators_for
+from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
 from relmap.io import files
 from relmap.maps import reliability_map
 from relmap.maps.reliability_map import AT_ONCE
@@ -64,7 +65,7 @@ def test_the_calibrators_of_a_seed_are_projected_in_one_batch_of_each_kind(monke
 def test_a_calibrator_is_fitted_once_on_each_number_of_rows(monkeypatch, parts):
     diagonal, all_rows = CALIBRATORS["diag"], len(parts.calibrator_fit)
     fitted = MagicMock(side_effect=diagonal.fit)
-    monkeypatch.setitem(CALIBRATORS, "diag", diagonal._replace(fit=fitted))
+    monkeypatch.setitem(CALIBRATORS, "diag", replace(diagonal, fit=fitted))
     calibrate.fn(parts, "diag", 1, (100, all_rows, 2 * all_rows))
     assert sorted(len(call.args[1]) for call in fitted.call_args_list) == [100, all_rows]
 
@@ -74,7 +75,7 @@ def test_one_draw_of_counts_serves_every_metric_calibrator_and_seed(monkeypatch,
     for seed in (1, 2):
         calibrated = [calibrate.fn(parts, name, seed) for name in quick_params.calibrators]
         seeds.append(project.fn(calibrated, parts._replace(seed=seed), decisions, quick_params, "cpu"))
-    cut = counted(monkeypatch, spread, "confidence_groups", lambda confidence, _groups: len(confidence))
+    cut = counted(monkeypatch, spread, "assign_confidence_groups", lambda confidence, _groups: len(confidence))
     measured = [measure.fn(seed, decisions.labels, quick_params.metrics) for seed in seeds]
     assert cut == [len(decisions)] * 2 * len(quick_params.calibrators)  # for the label spread and its null together
     drawn = counted(monkeypatch, resampling.Resamples._counts, "func", lambda draws: draws.resamples)
@@ -84,7 +85,7 @@ def test_one_draw_of_counts_serves_every_metric_calibrator_and_seed(monkeypatch,
     assert drawn == [quick_params.metrics.resamples]
     assert sorted_once == [len(decisions)] * 2 * 2 * len(quick_params.calibrators)  # before and after, in each seed
     assert len(passes) == len(sorted_once)  # one for all metrics of a score
-    assert max(passes) <= resampling.MOST_GROUPS
+    assert max(passes) <= resampling.MAX_TIE_GROUPS
 
 
 @pytest.mark.parametrize("rows", [200, 2 * AT_ONCE + 5])
@@ -108,7 +109,7 @@ def test_a_data_set_asks_for_each_fit_once_and_for_one_projection_of_each_seed(
     for name, task in tasks.items():
         task.with_options.return_value = task
         monkeypatch.setattr(reliability, name, task)
-    params = reliability.with_calibrators(quick_params, calibrators_for("paper"))
+    params = reliability.with_calibrators(quick_params, calibrators_with_role("paper"))
     base = Base("wands", decisions, decisions, ("a", "b", "c"), "group", ("test",), "simulated", 0.5)
     sizes = [[9 + 2 * run, 10 + 2 * run] for run in range(runs)]  # test rows of the members of each model run
     members = [

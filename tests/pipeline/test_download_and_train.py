@@ -142,7 +142,7 @@ def test_what_is_there_and_whole_is_not_downloaded_again_and_what_is_not_is(serv
     served.requests.clear()
     assert downloaded() == note
     assert served.requests == [f"/api/datasets/{NAME}"]
-    assert "unchanged since it came" in capsys.readouterr().out
+    assert ", unchanged\n" in capsys.readouterr().out
     (raw_folder("scidocs") / TABLE).write_bytes(b"cut")
     assert downloaded() == note
 
@@ -168,14 +168,14 @@ def test_offline_the_cache_of_the_library_serves_and_what_is_there_is_kept(serve
     assert (downloaded(), served.requests) == (note, [])
 
 
-def test_a_file_has_the_hash_that_the_hub_states_and_one_without_is_said_to_be_unverified(served, repository, capsys):
+def test_a_downloaded_file_must_have_the_published_hash(served, repository, capsys):
     served.hashes = {TABLE: "0" * 64}
-    with pytest.raises(InputError, match=f"scidocs: .*{TABLE} is not what .* states .*; delete .* and download again"):
+    with pytest.raises(InputError, match=f"scidocs: the SHA-256 of {TABLE} differs .*; delete .* and download again"):
         download.main("scidocs")
     assert not raw_folder("scidocs").exists()
     served.hashes = {TABLE: hashlib.sha256((repository / TABLE).read_bytes()).hexdigest()}
     assert downloaded()["verified"] == [TABLE]
-    assert "scidocs: unverified, since nothing is known of their content: README.md\n" in capsys.readouterr().out
+    assert "scidocs: not verified, since the hub publishes no hash: README.md\n" in capsys.readouterr().out
 
 
 def test_a_mirror_is_a_folder_laid_out_like_the_repository(served, repository, tmp_path, monkeypatch):
@@ -185,16 +185,16 @@ def test_a_mirror_is_a_folder_laid_out_like_the_repository(served, repository, t
     assert (note["revision"], note["origin"]) == (None, str(tmp_path / "mirror/scidocs"))
     assert served.requests == []
     monkeypatch.setenv("DATA_MIRROR", str(tmp_path / "nowhere"))
-    with pytest.raises(InputError, match=r"scidocs: DATA_MIRROR is set, but .*nowhere/scidocs is no folder"):
+    with pytest.raises(InputError, match=r"scidocs: DATA_MIRROR is set, but .*nowhere/scidocs is not a folder"):
         download.main("scidocs")
 
 
 FAILURES = {  # what of the hub is otherwise -> how, and what is said
-    "there": (False, "is not there, or is private"),
-    "gated": (True, "is gated: accept its terms there, then `hf auth login` or set HF_TOKEN"),
-    "folder": (ROOT / "tasks/datasets", f"holds no table of {NAME} .* a script is never run"),
+    "there": (False, "does not exist, or is private"),
+    "gated": (True, "is gated: accept its terms there, then run `hf auth login` or set HF_TOKEN"),
+    "folder": (ROOT / "tasks/datasets", f"has no table of {NAME} .* scripts are never run"),
     "reached": (False, "cannot be reached .*DATA_MIRROR, or HF_HUB_OFFLINE=1"),
-    "offline": (True, "is not whole in the cache of huggingface_hub, .*HF_HUB_OFFLINE"),
+    "offline": (True, "is not complete in the cache of huggingface_hub, .*HF_HUB_OFFLINE"),
 }
 
 
@@ -255,7 +255,7 @@ def test_a_mistake_in_ones_own_file_is_found_where_it_lies_before_it_is_taken_an
     Path("mine.csv").unlink()
     for wrong, words in (
         (entry, "mine.csv is not there.* has .*params.yaml"),
-        (entry | {"reader": "csv"}, "'csv'; there are files"),
+        (entry | {"reader": "csv"}, "unknown reader 'csv'; .* files"),
     ):
         declare("mine", **wrong)
         with pytest.raises(InputError, match=words):
@@ -283,7 +283,7 @@ def test_decisions_are_the_argmax_of_the_saved_predictors_logits_their_rows_are_
 
 @pytest.mark.parametrize("missing", SPLITS)
 def test_an_empty_split_is_named_and_nothing_is_written(missing):
-    with pytest.raises(InputError, match=f"no pair is in the split {missing}"):
+    with pytest.raises(InputError, match=f"the split {missing} has no pair"):
         trained("mine", own_pairs(*(split for split in SPLITS if split != missing)))
     assert not base_folder("mine").exists()
 
@@ -291,7 +291,8 @@ def test_an_empty_split_is_named_and_nothing_is_written(missing):
 def test_other_base_predictors_are_trained_beside_the_first_for_what_a_choice_is_worth_and_for_members_and_runs():
     alternatives = ["unweighted", "multinomial", "member_1", "member_2"]
     wands = yaml.safe_load((ROOT / "params.yaml").read_text())["datasets"]["wands"]
-    folder = trained("wands", wands | {"rows": 1000}, members=2, runs=2, alternatives=alternatives)
+    settings = {"members": 2, "runs": 2, "alternatives": alternatives, "alternatives_on_simulated": True}
+    folder = trained("wands", wands | {"rows": 1000}, **settings)
     first = pl.read_parquet(folder / "logits.parquet")
     runs = [f"members/run_{run}_member_{member}" for run in range(2) for member in range(2)]
     paths = sorted(folder.glob("*/*.parquet"))
@@ -304,6 +305,12 @@ def test_other_base_predictors_are_trained_beside_the_first_for_what_a_choice_is
     for frame in frames.values():
         assert frame.schema == first.schema
         assert frame.select("split", "group", "label").equals(first.select("split", "group", "label"))
+
+
+def test_alternatives_are_not_trained_for_simulated_data_by_default():
+    wands = yaml.safe_load((ROOT / "params.yaml").read_text())["datasets"]["wands"]
+    folder = trained("wands", wands | {"rows": 1000}, alternatives=["unweighted", "multinomial"])
+    assert not (folder / "sensitivity").exists()
 
 
 def test_saved_logits_take_the_place_of_training():

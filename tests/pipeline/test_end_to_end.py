@@ -248,7 +248,7 @@ def map_file(project, first_run) -> Path:
     for split in ("validation", "test"):
         base.filter(pl.col("split") == split).write_parquet(project / f"{split}.parquet")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(api, "DEFAULTS", load_params(project / "params.yaml").of_library)
+        patched.setattr(api, "DEFAULTS", load_params(project / "params.yaml").library_settings)
         own = {"calibrator": "ts", "variant": "mrp", "seed": 2, "protocol": "paper"}
         rerank.fit(project / "validation.parquet", project / "map.json", **own)
     return project / "map.json"
@@ -287,7 +287,7 @@ def test_a_set_that_fails_is_a_marked_hole_and_the_others_finish(project):
     test.with_columns(label=pl.col("label").reverse()).write_parquet(project / "drifted.parquet")
     watch_map(project, "drifted.parquet")
     printed = run(project, "flows.refresh", status=1)
-    words = ("refresh: not all went well:", "the report marks what is missing", "mine (failed)")
+    words = ("refresh: the refresh failed:", "the report marks the missing data sets", "mine (failed)")
     assert all(part in printed for part in (*words, "my_map: The map no longer holds for")), printed
     assert re.search(r"^  download@mine: mine\.csv, row 1, .*superb", printed, re.MULTILINE)
     assert printed.count("Running stage 'download@mine'") == 1  # the same bytes would go in again

@@ -43,7 +43,7 @@ def worker(monkeypatch):
     monkeypatch.setattr(engine, "answers", lambda _url: True)
     monkeypatch.setattr(engine.psutil, "Process", lambda: SimpleNamespace(create_time=time.time))
     return lambda code=(), versions=(): engine.unlike(
-        engine.code() | dict(code), engine.versions() | dict(versions), SERVER
+        engine.code() | dict(code), engine.library_versions() | dict(versions), SERVER
     )
 
 

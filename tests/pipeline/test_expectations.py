@@ -1,4 +1,4 @@
-"""The gates: each expectation is broken on purpose once, the message says where and what, and its record is kept."""
+"""Gates: each expectation fails once on purpose; the message names the place, and the record is complete."""
 
 import json
 import logging
@@ -26,10 +26,17 @@ from relmap.io.atomic import write_json
 from relmap.metrics.probability import accuracy
 from tasks import write
 from tasks.expectations import check, invariants
-from tasks.expectations.check import Check, GateFailed, expect, expect_numbers, pass_gate, violated
+from tasks.expectations.check import (
+    Check,
+    GateFailed,
+    list_failed_expectations,
+    make_expectation,
+    make_range_expectations,
+    run_gate,
+)
 from tasks.expectations.docs import build_docs
-from tasks.expectations.invariants import Outgoing, check_unchanged, measured_run
-from tasks.expectations.pairs import check_contract, check_pairs, class_mix, outline
+from tasks.expectations.invariants import CheckedRun, check_unchanged, measure_run
+from tasks.expectations.pairs import bound_class_shares, check_contract, check_pairs, summarize_pairs
 from tasks.records.results import Projected, ProjectedDecisions
 from tasks.records.splits import SPLITS, draw_splits
 from tasks.records.store import base_folder, failed_gates_file, read_json, runs_folder
@@ -37,7 +44,7 @@ from tasks.records.store import base_folder, failed_gates_file, read_json, runs_
 NAN = float("nan")
 
 
-def judged(n: int = 600, *, by: str = "group") -> pl.DataFrame:
+def judged_pairs(n: int = 600, *, by: str = "group") -> pl.DataFrame:
     """Text pairs of 3 labels in groups of 5 rows, with drawn splits."""
     labels = np.random.default_rng(0).choice(3, n, p=[0.6, 0.3, 0.1])
     frame = pl.DataFrame(
@@ -52,12 +59,12 @@ def judged(n: int = 600, *, by: str = "group") -> pl.DataFrame:
     return draw_splits(frame, by=by, shares={"train": 0.5, "validation": 0.3, "test": 0.2}, seed=0)
 
 
-def featured(frame: pl.DataFrame) -> pl.DataFrame:
+def with_features(frame: pl.DataFrame) -> pl.DataFrame:
     values = np.random.default_rng(1).normal(size=(len(frame), 4)).astype(np.float32)
     return frame.drop("text").with_columns(features=pl.Series(values, dtype=pl.Array(pl.Float32, 4)))
 
 
-def put(frame: pl.DataFrame, **columns: Sequence[object]) -> pl.DataFrame:
+def replace_values(frame: pl.DataFrame, **columns: Sequence[object]) -> pl.DataFrame:
     """The frame with other values in the columns, from row 7 on."""
     for column, others in columns.items():
         values = frame[column].to_list()
@@ -68,11 +75,13 @@ def put(frame: pl.DataFrame, **columns: Sequence[object]) -> pl.DataFrame:
 
 def gate_pairs(frame: pl.DataFrame, *, together: bool = True, drawn: tuple[str, ...] = SPLITS) -> dict:
     place = {"dataset": "wands"}
-    return check_pairs(outline(frame), n_labels=3, groups_stay_together=together, coordinates=place, drawn=drawn)
+    return check_pairs(
+        summarize_pairs(frame), n_labels=3, groups_stay_together=together, coordinates=place, drawn=drawn
+    )
 
 
-def refused(gate, *arguments: object, **facts: object) -> GateFailed:
-    """The error of a gate that is closed, with its record, which is JSON."""
+def gate_error(gate, *arguments: object, **facts: object) -> GateFailed:
+    """Run a gate that must fail; return its error, after checking that the record is JSON."""
     with pytest.raises(GateFailed) as failed:
         gate(*arguments, **facts)
     record = failed.value.record
@@ -82,15 +91,17 @@ def refused(gate, *arguments: object, **facts: object) -> GateFailed:
 
 
 @pytest.mark.parametrize(("form", "by"), [("text", "group"), ("features", "group"), ("text", "row")])
-def test_sound_pairs_pass_and_leave_a_json_record(form, by):
-    record = gate_pairs(judged(by=by) if form == "text" else featured(judged()), together=by == "group")
+def test_valid_pairs_pass_and_the_record_is_json(form, by):
+    record = gate_pairs(
+        judged_pairs(by=by) if form == "text" else with_features(judged_pairs()), together=by == "group"
+    )
     assert json.loads(json.dumps(record, allow_nan=False)) == record | {"success": True}
     names = ["pairs", "pairs: classes", *(["pairs: groups"] if by == "group" else []), "pairs: class mix"]
     assert [check["gate"] for check in record["checks"]] == names
-    assert violated([record]) == []
+    assert list_failed_expectations([record]) == []
 
 
-def recoded(frame: pl.DataFrame) -> pl.DataFrame:
+def with_recoded_test_labels(frame: pl.DataFrame) -> pl.DataFrame:
     """The labels of one split in the opposite order, as if another file coded them so."""
     opposite = pl.when(pl.col("split") == "test").then(2 - pl.col("label")).otherwise("label")
     return frame.with_columns(label=opposite.cast(pl.Int8))
@@ -99,7 +110,7 @@ def recoded(frame: pl.DataFrame) -> pl.DataFrame:
 KNOWN, NONE = ("pair", "group", "label", "split"), (None,)
 NO_FEATURES = ([0, NAN, 0, 0], [0, float("inf"), 0, 0], [0, None, 0, 0], None)
 BROKEN_PAIRS = {  # what is broken -> other values or rows, and words of the message
-    "a pair twice": ({"pair": ["p8"]}, ["pair p8", "one row only", "2 of 2400 rows"]),
+    "a pair twice": ({"pair": ["p8"]}, ["pair p8", "occurs only once", "2 of 2400 rows"]),
     "nothing known": (dict.fromkeys(KNOWN, NONE), [f"is never null (column {name})" for name in KNOWN]),
     "unknown label": ({"label": [3]}, ["pair p7: label = 3", "0, 1, 2"]),
     "unknown split": ({"split": ["dev"]}, ["pair p7: split = dev"]),
@@ -107,33 +118,38 @@ BROKEN_PAIRS = {  # what is broken -> other values or rows, and words of the mes
     "features": ({"features": NO_FEATURES}, ["4 of 2400 rows, such as pair p7: features_finite"]),
     "empty split": (lambda f: f.filter(pl.col("split") != "validation"), ["0 in validation", "no split is empty"]),
     "class missing": (lambda f: f.filter(pl.format("{}{}", "split", "label") != "test2"), ["2 in test: rows = 0"]),
-    "group straddles": ({"split": ["test", "train"]}, ["group q1", "splits = ", " and ", "one split only"]),
-    "labels recoded": (recoded, ["0 in test: share = ", "lowest_share = ", "2 in test: highest_share"]),
+    "group straddles": ({"split": ["test", "train"]}, ["group q1", "splits = ", " and ", "in one split"]),
+    "labels recoded": (
+        with_recoded_test_labels,
+        ["0 in test: share = ", "lowest_share = ", "2 in test: highest_share"],
+    ),
     "no rows": (pl.DataFrame.clear, ["at least one row", "found: 0"]),
 }
 
 
 @pytest.mark.parametrize(("broken", "words"), BROKEN_PAIRS.values(), ids=BROKEN_PAIRS)
-def test_broken_pairs_close_the_gate(broken, words):
-    frame = judged(2400) if "features" not in words[0] else featured(judged(2400))
-    message = str(refused(gate_pairs, put(frame, **broken) if isinstance(broken, dict) else broken(frame)))
-    assert all(word in message for word in ["closed for dataset wands", "params.yaml", *words]), message
+def test_invalid_pairs_fail(broken, words):
+    frame = judged_pairs(2400) if "features" not in words[0] else with_features(judged_pairs(2400))
+    message = str(
+        gate_error(gate_pairs, replace_values(frame, **broken) if isinstance(broken, dict) else broken(frame))
+    )
+    assert all(word in message for word in ["failed for dataset wands", "params.yaml", *words]), message
 
 
-def test_fixed_splits_may_differ_in_their_mix_and_leave_that_of_drawn_ones_alone():
-    frame, drawn = recoded(judged(2400)), SPLITS[:2]
+def test_fixed_splits_may_have_other_class_shares_and_do_not_affect_drawn_splits():
+    frame, drawn = with_recoded_test_labels(judged_pairs(2400)), SPLITS[:2]
     assert gate_pairs(frame, drawn=())["success"] is True
     alone = frame.filter(pl.col("split") != "test")
-    assert class_mix(frame, 3, drawn, by_group=True).equals(class_mix(alone, 3, drawn, by_group=True))
+    assert bound_class_shares(frame, 3, drawn, by_group=True).equals(bound_class_shares(alone, 3, drawn, by_group=True))
 
 
-def outside(mix: pl.DataFrame) -> pl.DataFrame:
+def shares_outside_range(mix: pl.DataFrame) -> pl.DataFrame:
     return mix.filter(~pl.col("share").is_between("lowest_share", "highest_share"))
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["row", "group"]), st.floats(0.02, 0.5), st.floats(0.01, 10))
 @settings(deadline=None, max_examples=30)
-def test_chance_never_closes_the_class_mix(seed, by, test_share, concentration):
+def test_chance_never_closes_the_bound_class_shares(seed, by, test_share, concentration):
     """Groups of 1 to 60 rows, from nearly of one class each to all alike, some classes rare or in one group only."""
     rng = np.random.default_rng(seed)
     group = np.repeat(np.arange(80), rng.integers(1, 60, 80))
@@ -141,67 +157,67 @@ def test_chance_never_closes_the_class_mix(seed, by, test_share, concentration):
     label = (rng.random(len(group))[:, None] > taste.cumsum(axis=1)[group, :2]).sum(axis=1)
     frame = pl.DataFrame({"group": group.astype(str), "label": label}).with_columns(split=pl.lit(None, dtype=pl.String))
     drawn = draw_splits(frame, by=by, shares={"train": 1 - test_share, "test": test_share}, seed=seed)
-    assert outside(class_mix(drawn, 3, ("train", "test"), by_group=by == "group")).is_empty()
+    assert shares_outside_range(bound_class_shares(drawn, 3, ("train", "test"), by_group=by == "group")).is_empty()
 
 
-def test_equal_groups_have_equal_mixes_to_the_last_bit():
+def test_identical_groups_have_identical_shares_to_the_last_bit():
     """No group differs: chance allows nothing, and rounding nothing either."""
     rows = {"group": [f"q{i // 6}" for i in range(420)], "label": [0, 1, 1, 1, 1, 1] * 70}
     frame = pl.DataFrame(rows | {"split": ["train"] * 6 * 41 + ["test"] * 6 * 29})
-    assert outside(class_mix(frame, 2, ("train", "test"), by_group=True)).is_empty()
+    assert shares_outside_range(bound_class_shares(frame, 2, ("train", "test"), by_group=True)).is_empty()
 
 
-def test_the_bound_on_the_class_mix_is_bernsteins():
+def test_the_range_of_class_shares_is_bernsteins_bound():
     """100 rows, half of each class, 40 of them drawn: b = 1/2, v = 1/4, ln(2e9) = 21.416."""
     rows = {"group": [str(i) for i in range(100)], "label": [0, 1] * 50, "split": ["a"] * 40 + ["b"] * 60}
     frame = pl.DataFrame(rows)
-    first = class_mix(frame, 2, ("a", "b"), by_group=False).row(0)
+    first = bound_class_shares(frame, 2, ("a", "b"), by_group=False).row(0)
     excess = 40 * (first[3] - 0.5)  # Bernstein's bound on the rows of the class solves
     np.testing.assert_allclose(excess**2 / (2 * 40 * 0.25 + 2 * 0.5 * excess / 3), np.log(2e9))
     assert first[:3] == ("0 in a", 0.5, pytest.approx(1 - first[3]))
-    threefold = class_mix(pl.concat([frame] * 3), 2, ("a", "b"), by_group=True).row(0)
+    threefold = bound_class_shares(pl.concat([frame] * 3), 2, ("a", "b"), by_group=True).row(0)
     assert threefold[1:] == pytest.approx(first[1:])
 
 
-def outgoing(calibrator: str = "ts", n: int = 400, K: int = 3, seed: int = 3) -> tuple[Outgoing, np.ndarray]:
+def checked_run(calibrator: str = "ts", n: int = 400, K: int = 3, seed: int = 3) -> tuple[CheckedRun, np.ndarray]:
     """One calibrator whose arrays after the projection were computed a second time, and the true labels."""
     rng = np.random.default_rng(seed)
     logits, labels = rng.normal(size=(n, K)), rng.integers(0, K, n)
     before, after = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)) for _ in range(2))
     reliability = rng.normal(size=n) * 5
-    rows = decide(logits), after, {"mrp": reliability}, rising_by(0.01), None, 0.0, 1e-12, ()
-    return Outgoing(decide(logits), before, ProjectedDecisions(calibrator, *rows)), labels
+    rows = decide(logits), after, {"mrp": reliability}, curves_with_increment(0.01), None, 0.0, 1e-12, ()
+    return CheckedRun(decide(logits), before, ProjectedDecisions(calibrator, *rows)), labels
 
 
-def rising_by(increment: float) -> dict[str, SimpleNamespace]:
+def curves_with_increment(increment: float) -> dict[str, SimpleNamespace]:
     return {"mrp": SimpleNamespace(values=np.array([[0.0, increment]]))}
 
 
-def gate_unchanged(*rows: Outgoing, accuracy_seed0: float | None = None, **changes: object) -> dict:
+def gate_unchanged(*rows: CheckedRun, accuracy_seed0: float | None = None, **changes: object) -> dict:
     """The gate's record of the rows of `outgoing`, or of others, with changes of what the first hands on."""
-    made, labels = outgoing()
+    made, labels = checked_run()
     first = rows[0] if rows else made
     before = changes.pop("before", first.log_probabilities)
-    ours = [first._replace(log_probabilities=before, after=replace(first.after, **changes)), *rows[1:]]
+    ours = [replace(first, log_probabilities=before, after=replace(first.after, **changes)), *rows[1:]]
     known = accuracy(made.decision, labels) if accuracy_seed0 is None else accuracy_seed0
     place = {"dataset": "wands", "seed": 2}
     return check_unchanged(ours, labels=labels, seed0_accuracy=known, ece_bins=15, coordinates=place)
 
 
-def test_an_unchanged_run_passes_with_probabilities_of_zero_and_flat_curves_and_leaves_json_records():
-    made, _ = outgoing()
+def test_an_unchanged_run_passes_with_zero_probabilities_and_flat_curves():
+    made, _ = checked_run()
     for array in (made.log_probabilities, made.after.log_probabilities):
         array[5] = [0.0, -np.inf, -np.inf]
-    record = gate_unchanged(made, outgoing("smart")[0], lattices=rising_by(0.0))
+    record = gate_unchanged(made, checked_run("smart")[0], lattices=curves_with_increment(0.0))
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert {check["gate"]: check["rows"] for check in record["checks"]} == {"unchanged rows": 800, "unchanged run": 2}
-    assert violated([record]) == []
-    assert len(invariants._rows(made)) <= 3  # to judge, of 400 that are all alike: what comes closest to a violation
+    assert list_failed_expectations([record]) == []
+    assert len(invariants._rows_to_check(made)) <= 3  # of 400 rows without a violation
 
 
-def changed(change, place: object, *fields: str) -> dict[str, np.ndarray]:
+def change_arrays(change, place: object, *fields: str) -> dict[str, np.ndarray]:
     """Arrays of `outgoing` with another value in one place."""
-    before, after = outgoing()[0], outgoing()[0].after
+    before, after = checked_run()[0], checked_run()[0].after
     made = {field: before.log_probabilities if field == BEFORE else getattr(after, field) for field in fields}
     for array in made.values():
         array[place] = change(array[place])
@@ -210,11 +226,11 @@ def changed(change, place: object, *fields: str) -> dict[str, np.ndarray]:
 
 AFTER, BEFORE = "log_probabilities", "before"
 BROKEN_ROWS = {  # what is broken -> the changed arrays, and words of the message
-    "decision": (changed(lambda d: (d + 1) % 3, 9, "decision"), ["decision_before", "1 of 400 rows"]),
-    "last bit": (changed(lambda p: np.nextafter(p, 0), (9, 1), AFTER), ["largest_difference", "1 of 400 rows"]),
-    "NaN on one side": (changed(lambda _: NAN, (9, 1), AFTER), ["largest_difference = nan", "never NaN"]),
-    "NaN on both sides": (changed(lambda _: NAN, (9, 1), BEFORE, AFTER), ["largest_difference = nan"]),
-    "probability lost": (changed(lambda _: -np.inf, (9, 1), AFTER), ["largest_difference = inf"]),
+    "decision": (change_arrays(lambda d: (d + 1) % 3, 9, "decision"), ["decision_before", "1 of 400 rows"]),
+    "last bit": (change_arrays(lambda p: np.nextafter(p, 0), (9, 1), AFTER), ["largest_difference", "1 of 400 rows"]),
+    "NaN on one side": (change_arrays(lambda _: NAN, (9, 1), AFTER), ["largest_difference = nan", "never NaN"]),
+    "NaN on both sides": (change_arrays(lambda _: NAN, (9, 1), BEFORE, AFTER), ["largest_difference = nan"]),
+    "probability lost": (change_arrays(lambda _: -np.inf, (9, 1), AFTER), ["largest_difference = inf"]),
     "NaN reliability": (
         {"reliability_logits": {"mrp": np.where(np.arange(400) == 9, NAN, 0)}},
         ["reliability = nan", "never NaN"],
@@ -223,16 +239,16 @@ BROKEN_ROWS = {  # what is broken -> the changed arrays, and words of the messag
 
 
 @pytest.mark.parametrize(("arrays", "words"), BROKEN_ROWS.values(), ids=BROKEN_ROWS)
-def test_a_changed_row_closes_the_gate(arrays, words):
-    failed = refused(gate_unchanged, **arrays)
-    wanted = ["`unchanged rows` is closed for dataset wands, seed 2", "row 9 of ts: ", "Trust no result", *words]
+def test_a_changed_row_fails(arrays, words):
+    failed = gate_error(gate_unchanged, **arrays)
+    wanted = ["`unchanged rows` failed for dataset wands, seed 2", "row 9 of ts: ", "Do not use any result", *words]
     assert all(word in str(failed) for word in wanted), str(failed)
-    places = {(row["dataset"], row["seed"], row["calibrator"]) for row in violated([failed.record])}
+    places = {(row["dataset"], row["seed"], row["calibrator"]) for row in list_failed_expectations([failed.record])}
     assert places == {("wands", 2, "ts")}
 
 
 def test_the_worst_row_is_named_first():
-    made, _ = outgoing()
+    made, _ = checked_run()
     made.after.log_probabilities[:50, 0] += 1e-12
     made.after.log_probabilities[37, 2] -= 0.5
     with pytest.raises(GateFailed, match=r"found: 50 of 400 rows, such as row 37 of ts: largest_difference = 0.5"):
@@ -244,25 +260,25 @@ def test_the_last_bit_of_accuracy_and_ece_counts(metric, monkeypatch):
     """Where rows differ their own gate closes first, so here the metric is what differs: the second time, by a bit."""
     before_and_after = iter([0.5, float(np.nextafter(0.5, 1))])
     monkeypatch.setattr(invariants, metric, lambda *_: next(before_and_after))
-    message = str(refused(gate_unchanged))
+    message = str(gate_error(gate_unchanged))
     wanted = ["`unchanged run`", "dataset wands, seed 2", "calibrator ts:", f"{metric}_before = ", f"{metric}_after = "]
     assert all(word in message for word in wanted), message
 
 
-NOT_AS_DUE = {"accuracy_seed0": 0.999, "kkt": 2e-8, "smallest_increment": -1e-300}
+INVALID_MEASUREMENTS = {"accuracy_seed0": 0.999, "kkt": 2e-8, "smallest_increment": -1e-300}
 
 
-@pytest.mark.parametrize("changes", [NOT_AS_DUE, dict.fromkeys(NOT_AS_DUE, NAN)])
-def test_a_run_that_is_not_as_it_must_be_closes_the_gate(changes):
-    handed_on = changes | {"lattices": rising_by(changes["smallest_increment"])}
+@pytest.mark.parametrize("changes", [INVALID_MEASUREMENTS, dict.fromkeys(INVALID_MEASUREMENTS, NAN)])
+def test_a_run_with_invalid_measurements_fails(changes):
+    handed_on = changes | {"lattices": curves_with_increment(changes["smallest_increment"])}
     del handed_on["smallest_increment"]
-    message = str(refused(gate_unchanged, violations=("mrp: label 2 falls",), **handed_on))
+    message = str(gate_error(gate_unchanged, violations=("mrp: label 2 falls",), **handed_on))
     wrong = {"violations": "mrp: label 2 falls", **changes}
     assert all(f"calibrator ts: {name} = {value}" in message for name, value in wrong.items()), message
 
 
-def test_an_array_is_not_compared_with_itself_nor_with_one_of_another_shape_and_no_calibrator_is_no_pass():
-    made, _ = outgoing()
+def test_a_comparison_that_cannot_fail_is_an_error():
+    made, _ = checked_run()
     for what in ("decision", "log_probabilities"):
         with pytest.raises(ValueError, match=r"ts: \(400.* share memory"):
             gate_unchanged(made, **{what: getattr(made, what)[:]})
@@ -279,15 +295,15 @@ def gate_contract(labels: list[int], pairs: str = "abc") -> dict:
     return check_contract(frame, n_labels=3, coordinates={"dataset": "wands"})
 
 
-def test_released_files_pass_that_hold_what_is_declared_and_no_others():
+def test_released_files_pass_only_with_the_declared_contents():
     assert gate_contract([0, 1, 2])["success"]
     for labels, pairs, violation in (
         ([0, 2, 2], "abc", "labels that occur: declared = 3, found = 2"),
-        ([0, 1, 3], "abc", "rows of no such label: declared = 0, found = 1"),
-        ([0, 1, 2], "aba", "pairs that stand in one row: declared = 3, found = 2"),
+        ([0, 1, 3], "abc", "rows with another label: declared = 0, found = 1"),
+        ([0, 1, 2], "aba", "distinct pairs: declared = 3, found = 2"),
     ):
-        message = str(refused(gate_contract, labels, pairs))
-        assert "`contract` is closed for dataset wands" in message
+        message = str(gate_error(gate_contract, labels, pairs))
+        assert "`contract` failed for dataset wands" in message
         assert violation in message
 
 
@@ -297,25 +313,25 @@ BASE: Any = SimpleNamespace(name="amazon_esci", source="simulated")
 def gate_shares(values: list[float], seed: int = 2) -> dict[str, Any]:
     """A gate of two checks, the second of which asks for numbers between 0 and 1."""
     frame = pl.DataFrame({"share": values, "calibrator": ["ts"] * len(values)})
-    expected = expect_numbers("share", 0, 1, "share is a share")
+    expected = make_range_expectations("share", 0, 1, "share is a share")
     checks = [Check(f"shares {number}", frame, [expectation]) for number, expectation in enumerate(expected)]
-    return pass_gate("shares", {"dataset": "amazon_esci", "seed": seed}, checks)
+    return run_gate("shares", {"dataset": "amazon_esci", "seed": seed}, checks)
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [([0, 5], "between (column a); found: 1 of 2 rows, such as row 1: a = 5"), (["a"], "could not be evaluated: ")],
 )
-def test_what_is_violated_or_cannot_be_evaluated_is_named_and_survives_the_way_between_processes(values, words):
-    expected = [expect("between", "a", min_value=0, max_value=1)]  # in no words of its own
-    failed = refused(pass_gate, "gate", {"seed": np.int64(2)}, [Check("a", pl.DataFrame({"a": values}), expected)])
+def test_an_error_names_the_violation_and_can_be_pickled(values, words):
+    expected = [make_expectation("between", "a", min_value=0, max_value=1)]  # in no words of its own
+    failed = gate_error(run_gate, "gate", {"seed": np.int64(2)}, [Check("a", pl.DataFrame({"a": values}), expected)])
     travelled = pickle.loads(pickle.dumps(failed))
     assert (str(travelled), travelled.record) == (str(failed), failed.record)
     assert "seed 2\n- expected: column values to be between (column a); found: " in str(failed)
     assert words in str(failed)
 
 
-def test_each_frame_and_each_thread_gets_a_verdict_of_its_own():
+def test_gates_in_several_threads_do_not_affect_each_other():
     def verdict(number: int) -> tuple[int, int, bool]:
         try:
             record = gate_shares([number % 2 * 5.0] * (number + 1), seed=number)
@@ -327,10 +343,10 @@ def test_each_frame_and_each_thread_gets_a_verdict_of_its_own():
         assert list(pool.map(verdict, range(8))) == [(number, number + 1, number % 2 == 0) for number in range(8)]
 
 
-def test_a_gate_is_silent_and_leaves_no_file(tmp_path, monkeypatch, capfd, caplog):
+def test_a_gate_prints_nothing_and_writes_no_file(tmp_path, monkeypatch, capfd, caplog):
     caplog.set_level(logging.INFO)
     monkeypatch.chdir(tmp_path)
-    check.batches.cache_clear()  # a context of its own
+    check.get_batch_definition.cache_clear()  # a context of its own
     gate_shares([0.5])
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
@@ -338,10 +354,10 @@ def test_a_gate_is_silent_and_leaves_no_file(tmp_path, monkeypatch, capfd, caplo
 
 
 @pytest.fixture
-def closed(tmp_path, monkeypatch) -> GateFailed:
-    """Of a run in a folder of its own."""
+def failed_gate(tmp_path, monkeypatch) -> GateFailed:
+    """The error of a failed gate, in an empty working directory."""
     monkeypatch.chdir(tmp_path)
-    return refused(gate_shares, [0.5, 7.0])
+    return gate_error(gate_shares, [0.5, 7.0])
 
 
 @pytest.fixture
@@ -359,34 +375,34 @@ def artifacts(monkeypatch) -> dict[str, dict[str, Any]]:
     return made
 
 
-def test_a_gate_that_fails_records_the_checks_that_passed_and_what_is_violated_with_place_and_limits(closed):
-    made = [(check["gate"], check["success"]) for check in closed.record["checks"]]
+def test_the_record_of_a_failed_gate_lists_passed_checks_and_violations(failed_gate):
+    made = [(check["gate"], check["success"]) for check in failed_gate.record["checks"]]
     assert made == [("shares 0", True), ("shares 1", False)]
-    (row,) = violated([gate_shares([0.5]), closed.record])
+    (row,) = list_failed_expectations([gate_shares([0.5]), failed_gate.record])
     assert row == {
         **{"gate": "shares 1", "dataset": "amazon_esci", "seed": 2, "calibrator": "ts", "severity": "critical"},
         **{"expectation": "share is a share", "found": "1 of 2 rows, such as row 1: share = 7.0", "allowed": "0 to 1"},
     }
 
 
-def test_all_gates_that_a_run_has_reached_are_in_its_record_passed_or_failed(closed):
+def test_the_record_of_a_run_has_all_gates_that_it_reached(failed_gate):
     def future(result: object) -> Mock:
         """A future with this result; one that waits for another that failed has none."""
         return Mock(**{"state.is_final.return_value": result is not None, "result.return_value": result})
 
     passed = gate_shares([0.5], seed=1)
     projected = Projected(seed=1, rows=[], label_rows=(), fallback=(), gates=[passed])
-    results = (projected, closed, None, ZeroDivisionError("no gate"))
+    results = (projected, failed_gate, None, ZeroDivisionError("no gate"))
     of_seeds = {f"seed {seed}": future(result) for seed, result in enumerate(results, 1)}
     reached = reliability.gates_reached({"gates": {"incoming": future(passed)}, "projected": of_seeds})
     assert [(record["success"], record["coordinates"]["seed"]) for record in reached] == [(True, 1)] * 2 + [(False, 2)]
 
 
-def test_a_failed_gate_is_a_table_of_its_run_and_of_refreshes_until_the_next_run_passes_it(artifacts, closed):
-    write.show_gates.fn(BASE, [closed.record])
-    reliability.keep_failed(BASE, [closed.record])
+def test_a_failed_gate_is_shown_in_its_run_and_in_refreshes_until_a_run_passes(artifacts, failed_gate):
+    write.show_gates.fn(BASE, [failed_gate.record])
+    reliability.keep_failed(BASE, [failed_gate.record])
     kept = read_json(failed_gates_file("amazon_esci"))
-    assert kept == {"dataset": "amazon_esci", "source": "simulated", "gates": [closed.record]}
+    assert kept == {"dataset": "amazon_esci", "source": "simulated", "gates": [failed_gate.record]}
     refresh.show_failed_gates(["wands", "amazon_esci"])
     assert list(artifacts) == ["gates-amazon-esci", "refresh-gates"]
     assert "amazon_esci (simulated)" in artifacts["gates-amazon-esci"]["description"]
@@ -399,20 +415,20 @@ def test_a_failed_gate_is_a_table_of_its_run_and_of_refreshes_until_the_next_run
     assert artifacts == {}
 
 
-def test_a_refresh_begins_without_the_failed_gates_of_an_earlier_one(monkeypatch, closed):
+def test_a_refresh_removes_failed_gates_of_earlier_refreshes(monkeypatch, failed_gate):
     for name in ("end_left_behind", "quarantine_corrupt_dvc_files", "remove_empty_runs"):
         monkeypatch.setattr(processes, name, lambda: None)
-    reliability.keep_failed(BASE, [closed.record])
-    refresh.clear_away(datetime.now(UTC) - timedelta(minutes=1))  # it is of this very refresh, whose stages began early
+    reliability.keep_failed(BASE, [failed_gate.record])
+    refresh.clean_up(datetime.now(UTC) - timedelta(minutes=1))
     assert failed_gates_file("amazon_esci").exists()
-    refresh.clear_away(datetime.now(UTC) + timedelta(minutes=1))
+    refresh.clean_up(datetime.now(UTC) + timedelta(minutes=1))
     assert not failed_gates_file("amazon_esci").exists()
 
 
-def test_a_refresh_tells_how_many_data_sets_have_ended_while_they_do(artifacts, monkeypatch):
-    monkeypatch.setattr(refresh, "SECONDS_BETWEEN_LOOKS", 0)
+def test_a_refresh_reports_its_progress(artifacts, monkeypatch):
+    monkeypatch.setattr(refresh, "POLL_SECONDS", 0)
     looks = iter([set(), {"wands"}, {"wands", "mine"}])
-    monkeypatch.setattr(refresh, "ended", lambda _names, _since: next(looks))
+    monkeypatch.setattr(refresh, "ended_datasets", lambda _names, _since: next(looks))
     lane = Mock(poll=Mock(side_effect=[None, None, None, 0]))
     names = ["wands", "mine", "up_to_date", "not_reached"]
     refresh.follow([lane], StageOutput(), names, datetime.now(UTC))
@@ -420,11 +436,11 @@ def test_a_refresh_tells_how_many_data_sets_have_ended_while_they_do(artifacts, 
     assert artifacts["progress-refresh"]["then"] == [25, 50, 100]
 
 
-def test_data_docs_show_what_was_recorded_and_nothing_older(tmp_path, closed):
+def test_data_docs_show_only_the_given_records(tmp_path, failed_gate):
     folder = tmp_path / "docs"
     (folder / "validations/gone").mkdir(parents=True)
     (folder / "validations/gone/seed 3.html").write_text("older")
-    index = build_docs({"amazon_esci (simulated)": [gate_shares([0.5], seed=1), closed.record]}, folder)
+    index = build_docs({"amazon_esci (simulated)": [gate_shares([0.5], seed=1), failed_gate.record]}, folder)
     assert "amazon_esci (simulated), shares 1" in index.read_text()
     pages = {(*page.relative_to(folder).parts[1:3], page.stem): page for page in folder.glob("validations/**/*.html")}
     assert {(run, seed) for _, run, seed in pages} == {("amazon_esci (simulated)", f"seed {seed}") for seed in (1, 2)}
@@ -433,7 +449,7 @@ def test_data_docs_show_what_was_recorded_and_nothing_older(tmp_path, closed):
     assert "Failed" in failed
 
 
-def test_data_docs_are_made_of_the_contract_and_of_the_gates_of_the_last_run(tmp_path, monkeypatch):
+def test_data_docs_use_the_contract_and_the_gates_of_the_last_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert docs.recorded("wands") == []
     write_json(base_folder("wands") / "contract.json", {"gate": "contract"})
@@ -443,16 +459,16 @@ def test_data_docs_are_made_of_the_contract_and_of_the_gates_of_the_last_run(tmp
     assert docs.recorded("wands") == [{"gate": "contract"}, {"gate": "unchanged"}]
 
 
-def test_each_side_is_measured_on_its_own_arrays():
-    (first, labels), (other, _) = outgoing(), outgoing(seed=4)
-    mixed = first._replace(after=other.after)
-    measured, of_first, of_other = (measured_run(rows, labels, 0.5, 15) for rows in (mixed, first, other))
+def test_measurements_before_and_after_use_their_own_arrays():
+    (first, labels), (other, _) = checked_run(), checked_run(seed=4)
+    mixed = replace(first, after=other.after)
+    measured, of_first, of_other = (measure_run(rows, labels, 0.5, 15) for rows in (mixed, first, other))
     for metric in ("accuracy", "ece"):
         assert measured[f"{metric}_before"] == of_first[f"{metric}_before"]
         assert measured[f"{metric}_after"] == of_other[f"{metric}_before"] != of_first[f"{metric}_before"]
 
 
-def test_great_expectations_is_imported_by_the_first_check_only():
+def test_only_the_first_check_imports_great_expectations():
     code = "import sys, tasks.expectations.invariants as i, tasks.expectations.pairs as p; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {name.split(".")[0] for name in ran.stdout.split()} & {"polars", "great_expectations"} == {"polars"}

@@ -16,7 +16,7 @@ from flows import forms, serve
 from relmap import cli
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.errors import InputError
-from relmap.fitting.choose import AUTO, DEPLOYABLE
+from relmap.fitting.choose import AUTO, DEPLOYABLE_VARIANTS
 from relmap.maps.sql import DIALECTS
 from tasks.settings.params import load_params
 
@@ -108,7 +108,7 @@ def test_an_error_of_a_form_names_its_fields(folder, monkeypatch):
 
 def test_the_forms_know_every_name_that_the_commands_know():
     assert set(get_args(forms.CalibratorName)) == set(CALIBRATORS)
-    assert set(get_args(forms.VariantName)) == {AUTO, *DEPLOYABLE}
+    assert set(get_args(forms.VariantName)) == {AUTO, *DEPLOYABLE_VARIANTS}
     assert set(get_args(forms.Dialect)) <= set(DIALECTS)
 
 

@@ -1,4 +1,4 @@
-"""A manifest and hashes see every change that matters and nothing else; why a stage ran, and what became of it."""
+"""Manifests and fingerprints detect every relevant change; reasons for runs, and outcomes of stages."""
 
 import os
 import re
@@ -16,12 +16,18 @@ from hypothesis import strategies as st
 from relmap.errors import InputError
 from relmap.hashing import sha256_of_arrays
 from relmap.io.atomic import write_json
-from tasks.provenance.checkout import NO_CHECKOUT, commit
-from tasks.provenance.declared import declared
-from tasks.provenance.hashing import code_fingerprint, reached_files
-from tasks.provenance.history import Happened, ended, happened
-from tasks.provenance.manifest import MOST_NAMED, changes, manifest_now, read_manifest, why
-from tasks.provenance.stage import LAST_MANIFESTS, RECORDS, read_record, stage_run
+from tasks.provenance.checkout import NO_CHECKOUT, describe_commit
+from tasks.provenance.dvc_stages import read_dvc_stage
+from tasks.provenance.hashing import code_fingerprint, imported_files
+from tasks.provenance.history import StageOutcome, ended_datasets, stage_outcomes
+from tasks.provenance.manifest import (
+    MAX_NAMED_CHANGES,
+    build_current_manifest,
+    explain_run,
+    list_changes,
+    read_manifest,
+)
+from tasks.provenance.stage import LAST_MANIFESTS, RECORDS, read_record, run_stage
 from tasks.records.errors import RunFailed
 from tasks.records.store import read_json
 from tests.tiny_project import edit_params, run
@@ -32,8 +38,8 @@ FORCED = "nothing that it reads had changed: it was forced, or its outputs were 
 FIRST = "it had not finished on this machine before"
 
 
-def there():
-    return manifest_now(declared(NAME))
+def current_manifest():
+    return build_current_manifest(read_dvc_stage(NAME))
 
 
 def test_it_names_every_file_and_parameter_that_the_stage_declares(manifest):
@@ -58,14 +64,14 @@ CHANGES = {
 def test_every_change_is_seen(manifest, change):
     for place, kind in (("data/raw/wands", "inputs"), ("tasks/trained", "code"), ("data/base/wands", "outputs")):
         change(next(Path(place).glob("*.*")))
-        assert getattr(there(), kind) != getattr(manifest, kind)
+        assert getattr(current_manifest(), kind) != getattr(manifest, kind)
 
 
 def test_the_same_bytes_through_a_link_are_the_same(manifest):
     for folder in ("data/raw/wands", "data/base/wands"):  # as on another disk
         Path(folder).rename(Path(folder).with_suffix(".elsewhere"))
         Path(folder).symlink_to(Path(folder).with_suffix(".elsewhere").absolute(), target_is_directory=True)
-    assert there() == manifest
+    assert current_manifest() == manifest
 
 
 def test_what_running_leaves_behind_is_no_change(manifest):
@@ -74,7 +80,7 @@ def test_what_running_leaves_behind_is_no_change(manifest):
             (folder / left).parent.mkdir(exist_ok=True)
             (folder / left).write_bytes(b"x")
     Path("tasks/trained/notes.md").write_text("no code")
-    assert there() == manifest
+    assert current_manifest() == manifest
 
 
 def test_the_same_run_writes_the_same_bytes_whenever_and_wherever_it_is(manifest, trained_project):
@@ -106,8 +112,8 @@ def test_parameters_are_the_same_after_reading_whatever_their_kind(manifest):
     edit_params(lambda params: params["datasets"]["wands"].update(settings=OWN))
     after = run(NAME)
     assert read_manifest(PATH) == after
-    assert changes(after, there()) == []
-    assert changes(manifest, after) != []
+    assert list_changes(after, current_manifest()) == []
+    assert list_changes(manifest, after) != []
 
 
 def test_the_hash_of_arrays_sees_shape_type_and_every_value_and_not_the_order_of_memory():
@@ -131,7 +137,7 @@ def test_a_member_depends_on_what_it_reaches_by_any_import_and_where_that_stands
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     place, member, imported = Path("pack/first.py"), tmp_path / "pack/first.py", tmp_path / "base/third.py"
-    assert {path.as_posix() for path in reached_files(place, tmp_path)} == PACKAGES.keys()
+    assert {path.as_posix() for path in imported_files(place, tmp_path)} == PACKAGES.keys()
     before = code_fingerprint(place, tmp_path)
     (tmp_path / "pack/other.py").write_text("X = 2\n")
     assert code_fingerprint(place, tmp_path) == before
@@ -161,7 +167,7 @@ def test_a_parameter_is_named_with_what_it_was_and_is(manifest):
         twin |= {"seed": 7, "residual": None, "source": "hub", "settings": {"alpha": None}}
 
     edit_params(change)
-    assert set(changes(manifest, there())) == {
+    assert set(list_changes(manifest, current_manifest())) == {
         "train.seed: 0 → 7",
         "datasets.wands.seed: nothing → 7",
         "datasets.wands.residual: 1.0 → None",
@@ -176,8 +182,8 @@ def test_files_commands_and_versions_are_named_and_outputs_are_no_reason(manifes
     Path("tasks/trained/more.py").write_text("more\n")
     Path("tasks/train.py").unlink()
     other = {"command": "python -m new", "versions": manifest.versions | {"numpy": "9"}, "outputs": {}}
-    after = there().model_copy(update=other)
-    assert changes(manifest, after) == [
+    after = current_manifest().model_copy(update=other)
+    assert list_changes(manifest, after) == [
         f"{path}: {manifest.inputs[path].sha256[:8]} → {after.inputs[path].sha256[:8]}",
         f"tasks/train.py: {manifest.code['tasks/train.py'].sha256[:8]} → nothing",
         f"tasks/trained/more.py: nothing → {after.code['tasks/trained/more.py'].sha256[:8]}",
@@ -187,19 +193,19 @@ def test_files_commands_and_versions_are_named_and_outputs_are_no_reason(manifes
 
 
 def test_of_many_changes_a_few_are_named_and_the_others_counted(manifest):
-    for number in range(MOST_NAMED + 3):
+    for number in range(MAX_NAMED_CHANGES + 3):
         Path(f"data/raw/wands/{number}.csv").touch()
-    reason = why(manifest, there())
-    assert reason.count("→") == MOST_NAMED
+    reason = explain_run(manifest, current_manifest())
+    assert reason.count("→") == MAX_NAMED_CHANGES
     assert reason.endswith("; and 3 more")
 
 
-def of(name: str, stages: list[Happened]) -> tuple[str, str]:
-    return next((stage.how, stage.why) for stage in stages if stage.stage == name)
+def outcome_of(name: str, stages: list[StageOutcome]) -> tuple[str, str]:
+    return next((stage.status, stage.reason) for stage in stages if stage.stage == name)
 
 
 def fail(reason: str) -> None:
-    with pytest.raises(RunFailed), stage_run(NAME):
+    with pytest.raises(RunFailed), run_stage(NAME):
         raise RunFailed(reason)
 
 
@@ -210,12 +216,12 @@ def test_a_stage_that_ran_says_why_and_the_others_were_skipped(manifest):
     run(NAME)
     record = read_record(NAME)
     record.model_copy(update={"ended": record.started + timedelta(hours=25)}).write()
-    stages = happened(since)
+    stages = stage_outcomes(since)
     assert stages[0].seconds == 25 * 3600  # of a day and more, in full
     assert [stage.stage for stage in stages] == [NAME, "train@scidocs", "report"]
-    assert of(NAME, stages) == ("ran", "train.seed: 0 → 7")
-    assert of("train@scidocs", stages) == ("skipped", "nothing that it reads has changed")
-    assert of("report", stages)[0] == "not started"
+    assert outcome_of(NAME, stages) == ("ran", "train.seed: 0 → 7")
+    assert outcome_of("train@scidocs", stages) == ("skipped", "nothing that it reads has changed")
+    assert outcome_of("report", stages)[0] == "not started"
 
 
 @pytest.mark.parametrize("seed", [0, 7])
@@ -236,7 +242,7 @@ def test_what_dvc_brought_back_from_its_cache_is_restored(manifest, tmp_path, li
         PATH.symlink_to(kept)
     else:
         PATH.write_bytes(kept.read_bytes())
-    assert of(NAME, happened(since))[0] == "restored"
+    assert outcome_of(NAME, stage_outcomes(since))[0] == "restored"
 
 
 def test_a_stage_that_failed_or_was_killed_says_its_reason_and_why_it_ran(manifest):
@@ -244,13 +250,16 @@ def test_a_stage_that_failed_or_was_killed_says_its_reason_and_why_it_ran(manife
     PATH.unlink()  # as DVC does before it runs a stage
     reseed()
     fail("wands: no descent")
-    assert of(NAME, happened(since, {NAME})) == ("failed", "wands: no descent (why it ran: train.seed: 0 → 7)")
-    assert ended(["wands", "scidocs"], since) == {"wands"}
-    assert ended(["wands", "scidocs"], now()) == set()  # it is not this run's
+    assert outcome_of(NAME, stage_outcomes(since, {NAME})) == (
+        "failed",
+        "wands: no descent (why it ran: train.seed: 0 → 7)",
+    )
+    assert ended_datasets(["wands", "scidocs"], since) == {"wands"}
+    assert ended_datasets(["wands", "scidocs"], now()) == set()  # it is not this run's
     write_json(record := RECORDS / f"{NAME}.json", read_json(record) | {"outcome": "running", "reason": None})
-    how, reason = of(NAME, happened(since, {NAME}))
+    how, reason = outcome_of(NAME, stage_outcomes(since, {NAME}))
     assert how == "failed"
-    assert reason.startswith("its process ended without a word: it was killed")
+    assert reason.startswith("its process ended without a message: it was killed")
     assert "(why it ran: train.seed: 0 → 7)" in reason
 
 
@@ -258,16 +267,16 @@ def test_one_that_was_not_reached_is_no_run_and_one_that_dvc_could_not_keep_has_
     run("report")
     since = now()
     run(NAME)
-    stages = happened(since, {"report", NAME})
-    assert of("report", stages) == ("not started", "a stage before it failed, or DVC could not start it")
-    assert of(NAME, stages)[0] == "failed"
+    stages = stage_outcomes(since, {"report", NAME})
+    assert outcome_of("report", stages) == ("not started", "an earlier stage failed, or DVC could not start it")
+    assert outcome_of(NAME, stages)[0] == "failed"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[]", b'{"started": "x", "outcome": "finished"}', b"\xff{"])
 def test_a_spoilt_record_or_memory_of_the_last_run_is_none_and_ends_no_run(manifest, content):
     since = now()
     (RECORDS / f"{NAME}.json").write_bytes(content)
-    assert of(NAME, happened(since))[0] == "skipped"
+    assert outcome_of(NAME, stage_outcomes(since))[0] == "skipped"
     (LAST_MANIFESTS / f"{NAME}.json").write_bytes(content)
     run(NAME)
     assert read_record(NAME).why == FIRST
@@ -276,11 +285,11 @@ def test_a_spoilt_record_or_memory_of_the_last_run_is_none_and_ends_no_run(manif
 def test_a_checkout_says_its_commit_and_whether_tracked_files_differ_from_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert commit() == NO_CHECKOUT
+    assert describe_commit() == NO_CHECKOUT
     Path("tracked").write_text("first")
     for command in (["init", "-q"], ["add", "tracked"], ["commit", "-q", "-m", "first"]):
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *command], check=True)
     Path("beside").write_text("untracked")
-    assert re.fullmatch("[0-9a-f]{40}", commit())
+    assert re.fullmatch("[0-9a-f]{40}", describe_commit())
     Path("tracked").write_text("second")
-    assert commit().endswith("with changes that are not committed")
+    assert describe_commit().endswith("with uncommitted changes")

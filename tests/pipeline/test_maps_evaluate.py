@@ -25,10 +25,10 @@ from relmap.io.rows import PredictedRows
 from relmap.maps.document import Candidate, MapDocument
 from relmap.maps.reliability_map import FittedMap, Scored
 from relmap.metrics.advice import KEEP, MIXED, SAFE, UNKNOWN, USE, WORSENS
-from relmap.metrics.intervals import interval, two_sided_p
+from relmap.metrics.intervals import percentile_interval, two_sided_p
 from relmap.metrics.probability import ece
-from relmap.metrics.registry import of_reliability
-from relmap.metrics.resampling import resample
+from relmap.metrics.registry import compute_reliability_metrics
+from relmap.metrics.resampling import draw_resamples
 from relmap.metrics.spread import LabelCells
 from relmap.routing.label import EVENLY, chances, draw
 from relmap.routing.thresholds import independent_rows
@@ -90,13 +90,13 @@ def views(helpful, grouped) -> dict:
 
 def test_metrics_are_those_of_the_whole_set(views, grouped, helps):
     for by, (score, share) in views.items():
-        wanted = of_reliability(score, grouped.correct) | {"ece": ece(share, grouped.correct)}
+        wanted = compute_reliability_metrics(score, grouped.correct) | {"ece": ece(share, grouped.correct)}
         assert {name: helps["metrics"][name][by] for name in METRICS} == pytest.approx(wanted, rel=1e-12)
     assert (helps["rows"], helps["groups"]) == (3000, 300)
     assert helps["accuracy"]["value"] == grouped.correct.mean()
     assert helps["errors"] == (~grouped.correct).sum()
-    cells = LabelCells.of(views["confidence"][1], grouped.decision, grouped.correct)
-    assert helps["label_spread"] == {"value": cells.spread(), "shuffled_p95": cells.null(0)}
+    cells = LabelCells.from_decisions(views["confidence"][1], grouped.decision, grouped.correct)
+    assert helps["label_spread"] == {"value": cells.spread(), "shuffled_p95": cells.shuffled_quantile(0)}
     for compared in helps["metrics"].values():
         assert compared["change"] == compared["reliability"] - compared["confidence"]
         assert compared["low"] < compared["change"] < compared["high"]
@@ -178,14 +178,14 @@ def test_groups_of_a_right_and_a_wrong_row_count_for_no_more_than_their_rows():
 
 
 def test_intervals_are_those_of_the_paired_bootstrap(views, grouped, helps):
-    draws = resample(grouped.group, resamples=1000, seed=0)
+    draws = draw_resamples(grouped.group, resamples=1000, seed=0)
     confidence, reliability = (
-        of_reliability(logits, grouped.correct, draws=draws) | {"ece": draws.ece(share, grouped.correct)}
+        compute_reliability_metrics(logits, grouped.correct, draws=draws) | {"ece": draws.ece(share, grouped.correct)}
         for logits, share in views.values()
     )
     for name in METRICS:
         change, compared = reliability[name] - confidence[name], helps["metrics"][name]
-        where = interval(change)
+        where = percentile_interval(change)
         assert (compared["low"], compared["high"]) == pytest.approx((where.low, where.high), rel=1e-9)
         assert compared["p"] == two_sided_p(change)
 

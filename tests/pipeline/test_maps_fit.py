@@ -13,16 +13,16 @@ from scipy.special import expit, logit
 
 from relmap.decisions import FixedDecisions
 from relmap.fitting import choose
-from relmap.fitting.choose import AUTO, DEPLOYABLE, Difference
+from relmap.fitting.choose import AUTO, DEPLOYABLE_VARIANTS, Difference
 from relmap.fitting.cross_fit import fit_calibrator
 from relmap.fitting.labelled import divide, division_of, out_of_fold
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import Candidate
 from relmap.maps.reliability_map import FittedMap
-from relmap.metrics.advice import too_few_errors
-from relmap.metrics.reliability import nll_correct_of_rows
+from relmap.metrics.advice import describe_insufficient_errors
+from relmap.metrics.reliability import correctness_log_loss
 from relmap.metrics.spread import LabelCells
-from relmap.splits import validation_rows
+from relmap.splits import select_validation_rows
 from tasks.calibrate import calibrate
 from tasks.project import project
 from tasks.settings.params import load_params
@@ -43,7 +43,7 @@ def test_under_the_papers_protocol_the_same_rows_give_the_pipelines_numbers(cali
     behind, new = (checked(predictions(n, seed=seed), "group") for seed, n in enumerate((900, 500)))
     validation, test = (FixedDecisions(rows.logits, rows.label, rows.decision, rows.group) for rows in (behind, new))
     protocol, seed = PARAMS.protocol.model_copy(update=split), 2
-    parts = validation_rows(validation, 2, protocol)
+    parts = select_validation_rows(validation, 2, protocol)
     fits = [calibrate.fn(parts, calibrator, seed) for calibrator in calibrators]
     behind = behind if split else dataclasses.replace(behind, group=None)
     alone = QUICK.projection.model_copy(update={"minimum_rows": 0})  # as the flow has it for the paper's sets
@@ -60,7 +60,7 @@ def test_under_the_papers_protocol_the_same_rows_give_the_pipelines_numbers(cali
         assert document.folds == ()
 
 
-@pytest.mark.parametrize("variant", [name for name in DEPLOYABLE if name != "label_signals"])
+@pytest.mark.parametrize("variant", [name for name in DEPLOYABLE_VARIANTS if name != "label_signals"])
 def test_every_variant_that_a_map_can_hold_is_fitted_by_its_name(variant):
     document = learned(checked(predictions(300)), variant).document
     assert document.projection.name == document.choice.asked == variant
@@ -121,7 +121,7 @@ def test_what_judges_a_row_has_not_seen_its_group():
     assert same == [False, False, True, False, False]
     scored = out_of_fold(document, rows, division)
     assert document.held_out.quantiles[50] == pytest.approx(np.median(expit(scored.logit)))
-    spread = LabelCells.of(scored.confidence, rows.decision, rows.correct).spread()
+    spread = LabelCells.from_decisions(scored.confidence, rows.decision, rows.correct).spread()
     assert document.held_out.label_spread == pytest.approx(spread)
     apart = FittedMap(document.folds[2].calibrator, document.folds[2].projection)
     np.testing.assert_array_equal(scored.logit[division.folds[2]], apart(rows.take(division.folds[2])).logit)
@@ -155,7 +155,7 @@ def test_the_standard_error_is_that_of_the_difference_by_group():
 
 @pytest.mark.parametrize("rarer", [True, False])
 def test_it_takes_ten_correct_and_ten_wrong_decisions_to_choose(rarer):
-    nine, ten = (too_few_errors(300, 300 - few if rarer else few) for few in (9, 10))
+    nine, ten = (describe_insufficient_errors(300, 300 - few if rarer else few) for few in (9, 10))
     assert (nine.split(",")[0], ten) == (f"9 of 300 decisions are {'right' if rarer else 'wrong'}", "")
 
 
@@ -169,7 +169,7 @@ def simulated(sets: int, shift: float, n: int) -> Iterator[tuple[Candidate, floa
         )
         document = learned(rows, names=None, params=QUICK).document
         scored = FittedMap.of(document)(fresh)
-        losses = (nll_correct_of_rows(t, fresh.correct, SMALLEST) for t in (scored.logit, logit(scored.confidence)))
+        losses = (correctness_log_loss(t, fresh.correct, SMALLEST) for t in (scored.logit, logit(scored.confidence)))
         name = document.projection.name
         chosen = next(each for each in document.choice.candidates if each.variant == name)
         yield chosen, float(np.subtract(*losses).mean())
@@ -227,9 +227,9 @@ def test_matrix_scaling_is_recommended_where_it_does_as_well():
     loss, moved = np.empty(n), np.empty(n)
     for place, fold in enumerate(division.folds):
         matrix, unseen = fit_calibrator("matrix", rows.take(division.training(place)), seed=1), rows.take(fold)
-        loss[fold] = nll_correct_of_rows(FittedMap(matrix)(unseen).logit, unseen.correct, SMALLEST)
+        loss[fold] = correctness_log_loss(FittedMap(matrix)(unseen).logit, unseen.correct, SMALLEST)
         moved[fold] = matrix(unseen.logits).argmax(axis=1) != unseen.decision
-    ours = nll_correct_of_rows(out_of_fold(result.document, rows, division).logit, rows.correct, SMALLEST)
+    ours = correctness_log_loss(out_of_fold(result.document, rows, division).logit, rows.correct, SMALLEST)
     recalibrated = result.document.others.recalibrated
     assert recalibrated.change == pytest.approx((loss - ours).mean())
     assert recalibrated.decisions_changed == moved.mean()

@@ -19,7 +19,8 @@ import vl_convert
 import yaml
 from dvc_render.vega import VegaRenderer
 
-from tasks.page.page import gates_of
+from relmap.report.concepts import CONCEPTS
+from tasks.page.page import CONCEPTS_OF_PAGE, gates_of
 from tasks.records.store import REPORT
 from tasks.tables import TABLES
 from tests.report_data import BETTER, gate, made, reported, write_plotted
@@ -96,6 +97,15 @@ def test_a_browser_has_nothing_to_ask_for(page, place):
     assert not [chart for chart in charts if "http" in re.sub(r'"\$schema":"[^"]*"', "", chart)]
 
 
+def test_the_page_links_to_the_concepts_that_it_uses_and_defines_them(page):
+    links = {attributes["href"] for attributes in page.all("a") if attributes["href"].startswith("#concept-")}
+    defined = {attributes["id"] for attributes in page.all("dt") if "id" in attributes}
+    assert links == {f"#{name}" for name in defined} == {f"#concept-{name}" for name in CONCEPTS_OF_PAGE}
+    for name in CONCEPTS_OF_PAGE:
+        assert f"{CONCEPTS[name].title} {CONCEPTS[name].definition}" in page.text
+        assert f"docs/concepts/{name}" in page.text
+
+
 def test_every_table_is_there_with_every_row_of_its_csv(page, place):
     tables = dict(re.findall(r'<table data-csv="(\w+)">.*?</thead>(.*?)</table>', page.source, re.DOTALL))
     assert set(tables) == {key for key, entry in TABLES.items() if entry.place != "beside"}
@@ -166,7 +176,7 @@ def test_the_same_runs_give_the_same_page_but_for_the_commit_and_it_reads_withou
     for commit in ("0123abc", "4567def"):
         (tmp_path / commit).mkdir()
         monkeypatch.chdir(tmp_path / commit)
-        monkeypatch.setattr("tasks.provenance.checkout.commit", lambda commit=commit: commit)
+        monkeypatch.setattr("tasks.provenance.checkout.describe_commit", lambda commit=commit: commit)
         pages.append(Read(reported([made(source="hub", rows=200, groups=4, changes={})])))
     first, later = pages
     assert first.source.replace("0123abc", "4567def") == later.source != first.source

@@ -13,10 +13,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from relmap.errors import InputError
-from tasks.predictors import HEADER, KINDS, fit_predictor, load_predictor
+from tasks.predictors import HEADER, PREDICTOR_TYPES, fit_predictor, load_predictor
 
 SMALL = {"boosted": {"rounds": 10, "num_leaves": 4, "min_data_in_leaf": 20}}
-EVERY = [(name, form) for name, kind in KINDS.items() for form in kind.settings]
+EVERY = [(name, form) for name, kind in PREDICTOR_TYPES.items() for form in kind.settings]
 every_kind = pytest.mark.parametrize(("name", "form"), EVERY)
 WEIGHTS = ("none", "balanced")
 
@@ -61,9 +61,9 @@ def test_logits_are_finite_float32_values_for_every_row_alone_and_label(name, fo
 @pytest.mark.parametrize(
     ("texts", "labels", "message"),
     [
-        (["a word"], [2], "of the 1 training rows none has the label 0, 1 "),
-        ([], [], "of the 0 training rows none has the label 0, 1, 2 "),
-        *((texts, [0, 1, 2], "no word stands in 3 of the 3 training texts") for texts in (["", " ", "?"], [*"abc"])),
+        (["a word"], [2], "none of the 1 training rows has the label 0, 1 "),
+        ([], [], "none of the 0 training rows has the label 0, 1, 2 "),
+        *((texts, [0, 1, 2], "no word occurs in 3 of the 3 training texts") for texts in (["", " ", "?"], [*"abc"])),
     ],
 )
 def test_texts_that_lack_a_label_or_a_common_word_are_refused(texts, labels, message):
@@ -87,7 +87,7 @@ def test_the_same_rows_and_seed_give_the_same_bytes_of_text_and_plain_arrays_and
     assert first == second
     header, model = json.loads(first[HEADER]), first[predictor.model.file]
     facts = {"predictor": name, "form": form, "n_labels": len(share), "rows": 300, "class_weight": class_weight}
-    facts |= {"seed": 7, "settings": KINDS[name].settings[form](**SMALL.get(name, {})).model_dump()}
+    facts |= {"seed": 7, "settings": PREDICTOR_TYPES[name].settings[form](**SMALL.get(name, {})).model_dump()}
     assert {key: header[key] for key in facts} == facts
     if name == "boosted":
         assert model.decode("ascii").startswith("tree\n")

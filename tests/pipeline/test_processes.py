@@ -24,6 +24,7 @@ refresh = import_module("flows.refresh")  # the module, beside the flow of that 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = {"path": "data/raw/wands", "hash": "md5", "md5": f"{'0123456789abcdef' * 2}.dir", "size": 12, "nfiles": 2}
 STAGE = {"cmd": "python -m tasks.train wands", "deps": [OUTPUT], "outs": [OUTPUT | {"path": "data/base/wands"}]}
+ENTRY = SimpleNamespace(rows=1000, predictor="linear")
 LOCK = yaml.safe_dump({"schema": "2.0", "stages": {"train@wands": STAGE}}, sort_keys=False)
 
 
@@ -164,7 +165,7 @@ def test_every_target_is_taken_by_one_lane_whole_and_in_order(monkeypatch, lanes
     start_repro, names, run = processes.start_repro, [f"set_{number}" for number in range(300)], []
     with Path("output").open("wb") as output:
         monkeypatch.setattr(processes, "start_repro", partial(start_repro, stdout=output))
-        processes.start_run(run, [], True, SimpleNamespace(lanes=lanes, datasets=names), {})
+        processes.start_run(run, [], True, SimpleNamespace(lanes=lanes, datasets=dict.fromkeys(names, ENTRY)), {})
         assert len(run) == lanes
         assert finish(run) == 0
     assert sorted(Path("output").read_text().split()) == sorted(f"reliability@{name}" for name in names)

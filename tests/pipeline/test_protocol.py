@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import log_softmax, logit
 
-from relmap.calibrators.registry import calibrators_for
+from relmap.calibrators.registry import calibrators_with_role
 from relmap.decisions import FixedDecisions, confidence_logit, decide
 from relmap.errors import InputError
 from relmap.io.atomic import check_place, write_json, write_whole
 from relmap.serialization import Axes, Value
 from relmap.settings import METRIC_DEFAULTS, ProtocolParams
-from relmap.splits import validation_parts, validation_rows
+from relmap.splits import select_validation_rows, split_validation
 from tasks.records.splits import draw_splits
 from tasks.records.store import base_folder, read_base, write_logits
 from tasks.settings.params import load_params
@@ -60,7 +60,7 @@ def protocol(**other) -> ProtocolParams:
 @settings(max_examples=50, deadline=None)
 def test_the_parts_are_disjoint_and_use_every_row_and_groups_stay_whole_where_asked(n, seed, split):
     group = np.array([f"g{i % 7}" for i in range(n)])
-    parts = validation_parts(n, seed, protocol(split=split), group)
+    parts = split_validation(n, seed, protocol(split=split), group)
     assert sorted(np.concatenate(parts)) == list(range(n))
     if split == "group":
         assert sum(len(set(group[part])) for part in parts) == len(set(group))
@@ -69,11 +69,11 @@ def test_the_parts_are_disjoint_and_use_every_row_and_groups_stay_whole_where_as
 @pytest.mark.parametrize(("n", "first", "second"), [(3355, 1678, 838), (5529, 2764, 1382), (10, 5, 2), (8, 4, 2)])
 def test_the_cut_is_the_authors(n, first, second):
     theirs = np.split(np.random.default_rng(2026 + 1009 * 2).permutation(n), [first, first + second])
-    assert [part.tolist() for part in validation_parts(n, 2, protocol())] == [part.tolist() for part in theirs]
+    assert [part.tolist() for part in split_validation(n, 2, protocol())] == [part.tolist() for part in theirs]
 
 
 def test_a_cap_draws_down_the_last_two_parts_alone_and_sorts_them():
-    free, capped = (validation_parts(300, 1, protocol(projection_cap=cap)) for cap in (8000, 50))
+    free, capped = (split_validation(300, 1, protocol(projection_cap=cap)) for cap in (8000, 50))
     assert (capped[0] == free[0]).all()
     for part, whole, offset in zip(capped[1:], free[1:], (11, 23), strict=True):
         drawn = np.random.default_rng(2026 + 1009 + offset).choice(whole, 50, replace=False)
@@ -82,7 +82,7 @@ def test_a_cap_draws_down_the_last_two_parts_alone_and_sorts_them():
 
 def test_the_names_of_groups_do_not_matter():
     group = np.repeat(np.arange(30), 3)
-    first, second = (validation_parts(90, 1, protocol(split="group"), names) for names in (group, 99 - group))
+    first, second = (split_validation(90, 1, protocol(split="group"), names) for names in (group, 99 - group))
     assert [part.tolist() for part in first] == [part.tolist() for part in second]
 
 
@@ -90,9 +90,9 @@ def test_the_names_of_groups_do_not_matter():
 def test_only_the_temperature_may_see_all_validation_rows(rows, leak):
     logits = np.arange(40.0).reshape(20, 2)
     validation = FixedDecisions(logits, np.zeros(20, int), decide(logits), np.arange(20).astype(str))
-    parts = validation_rows(validation, 1, protocol(temperature_rows=rows))
-    assert (len(parts.fit_rows("ts")) == 20) is leak
-    assert parts.fit_rows("diag") is parts.calibrator_fit
+    parts = select_validation_rows(validation, 1, protocol(temperature_rows=rows))
+    assert (len(parts.rows_for_calibrator("ts")) == 20) is leak
+    assert parts.rows_for_calibrator("diag") is parts.calibrator_fit
 
 
 def frame(n: int = 1000, split: str | None = None) -> pl.DataFrame:
@@ -230,7 +230,7 @@ def test_the_numbers_of_the_paper_are_the_default():
     assert (params.projection.smoothness, params.projection.learning_rate) == (1e-4, 0.03)
     assert params.protocol.projection_cap == 8000
     assert params.calibrators == PAPER_CALIBRATORS
-    assert params.rivals.calibrators == calibrators_for("rival")
+    assert params.rivals.calibrators == calibrators_with_role("rival")
     assert params.sensitivity.calibrators == ("uncal", "ts")
     assert set(params.datasets) == {*PAPER_DATASETS, BOOSTED}
     own = {name: entry.calibrators for name, entry in params.datasets.items() if entry.calibrators}
@@ -254,7 +254,7 @@ def test_an_experiment_of_dvc_changes_its_lines_of_params_yaml_and_no_other(tmp_
 def test_calibrators_are_compared_up_to_the_first_number_of_rows_that_is_not_there():
     rivals = load_params(PARAMS).rivals
     for there, steps in ((50, 1), (1000, 3), (1001, 4), (20_000, 5)):
-        assert rivals.asked(there) == (100, 300, 1000, 3000, 8000)[:steps]
+        assert rivals.row_counts(there) == (100, 300, 1000, 3000, 8000)[:steps]
 
 
 def test_an_alternative_changes_what_it_names_and_nothing_else():
@@ -280,9 +280,9 @@ CONTRADICTIONS = (
     ("calibrators", ["ts", "matrix"], "matrix is given more than once"),
     ("seeds", [1, 2, 2], "seed 2 is given more than once"),
     ("datasets.wands.rows", None, "needs `rows`"),
-    ("datasets.wands.split", {"by": "row"}, "says how the set is split"),
+    ("datasets.wands.split", {"by": "row"}, "defines split"),
     ("datasets.wands.source", "files", "does not read the source `files`"),
-    ("datasets.wands.reader", "files", "readers of your own have none"),
+    ("datasets.wands.reader", "files", "must not have it"),
     ("datasets.mine", OWN | {"split": {"by": "query"}}, "found 'query'"),
     ("datasets.mine", OWN | {"split": {"by": "row", "test": 2}}, "split.test"),
     ("datasets.mine", OWN | {"split": {"by": "row", "validation": 0.6, "test": 0.5}}, "sum to 1.1"),

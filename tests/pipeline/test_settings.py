@@ -23,7 +23,7 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, Settings,
 from flows import OF_PREFECT, SETTINGS, server
 from relmap.settings import DEFAULTS
 from tasks.measure import measure
-from tasks.provenance.lock import locked
+from tasks.provenance.lock import hold_lock
 from tasks.records.errors import RunFailed
 from tasks.records.store import make_private
 from tasks.settings.params import load_params
@@ -80,7 +80,7 @@ def test_flows_refuse_the_library_of_another_checkout(tmp_path):
 
 
 def test_the_librarys_defaults_are_the_pipelines_settings():
-    assert load_params(ROOT / "params.yaml").of_library == DEFAULTS
+    assert load_params(ROOT / "params.yaml").library_settings == DEFAULTS
 
 
 def test_the_state_of_runs_is_for_this_user_alone(tmp_path, monkeypatch):
@@ -99,7 +99,7 @@ def test_whatever_a_command_locks_first_closes_the_folders_of_a_clone_to_other_u
     for folder in FOLDERS:
         Path(folder).mkdir()
         Path(folder).chmod(0o755)
-    with locked("train@wands"):
+    with hold_lock("train@wands"):
         assert {folder: Path(folder).stat().st_mode & 0o777 for folder in FOLDERS} == dict.fromkeys(FOLDERS, 0o700)
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from relmap.errors import InputError
 from relmap.io.atomic import write_whole
-from tasks.provenance.declared import declared
-from tasks.provenance.lock import is_held, locked
+from tasks.provenance.dvc_stages import read_dvc_stage
+from tasks.provenance.lock import hold_lock, is_lock_held
 from tasks.provenance.manifest import read_manifest
-from tasks.provenance.stage import RECORDS, Record, _time_limit, as_stage, stage_run
+from tasks.provenance.stage import RECORDS, StageRecord, _time_limit, run_dataset_stage, run_stage
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE, read_json
 from tests.tiny_project import ROOT, edit_params, lay_out, run, work
@@ -46,11 +46,11 @@ def work_and(happens: Callable[[], object]) -> None:
 
 
 def test_a_stage_has_a_record_while_it_runs_and_a_manifest_once_it_has_finished():
-    with stage_run(NAME):
+    with run_stage(NAME):
         assert (record()["outcome"], record()["ended"]) == ("running", None)
         assert record()["why"] == "it had not finished on this machine before"
         work(NAME)
-    assert read_manifest(declared(NAME).manifest).stage == NAME
+    assert read_manifest(read_dvc_stage(NAME).manifest).stage == NAME
     assert record().items() >= {"stage": NAME, "process": os.getpid(), "outcome": "finished", "reason": None}.items()
     assert record()["started"] < record()["ended"]
 
@@ -72,14 +72,14 @@ MEANWHILE = {
 @pytest.mark.parametrize("what", MEANWHILE)
 def test_what_it_reads_must_not_change_while_it_runs(what):
     """DVC would lock the new one against results of the old."""
-    with pytest.raises(InputError, match=what.partition(",")[0]) as raised, stage_run(NAME):
+    with pytest.raises(InputError, match=what.partition(",")[0]) as raised, run_stage(NAME):
         work_and(MEANWHILE[what])
-    assert not declared(NAME).manifest.exists()
+    assert not read_dvc_stage(NAME).manifest.exists()
     assert (record()["outcome"], record()["reason"]) == ("failed", str(raised.value))
 
 
 def test_what_it_does_not_read_may_change():
-    with stage_run(NAME):
+    with run_stage(NAME):
         append("data/raw/scidocs/rows.csv")
         append("tasks/report.py")
         edit_params(lambda params: (params.update(lanes=7), params["datasets"]["scidocs"].update(rows=999)))
@@ -97,24 +97,24 @@ ENDS = [
 
 @pytest.mark.parametrize(("error", "reason"), ENDS)
 def test_a_stage_that_fails_says_why_on_record_and_has_no_manifest_until_it_runs_again(error, reason):
-    with pytest.raises(type(error)), stage_run(NAME):
+    with pytest.raises(type(error)), run_stage(NAME):
         work_and(lambda: ends(error))
     assert (record()["outcome"], record()["reason"]) == ("failed", reason)
-    assert not declared(NAME).manifest.exists()
+    assert not read_dvc_stage(NAME).manifest.exists()
     run(NAME)
     assert (record()["outcome"], record()["reason"]) == ("finished", None)
 
 
 def elsewhere(then: str) -> subprocess.Popen[str]:
     """Another process that runs the stage and then does `then`; it has said so when this returns, or waits."""
-    code = "import sys, time\nfrom tasks.provenance.stage import stage_run\nfrom tests.tiny_project import work\n"
-    code += f"with stage_run({NAME!r}):\n    print('inside', flush=True)\n    {then}\n"
+    code = "import sys, time\nfrom tasks.provenance.stage import run_stage\nfrom tests.tiny_project import work\n"
+    code += f"with run_stage({NAME!r}):\n    print('inside', flush=True)\n    {then}\n"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, **pipes)
 
 
 def test_a_second_process_says_who_holds_the_stage_and_waits_for_it():
-    with stage_run(NAME):
+    with run_stage(NAME):
         second = elsewhere(f"work({NAME!r}, 'the second')")
         words = f"{NAME} is waiting: process {os.getpid()} has been running it since 20"
         assert words in second.stderr.readline()
@@ -130,14 +130,14 @@ def test_a_killed_process_is_on_record_as_running_and_its_lock_is_free():
     first = elsewhere("time.sleep(600)")
     assert first.stdout.readline() == "inside\n"
     lock = STATE / "locks" / f"{NAME}.lock"
-    assert is_held(lock)
+    assert is_lock_held(lock)
     first.send_signal(signal.SIGKILL)
     first.communicate(timeout=60)
     assert (record()["outcome"], record()["process"]) == ("running", first.pid)
     assert lock.exists()
-    assert not is_held(lock)
-    with locked(NAME):
-        assert not declared(NAME).manifest.exists()
+    assert not is_lock_held(lock)
+    with hold_lock(NAME):
+        assert not read_dvc_stage(NAME).manifest.exists()
     run(NAME)
     assert (record()["outcome"], record()["process"]) == ("finished", os.getpid())
 
@@ -145,30 +145,30 @@ def test_a_killed_process_is_on_record_as_running_and_its_lock_is_free():
 def test_while_it_waits_code_must_not_change_and_parameters_may(monkeypatch):
     """Its modules were imported before it had the lock, and its manifest would name the new ones."""
     meanwhile = [MEANWHILE["tasks/trained/model.py"], MEANWHILE["train.seed: 0 → 99"]]
-    monkeypatch.setattr("tasks.provenance.stage.locked", lambda name: (meanwhile.pop()(), locked(name))[1])
+    monkeypatch.setattr("tasks.provenance.stage.hold_lock", lambda name: (meanwhile.pop()(), hold_lock(name))[1])
     assert run(NAME).parameters["train"]["seed"] == 99
-    with pytest.raises(InputError, match=r"tasks/trained/model\.py"), stage_run(NAME):
+    with pytest.raises(InputError, match=r"tasks/trained/model\.py"), run_stage(NAME):
         work(NAME)
-    assert not declared(NAME).manifest.exists()
+    assert not read_dvc_stage(NAME).manifest.exists()
 
 
 def test_the_lock_is_held_again_by_its_holder_since_it_took_it_and_free_after_an_error():
-    with locked("refresh") as since, locked("refresh") as again:
+    with hold_lock("refresh") as since, hold_lock("refresh") as again:
         assert since == again
-    with pytest.raises(ZeroDivisionError), locked("refresh"):
+    with pytest.raises(ZeroDivisionError), hold_lock("refresh"):
         ends(ZeroDivisionError())
-    with locked("refresh") as later:
+    with hold_lock("refresh") as later:
         assert later > since
 
 
 def test_a_stage_called_by_its_command_runs_and_without_a_data_set_is_told_how_it_is_called(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
     with pytest.raises(SystemExit, match="0"):
-        as_stage("train", lambda dataset: work(f"train@{dataset}"))
+        run_dataset_stage("train", lambda dataset: work(f"train@{dataset}"))
     assert record()["outcome"] == "finished"
     monkeypatch.setattr(sys, "argv", ["train.py"])
     with pytest.raises(SystemExit, match="2"):
-        as_stage("train", work)
+        run_dataset_stage("train", work)
     assert "dataset" in capsys.readouterr().err
 
 
@@ -183,8 +183,8 @@ FULL = {
 @pytest.mark.parametrize("fill", FULL.values(), ids=FULL)
 def test_a_full_disk_is_named_in_words_whoever_meets_it(monkeypatch, fill):
     monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
-    with pytest.raises(SystemExit, match=r"^train: no room is left .*make room and run the same command again"):
-        as_stage("train", lambda _: fill())
+    with pytest.raises(SystemExit, match=r"^train: the disk is full .*free some space and run the same command again"):
+        run_dataset_stage("train", lambda _: fill())
     assert record()["outcome"] == "failed"
 
 
@@ -192,13 +192,13 @@ def test_a_full_disk_is_named_in_words_whoever_meets_it(monkeypatch, fill):
 def test_what_is_our_fault_keeps_its_traceback(monkeypatch, error):
     monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
     with pytest.raises(type(error)):
-        as_stage("train", lambda _: ends(error))
+        run_dataset_stage("train", lambda _: ends(error))
 
 
 TOO_LONG = """
 import time
 from tasks.provenance import stage
-record = stage.Record(stage="train@wands", process=1, started=stage.datetime.now(stage.UTC), why="a reason")
+record = stage.StageRecord(stage="train@wands", process=1, started=stage.datetime.now(stage.UTC), why="a reason")
 with stage._time_limit(record, 0.001):
     time.sleep(600)
 """
@@ -214,14 +214,14 @@ def test_a_stage_that_takes_longer_than_its_limit_is_ended_and_its_record_says_w
         timeout=60,
         check=False,
     )
-    reason = "it ran longer than 0.001 minutes, the limit that stage_minutes in params.yaml sets"
+    reason = "it ran longer than 0.001 minutes, the limit set by stage_minutes in params.yaml"
     assert started.returncode == 1
     assert f"train@wands: {reason}" in started.stderr
     assert (record()["outcome"], record()["reason"]) == ("failed", reason)
 
 
 def test_a_stage_without_a_limit_or_within_it_is_left_alone():
-    running = Record(stage=NAME, process=1, started=datetime.now(UTC))
+    running = StageRecord(stage=NAME, process=1, started=datetime.now(UTC))
     for minutes in (0, 1):
         with _time_limit(running, minutes):
             pass

@@ -16,8 +16,16 @@ import polars as pl
 import pytest
 
 from relmap.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS
-from relmap.metrics.registry import COMPARED, ByLabel, Probabilities, Reliability, Simplex, View, metrics_of
-from relmap.projection.variants import variants_for
+from relmap.metrics.registry import (
+    COMPARED_METRICS,
+    DecisionView,
+    LabelView,
+    ProbabilityView,
+    ReliabilityView,
+    SimplexView,
+    metrics_for_views,
+)
+from relmap.projection.variants import variants_with_role
 from tasks.page.page import verdict_in_words
 from tasks.records.advice import in_words, numbers
 from tasks.records.results import FAILED, display_name
@@ -30,11 +38,11 @@ from tasks.tables.verdict import TABLES as PAPER_TABLES
 from tests import report_data
 from tests.report_data import BETTER, DECREASE, EMPTY, INCREASE, NOTHING, QUANTITIES, Made, frame, made, runs_of
 
-OURS = variants_for("rival", "sensitivity")
+OURS = variants_with_role("rival", "sensitivity")
 PRINTED = [table.key for table in PAPER_TABLES]
-MEASURED = dict.fromkeys([*variants_for("paper"), *OURS], metrics_of(Reliability)) | {
-    "confidence": metrics_of(View, Probabilities, ByLabel, Reliability),
-    "mrc": metrics_of(Probabilities, Simplex),
+MEASURED = dict.fromkeys([*variants_with_role("paper"), *OURS], metrics_for_views(ReliabilityView)) | {
+    "confidence": metrics_for_views(DecisionView, ProbabilityView, LabelView, ReliabilityView),
+    "mrc": metrics_for_views(ProbabilityView, SimplexView),
 }
 
 
@@ -140,7 +148,7 @@ def test_the_ablation_has_the_papers_variants_first_and_marks_what_is_ours_whate
     other = runs.metrics.filter(variant="mrp").with_columns(variant=pl.lit("label_beta"))
     table = TABLES[name](replace(runs, metrics=pl.concat([other, runs.metrics])))
     ours = ["label_platt", "mrp_exact", "label_vector", "label_beta"]
-    for rows, variants in ((table, [*variants_for("paper"), *OURS, "label_beta"]), (table.filter("ours"), ours)):
+    for rows, variants in ((table, [*variants_with_role("paper"), *OURS, "label_beta"]), (table.filter("ours"), ours)):
         assert rows["variant"].to_list() == variants * (len(rows) // len(variants))
 
 
@@ -151,8 +159,14 @@ def test_own_sets_stand_in_the_main_table_and_in_no_average(runs):
         assert TABLES[name](own).equals(TABLES[name](runs)), name
     each = TABLES["ablation_by_dataset"](own)
     assert each["dataset"].unique(maintain_order=True).to_list() == [*PAPER_DATASETS, "tickets"]
-    means = each.filter(pl.col("dataset") != "tickets").group_by("variant", maintain_order=True).agg(pl.mean(COMPARED))
-    assert np.allclose(means.select(COMPARED), TABLES["ablation"](own).select(COMPARED), rtol=0, atol=1e-12)
+    means = (
+        each.filter(pl.col("dataset") != "tickets")
+        .group_by("variant", maintain_order=True)
+        .agg(pl.mean(COMPARED_METRICS))
+    )
+    assert np.allclose(
+        means.select(COMPARED_METRICS), TABLES["ablation"](own).select(COMPARED_METRICS), rtol=0, atol=1e-12
+    )
     above, below = as_shown("main", own).markdown().split("**Own data sets**")
     assert ("tickets" in above, "wands" in below, "| dataset | calibrator |" in below) == (False, False, True)
     assert "\\emph{Own data sets}" in as_latex("main", own)
@@ -538,9 +552,9 @@ def paper_values() -> dict[tuple[str, str, str, str], tuple[float, float, float]
     means: dict[tuple[str, str, str, str], float] = {}
     deviations: dict[tuple[str, str, str, str], float] = {}
     averages = csv("ablation")
-    for row, metric, *at in product(averages, (*COMPARED, "selacc_50"), PAPER_DATASETS, PAPER_CALIBRATORS):
+    for row, metric, *at in product(averages, (*COMPARED_METRICS, "selacc_50"), PAPER_DATASETS, PAPER_CALIBRATORS):
         means[*at, row["variant"], metric] = row[metric]  # every cell is the average of its variant
-    for row, metric, (variant, short) in product(csv("main"), COMPARED, SIDES):
+    for row, metric, (variant, short) in product(csv("main"), COMPARED_METRICS, SIDES):
         at = row["dataset"], row["calibrator"]
         means[*at, "confidence", "accuracy"] = row["accuracy"]
         means[*at, variant, metric] = row[f"{metric}_{short}"]
@@ -559,7 +573,7 @@ def paper_values() -> dict[tuple[str, str, str, str], tuple[float, float, float]
         for share, column in (("infeasible_share", "q_below_uniform_pct"), ("solved_share", "solved_pct")):
             means[*at, "mrc", share] = row[column] / 100
     columns = {("confidence", name): name for name in ("accuracy", "ece")}
-    columns |= {(variant, metric): f"{metric}_{short}" for metric, (variant, short) in product(COMPARED, SIDES)}
+    columns |= {(variant, metric): f"{metric}_{short}" for metric, (variant, short) in product(COMPARED_METRICS, SIDES)}
     means |= {(BOOSTED, "uncal", *which): csv("robustness")[1][column] for which, column in columns.items()}
     return {key: tuple(mean + step * deviations.get(key, 0) for step in (-1, 0, 1)) for key, mean in means.items()}
 

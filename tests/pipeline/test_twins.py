@@ -20,17 +20,17 @@ from scipy.stats import binomtest
 from relmap.calibrators.temperature import fit_temperature
 from relmap.decisions import FixedDecisions, confidence_logit, decide
 from relmap.errors import InputError
-from relmap.metrics.intervals import interval
-from relmap.metrics.registry import of_reliability
-from relmap.metrics.reliability import nll_correct_of_rows
-from relmap.metrics.resampling import resample
+from relmap.metrics.intervals import percentile_interval
+from relmap.metrics.registry import compute_reliability_metrics
+from relmap.metrics.reliability import correctness_log_loss
+from relmap.metrics.resampling import draw_resamples
 from relmap.metrics.spread import LabelCells
-from relmap.projection.batch import Batch, project_together
-from relmap.projection.decisions import Decisions
+from relmap.projection.batch import FitBatch, fit_mrp_batches
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.report.figure import MIN_FIT_ROWS
 from relmap.settings import ProjectionParams
-from relmap.simulation.judgements import Difficulty, Relevance, draw_queries, judge, solve_relevance
-from relmap.splits import ValidationRows, validation_rows
+from relmap.simulation.judgements import Difficulty, Relevance, draw_queries, simulate_judgements, solve_relevance
+from relmap.splits import ValidationRows, select_validation_rows
 from tasks.datasets import DATASETS
 from tasks.datasets.base import SCHEMA
 from tasks.predictors import fit_predictor
@@ -94,7 +94,7 @@ def test_the_bias_gives_the_mix_that_was_asked_for_and_without_residual_the_trut
 
 
 def test_a_candidate_is_judged_once_or_twice_never_twice_near_by_and_of_the_same_truth():
-    judgements = judge(5000, (0.7, 0.3), Difficulty(2.0, 1.5), 1.0, np.random.default_rng(0))
+    judgements = simulate_judgements(5000, (0.7, 0.3), Difficulty(2.0, 1.5), 1.0, np.random.default_rng(0))
     assert set(np.bincount(judgements.candidate)) == {1, 2}
     again = np.setdiff1d(np.arange(5000), judgements.first)
     before = judgements.first[judgements.candidate[again]]
@@ -326,9 +326,9 @@ def test_accuracy_class_mix_and_label_spread_are_near_those_of_the_paper(name, d
     cells = []
     for logits in (twin.test.logits, calibrate(twin.test.logits)):
         confidence = expit(confidence_logit(logits, twin.test.decision))
-        cells.append(LabelCells.of(confidence, twin.test.decision, twin.test.correct))
+        cells.append(LabelCells.from_decisions(confidence, twin.test.decision, twin.test.correct))
     spread = np.mean([of_calibrator.spread() for of_calibrator in cells])
-    shuffled = np.mean([of_calibrator.null(1) for of_calibrator in cells])
+    shuffled = np.mean([of_calibrator.shuffled_quantile(1) for of_calibrator in cells])
     assert 100 * spread == pytest.approx(PAPER_SPREAD[name], abs=SPREAD_TOLERANCE)
     assert spread > shuffled  # as on each data set of the paper
 
@@ -338,7 +338,7 @@ def test_frequent_labels_have_enough_fit_rows_and_tests_enough_groups(name, defa
     twin = default_twins[name]
     assert len(np.unique(twin.test.group)) >= MIN_TEST_GROUPS
     for seed in PARAMS.seeds:
-        fit = validation_rows(twin.validation, seed, PARAMS.protocol).projection_fit
+        fit = select_validation_rows(twin.validation, seed, PARAMS.protocol).projection_fit
         for of_validation, of_fit in ((twin.validation.labels, fit.labels), (twin.validation.decision, fit.decision)):
             frequent = np.bincount(of_validation) >= FREQUENT * len(of_validation)
             assert (np.bincount(of_fit, minlength=len(frequent))[frequent] >= MIN_FIT_ROWS).all()
@@ -355,11 +355,11 @@ def projected(twins: list[Twin], parts: list[ValidationRows]) -> list[Reliabilit
     """Temperature scaling and MRP as the pipeline fits them, of several twins side by side, to save time."""
     calibrators = [fit_temperature(rows.calibrator_fit.logits, rows.calibrator_fit.labels, seed=1) for rows in parts]
     fitted_on = zip(calibrators, parts, strict=True)
-    batches = [Batch.under([fitted], rows, ProjectionParams(), "cpu") for fitted, rows in fitted_on]
+    batches = [FitBatch.from_validation_rows([fitted], rows, ProjectionParams(), "cpu") for fitted, rows in fitted_on]
     scored = []
-    for twin, fitted, (mrp,) in zip(twins, calibrators, project_together(batches), strict=True):
+    for twin, fitted, (mrp,) in zip(twins, calibrators, fit_mrp_batches(batches), strict=True):
         before = confidence_logit(fitted(twin.test.logits), twin.test.decision)
-        scored.append((before, mrp(Decisions(before, twin.test.decision))))
+        scored.append((before, mrp(CalibratedDecisions(before, twin.test.decision))))
     return scored
 
 
@@ -376,7 +376,7 @@ def scored(request, tmp_path_factory, default_twins):
         twin = default_twins[request.param]
         if not residual:
             twin = twin_of_files(request.param, tmp_path_factory.mktemp("twin"), residual)
-        made[residual] = twin, *projected([twin], [validation_rows(twin.validation, 1, PARAMS.protocol)])
+        made[residual] = twin, *projected([twin], [select_validation_rows(twin.validation, 1, PARAMS.protocol)])
     return made
 
 
@@ -385,13 +385,13 @@ def test_mrp_lowers_the_correctness_nll_clearly_and_without_a_residual_it_is_not
         before, after = (loss(logit, twin.test.correct) for logit in logits)
         mean, deviation = (after - before).mean(), (after - before).std() / np.sqrt(len(before))
         assert mean < -3 * deviation if residual else mean > -2 * deviation
-        assert np.isclose(before.mean(), nll_correct_of_rows(logits[0], twin.test.correct).mean())
+        assert np.isclose(before.mean(), correctness_log_loss(logits[0], twin.test.correct).mean())
 
 
 def test_the_spread_found_is_the_true_one_and_more_than_shuffled_labels_show_and_hardly_there_without_residual(scored):
     (_, test, truth), (before, _) = scored[1.0]
     confidence = expit(before)
-    seen, true = (LabelCells.of(confidence, test.decision, of) for of in (test.correct, truth))
+    seen, true = (LabelCells.from_decisions(confidence, test.decision, of) for of in (test.correct, truth))
     counted = seen.rows >= 20
     spread_of_a_cell = np.sqrt(0.25 / seen.rows[counted])
     away = (seen.sums - true.sums)[counted] / seen.rows[counted]
@@ -399,10 +399,10 @@ def test_the_spread_found_is_the_true_one_and_more_than_shuffled_labels_show_and
     # the largest minus the smallest of noisy means is larger than of true ones, by about two deviations of a cell
     excess = seen.spread() - true.spread()
     assert -np.mean(spread_of_a_cell) < excess < 2 * np.mean(spread_of_a_cell)
-    assert seen.spread() > 1.5 * seen.null(1)
+    assert seen.spread() > 1.5 * seen.shuffled_quantile(1)
     if 0.0 in scored:
         (_, test, truth), (before, _) = scored[0.0]
-        assert LabelCells.of(expit(before), test.decision, truth).spread() < 0.06
+        assert LabelCells.from_decisions(expit(before), test.decision, truth).spread() < 0.06
 
 
 def twin_of_logits(seed: int, labels: int, fit: int, test: int, residual: float = 0.0) -> Twin:
@@ -434,7 +434,7 @@ def projected_twins(kind: tuple[int, int, int], residual: float, twins: int) -> 
     """Twins of logits of a kind, fitted on its number of validation rows under protocol seed 1."""
     made = [twin_of_logits(seed, *kind, residual) for seed in range(twins)]
     caps = PARAMS.protocol.model_copy(update={"projection_cap": kind[1]})
-    parts = [validation_rows(twin.validation, 1, caps).first(kind[1]) for twin in made]
+    parts = [select_validation_rows(twin.validation, 1, caps).limit_fit_rows(kind[1]) for twin in made]
     return list(zip(made, projected(made, parts), strict=True))
 
 
@@ -448,10 +448,10 @@ def claims(made: list[tuple[Twin, Reliability]]) -> dict[str, int]:
     """In how many of the twins a paired bootstrap over queries claims a change of each metric for the better."""
     claimed = dict.fromkeys(BETTER, 0)
     for twin, logits in made:
-        draws = resample(twin.test.group, resamples=RESAMPLES, seed=0)
-        before, after = (of_reliability(logit, twin.test.correct, draws=draws) for logit in logits)
+        draws = draw_resamples(twin.test.group, resamples=RESAMPLES, seed=0)
+        before, after = (compute_reliability_metrics(logit, twin.test.correct, draws=draws) for logit in logits)
         for metric, sign in BETTER.items():
-            claimed[metric] += interval(sign * (after[metric] - before[metric])).low > 0
+            claimed[metric] += percentile_interval(sign * (after[metric] - before[metric])).low > 0
     return claimed
 
 
@@ -469,9 +469,9 @@ def test_nor_are_intervals_more_often_wholly_better_than_the_change_that_the_tru
     """A projection that finds nothing costs something, and hides how often intervals are wrong: here it does not."""
     missed = []
     for twin, (before, after) in without_residual:
-        draws = resample(twin.test.group, resamples=RESAMPLES, seed=0)
+        draws = draw_resamples(twin.test.group, resamples=RESAMPLES, seed=0)
         seen, true = (loss(after, of) - loss(before, of) for of in (twin.test.correct, twin.truth))
-        missed.append(interval(draws.mean(seen)).high < true.mean())
+        missed.append(percentile_interval(draws.mean(seen)).high < true.mean())
     assert not above_nominal(sum(missed), len(missed)), f"{sum(missed)} of {len(missed)}"
 
 
@@ -484,5 +484,5 @@ def test_twins_of_logits_are_right_as_often_as_their_truth_says_at_every_confide
     _, test, truth = twin_of_logits(0, 3, 300, 40_000)
     confidence = expit(confidence_logit(test.logits / 1.6, test.decision))
     np.testing.assert_allclose(confidence, truth, atol=1e-12)
-    seen = LabelCells.of(confidence, test.decision, test.correct)  # whose residual is from the truth
+    seen = LabelCells.from_decisions(confidence, test.decision, test.correct)  # whose residual is from the truth
     assert np.abs(seen.sums / seen.rows).max() < 5 * 0.5 / np.sqrt(seen.rows.min())

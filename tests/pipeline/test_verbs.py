@@ -10,9 +10,9 @@ from scipy.special import expit, softmax
 
 from relmap.decisions import FixedDecisions, decide
 from relmap.metrics.probability import accuracy
-from relmap.metrics.registry import Probabilities, Reliability, metrics_of
+from relmap.metrics.registry import ProbabilityView, ReliabilityView, metrics_for_views
 from relmap.metrics.spread import LabelCells
-from relmap.projection.variants import PROJECTED
+from relmap.projection.variants import PIPELINE_VARIANTS
 from relmap.splits import ValidationRows
 from tasks.calibrate import calibrate, fit_key
 from tasks.expectations.check import GateFailed
@@ -25,7 +25,9 @@ from tasks.validate import check_invariants
 from tasks.write import curves, optimum, sampled, scores, simplex
 
 FEW = (100, 300, 5000)
-RELIABILITY, OF_PROBABILITIES = ({metric.key for metric in metrics_of(view)} for view in (Reliability, Probabilities))
+RELIABILITY, OF_PROBABILITIES = (
+    {metric.key for metric in metrics_for_views(view)} for view in (ReliabilityView, ProbabilityView)
+)
 NAMES = ("uncal", "ts")
 KEYS = ["calibrator", "variant", "metric"]
 
@@ -92,7 +94,7 @@ def test_a_seed_is_measured_in_every_metric_and_variant(projected, measured):
     of_mrc = {*OF_PROBABILITIES, "infeasible_share", "solved_share"}
     others = {"confidence": RELIABILITY | of_calibrators, "mrc": of_mrc}
     metrics = {variant: set(rows["metric"]) for (variant,), rows in measured.group_by("variant")}
-    assert metrics == dict.fromkeys(PROJECTED, RELIABILITY) | others
+    assert metrics == dict.fromkeys(PIPELINE_VARIANTS, RELIABILITY) | others
     assert not measured.select(KEYS).is_duplicated().any()
     np.testing.assert_array_equal(*(rows.reliability_logits["label_vector"] for rows in projected.rows[:2]))
     below = [np.mean(expit(rows.reliability_logits["mrp"]) < 1 / 3) for rows in projected.rows]
@@ -115,7 +117,9 @@ def test_the_label_spread_of_a_run_is_that_of_its_members_mean_probabilities(
         mean = sum(np.exp(fit[place].value(test.logits)) for fit, test in zip(fits, tests, strict=True)) / 2
         confidence = mean[np.arange(len(labels)), decision]
         value = of_members.filter(metric="label_spread", calibrator=name)["value"].item()
-        assert value == pytest.approx(LabelCells.of(confidence, decision, decision == labels).spread(), abs=1e-12)
+        assert value == pytest.approx(
+            LabelCells.from_decisions(confidence, decision, decision == labels).spread(), abs=1e-12
+        )
     spreads = pl.col("metric").is_in(["label_spread", "label_spread_null_p95"])
     assert of_members.filter(~spreads).equals(measured.filter(~spreads))
     assert not of_members.filter(spreads).equals(measured.filter(spreads))
@@ -148,7 +152,7 @@ def test_an_alternative_measures_what_it_bears_on_beside_the_default(projected, 
 
 
 def test_calibrators_are_compared_on_as_many_rows_as_asked_for_or_there(calibrated, parts, decisions, params, measured):
-    both = [calibrate.fn(parts.on_both, "matrix", 1, tuple(2 * rows for rows in FEW))]
+    both = [calibrate.fn(parts.interleaved_fit_rows, "matrix", 1, tuple(2 * rows for rows in FEW))]
     rows = baselines.fn(calibrated, both, FEW, parts, decisions, params, "cpu")
     counts = ["rows", "calibrator_fit_rows", "projection_fit_rows"]
     with_mrp = rows.filter(variant="mrp").select(counts).unique(maintain_order=True)
@@ -216,7 +220,7 @@ def test_the_choices_of_metrics_hold_for_values_and_intervals(projected, calibra
 def test_kept_are_the_calibrators_of_the_tables_every_variant_and_samples_that_sum_to_one(projected, decisions):
     rows = scores([projected], decisions, ("ts",))
     assert set(rows["calibrator"]) == {"ts"}
-    assert {f"logit_{name}" for name in PROJECTED} < set(rows.columns)
+    assert {f"logit_{name}" for name in PIPELINE_VARIANTS} < set(rows.columns)
     assert rows["row"].to_list() == list(range(len(decisions)))
     large = sampled(1200, 500)
     assert (len(large), np.diff(large).min() > 0) == (500, True)

@@ -1,4 +1,4 @@
-"""What rotted, was edited, is missing or was added is found and named, with the commands that mend it."""
+"""Corrupt, edited, missing and added files are reported, with the commands that restore them."""
 
 import hashlib
 import json
@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from flows.processes import LOCK_FILE
-from flows.verify import REFRESH, locked_stages, read_cache, remedies
-from relmap.hashing import digest_of_file
+from flows.verify import REFRESH, check_cache, read_lock_entries, remedies
+from relmap.hashing import hash_file
 from tasks.provenance import verification
-from tasks.provenance.declared import declared, stage_names
+from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
 from tasks.provenance.manifest import Manifest
-from tasks.provenance.verification import Problem, is_rotted, objects_in, problems_of_inputs
+from tasks.provenance.verification import Problem, find_input_problems, is_corrupt, list_cached_objects
 from tests.project_copy import flip
 from tests.tiny_project import copy_here, edit_params, finished_in, run
 
@@ -39,14 +39,14 @@ def _copy(finished, tmp_path, monkeypatch):
 
 def outputs() -> tuple[dict[str, Manifest], list[Problem]]:
     """The manifests that are whole, and what is wrong with the outputs of any stage."""
-    of_stages = {name: verification.problems_of_outputs(name) for name in stage_names()}
+    of_stages = {name: verification.find_output_problems(name) for name in stage_names()}
     manifests = {name: manifest for name, (manifest, _) in of_stages.items() if manifest}
     return manifests, [problem for _, problems in of_stages.values() for problem in problems]
 
 
 def edit(path: Path) -> None:
     """Edit a file by hand, later than the manifest was written, or a seed in it."""
-    later = declared(NAME).manifest.stat().st_mtime + 60
+    later = read_dvc_stage(NAME).manifest.stat().st_mtime + 60
     path.write_text(path.read_text().replace('"seed": 0', '"seed": 1') + "\n")
     os.utime(path, (later, later))
 
@@ -54,38 +54,38 @@ def edit(path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "disturb", "words", "lost"),
     [
-        *((path, flip, "has rotted", True) for path in (str(TABLE), DEEP, "data/report/table.csv")),
-        (DEEP, edit, "was edited, at 20", True),
+        *((path, flip, "is corrupt", True) for path in (str(TABLE), DEEP, "data/report/table.csv")),
+        (DEEP, edit, "was edited at 20", True),
         (str(TABLE), Path.unlink, "is missing", True),
         (f"{DEEP}.csv", Path.touch, "was added", True),
-        *((MANIFEST, partial(flip, bit=bit), "is spoilt", True) for bit in (0, 7)),
-        (MANIFEST, edit, "does not fit its SHA-256", True),
+        *((MANIFEST, partial(flip, bit=bit), "is damaged", True) for bit in (0, 7)),
+        (MANIFEST, edit, "does not match its SHA-256", True),
         (MANIFEST, Path.unlink, "has not finished", False),  # its stage only has to run
     ],
 )
-def test_what_was_disturbed_is_named_with_its_stage(path, disturb, words, lost):
+def test_a_changed_file_is_reported_with_its_stage(path, disturb, words, lost):
     disturb(Path(path))
     _, (problem,) = outputs()
-    assert (problem.path, problem.stage, problem.lost) == (path, "report" if "report" in path else NAME, lost)
-    assert words in problem.what
+    assert (problem.path, problem.stage, problem.is_lost) == (path, "report" if "report" in path else NAME, lost)
+    assert words in problem.description
     assert str(problem).startswith(f"{path} ({problem.stage}) ")
 
 
-def test_what_was_made_of_another_input_is_named():
+def test_outputs_of_other_inputs_are_reported():
     run(NAME, "otherwise\n")
     manifests, problems = outputs()
     assert problems == []
-    (problem,) = problems_of_inputs(manifests)
-    assert (problem.stage, problem.path, problem.lost) == ("report", "data/report", False)
-    assert str(TABLE) in problem.what
+    (problem,) = find_input_problems(manifests)
+    assert (problem.stage, problem.path, problem.is_lost) == ("report", "data/report", False)
+    assert str(TABLE) in problem.description
 
 
-def test_what_was_made_before_an_input_was_there_or_of_one_that_is_no_longer_made_is_named():
+def test_outputs_of_added_or_removed_inputs_are_reported():
     manifests, _ = outputs()
     made = manifests[NAME].outputs
     for there in (made | {"data/base/wands/more.csv": made[str(TABLE)]}, {DEEP: made[DEEP]}):
         other = manifests[NAME].model_copy(update={"outputs": there})
-        assert [problem.stage for problem in problems_of_inputs(manifests | {NAME: other})] == ["report"]
+        assert [problem.stage for problem in find_input_problems(manifests | {NAME: other})] == ["report"]
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def cache(tmp_path):
     """A cache with an object for each file of the stage's outputs, and a list of them, as DVC keeps them; dvc.lock."""
     folder, entries = tmp_path / "shared cache", []
     for path in sorted(Path("data/base/wands").rglob("*.*")):
-        md5 = digest_of_file(path, "md5")
+        md5 = hash_file(path, "md5")
         keep(folder, md5, path.read_bytes())
         entries.append({"md5": md5, "relpath": path.relative_to("data/base/wands").as_posix()})
     content = json.dumps(entries).encode()
@@ -111,48 +111,48 @@ def keep(folder: Path, md5: str, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("bit", [0, 7])
-def test_every_object_that_rots_is_found_and_no_other(cache, bit):
-    objects = objects_in(cache)
-    assert not any(map(is_rotted, objects))
+def test_every_corrupt_object_is_found_and_no_other(cache, bit):
+    objects = list_cached_objects(cache)
+    assert not any(map(is_corrupt, objects))
     for path in objects:
         flip(path, bit=bit)
-        assert [other for other in objects if is_rotted(other)] == [path]
+        assert [other for other in objects if is_corrupt(other)] == [path]
         flip(path, bit=bit)
 
 
-def test_the_objects_of_a_stage_are_its_lists_and_what_they_list_unless_that_rotted_or_is_gone(cache):
-    locked, (listing,) = locked_stages()[NAME], cache.glob("??/*.dir")
-    assert verification.objects_of_stage(locked, cache, set()) == set(objects_in(cache))
-    assert verification.objects_of_stage(locked, cache, {listing}) == {listing}
+def test_objects_of_a_stage_include_the_files_of_readable_folders(cache):
+    locked, (listing,) = read_lock_entries()[NAME], cache.glob("??/*.dir")
+    assert verification.find_stage_objects(locked, cache, set()) == set(list_cached_objects(cache))
+    assert verification.find_stage_objects(locked, cache, {listing}) == {listing}
     listing.unlink()
-    assert verification.objects_of_stage(locked, cache, set()) == {listing}
+    assert verification.find_stage_objects(locked, cache, set()) == {listing}
 
 
-def test_wherever_dvc_lock_is_cut_off_its_stages_can_be_asked_for(cache):
+def test_an_incomplete_dvc_lock_can_be_read(cache):
     content = LOCK_FILE.read_bytes()
     for length in range(0, len(content), 3):
         LOCK_FILE.write_bytes(content[:length])
-        for locked in locked_stages().values():
-            verification.objects_of_stage(locked, cache, set())
+        for locked in read_lock_entries().values():
+            verification.find_stage_objects(locked, cache, set())
     LOCK_FILE.unlink()
-    assert locked_stages() == {}
+    assert read_lock_entries() == {}
 
 
 def commands(cache: Path) -> list[str]:
     manifests, problems = outputs()
-    return remedies([*problems, *problems_of_inputs(manifests)], *read_cache(cache), manifests)
+    return remedies([*problems, *find_input_problems(manifests)], *check_cache(cache), manifests)
 
 
-def test_where_all_holds_nothing_is_found_and_there_is_nothing_to_do(cache):
+def test_intact_outputs_need_no_command(cache):
     keep(cache, "ab.77.tmp", b"what a DVC is writing")
     manifests, problems = outputs()
-    assert problems == list(problems_of_inputs(manifests)) == commands(cache) == []
+    assert problems == list(find_input_problems(manifests)) == commands(cache) == []
 
 
 @pytest.mark.parametrize("suffix", ["", ".dir"])
-def test_what_is_lost_and_rotted_in_the_cache_or_not_there_is_made_again(cache, suffix):
+def test_lost_outputs_without_a_cached_copy_are_recomputed(cache, suffix):
     flip(TABLE)
-    bad = next(path for path in objects_in(cache) if path.suffix == suffix)
+    bad = next(path for path in list_cached_objects(cache) if path.suffix == suffix)
     flip(bad)
     first, second = commands(cache)
     assert shlex.split(first) == ["rm", "-f", str(bad.relative_to(Path.cwd()))]
@@ -165,10 +165,10 @@ def own_setting(value: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["value", "code"])
-def test_what_rotted_in_the_cache_only_goes_there_again_unless_its_code_or_a_parameter_is_another_now(cache, what):
+def test_a_corrupt_object_is_committed_again_if_code_and_parameters_are_unchanged(cache, what):
     own_setting("")
     run(NAME)
-    flip(objects_in(cache)[0])
+    flip(list_cached_objects(cache)[0])
     assert commands(cache)[1:] == [f"dvc commit --force {NAME}"]
     own_setting("y") if what == "value" else Path("tasks/train.py").write_text("new\n")
     assert commands(cache)[1:] == [REFRESH]
@@ -178,5 +178,5 @@ def test_each_command_is_proposed_once(cache):
     for path in (TABLE, Path(DEEP)):
         flip(path)
     for name in ("report", "train@scidocs"):
-        declared(name).manifest.unlink()
+        read_dvc_stage(name).manifest.unlink()
     assert commands(cache) == [f"{BACK} checkout {NAME}", REFRESH]

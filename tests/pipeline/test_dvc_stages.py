@@ -9,7 +9,7 @@ from dvc.dependency.param import ParamsDependency
 from dvc.repo import Repo
 
 from relmap.errors import InputError
-from tasks.provenance.declared import declared, stage_names
+from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = {"reader": "files", "source": "files", "split": {"by": "row", "validation": 0.3, "test": 0.3}}
@@ -45,14 +45,14 @@ def _there(project, monkeypatch):
 def test_every_stage_is_declared_as_dvc_resolves_it(resolved):
     assert sorted(stage_names()) == sorted(resolved)
     for name, stage in resolved.items():
-        ours = declared(name)
+        ours = read_dvc_stage(name)
         parameters = [dependency for dependency in stage.deps if isinstance(dependency, ParamsDependency)]
         files = {dependency.fs_path for dependency in stage.deps if dependency not in parameters}
         assert {str(path.resolve()) for path in (*ours.inputs, *ours.code)} == files, name
         written = {str(path.resolve()) for path in (*ours.outputs, ours.manifest)}
         assert written == {out.fs_path for out in stage.outs}, name
-        lasting = {str(path.resolve()) for path in ours.lasting}
-        assert lasting == {out.fs_path for out in stage.outs if out.persist}, name
+        persistent = {str(path.resolve()) for path in ours.persistent_outputs}
+        assert persistent == {out.fs_path for out in stage.outs if out.persist}, name
         assert ours.command == stage.cmd, name
         assert set(ours.parameters) == {key for dependency in parameters for key in dependency.params}, name
         if name in {"download@2024", "train@wands", "reliability@mine", "report"}:
@@ -60,7 +60,7 @@ def test_every_stage_is_declared_as_dvc_resolves_it(resolved):
 
 
 def test_code_and_inputs_are_told_apart():
-    stage = declared("download@mine")
+    stage = read_dvc_stage("download@mine")
     assert Path("mine.csv") in stage.inputs
     assert {path.parts[0] for path in stage.code} == {"tasks", "relmap"}
     assert not {path.parts[0] for path in stage.inputs} & {"flows", "tasks", "relmap"}
@@ -75,4 +75,4 @@ ASKED = {
 @pytest.mark.parametrize(("name", "words"), ASKED.items())
 def test_a_stage_or_a_data_set_that_is_not_there_is_told_with_those_that_are(name, words):
     with pytest.raises(InputError, match=f"no {words}"):
-        declared(name)
+        read_dvc_stage(name)

@@ -1,0 +1,186 @@
+"use strict";
+// Results at a threshold that the reader sets, or at the one with the lowest expected cost. All numbers come from the
+// counts in the JSON of the section. Text is set as textContent, so that names of labels cannot become markup.
+(() => {
+  const element = (name) => document.getElementById(`explorer-${name}`);
+  const explorer = document.getElementById("threshold-explorer");
+  const data = JSON.parse(explorer.querySelector("script").textContent);
+  const { thresholds, lines } = data;
+  const slider = element("slider");
+  const number = element("threshold");
+  const costInputs = { error: element("cost-error"), review: element("cost-review") };
+  const modes = [...explorer.querySelectorAll("input[name='explorer-mode']")];
+  const NONE = "–";
+  const TIED = 1e-12; // relative difference of costs below which they are equal
+  let selected = data.initial;
+
+  const percent = (share) => `${(100 * share).toFixed(1)}%`;
+  const count = (rows) => rows.toLocaleString("en-US");
+  const significant = (value) => String(Number(value.toPrecision(4)));
+
+  function expectedCost(line, at, costs) {
+    const errors = line.automatic[at] - line.correct[at];
+    const reviews = line.total - line.automatic[at];
+    return (costs.error * errors + costs.review * reviews) / line.total;
+  }
+
+  // The first of equal ones has the most automatic rows, since thresholds rise.
+  function cheapest(line, costs) {
+    let best = 0;
+    thresholds.forEach((threshold, at) => {
+      const lowest = expectedCost(line, best, costs);
+      if (expectedCost(line, at, costs) < lowest - TIED * Math.abs(lowest)) best = at;
+    });
+    return best;
+  }
+
+  function nearest(value) {
+    let best = 0;
+    thresholds.forEach((threshold, at) => {
+      if (Math.abs(threshold - value) < Math.abs(thresholds[best] - value)) best = at;
+    });
+    return best;
+  }
+
+  function readNumber(input, isValid) {
+    const value = input.valueAsNumber;
+    const valid = Number.isFinite(value) && isValid(value);
+    input.setAttribute("aria-invalid", String(!valid));
+    return valid ? value : null;
+  }
+
+  // Null if a cost is missing or out of range.
+  function readCosts() {
+    const error = readNumber(costInputs.error, (cost) => cost > 0);
+    const review = readNumber(costInputs.review, (cost) => cost >= 0);
+    return error === null || review === null ? null : { error, review };
+  }
+
+  const minimizesCost = () => modes.find((mode) => mode.checked).value === "costs";
+  const automaticRows = (line, at) => (line.automatic_rows || line.automatic)[at];
+
+  function interval(line, at) {
+    return line.low[at] === null ? "" : `${percent(line.low[at])} to ${percent(line.high[at])}`;
+  }
+
+  function accuracy(line, at) {
+    return line.automatic[at] === 0 ? NONE : percent(line.correct[at] / line.automatic[at]);
+  }
+
+  function cellsOf(line, at, costs) {
+    return [
+      { text: percent(line.automatic[at] / line.total) },
+      { text: accuracy(line, at), detail: line.automatic[at] === 0 ? "" : interval(line, at) || "no interval" },
+      { text: count(line.rows - automaticRows(line, at)), detail: `of ${count(line.rows)}` },
+      { text: costs === null ? NONE : significant(expectedCost(line, at, costs)) },
+    ];
+  }
+
+  function summary(line, at, costs) {
+    const parts = [`Threshold ${thresholds[at]}: ${percent(line.automatic[at] / line.total)} of decisions are automatic`];
+    if (line.automatic[at] > 0) {
+      const between = interval(line, at);
+      const known = between ? `pointwise 95% interval ${between}` : "too few rows or groups for an interval";
+      parts.push(`${accuracy(line, at)} of them are correct (${known})`);
+    }
+    parts.push(`${count(line.rows - automaticRows(line, at))} of ${count(line.rows)} rows go to review`);
+    const sentence = `${parts.join("; ")}.`;
+    if (costs === null) return `${sentence} Enter a cost of an error above 0, and a cost of a review of 0 or more.`;
+    const none = significant(expectedCost(line, 0, costs));
+    const cost = significant(expectedCost(line, at, costs));
+    return `${sentence} Expected cost per decision: ${cost}; ${none} with no review, ${significant(costs.review)} with reviews only.`;
+  }
+
+  function byMap(costs) {
+    if (!minimizesCost() || costs === null) return "";
+    const threshold = significant(Math.max(0, 1 - costs.review / costs.error));
+    return `The threshold has the lowest expected cost on these rows. By the map alone, it would be ${threshold}: one minus the cost of a review divided by the cost of an error.`;
+  }
+
+  function addCell(row, tag) {
+    const cell = document.createElement(tag);
+    const detail = document.createElement("span");
+    detail.className = "detail";
+    cell.append(document.createElement("span"), " ", detail);
+    row.append(cell);
+    return cell;
+  }
+
+  function buildRows() {
+    const body = element("table").tBodies[0];
+    return lines.map((line) => {
+      const row = body.insertRow();
+      const heading = addCell(row, "th");
+      heading.scope = "row";
+      heading.firstChild.textContent = line.name;
+      return [0, 1, 2, 3].map(() => addCell(row, "td"));
+    });
+  }
+
+  const rows = buildRows();
+
+  function showControls() {
+    slider.disabled = minimizesCost();
+    number.disabled = minimizesCost();
+    slider.value = selected;
+    slider.setAttribute("aria-valuetext", String(thresholds[selected]));
+    if (document.activeElement !== number) number.value = thresholds[selected];
+  }
+
+  function showTable(costs) {
+    lines.forEach((line, place) => {
+      cellsOf(line, selected, costs).forEach((content, column) => {
+        const cell = rows[place][column];
+        cell.firstChild.textContent = content.text;
+        cell.lastChild.textContent = content.detail || "";
+      });
+    });
+  }
+
+  function show() {
+    const costs = readCosts();
+    if (minimizesCost() && costs !== null) selected = cheapest(lines[0], costs);
+    showControls();
+    showTable(costs);
+    element("summary").textContent = summary(lines[0], selected, costs);
+    element("by-map").textContent = byMap(costs);
+    const command = element("command");
+    command.textContent = command.dataset.before + thresholds[selected] + command.dataset.after;
+    element("option").textContent = `--cut ${thresholds[selected]}`;
+    element("copied").textContent = "";
+  }
+
+  function selectCommand() {
+    const range = document.createRange();
+    range.selectNodeContents(element("command"));
+    getSelection().removeAllRanges();
+    getSelection().addRange(range);
+    element("copied").textContent = "The command is selected; copy it with the keyboard or the menu.";
+  }
+
+  async function copyCommand() {
+    if (!navigator.clipboard) {
+      selectCommand();
+      return;
+    }
+    try {
+      await navigator.clipboard.writeText(element("command").textContent);
+      element("copied").textContent = "Copied.";
+    } catch {
+      selectCommand(); // the browser refuses access to the clipboard
+    }
+  }
+
+  slider.max = thresholds.length - 1;
+  slider.addEventListener("input", () => { selected = Number(slider.value); show(); });
+  number.addEventListener("input", () => {
+    const value = readNumber(number, (threshold) => threshold >= 0 && threshold <= 1);
+    if (value !== null) { selected = nearest(value); show(); }
+  });
+  number.addEventListener("blur", () => { number.removeAttribute("aria-invalid"); show(); number.value = thresholds[selected]; });
+  modes.forEach((mode) => mode.addEventListener("change", show));
+  Object.values(costInputs).forEach((input) => input.addEventListener("input", show));
+  element("copy").addEventListener("click", copyCommand);
+  explorer.hidden = false;
+  show();
+})();
