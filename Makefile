@@ -24,7 +24,7 @@ $(VENV)/.library: pyproject.toml constraints.txt
 # torch first and alone, so that nothing else chooses its build; then everything at the versions we tested
 $(VENV)/.ready: $(VENV)/.library
 	$(BIN)/pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
-	$(INSTALL) -e '.[all,pipeline,dev]'
+	$(INSTALL) -e '.[all,pipeline,dev,docs]'
 	@git rev-parse -q --git-dir >/dev/null 2>&1 || $(BIN)/dvc config --local core.no_scm true
 	@mkdir -p .prefect && chmod 700 .prefect .dvc data # what runs leave here is for nobody else
 	@DO_NOT_TRACK=1 $(BIN)/prefect server database upgrade -y >/dev/null
@@ -61,11 +61,10 @@ mutants: setup
 # Ours beside what others would use, on the same rows in the same process; writes bench.json
 bench: setup
 	$(INSTALL) -e '.[bench]'
-	$(BIN)/python -m pytest tests/bench -m bench --benchmark-quiet
+	$(BIN)/python -m pytest tests/bench tests/library/test_import.py -m bench --benchmark-quiet
 
 # The documentation site in site/. It runs the code of its pages; a warning is an error.
 docs: setup
-	$(INSTALL) -e '.[all,docs]'
 	$(BIN)/python -m sphinx --builder html --fresh-env --fail-on-warning --keep-going --quiet \
 		--doctree-dir docs/_generated/doctrees docs site
 	@echo "the documentation: site/index.html"

@@ -45,10 +45,10 @@ def _are_distinct_labels(labels: ArrayLike | None) -> bool:
     if labels is None:
         return True
     names = label_names(labels)
-    if names.ndim != 1:
+    if names.ndim != 1 or None in names.tolist():
         return False
     distinct = set(names.tolist())
-    return None not in distinct and 2 <= len(distinct) == len(names) and all(name.isprintable() for name in distinct)
+    return 2 <= len(distinct) == len(names) and all(name.isprintable() for name in distinct)
 
 
 def _are_column_names(signals: Iterable[object]) -> bool:

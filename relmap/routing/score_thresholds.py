@@ -16,7 +16,7 @@ import polars as pl
 import scipy
 
 from relmap.errors import InputError
-from relmap.io.columns import listed, numbers, shares, unlabelled
+from relmap.io.columns import TRUTH, listed, numbers, shares, unlabelled
 from relmap.io.files import Predictions, columns_of, notes_on, rows_of
 from relmap.io.reading import WEIGHT
 from relmap.options import assignment, option
@@ -463,9 +463,10 @@ def _curve(score: np.ndarray, positive: np.ndarray) -> pl.DataFrame:
 
 def _is_label(column: pl.Series, positive: str) -> np.ndarray:
     """Return where a column of labels has the label that a text names, (n,) bool; 1, 1.0 and true match as numbers."""
-    matches = column.cast(pl.String).str.strip_chars() == positive.strip()
-    if column.dtype.is_numeric() or column.dtype == pl.String:
-        as_number = pl.Series([positive]).cast(pl.Float64, strict=False)[0]
+    text = positive.strip()
+    matches = column.cast(pl.String).str.strip_chars() == text
+    if column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean):
+        as_number = pl.Series([TRUTH.get(text.lower(), text)]).cast(pl.Float64, strict=False)[0]
         if as_number is not None:
             matches = matches | (column.cast(pl.Float64, strict=False) == as_number).fill_null(False)
     return matches.to_numpy()
