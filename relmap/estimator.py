@@ -44,6 +44,7 @@ from relmap.validation import check_settings, label_names, require_numbers
 if TYPE_CHECKING:
     from relmap.api import Cuts, Evaluation, Judged
     from relmap.maps.document import MapDocument
+    from relmap.report.plot import Plot
 
 NOT_SAVED = "the map is saved without its classifier: save that too, and give the loaded map what it predicts"
 Given = ParamSpec("Given")
@@ -212,6 +213,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             rows = self._table(predicted, y, groups)
             self.out_of_fold_ = {self._labelled(X, y, groups).sha256: rows}
             self.training_inputs_ = TrainingInputs.of(X, np.asarray(predicted))
+        self.fitted_rows_: FramePredictions | None = rows
         stated = None if self.arrays == "auto" else self.arrays
         self.arrays_ = stated if is_frame(predicted) else rows.frame.columns[0]
         self.document_, self.recommendation_ = fit_map(
@@ -330,6 +332,43 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return self._judged(X, y, groups).cuts(coverage=coverage, **asked)
 
     @names_parameters
+    def plot(self, X: Any = None, y: Any = None, groups: Any = None) -> "Plot":
+        """Draw a curve for each label with its rows, and the errors among the decisions that are kept.
+
+        A notebook displays what is returned; `save` writes it to a file.
+
+        Args:
+            X: Labelled predictions; None for the rows of the fit, each scored by a model of the folds without it.
+            y: Their true labels `(n,)`; None where `X` is a frame with the column `label`.
+            groups: A group of each row, or a column of `X`.
+
+        Returns:
+            The charts, with `save(path)` for .html, .json, .pdf, .png and .svg.
+
+        Raises:
+            InputError: The extra `report` is not installed, the rows cannot be read, or there are none: a map that was
+                loaded or unpickled has no rows.
+        """
+        with needs_extra("report"):
+            from relmap.report.plot import plot_map
+
+        if X is not None:
+            return plot_map(self._judged(X, y, groups))
+        document = self._document
+        if self.fitted_rows_ is None:
+            raise InputError(
+                "this map has no rows of its own, since it was loaded; give labelled predictions: plot(X, y)"
+            )
+        from relmap.api import Judged
+
+        return plot_map(Judged.read(document, self.fitted_rows_, document.source.group))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: everything but the rows of the fit."""
+        state: dict[str, Any] = super().__getstate__()
+        return state | {"fitted_rows_": None} if "fitted_rows_" in state else state
+
+    @names_parameters
     def sql(self, dialect: str = "duckdb") -> str:
         """Return one SQL expression of decision (0..K-1) and confidence (calibrated), or logits_i: the reliability."""
         with needs_extra("sql"):
@@ -385,7 +424,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         )
         check_settings(made.get_params(deep=False))
         made.document_, made.arrays_, made.out_of_fold_ = document, None if arrays == "auto" else arrays, {}
-        made.training_inputs_ = None
+        made.training_inputs_ = made.fitted_rows_ = None
         made.label_names_, made.classes_ = names, _classes(document)
         return made
 
