@@ -1,87 +1,90 @@
-"""`ReliabilityMap.plot`: charts that notebooks display and that can be saved."""
+"""`ReliabilityMap.plot` draws the curve of each label and the errors among the decisions that are kept."""
 
-import json
 import pickle
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from scipy.special import logit, softmax
+from sklearn.linear_model import LogisticRegression
 
 from relmap import InputError, ReliabilityMap
+from tests.maps import predictions
 
-N_ROWS = 600
-
-
-def predictions(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return probabilities of three labels, and true labels of which one is overconfident."""
-    rng = np.random.default_rng(seed)
-    logits = rng.normal(scale=2, size=(N_ROWS, 3))
-    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    labels = np.array([rng.choice(3, p=row) for row in probabilities])
-    labels[(probabilities.argmax(axis=1) == 1) & (rng.random(N_ROWS) < 0.4)] = 2
-    return probabilities, labels
+ROWS = predictions(600)
+LOGITS, LABEL = np.array(ROWS["logits"].to_list()), ROWS["label"].to_numpy()
+SHARES = softmax(LOGITS, axis=1)
+BEGINNINGS = {"html": b"<!DOCTYPE html>", "json": b"{", "pdf": b"%PDF", "png": b"\x89PNG", "svg": b"<svg"}
 
 
 @pytest.fixture(scope="module")
 def fitted() -> ReliabilityMap:
-    return ReliabilityMap(variant="mrp").fit(*predictions(0))
+    return ReliabilityMap(variant="mrp").fit(SHARES, LABEL)
 
 
-def test_the_plot_has_a_panel_for_each_label_and_the_risk_coverage_curve(fitted):
-    curves, risk_coverage = fitted.plot().figures
-    assert set(curves.rows["panel"]) == {f"label {label}" for label in range(3)} or curves.rows["panel"].n_unique() == 3
-    assert risk_coverage.key == "risk_coverage"
+def test_the_curve_of_a_label_is_what_the_map_gives(fitted):
+    rows = fitted.plot().figures[0].rows
+    curve = rows.filter(kind="curve", label="label 1")
+    projection = fitted.document_.projection.fitted
+    line, curves, share = projection.line, projection.curves, projection.share[1]
+    at = curve["confidence"].to_numpy()
+    z = np.clip(logit(at), -line.farthest, line.farthest)
+    of_line = line.intercept[1] + line.slope[1] * z
+    of_curve = np.interp(at, curves.knots, curves.values[1])
+    expected = 1 / (1 + np.exp(-(of_line + share * (of_curve - of_line))))
+    np.testing.assert_allclose(curve["reliability"].to_numpy(), expected, atol=1e-9)
 
 
-def test_the_curve_of_a_label_is_the_reliability_that_the_map_gives(fitted):
-    curves = fitted.plot().figures[0].rows.filter(kind="curve")
-    (first_panel, *_) = curves["panel"].unique(maintain_order=True)
-    curve = curves.filter(panel=first_panel)
-    confidence = curve["confidence"].to_numpy()
-    fitted_model = fitted.document_.projection.fitted
-    from relmap.projection.decisions import CalibratedDecisions
-
-    logit = np.log(confidence) - np.log1p(-confidence)
-    expected = 1 / (1 + np.exp(-fitted_model(CalibratedDecisions(logit, np.zeros(len(confidence), dtype=int)))))
-    np.testing.assert_allclose(curve["reliability"].to_numpy(), expected, rtol=1e-9)
+def test_the_dots_are_the_share_of_correct_rows_of_each_label(fitted):
+    rows = fitted.plot().figures[0].rows
+    decision = LOGITS.argmax(axis=1)
+    for label in range(3):
+        dots = rows.filter(kind="rows", label=f"label {label}")
+        mine = decision == label
+        assert dots["rows"].sum() == mine.sum()
+        np.testing.assert_allclose((dots["rows"] * dots["reliability"]).sum(), (LABEL[mine] == label).sum())
 
 
-def test_other_labelled_rows_can_be_drawn(fitted):
-    probabilities, labels = predictions(1)
-    assert fitted.plot(probabilities, labels).to_dict() != fitted.plot().to_dict()
+@pytest.mark.parametrize("variant", ["auto", "label_vector", "confidence", "label_isotonic"])
+def test_every_map_has_a_curve_for_each_label_and_a_risk_coverage_curve(variant):
+    plot = ReliabilityMap(variant=variant).fit(SHARES, LABEL).plot()
+    assert [figure.key for figure in plot.figures] == ["map_curves", "risk_coverage"]
+    curves = plot.figures[0].rows.filter(kind="curve")
+    assert curves["label"].n_unique() == 3
+    assert curves["reliability"].is_between(0, 1).all()
 
 
-def test_a_notebook_gets_svg_with_escaped_captions(fitted):
-    html = fitted.plot()._repr_html_()
-    assert html.startswith("<div><svg")
-    assert "<script" not in html
+@pytest.mark.parametrize("ending", BEGINNINGS)
+def test_charts_are_saved_in_a_file_that_needs_no_other(fitted, ending, tmp_path):
+    fitted.plot().save(tmp_path / f"chart.{ending}")
+    content = (tmp_path / f"chart.{ending}").read_bytes()
+    assert content.startswith(BEGINNINGS[ending])
+    if ending == "html":
+        assert b"<script" not in content
+        assert b"src=" not in content
 
 
-@pytest.mark.parametrize(
-    ("ending", "start"),
-    [(".svg", b"<svg"), (".png", b"\x89PNG"), (".pdf", b"%PDF"), (".html", b"<!DOCTYPE html>"), (".json", b"{")],
-)
-def test_each_format_can_be_saved(fitted, tmp_path, ending, start):
-    path = tmp_path / f"plot{ending}"
-    fitted.plot().save(path)
-    assert path.read_bytes().startswith(start)
+def test_a_notebook_displays_the_charts(fitted):
+    shown = fitted.plot()._repr_html_()
+    assert ElementTree.fromstring(shown[shown.index("<svg") : shown.index("</svg>") + 6]) is not None
 
 
-def test_the_json_is_a_specification_with_its_data(fitted, tmp_path):
-    fitted.plot().save(tmp_path / "plot.json")
-    specification = json.loads((tmp_path / "plot.json").read_text())
-    assert specification == fitted.plot().to_dict()
-    assert all(part["data"]["values"] for part in specification["vconcat"])
+def test_a_file_of_another_kind_is_refused(fitted, tmp_path):
+    with pytest.raises(InputError, match="another ending"):
+        fitted.plot().save(tmp_path / "chart.docx")
 
 
-def test_another_ending_is_an_error_and_writes_nothing(fitted, tmp_path):
-    with pytest.raises(InputError, match=r"\.svg"):
-        fitted.plot().save(tmp_path / "plot.gif")
-    assert list(tmp_path.iterdir()) == []
+def test_rows_of_a_classifier_are_drawn_out_of_fold():
+    settings = {"classifier": LogisticRegression(), "variant": "label_platt"}
+    fitted = ReliabilityMap(**settings).fit(LOGITS, LABEL)
+    own, given = fitted.plot().figures[0].rows, fitted.plot(LOGITS, LABEL).figures[0].rows
+    assert own.equals(given)
 
 
-def test_a_loaded_or_unpickled_map_asks_for_rows(fitted, tmp_path):
+def test_a_map_without_rows_asks_for_them(fitted, tmp_path):
     fitted.save(tmp_path / "map.json")
-    for other in (ReliabilityMap.load(tmp_path / "map.json"), pickle.loads(pickle.dumps(fitted))):
-        with pytest.raises(InputError, match=r"plot\(X, y\)"):
-            other.plot()
-        assert other.plot(*predictions(1)).figures
+    restored = pickle.loads(pickle.dumps(fitted))
+    for made in (ReliabilityMap.load(tmp_path / "map.json"), restored):
+        with pytest.raises(InputError, match=r"give labelled predictions: plot\(X, y\)"):
+            made.plot()
+        assert len(made.plot(SHARES, LABEL).figures) == 2
