@@ -15,7 +15,7 @@ from relmap.api import Judged
 from relmap.errors import InputError
 from relmap.io.atomic import check_place, write_text, write_whole
 from relmap.maps.document import MapDocument
-from relmap.projection.decisions import Decisions
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.pooling import WithSignals
 from relmap.projection.whole_vector import WholeVector
 from relmap.report.curves import map_curves
@@ -152,7 +152,7 @@ def fitted_curves(judged: Judged) -> list[pl.DataFrame]:
 
 
 def _curve(document: MapDocument, label: int) -> pl.DataFrame:
-    decisions = Decisions(scipy.special.logit(GRID), np.full(len(GRID), label))
+    decisions = CalibratedDecisions(scipy.special.logit(GRID), np.full(len(GRID), label))
     logit = np.asarray(document.projection.fitted(decisions))
     if document.correction is not None:
         logit = document.correction(logit)
