@@ -46,7 +46,8 @@ PRELOADED = (
     "lightgbm",
     "yaml",
 )
-MAX_BYTES = 8 * 2**30  # private memory of a child; a mutant may ask for any amount
+MAX_BYTES = 16 * 2**30  # private memory of a child; a mutant may ask for any amount
+START = "start"
 STARTUP_SECONDS = 90.0
 
 
@@ -114,7 +115,7 @@ class Child:
         self._process = context.Process(target=_work_and_send, args=(work, other))
         self._process.start()
         other.close()
-        self._step = "start"
+        self._step = START
         self.deadline = time.monotonic() + STARTUP_SECONDS
 
     def advance(self) -> Ended | None:
