@@ -32,15 +32,19 @@ TESTS = """
 
 @pytest.fixture
 def result_of(tmp_path):
-    """Run the tests of a project of one test file in a child, and return how it ended."""
+    """Run tests of a project in a child, after one in a folder with a conftest, and return how it ended."""
     (tmp_path / "test_project.py").write_text(textwrap.dedent(TESTS))
+    (tmp_path / "fixtures").mkdir()
+    (tmp_path / "fixtures" / "conftest.py").touch()
+    (tmp_path / "fixtures" / "test_fixtures.py").write_text("def test_first():\n    pass\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
 
-    def run(*names: str, seconds: float = 0.0, options: tuple[str, ...] = ()):
-        tests = [ReachedLines(f"test_project.py::{name}", seconds, "", {}, {}) for name in names]
+    def run(*names: str):
+        nodes = ["fixtures/test_fixtures.py::test_first", *(f"test_project.py::{name}" for name in names)]
+        tests = [ReachedLines(node, 0.0, "", {}, {}) for node in nodes]
 
         def start(folder: Path, _: int) -> Child:
-            return Child(lambda announce: _run_tests(folder, tests, announce, options))
+            return Child(lambda announce: _run_tests(folder, tests, announce))
 
         return next(iter(run_parallel(iter([tmp_path]), start, 1)))[1]
 
