@@ -10,7 +10,7 @@ from cosmic_ray.work_db import WorkDB
 from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkItem, WorkResult
 
 from tests.mutation.copies import Copy
-from tests.mutation.processes import Child, Ended, enter_copy, run_parallel
+from tests.mutation.processes import START, Child, Ended, enter_copy, run_parallel
 from tests.mutation.reach import PYTEST_OPTIONS, ReachedLines, choose_tests
 from tests.mutation.sample import Mutant, mutant_of
 
@@ -18,10 +18,12 @@ from tests.mutation.sample import Mutant, mutant_of
 SECONDS_PER_TEST = 20.0
 TIMES_RECORDED = 5.0
 SURVIVED = "all tests pass"
+LOG = "pytest.log"
+HARNESS_ERROR = "harness error"
 NO_TEST = "no test reaches the changed statement"
 
 
-@dataclass
+@dataclass(eq=False)
 class _FirstFailure:
     """Pytest plugin that announces each test and remembers the one that fails."""
 
@@ -52,8 +54,12 @@ def run_session(root: Path, database: WorkDB, copies: list[Copy], reached: list[
 
     Yields:
         None after each mutant, when its result is in the database.
+
+    Raises:
+        RuntimeError: Tests fail without a mutant, or pytest ends with an error of its own.
     """
     pending = sorted(database.pending_work_items, key=lambda item: item.job_id)
+    _check_original(copies[0], reached)
 
     def start(item: WorkItem, worker: int) -> Child:
         mutant = mutant_of(item)
@@ -63,22 +69,46 @@ def run_session(root: Path, database: WorkDB, copies: list[Copy], reached: list[
         return Child(lambda announce: _run_tests(copies[worker].folder, tests, announce))
 
     for item, ended in run_parallel(iter(pending), start, len(copies)):
+        crashed_at_start = ended.result is None and not ended.timed_out and ended.at == START
+        if crashed_at_start or str(ended.result).startswith(HARNESS_ERROR):
+            raise RuntimeError(f"{mutant_of(item)}: {ended.result or 'the process of the tests ended before a test'}")
         database.set_result(item.job_id, _result(root, mutant_of(item), ended))
         yield
     for copy in copies:
         copy.restore()
 
 
-def _run_tests(copy: Path, tests: list[ReachedLines], announce: Callable[[str, float], None]) -> str:
-    """Return the first test that fails, `SURVIVED` or `NO_TEST`."""
+def _check_original(copy: Copy, reached: list[ReachedLines]) -> None:
+    """Find all tests and run the fastest of each file on the unchanged source; RuntimeError unless all of them pass."""
+    fastest: dict[str, ReachedLines] = {}
+    for test in sorted(reached, key=lambda test: test.seconds):
+        fastest.setdefault(test.file, test)
+
+    def start(options: tuple[str, ...], _: int) -> Child:
+        tests = reached if options else list(fastest.values())
+        return Child(lambda announce: _run_tests(copy.folder, tests, announce, options))
+
+    for _, ended in run_parallel(iter([("--collect-only",), ()]), start, 1):
+        if ended.result != SURVIVED:
+            raise RuntimeError(f"the tests must pass without a mutant: {ended.result or 'crash'} in {ended.at}")
+
+
+def _run_tests(
+    copy: Path, tests: list[ReachedLines], announce: Callable[[str, float], None], options: tuple[str, ...] = ()
+) -> str:
+    """Return the first test that fails, `SURVIVED` or `NO_TEST`; `HARNESS_ERROR` if pytest itself fails."""
     if not tests:
         return NO_TEST
-    enter_copy(copy, copy / "pytest.log")
+    enter_copy(copy, copy / LOG)
     plugin = _FirstFailure(announce, {test.test: test.seconds for test in tests})
-    exit_code = pytest.main([*PYTEST_OPTIONS, *(test.test for test in tests)], plugins=[plugin])
+    exit_code = pytest.main([*PYTEST_OPTIONS, *options, *(test.test for test in tests)], plugins=[plugin])
     if exit_code == pytest.ExitCode.OK:
         return SURVIVED
-    return plugin.failed[0] if plugin.failed else f"pytest, which ended with {exit_code}"
+    if plugin.failed:
+        return plugin.failed[0]
+    if exit_code == pytest.ExitCode.USAGE_ERROR:
+        return "a test that the mutant removes"  # it changes the parameters of a test
+    return f"{HARNESS_ERROR}: pytest ended with {exit_code}; its output is in {copy / LOG}"
 
 
 def _result(root: Path, mutant: Mutant, ended: Ended) -> WorkResult:
