@@ -18,6 +18,7 @@ from relmap.io.reading import find_layout
 from relmap.io.rows import PredictedRows, checked_rows
 from relmap.maps.correction import Correction
 from relmap.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
+from relmap.projection import pooling
 from relmap.projection.curves import Confidence, Curves, SharedCurve
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
@@ -64,6 +65,11 @@ def few_resamples(patch: pytest.MonkeyPatch, resamples: int) -> None:
     """Fits and evaluations draw so many resamples in place of 1,000."""
     metrics = api.DEFAULTS.metrics.model_copy(update={"resamples": resamples})
     patch.setattr(api, "DEFAULTS", api.DEFAULTS.model_copy(update={"metrics": metrics}))
+
+
+def few_deviations(patch: pytest.MonkeyPatch) -> None:
+    """Pooled fits search two standard deviations of a prior in place of six."""
+    patch.setattr(pooling, "DEVIATION_LEVELS", (0.0, 0.5))
 
 
 def checked(frame: pl.DataFrame, group: str | None = None, n_labels: int = 3) -> PredictedRows:

@@ -53,6 +53,7 @@ ROWS = {"wide": WIDE, "judge": JUDGE, "gaps": GAPS, "two": TWO, "part": JUDGE[:6
 def _quick():
     with pytest.MonkeyPatch.context() as patch:
         maps.few_resamples(patch, 30)
+        maps.few_deviations(patch)
         patch.setenv("SOURCE_DATE_EPOCH", "86400")
         yield
 
@@ -160,6 +161,7 @@ OF_THRESHOLDS: dict[str, Calls] = {
     **{name: tuple({**call, "coverage": 0.5} for call in calls) for name, calls in OF_ROWS.items()},
     "target_accuracy": (labelled(target_accuracy=0.6), labelled(target_accuracy=0.65)),
     "coverage": (labelled(coverage=0.5), labelled(coverage=0.6)),
+    "cut": (labelled(cut=0.6), labelled(cut=0.7)),
     "confidence": (labelled(coverage=0.5), labelled(coverage=0.5, confidence=0.9)),
     "cost_error": (labelled(cost_error=3, cost_review=1), labelled(cost_error=4, cost_review=1)),
     "cost_review": (labelled(cost_error=3, cost_review=1), labelled(cost_error=3, cost_review=2)),
@@ -347,6 +349,7 @@ COMMANDS: dict[str, dict[str, tuple[str, Options, Options]]] = {
         "map_file": ("wide", {}, {"map_file": "two.json"}),
         "target_accuracy": ("wide", {"coverage": None, "target_accuracy": 0.3}, {"target_accuracy": 0.4}),
         "coverage": ("wide", {}, {"coverage": "0.6"}),
+        "cut": ("wide", {"coverage": None, "cut": 0.6}, {"cut": 0.7}),
         "cost_error": ("wide", {"coverage": None, "cost_error": 3, "cost_review": 1}, {"cost_error": 4}),
         "cost_review": ("wide", {"coverage": None, "cost_error": 3, "cost_review": 1}, {"cost_review": 2}),
         "precision": ("two", {**SCORE, "precision": 0.6}, {"precision": 0.65}),
