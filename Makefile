@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt
 
-.PHONY: setup demo repro test test-system test-faults bench docs lint lint-configuration official-small real-sets clean
+.PHONY: setup demo repro test test-system test-faults mutants bench docs data-docs lint lint-configuration official-small real-sets clean
 
 setup: $(VENV)/.ready
 
@@ -24,7 +24,7 @@ $(VENV)/.library: pyproject.toml constraints.txt
 # torch first and alone, so that nothing else chooses its build; then everything at the versions we tested
 $(VENV)/.ready: $(VENV)/.library
 	$(BIN)/pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
-	$(INSTALL) -e '.[all,pipeline,dev]'
+	$(INSTALL) -e '.[all,pipeline,dev,docs]'
 	@git rev-parse -q --git-dir >/dev/null 2>&1 || $(BIN)/dvc config --local core.no_scm true
 	@mkdir -p .prefect && chmod 700 .prefect .dvc data # what runs leave here is for nobody else
 	@DO_NOT_TRACK=1 $(BIN)/prefect server database upgrade -y >/dev/null
@@ -51,13 +51,26 @@ test-system: setup
 test-faults: setup
 	$(BIN)/python -m pytest tests/faults -m "faults or not faults" -n 2 --dist worksteal
 
+# A random sample of small changes of the source; each should make a test fail. Writes .mutants/*/report.md; started
+# again with the same SEED and N, it continues. RETRY=1 runs the survivors again, PACKAGES=io,maps draws from these.
+SEED ?= 1
+N ?= 300
+mutants: setup
+	$(BIN)/python -m tests.mutation --seed $(SEED) -n $(N) --packages "$(PACKAGES)" $(if $(RETRY),--retry)
+
 # Ours beside what others would use, on the same rows in the same process; writes bench.json
 bench: setup
 	$(INSTALL) -e '.[bench]'
-	$(BIN)/python -m pytest tests/bench -m bench --benchmark-quiet
+	$(BIN)/python -m pytest tests/bench tests/library/test_import.py -m bench --benchmark-quiet
 
-# What the gates found, as Great Expectations draws it; its index and styling need a network, the report does not
+# The documentation site in site/. It runs the code of its pages; a warning is an error.
 docs: setup
+	$(BIN)/python -m sphinx --builder html --fresh-env --fail-on-warning --keep-going --quiet \
+		--doctree-dir docs/_generated/doctrees docs site
+	@echo "the documentation: site/index.html"
+
+# Results of the data checks as pages of Great Expectations; their styling needs a network, the report does not
+data-docs: setup
 	$(BIN)/python -m flows.docs
 
 lint: setup
@@ -74,7 +87,7 @@ lint-configuration: setup
 	$(BIN)/hadolint Containerfile
 
 clean:
-	rm -rf $(VENV) .prefect real-sets official-small data/raw data/base data/runs data/report data/manifests data/explored data/demo data/docs data/.state
+	rm -rf site docs/_generated $(VENV) .prefect real-sets official-small data/raw data/base data/runs data/report data/manifests data/explored data/demo data/docs data/.state
 
 # The three small sets of the paper from the hub, in a clone of this commit beside it. It needs internet; started again,
 # it downloads only what is not there yet.

@@ -1,4 +1,4 @@
-"""`make docs`: what the gates of every data set found, as Data Docs of Great Expectations; no flow, and no stage."""
+"""`make data-docs`: recorded results of the gates as Data Docs of Great Expectations."""
 
 from typing import Any
 

@@ -23,6 +23,7 @@ from flows.engine import alive
 from flows.notifications import HOOKS
 from relmap import cli as rerank
 from relmap.calibrators.registry import CALIBRATORS
+from relmap.console import with_registry_names
 from relmap.errors import InputError
 from relmap.hashing import sha256_of_file
 from relmap.io.atomic import check_name, write_json
@@ -182,7 +183,7 @@ def _explanation(
 ) -> dict[str, Any]:
     """Return the description and the examples of a field, from the help of the command's option."""
     kind, help_of = _type_and_option(parameter)
-    sentences = [_with_field_names(str(help_of.help), offered)]
+    sentences = [_with_field_names(with_registry_names(str(help_of.help)), offered)]
     example = EXAMPLES.get(parameter.name)
     if parameter.name == "out":
         example = f"result{endings[0]}"

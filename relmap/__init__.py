@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from relmap.errors import InputError
-    from relmap.estimator import ReliabilityMap, ReliabilityPipeline
+    from relmap.estimator import ReliabilityMap
     from relmap.maps.map_file import load_map
+    from relmap.pipeline import ReliabilityPipeline
 
 __version__ = "0.2.0"
 __all__ = ["InputError", "ReliabilityMap", "ReliabilityPipeline", "__version__", "load_map"]
@@ -14,7 +15,7 @@ __all__ = ["InputError", "ReliabilityMap", "ReliabilityPipeline", "__version__",
 _MODULES = {  # imported when first used, so that `import relmap` imports no other package
     "InputError": "relmap.errors",
     "ReliabilityMap": "relmap.estimator",
-    "ReliabilityPipeline": "relmap.estimator",
+    "ReliabilityPipeline": "relmap.pipeline",
     "load_map": "relmap.maps.map_file",
 }
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from relmap import __version__
-from relmap.errors import InputError, escape_unprintable
+from relmap.errors import InputError, escape_unprintable, needs_extra
 from relmap.evaluation.agreement import AllRows, agreement, in_words
 from relmap.evaluation.drift import drift
 from relmap.evaluation.evaluate import JudgedDecisions, evaluate, others_judged
@@ -25,11 +25,11 @@ from relmap.io.files import Predictions
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument, Source
 from relmap.maps.reliability_map import Scored
-from relmap.options import option
+from relmap.options import Protocol, option
 from relmap.routing.costs import expected_costs
 from relmap.routing.costs import in_words as costs_in_words
 from relmap.routing.thresholds import accuracy_at_cut, cut_at_coverage, find_cuts, independent_rows
-from relmap.settings import DEFAULTS, Protocol
+from relmap.settings import DEFAULTS
 from relmap.timestamps import current_timestamp
 
 LIBRARIES = ("numpy", "scipy")  # that a fit computes with; the protocol of the paper also uses torch
@@ -125,6 +125,8 @@ def fit_map(
 
     settings = DEFAULTS
     libraries = (*LIBRARIES, "torch") if protocol == "paper" else LIBRARIES
+    with needs_extra("pipeline"):  # the paper's protocol fits with torch
+        versions = {"relmap": __version__} | {name: version(name) for name in libraries}
     source = Source(
         file=escape_unprintable(file.path.name),
         sha256=sha256_of(file),
@@ -135,7 +137,7 @@ def fit_map(
         hold_out=hold_out,
         protocol=settings.protocol if protocol == "paper" else None,
         at=current_timestamp(),
-        versions={"relmap": __version__} | {name: version(name) for name in libraries},
+        versions=versions,
     )
     learned = learn_map(
         rows,

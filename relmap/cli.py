@@ -1,32 +1,36 @@
 """Your own predictions in, a reliability map out: `relmap --help`.
 
 What people read goes to the terminal's error stream, what programs read to its output or a file. Nothing here knows
-an orchestrator, and what takes long to import is imported where it is needed: only `fit` needs torch.
+an orchestrator. Each command imports what it computes with, so that `--help` and errors in the options are fast.
 """
 
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from relmap import __version__
-from relmap.api import AllRows, Judged, fit_map
-from relmap.calibrators.registry import CALIBRATORS
-from relmap.console import progress, say, show, with_options
+from relmap.console import (
+    CommandWithNames,
+    calibrator_names,
+    progress,
+    say,
+    show,
+    variant_names,
+    with_options,
+)
 from relmap.errors import InputError, escape_unprintable, needs_extra
-from relmap.io.atomic import check_place, write_text
-from relmap.io.files import Predictions as PredictionFile
-from relmap.io.files import opened
 from relmap.io.reading import AS_NAMED, Reading, listed_names
-from relmap.maps.map_file import described, load_map, save_map
-from relmap.options import assignment, assignments, option
-from relmap.projection.variants import AUTO_VARIANTS, DEPLOYABLE_VARIANTS
-from relmap.routing.apply import apply_map
-from relmap.routing.label import label_next
-from relmap.settings import Protocol
+from relmap.options import Protocol, assignment, assignments, option
 
+if TYPE_CHECKING:
+    from relmap.io.files import Predictions as PredictionFile
+
+FITTING = "How the map is fitted"  # groups of options in the help
+WITH_MAP = "Threshold on the reliability of a map"
+WITHOUT_MAP = "Threshold on a score, without a map"
 MAP = ".map.json"  # how the map ends that lies beside a page
 app = typer.Typer(
     help="Which of your model's decisions can be used as they are, and which go to review?",
@@ -58,32 +62,45 @@ Labelled = Annotated[
 ]
 Calibrator = Annotated[
     str | None,
-    typer.Option(help=f"Calibrator of the confidence: {', '.join(CALIBRATORS)}. By default ts, without logits uncal."),
+    typer.Option(
+        help="Calibrator of the confidence: {calibrators}. By default ts, without logits uncal.",
+        autocompletion=calibrator_names,
+        rich_help_panel=FITTING,
+    ),
 ]
 Variant = Annotated[
     str,
     typer.Option(
-        help=f"Model of the reliability; auto recommends one of the first {len(AUTO_VARIANTS)}: "
-        f"{', '.join(DEPLOYABLE_VARIANTS)}."
+        help="Model of the reliability; auto recommends one of the first {automatic}: {variants}.",
+        autocompletion=variant_names,
+        rich_help_panel=FITTING,
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the split of the rows into folds.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the split of the rows into folds.", rich_help_panel=FITTING)]
 Labels = Annotated[str | None, typer.Option(help="Names of the labels in their order: bad,fair,good")]
 AcceptLabelOrder = Annotated[
     bool,
     typer.Option(
-        "--accept-label-order", help="Fit even if the labels in another order match the predictions clearly better."
+        "--accept-label-order",
+        help="Fit even if the labels in another order match the predictions clearly better.",
+        rich_help_panel=FITTING,
     ),
 ]
 Signals = Annotated[
     str | None,
     typer.Option(
-        help="Columns that may tell correct from wrong decisions: length,source (group_rank, group_gap need --group)."
+        help="Columns that may tell correct from wrong decisions: length,source (group_rank, group_gap need --group).",
+        rich_help_panel=FITTING,
     ),
 ]
 HoldOut = Annotated[
     float,
-    typer.Option(min=0, max=0.9, help="Share of the rows that the fit does not use, for evaluate and thresholds."),
+    typer.Option(
+        min=0,
+        max=0.9,
+        help="Share of the rows that the fit does not use, for evaluate and thresholds.",
+        rich_help_panel=FITTING,
+    ),
 ]
 Group = Annotated[
     str | None, typer.Option(help="A column, such as the query; rows with the same value stay in one fold.")
@@ -93,7 +110,7 @@ of_columns = with_options(Reading, "reading", without=("label", "id", "drop_unla
 of_labelled_columns = with_options(Reading, "reading")
 
 
-@app.command()
+@app.command(cls=CommandWithNames)
 @of_labelled_columns
 def fit(
     predictions: Labelled,
@@ -104,17 +121,28 @@ def fit(
     group: Group = None,
     labels: Labels = None,
     protocol: Annotated[
-        Protocol, typer.Option(help="own, or paper: the split and the fits of the paper's tables, with their leaks.")
+        Protocol,
+        typer.Option(
+            help="own, or paper: the split and the fits of the paper's tables, with their leaks.",
+            rich_help_panel=FITTING,
+        ),
     ] = "own",
     signals: Signals = None,
     hold_out: HoldOut = 0.0,
     target: Annotated[
-        float | None, typer.Option(help="Report how many rows it takes to know the gain to this much log loss.")
+        float | None,
+        typer.Option(
+            help="Report how many rows it takes to know the gain to this much log loss.", rich_help_panel=FITTING
+        ),
     ] = None,
     accept_label_order: AcceptLabelOrder = False,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
+    from relmap.io.atomic import check_place
+    from relmap.io.files import opened
+    from relmap.maps.map_file import described, save_map
+
     check_place(out, predictions)
     asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
     asked |= {"protocol": protocol, "target": target, "accept_label_order": accept_label_order}
@@ -123,7 +151,7 @@ def fit(
     return say([*recommended.notes, *recommended.lines, f"{out}: {described(document)}."])
 
 
-@app.command()
+@app.command(cls=CommandWithNames)
 @of_labelled_columns
 def report(
     predictions: Labelled,
@@ -139,6 +167,11 @@ def report(
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Fit a map, judge it on rows that its fit has not seen, and write one page of that, with the map beside it."""
+    from relmap.api import Judged
+    from relmap.io.atomic import check_place, write_text
+    from relmap.io.files import opened
+    from relmap.maps.map_file import described, save_map
+
     map_file = out.with_suffix(MAP)
     check_place(out, predictions)
     check_place(map_file, predictions)
@@ -156,7 +189,7 @@ def report(
     return say([*recommended.notes, *recommended.lines, f"{map_file}: {described(document)}.", f"{out}: the page."])
 
 
-@app.command()
+@app.command(cls=CommandWithNames)
 @of_columns
 def apply(
     map_file: MapFile,
@@ -176,6 +209,10 @@ def apply(
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Add decision, confidence, reliability, review_rank and route to every row."""
+    from relmap.io.atomic import check_place
+    from relmap.maps.map_file import load_map
+    from relmap.routing.apply import apply_map
+
     check_place(out, map_file, predictions, *filter(None, [cuts]))
     document = load_map(map_file)
     asked: Any = {"coverage": coverage, "cut": cut, "cuts": cuts, "reading": reading}
@@ -184,7 +221,7 @@ def apply(
     return say([*applied.in_words(document.shown_names), f"{out}: {applied.rows:,} rows."])
 
 
-@app.command()
+@app.command(cls=CommandWithNames)
 @with_options(Reading, "reading", without=("id", "drop_unlabelled"))
 def label(
     map_file: MapFile,
@@ -195,6 +232,10 @@ def label(
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Draw the rows to label next: more where the map is unsure and where labels are rare, with known probabilities."""
+    from relmap.io.atomic import check_place
+    from relmap.maps.map_file import load_map
+    from relmap.routing.label import label_next
+
     check_place(out, map_file, predictions)
     document = load_map(map_file)
     with progress() as advance:
@@ -202,7 +243,7 @@ def label(
     return say([*drawn.in_words(document.shown_names), f"{out}: {rows:,} rows."])
 
 
-@app.command()
+@app.command(cls=CommandWithNames)
 @of_labelled_columns
 def evaluate(
     map_file: MapFile,
@@ -215,6 +256,11 @@ def evaluate(
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Compare reliability and confidence on labelled rows: verdict, gains of the alternatives and a drift test."""
+    from relmap.api import AllRows, Judged
+    from relmap.io.atomic import check_place
+    from relmap.io.files import opened
+    from relmap.maps.map_file import load_map
+
     check_place(out, map_file, predictions, *filter(None, [unlabelled]))
     judged, everything = Judged.read(document := load_map(map_file), opened(predictions, reading), group), None
     if unlabelled is not None:
@@ -225,36 +271,48 @@ def evaluate(
     return say([*answer.notes, *answer.lines])
 
 
-@app.command()
+@app.command(cls=CommandWithNames)
 @of_labelled_columns
 def thresholds(
     predictions: Labelled,
     map_file: Annotated[
         Path | None, typer.Option("--map", help="The map that fit wrote; without it, --score or --probability.")
     ] = None,
-    target_accuracy: Annotated[float | None, typer.Option(help="Accuracy that automatic rows must have.")] = None,
-    coverage: Annotated[str | None, typer.Option(help="Or: share of the rows that is automatic.")] = None,
-    cost_error: Annotated[
-        float | None, typer.Option(help="Or: cost of a wrong decision that is used; needs --cost-review.")
+    target_accuracy: Annotated[
+        float | None, typer.Option(help="Accuracy that automatic rows must have.", rich_help_panel=WITH_MAP)
     ] = None,
-    cost_review: Annotated[float | None, typer.Option(help="Cost of a review, in the unit of --cost-error.")] = None,
+    coverage: Annotated[
+        str | None, typer.Option(help="Or: share of the rows that is automatic.", rich_help_panel=WITH_MAP)
+    ] = None,
+    cost_error: Annotated[
+        float | None,
+        typer.Option(help="Or: cost of a wrong decision that is used; needs --cost-review.", rich_help_panel=WITH_MAP),
+    ] = None,
+    cost_review: Annotated[
+        float | None, typer.Option(help="Cost of a review, in the unit of --cost-error.", rich_help_panel=WITH_MAP)
+    ] = None,
     cut: Annotated[
         float | None,
-        typer.Option(help="Or: a cut that was chosen without these rows, to bound the accuracy at or above it."),
+        typer.Option(
+            help="Or: a cut that was chosen without these rows, to bound the accuracy at or above it.",
+            rich_help_panel=WITH_MAP,
+        ),
     ] = None,
     precision: Annotated[
-        float | None, typer.Option(help="Without a map: precision to guarantee above the threshold.")
+        float | None, typer.Option(help="Precision to guarantee above the threshold.", rich_help_panel=WITHOUT_MAP)
     ] = None,
     recall: Annotated[
-        float | None, typer.Option(help="Without a map: recall to guarantee above the threshold.")
+        float | None, typer.Option(help="Recall to guarantee above the threshold.", rich_help_panel=WITHOUT_MAP)
     ] = None,
     npv: Annotated[
-        float | None, typer.Option(help="Without a map: share of negatives to guarantee below the threshold.")
+        float | None,
+        typer.Option(help="Share of negatives to guarantee below the threshold.", rich_help_panel=WITHOUT_MAP),
     ] = None,
     figure: Annotated[
-        Path | None, typer.Option(help="Without a map: where to draw the precision-recall curve, an .svg.")
+        Path | None,
+        typer.Option(help="Where to draw the precision-recall curve, an .svg.", rich_help_panel=WITHOUT_MAP),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Without a map: seed of the split of the rows.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the split of the rows.", rich_help_panel=WITHOUT_MAP)] = 1,
     confidence: Annotated[
         float, typer.Option(help="Confidence of the guarantee, over random samples of such labelled rows.")
     ] = 0.95,
@@ -263,6 +321,11 @@ def thresholds(
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Find or validate a threshold with a guarantee: on the reliability of a map, or without a map on a score."""
+    from relmap.api import Judged
+    from relmap.io.atomic import check_place
+    from relmap.io.files import opened
+    from relmap.maps.map_file import load_map
+
     of_score = {"precision": precision, "recall": recall, "npv": npv}
     of_map = {"target_accuracy": target_accuracy, "coverage": coverage}
     of_map |= {"cost_error": cost_error, "cost_review": cost_review, "cut": cut}
@@ -288,7 +351,7 @@ def refuse_options(options: Mapping[str, object], needed: str) -> None:
 
 
 def _score_thresholds(
-    file: PredictionFile,
+    file: "PredictionFile",
     targets: Mapping[str, float | None],
     confidence: float,
     seed: int,
@@ -297,6 +360,7 @@ def _score_thresholds(
     out: Path | None,
 ) -> list[str]:
     """Find thresholds on a score without a map, and write the JSON and the figure."""
+    from relmap.io.atomic import check_place, write_text
     from relmap.routing.score_thresholds import find_score_thresholds, read_score
 
     check_place(out, file.path)
@@ -336,12 +400,14 @@ def _score_thresholds(
     return say([*notes, *found.in_words(), *written])
 
 
-@app.command()
+@app.command(cls=CommandWithNames)
 def sql(
     map_file: MapFile,
     dialect: Annotated[str, typer.Option(help="duckdb, postgres, bigquery or spark.")] = "duckdb",
 ) -> str:
     """One SQL expression of decision (0..K-1) and confidence (calibrated), or logits_i, that gives the reliability."""
+    from relmap.maps.map_file import load_map
+
     with needs_extra("sql"):
         from relmap.maps.sql import said_of_logits, sql_expression
 
@@ -350,7 +416,7 @@ def sql(
     return expression
 
 
-@app.command()
+@app.command(cls=CommandWithNames)
 def demo(
     folder: Annotated[Path, typer.Option(help="Folder to write the files of the demonstration to.")] = Path(
         "relmap_demo"
@@ -363,6 +429,9 @@ def demo(
 
 
 def _fitted(file: Any, labels: str | None, signals: str | None, **asked: Any) -> Any:
+    from relmap.api import fit_map
+    from relmap.calibrators.registry import CALIBRATORS
+
     asked["names"] = listed_names("labels", labels, "bad,fair,good", 2)
     asked["signals"] = listed_names("signals", signals, "length,source") or ()
     if (key := asked["calibrator"]) in CALIBRATORS and CALIBRATORS[key].settings_type:

@@ -11,15 +11,57 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
+from typer.core import TyperCommand
 
 from relmap import errors
-from relmap.io import atomic
 
 PANEL = "How the file is read"
 ANNOTATED: Any = Annotated  # of types that are known when it runs
 Said = TypeVar("Said")
+
+
+def calibrator_names() -> list[str]:
+    """Return the names of the calibrators, for the help and for the completion of the shell."""
+    from relmap.calibrators.registry import CALIBRATORS
+
+    return [*CALIBRATORS]
+
+
+def variant_names() -> list[str]:
+    """Return the names of the variants that a map can have, after `auto`."""
+    from relmap.projection.variants import DEPLOYABLE_VARIANTS
+
+    return ["auto", *DEPLOYABLE_VARIANTS]
+
+
+def with_registry_names(text: str) -> str:
+    """Fill in the names of calibrators and variants in the help of an option.
+
+    Args:
+        text: The help; `{calibrators}`, `{variants}` and `{automatic}` are replaced.
+
+    Returns:
+        The help as a person reads it.
+    """
+    if "{" not in text:
+        return text
+    from relmap.projection.variants import AUTO_VARIANTS
+
+    calibrators = ", ".join(calibrator_names())
+    variants = ", ".join(variant_names()[1:])
+    return text.format(calibrators=calibrators, variants=variants, automatic=len(AUTO_VARIANTS))
+
+
+class CommandWithNames(TyperCommand):
+    """A command whose help lists names of the registries, which are imported only when that help is shown."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Fill in the names, then format the help."""
+        for parameter in self.params:
+            text = getattr(parameter, "help", None)
+            if text is not None:
+                parameter.help = with_registry_names(text)  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
 
 
 def with_options(value: type, name: str, *, without: tuple[str, ...] = ()) -> Callable[..., Callable[..., Any]]:
@@ -56,6 +98,9 @@ def with_options(value: type, name: str, *, without: tuple[str, ...] = ()) -> Ca
 @contextmanager
 def progress() -> Iterator[Callable[[str, int], None]]:
     """A line on a terminal for each stage: how many rows it has done."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
+
     columns = SpinnerColumn(), "{task.completed:,} rows {task.description}", TimeElapsedColumn()
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -72,6 +117,8 @@ def progress() -> Iterator[Callable[[str, int], None]]:
 def show(content: dict[str, Any], out: Path | None) -> None:
     """JSON into a file, or to the output."""
     if out is not None:
+        from relmap.io import atomic
+
         atomic.write_json(out, content)
     else:
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)

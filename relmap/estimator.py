@@ -1,4 +1,7 @@
-"""A reliability map as an estimator of scikit-learn, on arrays and frames; only it needs that library."""
+"""A reliability map as an estimator of scikit-learn, on arrays and frames; only it needs that library.
+
+Methods import what they compute with when they are first called, so that importing the class is fast.
+"""
 
 import re
 import warnings
@@ -6,42 +9,42 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import numpy as np
 import polars as pl
 import scipy
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
-from sklearn.pipeline import Pipeline
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from relmap.api import Cuts, Evaluation, Judged, fit_map
 from relmap.errors import InputError, needs_extra
 from relmap.io.atomic import check_place
 from relmap.io.frames import (
+    PIECE_ROWS,
     FramePredictions,
     Holds,
     alone,
+    array_of,
     beside,
     column_of,
     frame_of,
     is_frame,
+    structured,
     with_column,
     without_missing,
 )
 from relmap.io.inputs import TrainingInputs
 from relmap.io.named_columns import check_width, has_predictions, kind_of_columns, numbered_columns
 from relmap.io.reading import WEIGHT, Reading
-from relmap.maps.document import MapDocument
-from relmap.maps.map_file import load_map, save_map
-from relmap.maps.scoring import scored_file, unwatched
-from relmap.metrics.reliability import correctness_log_loss
-from relmap.options import naming
-from relmap.routing.apply import apply_to_frame
-from relmap.settings import Protocol
+from relmap.options import PARAMETERS, Protocol, naming
 from relmap.validation import check_settings, label_names, require_numbers
+
+if TYPE_CHECKING:
+    from relmap.api import Cuts, Evaluation, Judged
+    from relmap.maps.document import MapDocument
+    from relmap.report.plot import Plot
 
 NOT_SAVED = "the map is saved without its classifier: save that too, and give the loaded map what it predicts"
 Given = ParamSpec("Given")
@@ -73,9 +76,9 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     `X` is an array of probabilities or logits `(n, K)`, an array `(n,)` of those of the second of two labels, or a
     frame of pandas, polars or Arrow. A frame has a column for each label, named by it, or the columns that a file of
     predictions has (`logits` or `probabilities`, or `decision` and `confidence`, or `decision`), or columns that
-    `probabilities`, `logits`, `score` and so on name. `y` is the true label, 0..K-1 or one of `labels`; of a frame it
-    may be the column `label`. No decision and no probability is changed. Every mistake is an InputError, of one
-    sentence.
+    `probabilities`, `logits`, `score_column` and so on name. `y` is the true label, 0..K-1 or one of `labels`; of a
+    frame it may be the column `label`. No decision and no probability is changed. Every mistake is an InputError, of
+    one sentence.
 
     Args:
         classifier: what predicts, if `X` is what it reads, not what it predicts: `fit` then learns the map on its
@@ -94,9 +97,9 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             column of lists, or what stands before _0, _1, ... or before the names of the labels.
         logits: the same of logits.
         probability: column with the probability of one of two labels.
-        score: column of a ranker's scores, which decide for one of two labels above `border`.
+        score_column: column of a ranker's scores, which decide for one of two labels above `border`.
         border: the score above which that label is decided.
-        positive: the label of `probability` or `score`; None is the second.
+        positive: the label of `probability` or `score_column`; None is the second.
         label: column of the true label.
         decision: column of the decided label.
         confidence_column: column that says how sure the decision is.
@@ -130,7 +133,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         probabilities: str | Sequence[str] | None = None,
         logits: str | Sequence[str] | None = None,
         probability: str | None = None,
-        score: str | None = None,
+        score_column: str | None = None,
         border: float | None = None,
         positive: Any = None,
         label: str | None = None,
@@ -154,7 +157,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         self.probabilities = probabilities
         self.logits = logits
         self.probability = probability
-        self.score_column = score  # see get_params
+        self.score_column = score_column
         self.border = border
         self.positive = positive
         self.label = label
@@ -177,7 +180,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         Raises:
             InputError: what is wrong with the rows, or with what is asked.
         """
+        from relmap.api import fit_map
+
         check_settings(self.get_params(deep=False))
+        shape: tuple[int, ...] = getattr(y, "shape", ())
+        if len(shape) == 2 and shape[1] == 1:
+            y = column_or_1d(y, warn=True)  # as the classifiers of scikit-learn
         self.__dict__.pop("document_", None)  # what an earlier fit knew of the labels
         self.arrays_: Any = self.arrays
         self.out_of_fold_: dict[str, FramePredictions] = {}
@@ -189,6 +197,13 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             self.label_names_ = _names(labels)
             predicted, rows = X, self._labelled(X, y, groups)
         else:
+            from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
+
+            if y is None:
+                raise InputError(
+                    "ReliabilityMap requires y to be passed, but the target y is None; give the true labels"
+                )
+            validate_data(self, X, skip_check_array=True)  # learns the names and the number of the features
             groups = self._groups(X, groups)
             folds = FOLDS if groups is None else StratifiedGroupKFold(FOLDS)
             predicted = cross_val_predict(self.classifier, X, y, groups=groups, cv=folds, method="predict_proba")
@@ -198,6 +213,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             rows = self._table(predicted, y, groups)
             self.out_of_fold_ = {self._labelled(X, y, groups).sha256: rows}
             self.training_inputs_ = TrainingInputs.of(X, np.asarray(predicted))
+        self.fitted_rows_: FramePredictions | None = rows
         stated = None if self.arrays == "auto" else self.arrays
         self.arrays_ = stated if is_frame(predicted) else rows.frame.columns[0]
         self.document_, self.recommendation_ = fit_map(
@@ -212,6 +228,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             protocol=self.protocol,
             accept_label_order=bool(self.accept_label_order),
         )
+        if self.classifier is None and not is_frame(X):
+            self.n_features_in_ = self.document_.n_labels
         self.label_names_ = self.document_.label_names
         self.classes_ = _classes(self.document_) if labels is None else np.asarray(labels)
         return self
@@ -224,7 +242,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     @names_parameters
     def predict(self, X: Any) -> np.ndarray:
         """Return the fixed decisions `(n,)`, of `classes_`: no map changes them."""
-        return np.asarray(self.classes_[self._scored(X)["decision"].to_numpy()])
+        decision = self._scored(X)["decision"].to_numpy()
+        return np.asarray(self.classes_[decision])
 
     @available_if(_predicts_probabilities)
     def predict_proba(self, X: Any) -> Any:
@@ -235,6 +254,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     @names_parameters
     def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
         """Return minus the log loss of the reliability as the probability of a correct decision, in nats, at most 0."""
+        from relmap.metrics.reliability import correctness_log_loss
+
         judged = self._judged(X, y, groups)
         losses = correctness_log_loss(judged.scored.logit, judged.rows.correct)
         return -float(np.average(losses, weights=judged.rows.weight))
@@ -249,16 +270,26 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             cut: or the least reliability of those; by default the threshold of the map.
             cuts: or what `thresholds` answered, or the path of what it wrote: a cut by label, or of all.
         """
+        from relmap.api import Cuts
+        from relmap.maps.scoring import scored_array
+        from relmap.routing.apply import apply_to_frame, route_scores
+
         require_numbers({"cut": cut})
         share = None if coverage is None else str(coverage)
         found = Path(cuts) if isinstance(cuts, str) else cuts.numbers if isinstance(cuts, Cuts) else cuts
         if not (found is None or isinstance(found, Path | Mapping)):
             raise InputError(f"cuts is {cuts!r:.80}; give what `thresholds` answered, or its file; a number is the cut")
-        asked = {"coverage": share, "cut": cut, "cuts": found}
-        return beside(X, apply_to_frame(self._document, self._unlabelled(X), **asked)[0])
+        predicted = self._predicted(X)
+        numbers = self._numbers(predicted)
+        if numbers is None:
+            rows = self._unlabelled(predicted)
+            return beside(X, apply_to_frame(self._document, rows, coverage=share, cut=cut, cuts=found)[0])
+        scores = scored_array(self._document, *numbers)
+        added = route_scores(self._document, scores, coverage=share, cut=cut, cuts=found)
+        return beside(X, pl.DataFrame(added)) if is_frame(X) else structured(added)
 
     @names_parameters
-    def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> Evaluation:
+    def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> "Evaluation":
         """Return a verdict on labelled rows; those of the fit, given as then, are judged by folds without them."""
         return self._judged(X, y, groups).evaluation()
 
@@ -275,7 +306,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         cost_error: float | None = None,
         cost_review: float | None = None,
         cut: float | None = None,
-    ) -> Cuts:
+    ) -> "Cuts":
         """Find a cut on the reliability, or validate one that was chosen without these rows.
 
         Args:
@@ -301,10 +332,47 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return self._judged(X, y, groups).cuts(coverage=coverage, **asked)
 
     @names_parameters
+    def plot(self, X: Any = None, y: Any = None, groups: Any = None) -> "Plot":
+        """Draw a curve for each label with its rows, and the errors among the decisions that are kept.
+
+        A notebook displays what is returned; `save` writes it to a file.
+
+        Args:
+            X: Labelled predictions; None for the rows of the fit, each scored by a model of the folds without it.
+            y: Their true labels `(n,)`; None where `X` is a frame with the column `label`.
+            groups: A group of each row, or a column of `X`.
+
+        Returns:
+            The charts, with `save(path)` for .html, .json, .pdf, .png and .svg.
+
+        Raises:
+            InputError: The extra `report` is not installed, the rows cannot be read, or there are none: a map that was
+                loaded or unpickled has no rows.
+        """
+        with needs_extra("report"):
+            from relmap.report.plot import plot_map
+
+        if X is not None:
+            return plot_map(self._judged(X, y, groups))
+        document = self._document
+        if self.fitted_rows_ is None:
+            raise InputError(
+                "this map has no rows of its own, since it was loaded; give labelled predictions: plot(X, y)"
+            )
+        from relmap.api import Judged
+
+        return plot_map(Judged.read(document, self.fitted_rows_, document.source.group))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: everything but the rows of the fit."""
+        state: dict[str, Any] = super().__getstate__()
+        return state | {"fitted_rows_": None} if "fitted_rows_" in state else state
+
+    @names_parameters
     def sql(self, dialect: str = "duckdb") -> str:
         """Return one SQL expression of decision (0..K-1) and confidence (calibrated), or logits_i: the reliability."""
         with needs_extra("sql"):
-            from relmap.maps.sql import sql_expression  # noqa: PLC0415 - an extra
+            from relmap.maps.sql import sql_expression
 
         return sql_expression(self._document, dialect)
 
@@ -321,6 +389,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         Warns:
             UserWarning: there is a classifier, which is not saved.
         """
+        from relmap.maps.map_file import save_map
+
         check_place(Path(path))
         save_map(self._document, Path(path))
         if self.classifier is not None:
@@ -338,6 +408,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             arrays: what arrays hold, which the file does not say; with `auto` an array `(n,)` that lies in
                 [0, 1], and so may be either, is refused.
         """
+        from relmap.maps.map_file import load_map
+
         document = load_map(Path(path))
         source, names = document.source, document.label_names
         made = cls(
@@ -352,37 +424,60 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         )
         check_settings(made.get_params(deep=False))
         made.document_, made.arrays_, made.out_of_fold_ = document, None if arrays == "auto" else arrays, {}
-        made.training_inputs_ = None
+        made.training_inputs_ = made.fitted_rows_ = None
         made.label_names_, made.classes_ = names, _classes(document)
         return made
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; `score` is a method of every classifier, so its column is kept apart."""
-        return super().get_params(deep) | {"score": self.score_column}
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters by name."""
-        if "score" in params:
-            self.score_column = params.pop("score")
-        super().set_params(**params)
-        return self
+    def __sklearn_tags__(self) -> Tags:
+        """Return the tags of scikit-learn: inputs are those of the classifier, if there is one."""
+        tags = super().__sklearn_tags__()
+        if self.classifier is None:
+            tags.target_tags.required = False  # a frame may have a column of labels
+        else:
+            tags.input_tags = get_tags(self.classifier).input_tags
+        return tags
 
     @property
-    def _document(self) -> MapDocument:
-        check_is_fitted(self, "document_")
+    def _document(self) -> "MapDocument":
+        if not hasattr(self, "document_"):
+            check_is_fitted(self, "document_")  # raises; it takes longer than to score a row
         return self.document_
 
     def _predicted(self, X: Any) -> Any:
-        return X if self.classifier is None else self.classifier_.predict_proba(X)
+        if self.classifier is None:
+            return X
+        check_is_fitted(self, "classifier_")
+        return self.classifier_.predict_proba(X)
 
-    def _unlabelled(self, X: Any) -> FramePredictions:
-        frame, reading = self._read(self._predicted(X))
+    def _unlabelled(self, predicted: Any) -> FramePredictions:
+        frame, reading = self._read(predicted)
         return FramePredictions(frame, sha256="", reading=reading)  # nobody asks who they are
 
-    def _scored(self, X: Any) -> pl.DataFrame:
-        return scored_file(self._document, self._unlabelled(X), unwatched)[1]
+    def _numbers(self, predicted: Any) -> tuple[np.ndarray, Holds] | None:
+        """The numbers of an array and what they are, if the map can score them without a frame in between.
 
-    def _judged(self, X: Any, y: Any, groups: Any) -> Judged:
+        Long arrays are scored in pieces on two threads, as a frame.
+        """
+        from relmap.maps.scoring import reads_arrays
+
+        if is_frame(predicted) or not reads_arrays(self._document) or len(predicted) > PIECE_ROWS:
+            return None
+        check_width(predicted, self._n_labels, self.label_names_)
+        kind, numbers = array_of(predicted, self.arrays_)
+        return numbers, kind
+
+    def _scored(self, X: Any) -> pl.DataFrame:
+        from relmap.maps.scoring import scored_array, scored_file, unwatched
+
+        predicted = self._predicted(X)
+        numbers = self._numbers(predicted)
+        if numbers is not None:
+            return scored_array(self._document, *numbers)
+        return scored_file(self._document, self._unlabelled(predicted), unwatched)[1]
+
+    def _judged(self, X: Any, y: Any, groups: Any) -> "Judged":
+        from relmap.api import Judged
+
         groups = self._groups(X, groups)
         return Judged.read(self._document, self._labelled(X, y, groups), _column(groups))
 
@@ -424,7 +519,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             check_width(predicted, self._n_labels, self.label_names_)
             return frame_of(predicted, self.arrays_), Reading(drop_unlabelled=bool(self.drop_unlabelled))
         frame, given = frame_of(predicted, None), self.get_params(deep=False)
-        options = {field.name: given[field.name] for field in fields(Reading)}
+        options = {field.name: given[PARAMETERS.get(field.name, field.name)] for field in fields(Reading)}
         if options["positive"] is not None:
             options["positive"] = str(label_names(options["positive"]))
         kind, columns = self._columns_by_label(frame)
@@ -469,47 +564,11 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return [label_of.get(name, name) for name in columns]
 
 
-class ReliabilityPipeline(Pipeline):
-    """A pipeline of scikit-learn that ends in a `ReliabilityMap` and has its methods.
-
-    A plain `Pipeline` passes on methods that scikit-learn knows, such as `predict` and `predict_proba`, and no others.
-
-    Example:
-        >>> from sklearn.linear_model import LogisticRegression
-        >>> from sklearn.preprocessing import StandardScaler
-        >>> last = ReliabilityMap(classifier=LogisticRegression())
-        >>> model = ReliabilityPipeline([("scale", StandardScaler()), ("map", last)])
-        >>> hasattr(model, "reliability"), hasattr(model, "predict_proba")
-        (True, True)
-    """
-
-    def reliability(self, X: Any) -> Any:
-        """Return the probability that each decision is correct, as `ReliabilityMap.reliability` has it."""
-        return self.steps[-1][1].reliability(self._before_map(X))
-
-    def apply(self, X: Any, **options: Any) -> Any:
-        """Return the decisions with their route, as `ReliabilityMap.apply` has it."""
-        return self.steps[-1][1].apply(self._before_map(X), **options)
-
-    def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> Evaluation:
-        """Return a verdict on labelled rows, as `ReliabilityMap.evaluate` has it."""
-        evaluation: Evaluation = self.steps[-1][1].evaluate(self._before_map(X), y, groups)
-        return evaluation
-
-    def thresholds(self, X: Any, y: Any = None, groups: Any = None, **options: Any) -> Cuts:
-        """Return a threshold with its guarantee, as `ReliabilityMap.thresholds` has it."""
-        found: Cuts = self.steps[-1][1].thresholds(self._before_map(X), y, groups, **options)
-        return found
-
-    def _before_map(self, X: Any) -> Any:
-        return self[:-1].transform(X) if len(self.steps) > 1 else X
-
-
 def _names(labels: Any) -> tuple[str, ...] | None:
     return None if labels is None else tuple(label_names(labels).tolist())
 
 
-def _classes(document: MapDocument) -> np.ndarray:
+def _classes(document: "MapDocument") -> np.ndarray:
     """The labels `(K,)` as a map has them: numbers where every name is that of a whole number, else text."""
     names = document.label_names
     whole = names is None or all(re.fullmatch("0|-?[1-9][0-9]{0,17}", name) for name in names)

@@ -1,12 +1,17 @@
 """Optimizers: Newton's method for smooth convex objectives (Boyd and Vandenberghe, 2004, section 9.5), and Adam.
 
-Adam (Kingma and Ba, 2015) is used for calibrators with few parameters, which are fitted before torch is imported.
+Adam (Kingma and Ba, 2015) takes arrays of NumPy, for calibrators with few parameters, and tensors of torch. Torch's own
+Adam imports a compiler at its first step, which takes longer than all epochs of a fit.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import torch
 
 TOLERANCE = 1e-20  # predicted decrease of the objective at which Newton's method ends; rounding errors are larger
 MAX_STEPS = 200
@@ -18,6 +23,7 @@ SECOND_DECAY = 0.999
 SECOND_GAIN = 0.001
 EPSILON = 1e-8
 
+Numbers = TypeVar("Numbers", np.ndarray, "torch.Tensor")
 # parameters (P,) to value, gradient (P,) and Hessian (P, P)
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
 
@@ -69,32 +75,37 @@ def _newton_step(gradient: np.ndarray, hessian: np.ndarray, min_eigenvalue: floa
 
 
 @dataclass
-class Adam:
+class Adam(Generic[Numbers]):
     """State of one run of Adam with the published decay rates.
 
     Attributes:
         learning_rate: Learning rate.
         n_steps: Number of steps so far.
-        first_moment: Running mean of the gradient.
-        second_moment: Running mean of the squared gradient.
+        first_moment: Running mean of the gradient; None before the first step.
+        second_moment: Running mean of the squared gradient; None before the first step.
     """
 
     learning_rate: float
     n_steps: int = 0
-    first_moment: np.ndarray | float = 0.0
-    second_moment: np.ndarray | float = 0.0
+    first_moment: Numbers | None = None
+    second_moment: Numbers | None = None
 
-    def step(self, gradient: np.ndarray) -> np.ndarray:
+    def step(self, gradient: Numbers) -> Numbers:
         """Compute the next step and update the state.
 
         Args:
-            gradient: Gradient of the loss, any shape.
+            gradient: Gradient of the loss, an array or a tensor of any shape.
 
         Returns:
             Step to add to the parameters, of the same shape.
         """
         self.n_steps += 1
-        self.first_moment = FIRST_DECAY * self.first_moment + FIRST_GAIN * gradient
-        self.second_moment = SECOND_DECAY * self.second_moment + SECOND_GAIN * gradient**2
-        scale = np.sqrt(self.second_moment / (1 - SECOND_DECAY**self.n_steps)) + EPSILON
-        return np.asarray(-self.learning_rate * self.first_moment / (1 - FIRST_DECAY**self.n_steps) / scale)
+        squared = gradient**2
+        if self.first_moment is None or self.second_moment is None:
+            self.first_moment = FIRST_GAIN * gradient
+            self.second_moment = SECOND_GAIN * squared
+        else:
+            self.first_moment = FIRST_DECAY * self.first_moment + FIRST_GAIN * gradient
+            self.second_moment = SECOND_DECAY * self.second_moment + SECOND_GAIN * squared
+        scale = (self.second_moment / (1 - SECOND_DECAY**self.n_steps)) ** 0.5 + EPSILON
+        return -(self.learning_rate * (self.first_moment / (1 - FIRST_DECAY**self.n_steps)) / scale)

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal
 
+Protocol = Literal["own", "paper"]  # `own`: folds of the rows; `paper`: the parts and fits of the paper's tables
 Style = Literal["command line", "form", "python"]
-FLAGS = {"map_file": "--map"}  # parameters whose option has another name
+FLAGS = {"map_file": "--map"}  # parameters of commands whose option has another name
+PARAMETERS = {"score": "score_column"}  # options whose parameter of `ReliabilityMap` has another name
 _STYLE: ContextVar[Style] = ContextVar("relmap_options_style", default="command line")
 
 
@@ -47,8 +49,10 @@ def option(name: str) -> str:
         ...     option("hold_out")
         'hold_out'
     """
-    if _STYLE.get() != "command line":
+    if _STYLE.get() == "form":
         return name
+    if _STYLE.get() == "python":
+        return PARAMETERS.get(name, name)
     return FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 
@@ -71,7 +75,7 @@ def assignment(name: str, value: object) -> str:
     """
     style = _STYLE.get()
     if style == "python":
-        return f"{name}={value!r}"
+        return f"{option(name)}={value!r}"
     if style == "form":
         return f"{name} = {'true' if value is True else value}"
     return option(name) if value is True else f"{option(name)} {shlex.quote(str(value))}"

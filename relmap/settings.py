@@ -15,7 +15,6 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-Protocol = Literal["own", "paper"]  # under which a map of a user's own predictions is fitted
 Count = Annotated[int, Field(ge=1)]
 
 

@@ -84,11 +84,11 @@ def label_names(labels: ArrayLike) -> np.ndarray:
         labels: Labels of any type; whole numbers stored as floats have names without decimals.
 
     Returns:
-        Names, of the shape of `labels`, str; None in place of a missing label (None, NaN).
+        Names, of the shape of `labels`; str, or objects if labels are missing. A missing label is None.
     """
     values = without_missing(labels)
-    missing = np.equal(values, None)
-    if missing.any():
+    if values.dtype == object and None in values:
+        missing = np.array([value is None for value in values.ravel()]).reshape(values.shape)
         names = np.full(values.shape, None, dtype=object)
         names[~missing] = label_names(values[~missing].tolist())
         return names

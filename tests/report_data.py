@@ -217,6 +217,7 @@ def reported(sets: Sequence[Made], missing: Mapping[str, str] | None = None) -> 
     params = SimpleNamespace(calibrators=("uncal", "ts"), datasets=asked)
     plain = {name: verb.fn for name, verb in vars(flow).items() if isinstance(verb, Task)}
     plain["write_paper_figures"] = lambda *_: None
+    plain["_hide_from_prefect"] = lambda value: value
     shown = [name for name in vars(verbs) if name.endswith("_artifact")]  # in a UI that is not there
     with (
         patch.multiple(flow, **plain, alive=nullcontext, progress=lambda *_: lambda: None, load_params=lambda: params),

@@ -32,7 +32,7 @@ LAYERS = (  # of the library, from the bottom to the top: a part imports itself 
     {"maps"},
     {"fitting", "evaluation", "routing"},
     {"api", "validation"},
-    {"report", "estimator"},
+    {"report", "estimator", "pipeline"},
     {"console", "demo"},
     {"cli", "__main__"},
 )

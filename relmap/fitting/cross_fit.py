@@ -119,6 +119,7 @@ class Trial:
         rival = self._read(FittedMap(fit.matrix) for fit in self.folds)
         changed = np.empty(len(self.rows), dtype=bool)
         for place, fit in enumerate(self.folds):
+            assert fit.matrix is not None  # checked above
             in_fold = self.fold == place
             changed[in_fold] = fit.matrix(logits[in_fold]).argmax(axis=1) != self.rows.decision[in_fold]
         share = float(np.average(changed, weights=self.rows.weight))

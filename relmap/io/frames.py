@@ -5,7 +5,7 @@ So are files that cannot be read in pieces: a JSON list, and the first sheet of 
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -116,11 +116,8 @@ def frame_of(given: Any, holds: Holds | Literal["auto"] | None) -> pl.DataFrame:
     """A frame for polars, or an array as one with the column `logits` or `probabilities`.
 
     Args:
-        given: a frame with the columns that a file has; `(n, K)` numbers, one for each label; or `(n,)`, of the second
-            of two labels.
-        holds: what the numbers of an array are. With `auto` they are probabilities if in each row none is negative and
-            their sum is 1, within rounding, and logits if some number lies outside [0, 1]; None, which is for a map
-            that does not know what it was fitted on, refuses `(n,)` numbers in [0, 1], which may be either.
+        given: a frame with the columns that a file has, or an array; see `array_of`.
+        holds: what the numbers of an array are; see `array_of`.
 
     Raises:
         InputError: neither frame nor array of numbers, or one of which it cannot be told what it holds.
@@ -130,6 +127,22 @@ def frame_of(given: Any, holds: Holds | Literal["auto"] | None) -> pl.DataFrame:
             return nw.from_native(given, eager_only=True).to_polars()
         except (TypeError, ValueError) as error:  # a name twice, or a column of several types
             raise InputError(f"X is no sound frame ({' '.join(str(error).split())}); mend that column") from None
+    kind, numbers = array_of(given, holds)
+    return pl.DataFrame({kind: numbers})
+
+
+def array_of(given: Any, holds: Holds | Literal["auto"] | None) -> tuple[Holds, np.ndarray]:
+    """Return what the numbers of an array are, and the numbers `(n, K)` float64.
+
+    Args:
+        given: `(n, K)` numbers, one for each label; or `(n,)`, of the second of two labels.
+        holds: what the numbers of an array are. With `auto` they are probabilities if in each row none is negative and
+            their sum is 1, within rounding, and logits if some number lies outside [0, 1]; None, which is for a map
+            that does not know what it was fitted on, refuses `(n,)` numbers in [0, 1], which may be either.
+
+    Raises:
+        InputError: no array of numbers, or one of which it cannot be told what it holds.
+    """
     try:
         numbers = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
@@ -156,7 +169,7 @@ def frame_of(given: Any, holds: Holds | Literal["auto"] | None) -> pl.DataFrame:
     taken = seen if holds is None or holds == "auto" else holds
     if one:
         numbers = np.column_stack([1 - numbers if taken == "probabilities" else np.zeros(len(numbers)), numbers])
-    return pl.DataFrame({taken: numbers})
+    return taken, numbers
 
 
 def with_column(frame: pl.DataFrame, name: str, values: Any, what: str) -> pl.DataFrame:
@@ -207,6 +220,16 @@ def beside(given: Any, added: pl.DataFrame) -> Any:
     frame = nw.from_native(given, eager_only=True)
     own = nw.from_arrow(added, backend=frame.implementation)
     return frame.with_columns(*(own[name] for name in added.columns)).to_native()
+
+
+def structured(columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return columns of one length as a structured array `(n,)`."""
+    kinds = [(name, values.dtype) for name, values in columns.items()]
+    length = len(next(iter(columns.values())))
+    array = np.empty(length, dtype=kinds)
+    for name, values in columns.items():
+        array[name] = values
+    return array
 
 
 def alone(given: Any, values: pl.Series) -> Any:

@@ -102,12 +102,12 @@ def checked_rows(
     elif layout.kind != "decision_only":
         of_two = layout.kind in ("probability", "score")
         logits = _of_two_labels(frame, layout, rows, names) if of_two else _matrix(frame, layout, rows)
+        if layout.kind == "probabilities":
+            logits = _log_probabilities(logits, rows)
         if n_labels is not None and logits.shape[1] != n_labels:
             what = f"the {layout.kind} of one of two labels" if of_two else f"{logits.shape[1]} {layout.kind} a row"
             raise InputError(f"{file} has {what}, where there are {n_labels} labels; give one number for each")
         n_labels = logits.shape[1]
-        if layout.kind == "probabilities":
-            logits = _log_probabilities(logits, rows)
     assert n_labels is not None
     advice = partial(_advise_names, frame, layout, n_labels)
     decision, label = (
@@ -184,11 +184,37 @@ def _matrix(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndarray:
         matrix = np.column_stack([numbers(frame[name], rows) for name in layout.columns])
     else:
         matrix = lists_of_numbers(frame[layout.columns[0]], rows)
+    return _finite(matrix, layout.kind, rows)
+
+
+def rows_of_array(numbers: np.ndarray, kind: Literal["logits", "probabilities"], place: str) -> PredictedRows:
+    """Check an array of predictions without labels; the decision is the first largest number of a row.
+
+    Args:
+        numbers: Array of shape (n, K), float64.
+        kind: What the numbers are.
+        place: Name of the array in messages.
+
+    Returns:
+        The rows.
+
+    Raises:
+        InputError: The first row that cannot be read.
+    """
+    rows = FileRows(place)
+    logits = _finite(numbers, kind, rows)
+    if kind == "probabilities":
+        logits = _log_probabilities(logits, rows)
+    return PredictedRows(logits=logits, confidence=None, decision=decide(logits), label=None, group=None)
+
+
+def _finite(matrix: np.ndarray, kind: str, rows: FileRows) -> np.ndarray:
+    """Check that all numbers `(n, K)` are finite, and return them with rows that are contiguous in memory."""
     wrong = ~(np.abs(matrix) <= LARGEST_LOGIT)  # NaN too
 
     def what(row: int) -> str:
         label = int(wrong[row].argmax())
-        return f"{layout.kind} {label} is {matrix[row, label]}; every one must be finite, within {LARGEST_LOGIT:g}"
+        return f"{kind} {label} is {matrix[row, label]}; every one must be finite, within {LARGEST_LOGIT:g}"
 
     rows.refuse(wrong.any(axis=1), what)
     return np.ascontiguousarray(matrix)

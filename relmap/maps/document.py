@@ -48,7 +48,7 @@ class Part(BaseModel):
 
     # a model is built when a map is read: a mistake in a command is told sooner
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, revalidate_instances="always", defer_build=True
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, revalidate_instances="always"
     )
 
     @field_validator("*")

@@ -1,6 +1,7 @@
 """What a map says of the rows of a file, piece by piece, however long it is."""
 
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -11,7 +12,7 @@ from relmap.io.frames import as_frame
 from relmap.io.output import in_order
 from relmap.io.ranking import SCORES
 from relmap.io.reading import Layout, find_layout
-from relmap.io.rows import checked_rows
+from relmap.io.rows import checked_rows, rows_of_array
 from relmap.io.signals import COMPUTED, group_signals, read_signals, relevance
 from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import FittedMap
@@ -36,6 +37,30 @@ def scored_file(document: MapDocument, file: Predictions, progress: Progress) ->
     """
     layout = layout_of(document, file)
     return layout, pl.concat([pl.DataFrame(schema=SCORES), *scores_of(document, file, layout, progress)])
+
+
+def scored_array(document: MapDocument, numbers: np.ndarray, kind: Literal["logits", "probabilities"]) -> pl.DataFrame:
+    """Score an array of predictions, as `scored_file` scores a file of them, but without a frame in between.
+
+    Args:
+        document: A map that reads logits, and no signals.
+        numbers: Array of shape (n, K), float64.
+        kind: What the numbers are.
+
+    Returns:
+        The scores of each row, with the columns of SCORES.
+
+    Raises:
+        InputError: A row that cannot be read.
+    """
+    rows = rows_of_array(numbers, kind, "X")
+    scored = FittedMap.of(document)(rows)
+    return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
+
+
+def reads_arrays(document: MapDocument) -> bool:
+    """Return whether an array of numbers for each label is all that a map reads of a row."""
+    return document.input == "logits" and not document.signals
 
 
 def layout_of(document: MapDocument, file: Predictions) -> Layout:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.nn.functional import softplus
 
+from relmap.optimizers import Adam
 from relmap.projection.device import lock_device
 from relmap.projection.lattice import (
     MAX_NODE_RISE,
@@ -26,12 +27,6 @@ from relmap.settings import ProjectionParams
 
 # cells are padded to full vector registers, since the CPU rounds exp differently in the last rows of an array
 CELL_ROW_MULTIPLE = 64
-# Adam's published decay rates and epsilon; the gains are written out, because 1 - 0.9 is not the float 0.1
-FIRST_DECAY = 0.9
-FIRST_GAIN = 0.1
-SECOND_DECAY = 0.999
-SECOND_GAIN = 0.001
-EPSILON = 1e-8
 
 
 def fit_lattices(
@@ -170,7 +165,6 @@ def _pad_large_cells(cells: SortedCells) -> tuple[np.ndarray, np.ndarray, np.nda
 def _run_adam(theta: torch.Tensor, cells: CellTensors, settings: ProjectionParams) -> torch.Tensor:
     """Run Adam (Kingma and Ba, 2015) from `theta` (B, K, J) and return the values (B, K, J) of the last epoch.
 
-    Adam is written out because torch's own imports a compiler at its first step, which takes longer than all epochs.
     Sums run over the last axis in a fixed order, so that fits are independent and rounding makes no curve fall.
     """
     _, n_labels, n_knots = theta.shape
@@ -178,18 +172,14 @@ def _run_adam(theta: torch.Tensor, cells: CellTensors, settings: ProjectionParam
     cumulative = torch.ones_like(identity).tril()
     second_difference = identity.diff(n=2, dim=0)
     bending = 2 * settings.smoothness / (n_labels * (n_knots - 2)) * second_difference.T @ second_difference
-    first_moment = torch.zeros_like(theta)
-    second_moment = torch.zeros_like(theta)
+    optimizer: Adam[torch.Tensor] = Adam(settings.learning_rate)
     values = _curve_values(theta, cumulative)
-    for epoch in range(1, settings.epochs + 1):
+    for _ in range(settings.epochs):
         value_gradient = cells.gradient(values) + (values[..., None, :] * bending).sum(dim=-1)
         # an increment changes all knots after it, and theta is an increment before the softplus
         gradient = (value_gradient[..., None, :] * cumulative.T).sum(dim=-1)
         gradient[..., 1:] *= torch.sigmoid(theta[..., 1:])
-        first_moment = FIRST_DECAY * first_moment + FIRST_GAIN * gradient
-        second_moment = SECOND_DECAY * second_moment + SECOND_GAIN * gradient**2
-        scale = (second_moment / (1 - SECOND_DECAY**epoch)).sqrt() + EPSILON
-        theta = theta - settings.learning_rate * (first_moment / (1 - FIRST_DECAY**epoch)) / scale
+        theta = theta + optimizer.step(gradient)
         values = _curve_values(theta, cumulative)
     return values
 

@@ -1,6 +1,6 @@
 """The learned curves T_k(c) with the rows under them, and how well probabilities hold for each predicted label."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -79,6 +79,45 @@ def curve_rows(results: Results) -> pl.DataFrame:
         kinds["histogram"] = histogram(mine["confidence"], lowest)
         frames.append(_of_panel(label, _headed(label, curves, len(mine)), lowest, kinds))
     return pl.concat(frames)
+
+
+@figure(
+    "map_curves",
+    "The curves of the map",
+    "A panel for each predicted label. The blue curve is the reliability that the map gives at a calibrated "
+    "confidence; on the dashed line it would equal the confidence. Dots are rows in up to eight groups of equal size: "
+    "the share of correct decisions, with 95% intervals for independent rows. Bars show the distribution of the rows. "
+    "If a map reads more than the confidence, the curve is the mean reliability of groups of rows.",
+)
+def map_curves(source: tuple[Results, Sequence[pl.DataFrame]]) -> Drawing:
+    """Draw the curve of each label with labelled rows.
+
+    Args:
+        source: The rows, and for each label its curve with the columns `confidence` and `reliability`.
+
+    Returns:
+        The rows of the figure, its chart and its caption.
+    """
+    results, curves = source
+    scored, lowest, frames = results.scored(results.seeds[0]), results.lowest(), []
+    for place, (label, curve) in enumerate(zip(results.labels, curves, strict=True)):
+        mine = scored.filter(pl.col("decision") == place)
+        kinds = {
+            "curve": curve.filter(pl.col("confidence") >= lowest).to_dicts(),
+            "rows": observed(mine["confidence"], mine["correct"]),
+            "histogram": histogram(mine["confidence"], lowest),
+        }
+        frames.append(_of_panel(label, f"{_named(label)}\n{len(mine):,} rows", lowest, kinds))
+    rows = pl.concat(frames).drop("seed")
+    bars = of_kind("histogram").mark_bar(color=colour("bars"))
+    curve_line = of_kind("curve").mark_line(color=colour("mrp"), strokeWidth=2)
+    layers = [
+        bars.encode(x="confidence:Q", x2="to:Q", y="reliability:Q", y2=alt.datum(0), tooltip=hover(rows=",")),
+        identity(),
+        curve_line.encode(x="confidence:Q", y="reliability:Q"),
+        *_dots("rows", colour("fifth")),
+    ]
+    return rows, _panels(rows, layers, lowest, results), ""
 
 
 def _of_panel(label: str, heading: str, lowest: float, kinds: Mapping[str, Rows]) -> pl.DataFrame:

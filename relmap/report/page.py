@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import polars as pl
-import scipy
 from markupsafe import Markup
 
 from relmap.api import Answer, Judged, Recommendation
@@ -18,8 +15,9 @@ from relmap.io.reading import AS_NAMED, Reading
 from relmap.maps.map_file import described
 from relmap.projection.variants import VARIANTS
 from relmap.report.curves import reliability_by_label
-from relmap.report.figure import DrawnFigure, Results
+from relmap.report.figure import DrawnFigure
 from relmap.report.html import rendered, script
+from relmap.report.plot import results_of
 from relmap.report.ranking import errors_found, risk_coverage
 from relmap.report.threshold_explorer import ThresholdExplorer
 from relmap.routing.apply import default_threshold
@@ -156,30 +154,10 @@ def _sentences(answer: Answer) -> list[str]:
 
 def _figures(judged: Judged) -> Iterator[DrawnFigure]:
     """None where rows were drawn with unequal chances, which the figures cannot weigh."""
-    rows, scored, document = judged.rows, judged.scored, judged.document
-    if rows.weight is not None:
+    if judged.rows.weight is not None:
         return
-    variant = document.projection.name
-    scores = {
-        "row": np.arange(len(rows)),
-        "group": np.arange(len(rows)).astype(str) if rows.group is None else rows.group,
-        "label": rows.label,
-        "decision": rows.decision,
-        "calibrator": document.calibrator.name,
-        "seed": document.source.seed,
-        "confidence": scored.confidence,
-        "reliability": scored.reliability,
-        "logit_confidence": scipy.special.logit(scored.confidence),
-    }
-    results = Results(
-        name=document.source.file,
-        shown=document.source.file,
-        labels=document.shown_names,
-        scores=pl.DataFrame(scores | {f"logit_{variant}": scored.logit}),
-        test_rows=len(rows),
-        variant=variant,
-    )
-    for figure in (reliability_by_label, risk_coverage, *([errors_found] if variant != "confidence" else [])):
+    results = results_of(judged)
+    for figure in (reliability_by_label, risk_coverage, *([errors_found] if results.variant != "confidence" else [])):
         if made := figure(results):
             yield made
 

@@ -43,6 +43,21 @@ class RoutingRule:
     cuts: np.ndarray  # (K,) least reliability of each label; infinite where all of its rows go to review
     notes: tuple[str, ...] = ()
 
+    def are_automatic(self, decision: np.ndarray, reliability: np.ndarray, rank: np.ndarray, n_rows: int) -> np.ndarray:
+        """Tell which decisions are used as they are.
+
+        Args:
+            decision: Decided labels, shape (m,).
+            reliability: Their reliability, shape (m,).
+            rank: Their ranks among all rows, shape (m,); 1 is the least reliable row.
+            n_rows: Number of all rows.
+
+        Returns:
+            Boolean array of shape (m,).
+        """
+        last_reviewed = n_rows - floor(self.share * n_rows)
+        return np.asarray((rank > last_reviewed) & (reliability >= self.cuts[decision]))
+
     def notes_on(self, rows: int) -> tuple[str, ...]:
         """Return what a person should know about the rule for so many rows."""
         if self.share == 1 or not 0 < rows < SMALL_BATCH:
@@ -136,6 +151,45 @@ def apply_to_frame(document: MapDocument, rows: FramePredictions, **given: Any) 
     return made[0], applied
 
 
+def route_scores(
+    document: MapDocument,
+    scores: pl.DataFrame,
+    *,
+    coverage: str | None = None,
+    cut: float | None = None,
+    cuts: Path | Mapping[str, Any] | None = None,
+) -> dict[str, np.ndarray]:
+    """Rank and route rows that have been scored together, as `apply_map` does with those of a file.
+
+    Args:
+        document: The map.
+        scores: The scores of each row, with the columns of SCORES.
+        coverage: See `routing_rule`.
+        cut: See `routing_rule`.
+        cuts: See `routing_rule`.
+
+    Returns:
+        The columns that `apply_map` adds, by name and in their order, each of shape (n,).
+
+    Raises:
+        InputError: If `coverage`, `cut` or `cuts` is out of range.
+    """
+    rule = routing_rule(document, coverage, cut, cuts)
+    decision, logit = scores["decision"].to_numpy().astype(np.int64), scores["logit"].to_numpy()
+    rank = np.empty(len(logit), dtype=np.int64)
+    rank[np.argsort(logit, kind="stable")] = np.arange(1, len(logit) + 1)
+    reliability = scipy.special.expit(logit)
+    automatic = rule.are_automatic(decision, reliability, rank, len(rank))
+    added = {"decision": decision}
+    if document.label_names is not None:
+        added["decision_name"] = np.array(document.label_names)[decision]
+    added["confidence"] = scores["confidence"].to_numpy()
+    added["reliability"] = reliability
+    added["review_rank"] = rank
+    added["route"] = np.where(automatic, "automatic", "review")
+    return added
+
+
 def _applied(
     document: MapDocument,
     file: Predictions,
@@ -151,13 +205,12 @@ def _applied(
     automatic, lowest, rows_by_label = 0, inf, np.zeros(document.n_labels, dtype=np.int64)
     expected, doubtful = 0.0, 0
     with ranked(scores_of(document, file, layout, progress), beside, in_memory=in_memory) as ranking:
-        last_reviewed = ranking.n_rows - floor(rule.share * ranking.n_rows)
 
         def added(first: int, count: int) -> pa.RecordBatch:
             nonlocal automatic, lowest, rows_by_label, expected, doubtful
             rows = ranking.rows(first, count)
             decision, reliability = rows["decision"].to_numpy(), scipy.special.expit(rows["logit"].to_numpy())
-            used = (rows["rank"].to_numpy() > last_reviewed) & (reliability >= rule.cuts[decision])
+            used = rule.are_automatic(decision, reliability, rows["rank"].to_numpy(), ranking.n_rows)
             automatic += int(used.sum())
             expected += float(reliability[used].sum())
             doubtful += int((reliability[used] < EVEN).sum())

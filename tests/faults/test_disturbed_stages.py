@@ -19,7 +19,9 @@ def test_a_stage_that_dies_and_one_whose_raw_file_is_edited_end_with_the_same_by
     line = "query 1,lamp of another day,good"
     edit = {"call": "replace", "path": "data/base/mine/pairs.parquet", "do": "edit", "to": str(raw), "line": line}
     printed = young_project.run(*TRAIN, faults=(edit,), status=255)
-    assert re.search(r"data/raw/mine/mine\.csv: \w{8} → \w{8}: that, .* changed while train@mine was running", printed)
+    assert re.search(
+        r"data/raw/mine/mine\.csv: \w{8} → \w{8}: these files .* changed while train@mine was running", printed
+    )
     assert "Traceback" not in printed
     assert yaml.safe_load((young_project.folder / "dvc.lock").read_text())["stages"].keys() == {"download@mine"}
     young_project.run(*TRAIN)

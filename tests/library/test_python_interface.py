@@ -45,7 +45,8 @@ def of_four() -> ReliabilityMap:
 
 
 def test_every_way_to_read_a_file_is_a_parameter_so_that_each_message_names_one():
-    assert {field.name for field in fields(Reading)} <= {*inspect.signature(ReliabilityMap).parameters}
+    with naming("python"):
+        assert {option(field.name) for field in fields(Reading)} <= {*inspect.signature(ReliabilityMap).parameters}
 
 
 TWO = confidence_only(300, 2)
@@ -78,7 +79,7 @@ JUDGE = {"decision": TWO["decision"], "confidence": TWO["confidence"]}
             {},
             "confidence_words='low=.'",
         ),
-        (pl.DataFrame({"s": LOGITS[:, 0]}), LABEL == 0, {"score": "s"}, "score='s', border=0 decides"),
+        (pl.DataFrame({"s": LOGITS[:, 0]}), LABEL == 0, {"score_column": "s"}, "score_column='s', border=0 decides"),
         (
             pl.DataFrame({"p": SHARES[:, 0]}),
             LABEL == 0,
@@ -111,7 +112,7 @@ def test_an_option_is_named_as_its_reader_writes_it_inside_the_context_alone(sty
         assert option(name) == ("--" + name.replace("_", "-") if style == "command line" else name)
         assert assignment(name, value).startswith(option(name))
         if style == "python":
-            assert eval(f"dict({assignment(name, value)})") == {name: value}
+            assert eval(f"dict({assignment(name, value)})") == {option(name): value}
         seen: list[str] = []
         other = Thread(target=lambda: seen.append(option(name)))
         other.start()
@@ -171,7 +172,7 @@ def test_a_score_and_a_probability_of_one_of_two_labels_are_read_in_one_step():
     relevant = np.random.default_rng(0).random(600) < SHARES[:, 0]
     words = np.where(relevant, "relevant", "irrelevant")
     frame = pl.DataFrame({"p": SHARES[:, 0], "s": np.log(SHARES[:, 0] / (1 - SHARES[:, 0]))})
-    for settings in ({"score": "s", "border": 0}, {"probability": "p"}):
+    for settings in ({"score_column": "s", "border": 0}, {"probability": "p"}):
         made = clone(SHIFTS).set_params(positive="relevant", **settings).fit(frame, words)
         assert made.classes_.tolist() == ["irrelevant", "relevant"]
         assert (made.predict(frame) == "relevant").tolist() == (SHARES[:, 0] > 0.5).tolist()

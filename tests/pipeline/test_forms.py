@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from flows import forms, serve
 from relmap import cli
 from relmap.calibrators.registry import CALIBRATORS
+from relmap.console import with_registry_names
 from relmap.errors import InputError
 from relmap.fitting.choose import AUTO, DEPLOYABLE_VARIANTS
 from relmap.maps.sql import DIALECTS
@@ -36,8 +37,8 @@ def test_each_field_says_what_the_help_of_the_command_says(name):
     parameters = inspect.signature(getattr(cli, name)).parameters
     for field, schema in described(COMMANDS[name]).items():
         _, option = get_args(parameters[field].annotation)
-        assert option.help in text, field
-        words = option.help.replace("--map", "map_file").replace("--cost-error", "cost_error")
+        assert with_registry_names(option.help) in text, field
+        words = with_registry_names(option.help).replace("--map", "map_file").replace("--cost-error", "cost_error")
         words = words.replace("--cost-review", "cost_review").replace("--", "")
         assert words in schema["description"], field
         assert "--" not in schema["description"].replace("flows.serve --out", ""), field

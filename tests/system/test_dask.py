@@ -62,7 +62,7 @@ def choose(project: Path, engine: str, address: str | None = None) -> None:
     edit_params(project, lambda params: params.update(engine=engine, dask=dask))
 
 
-GUIDE = (ROOT / "flows/README.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs/how-to/run-on-dask.md").read_text(encoding="utf-8")
 
 
 def documented(start: str) -> list[str]:

@@ -1,0 +1,127 @@
+"""The code of every page runs, and what is not run says why."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from subprocess import STDOUT
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from relmap import cli, demo
+from tasks.datasets import dataset_named
+from tasks.settings.dataset_params import DatasetParams
+from tasks.settings.params import WatchedMap
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "docs/_ext"))
+
+from page_code import RUN, blocks_to_run, run_page  # noqa: E402 - in the folder above
+
+FOLDERS = ("tutorials", "how-to", "concepts", "reference", "evidence")
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES += [page for folder in FOLDERS for page in sorted(ROOT.glob(f"docs/{folder}/*.md"))]
+FENCE = re.compile(r"^( *)```([a-z]+)\n.*?^ *```$", re.DOTALL | re.MULTILINE)
+FOLDER_READMES = [
+    page for page in ROOT.glob("*/**/README.md") if ".venv" not in page.parts and "site" not in page.parts
+]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks_to_run(page.read_text())], ids=name)
+def test_the_code_of_a_page_runs(page):
+    run_page(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_block_of_code_begins_a_line_so_that_it_runs(page):
+    text = page.read_text()
+    assert not [match.group() for match in FENCE.finditer(text) if match[1] and match[2] in RUN]
+
+
+def test_code_that_fails_fails_with_page_and_line(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# Title\n\n```python\n1 / 0\n```\n")
+    with pytest.raises(ZeroDivisionError) as error:
+        run_page(page)
+    assert "page.md, line 3" in error.value.__notes__[0]
+
+
+def test_output_is_inserted_and_marked_code_does_not_run(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- setup\nx = 2\n-->\n```python\nprint(x + 1)\n```\n<!-- output -->\n"
+        "<!-- not run: it fails -->\n```python\n1 / 0\n```\n"
+    )
+    text = run_page(page).text
+    assert ":class: output\n\n3\n" in text
+    assert "setup" not in text
+    assert "1 / 0" in text
+
+
+def test_every_command_of_relmap_is_run_on_a_page():
+    commands = set()
+    for page in PAGES:
+        for language, code in blocks_to_run(page.read_text()):
+            lines = code.replace("\\\n", " ").splitlines() if language == "bash" else []
+            words = [shlex.split(line, comments=True) for line in lines]
+            commands |= {line[1] for line in words if line[:1] == ["relmap"]}
+    registered = {command.callback.__name__ for command in cli.app.registered_commands}
+    assert registered - {"demo"} <= commands  # demo has a test of its own
+
+
+def test_every_entry_of_params_yaml_on_a_page_is_valid():
+    texts = [
+        block for page in PAGES for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.M)
+    ]
+    entries = {key: entry for text in texts for key, entry in yaml.safe_load(text).items()}
+    for watched in entries.pop("watched").values():
+        WatchedMap.model_validate(watched)
+    for key, entry in entries.items():
+        params = DatasetParams.model_validate(entry)
+        dataset_named(key, params.reader, params.options)
+    assert {entry.get("reader") for entry in entries.values()} == {None, "files", "hub", "logits"}
+
+
+def test_readmes_are_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+    assert not [name(page) for page in FOLDER_READMES if len(page.read_text().splitlines()) > 40]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *FOLDER_READMES], ids=name)
+def test_the_targets_of_links_exist(page):
+    places = re.findall(r"\]\(([\w./-]+)\)", page.read_text())
+    assert not [place for place in places if not (page.parent / place).exists()]
+
+
+def test_every_make_target_on_a_page_exists():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {target for page in PAGES for target in re.findall(r"`make ([a-z-]+)", page.read_text())}
+    assert named <= targets
+
+
+def test_every_concept_of_the_report_pages_has_a_page():
+    from relmap.report.concepts import CONCEPTS
+
+    assert not [concept.page for concept in CONCEPTS.values() if not (ROOT / f"{concept.page}.md").exists()]
+
+
+def test_the_demo_runs_every_command_that_it_prints(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def run(words: list[str], *, stderr: int, **_: object) -> SimpleNamespace:
+        assert [*words[:3], stderr] == [sys.executable, "-m", "relmap", STDOUT]  # one stream for people
+        cli.app(words[3:], standalone_mode=False)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr("subprocess.run", run)
+    demo.run_demo(Path("demo"))
+    shown = "".join(capsys.readouterr())
+    assert shown.startswith("Simulated predictions")
+    assert re.findall(r"^\$ relmap (\w+)", shown, re.MULTILINE) == ["fit", "apply", "thresholds", "label", "evaluate"]
+    assert Path("demo/evaluation.json").exists()

@@ -1,0 +1,75 @@
+"""The generated reference names every public item."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import relmap
+from relmap import cli
+from tasks.tables import TABLES
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "docs/_ext"))
+
+import reference_pages as reference  # noqa: E402 - in the folder above
+
+
+def test_every_public_name_and_method_is_documented():
+    text = reference.python_api()
+    for public in relmap.__all__:
+        assert f"relmap.{public}" in text
+    for public in reference.public_classes():
+        for method in reference.public_methods(getattr(relmap, public)):
+            assert method.__name__ in text
+            assert method.__doc__
+
+
+def test_every_command_and_option_is_documented():
+    text = reference.command_line()
+    for command in cli.app.registered_commands:
+        assert f"## relmap {command.callback.__name__}\n" in text
+    for command in reference.commands().values():
+        assert command.help
+        for option in command.params:
+            if option.name != "help":
+                assert option.help
+                assert all(f"`{flag}`" in text for flag in option.opts)
+
+
+def test_every_key_of_params_yaml_is_described_and_nothing_else():
+    assert reference.settings().keys() == reference.DESCRIPTIONS["params"].keys()
+    assert all(f"| `{key}` |" in reference.params() for key in reference.settings())
+
+
+def test_every_key_of_a_map_is_described_and_nothing_else():
+    assert reference.SCHEMA["properties"].keys() == reference.DESCRIPTIONS["map"].keys()
+    for part, schema in reference.SCHEMA["$defs"].items():
+        assert f"### {part}\n" in reference.map_schema()
+        assert all(f"| `{key}` |" in reference.map_schema() for key in schema.get("properties", {}))
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_column_of_a_table_is_described(table):
+    columns = reference.report_columns()[table]
+    assert columns
+    assert all(reference.column_meaning(table, column) for column in columns)
+
+
+def test_a_column_without_a_description_is_an_error():
+    with pytest.raises(KeyError):
+        reference.column_meaning("overview", "unheard_of")
+
+
+@pytest.mark.parametrize("kind", ["metrics", "calibrators", "variants"])
+def test_every_model_and_metric_is_described_and_nothing_else(kind):
+    registry = {"metrics": reference.METRICS, "calibrators": reference.CALIBRATORS, "variants": reference.VARIANTS}
+    assert registry[kind].keys() == reference.DESCRIPTIONS[kind].keys()
+
+
+def test_every_added_column_is_described_and_nothing_else():
+    assert set(reference.added_columns().columns) == reference.DESCRIPTIONS["apply"].keys()
+
+
+def test_messages_of_errors_are_listed():
+    assert len(reference.errors().splitlines()) > 50

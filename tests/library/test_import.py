@@ -1,0 +1,150 @@
+"""Importing the library is fast and changes nothing in the process."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relmap.maps.map_file import save_map
+from tests.maps import document, predictions
+
+ROOT = Path(__file__).resolve().parents[2]
+THIRD_PARTY = {
+    "altair", "duckdb", "narwhals", "numpy", "pandas", "polars", "pyarrow", "pydantic", "rich", "scipy", "sklearn",
+    "sqlglot", "torch", "typer", "vl_convert",
+}  # fmt: skip
+DEPENDENCIES = "import altair, jinja2, narwhals, numpy, polars, pyarrow.parquet, pydantic, rich, scipy.optimize, \
+scipy.special, scipy.stats, sklearn.base, sklearn.model_selection, sklearn.pipeline, sqlglot, typer, vl_convert"
+EVERY_MODULE = """
+from importlib import import_module
+from pkgutil import walk_packages
+import relmap
+for module in walk_packages(relmap.__path__, "relmap."):
+    if module.name not in ("relmap.__main__", "relmap.projection.adam_lattice"):  # the latter needs torch
+        import_module(module.name)
+"""
+STATE = """
+import gc, locale, logging, os, random, signal, sys, threading, time, warnings
+
+def state():
+    import numpy, threadpoolctl
+    root = logging.getLogger()
+    return {
+        "environment": dict(os.environ),
+        "working directory": os.getcwd(),
+        "threads": threading.active_count(),
+        "threads of BLAS": [pool["num_threads"] for pool in threadpoolctl.threadpool_info()],
+        "warning filters": list(warnings.filters),
+        "garbage collection": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()),
+        "signal handlers": [signal.getsignal(number) for number in signal.valid_signals()],
+        "root logging": (root.level, list(root.handlers), logging.root.manager.disable),
+        "floating-point errors": numpy.geterr(),
+        "random numbers": (random.getstate(), numpy.random.get_state()[1].tolist()),
+        "recursion limit": sys.getrecursionlimit(),
+        "hooks": (sys.excepthook, threading.excepthook, sys.displayhook),
+        "locale": locale.setlocale(locale.LC_ALL),
+    }
+"""
+
+
+def run_python(code: str, folder: Path = ROOT) -> str:
+    """Run code in an interpreter of its own that finds this checkout, and return what it printed."""
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"]
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def cpu_seconds(before: str, measured: str) -> float:
+    """Return the CPU time of `measured` after `before`, in seconds: the least of three runs."""
+    code = f"{before}\nimport time\nstart = time.process_time()\n{measured}\n"
+    code += "import sys\nprint(time.process_time() - start, file=sys.stderr)"
+    seconds = []
+    for _ in range(3):
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        seconds.append(float(done.stderr.split()[-1]))
+    return min(seconds)
+
+
+def imported_by(code: str, folder: Path = ROOT) -> set[str]:
+    """Return the names of all modules that code imports."""
+    printed = run_python(f"{code}\nimport json, sys\nprint(json.dumps([*sys.modules]))", folder)
+    return set(json.loads(printed.splitlines()[-1]))
+
+
+def test_importing_relmap_imports_no_third_party_package():
+    assert not imported_by("import relmap; dir(relmap); relmap.__version__") & THIRD_PARTY
+
+
+def test_the_test_sees_an_import():
+    assert imported_by("import relmap; relmap.InputError") >= {"relmap.errors"}
+    assert "numpy" in imported_by("from relmap import load_map")
+
+
+@pytest.mark.bench
+def test_import_takes_at_most_a_tenth_of_a_second():
+    assert cpu_seconds("", "import relmap") < 0.1
+
+
+@pytest.mark.bench
+def test_the_estimator_adds_at_most_three_tenths_of_a_second_to_its_libraries():
+    assert cpu_seconds("import numpy, polars, sklearn.base", "from relmap import ReliabilityMap") < 0.3
+
+
+@pytest.mark.bench
+def test_help_adds_at_most_three_tenths_of_a_second_to_typer():
+    assert cpu_seconds("import typer", "from relmap.cli import app; app(['--help'], standalone_mode=False)") < 0.3
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"]])
+def test_help_and_version_of_the_command_import_nothing_that_computes(words):
+    imported = imported_by(f"from relmap.cli import app; app({words!r}, standalone_mode=False)")
+    assert not imported & (THIRD_PARTY - {"typer", "rich"})
+
+
+def test_apply_and_sql_import_neither_scikit_learn_nor_the_optimizers_of_scipy(tmp_path):
+    save_map(document(), tmp_path / "map.json")
+    predictions(90).drop("label").write_parquet(tmp_path / "new.parquet")
+    code = """
+from relmap.cli import app
+app("apply --map map.json --predictions new.parquet --out out.parquet".split(), standalone_mode=False)
+app("sql --map map.json".split(), standalone_mode=False)
+"""
+    imported = imported_by(code, tmp_path)
+    assert not {name for name in imported if name.startswith(("sklearn", "scipy.optimize", "torch", "pandas"))}
+    assert (tmp_path / "out.parquet").exists()
+
+
+def changed_by(code: str) -> list[str]:
+    """Return what of the state of the process code changes, after all dependencies are imported."""
+    compare = "print([name for name, value in state().items() if value != before[name]])"
+    printed = run_python(f"{DEPENDENCIES}\n{STATE}\nbefore = state()\n{code}\n{compare}")
+    changed = eval(printed.splitlines()[-1])
+    assert isinstance(changed, list)
+    return changed
+
+
+def test_importing_every_module_changes_nothing_in_the_process():
+    assert changed_by(EVERY_MODULE) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("os.environ['OMP_NUM_THREADS'] = '1'", "environment"),
+        ("threadpoolctl = __import__('threadpoolctl'); threadpoolctl.threadpool_limits(1)", "threads of BLAS"),
+        ("warnings.simplefilter('ignore')", "warning filters"),
+        ("gc.set_threshold(10_000)", "garbage collection"),
+        ("signal.signal(signal.SIGINT, signal.SIG_IGN)", "signal handlers"),
+        ("os.chdir('/')", "working directory"),
+        ("logging.basicConfig()", "root logging"),
+        ("__import__('numpy').seterr(all='ignore')", "floating-point errors"),
+    ],
+)
+def test_a_change_of_the_process_is_seen(code, name):
+    assert changed_by(code) == [name]

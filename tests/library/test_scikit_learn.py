@@ -1,0 +1,172 @@
+"""`ReliabilityMap` is an estimator of scikit-learn: its own checks pass, apart from those listed here with a reason."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy.special import softmax
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold, cross_validate
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from relmap import ReliabilityMap, ReliabilityPipeline
+from relmap.fitting import labelled
+from tests.maps import predictions
+
+FEW_ROWS = "the check fits on fewer rows than the minimum of a map, 60"
+ONE_LABEL = "a map needs rows of two labels"
+OF_FEW_ROWS = (
+    "check_classifier_data_not_an_array",
+    "check_classifiers_classes",
+    "check_dict_unchanged",
+    "check_dont_overwrite_parameters",
+    "check_dtype_object",
+    "check_estimator_sparse_array",
+    "check_estimator_sparse_matrix",
+    "check_estimator_sparse_tag",
+    "check_estimators_dtypes",
+    "check_estimators_fit_returns_self",
+    "check_estimators_nan_inf",
+    "check_estimators_overwrite_params",
+    "check_estimators_pickle",
+    "check_f_contiguous_array_estimator",
+    "check_fit2d_1feature",
+    "check_fit2d_predict1d",
+    "check_fit_score_takes_y",
+    "check_methods_sample_order_invariance",
+    "check_methods_subset_invariance",
+    "check_n_features_in",
+    "check_n_features_in_after_fitting",
+    "check_pipeline_consistency",
+    "check_positive_only_tag_during_fit",
+    "check_readonly_memmap_input",
+    "check_supervised_y_2d",
+)
+EXPECTED_FAILURES = dict.fromkeys(OF_FEW_ROWS, FEW_ROWS)  # with the minimum as it is
+ROWS = predictions(600)
+LOGITS, LABEL = np.array(ROWS["logits"].to_list()), ROWS["label"].to_numpy()
+SHARES = softmax(LOGITS, axis=1)
+GROUP = np.arange(600) // 10
+
+
+class MapOfDistances(ReliabilityMap):
+    """A map of arrays for data with features: the logit of a label is minus the squared distance to its mean."""
+
+    def fit(self, X: Any, y: Any, groups: Any = None) -> "MapOfDistances":
+        features, labels = validate_data(self, X, y)
+        check_classification_targets(labels)
+        classes, codes = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(f"there is only one class; {ONE_LABEL}")
+        self.means_ = np.array([features[codes == code].mean(axis=0) for code in range(len(classes))])
+        n_features = self.n_features_in_
+        super().fit(self._logits(features), codes, groups)
+        self.classes_, self.n_features_in_ = classes, n_features
+        return self
+
+    def _logits(self, features: np.ndarray) -> np.ndarray:
+        return -((features[:, None, :].astype(float) - self.means_) ** 2).sum(axis=2)
+
+    def predict(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "means_")
+        return super().predict(self._logits(validate_data(self, X, reset=False)))
+
+    def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
+        codes = np.searchsorted(self.classes_, y)
+        features = validate_data(self, X, reset=False)
+        return ReliabilityMap.score(self._as_codes(), self._logits(features), codes, groups)
+
+    def _as_codes(self) -> ReliabilityMap:
+        """The same map with the numbers 0..K-1 as labels."""
+        plain = ReliabilityMap(**super().get_params(deep=False))
+        plain.__dict__.update(self.__dict__, classes_=np.arange(len(self.classes_)))
+        return plain
+
+
+WITH_CLASSIFIER = ReliabilityMap(classifier=LogisticRegression(), variant="label_intercept")
+OF_ARRAYS = MapOfDistances(arrays="logits", variant="label_intercept", accept_label_order=True)
+ESTIMATORS = {"classifier": WITH_CLASSIFIER, "arrays": OF_ARRAYS}
+
+
+def failures(estimator: ReliabilityMap) -> dict[str, Exception]:
+    """Return the checks of scikit-learn that fail, with what they raise."""
+    results = check_estimator(estimator, on_fail=None, on_skip=None)
+    assert len(results) > 40
+    return {result["check_name"]: result["exception"] for result in results if result["status"] == "failed"}
+
+
+@pytest.mark.filterwarnings("ignore")  # checks fit on degenerate data
+@pytest.mark.parametrize("mode", ESTIMATORS)
+def test_every_check_of_scikit_learn_passes_where_a_map_may_have_few_rows(mode, monkeypatch):
+    monkeypatch.setattr(labelled, "FEWEST_ROWS", 5)
+    failed = failures(ESTIMATORS[mode])
+    assert not failed, failed
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_only_checks_of_few_rows_fail_with_the_minimum_of_a_map():
+    failed = failures(WITH_CLASSIFIER)
+    assert set(failed) <= set(EXPECTED_FAILURES)
+    for name, error in failed.items():
+        raised = f"{error} {error.__cause__} {error.__context__}"
+        assert "labelled rows to fit on" in raised, (name, raised)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "array"])
+def test_a_map_knows_the_names_and_the_number_of_its_features(kind):
+    features = pd.DataFrame(LOGITS, columns=["a", "b", "c"])
+    given = {"pandas": features, "polars": pl.from_pandas(features), "array": LOGITS}[kind]
+    fitted = clone(WITH_CLASSIFIER).fit(given, LABEL)
+    assert fitted.n_features_in_ == 3
+    assert hasattr(fitted, "feature_names_in_") == (kind != "array")
+    if kind != "array":
+        assert fitted.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert ReliabilityMap(variant="label_intercept").fit(LOGITS, LABEL).n_features_in_ == 3
+
+
+@pytest.mark.parametrize("mode", ["classifier", "arrays"])
+def test_a_pickled_map_gives_the_same_and_a_clone_is_not_fitted(mode):
+    settings = {"classifier": LogisticRegression()} if mode == "classifier" else {"arrays": "logits"}
+    fitted = ReliabilityMap(variant="mrp", **settings).fit(LOGITS, LABEL)
+    restored = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(restored.reliability(LOGITS), fitted.reliability(LOGITS))
+    assert str(restored.recommendation_) == str(fitted.recommendation_)
+    assert not hasattr(clone(fitted), "document_")
+    assert str(clone(fitted).get_params()) == str(fitted.get_params())
+
+
+@pytest.mark.parametrize(("library", "kind"), [("pandas", pd.DataFrame), ("polars", pl.DataFrame)])
+def test_a_pipeline_whose_steps_put_out_frames_routes_frames(library, kind):
+    steps = [("scale", StandardScaler()), ("map", clone(WITH_CLASSIFIER))]
+    features = pd.DataFrame(LOGITS, columns=["a", "b", "c"])
+    fitted = ReliabilityPipeline(steps).set_output(transform=library).fit(features, LABEL)
+    routed = fitted.apply(features)
+    assert isinstance(routed, kind)
+    assert [*routed.columns][:4] == ["a", "b", "c", "decision"]
+    assert fitted[-1].feature_names_in_.tolist() == ["a", "b", "c"]
+    plain = ReliabilityPipeline(clone(fitted).steps).set_output(transform="default").fit(LOGITS, LABEL)
+    np.testing.assert_allclose(routed["reliability"], plain.reliability(LOGITS), atol=1e-9)
+
+
+def test_groups_are_routed_to_the_fit_and_to_the_score():
+    with config_context(enable_metadata_routing=True):
+        routed = ReliabilityMap(variant="label_intercept").set_fit_request(groups=True).set_score_request(groups=True)
+        scores = cross_validate(
+            routed,
+            SHARES,
+            LABEL,
+            params={"groups": GROUP},
+            cv=GroupKFold(2),
+            return_estimator=True,
+            error_score="raise",
+        )
+    assert (scores["test_score"] < 0).all()
+    assert [fitted.document_.source.group for fitted in scores["estimator"]] == ["group", "group"]
