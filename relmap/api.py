@@ -15,12 +15,25 @@ import numpy as np
 
 from relmap import __version__
 from relmap.errors import InputError, escape_unprintable, needs_extra
-from relmap.evaluation.agreement import AllRows, agreement, in_words
-from relmap.evaluation.drift import drift
-from relmap.evaluation.evaluate import JudgedDecisions, evaluate, others_judged
-from relmap.evaluation.top import calibration_at_top, top_as_json, top_in_words
-from relmap.evaluation.verdict import OUT_OF_FOLD, advice_of, limits, of_others, verdict
-from relmap.fitting.labelled import Seen, fingerprint, read_to_fit, read_to_judge, sha256_of
+from relmap.evaluation.agreement import PopulationSummary, describe_agreement, measure_agreement
+from relmap.evaluation.drift import detect_drift
+from relmap.evaluation.evaluate import evaluate_alternatives, evaluate_map
+from relmap.evaluation.sample import EvaluationSample
+from relmap.evaluation.top_calibration import describe_top_calibration, measure_top_calibration, top_calibration_as_json
+from relmap.evaluation.verdict import (
+    OUT_OF_FOLD,
+    advise_from_evaluation,
+    describe_alternatives,
+    describe_evaluation,
+    describe_limits,
+)
+from relmap.fitting.labelled_rows import (
+    RowOrigin,
+    fingerprint_rows,
+    hash_predictions,
+    read_and_score_rows,
+    read_labelled_rows,
+)
 from relmap.io.files import Predictions
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument, Source
@@ -36,7 +49,7 @@ LIBRARIES = ("numpy", "scipy")  # that a fit computes with; the protocol of the 
 BY_DEFAULT = {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}  # calibrators
 LEAST_TARGET = 1e-5
 NO_DRIFT = "Whether the map still holds, later rows can tell: these are among those that it was made of."
-OUT_OF_FOLD_ROWS = ("out_of_fold", "partly")
+OUT_OF_FOLD_ROWS = ("out_of_fold", "partly_out_of_fold")
 ESTIMATE = (
     "So what follows is an estimate and no guarantee: the map was chosen and fitted on rows of these. For a guarantee, "
     "give labelled rows of another file, or fit with a hold-out of 0.3."
@@ -107,7 +120,7 @@ def fit_map(
         raise InputError(f"{option('target')} is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
     if not (group or "").isprintable():
         raise InputError(f"the column of groups is {group!r}, which holds what cannot be shown; rename it")
-    read = read_to_fit(
+    read = read_labelled_rows(
         file,
         group=group,
         names=names,
@@ -121,7 +134,7 @@ def fit_map(
         raise InputError(
             f"the protocol of the paper has parts of its own: omit {option('signals')} and {option('hold_out')}"
         )
-    from relmap.fitting.learn import learn_map  # noqa: PLC0415 - what is wrong with the rows is said before it is there
+    from relmap.fitting.map_fit import fit_labelled_rows  # noqa: PLC0415 - what is wrong with the rows is said before it is there
 
     settings = DEFAULTS
     libraries = (*LIBRARIES, "torch") if protocol == "paper" else LIBRARIES
@@ -129,8 +142,8 @@ def fit_map(
         versions = {"relmap": __version__} | {name: version(name) for name in libraries}
     source = Source(
         file=escape_unprintable(file.path.name),
-        sha256=sha256_of(file),
-        fingerprint=fingerprint(rows),
+        sha256=hash_predictions(file),
+        fingerprint=fingerprint_rows(rows),
         rows=len(rows),
         seed=seed,
         group=group,
@@ -139,7 +152,7 @@ def fit_map(
         at=current_timestamp(),
         versions=versions,
     )
-    learned = learn_map(
+    learned = fit_labelled_rows(
         rows,
         source,
         settings,
@@ -155,7 +168,7 @@ def fit_map(
     advice = learned.advice
     judged = learned.rows
     rests = {"rows": len(judged), "grouped": judged.group is not None, "weighted": judged.weight is not None}
-    lines = [str(advice), *advice.then, *limits(rests, document), *learned.in_words(target)]
+    lines = [str(advice), *advice.then, *describe_limits(rests, document), *learned.describe(target)]
     numbers = {
         "advice": advice.answer,
         "variant": document.projection.name,
@@ -179,7 +192,7 @@ class Judged:
     document: MapDocument
     rows: PredictedRows
     scored: Scored
-    seen: Seen
+    seen: RowOrigin
     notes: list[str]
     fitted: np.ndarray  # (n,) bool, whether a row was used for the fit
 
@@ -190,42 +203,44 @@ class Judged:
         `group` is the column whose rows go together; None is that of the map, where the predictions have it. InputError
         says what is wrong with the rows.
         """
-        return cls(document, *read_to_judge(document, file, group=group))
+        return cls(document, *read_and_score_rows(document, file, group=group))
 
     @property
     def _of_choice(self) -> bool:
-        """Whether just these rows chose the variant: not where some were kept aside, or lay beyond the cap of a fit."""
-        known = self.seen in ("kept_aside", "out_of_fold") and not self.document.source.hold_out
+        """Whether the variant was chosen on exactly these rows, which excludes held-out ones."""
+        known = self.seen in ("held_out", "out_of_fold") and not self.document.source.hold_out
         return known and len(self.rows) == self.document.held_out.rows
 
     @cached_property
-    def decisions(self) -> JudgedDecisions:
+    def decisions(self) -> EvaluationSample:
         """Rows with their confidence and reliability, as metrics and intervals read them."""
-        return JudgedDecisions.of(self.rows, self.scored, DEFAULTS.metrics)
+        return EvaluationSample.from_rows(self.rows, self.scored, DEFAULTS.metrics)
 
-    def evaluation(self, everything: AllRows | None = None) -> Evaluation:
+    def evaluation(self, everything: PopulationSummary | None = None) -> Evaluation:
         """The reliability beside the confidence: a verdict, agreement with true labels, drift.
 
         `everything` are the rows that these were drawn from. InputError where there are none of these.
         """
         document, rows, scored, judged = self.document, self.rows, self.scored, self.decisions
         seen = self.seen in OUT_OF_FOLD_ROWS
-        evaluation = evaluate(document, judged)
-        evaluation |= document.judged_out_of_fold if seen or self._of_choice else others_judged(document, judged)
+        evaluation = evaluate_map(document, judged)
+        evaluation |= (
+            document.judged_out_of_fold if seen or self._of_choice else evaluate_alternatives(document, judged)
+        )
         if self._of_choice:
             evaluation = _where_chosen(evaluation, document)
-        agreed = agreement(document, judged, everything)
-        top = calibration_at_top(judged)
+        agreed = measure_agreement(document, judged, everything)
+        top = measure_top_calibration(judged)
         drifted, lines, where = None, [NO_DRIFT], OUT_OF_FOLD if seen else "on these rows"
-        if self.seen in ("new", "partly"):
+        if self.seen in ("new", "partly_out_of_fold"):
             new, reliability = rows.take(~self.fitted), scored.reliability[~self.fitted]
-            drifted = drift(document, reliability, new.decision, new.correct, new.group)
-            lines = drifted.in_words(document.shown_names)
-        lines += [*of_others(evaluation, document, where), *in_words(agreed, len(rows))]
+            drifted = detect_drift(document, reliability, new.decision, new.correct, new.group)
+            lines = drifted.describe(document.shown_names)
+        lines += [*describe_alternatives(evaluation, document, where), *describe_agreement(agreed, len(rows))]
         numbers = evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}
-        numbers |= {"advice": advice_of(evaluation, document).answer, "top": top_as_json(top)}
+        numbers |= {"advice": advise_from_evaluation(evaluation, document).answer, "top": top_calibration_as_json(top)}
         numbers |= {"fitted_rows": int(self.fitted.sum())}
-        lines = [*verdict(evaluation, document), *top_in_words(top), *lines]
+        lines = [*describe_evaluation(evaluation, document), *describe_top_calibration(top), *lines]
         return Evaluation(tuple(lines), (*self.notes, *(everything.notes if everything else ())), numbers)
 
     def cuts(

@@ -256,7 +256,7 @@ def evaluate(
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Compare reliability and confidence on labelled rows: verdict, gains of the alternatives and a drift test."""
-    from relmap.api import AllRows, Judged
+    from relmap.api import Judged, PopulationSummary
     from relmap.io.atomic import check_place
     from relmap.io.files import opened
     from relmap.maps.map_file import load_map
@@ -265,7 +265,7 @@ def evaluate(
     judged, everything = Judged.read(document := load_map(map_file), opened(predictions, reading), group), None
     if unlabelled is not None:
         with progress() as advance:
-            everything = AllRows.read(document, opened(unlabelled, reading), advance)
+            everything = PopulationSummary.from_file(document, opened(unlabelled, reading), advance)
     answer = judged.evaluation(everything)
     show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
     return say([*answer.notes, *answer.lines])

@@ -7,8 +7,8 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 
 from relmap.errors import InputError
-from relmap.evaluation.drift import drift
-from relmap.fitting.labelled import read_to_judge
+from relmap.evaluation.drift import detect_drift
+from relmap.fitting.labelled_rows import read_and_score_rows
 from relmap.io.files import opened
 from relmap.maps.map_file import load_map
 from tasks.records.errors import RunFailed
@@ -24,12 +24,12 @@ def watch(name: str, entry: WatchedMap) -> str:
         InputError: the rows are those that the map was made of.
     """
     document = load_map(Path(entry.map))
-    read = read_to_judge(document, opened(Path(entry.predictions)), group=entry.group)
-    if read.seen in ("kept_aside", "out_of_fold"):
+    read = read_and_score_rows(document, opened(Path(entry.predictions)), group=entry.group)
+    if read.origin in ("held_out", "out_of_fold"):
         raise InputError(f"{entry.predictions} is what {entry.map} was made of; watch it on later labelled rows")
     rows, reliability = read.rows.take(~read.fitted), read.scored.reliability[~read.fitted]
-    verdict = drift(document, reliability, rows.decision, rows.correct, rows.group)
-    lines = [*verdict.in_words(document.shown_names), *read.notes]
+    verdict = detect_drift(document, reliability, rows.decision, rows.correct, rows.group)
+    lines = [*verdict.describe(document.shown_names), *read.notes]
     artifact = "\n".join([f"# {name}", "", *(f"- {line}" for line in lines)])
     create_markdown_artifact(key=f"map-{name.replace('_', '-')}", markdown=artifact, description=lines[0])
     if not verdict.holds:

@@ -11,7 +11,7 @@ from relmap import api
 from relmap import cli as rerank
 from relmap.calibrators.identity import Identity
 from relmap.calibrators.temperature import Temperature
-from relmap.fitting.learn import Learned, learn_map
+from relmap.fitting.map_fit import MapFit, fit_labelled_rows
 from relmap.io import files
 from relmap.io.columns import FileRows
 from relmap.io.reading import find_layout
@@ -86,12 +86,14 @@ def learned(
     protocol: ProtocolParams | None = None,
     names: tuple[str, ...] | None = NAMES,
     params: Settings = PARAMS,
-) -> Learned:
+) -> MapFit:
     """What `fit` makes of rows, under the settings of params.yaml; without names K is that of the logits."""
     n_labels = len(names) if names else rows.n_labels
     facts = {"seed": seed, "group": None if rows.group is None else "group", "protocol": protocol, "rows": len(rows)}
     source = SOURCE.model_copy(update=facts)
-    return learn_map(rows, source, params, calibrator=calibrator, variant=variant, n_labels=n_labels, names=names)
+    return fit_labelled_rows(
+        rows, source, params, calibrator=calibrator, variant=variant, n_labels=n_labels, names=names
+    )
 
 
 def predictions(n: int, n_labels: int = 3, *, shift: float = 1.5, seed: int = 0, per_group: int = 10) -> pl.DataFrame:

@@ -1,9 +1,9 @@
-"""How well decisions agree with true labels: accuracy, precision and recall of each label, Cohen's kappa.
+"""Agreement of decisions with true labels: accuracy, precision and recall of each label, and Cohen's kappa.
 
-Where all rows are known of which the labelled ones were drawn, what the map says of them helps: the accuracy is that of
-the labelled rows, plus a share of what the mean reliability of all rows has above that of the labelled ones
-(prediction-powered inference, the share that of least variance: Angelopoulos, Duchi and Zrnic, 2023), and labels are
-decided as often as they are. Nothing is assumed of the map: one that tells nothing leaves the interval as it was.
+If all rows are known from which the labelled ones were sampled, the reliability of the unlabelled rows makes estimates
+more precise (prediction-powered inference with the variance-minimizing weight: Angelopoulos, Duchi and Zrnic, 2023).
+The estimate is the accuracy of the labelled rows plus a multiple of the difference in mean reliability between all rows
+and the labelled ones. It is valid for any map; a map without information leaves the interval unchanged.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 
 from relmap.errors import InputError
-from relmap.evaluation.evaluate import JudgedDecisions, plain
+from relmap.evaluation.sample import EvaluationSample, JsonNumbers, finite_or_none
 from relmap.io.files import Predictions, notes_on
 from relmap.maps.document import MapDocument
 from relmap.maps.scoring import Progress, scored_file
@@ -21,140 +21,251 @@ from relmap.metrics.intervals import UNKNOWN_INTERVAL, format_interval, percenti
 from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
 from relmap.options import option
 
-SHOWN = 5  # labels in words
+MAX_LISTED_LABELS = 5
 
 
-@dataclass(frozen=True)
-class AllRows:
-    """What a map says of all rows of a file, labelled or not."""
+@dataclass(frozen=True, eq=False)
+class PopulationSummary:
+    """Decisions and reliability of all rows from which the labelled ones were sampled.
 
-    decided: np.ndarray  # (K,) rows of each decision
-    reliability: np.ndarray  # (K,) their mean reliability; anything where there are none
-    notes: tuple[str, ...] = ()  # on how the file was read
+    Attributes:
+        decision_counts: Number of rows of each decision, shape (K,).
+        mean_reliability: Mean reliability of each decision, shape (K,); arbitrary without rows.
+        notes: Sentences on how the file was read.
+    """
+
+    decision_counts: np.ndarray
+    mean_reliability: np.ndarray
+    notes: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, document: MapDocument, predictions: Predictions, progress: Progress) -> "AllRows":
-        """Of the rows of a file; InputError for one that cannot be read."""
-        scores = scored_file(document, predictions, progress)[1]
+    def from_file(cls, document: MapDocument, predictions: Predictions, progress: Progress) -> "PopulationSummary":
+        """Score all rows of a file.
+
+        Args:
+            document: The map.
+            predictions: The file.
+            progress: Called with the number of rows that are done.
+
+        Returns:
+            The summary.
+
+        Raises:
+            InputError: The file has no rows, or cannot be read.
+        """
+        _, scores = scored_file(document, predictions, progress)
         if scores.is_empty():
             raise InputError(
-                f"{predictions.path} has no rows; {option('unlabelled')} names the file that the labelled rows were "
-                "drawn from"
+                f"{predictions.path} has no rows; {option('unlabelled')} must name the file from which the labelled "
+                "rows were sampled"
             )
-        rows = cls.of(scores["decision"].to_numpy(), scores["logit"].to_numpy(), document.n_labels)
-        return replace(rows, notes=tuple(notes_on(predictions)))
+        summary = cls.from_scores(scores["decision"].to_numpy(), scores["logit"].to_numpy(), document.n_labels)
+        return replace(summary, notes=tuple(notes_on(predictions)))
 
     @classmethod
-    def of(cls, decision: np.ndarray, logit: np.ndarray, n_labels: int) -> "AllRows":
-        """Of decisions `(N,)` and logits of their reliability `(N,)`."""
-        decided = np.bincount(decision, minlength=n_labels)
-        return cls(decided, np.bincount(decision, scipy.special.expit(logit), n_labels) / np.maximum(decided, 1))
+    def from_scores(cls, decision: np.ndarray, logit: np.ndarray, n_labels: int) -> "PopulationSummary":
+        """Summarize scored rows.
 
-    def together(self) -> "AllRows":
-        """The same rows as if all were of one decision."""
-        mean = np.average(self.reliability, weights=self.decided)
-        return AllRows(self.decided.sum(keepdims=True), np.array([mean]))
+        Args:
+            decision: Decided label 0..K-1 of each row, shape (N,).
+            logit: Logit of the reliability of each row, shape (N,).
+            n_labels: Number of labels K.
 
+        Returns:
+            The summary.
+        """
+        counts = np.bincount(decision, minlength=n_labels)
+        sums = np.bincount(decision, scipy.special.expit(logit), n_labels)
+        return cls(decision_counts=counts, mean_reliability=sums / np.maximum(counts, 1))
 
-def agreement(document: MapDocument, judged: JudgedDecisions, everything: AllRows | None = None) -> dict[str, Any]:
-    """Accuracy, kappa, and precision and recall by label, with 95% intervals; ready for JSON.
-
-    Without `everything` they are those of the labelled rows alone. Undefined numbers are None, and so are intervals
-    where there are fewer than ten groups.
-    """
-    rows, draws, n_labels = judged.rows, judged.draws, document.n_labels
-    assert rows.label is not None
-    label, decision = rows.label[judged.at], judged.decision
-
-    def sums(values: np.ndarray, cell: np.ndarray, cells: int) -> np.ndarray:
-        """Of the rows, and then of each resample, `(cells, 1 + R)`."""
-        of_rows = np.bincount(cell, values, cells)[:, None]
-        return of_rows if draws is None else np.hstack([of_rows, draws.sums(values, cell, cells)])
-
-    correct, labelled = sums(judged.correct, decision, n_labels), sums(np.ones(len(label)), decision, n_labels)
-    reliability = sums(judged.probability["reliability"], decision, n_labels)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        precision = _powered(correct, labelled, reliability, everything)
-        whole = [each.sum(axis=0, keepdims=True) for each in (correct, labelled, reliability)]
-        accuracy = _powered(whole[0], whole[1], whole[2], everything and everything.together())
-        # of a decision that is made but was never labelled nobody knows the labels: what hangs on it is NaN
-        decided = (
-            labelled / whole[1] if everything is None else (everything.decided / everything.decided.sum())[:, None]
+    def pool_decisions(self) -> "PopulationSummary":
+        """Return the summary of all decisions together, as if there were one label."""
+        mean = np.average(self.mean_reliability, weights=self.decision_counts)
+        return PopulationSummary(
+            decision_counts=self.decision_counts.sum(keepdims=True), mean_reliability=np.array([mean])
         )
-        of_label = np.zeros_like(labelled)
-        for place in np.flatnonzero(decided[:, 0] > 0):
-            of_decision = decided[place] * sums(decision == place, label, n_labels) / labelled[place]
-            of_label += np.where(decided[place] > 0, of_decision, 0)
-        diagonal = np.where(decided > 0, decided * correct / labelled, 0)
-        by_chance = (decided * of_label).sum(axis=0)
-        kappa = (diagonal.sum(axis=0) - by_chance) / (1 - by_chance)
-        recall = diagonal / of_label
-    pairs = (np.unique(cell * judged.clusters + judged.cluster) // judged.clusters for cell in (decision, label))
-    units = [np.bincount(of_cell, minlength=n_labels) for of_cell in pairs]
+
+
+def measure_agreement(
+    document: MapDocument, sample: EvaluationSample, population: PopulationSummary | None = None
+) -> dict[str, Any]:
+    """Estimate accuracy, Cohen's kappa, and precision and recall of each label, with 95% intervals.
+
+    Args:
+        document: The map.
+        sample: Labelled rows.
+        population: All rows from which they were sampled; None to describe the labelled rows only.
+
+    Returns:
+        Numbers for JSON. Undefined numbers are None, as are intervals for fewer than ten groups.
+    """
+    assert sample.rows.label is not None
+    label = sample.rows.label[sample.row_number]
+    sums = _ResampledSums(sample)
+    correct = sums.by_cell(sample.correct, sample.decision, document.n_labels)
+    labelled = sums.by_cell(np.ones(len(label)), sample.decision, document.n_labels)
+    reliability = sums.by_cell(sample.probability["reliability"], sample.decision, document.n_labels)
+    all_correct = correct.sum(axis=0, keepdims=True)
+    all_labelled = labelled.sum(axis=0, keepdims=True)
+    all_reliability = reliability.sum(axis=0, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        precision = _estimate_accuracy(correct, labelled, reliability, population)
+        pooled_population = None if population is None else population.pool_decisions()
+        accuracy = _estimate_accuracy(all_correct, all_labelled, all_reliability, pooled_population)
+        if population is None:
+            decision_share = labelled / all_labelled
+        else:
+            decision_share = (population.decision_counts / population.decision_counts.sum())[:, None]
+        label_share = _estimate_label_shares(sums, label, decision_share, labelled)
+        # a decision without labelled rows makes the estimates that depend on its labels NaN
+        correct_share = np.where(decision_share > 0, decision_share * correct / labelled, 0)
+        chance_agreement = (decision_share * label_share).sum(axis=0)
+        kappa = (correct_share.sum(axis=0) - chance_agreement) / (1 - chance_agreement)
+        recall = correct_share / label_share
+    decision_groups = _count_groups(sample, sample.decision, document.n_labels)
+    label_groups = _count_groups(sample, label, document.n_labels)
+    labels = []
+    for k, name in enumerate(document.shown_names):
+        labels.append(
+            {
+                "name": name,
+                "precision": _estimate_with_interval(precision[k], decision_groups[k]),
+                "recall": _estimate_with_interval(recall[k], label_groups[k]),
+            }
+        )
     return {
-        "rows": len(rows) if everything is None else int(everything.decided.sum()),
-        "accuracy": _number(accuracy[0], judged.clusters),
-        "kappa": _number(kappa, judged.clusters),
-        "labels": [
-            {"name": name, "precision": _number(right_of, rows_of), "recall": _number(of_truth, true_rows)}
-            for name, right_of, rows_of, of_truth, true_rows in zip(
-                document.shown_names, precision, units[0], recall, units[1], strict=True
-            )
-        ],
+        "rows": len(sample.rows) if population is None else int(population.decision_counts.sum()),
+        "accuracy": _estimate_with_interval(accuracy[0], sample.n_clusters),
+        "kappa": _estimate_with_interval(kappa, sample.n_clusters),
+        "labels": labels,
     }
 
 
-def in_words(agreed: dict[str, Any], labelled: int) -> list[str]:
-    """The accuracy where it is of more rows than the `labelled` ones, kappa, and the labels."""
-    lines = []
-    if agreed["rows"] > labelled:
-        lines.append(f"Of all {agreed['rows']:,} rows {share_in_words(agreed['accuracy'])} are decided correctly.")
-    kappa = agreed["kappa"]
-    if kappa["value"] is not None:
-        number = f"{kappa['value']:z.2f}{format_interval(kappa['low'], kappa['high'], '.2f')}"
-        lines.append(f"Cohen's kappa, the agreement with true labels beyond chance: {number}.")
-    shown = agreed["labels"][:SHOWN]
-    for each in shown:
-        precision, recall = (share_in_words(each[name]) for name in ("precision", "recall"))
-        lines.append(f"  {each['name']}: {precision} of its decisions are correct; {recall} of its rows are found.")
-    left = len(agreed["labels"]) - len(shown)
-    return [*lines, f"  and {left} more labels"] if left else lines
+def describe_agreement(agreement: dict[str, Any], n_labelled: int) -> list[str]:
+    """Describe the agreement of decisions with true labels.
 
+    Args:
+        agreement: Numbers of `measure_agreement`.
+        n_labelled: Number of labelled rows. The accuracy is included if it is that of more rows.
 
-def _powered(
-    correct: np.ndarray, labelled: np.ndarray, reliability: np.ndarray, everything: AllRows | None
-) -> np.ndarray:
-    """Shares of correct rows by cell, `(cells, 1 + R)`, from sums of the same shape over labelled rows."""
-    share = correct / labelled
-    if everything is None or share.shape[1] == 1:
-        return np.asarray(share)
-    above = everything.reliability[:, None] - reliability / labelled
-    drawn = np.nan_to_num(np.stack([share, above])[:, :, 1:])
-    away = drawn - drawn.mean(axis=2, keepdims=True)
-    covariance, variance = (away[0] * away[1]).sum(axis=1), (away[1] ** 2).sum(axis=1)
-    power = np.clip(-covariance / np.where(variance > 0, variance, np.inf), 0, 1) * (everything.decided > 0)
-    return np.asarray(np.clip(share + power[:, None] * above, 0, 1))
-
-
-def _number(replicated: np.ndarray, units: int) -> dict[str, float | None]:
-    """The value and its interval, from the value and its replicates `(1 + R,)`, over so many clusters.
-
-    Where no resample differs, as of rows that are all right, it is that of as many independent rows.
+    Returns:
+        A sentence each.
     """
-    value, where = (
-        float(replicated[0]),
-        percentile_interval(replicated[1:]) if units >= MIN_BOOTSTRAP_GROUPS else UNKNOWN_INTERVAL,
-    )
-    low, high = where.low, where.high
+    lines = []
+    if agreement["rows"] > n_labelled:
+        lines.append(f"Accuracy on all {agreement['rows']:,} rows: {format_share(agreement['accuracy'])}.")
+    kappa = agreement["kappa"]
+    if kappa["value"] is not None:
+        interval = format_interval(kappa["low"], kappa["high"], ".2f")
+        lines.append(f"Cohen's kappa, the agreement with true labels beyond chance: {kappa['value']:z.2f}{interval}.")
+    for label in agreement["labels"][:MAX_LISTED_LABELS]:
+        precision = format_share(label["precision"])
+        recall = format_share(label["recall"])
+        lines.append(f"  {label['name']}: precision {precision}, recall {recall}.")
+    n_omitted = len(agreement["labels"]) - MAX_LISTED_LABELS
+    if n_omitted > 0:
+        lines.append(f"  and {n_omitted} more labels")
+    return lines
+
+
+def format_share(estimate: JsonNumbers) -> str:
+    """Format a share in percent, with its interval.
+
+    Args:
+        estimate: `value`, `low` and `high` in [0, 1]; None if unknown.
+
+    Returns:
+        Text such as "81.2% (78.0 to 84.1%)".
+    """
+    value = estimate["value"]
+    low = estimate["low"]
+    high = estimate["high"]
+    if value is None:
+        return "unknown"
+    if low is None or high is None:
+        return f"{100 * value:.1f}%"
+    return f"{100 * value:.1f}% ({100 * low:.1f} to {100 * high:.1f}%)"
+
+
+@dataclass(frozen=True, eq=False)
+class _ResampledSums:
+    """Sums over the rows of a sample, and over each of its R resamples."""
+
+    sample: EvaluationSample
+
+    def by_cell(self, values: np.ndarray, cell: np.ndarray, n_cells: int) -> np.ndarray:
+        """Return sums of values by cell, shape (n_cells, 1 + R); the first column has the sums over all rows."""
+        sums = np.bincount(cell, values, n_cells)[:, None]
+        if self.sample.resamples is None:
+            return sums
+        return np.hstack([sums, self.sample.resamples.sums(values, cell, n_cells)])
+
+
+def _estimate_label_shares(
+    sums: _ResampledSums, label: np.ndarray, decision_share: np.ndarray, labelled: np.ndarray
+) -> np.ndarray:
+    """Estimate the share of each true label, P(label) = sum_d P(decision d) P(label | decision d), shape (K, 1 + R)."""
+    label_share = np.zeros_like(labelled)
+    for decision in np.flatnonzero(decision_share[:, 0] > 0):
+        has_decision = sums.sample.decision == decision
+        label_counts = sums.by_cell(has_decision, label, len(labelled))
+        joint_share = decision_share[decision] * label_counts / labelled[decision]
+        label_share += np.where(decision_share[decision] > 0, joint_share, 0)
+    return label_share
+
+
+def _count_groups(sample: EvaluationSample, cell: np.ndarray, n_cells: int) -> np.ndarray:
+    """Count the groups with a row in each cell, shape (n_cells,)."""
+    pairs = np.unique(cell * sample.n_clusters + sample.cluster)
+    return np.bincount(pairs // sample.n_clusters, minlength=n_cells)
+
+
+def _estimate_accuracy(
+    correct: np.ndarray, labelled: np.ndarray, reliability: np.ndarray, population: PopulationSummary | None
+) -> np.ndarray:
+    """Estimate the accuracy of each cell, with prediction-powered inference if the population is known.
+
+    With the accuracy a and the mean reliability r of the labelled rows, and the mean reliability R of the population,
+    the estimate is a + w (R - r), with the weight w = -cov(a, R - r) / var(R - r) of least variance, limited to [0, 1].
+
+    Args:
+        correct: Number of correct labelled rows, shape (cells, 1 + R), as are the next two.
+        labelled: Number of labelled rows.
+        reliability: Sum of their reliability.
+        population: Mean reliability of all rows of each cell.
+
+    Returns:
+        Accuracy of the labelled rows and of each resample, shape (cells, 1 + R).
+    """
+    accuracy = np.asarray(correct / labelled)
+    if population is None or accuracy.shape[1] == 1:
+        return accuracy
+    difference = population.mean_reliability[:, None] - reliability / labelled
+    replicates = np.nan_to_num(np.stack([accuracy, difference])[:, :, 1:])
+    centered = replicates - replicates.mean(axis=2, keepdims=True)
+    covariance = (centered[0] * centered[1]).sum(axis=1)
+    variance = (centered[1] ** 2).sum(axis=1)
+    weight = np.clip(-covariance / np.where(variance > 0, variance, np.inf), 0, 1)
+    weight = weight * (population.decision_counts > 0)
+    return np.asarray(np.clip(accuracy + weight[:, None] * difference, 0, 1))
+
+
+def _estimate_with_interval(replicated: np.ndarray, n_groups: int) -> JsonNumbers:
+    """Return a value and its interval.
+
+    If all resamples agree, as for rows that are all correct, the interval is that of as many independent rows as there
+    are groups.
+
+    Args:
+        replicated: The value and its R replicates, shape (1 + R,).
+        n_groups: Number of groups.
+    """
+    value = float(replicated[0])
+    interval = percentile_interval(replicated[1:]) if n_groups >= MIN_BOOTSTRAP_GROUPS else UNKNOWN_INTERVAL
+    low = interval.low
+    high = interval.high
     if low == high and value in (0, 1):
-        ends = share_confidence_interval(np.array([value * units]), np.array([units]))
-        low, high = float(ends[0][0]), float(ends[1][0])
-    return {"value": plain(value), "low": plain(low), "high": plain(high)}
-
-
-def share_in_words(number: dict[str, float | None]) -> str:
-    """A share in percent, with its interval."""
-    if number["value"] is None:
-        return "no telling which share"
-    between = "" if number["low"] is None else f" ({100 * number['low']:.1f} to {100 * number['high']:.1f}%)"  # type: ignore[operator]
-    return f"{100 * number['value']:.1f}%{between}"
+        exact_low, exact_high = share_confidence_interval(np.array([value * n_groups]), np.array([n_groups]))
+        low = float(exact_low[0])
+        high = float(exact_high[0])
+    return {"value": finite_or_none(value), "low": finite_or_none(low), "high": finite_or_none(high)}

@@ -1,16 +1,16 @@
-"""Does a reliability map still hold? Its residuals on new labelled rows against those on rows held out at its fit.
+"""Drift test: compares the residuals of a map on new labelled rows with its residuals on out-of-fold rows of the fit.
 
-Rows fall into cells: the decided label, and whether the reliability lies below the median of that label or not. In
-each, the mean residual (correct - reliability) of the new rows is compared with that of the held-out rows, and not
-with 0: a map fitted to finitely many rows is a little wrong from its first day, and many new rows would find that out
-though nothing has changed. The most reliable 10% and 30% of the held-out rows are two more cells, of all labels
-together; new rows belong to them where their reliability reaches the same limit. What is noticed is a change of how
-often decisions are correct at a reliability; another mix of labels is no such change.
+Rows are divided into cells by the decided label and by whether the reliability is below the median of that label. In
+each cell, the mean residual (correct - reliability) of the new rows is compared with that of the rows of the fit. It is
+not compared with 0: a map that is fitted to finitely many rows is slightly miscalibrated from the start, which many new
+rows would detect although nothing has changed. The most reliable 10% and 30% of the rows of the fit, of all labels, are
+two further cells; new rows belong to them if their reliability reaches the same limit. The test detects a change of
+the accuracy at a given reliability, and not a change of the label frequencies.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -21,144 +21,219 @@ from relmap.metrics.intervals import holm_adjust
 from relmap.metrics.probability import reject_nan
 from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
 
-FEWEST_ROWS = 20  # of a cell, on either side, for a test
-ROUNDING = 1e-12  # a difference of mean residuals that is none
-SHOWN = 5  # cells in words
+MIN_TEST_ROWS = 20  # of a cell, among the new rows and among the rows of the fit
+ROUNDING_TOLERANCE = 1e-12  # smaller differences of mean residuals are rounding errors
+MAX_LISTED_CELLS = 5
 HALVES: tuple[Half, Half] = ("lower", "upper")
-TOP_SHARES = (0.1, 0.3)  # of the held-out rows, the most reliable ones
+TOP_SHARES = (0.1, 0.3)  # of the most reliable rows of the fit
 
 
 @dataclass(frozen=True)
 class CellDrift:
-    """The new rows of a cell, and what was to be expected of them."""
+    """New rows of one decided label and one half of its reliabilities, compared with the rows of the fit.
+
+    Attributes:
+        label: The decided label, 0..K-1.
+        half: Half of the reliabilities of the label.
+        median: Median reliability of the label at the fit, which separates the halves.
+        rows: Number of new rows.
+        mean_reliability: Their mean reliability.
+        accuracy: Their accuracy.
+        expected_accuracy: Their accuracy if the mean residual were that of the fit; None without rows of the fit.
+        p_value: p-value of no change, adjusted for all tests; None if there are too few rows for a test.
+    """
 
     label: int
     half: Half
-    border: float  # between the halves
+    median: float
     rows: int
-    says: float  # mean reliability
-    correct: float  # share of correct decisions
-    expected: float | None  # that share, were the mean residual as on the held-out rows; None where there are none
-    p: float | None  # of no change, adjusted for all cells that are tested; None where rows are too few for a test
+    mean_reliability: float
+    accuracy: float
+    expected_accuracy: float | None
+    p_value: float | None
 
-    def in_words(self, names: Sequence[str] | None) -> str:
-        """The label, by its name if there are names, and the reliabilities."""
-        where = f"below {self.border:.3g}" if self.half == "lower" else f"{self.border:.3g} and above"
-        return f"{names[self.label] if names else self.label} at reliability {where}"
+    def describe_rows(self, names: Sequence[str] | None) -> str:
+        """Describe the rows of the cell.
+
+        Args:
+            names: Names of the labels; None for their numbers.
+
+        Returns:
+            A noun phrase.
+        """
+        label = names[self.label] if names else self.label
+        reliability_range = f"below {self.median:.3g}" if self.half == "lower" else f"{self.median:.3g} and above"
+        return f"{label} at reliability {reliability_range}"
+
+    def as_json(self) -> dict[str, str | float | None]:
+        """Convert the numbers for JSON."""
+        return {
+            "label": self.label,
+            "half": self.half,
+            "border": self.median,
+            "rows": self.rows,
+            "says": self.mean_reliability,
+            "correct": self.accuracy,
+            "expected": self.expected_accuracy,
+            "p": self.p_value,
+        }
 
 
 @dataclass(frozen=True)
 class TopDrift:
-    """New rows as reliable as the most reliable held-out rows.
+    """New rows whose reliability reaches that of the most reliable rows of the fit.
 
     Attributes:
-        share: Share of the held-out rows that reach the limit.
+        share: Share of the rows of the fit that reach the limit.
         limit: Minimum reliability.
         rows: Number of new rows that reach it.
-        says: Their mean reliability.
-        correct: Share of correct decisions among them.
-        expected: That share if their mean residual were that of the held-out rows.
-        p: P-value of no change, adjusted for all cells that are tested; None where rows are too few for a test.
+        mean_reliability: Their mean reliability.
+        accuracy: Their accuracy.
+        expected_accuracy: Their accuracy if the mean residual were that of the fit.
+        p_value: p-value of no change, adjusted for all tests; None if there are too few rows for a test.
     """
 
     share: float
     limit: float
     rows: int
-    says: float
-    correct: float
-    expected: float
-    p: float | None
+    mean_reliability: float
+    accuracy: float
+    expected_accuracy: float
+    p_value: float | None
 
-    def in_words(self, _names: Sequence[str] | None) -> str:
-        """Describe the rows."""
+    def describe_rows(self, _names: Sequence[str] | None) -> str:
+        """Describe the rows, as `CellDrift.describe_rows` does."""
         return f"the most reliable {100 * self.share:.0f}%, at reliability {self.limit:.3g} and above"
+
+    def as_json(self) -> dict[str, float | None]:
+        """Convert the numbers for JSON."""
+        return {
+            "share": self.share,
+            "limit": self.limit,
+            "rows": self.rows,
+            "says": self.mean_reliability,
+            "correct": self.accuracy,
+            "expected": self.expected_accuracy,
+            "p": self.p_value,
+        }
 
 
 @dataclass(frozen=True)
-class Drift:
-    """Each cell with new rows, by label and half, and the chance `level` of an alarm where nothing has changed."""
+class DriftResult:
+    """Result of a drift test.
+
+    Attributes:
+        level: Probability of a false alarm if nothing has changed.
+        cells: Cells with new rows, by label and half.
+        top: Cells of the most reliable rows; empty for maps written by earlier versions.
+    """
 
     level: float
     cells: tuple[CellDrift, ...]
-    top: tuple[TopDrift, ...] = ()  # empty for maps without a reference
+    top: tuple[TopDrift, ...] = ()
 
     @property
     def changed(self) -> tuple[CellDrift | TopDrift, ...]:
-        """The cells in which the map no longer holds, the clearest first."""
-        clear = [(cell.p, cell) for cell in self._all if cell.p is not None and cell.p <= self.level]
-        return tuple(cell for _, cell in sorted(clear, key=lambda pair: pair[0]))
+        """Cells with a significant change, by increasing p-value."""
+        significant = []
+        for cell in self._all_cells:
+            if cell.p_value is not None and cell.p_value <= self.level:
+                significant.append((cell.p_value, cell))
+        return tuple(cell for _, cell in sorted(significant, key=lambda pair: pair[0]))
 
     @property
-    def _all(self) -> tuple[CellDrift | TopDrift, ...]:
+    def _all_cells(self) -> tuple[CellDrift | TopDrift, ...]:
         return (*self.cells, *self.top)
 
     @property
     def holds(self) -> bool:
-        """No test speaks against the map; neither does it where no cell could be tested, which the words say."""
+        """Whether no change was detected; also true if no cell could be tested."""
         return not self.changed
 
     def as_json(self) -> dict[str, Any]:
-        """Plain numbers; p is null where a cell could not be tested."""
+        """Convert the result for JSON; p is None if a cell could not be tested."""
         return {
             "holds": self.holds,
             "level": self.level,
-            "cells": [asdict(cell) for cell in self.cells],
-            "top": [asdict(cell) for cell in self.top],
+            "cells": [cell.as_json() for cell in self.cells],
+            "top": [cell.as_json() for cell in self.top],
         }
 
-    def in_words(self, names: Sequence[str] | None = None) -> list[str]:
-        """Ten lines or fewer; `names` are those of the labels 0..K-1, or None."""
-        changed, untested = self.changed, [cell for cell in self._all if cell.p is None]
-        tested = len(untested) < len(self._all)
-        lines = [
-            f"The map no longer holds for {cell.in_words(names)}: says {cell.says:.2f}, correct {cell.correct:.2f} "
-            f"({cell.rows:,} rows, {cell.expected:.2f} expected, p {cell.p:.2g})."
-            for cell in changed[:SHOWN]
-        ]
-        if changed:
-            more = f"Nor for {len(changed) - SHOWN} more such parts. " if len(changed) > SHOWN else ""
-            lines.append(f"{more}Fit it again.")
-        elif tested:
-            lines.append("The map still holds: at a reliability, decisions are correct as often as when it was fitted.")
+    def describe(self, names: Sequence[str] | None = None) -> list[str]:
+        """Describe the result.
+
+        Args:
+            names: Names of the labels 0..K-1; None for their numbers.
+
+        Returns:
+            At most ten sentences; the first one is the conclusion.
+        """
+        untested = [cell for cell in self._all_cells if cell.p_value is None]
+        has_tests = len(untested) < len(self._all_cells)
+        if self.changed:
+            lines = self._describe_changes(names)
+        elif has_tests:
+            lines = ["The map still holds: no change of the accuracy at a given reliability was detected."]
         else:
-            lines.append("It cannot be said whether the map still holds: no label has enough labelled rows for a test.")
+            lines = ["It is unknown whether the map still holds: no label has enough labelled rows for a test."]
         if untested:
-            shown = "; ".join(cell.in_words(names) for cell in untested[:SHOWN])
-            more = f"; and {len(untested) - SHOWN} more" if len(untested) > SHOWN else ""
-            lines.append(f"Not tested, since there are too few rows here or at the fit: {shown}{more}.")
-        if tested:
+            listed = "; ".join(cell.describe_rows(names) for cell in untested[:MAX_LISTED_CELLS])
+            n_omitted = len(untested) - MAX_LISTED_CELLS
+            more = f"; and {n_omitted} more" if n_omitted > 0 else ""
+            lines.append(f"Not tested, because there are too few new rows or rows of the fit: {listed}{more}.")
+        if has_tests:
             lines.append(
-                f"An unchanged stream is called a changed one in at most {100 * self.level:g}% of evaluations. A "
-                "change of the mix of labels is not looked for: the map can hold for another mix."
+                f"False alarm rate: at most {100 * self.level:g}% for each evaluation. A change of the label "
+                "frequencies is not tested, since it does not invalidate the map."
             )
         return lines
 
+    def _describe_changes(self, names: Sequence[str] | None) -> list[str]:
+        lines = []
+        for cell in self.changed[:MAX_LISTED_CELLS]:
+            lines.append(
+                f"The map no longer holds for {cell.describe_rows(names)}: mean reliability "
+                f"{cell.mean_reliability:.2f}, accuracy {cell.accuracy:.2f} ({cell.rows:,} rows, "
+                f"{cell.expected_accuracy:.2f} expected, p-value {cell.p_value:.2g})."
+            )
+        n_omitted = len(self.changed) - MAX_LISTED_CELLS
+        more = f"It does not hold for {n_omitted} more groups of rows either. " if n_omitted > 0 else ""
+        lines.append(f"{more}Fit it again.")
+        return lines
 
-def reference(
+
+def summarize_reference_cells(
     reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray, group: np.ndarray | None, n_labels: int
 ) -> tuple[tuple[float, ...], tuple[Cell, ...]]:
-    """What the map stores of held-out rows: for each label 0..K-1 the border of its halves, and the cells.
+    """Summarize out-of-fold rows by label and half, as the reference that a map stores for `detect_drift`.
 
-    Reliability `(n,)` in [0, 1], decision `(n,)` int, correct `(n,)` bool, group `(n,)` or None. The border is the
-    median reliability of the label, 0.5 where it has no rows. The variance is that of the residual of one row, such
-    that divided by the rows it is that of their mean: rows of a group that err together raise it (cluster-robust,
-    Liang and Zeger, 1986). Cells without rows are left out, as are those of fewer than ten groups where there are
-    groups: nothing can be tested against them.
+    Args:
+        reliability: Out-of-fold reliability, shape (n,), in [0, 1].
+        decision: Decided labels 0..K-1, shape (n,).
+        correct: Whether each decision is correct, shape (n,), bool.
+        group: Group of each row, shape (n,); None if rows are independent.
+        n_labels: Number of labels K.
+
+    Returns:
+        Median reliability of each label, 0.5 for labels without rows; and the cells with rows. Cells with fewer than
+        ten groups are omitted, since they cannot be tested.
     """
     reject_nan(reliability, "reliability")
-    halves = np.full(n_labels, 0.5)
+    medians = np.full(n_labels, 0.5)
     for label in np.unique(decision):
-        halves[label] = np.median(reliability[decision == label])
-    cells = _cells(halves, reliability, decision, correct, group)
-    return tuple(halves.tolist()), tuple(
-        cell for cell, groups in cells if group is None or groups >= MIN_BOOTSTRAP_GROUPS
-    )
+        medians[label] = np.median(reliability[decision == label])
+    summaries = _summarize_cells(medians, reliability, decision, correct, group)
+    cells = []
+    for summary in summaries:
+        if group is None or summary.n_groups >= MIN_BOOTSTRAP_GROUPS:
+            cells.append(summary.cell)
+    return tuple(medians.tolist()), tuple(cells)
 
 
-def top_reference(
+def summarize_top_cells(
     reliability: np.ndarray, correct: np.ndarray, group: np.ndarray | None, quantiles: Sequence[float]
 ) -> tuple[TopCell, ...]:
-    """Summarize the most reliable held-out rows, which `drift` compares new rows with.
+    """Summarize the most reliable out-of-fold rows, as the reference that a map stores for `detect_drift`.
 
     Args:
         reliability: Out-of-fold reliability, shape (n,).
@@ -169,32 +244,24 @@ def top_reference(
     Returns:
         A summary for each share of the rows; those of fewer than ten groups are omitted.
     """
-    summaries = []
+    cells = []
     for share in TOP_SHARES:
-        found = _top_cell(_limit(quantiles, share), reliability, correct, group)
-        if found is None or (group is not None and found[1] < MIN_BOOTSTRAP_GROUPS):
+        summary = _summarize_top_cell(_top_limit(quantiles, share), reliability, correct, group)
+        if summary is None or (group is not None and summary.n_groups < MIN_BOOTSTRAP_GROUPS):
             continue
-        facts = found[0].model_dump(include={"rows", "mean_reliability", "mean_residual", "variance"})
-        summaries.append(TopCell(share=share, **facts))
-    return tuple(summaries)
+        cells.append(
+            TopCell(
+                share=share,
+                rows=summary.cell.rows,
+                mean_reliability=summary.cell.mean_reliability,
+                mean_residual=summary.cell.mean_residual,
+                variance=summary.cell.variance,
+            )
+        )
+    return tuple(cells)
 
 
-def _limit(quantiles: Sequence[float], share: float) -> float:
-    """Return the minimum reliability of the most reliable share of the held-out rows."""
-    return quantiles[round(100 * (1 - share))]
-
-
-def _top_cell(
-    limit: float, reliability: np.ndarray, correct: np.ndarray, group: np.ndarray | None
-) -> tuple[Cell, int] | None:
-    """Return the cell of the rows that reach the limit, and how many groups (or rows) they are; None without any."""
-    at = reliability >= limit
-    one_label = np.zeros(int(at.sum()), dtype=np.int64)
-    cells = _cells(np.array([limit]), reliability[at], one_label, correct[at], None if group is None else group[at])
-    return cells[0] if cells else None
-
-
-def drift(
+def detect_drift(
     document: MapDocument,
     reliability: np.ndarray,
     decision: np.ndarray,
@@ -202,96 +269,227 @@ def drift(
     group: np.ndarray | None,
     *,
     level: float = 0.01,
-) -> Drift:
-    """Whether the map still holds on new labelled rows, independent of those it was fitted on; rows as in `reference`.
+) -> DriftResult:
+    """Test whether a map still holds on new labelled rows.
 
-    A two-sample test in each cell with rows enough, by Student's t with one degree of freedom less than the new rows
-    have groups (or rows, without groups), adjusted by Holm. Its variance is the larger of two: with that of both
-    samples as one, a cell without a new error gives no false alarm; with each sample's own, a cell with some more
-    errors than usual gives none.
+    In each cell with enough rows, the mean residuals are compared by a two-sample test: Student's t with one degree of
+    freedom less than the new rows have groups (rows, without groups), with Holm's correction over cells.
+
+    Args:
+        document: The map.
+        reliability: Reliability of the new rows, shape (n,), in [0, 1]; they must be independent of the rows of the
+            fit.
+        decision: Decided labels 0..K-1, shape (n,).
+        correct: Whether each decision is correct, shape (n,), bool.
+        group: Group of each row, shape (n,); None if rows are independent.
+        level: Probability of a false alarm, in (0, 1).
+
+    Returns:
+        The result of the test.
 
     Raises:
-        InputError: level is not in (0, 1), or there is no row.
+        InputError: `level` is not in (0, 1), or there is no row.
     """
     reject_nan(reliability, "reliability")
     if not 0 < level < 1:
-        raise InputError(f"a level of {level} is not above 0 and below 1; give one such as 0.01")
+        raise InputError(f"level is {level}; give a number above 0 and below 1, such as 0.01")
     if len(reliability) == 0:
         raise InputError("there is no labelled row to test the map with; give predictions with their labels")
-    borders = document.held_out.halves
-    before = {(cell.label, cell.half): cell for cell in document.held_out.cells}
-    new = _cells(np.array(borders), reliability, decision, correct, group)
-    pairs = [(before.get((now.label, now.half)), now) for now, _ in new]
-    top = [(then, _top_cell(_limit_of(document, then), reliability, correct, group)) for then in document.held_out.top]
-    tested_top = [(then, found) for then, found in top if found is not None]
-    numbers = [groups for _, groups in new] + [found[1] for _, found in tested_top]
-    testable = [groups if group is None or groups >= MIN_BOOTSTRAP_GROUPS else 0 for groups in numbers]
-    compared = [*pairs, *((then, found[0]) for then, found in tested_top)]
-    p_values = holm_adjust(np.array([_p_value(*pair, groups) for pair, groups in zip(compared, testable, strict=True)]))
-    cells = [
-        CellDrift(
-            label=now.label,
-            half=now.half,
-            border=borders[now.label],
-            rows=now.rows,
-            says=now.mean_reliability,
-            correct=now.mean_reliability + now.mean_residual,
-            expected=None if then is None else now.mean_reliability + then.mean_residual,
-            p=None if np.isnan(p) else p,
+    held_out = document.held_out
+    comparisons = _compare_cells(document, reliability, decision, correct, group)
+    top_comparisons = _compare_top_cells(document, reliability, correct, group)
+    all_comparisons: list[_CellComparison | _TopComparison] = [*comparisons, *top_comparisons]
+    unadjusted = [_p_value(comparison, is_grouped=group is not None) for comparison in all_comparisons]
+    p_values = [None if np.isnan(p_value) else p_value for p_value in holm_adjust(np.array(unadjusted)).tolist()]
+    cells = []
+    for comparison, p_value in zip(comparisons, p_values[: len(comparisons)], strict=True):
+        cells.append(
+            CellDrift(
+                label=comparison.new.label,
+                half=comparison.new.half,
+                median=held_out.halves[comparison.new.label],
+                rows=comparison.new.rows,
+                mean_reliability=comparison.new.mean_reliability,
+                accuracy=comparison.accuracy,
+                expected_accuracy=comparison.expected_accuracy,
+                p_value=p_value,
+            )
         )
-        for (then, now), p in zip(pairs, p_values.tolist()[: len(pairs)], strict=True)
-    ]
-    top_cells = [
-        TopDrift(
-            share=then.share,
-            limit=_limit_of(document, then),
-            rows=now.rows,
-            says=now.mean_reliability,
-            correct=now.mean_reliability + now.mean_residual,
-            expected=now.mean_reliability + then.mean_residual,
-            p=None if np.isnan(p) else p,
+    top = []
+    for top_comparison, p_value in zip(top_comparisons, p_values[len(comparisons) :], strict=True):
+        share = top_comparison.reference.share
+        top.append(
+            TopDrift(
+                share=share,
+                limit=_top_limit(held_out.quantiles, share),
+                rows=top_comparison.new.rows,
+                mean_reliability=top_comparison.new.mean_reliability,
+                accuracy=top_comparison.accuracy,
+                expected_accuracy=top_comparison.expected_accuracy,
+                p_value=p_value,
+            )
         )
-        for (then, (now, _)), p in zip(tested_top, p_values.tolist()[len(pairs) :], strict=True)
-    ]
-    return Drift(level, tuple(cells), tuple(top_cells))
+    return DriftResult(level=level, cells=tuple(cells), top=tuple(top))
 
 
-def _limit_of(document: MapDocument, top: TopCell) -> float:
-    return _limit(document.held_out.quantiles, top.share)
+class _CellSummary(NamedTuple):
+    """A cell, and its number of groups (rows, without groups)."""
+
+    cell: Cell
+    n_groups: int
 
 
-def _p_value(then: Cell | TopCell | None, now: Cell, groups: int) -> float:
-    """Of an unchanged mean residual, two-sided; 0 where it changed though no row differs; NaN where it is no test."""
-    if then is None or groups == 0 or min(then.rows, now.rows) < FEWEST_ROWS:
+class _CellComparison(NamedTuple):
+    """New rows of a cell, their number of groups, and the rows of the fit in the cell, if there are any."""
+
+    new: Cell
+    n_groups: int
+    reference: Cell | None
+
+    @property
+    def accuracy(self) -> float:
+        return self.new.mean_reliability + self.new.mean_residual
+
+    @property
+    def expected_accuracy(self) -> float | None:
+        return None if self.reference is None else self.new.mean_reliability + self.reference.mean_residual
+
+
+class _TopComparison(NamedTuple):
+    """New rows among the most reliable ones, their number of groups, and the rows of the fit."""
+
+    new: Cell
+    n_groups: int
+    reference: TopCell
+
+    @property
+    def accuracy(self) -> float:
+        return self.new.mean_reliability + self.new.mean_residual
+
+    @property
+    def expected_accuracy(self) -> float:
+        return self.new.mean_reliability + self.reference.mean_residual
+
+
+def _compare_cells(
+    document: MapDocument,
+    reliability: np.ndarray,
+    decision: np.ndarray,
+    correct: np.ndarray,
+    group: np.ndarray | None,
+) -> list[_CellComparison]:
+    references = {(cell.label, cell.half): cell for cell in document.held_out.cells}
+    medians = np.array(document.held_out.halves)
+    comparisons = []
+    for summary in _summarize_cells(medians, reliability, decision, correct, group):
+        reference = references.get((summary.cell.label, summary.cell.half))
+        comparisons.append(_CellComparison(new=summary.cell, n_groups=summary.n_groups, reference=reference))
+    return comparisons
+
+
+def _compare_top_cells(
+    document: MapDocument, reliability: np.ndarray, correct: np.ndarray, group: np.ndarray | None
+) -> list[_TopComparison]:
+    comparisons = []
+    for reference in document.held_out.top:
+        limit = _top_limit(document.held_out.quantiles, reference.share)
+        summary = _summarize_top_cell(limit, reliability, correct, group)
+        if summary is not None:
+            comparisons.append(_TopComparison(new=summary.cell, n_groups=summary.n_groups, reference=reference))
+    return comparisons
+
+
+def _top_limit(quantiles: Sequence[float], share: float) -> float:
+    """Return the minimum reliability of the most reliable share of the rows of the fit."""
+    return quantiles[round(100 * (1 - share))]
+
+
+def _p_value(comparison: _CellComparison | _TopComparison, *, is_grouped: bool) -> float:
+    """Return the two-sided p-value of equal mean residuals; NaN if there are too few rows or groups.
+
+    The squared standard error of the difference is the larger of that with a pooled variance and that with separate
+    variances. The first one prevents a false alarm for new rows without errors, the second one for a few more errors
+    than usual in a cell with a small variance.
+    """
+    reference = comparison.reference
+    new = comparison.new
+    if reference is None or min(reference.rows, new.rows) < MIN_TEST_ROWS:
         return np.nan
-    difference = abs(now.mean_residual - then.mean_residual)
-    if difference <= ROUNDING:
+    if is_grouped and comparison.n_groups < MIN_BOOTSTRAP_GROUPS:
+        return np.nan
+    difference = abs(new.mean_residual - reference.mean_residual)
+    if difference <= ROUNDING_TOLERANCE:
         return 1.0
-    both = (then.rows * then.variance + now.rows * now.variance) / (then.rows + now.rows)
-    squared = max(both / then.rows + both / now.rows, then.variance / then.rows + now.variance / now.rows)
-    return float(2 * scipy.special.stdtr(groups - 1, -difference / np.sqrt(squared))) if squared > 0 else 0.0
+    pooled_variance = (reference.rows * reference.variance + new.rows * new.variance) / (reference.rows + new.rows)
+    squared_error = max(
+        pooled_variance / reference.rows + pooled_variance / new.rows,
+        reference.variance / reference.rows + new.variance / new.rows,
+    )
+    if squared_error <= 0:
+        return 0.0
+    return float(2 * scipy.special.stdtr(comparison.n_groups - 1, -difference / np.sqrt(squared_error)))
 
 
-def _cells(
-    borders: np.ndarray, reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray, group: np.ndarray | None
-) -> list[tuple[Cell, int]]:
-    """The cells of rows `(n,)` and their groups (rows, if None); the order of rows does not matter."""
+def _summarize_top_cell(
+    limit: float, reliability: np.ndarray, correct: np.ndarray, group: np.ndarray | None
+) -> _CellSummary | None:
+    """Summarize the rows whose reliability reaches a limit; None without any."""
+    reaches_limit = reliability >= limit
+    summaries = _summarize_cells(
+        medians=np.array([limit]),
+        reliability=reliability[reaches_limit],
+        decision=np.zeros(np.count_nonzero(reaches_limit), dtype=np.int64),
+        correct=correct[reaches_limit],
+        group=None if group is None else group[reaches_limit],
+    )
+    return summaries[0] if summaries else None
+
+
+def _summarize_cells(
+    medians: np.ndarray,
+    reliability: np.ndarray,
+    decision: np.ndarray,
+    correct: np.ndarray,
+    group: np.ndarray | None,
+) -> list[_CellSummary]:
+    """Compute mean and variance of the residuals in each cell with rows; the order of the rows does not matter.
+
+    Divided by the number of rows, the variance is that of the mean residual. It is cluster-robust: rows of a group that
+    are wrong together increase it (Liang and Zeger, 1986). With the residuals e_i of a cell, their mean m, its n rows
+    and G groups, it is G / (G - 1) / n sum_g (sum_{i in g} (e_i - m))².
+    """
     if len(decision) == 0:
         return []
-    number = 2 * decision + (reliability >= borders[decision])
+    cell_number = 2 * decision + (reliability >= medians[decision])
     residual = correct - reliability
-    name = np.arange(len(number)) if group is None else np.unique(group, return_inverse=True)[1]
-    order = np.lexsort((residual, number) if group is None else (residual, name, number))
-    number, residual, name = number[order], residual[order], name[order]
-    numbers, start, rows = np.unique(number, return_index=True, return_counts=True)
-    mean = np.add.reduceat(residual, start) / rows
-    first = np.flatnonzero(np.r_[True, (np.diff(number) != 0) | (np.diff(name) != 0)])  # row of each cell and group
-    centred, where = np.add.reduceat(residual - np.repeat(mean, rows), first), np.searchsorted(first, start)
-    groups = np.diff(np.r_[where, len(first)])
-    variance = np.add.reduceat(centred**2, where) / rows * (groups / np.maximum(groups - 1, 1))
-    says = np.add.reduceat(reliability[order], start) / rows
-    facts = {"rows": rows, "mean_reliability": says, "mean_residual": mean, "variance": variance}
-    return [
-        (Cell(label=n // 2, half=HALVES[n % 2], **{name: of[i].item() for name, of in facts.items()}), int(groups[i]))
-        for i, n in enumerate(numbers.tolist())
-    ]
+    if group is None:
+        group_code = np.arange(len(cell_number))
+        order = np.lexsort((residual, cell_number))
+    else:
+        _, group_code = np.unique(group, return_inverse=True)
+        order = np.lexsort((residual, group_code, cell_number))
+    cell_number = cell_number[order]
+    residual = residual[order]
+    group_code = group_code[order]
+    cells, first_row, n_rows = np.unique(cell_number, return_index=True, return_counts=True)
+    mean_residual = np.add.reduceat(residual, first_row) / n_rows
+    mean_reliability = np.add.reduceat(reliability[order], first_row) / n_rows
+    begins_group = np.r_[True, (np.diff(cell_number) != 0) | (np.diff(group_code) != 0)]
+    first_row_of_group = np.flatnonzero(begins_group)  # a group in two cells counts in each
+    group_sums = np.add.reduceat(residual - np.repeat(mean_residual, n_rows), first_row_of_group)
+    first_group = np.searchsorted(first_row_of_group, first_row)
+    n_groups = np.diff(np.r_[first_group, len(first_row_of_group)])
+    small_sample_factor = n_groups / np.maximum(n_groups - 1, 1)
+    variance = np.add.reduceat(group_sums**2, first_group) / n_rows * small_sample_factor
+    summaries = []
+    for k, number in enumerate(cells.tolist()):
+        cell = Cell(
+            label=number // 2,
+            half=HALVES[number % 2],
+            rows=n_rows[k].item(),
+            mean_reliability=mean_reliability[k].item(),
+            mean_residual=mean_residual[k].item(),
+            variance=variance[k].item(),
+        )
+        summaries.append(_CellSummary(cell=cell, n_groups=int(n_groups[k])))
+    return summaries

@@ -1,243 +1,267 @@
-"""What a reliability map buys on labelled rows: confidence beside reliability, for the same fixed decisions.
+"""Evaluation of a reliability map on labelled rows: the reliability compared with the confidence.
 
-Intervals are of one paired bootstrap over groups (`relmap.metrics.resampling`), given the fitted map. Where rows were
-drawn with known probabilities, each stands for as many as its inverse says.
+Both are scores of the same fixed decisions. Intervals are of one paired bootstrap over groups
+(`relmap.metrics.resampling`), given the fitted map. Rows that were sampled with known probabilities are weighted by the
+inverse of their probability.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-import polars as pl
 import scipy
 
 from relmap.decisions import confidence_logit
-from relmap.errors import InputError
-from relmap.io.rows import PredictedRows
+from relmap.evaluation.sample import SCORES, EvaluationSample, JsonNumbers, finite_or_none
 from relmap.maps.document import MapDocument
-from relmap.maps.reliability_map import Scored
 from relmap.metrics.intervals import Estimate, effective_rows, errors_found_per_1000, wilson_interval
 from relmap.metrics.probability import ece
-from relmap.metrics.registry import ReliabilityView, compute_reliability_metrics, metrics_for_views
+from relmap.metrics.registry import MetricValue, ReliabilityView, compute_reliability_metrics, metrics_for_views
 from relmap.metrics.reliability import correctness_log_loss, count_retained_rows
-from relmap.metrics.resampling import BOOTSTRAP_SEED, MIN_BOOTSTRAP_GROUPS, Resamples, draw_resamples
+from relmap.metrics.resampling import BOOTSTRAP_SEED, MIN_BOOTSTRAP_GROUPS, Resamples
 from relmap.metrics.spread import LabelCells
 from relmap.projection.decisions import CalibratedDecisions
-from relmap.settings import METRIC_DEFAULTS, MetricParams
 
-METRICS = (*(metric.key for metric in metrics_for_views(ReliabilityView)), "ece")
-KEPT_TENTHS = {10: 9, 30: 7, 50: 5, 90: 1}  # percent of the rows that are reviewed to tenths that are kept
-VIEWS = ("confidence", "reliability")
+EVALUATED_METRICS = (*(metric.key for metric in metrics_for_views(ReliabilityView)), "ece")
+RETAINED_TENTHS = {10: 9, 30: 7, 50: 5, 90: 1}  # by percent of the rows that are reviewed
 
-Numbers = dict[str, dict[str, Any]]  # one of VIEWS, then the metric: a number, or its (R,) replicates
+MetricsByScore = dict[str, dict[str, MetricValue]]  # by score and metric: floats, or replicates, shape (R,)
 
 
-@dataclass(frozen=True, eq=False)
-class JudgedDecisions:
-    """Fixed decisions that are right or wrong, by two views of how sure they are; all arrays share the `n` rows.
+def evaluate_map(document: MapDocument, sample: EvaluationSample) -> dict[str, Any]:
+    """Compute every metric of the confidence and of the reliability, with intervals of the change.
 
-    A row that stands for others is there as often as `PredictedRows.copies` says, in one cluster.
+    Args:
+        document: The map.
+        sample: Labelled rows that the map has scored.
+
+    Returns:
+        Numbers for JSON: those of `compare_scores`, the accuracy, results by label, and the label spread. Undefined
+        numbers are None, as are intervals for fewer than ten groups. Weights count, except in numbers of rows and in
+        the label spread.
     """
-
-    rows: PredictedRows  # each once
-    scored: Scored  # what a map says of them
-    params: MetricParams
-    at: np.ndarray  # (n,) which of the rows each is
-    correct: np.ndarray  # (n,) bool
-    decision: np.ndarray  # (n,) int64
-    cluster: np.ndarray  # (n,) int64, 0..C-1, the rows of one group
-    logit: dict[str, np.ndarray]  # by VIEWS: (n,) float64, infinite ones too
-    probability: dict[str, np.ndarray]  # the same in [0, 1]
-
-    @classmethod
-    def of(cls, rows: PredictedRows, scored: Scored, params: MetricParams = METRIC_DEFAULTS) -> "JudgedDecisions":
-        """Without a group, each row stands by itself; InputError where there is none."""
-        if not len(rows):
-            raise InputError("there is no row to evaluate; give predictions with their labels")
-        logits = {"confidence": scipy.special.logit(scored.confidence), "reliability": scored.logit}
-        # what a map leaves as it is must not move to another bin of the ECE by the rounding of a sigmoid
-        kept = logits["confidence"] == logits["reliability"]
-        reliability = np.where(kept, scored.confidence, scored.reliability)
-        cluster = np.arange(len(rows))
-        if rows.group is not None:  # numbered in the order of their names
-            cluster = pl.Series(rows.group, dtype=pl.String).rank("dense").to_numpy().astype(np.int64) - 1
-        at, probabilities = rows.copies, {"confidence": scored.confidence, "reliability": reliability}
-        logits, probabilities = ({by: of[at] for by, of in view.items()} for view in (logits, probabilities))
-        of_rows = rows.correct[at], rows.decision[at], cluster[at]
-        return cls(rows, scored, params, at, *of_rows, logits, probabilities)
-
-    def __len__(self) -> int:
-        return len(self.correct)
-
-    @property
-    def clusters(self) -> int:
-        """C, how many groups there are."""
-        return int(self.cluster.max()) + 1
-
-    @cached_property
-    def draws(self) -> Resamples | None:
-        """The resamples that all intervals share; None where there are fewer than ten groups."""
-        enough = self.clusters >= MIN_BOOTSTRAP_GROUPS
-        return draw_resamples(self.cluster, resamples=self.params.resamples, seed=BOOTSTRAP_SEED) if enough else None
-
-    def mean(self, values: np.ndarray) -> dict[str, float | None]:
-        """The mean of values `(n,)`, its standard error, and its 95% interval; ready for JSON."""
-        estimate = Estimate(float(np.mean(values)), None if self.draws is None else self.draws.mean(values))
-        return {name: plain(x) for name, x in ({"value": estimate.value} | estimate.interval._asdict()).items()}
-
-
-def evaluate(document: MapDocument, judged: JudgedDecisions) -> dict[str, Any]:
-    """Every metric by confidence and by reliability, with 95% intervals of the change; ready for JSON.
-
-    Undefined numbers are None, and so are all intervals where there are fewer than ten groups. Errors are those found
-    per 1,000 reviews of the least sure rows, over a random order of tied rows. All are of as many rows as the given
-    ones stand for, but for the counts, and the label spread with what shuffles of the labels show. `judged` is what the
-    map of `document` says.
-    """
-    rows, scored = judged.rows, judged.scored
-    cells = LabelCells.from_decisions(scored.confidence, rows.decision, rows.correct, judged.params)
-    return compared(judged) | {
-        "accuracy": _shares(judged, np.zeros(len(judged), dtype=np.int64), 1)[0],
-        "labels": _labels(document, rows, judged),
+    label_cells = LabelCells.from_decisions(
+        sample.scored.confidence, sample.rows.decision, sample.rows.correct, sample.params
+    )
+    all_rows = np.zeros(len(sample), dtype=np.int64)
+    return compare_scores(sample) | {
+        "accuracy": _accuracy_by_cell(sample, all_rows, n_cells=1)[0],
+        "labels": _evaluate_labels(document, sample),
         "label_spread": {
-            "value": plain(cells.spread()),
-            "shuffled_p95": plain(cells.shuffled_quantile(BOOTSTRAP_SEED)),
+            "value": finite_or_none(label_cells.spread()),
+            "shuffled_p95": finite_or_none(label_cells.shuffled_quantile(BOOTSTRAP_SEED)),
         },
     }
 
 
-def compared(judged: JudgedDecisions) -> dict[str, Any]:
-    """The part of an evaluation that holds both views against one another, and how many rows that rests on."""
-    rows, draws, values = judged.rows, judged.draws, _measured(judged)
-    replicates = None if draws is None else _measured(judged, draws)
-    n, wrong = len(rows), float(1000 * np.mean(~judged.correct))
+def compare_scores(sample: EvaluationSample) -> dict[str, Any]:
+    """Compare the reliability with the confidence.
+
+    Args:
+        sample: Labelled rows with both scores.
+
+    Returns:
+        Numbers for JSON: sizes of the sample, each metric, and errors found by reviews of the least reliable rows.
+    """
+    values = _measure_scores(sample)
+    replicates = None if sample.resamples is None else _measure_scores(sample, sample.resamples)
+    n_rows = len(sample.rows)
+    errors_per_1000_random_reviews = float(1000 * np.mean(~sample.correct))
+    reviews = []
+    for percent, tenths in RETAINED_TENTHS.items():
+        review: JsonNumbers = {
+            "reviewed": percent / 100,
+            "reviews": int(n_rows - count_retained_rows(n_rows, tenths)),
+            "at_random": errors_per_1000_random_reviews,
+        }
+        reviews.append(review | _compare_metric(f"found_{percent}", values, replicates))
     return {
-        "rows": n,
-        "errors": int(np.count_nonzero(~rows.correct)),
-        "groups": judged.clusters,
-        "grouped": rows.group is not None,
-        "weighted": rows.weight is not None,
-        "resamples": 0 if draws is None else draws.resamples,
-        "metrics": {name: _compared(name, values, replicates) for name in METRICS},
-        "reviews": [
-            {"reviewed": percent / 100, "reviews": int(n - count_retained_rows(n, tenths)), "at_random": wrong}
-            | _compared(f"found_{percent}", values, replicates)
-            for percent, tenths in KEPT_TENTHS.items()
-        ],
+        "rows": n_rows,
+        "errors": int(np.count_nonzero(~sample.rows.correct)),
+        "groups": sample.n_clusters,
+        "grouped": sample.rows.group is not None,
+        "weighted": sample.rows.weight is not None,
+        "resamples": 0 if sample.resamples is None else sample.resamples.resamples,
+        "metrics": {name: _compare_metric(name, values, replicates) for name in EVALUATED_METRICS},
+        "reviews": reviews,
     }
 
 
-def others_judged(document: MapDocument, judged: JudgedDecisions) -> dict[str, Any]:
-    """What else the fit had to choose from does on rows that no fit has seen, in log loss; ready for JSON.
+def evaluate_alternatives(document: MapDocument, sample: EvaluationSample) -> dict[str, Any]:
+    """Compute the log loss of the alternatives to a map: the other candidates of its fit, and matrix scaling.
 
-    `candidates` are as the choice of a map has them, beside the confidence, and `recalibrated` is matrix scaling beside
-    the map; None where the map does not hold them.
+    Args:
+        document: The map.
+        sample: Labelled rows that no model was fitted on.
+
+    Returns:
+        Numbers for JSON: `candidates` has the candidates, compared with the confidence; `recalibrated` has matrix
+        scaling, compared with the map. They are None if the map does not contain them.
     """
-    rows, others, smallest = judged.rows, document.others, judged.params.smallest_reliability
-    if others is None:
+    alternatives = document.others
+    if alternatives is None:
         return {"candidates": None, "recalibrated": None}
-
-    taken, recalibrated, confidence = document.projection.name, None, scipy.special.logit(judged.scored.confidence)
-    seen = CalibratedDecisions(confidence, rows.decision, None, rows.logits, rows.signals)
-    scores = {"confidence": confidence, taken: judged.scored.logit}
-    scores |= {name: np.asarray(variant(seen)) for name, variant in others.variants.items()}
-    if others.matrix is not None and rows.logits is not None:
-        probabilities = others.matrix(rows.logits)
-        scores["matrix"] = confidence_logit(probabilities, rows.decision)
-    loss = {name: correctness_log_loss(of, rows.correct, smallest)[judged.at] for name, of in scores.items()}
-
-    def beside(before: str, after: str) -> dict[str, float | None]:
-        numbers = judged.mean(loss[after] - loss[before])
-        return {"change": numbers.pop("value"), **numbers}
-
-    if "matrix" in scores:
-        moved = float(np.mean((probabilities.argmax(axis=1) != rows.decision)[judged.at]))
-        recalibrated = beside(taken, "matrix") | {"decisions_changed": moved}
-    names = [each.variant for each in document.choice.candidates if each.variant in loss]
-    candidates = [
-        {"variant": name, "nll_correct": float(loss[name].mean())} | beside("confidence", name) for name in names
-    ]
+    rows = sample.rows
+    confidence = scipy.special.logit(sample.scored.confidence)
+    decisions = CalibratedDecisions(
+        confidence_logit=confidence, decision=rows.decision, logits=rows.logits, signals=rows.signals
+    )
+    logits = {"confidence": confidence, document.projection.name: sample.scored.logit}
+    for name, variant in alternatives.variants.items():
+        logits[name] = np.asarray(variant(decisions))
+    losses = {name: _log_loss(sample, logit) for name, logit in logits.items()}
+    recalibrated = None
+    if alternatives.matrix is not None and rows.logits is not None:
+        probabilities = alternatives.matrix(rows.logits)
+        matrix_loss = _log_loss(sample, confidence_logit(probabilities, rows.decision))
+        is_changed = probabilities.argmax(axis=1) != rows.decision
+        recalibrated = _mean_change(sample, matrix_loss - losses[document.projection.name])
+        recalibrated["decisions_changed"] = float(np.mean(is_changed[sample.row_number]))
+    candidates = []
+    for candidate in document.choice.candidates:
+        name = candidate.variant
+        if name in losses:
+            change = _mean_change(sample, losses[name] - losses["confidence"])
+            candidates.append({"variant": name, "nll_correct": float(losses[name].mean())} | change)
     return {"candidates": candidates, "recalibrated": recalibrated}
 
 
-def _compared(name: str, values: Numbers, replicates: Numbers | None) -> dict[str, float | None]:
-    drawn = {} if replicates is None else {by: replicates[by][name] for by in VIEWS}
-    before, after = (Estimate(values[by][name], drawn.get(by)) for by in VIEWS)
-    change, where = after - before, (after - before).interval
-    numbers = {"confidence": before.value, "reliability": after.value, "change": change.value}
-    numbers |= {"low": where.low, "high": where.high, "p": change.p_value}
-    return {name: plain(number) for name, number in numbers.items()}
+def _log_loss(sample: EvaluationSample, logit: np.ndarray) -> np.ndarray:
+    """Return the log loss of each copy in nats, shape (n,), from the logit of a reliability of each row."""
+    loss = correctness_log_loss(logit, sample.rows.correct, sample.params.smallest_reliability)
+    return np.asarray(loss[sample.row_number])
 
 
-def _labels(document: MapDocument, rows: PredictedRows, judged: JudgedDecisions) -> list[dict[str, Any]]:
-    """What is said and what is right of each label's decisions, and what the map has behind it."""
-    decision, n_labels = judged.decision, document.n_labels
-    shares, many = _shares(judged, decision, n_labels), np.bincount(decision, minlength=n_labels)
-    counts = np.bincount(rows.decision, minlength=n_labels).tolist()
-    means = {
-        f"mean_{by}": np.bincount(decision, probability, n_labels) / np.where(many, many, np.nan)
-        for by, probability in judged.probability.items()
+def _mean_change(sample: EvaluationSample, differences: np.ndarray) -> JsonNumbers:
+    """Return the mean of differences, its standard error and its 95% interval."""
+    mean = sample.mean_with_interval(differences)
+    return {
+        "change": mean["value"],
+        "standard_error": mean["standard_error"],
+        "low": mean["low"],
+        "high": mean["high"],
     }
-    behind, fallback = document.projection.rows_by_label, document.projection.fallback
-    return [
-        {
-            "label": label,
-            "name": document.shown_names[label],
-            "rows": counts[label],
-            "fit_rows": behind[label] if fallback else None,
-            "fallback": fallback[label] if fallback else None,
-            **{name: plain(mean[label]) for name, mean in means.items()},
-            "correct": share,
-        }
-        for label, share in enumerate(shares)
-    ]
 
 
-def _shares(judged: JudgedDecisions, cell: np.ndarray, cells: int) -> list[dict[str, float | None]]:
-    """The share of right rows in each cell, and Wilson's interval at the effective number of rows.
+def _compare_metric(name: str, values: MetricsByScore, replicates: MetricsByScore | None) -> JsonNumbers:
+    """Compare one metric of the reliability with that of the confidence."""
+    estimates = {}
+    for score in SCORES:
+        score_replicates = None if replicates is None else np.asarray(replicates[score][name])
+        estimates[score] = Estimate(float(values[score][name]), score_replicates)
+    change = estimates["reliability"] - estimates["confidence"]
+    interval = change.interval
+    return {
+        "confidence": finite_or_none(estimates["confidence"].value),
+        "reliability": finite_or_none(estimates["reliability"].value),
+        "change": finite_or_none(change.value),
+        "low": finite_or_none(interval.low),
+        "high": finite_or_none(interval.high),
+        "p": finite_or_none(change.p_value),
+    }
 
-    Rows of a group stand and fall together, so they count for as many as would, each by itself, leave the share as
-    uncertain as the groups do (Kish, 1965); where all rows are right, or wrong, as if each group were one row.
+
+def _measure_scores(sample: EvaluationSample, resamples: Resamples | None = None) -> MetricsByScore:
+    """Compute every metric of both scores, for all rows or for each of R resamples.
+
+    `found_30` is the number of errors found per 1,000 reviews if the least reliable 30% of the rows are reviewed.
     """
-    own, (pair, at) = cell, np.unique(cell * judged.clusters + judged.cluster, return_inverse=True)
-    cell, rows, n_correct = pair // judged.clusters, np.bincount(at), np.bincount(at, judged.correct)
-    total = np.bincount(cell, rows, cells)
+    metrics_by_score: MetricsByScore = {}
+    for score in SCORES:
+        metrics = compute_reliability_metrics(sample.logit[score], sample.correct, sample.params, resamples)
+        compute_ece = ece if resamples is None else resamples.ece
+        metrics["ece"] = compute_ece(sample.probability[score], sample.correct, sample.params.ece_bins)
+        for percent, tenths in RETAINED_TENTHS.items():
+            retained_accuracy = metrics[f"selacc_{tenths}0"]
+            metrics[f"found_{percent}"] = _errors_found(sample, tenths, retained_accuracy, resamples)
+        metrics_by_score[score] = metrics
+    return metrics_by_score
+
+
+def _errors_found(
+    sample: EvaluationSample, tenths: int, retained_accuracy: MetricValue, resamples: Resamples | None
+) -> MetricValue:
+    """Return the errors found per 1,000 reviews of the rows that are not among the retained tenths."""
+    is_wrong = ~sample.correct
+    n_rows: int | np.ndarray = len(sample)
+    n_errors: int | np.ndarray = int(np.count_nonzero(is_wrong))
+    if resamples is not None:
+        n_rows = resamples.rows.astype(int)
+        n_errors = resamples.sums(is_wrong)[0]
+    n_retained = count_retained_rows(n_rows, tenths)
+    retained_errors = np.round(n_retained * (1 - retained_accuracy), 9)
+    with np.errstate(invalid="ignore"):  # no row is reviewed if there are few
+        found: MetricValue = errors_found_per_1000(n_errors, retained_errors, np.float64(n_rows - n_retained))
+    return found
+
+
+def _evaluate_labels(document: MapDocument, sample: EvaluationSample) -> list[dict[str, Any]]:
+    """Compute accuracy and mean scores of the decisions for each label."""
+    n_labels = document.n_labels
+    accuracy = _accuracy_by_cell(sample, sample.decision, n_labels)
+    n_rows = np.bincount(sample.rows.decision, minlength=n_labels).tolist()
+    n_copies = np.bincount(sample.decision, minlength=n_labels)
+    divisor = np.where(n_copies, n_copies, np.nan)
+    mean_score = {}
+    for score in SCORES:
+        mean_score[score] = np.bincount(sample.decision, sample.probability[score], n_labels) / divisor
+    fallback = document.projection.fallback
+    labels = []
+    for label in range(n_labels):
+        labels.append(
+            {
+                "label": label,
+                "name": document.shown_names[label],
+                "rows": n_rows[label],
+                "fit_rows": document.projection.rows_by_label[label] if fallback else None,
+                "fallback": fallback[label] if fallback else None,
+                "mean_confidence": finite_or_none(mean_score["confidence"][label]),
+                "mean_reliability": finite_or_none(mean_score["reliability"][label]),
+                "correct": accuracy[label],
+            }
+        )
+    return labels
+
+
+def _accuracy_by_cell(sample: EvaluationSample, cell: np.ndarray, n_cells: int) -> list[JsonNumbers]:
+    """Compute the share of correct rows in each cell, with Wilson's interval at the effective number of rows.
+
+    Rows of a group are clustered. The effective number is that of independent rows whose share would have the same
+    variance (Kish, 1965). If all rows are correct, or all are wrong, each group counts as one row.
+
+    Args:
+        sample: Labelled rows, n copies.
+        cell: Cell of each copy, 0..n_cells-1, shape (n,).
+        n_cells: Number of cells.
+
+    Returns:
+        Value and interval of each cell; intervals are None for fewer than ten groups.
+    """
+    n_clusters = sample.n_clusters
+    pair, pair_of_copy = np.unique(cell * n_clusters + sample.cluster, return_inverse=True)
+    cell_of_pair = pair // n_clusters
+    rows_of_pair = np.bincount(pair_of_copy)
+    correct_of_pair = np.bincount(pair_of_copy, sample.correct)
+    total = np.bincount(cell_of_pair, rows_of_pair, n_cells)
     with np.errstate(invalid="ignore"):
-        share = np.bincount(cell, n_correct, cells) / total
+        share = np.bincount(cell_of_pair, correct_of_pair, n_cells) / total
+    residual_of_pair = correct_of_pair - share[cell_of_pair] * rows_of_pair
+    copies_of_row = np.bincount(sample.row_number)
     effective = effective_rows(
         share,
         total,
-        squared_residuals=np.bincount(cell, (n_correct - share[cell] * rows) ** 2, cells),
-        squared_rows=np.bincount(cell, rows.astype(float) ** 2, cells),
-        squared_copies=np.bincount(own, np.bincount(judged.at)[judged.at], cells),
+        squared_residuals=np.bincount(cell_of_pair, residual_of_pair**2, n_cells),
+        squared_rows=np.bincount(cell_of_pair, rows_of_pair.astype(float) ** 2, n_cells),
+        squared_copies=np.bincount(cell, copies_of_row[sample.row_number], n_cells),
     )
-    enough = np.bincount(cell, minlength=cells) >= MIN_BOOTSTRAP_GROUPS
-    low, high = (np.where(enough, end, np.nan) for end in wilson_interval(share, effective))
-    cells_of = zip(share, low, high, strict=True)
-    return [dict(zip(("value", "low", "high"), map(plain, numbers), strict=True)) for numbers in cells_of]
-
-
-def plain(number: float) -> float | None:
-    """A number as JSON has it; None where it is undefined."""
-    return float(number) if np.isfinite(number) else None
-
-
-def _measured(rows: JudgedDecisions, draws: Resamples | None = None) -> Numbers:
-    """Every metric by confidence and by reliability, a number each; or `(R,)`, of the resamples of the same rows.
-
-    `found_30` are the errors found per 1,000 reviews where 30% are reviewed.
-    """
-    n, wrong, error = len(rows), ~rows.correct, ece if draws is None else draws.ece
-    sizes, errors = (n, np.count_nonzero(wrong)) if draws is None else (draws.rows.astype(int), draws.sums(wrong)[0])
-    numbers: Numbers = {}
-    for by in VIEWS:
-        metrics = compute_reliability_metrics(rows.logit[by], rows.correct, rows.params, draws)
-        metrics["ece"] = error(rows.probability[by], rows.correct, rows.params.ece_bins)
-        for percent, tenths in KEPT_TENTHS.items():
-            kept = count_retained_rows(sizes, tenths)
-            kept_errors = np.round(kept * (1 - metrics[f"selacc_{tenths}0"]), 9)
-            with np.errstate(invalid="ignore"):  # of a few rows none is reviewed
-                metrics[f"found_{percent}"] = errors_found_per_1000(errors, kept_errors, np.float64(sizes - kept))
-        numbers[by] = metrics
-    return numbers
+    low, high = wilson_interval(share, effective)
+    has_enough_groups = np.bincount(cell_of_pair, minlength=n_cells) >= MIN_BOOTSTRAP_GROUPS
+    accuracy = []
+    for k in range(n_cells):
+        accuracy.append(
+            {
+                "value": finite_or_none(share[k]),
+                "low": finite_or_none(low[k]) if has_enough_groups[k] else None,
+                "high": finite_or_none(high[k]) if has_enough_groups[k] else None,
+            }
+        )
+    return accuracy

@@ -1,7 +1,9 @@
-"""An evaluation in plain words: the answer first, then what it rests on. Nothing is said that an interval does not."""
+"""Description of an evaluation in sentences: the recommendation, the numbers that support it, and its limits."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from relmap.evaluation.sample import JsonNumbers
 from relmap.io.columns import listed
 from relmap.maps.document import MapDocument
 from relmap.metrics.advice import (
@@ -14,128 +16,222 @@ from relmap.metrics.advice import (
     describe_insufficient_data,
     rarer_outcome,
 )
-from relmap.metrics.intervals import BETTER, classify_change
+from relmap.metrics.intervals import BETTER, classify_change, format_interval
 from relmap.metrics.registry import METRICS
 
-FEW_FIT_ROWS = 200  # behind a label's curve; with fewer it is hardly better than the shared one
-FEW_ERRORS = 100
-LEAST_SURE = 0.3  # of the rows, whose review is told; more of them in numbers alone
+MIN_CURVE_ROWS = 200  # a label with fewer rows in the fit hardly gains from its own curve
+MIN_CLEAR_ERRORS = 100  # fewer wrong (or correct) decisions give long intervals
+REVIEWED_SHARE = 0.3  # of the least reliable rows, in the sentence on reviews
 OUT_OF_FOLD = "out of fold"
 
 
-def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
-    """What `evaluate` found of the map of `document`, ten sentences at most, one a line; the first is the advice."""
-    advice, rests = advice_of(evaluation, document), limits(evaluation, document)
-    budget = next(budget for budget in evaluation["reviews"] if budget["reviewed"] == LEAST_SURE)
-    found = [budget[name] for name in ("confidence", "reliability", "low", "high")]
+def describe_evaluation(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
+    """Describe the evaluation of a map.
+
+    Args:
+        evaluation: Numbers of `evaluate_map`.
+        document: The map.
+
+    Returns:
+        At most ten sentences; the first one is the recommendation.
+    """
+    advice = advise_from_evaluation(evaluation, document)
+    limits = describe_limits(evaluation, document)
+    reviews = next(review for review in evaluation["reviews"] if review["reviewed"] == REVIEWED_SHARE)
     if document.projection.fitted.kind == "confidence":
-        by_chance = f"reviewing at random, {budget['at_random']:.0f}"
-        why = [f"At the fit, the map was given {document.choice.reason}."]
-        if found[0] is not None:
-            why.append(f"1,000 reviews of the least sure 30% find {found[0]:.0f} errors; {by_chance}.")
-        return [str(advice), *why, *rests]
-    reasons = [] if advice.answer in (USE, UNKNOWN) else _reasons(evaluation, document)
-    return [str(advice), *advice.then, *describe_evidence(found, evaluation["metrics"]), *reasons, *rests]
+        return [str(advice), *_describe_kept_confidence(reviews, document), *limits]
+    errors_found = [reviews["confidence"], reviews["reliability"], reviews["low"], reviews["high"]]
+    evidence = describe_evidence(errors_found, evaluation["metrics"])
+    reasons = [] if advice.answer in (USE, UNKNOWN) else _explain_missing_gain(evaluation, document)
+    return [str(advice), *advice.then, *evidence, *reasons, *limits]
 
 
-def advice_of(evaluation: dict[str, Any], document: MapDocument) -> Advice:
-    """What to do, by what `compared` found of the map of `document`."""
+def advise_from_evaluation(evaluation: dict[str, Any], document: MapDocument) -> Advice:
+    """Recommend what to do with a map.
+
+    Args:
+        evaluation: Numbers of `compare_scores`.
+        document: The map.
+
+    Returns:
+        The recommendation.
+    """
     if document.projection.fitted.kind == "confidence":
         return Advice(KEEP, "the map keeps it by choice")
-    return advise_map(evaluation["metrics"], **{name: evaluation[name] for name in ("rows", "errors", "groups")})
-
-
-def of_others(evaluation: dict[str, Any], document: MapDocument, where: str) -> list[str]:
-    """What the other candidates of the fit, and recalibrating, do on rows that are enough to say so."""
-    candidates, known = evaluation["candidates"], {each.variant for each in document.choice.candidates}
-    if describe_insufficient_data(evaluation["rows"], evaluation["errors"], evaluation["groups"]):
-        return []
-    lines = of_recalibration(evaluation["recalibrated"], document)
-    if not known - {"confidence", document.projection.name}:
-        return lines
-    if candidates is None:
-        return ["What the other candidates of the fit gain here is not known: this map does not hold them. Fit again."]
-    missing = sorted(known - {each["variant"] for each in candidates})
-    unheld = [f"    {name:<16} is not held by the map" for name in missing]
-    return [*of_candidates(candidates, document, where), *unheld, *lines]
-
-
-def of_candidates(candidates: list[dict[str, Any]], document: MapDocument, where: str) -> list[str]:
-    """What each candidate gains over the confidence on rows that say `where` they are, each interval by itself."""
-    lines = [f"  log loss {where}, and what it gains beside the confidence (95% interval):"]
-    for candidate in candidates:
-        mark = "<- this one" if candidate["variant"] == document.projection.name else ""
-        numbers = f"{candidate['nll_correct']:.4f}  {0 - candidate['change']:+z.4f}"
-        if candidate["low"] is not None:
-            numbers += f" ({0 - candidate['high']:+z.4f} to {0 - candidate['low']:+z.4f})"
-        lines.append(f"    {candidate['variant']:<16} {numbers}  {mark}".rstrip())
-    return lines
-
-
-def of_recalibration(beside: dict[str, Any] | None, document: MapDocument) -> list[str]:
-    """Whether to recalibrate instead, where matrix scaling is known to be as good `beside` the map, or clearly better.
-
-    Who keeps the confidence changes it only for a better one.
-    """
-    if beside is None or beside["low"] is None:
-        return []
-    better = classify_change(METRICS["nll_correct"].direction, beside["low"], beside["high"], 0) == BETTER
-    if not better and (document.projection.name == "confidence" or beside["change"] > beside["standard_error"]):
-        return []
-    return [
-        "If your probabilities may change, recalibrate with matrix scaling instead (the calibrator matrix), which "
-        f"{'is clearly better' if better else 'does as well'}: the log loss of its confidence alone is "
-        f"{beside['change']:+z.4f} (95% interval {beside['low']:+z.4f} to {beside['high']:+z.4f}) from this map's. "
-        f"Followed through, it would decide {100 * beside['decisions_changed']:.1f}% of the rows otherwise."
-    ]
-
-
-def _reasons(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
-    """Why a map may not help: those that the numbers show."""
-    decided = [label for label in evaluation["labels"] if label["rows"]]
-    reasons, spread = of_leaning(document), [*evaluation["label_spread"].values()]
-    if document.projection.name == "shared_1d":
-        reasons.append("The map is one curve for all labels, so its order of the rows is that of the confidence.")
-    own = [label for label in decided if label["fallback"] == "none" and label["fit_rows"] < FEW_FIT_ROWS]
-    if own:
-        few = listed([f"{label['name']} ({label['fit_rows']:,})" for label in own])
-        reasons.append(f"Fewer than {FEW_FIT_ROWS} rows behind the curve in the fit: {few}.")
-    if len(decided) == 1:
-        reasons.append(f"Only {decided[0]['name']} is decided on these rows, so no label can differ from another.")
-    elif None in spread or spread[0] <= spread[1]:
-        reasons.append(of_spread(*spread))
-    rarer, which = rarer_outcome(evaluation["rows"], evaluation["errors"])
-    if rarer < FEW_ERRORS:
-        reasons.append(f"Few decisions are {which}: {rarer} of {evaluation['rows']:,} rows, which settle little.")
-    return reasons or ["No usual cause is seen: there are rows behind each label, errors, and a label spread."]
-
-
-def of_spread(spread: float | None, shuffled: float | None) -> str:
-    """How far labels differ at equal confidence, beside the 95th percentile of what `shuffled` labels show."""
-    if spread is None or shuffled is None:
-        return "Label spread: too few rows, or too few decided labels, to tell."
-    more = "more than" if spread > shuffled else "no more than"
-    return (
-        f"Label spread: at equal confidence the decided labels differ by {100 * spread:.1f} points in how often they "
-        f"are correct, {more} shuffled labels show (95% of shuffles: up to {100 * shuffled:.1f})."
+    return advise_map(
+        evaluation["metrics"],
+        rows=evaluation["rows"],
+        errors=evaluation["errors"],
+        groups=evaluation["groups"],
     )
 
 
-def of_leaning(document: MapDocument) -> list[str]:
-    """Which labels have no curve of their own."""
-    leans = {"shared": "leans on the other labels", "identity": "keeps its confidence"}
-    labels = zip(document.shown_names, document.projection.rows_by_label, document.projection.fallback, strict=False)
-    few = [f"{name} ({rows} rows) {leans[kind]}" for name, rows, kind in labels if kind in leans]
-    return [f"Too few rows for a curve of its own: {listed(few)}."] if few else []
+def describe_alternatives(evaluation: dict[str, Any], document: MapDocument, where: str) -> list[str]:
+    """Describe the alternatives to a map: the other candidates of its fit, and matrix scaling.
+
+    Args:
+        evaluation: Numbers of `evaluate_map` and `evaluate_alternatives`.
+        document: The map.
+        where: Rows that the numbers are computed on, such as "out of fold".
+
+    Returns:
+        The lines; empty if there are too few rows.
+    """
+    if describe_insufficient_data(evaluation["rows"], evaluation["errors"], evaluation["groups"]):
+        return []
+    recalibration = describe_recalibration(evaluation["recalibrated"], document)
+    fitted = {candidate.variant for candidate in document.choice.candidates}
+    if fitted <= {"confidence", document.projection.name}:
+        return recalibration
+    candidates = evaluation["candidates"]
+    if candidates is None:
+        return ["The gains of the other candidates are unknown, since this map does not contain them. Fit it again."]
+    evaluated = {candidate["variant"] for candidate in candidates}
+    missing = [f"    {variant:<16} is not part of the map" for variant in sorted(fitted - evaluated)]
+    return [*describe_candidates(candidates, document, where), *missing, *recalibration]
 
 
-def limits(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
-    """What the advice rests on, and what the intervals cover."""
-    what = "groups" if evaluation["grouped"] else "rows"
-    lines = [
-        f"This rests on {evaluation['rows']:,} rows under the calibrator {document.calibrator.name}; the intervals "
-        f"cover the drawing of these {what}, given the fit; not other data, nor another fit."
-    ]
-    if evaluation["weighted"]:
-        lines.append("Each row stands for as many as the inverse of the probability with which it was drawn.")
+def describe_candidates(candidates: list[dict[str, Any]], document: MapDocument, where: str) -> list[str]:
+    """List the log loss of each candidate, and its gain over the confidence.
+
+    Args:
+        candidates: Numbers of each candidate, with the ends of the interval of its change.
+        document: The map.
+        where: Rows that the numbers are computed on.
+
+    Returns:
+        A title, and a line for each candidate.
+    """
+    lines = [f"  log loss {where}, and gain over the confidence (95% interval):"]
+    for candidate in candidates:
+        gain = f"{0 - candidate['change']:+z.4f}"
+        if candidate["low"] is not None:
+            gain += f" ({0 - candidate['high']:+z.4f} to {0 - candidate['low']:+z.4f})"
+        mark = "<- this map" if candidate["variant"] == document.projection.name else ""
+        lines.append(f"    {candidate['variant']:<16} {candidate['nll_correct']:.4f}  {gain}  {mark}".rstrip())
     return lines
+
+
+def describe_recalibration(comparison: Mapping[str, Any] | None, document: MapDocument) -> list[str]:
+    """Recommend to recalibrate with matrix scaling if it is as good as the map, or significantly better.
+
+    If the map keeps the confidence, matrix scaling is recommended only if it is significantly better.
+
+    Args:
+        comparison: Log loss of matrix scaling minus that of the map, with its interval; None if unknown.
+        document: The map.
+
+    Returns:
+        A line with the recommendation; empty without one.
+    """
+    if comparison is None or comparison["low"] is None:
+        return []
+    sign = classify_change(METRICS["nll_correct"].direction, comparison["low"], comparison["high"], 0)
+    if sign == BETTER:
+        result = "is significantly better"
+    elif document.projection.name == "confidence" or comparison["change"] > comparison["standard_error"]:
+        return []
+    else:
+        result = "is as good"
+    interval = format_interval(comparison["low"], comparison["high"], "+z.4f")
+    return [
+        "If your probabilities may change, consider recalibrating with matrix scaling instead (the calibrator matrix), "
+        f"which {result}: the log loss of its confidence differs from that of this map by "
+        f"{comparison['change']:+z.4f}{interval}. It would change {100 * comparison['decisions_changed']:.1f}% of the "
+        "decisions."
+    ]
+
+
+def describe_label_spread(spread: float | None, shuffled: float | None) -> str:
+    """Describe how much the accuracy differs between labels at equal confidence.
+
+    Args:
+        spread: Label spread, in [0, 1]; None if unknown.
+        shuffled: 95th percentile of the spread of shuffled labels.
+
+    Returns:
+        A sentence.
+    """
+    if spread is None or shuffled is None:
+        return "Label spread: unknown, since there are too few rows or decided labels."
+    comparison = "more than" if spread > shuffled else "no more than"
+    return (
+        f"Label spread: at equal confidence, the accuracy differs by {100 * spread:.1f} percentage points between "
+        f"decided labels, {comparison} between shuffled labels (95% of shuffles: up to {100 * shuffled:.1f})."
+    )
+
+
+def describe_pooled_labels(document: MapDocument) -> list[str]:
+    """Name the labels that have too few rows for a curve of their own.
+
+    Args:
+        document: The map.
+
+    Returns:
+        A sentence; empty if there are none.
+    """
+    replacements = {"shared": "is mostly pooled with the other labels", "identity": "keeps its confidence"}
+    fallback = document.projection.fallback
+    pooled = []
+    for label, kind in enumerate(fallback):
+        if kind in replacements:
+            name = document.shown_names[label]
+            pooled.append(f"{name} ({document.projection.rows_by_label[label]} rows) {replacements[kind]}")
+    return [f"Too few rows for a curve of its own: {listed(pooled)}."] if pooled else []
+
+
+def describe_limits(sizes: Mapping[str, Any], document: MapDocument) -> list[str]:
+    """State the number of rows, and what the intervals cover.
+
+    Args:
+        sizes: Number of `rows`; whether they are `grouped` and `weighted`.
+        document: The map.
+
+    Returns:
+        The sentences.
+    """
+    units = "groups" if sizes["grouped"] else "rows"
+    lines = [
+        f"Based on {sizes['rows']:,} rows, calibrator {document.calibrator.name}. Intervals reflect the sampling of "
+        f"{units}, given the fit; they do not cover refitting or other data."
+    ]
+    if sizes["weighted"]:
+        lines.append("Rows are weighted by the inverse of their sampling probability.")
+    return lines
+
+
+def _describe_kept_confidence(reviews: JsonNumbers, document: MapDocument) -> list[str]:
+    """State why the map keeps the confidence, and how many errors reviews by confidence find."""
+    lines = [f"At the fit, the map was given {document.choice.reason}."]
+    if reviews["confidence"] is not None:
+        lines.append(
+            f"1,000 reviews of the least reliable {100 * REVIEWED_SHARE:.0f}% find {reviews['confidence']:.0f} errors; "
+            f"1,000 random reviews, {reviews['at_random']:.0f}."
+        )
+    return lines
+
+
+def _explain_missing_gain(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
+    """List the possible reasons why a map has no clear gain."""
+    reasons = describe_pooled_labels(document)
+    if document.projection.name == "shared_1d":
+        reasons.append("The map is one curve for all labels, so it ranks the rows as the confidence does.")
+    decided = [label for label in evaluation["labels"] if label["rows"]]
+    rare = []
+    for label in decided:
+        if label["fallback"] == "none" and label["fit_rows"] < MIN_CURVE_ROWS:
+            rare.append(f"{label['name']} ({label['fit_rows']:,})")
+    if rare:
+        reasons.append(f"Labels whose curve is fitted to fewer than {MIN_CURVE_ROWS} rows: {listed(rare)}.")
+    spread = evaluation["label_spread"]["value"]
+    shuffled = evaluation["label_spread"]["shuffled_p95"]
+    if len(decided) == 1:
+        reasons.append(f"{decided[0]['name']} is the only label decided on these rows, so labels cannot differ.")
+    elif spread is None or shuffled is None or spread <= shuffled:
+        reasons.append(describe_label_spread(spread, shuffled))
+    n_rarer, outcome = rarer_outcome(evaluation["rows"], evaluation["errors"])
+    if n_rarer < MIN_CLEAR_ERRORS:
+        reasons.append(f"Few decisions are {outcome}: {n_rarer} of {evaluation['rows']:,} rows, so intervals are long.")
+    if not reasons:
+        return ["No common reason applies: labels have enough rows, there are errors, and labels differ."]
+    return reasons

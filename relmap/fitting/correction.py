@@ -52,20 +52,20 @@ def fit_correction(logit: np.ndarray, correct: np.ndarray, weight: np.ndarray | 
     knots = np.unique(np.quantile(logit, KNOT_QUANTILES))
     if len(knots) < MIN_KNOTS:
         return None
-    progress = _progress(logit, knots)
+    progress = _interval_distances(logit, knots)
     middle = np.average(progress, axis=0, weights=weight)
     features = np.column_stack([np.ones(len(logit)), progress - middle])
-    rows = _Rows(logit, features, np.asarray(correct, dtype=bool)[order], weight)
-    fits: list[_Fit] = []
+    rows = _PenalizedRegression(logit, features, np.asarray(correct, dtype=bool)[order], weight)
+    fits: list[_PenalizedFit] = []
     for deviation in SLOPE_DEVIATIONS:
         fits.append(rows.fit(deviation, start=fits[-1].coefficients if fits else np.zeros(features.shape[1])))
     shares = scipy.special.softmax([fit.log_evidence for fit in fits])
     level, *slopes = np.average([fit.coefficients for fit in fits], axis=0, weights=shares)
-    values = knots + level + ((_progress(knots, knots) - middle) * slopes).sum(axis=1)
+    values = knots + level + ((_interval_distances(knots, knots) - middle) * slopes).sum(axis=1)
     return Correction(knots, values, first_slope=1 + float(slopes[0]), last_slope=1 + float(slopes[-1]))
 
 
-def _progress(logit: np.ndarray, knots: np.ndarray) -> np.ndarray:
+def _interval_distances(logit: np.ndarray, knots: np.ndarray) -> np.ndarray:
     """Return the distance that each logit has covered of each of the J + 1 intervals, shape (n, J + 1).
 
     The first interval ends at the first knot, where the distance is 0, and has no beginning.
@@ -76,13 +76,13 @@ def _progress(logit: np.ndarray, knots: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class _Fit:
+class _PenalizedFit:
     coefficients: np.ndarray  # (F,) level and slopes
     log_evidence: float
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _PenalizedRegression:
     """Rows of a penalized logistic regression with an offset and lower bounds."""
 
     offset: np.ndarray  # (n,) logits before the correction
@@ -90,7 +90,7 @@ class _Rows:
     correct: np.ndarray  # (n,) bool
     weight: np.ndarray  # (n,)
 
-    def fit(self, deviation: float, start: np.ndarray) -> _Fit:
+    def fit(self, deviation: float, start: np.ndarray) -> _PenalizedFit:
         """Fit level and slopes under a prior of the slopes, by Newton's method on the coefficients off their bounds."""
         n_features = self.features.shape[1]
         ridge = np.full(n_features, deviation**-2)
@@ -119,7 +119,7 @@ class _Rows:
                 break
         _, hessian = self._derivatives(coefficients, ridge)
         log_evidence = -loss + (np.log(ridge).sum() - np.linalg.slogdet(hessian)[1]) / 2
-        return _Fit(coefficients, float(log_evidence))
+        return _PenalizedFit(coefficients, float(log_evidence))
 
     def _loss(self, coefficients: np.ndarray, ridge: np.ndarray) -> float:
         """Return the penalized log loss, in nats."""

@@ -1,7 +1,12 @@
-"""The calibrator and the variants of a map on labelled rows, each row judged by fits on the folds that it is not in."""
+"""Fits of the calibrator and the variants of a map, and their out-of-fold predictions.
 
-from collections.abc import Iterable, Mapping, Sequence
+Everything is fitted once on all rows and once without each fold. The fit on all rows is deployed; the other fits score
+the rows of the fold that they have not seen.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,7 +15,7 @@ from relmap.calibrators.registry import calibrators_with_role, fit_prefixes
 from relmap.calibrators.spline import fit_spline_of_confidence
 from relmap.errors import InputError
 from relmap.fitting.correction import fit_correction
-from relmap.fitting.labelled import Division
+from relmap.fitting.folds import FoldSplit
 from relmap.io.rows import PredictedRows
 from relmap.maps.constant import fit_constant
 from relmap.maps.correction import Correction
@@ -21,19 +26,44 @@ from relmap.projection.batch import FitBatch
 from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
 from relmap.projection.variants import fit_variants
 from relmap.projection.whole_vector import MAX_LABELS
-from relmap.settings import ProjectionParams, Settings
+from relmap.settings import Settings
 from relmap.splits import split_validation
 
-CONSTANT = "constant"  # the calibrator of decisions without a confidence
+CONSTANT_CALIBRATOR = "constant"  # key of the calibrator of decisions without a confidence
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """Models to fit, and their settings.
+
+    Attributes:
+        n_labels: Number of labels K.
+        calibrator: Key of the calibrator.
+        variants: Keys of the variants.
+        settings: Settings of the projection and of the metrics.
+        seed: Seed of the calibrator.
+    """
+
+    n_labels: int
+    calibrator: str
+    variants: tuple[str, ...]
+    settings: Settings
+    seed: int
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
-    """A calibrator, and variants by name."""
+class FoldFit:
+    """Models fitted on the same rows.
+
+    Attributes:
+        calibrator: The calibrator.
+        variants: Fitted variants by key.
+        matrix: Matrix scaling, an alternative for users who may recalibrate; None if it was not fitted.
+    """
 
     calibrator: Calibrator
     variants: Mapping[str, Variant]
-    matrix: Calibrator | None  # matrix scaling of the same rows, for who may recalibrate instead
+    matrix: Calibrator | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,143 +79,245 @@ class CrossFitCorrections:
     folds: tuple[Correction, ...]
 
 
+class MatrixScalingComparison(NamedTuple):
+    """Matrix scaling, evaluated out of fold on the fixed decisions.
+
+    Attributes:
+        log_loss: Log loss of its confidence for the correctness of the fixed decisions in nats, shape (n,).
+        changed_share: Share of the rows whose decision it would change.
+    """
+
+    log_loss: np.ndarray
+    changed_share: float
+
+
 @dataclass(frozen=True, eq=False)
-class Trial:
-    """What is to be deployed, and what candidates say of rows that the fits behind it have not seen."""
+class CrossFitResult:
+    """Models fitted on all rows, and out-of-fold predictions to compare them by.
 
-    deployed: Fit
-    folds: tuple[Fit, ...]
-    rows: PredictedRows  # that are judged
-    fold: np.ndarray  # (n,) which of the folds has not seen the row
-    calibrated_on: int  # rows behind the calibrator of what is deployed
-    decided: np.ndarray  # decisions of the rows behind its variants
-    smallest: float  # reliability that a loss tells from 0
-    corrections: Mapping[str, CrossFitCorrections] = field(default_factory=dict)  # by variant
+    Attributes:
+        full_fit: Calibrator and variants fitted on all rows; one of the variants is deployed.
+        fold_fits: The same models, each fitted without one fold.
+        rows: Rows with an out-of-fold prediction, n of them.
+        fold: Fold of each row, shape (n,); `fold_fits[fold[i]]` has not seen row i.
+        n_calibrator_rows: Number of rows used to fit the deployed calibrator.
+        projection_decisions: Decisions of the rows used to fit the deployed variants.
+        min_reliability: Bound to which reliabilities are clipped before a log loss is computed.
+        corrections: Corrections by key of the variant.
+    """
 
-    def losses(self, name: str) -> np.ndarray:
-        """The log loss of the reliability of each row `(n,)` by the variant `name`, in nats."""
-        return correctness_log_loss(self.scores(name).logit, self.rows.correct, self.smallest)
+    full_fit: FoldFit
+    fold_fits: tuple[FoldFit, ...]
+    rows: PredictedRows
+    fold: np.ndarray
+    n_calibrator_rows: int
+    projection_decisions: np.ndarray
+    min_reliability: float
+    corrections: Mapping[str, CrossFitCorrections] = field(default_factory=dict)
 
-    def scores(self, name: str) -> Scored:
-        """What the variant `name` says of each row."""
-        corrected = self.corrections.get(name)
-        corrections = [None] * len(self.folds) if corrected is None else corrected.folds
-        return self._read(
-            FittedMap(fit.calibrator, fit.variants[name], correction)
-            for fit, correction in zip(self.folds, corrections, strict=True)
-        )
-
-    def with_correction(self, name: str, max_rows: int | None = None) -> "Trial":
-        """Fit a correction of a variant, and use it wherever the variant is scored.
-
-        Each row is scored with a correction that has not seen the row's fold, so the scores stay out of fold.
+    def out_of_fold_scores(self, variant: str) -> Scored:
+        """Score each row with the fold model that has not seen it.
 
         Args:
-            name: Key of the variant, which has no correction yet.
+            variant: Key of a fitted variant.
+
+        Returns:
+            Confidence and reliability of the n rows.
+        """
+        return self._score_by_fold(self.fold_maps(variant))
+
+    def out_of_fold_losses(self, variant: str) -> np.ndarray:
+        """Compute the log loss of the out-of-fold reliability for the correctness of each row.
+
+        Args:
+            variant: Key of a fitted variant.
+
+        Returns:
+            Log loss in nats, shape (n,).
+        """
+        scores = self.out_of_fold_scores(variant)
+        return correctness_log_loss(scores.logit, self.rows.correct, self.min_reliability)
+
+    def deployed_map(self, variant: str) -> FittedMap:
+        """Return the map of a variant that is fitted on all rows, without a correction.
+
+        Args:
+            variant: Key of a fitted variant.
+        """
+        return FittedMap(self.full_fit.calibrator, self.full_fit.variants[variant])
+
+    def fold_maps(self, variant: str) -> list[FittedMap]:
+        """Return the map of a variant that is fitted without each fold, with its correction.
+
+        Args:
+            variant: Key of a fitted variant.
+        """
+        pairs = zip(self.fold_fits, self._fold_corrections(variant), strict=True)
+        return [FittedMap(fit.calibrator, fit.variants[variant], correction) for fit, correction in pairs]
+
+    def with_correction(self, variant: str, max_rows: int | None = None) -> "CrossFitResult":
+        """Fit a correction of a variant, and apply it whenever the variant is scored.
+
+        The correction of a row's fold is fitted on the logits of the other folds, so the scores remain out of fold.
+
+        Args:
+            variant: Key of a fitted variant that has no correction yet.
             max_rows: Maximum number of rows to fit on, evenly spread over the folds; None for all rows.
 
         Returns:
-            The result with the correction; unchanged where the logits of the variant have too few distinct values.
+            The result with the correction; unchanged if the logits of the variant have too few distinct values.
         """
-        logit = self.scores(name).logit
-        used = np.unique(np.linspace(0, len(logit) - 1, max_rows or len(logit)).astype(np.int64))
-
-        def fit(rows: np.ndarray) -> Correction | None:
-            weight = None if self.rows.weight is None else self.rows.weight[rows]
-            return fit_correction(logit[rows], self.rows.correct[rows], weight)
-
-        full = fit(used)
-        folds = [fit(used[self.fold[used] != k]) for k in range(len(self.folds))]
-        fitted = tuple(correction for correction in folds if correction is not None)
-        if full is None or len(fitted) < len(folds):
+        logit = self.out_of_fold_scores(variant).logit
+        n_used = len(logit) if max_rows is None else max_rows
+        used = np.unique(np.linspace(0, len(logit) - 1, n_used).astype(np.int64))
+        full = self._fit_correction(logit, used)
+        if full is None:
             return self
-        return replace(self, corrections={**self.corrections, name: CrossFitCorrections(full, fitted)})
+        fold_corrections = []
+        for k in range(len(self.fold_fits)):
+            correction = self._fit_correction(logit, used[self.fold[used] != k])
+            if correction is None:
+                return self
+            fold_corrections.append(correction)
+        fitted = CrossFitCorrections(full=full, folds=tuple(fold_corrections))
+        return replace(self, corrections={**self.corrections, variant: fitted})
 
-    def with_deployed_correction(self) -> "Trial":
+    def without_corrections(self) -> "CrossFitResult":
+        """Return the result without corrections."""
+        return replace(self, corrections={})
+
+    def with_deployed_correction(self) -> "CrossFitResult":
         """Score every fold with the correction that is deployed.
 
-        The correction of a fold follows the labels of the other folds: it is low where the rows of the fold are often
-        correct. That would move the residuals that the drift test starts from.
+        The correction of a fold depends on the labels of the other folds: it is low if the rows of the fold are often
+        correct. That would bias the residuals that the drift test uses as its reference.
         """
-        folds = len(self.folds)
-        shared = {name: CrossFitCorrections(each.full, (each.full,) * folds) for name, each in self.corrections.items()}
-        return replace(self, corrections=shared)
+        corrections = {}
+        for variant, fitted in self.corrections.items():
+            corrections[variant] = CrossFitCorrections(full=fitted.full, folds=(fitted.full,) * len(self.fold_fits))
+        return replace(self, corrections=corrections)
 
-    def recalibrated(self) -> tuple[np.ndarray, float] | None:
-        """The log loss of matrix scaling of the same decisions `(n,)`, and the share that it would decide otherwise."""
-        logits = self.rows.logits
-        if logits is None or any(fit.matrix is None for fit in self.folds):
+    def matrix_scaling_comparison(self) -> MatrixScalingComparison | None:
+        """Compare with matrix scaling, which may change decisions.
+
+        Returns:
+            Out-of-fold log loss and share of changed decisions; None if the rows have no logits, or matrix scaling was
+            not fitted.
+        """
+        calibrators = [fit.matrix for fit in self.fold_fits if fit.matrix is not None]
+        if self.rows.logits is None or len(calibrators) < len(self.fold_fits):
             return None
-        rival = self._read(FittedMap(fit.matrix) for fit in self.folds)
-        changed = np.empty(len(self.rows), dtype=bool)
-        for place, fit in enumerate(self.folds):
-            assert fit.matrix is not None  # checked above
-            in_fold = self.fold == place
-            changed[in_fold] = fit.matrix(logits[in_fold]).argmax(axis=1) != self.rows.decision[in_fold]
-        share = float(np.average(changed, weights=self.rows.weight))
-        return correctness_log_loss(rival.logit, self.rows.correct, self.smallest), share
+        scores = self._score_by_fold([FittedMap(calibrator) for calibrator in calibrators])
+        is_changed = np.empty(len(self.rows), dtype=bool)
+        for k, calibrator in enumerate(calibrators):
+            in_fold = self.fold == k
+            new_decision = calibrator(self.rows.logits[in_fold]).argmax(axis=1)
+            is_changed[in_fold] = new_decision != self.rows.decision[in_fold]
+        return MatrixScalingComparison(
+            log_loss=correctness_log_loss(scores.logit, self.rows.correct, self.min_reliability),
+            changed_share=float(np.average(is_changed, weights=self.rows.weight)),
+        )
 
-    def _read(self, of_folds: Iterable[FittedMap]) -> Scored:
-        return scored_in_parts(self.rows, ((each, self.fold == place) for place, each in enumerate(of_folds)))
+    def _fold_corrections(self, variant: str) -> Sequence[Correction | None]:
+        corrections = self.corrections.get(variant)
+        return [None] * len(self.fold_fits) if corrections is None else corrections.folds
+
+    def _fit_correction(self, logit: np.ndarray, row_numbers: np.ndarray) -> Correction | None:
+        weight = None if self.rows.weight is None else self.rows.weight[row_numbers]
+        return fit_correction(logit[row_numbers], self.rows.correct[row_numbers], weight)
+
+    def _score_by_fold(self, models: Sequence[FittedMap]) -> Scored:
+        """Score the rows of fold k with model k."""
+        return scored_in_parts(self.rows, [(model, self.fold == k) for k, model in enumerate(models)])
 
 
 def cross_fit(
-    rows: PredictedRows,
-    division: Division,
-    n_labels: int,
-    calibrator: str,
-    names: Sequence[str],
-    settings: Settings,
-    seed: int,
-    most: int | None = None,
-) -> Trial:
-    """Fit everything on all folds but one, for each, and on all of them; or on the first `most` of these rows."""
-    projection = settings.projection
+    rows: PredictedRows, split: FoldSplit, options: FitOptions, max_training_rows: int | None = None
+) -> CrossFitResult:
+    """Fit all models on all rows, and without each fold.
 
-    def fit(training: np.ndarray) -> Fit:
-        on = rows.take(training[:most])
-        fitted = fit_calibrator(calibrator, on, seed=seed)
-        values = fit_variants(_batch_under(fitted, on, n_labels, projection), tuple(names), pool_labels=True)
-        matrix = _matrix_beside(calibrator, on, n_labels) if most is None else None
-        return Fit(fitted, {name: value for name, (value,) in values.items()}, matrix)
+    Args:
+        rows: All labelled rows.
+        split: Split of the rows into folds.
+        options: Models to fit.
+        max_training_rows: Fit on only so many first rows of the other folds, as for a learning curve; no model is
+            fitted on all rows then, and that of the first fold replaces it. None for all rows.
 
-    folds = tuple(fit(division.training(place)) for place in range(len(division.folds)))
-    fold = np.repeat(np.arange(len(folds)), [len(part) for part in division.folds])
-    used = rows.take(division.fitted)
-    deployed = fit(division.fitted) if most is None else folds[0]
-    return Trial(deployed, folds, used, fold, len(used), used.decision, settings.metrics.smallest_reliability)
-
-
-def as_in_the_paper(
-    rows: PredictedRows, n_labels: int, calibrator: str, names: Sequence[str], settings: Settings, source: Source
-) -> Trial:
-    """Fit everything on the parts of the paper's protocol, and read it on projection-selection rows."""
-    everything, calibrator_fit, projection_fit, selection = _paper_parts(rows, source)
-    projection = settings.projection.model_copy(update={"minimum_rows": 0})  # each label on its own rows
-    behind = everything if calibrator == "ts" else calibrator_fit
-    fitted = fit_calibrator(calibrator, behind, seed=source.seed)
-    values = fit_variants(_batch_under(fitted, projection_fit, n_labels, projection, selection), tuple(names))
-    matrix = _matrix_beside(calibrator, calibrator_fit, n_labels)
-    fit = Fit(fitted, {name: value for name, (value,) in values.items()}, matrix)
-    fold, smallest = np.zeros(len(selection), dtype=np.int64), settings.metrics.smallest_reliability
-    return Trial(fit, (fit,), selection, fold, len(behind), projection_fit.decision, smallest)
+    Returns:
+        The models, and out-of-fold predictions of the rows of all folds.
+    """
+    is_limited = max_training_rows is not None
+    fold_fits = []
+    for k in range(len(split.folds)):
+        training_rows = split.training_rows(k)[:max_training_rows]
+        fold_fits.append(_fit_models(rows.take(training_rows), options, with_matrix=not is_limited))
+    fit_rows = rows.take(split.fit_rows)
+    fold_sizes = [len(fold) for fold in split.folds]
+    return CrossFitResult(
+        full_fit=fold_fits[0] if is_limited else _fit_models(fit_rows, options, with_matrix=True),
+        fold_fits=tuple(fold_fits),
+        rows=fit_rows,
+        fold=np.repeat(np.arange(len(fold_sizes)), fold_sizes),
+        n_calibrator_rows=len(fit_rows),
+        projection_decisions=fit_rows.decision,
+        min_reliability=options.settings.metrics.smallest_reliability,
+    )
 
 
-def _paper_parts(rows: PredictedRows, source: Source) -> tuple[PredictedRows, ...]:
-    """What the paper's protocol fits a temperature on, the other calibrators, the variants, and what chooses."""
-    assert source.protocol is not None
-    parts = [rows.take(part) for part in split_validation(len(rows), source.seed, source.protocol, rows.group)]
-    if not all(map(len, parts)):
-        raise InputError("there are fewer than three groups, which cannot be cut in three parts; leave the groups away")
-    return rows if source.protocol.temperature_rows == "validation" else parts[0], *parts
+def fit_paper_protocol(rows: PredictedRows, source: Source, options: FitOptions) -> CrossFitResult:
+    """Fit all models under the protocol of the paper.
+
+    Args:
+        rows: All labelled rows.
+        source: Seed and parts of the protocol.
+        options: Models to fit.
+
+    Returns:
+        The models, and their predictions for the projection-selection rows, as a result with one fold.
+
+    Raises:
+        InputError: There are fewer than three groups.
+    """
+    split = _split_for_paper(rows, source)
+    calibrator_rows = split.temperature_fit if options.calibrator == "ts" else split.calibrator_fit
+    calibrator = fit_calibrator(options.calibrator, calibrator_rows, seed=options.seed)
+    batch = FitBatch(
+        fit_rows=_calibrate_rows(calibrator, split.projection_fit),
+        n_labels=options.n_labels,
+        settings=options.settings.projection.model_copy(update={"minimum_rows": 0}),  # no pooling of rare labels
+        selection_rows=_calibrate_rows(calibrator, split.projection_selection),
+    )
+    fit = FoldFit(
+        calibrator=calibrator,
+        variants=_single_variants(batch, options.variants, pool_labels=False),
+        matrix=_fit_matrix_alternative(split.calibrator_fit, options),
+    )
+    return CrossFitResult(
+        full_fit=fit,
+        fold_fits=(fit,),
+        rows=split.projection_selection,
+        fold=np.zeros(len(split.projection_selection), dtype=np.int64),
+        n_calibrator_rows=len(calibrator_rows),
+        projection_decisions=split.projection_fit.decision,
+        min_reliability=options.settings.metrics.smallest_reliability,
+    )
 
 
 def fit_calibrator(name: str, rows: PredictedRows, *, seed: int) -> Calibrator:
-    """The calibrator `name` on all rows."""
+    """Fit a calibrator.
+
+    Args:
+        name: Key of the calibrator. Rows without logits have fewer calibrators.
+        rows: Labelled rows to fit on.
+        seed: Seed of the fit.
+
+    Returns:
+        The fitted calibrator.
+    """
     assert rows.label is not None
     if rows.logits is not None:
         return fit_prefixes(name, rows.logits, rows.label, [len(rows)], seed=seed)[0]
-    if name == CONSTANT:
+    if name == CONSTANT_CALIBRATOR:
         return fit_constant(np.average(rows.correct, weights=rows.weight) * len(rows), len(rows))
     if name == "uncal":
         return Identity()
@@ -193,24 +325,67 @@ def fit_calibrator(name: str, rows: PredictedRows, *, seed: int) -> Calibrator:
     return fit_spline_of_confidence(rows.confidence, rows.correct)
 
 
-def _matrix_beside(calibrator: str, rows: PredictedRows, n_labels: int) -> Calibrator | None:
-    """Matrix scaling of `rows`; None without logits, and beside a rival like it."""
-    if rows.logits is None or n_labels > MAX_LABELS or calibrator in calibrators_with_role("rival"):
+class _PaperSplit(NamedTuple):
+    """Labelled rows by their purpose in the paper's protocol; see `relmap.splits.ValidationRows`."""
+
+    temperature_fit: PredictedRows
+    calibrator_fit: PredictedRows
+    projection_fit: PredictedRows
+    projection_selection: PredictedRows
+
+
+def _split_for_paper(rows: PredictedRows, source: Source) -> _PaperSplit:
+    assert source.protocol is not None
+    parts = split_validation(len(rows), source.seed, source.protocol, rows.group)
+    if any(len(part) == 0 for part in parts):
+        raise InputError(
+            "there are fewer than three groups, which cannot be split in the three parts of the paper's protocol; omit "
+            "the groups"
+        )
+    calibrator_fit, projection_fit, projection_selection = (rows.take(part) for part in parts)
+    return _PaperSplit(
+        temperature_fit=rows if source.protocol.temperature_rows == "validation" else calibrator_fit,
+        calibrator_fit=calibrator_fit,
+        projection_fit=projection_fit,
+        projection_selection=projection_selection,
+    )
+
+
+def _fit_models(rows: PredictedRows, options: FitOptions, *, with_matrix: bool) -> FoldFit:
+    """Fit the calibrator, and under it the variants."""
+    calibrator = fit_calibrator(options.calibrator, rows, seed=options.seed)
+    batch = FitBatch(
+        fit_rows=_calibrate_rows(calibrator, rows),
+        n_labels=options.n_labels,
+        settings=options.settings.projection,
+    )
+    return FoldFit(
+        calibrator=calibrator,
+        variants=_single_variants(batch, options.variants, pool_labels=True),
+        matrix=_fit_matrix_alternative(rows, options) if with_matrix else None,
+    )
+
+
+def _calibrate_rows(calibrator: Calibrator, rows: PredictedRows) -> LabelledDecisions:
+    """Return the decisions with their calibrated confidence, as a batch of one calibrator."""
+    decisions = CalibratedDecisions(
+        confidence_logit=calibrated_logit(calibrator, rows),
+        decision=rows.decision,
+        logits=rows.logits,
+        signals=rows.signals,
+    )
+    return LabelledDecisions([decisions], rows.correct, rows.label)
+
+
+def _single_variants(batch: FitBatch, variants: tuple[str, ...], *, pool_labels: bool) -> dict[str, Variant]:
+    """Fit variants for a batch of one calibrator."""
+    fitted = fit_variants(batch, variants, pool_labels=pool_labels)
+    return {variant: models[0] for variant, models in fitted.items()}
+
+
+def _fit_matrix_alternative(rows: PredictedRows, options: FitOptions) -> Calibrator | None:
+    """Fit matrix scaling; None without logits, for many labels, or if the calibrator is a similar one."""
+    is_rival = options.calibrator in calibrators_with_role("rival")
+    if rows.logits is None or options.n_labels > MAX_LABELS or is_rival:
         return None
     return fit_calibrator("matrix", rows, seed=0)
-
-
-def _batch_under(
-    calibrator: Calibrator,
-    rows: PredictedRows,
-    n_labels: int,
-    settings: ProjectionParams,
-    selection: PredictedRows | None = None,
-) -> FitBatch:
-    """What the variants are fitted on under one calibrator."""
-
-    def of(rows: PredictedRows) -> LabelledDecisions:
-        seen = CalibratedDecisions(calibrated_logit(calibrator, rows), rows.decision, None, rows.logits, rows.signals)
-        return LabelledDecisions([seen], rows.correct, rows.label)
-
-    return FitBatch(of(rows), n_labels, settings, None if selection is None else of(selection))

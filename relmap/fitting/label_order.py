@@ -16,7 +16,7 @@ from relmap.io.rows import PredictedRows, positive_label
 from relmap.options import assignment, labels_to_paste
 
 MIN_ACCURACY_GAIN = 0.05  # a smaller one is left to the map: a model may well confuse two neighbouring labels
-ALPHA = 0.001  # chance to reject an order although no other one is better
+SIGNIFICANCE_LEVEL = 0.001  # chance to reject an order although no other one is better
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def find_better_assignment(
     beyond_shares = gain - (gain @ of_label)[:, None] - of_column @ gain + of_column @ gain @ of_label
     n_assignments = _log_assignments(n_labels, moved=int((assigned != given).sum()))
     for values in (gain, beyond_shares):
-        if _log_p_value(values[column, label] * weight, groups) + n_assignments > log(ALPHA):
+        if _log_p_value(values[column, label] * weight, groups) + n_assignments > log(SIGNIFICANCE_LEVEL):
             return None
     return BetterAssignment(tuple(assigned.tolist()), accuracy, better)
 

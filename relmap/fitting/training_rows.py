@@ -19,7 +19,7 @@ from relmap.maps.document import MAX_HASH_CHARACTERS, Source, TrainingRows
 HASH_BYTES = 6  # 8 characters of base64
 MAX_HASHES = MAX_HASH_CHARACTERS * 3 // 4 // HASH_BYTES
 MAX_REPEATED_SHARE = 0.05  # of the rows; as many new rows at most have the prediction of a row of the fit by chance
-NEW = -1  # in place of the number of a fold
+NOT_RECOGNIZED = -1  # in place of the number of a fold
 
 
 def hash_training_rows(
@@ -66,7 +66,7 @@ def hash_training_rows(
     )
 
 
-def recognize(training: TrainingRows, rows: PredictedRows, ids: np.ndarray | None = None) -> np.ndarray:
+def recognize_rows(training: TrainingRows, rows: PredictedRows, ids: np.ndarray | None = None) -> np.ndarray:
     """Find the fold in which each row was used.
 
     Args:
@@ -77,7 +77,7 @@ def recognize(training: TrainingRows, rows: PredictedRows, ids: np.ndarray | Non
     Returns:
         Number of the fold of each row, shape (n,); `NEW` for a row that is not recognized.
     """
-    fold = np.full(len(rows), NEW)
+    fold = np.full(len(rows), NOT_RECOGNIZED)
     if training.by == "nothing" or (training.by == "id" and ids is None):
         return fold
     salt = bytes.fromhex(training.salt)

@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from relmap.api import Answer, Judged, Recommendation
-from relmap.evaluation.agreement import share_in_words
+from relmap.evaluation.agreement import format_share
 from relmap.io.columns import listed
 from relmap.io.reading import AS_NAMED, Reading
 from relmap.maps.map_file import described
@@ -136,7 +136,7 @@ def _explorer_section(judged: Judged, map_file: Path, reading: Reading) -> Explo
         notes.append(
             "Shares, accuracies and costs count each row by its sampling weight. Rows to review are labelled rows."
         )
-    grouped = f" in {decisions.clusters:,} groups" if judged.rows.group is not None else ""
+    grouped = f" in {decisions.n_clusters:,} groups" if judged.rows.group is not None else ""
     map_option = f"--map {shlex.quote(str(map_file))}"
     return ExplorerSection(
         content=Markup(explorer.to_json(names)),  # noqa: S704 - it has no `<`, so it cannot end the script
@@ -208,4 +208,4 @@ def _of_labels(labels: list[Numbers], agreed: list[Numbers]) -> tuple[tuple[str,
 
 
 def _share(number: Numbers) -> str:
-    return "" if number["value"] is None else share_in_words(number)
+    return "" if number["value"] is None else format_share(number)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relmap.evaluation.evaluate import JudgedDecisions
+from relmap.evaluation.sample import EvaluationSample
 from relmap.metrics.intervals import effective_rows, wilson_interval
 from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
 from relmap.routing.cuts import DIGITS, MOST_DIGITS, NEAR
@@ -69,7 +69,7 @@ class ThresholdExplorer:
     weighted: bool
 
     @classmethod
-    def of(cls, judged: JudgedDecisions, threshold: float) -> "ThresholdExplorer":
+    def of(cls, judged: EvaluationSample, threshold: float) -> "ThresholdExplorer":
         """Aggregate rows at thresholds.
 
         Args:
@@ -200,14 +200,14 @@ class _ClusteredRows:
     cluster: np.ndarray  # number of its group, or its own number
 
     @classmethod
-    def of(cls, judged: JudgedDecisions) -> "_ClusteredRows":
+    def of(cls, judged: EvaluationSample) -> "_ClusteredRows":
         """Collect the copies of each row."""
         n_rows = len(judged.rows)
-        first_copy = np.searchsorted(judged.at, np.arange(n_rows))
+        first_copy = np.searchsorted(judged.row_number, np.arange(n_rows))
         return cls(
             reliability=judged.scored.reliability,
             correct=judged.rows.correct,
-            copies=np.bincount(judged.at, minlength=n_rows),
+            copies=np.bincount(judged.row_number, minlength=n_rows),
             cluster=judged.cluster[first_copy],
         )
 

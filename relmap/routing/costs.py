@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from relmap.errors import InputError
-from relmap.evaluation.evaluate import JudgedDecisions
+from relmap.evaluation.sample import EvaluationSample
 from relmap.metrics.intervals import BETTER, WORSE, classify_change, format_interval
 from relmap.routing.cuts import NEAR, Cut, rounded_cut
 
@@ -19,7 +19,7 @@ HIGHEST = 1e30  # cost, whose sums are still finite
 SIGNS = {BETTER: "clearly dearer", WORSE: "clearly cheaper"}  # a way, where the change from it to the cut is such
 
 
-def expected_costs(judged: JudgedDecisions, error: float | None, review: float | None) -> tuple[dict[str, Any], Cut]:
+def expected_costs(judged: EvaluationSample, error: float | None, review: float | None) -> tuple[dict[str, Any], Cut]:
     """The mean cost of a row by the cut, and by other ways with what the cut changes, for JSON; and the cut itself.
 
     Intervals are of the bootstrap over groups, given the map; rows that stand for others count as often.
@@ -40,11 +40,19 @@ def expected_costs(judged: JudgedDecisions, error: float | None, review: float |
         "the same cut on the confidence": judged.probability["confidence"] < cut,
     }
     costs = {way: np.where(at, review, error * ~judged.correct) for way, at in reviewed.items()}
-    own = np.where(used[judged.at], error * ~judged.correct, review)
-    beside = {way: {"cost": judged.mean(cost), "change": judged.mean(own - cost)} for way, cost in costs.items()}
+    own = np.where(used[judged.row_number], error * ~judged.correct, review)
+    beside = {
+        way: {"cost": judged.mean_with_interval(cost), "change": judged.mean_with_interval(own - cost)}
+        for way, cost in costs.items()
+    }
     accuracy = float(judged.rows.correct[used].mean()) if used.any() else None
     found = Cut(label=None, cut=cut, rows=len(used), automatic=int(used.sum()), accuracy=accuracy)
-    facts = {"cost_error": float(error), "cost_review": float(review), "cost": judged.mean(own), "beside": beside}
+    facts = {
+        "cost_error": float(error),
+        "cost_review": float(review),
+        "cost": judged.mean_with_interval(own),
+        "beside": beside,
+    }
     overall = asdict(found) | {"coverage": found.coverage}
     return {"guaranteed": False} | facts | {"overall": overall, "labels": []}, found
 

@@ -12,9 +12,17 @@ from pydantic import ValidationError
 from scipy.special import expit, logit
 
 from relmap.errors import InputError
-from relmap.fitting.choose import DEPLOYABLE_VARIANTS
-from relmap.fitting.correction import LEVEL_DEVIATION, MIN_SLOPE, SLOPE_DEVIATIONS, _progress, _Rows, fit_correction
-from relmap.fitting.labelled import division_of, out_of_fold
+from relmap.fitting.correction import (
+    LEVEL_DEVIATION,
+    MIN_SLOPE,
+    SLOPE_DEVIATIONS,
+    _interval_distances,
+    _PenalizedRegression,
+    fit_correction,
+)
+from relmap.fitting.folds import restore_fold_split
+from relmap.fitting.labelled_rows import score_out_of_fold
+from relmap.fitting.model_choice import DEPLOYABLE_VARIANTS
 from relmap.io.rows import PredictedRows
 from relmap.maps.correction import Correction
 from relmap.maps.map_file import load_map, save_map
@@ -120,8 +128,8 @@ def test_rows_of_weight_count_as_often_as_they_stand_for_others():
 def test_the_fit_is_the_optimum_that_scipy_finds_within_the_bounds(ceiling, deviation):
     score, correct = drawn(5, 500, ceiling)
     knots = np.quantile(score, [0.05, 0.5, 0.95])
-    features = np.column_stack([np.ones(500), _progress(score, knots)])
-    rows = _Rows(score, features, correct, np.ones(500))
+    features = np.column_stack([np.ones(500), _interval_distances(score, knots)])
+    rows = _PenalizedRegression(score, features, correct, np.ones(500))
     ridge = np.array([LEVEL_DEVIATION**-2, *[deviation**-2] * 4])
     bounds = [(None, None), *[(MIN_SLOPE - 1, None)] * 4]
     best = scipy.optimize.minimize(
@@ -156,12 +164,12 @@ def test_auto_corrects_the_score_and_keeps_its_ranking(rows, corrected):
     before, after = (ranking_metrics(find_tie_groups(score, rows.correct)) for score in (plain, scored))
     for name, value in before.items():
         assert after[name] == pytest.approx(value, abs=1e-12)
-    assert "A monotone correction of this score" in " ".join(corrected.in_words())
+    assert "A monotone correction of this score" in " ".join(corrected.describe())
 
 
 def test_the_fits_of_the_folds_have_corrections_and_what_is_held_out_is_scored_with_them(rows, corrected):
     document = corrected.document
-    scored = out_of_fold(document, rows, division_of(document, rows))
+    scored = score_out_of_fold(document, rows, restore_fold_split(document, rows))
     assert document.held_out.quantiles[50] == pytest.approx(np.median(expit(scored.logit)))
     assert len({fold.correction.values.tobytes() for fold in document.folds}) == 5
     chosen = next(each for each in document.choice.candidates if each.variant == document.projection.name)

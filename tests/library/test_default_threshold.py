@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from relmap import ReliabilityMap
-from relmap.fitting.labelled import division_of, out_of_fold
+from relmap.fitting.folds import restore_fold_split
+from relmap.fitting.labelled_rows import score_out_of_fold
 from relmap.maps.map_file import load_map
 from relmap.routing.apply import NO_THRESHOLD, SMALL_BATCH, apply_map, routing_rule
 
@@ -24,7 +25,7 @@ def fitted():
 def test_the_threshold_is_what_70_percent_of_the_rows_reach_out_of_fold():
     rows = maps.checked(maps.predictions(1200, shift=1.5))
     document = maps.learned(rows).document
-    reliability = out_of_fold(document, rows, division_of(document, rows)).reliability
+    reliability = score_out_of_fold(document, rows, restore_fold_split(document, rows)).reliability
     reached = (reliability >= document.default_threshold).mean()
     above = reliability[reliability > document.default_threshold]
     assert reached >= 0.7 > (reliability >= above.min()).mean()
@@ -36,7 +37,7 @@ def test_rows_count_by_their_weight():
     weight = np.where(np.arange(1200) % 2 == 0, 9.0, 1.0)
     rows = maps.checked(frame.with_columns(inverse_probability=weight))
     document = maps.learned(rows, "mrp").document
-    reliability = out_of_fold(document, rows, division_of(document, rows)).reliability
+    reliability = score_out_of_fold(document, rows, restore_fold_split(document, rows)).reliability
     reached = np.average(reliability >= document.default_threshold, weights=weight)
     assert 0.7 <= reached < 0.72
 

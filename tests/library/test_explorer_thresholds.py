@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.special import logit
 from scipy.stats import binomtest, norm
 
-from relmap.evaluation.evaluate import JudgedDecisions, evaluate
+from relmap.evaluation.evaluate import evaluate_map
+from relmap.evaluation.sample import EvaluationSample
 from relmap.io.rows import PredictedRows
 from relmap.maps.reliability_map import Scored
 from relmap.report.threshold_explorer import (
@@ -26,7 +27,7 @@ NAMES = ("bad", "fair", "good")
 KINDS = st.sampled_from(["alone", "groups", "weights", "groups and weights"])
 
 
-def decided(seed: int, n: int, kind: str = "alone", n_labels: int = 3, *, tied: bool = False) -> JudgedDecisions:
+def decided(seed: int, n: int, kind: str = "alone", n_labels: int = 3, *, tied: bool = False) -> EvaluationSample:
     """Rows with a reliability, in steps of a twentieth if `tied`; no row is decided as label 1."""
     generator = np.random.default_rng(seed)
     reliability = generator.uniform(0.02, 0.98, n)
@@ -45,7 +46,7 @@ def decided(seed: int, n: int, kind: str = "alone", n_labels: int = 3, *, tied: 
         weight=weight if "weights" in kind else None,
     )
     with np.errstate(divide="ignore"):
-        return JudgedDecisions.of(rows, Scored(reliability, logit(reliability)), maps.RULES)
+        return EvaluationSample.from_rows(rows, Scored(reliability, logit(reliability)), maps.RULES)
 
 
 def naive_interval(correct: list[bool], cluster: list[int], row: list[int]) -> tuple[float, float]:
@@ -67,18 +68,18 @@ def naive_interval(correct: list[bool], cluster: list[int], row: list[int]) -> t
     return centre - half, centre + half
 
 
-def check_against_naive(results: ThresholdResults, judged: JudgedDecisions, thresholds: np.ndarray) -> None:
+def check_against_naive(results: ThresholdResults, judged: EvaluationSample, thresholds: np.ndarray) -> None:
     """Compare every number with a loop over the copies of rows."""
     rows = judged.rows
     own_rows = np.array([results.label is None or decision == results.label for decision in rows.decision])
-    own = own_rows[judged.at]
+    own = own_rows[judged.row_number]
     assert (results.n_rows, results.total) == (own_rows.sum(), own.sum())
     for place, threshold in enumerate(thresholds):
         automatic_rows = own_rows & (judged.scored.reliability >= threshold)
-        automatic = automatic_rows[judged.at]
+        automatic = automatic_rows[judged.row_number]
         found = (results.automatic_rows[place], results.automatic[place], results.correct[place])
         assert found == (automatic_rows.sum(), automatic.sum(), judged.correct[automatic].sum())
-        parts = (judged.correct[automatic], judged.cluster[automatic], judged.at[automatic])
+        parts = (judged.correct[automatic], judged.cluster[automatic], judged.row_number[automatic])
         expected = naive_interval(*(part.tolist() for part in parts))
         np.testing.assert_allclose([results.low[place], results.high[place]], expected, atol=1e-7)
 
@@ -114,7 +115,9 @@ def test_without_errors_a_group_counts_as_one_row():
     reliability, decision = np.full(100, 0.9), np.zeros(100, dtype=np.int64)
     group = np.repeat([f"g{place:02}" for place in range(n_groups)], rows_of_group)
     rows = PredictedRows(None, reliability, decision, decision, group)
-    explorer = ThresholdExplorer.of(JudgedDecisions.of(rows, Scored(reliability, logit(reliability)), maps.RULES), 0.5)
+    explorer = ThresholdExplorer.of(
+        EvaluationSample.from_rows(rows, Scored(reliability, logit(reliability)), maps.RULES), 0.5
+    )
     expected = binomtest(n_groups, n_groups).proportion_ci(method="wilson")
     assert explorer.overall.low[0] == pytest.approx(expected.low)
     assert explorer.overall.high[0] == 1
@@ -123,7 +126,7 @@ def test_without_errors_a_group_counts_as_one_row():
 @pytest.mark.parametrize("kind", ["alone", "groups", "weights", "groups and weights"])
 def test_with_all_rows_automatic_the_accuracy_is_that_of_the_evaluation(kind):
     judged = decided(2, 400, kind)
-    explorer, evaluation = ThresholdExplorer.of(judged, 0.5), evaluate(maps.document(), judged)
+    explorer, evaluation = ThresholdExplorer.of(judged, 0.5), evaluate_map(maps.document(), judged)
     by_label = [(results, evaluation["labels"][results.label]["correct"]) for results in explorer.labels]
     for results, expected in [(explorer.overall, evaluation["accuracy"]), *by_label]:
         accuracy = results.correct[0] / results.automatic[0]

@@ -11,12 +11,12 @@ from scipy.stats import t as student
 
 from relmap import ReliabilityMap
 from relmap.errors import InputError
-from relmap.fitting import choose
+from relmap.fitting import model_choice
 from relmap.fitting.correction import fit_correction
 from relmap.fitting.cross_fit import fit_calibrator
+from relmap.fitting.folds import split_folds
 from relmap.fitting.label_order import find_better_assignment
-from relmap.fitting.labelled import divide
-from relmap.fitting.learn import Learned
+from relmap.fitting.map_fit import MapFit
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import FittedMap, Scored
@@ -43,7 +43,7 @@ class Case:
     rows: PredictedRows
     sample: Sample
     calibrator: str
-    learned: Learned
+    learned: MapFit
 
     @property
     def document(self) -> MapDocument:
@@ -52,7 +52,7 @@ class Case:
     def out_of_fold(self, variant: bool = True) -> Scored:
         """Score each row with what the map holds of the fit without its fold; or the confidence alone."""
         confidence, score = np.empty(N), np.empty(N)
-        folds = divide(N, self.rows.group, SEED).folds
+        folds = split_folds(N, self.rows.group, SEED).folds
         for fold, members in zip(self.document.folds, folds, strict=True):
             model = (
                 FittedMap(fold.calibrator, fold.projection, fold.correction) if variant else FittedMap(fold.calibrator)
@@ -118,11 +118,11 @@ def test_matrix_scaling_is_compared_out_of_fold_by_weighted_groups(case):
     if case.rows.logits is None:
         assert recalibrated is None
         return
-    division = divide(N, case.rows.group, SEED)
+    division = split_folds(N, case.rows.group, SEED)
     losses, moved = np.empty(N), np.empty(N)
     for place, fold in enumerate(division.folds):
         matrix, unseen = (
-            fit_calibrator("matrix", case.rows.take(division.training(place)), seed=1),
+            fit_calibrator("matrix", case.rows.take(division.training_rows(place)), seed=1),
             case.rows.take(fold),
         )
         losses[fold] = naive.log_losses(FittedMap(matrix)(unseen).logit, unseen.correct)
@@ -142,16 +142,16 @@ def test_accuracy_and_threshold_are_those_of_repeated_rows(case):
     assert case.document.default_threshold == max(reached, 0.5)
     label = case.rows.label[rows]
     often = max((label == value).mean() for value in range(3))
-    shown = re.search("commonest label would be correct in ([0-9.]+)%", " ".join(case.learned.doubts))
+    shown = re.search("commonest label would be correct in ([0-9.]+)%", " ".join(case.learned.label_warnings))
     assert (shown is not None) == (often > case.learned.accuracy)
 
 
 def test_the_constant_of_a_judge_is_the_weighted_share_of_correct_rows(case):
     if case.calibrator != "constant":
         return
-    folds, copies = divide(N, case.rows.group, SEED), case.sample.copies
+    folds, copies = split_folds(N, case.rows.group, SEED), case.sample.copies
     parts = [(case.document.calibrator.fitted, np.arange(N))]
-    parts += [(fold.calibrator, folds.training(place)) for place, fold in enumerate(case.document.folds)]
+    parts += [(fold.calibrator, folds.training_rows(place)) for place, fold in enumerate(case.document.folds)]
     for constant, members in parts:
         share = np.repeat(case.rows.correct[members], copies[members]).mean()
         assert constant.share == pytest.approx((share * len(members) + 1) / (len(members) + 2))
@@ -161,7 +161,7 @@ def test_the_constant_of_a_judge_is_the_weighted_share_of_correct_rows(case):
 def test_auto_stores_the_corrections_of_the_weighted_out_of_fold_logits(weighted, grouped):
     rows, sample = rows_with(KINDS["logits"][0], weighted, grouped)
     learned = maps.learned(rows, seed=SEED)
-    document, folds = learned.document, divide(N, rows.group, SEED).folds
+    document, folds = learned.document, split_folds(N, rows.group, SEED).folds
     score, fold_of = np.empty(N), np.empty(N)
     for place, (fold, members) in enumerate(zip(document.folds, folds, strict=True)):
         score[members], fold_of[members] = FittedMap(fold.calibrator, fold.projection)(rows.take(members)).logit, place
@@ -215,8 +215,8 @@ def test_the_choice_weighs_rows_and_counts_groups_as_one(weighted, grouped):
             None,
             copies.astype(float) if weighted else None,
         )
-        judged = choose.candidates(losses, rows)
-        chosen = choose.to_deploy(judged, losses, rows).variant
+        judged = model_choice.compare_candidates(losses, rows)
+        chosen = model_choice.select_candidate(judged, losses, rows).variant
         assert chosen == deployed_by_hand(losses, Sample.of(copies, rows.group))
         taken.append(chosen)
     assert 5 < taken.count("label_vector") < 55
@@ -231,8 +231,8 @@ def test_the_fit_advises_by_the_numbers_that_evaluate_shows(weighted, grouped, m
         frame = frame.with_columns(inverse_probability=pl.Series(rows.weight))
     if grouped:
         frame = frame.with_columns(query=pl.Series(rows.group))
-    compared, seen = choose.compared, []
-    monkeypatch.setattr(choose, "compared", lambda judged: seen.append(compared(judged)) or seen[-1])
+    compared, seen = model_choice.compare_scores, []
+    monkeypatch.setattr(model_choice, "compare_scores", lambda judged: seen.append(compared(judged)) or seen[-1])
     made = ReliabilityMap().fit(frame, groups="query" if grouped else None)
     answer = made.evaluate(frame, groups="query" if grouped else None)
     (advised,), shown = seen, answer.to_dict()

@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 from scipy.stats import t as student
 
 from relmap import ReliabilityMap
-from relmap.evaluation.agreement import AllRows
+from relmap.evaluation.agreement import PopulationSummary
 from relmap.maps.reliability_map import FittedMap
 from tests import maps, naive
 from tests.naive import Sample
@@ -216,7 +216,7 @@ def test_agreement_with_the_truth(case, numbers, fitted, few_resamples, known_ro
         stream = maps.checked(maps.predictions(900, shift=2.5, seed=8))
         scored = FittedMap.of(fitted.document_)(stream)
         all_rows = stream.decision, scored.reliability
-        everything = AllRows.of(stream.decision, scored.logit, 3)
+        everything = PopulationSummary.from_scores(stream.decision, scored.logit, 3)
         agreed = fitted._judged(case.frame, None, case.group).evaluation(everything).numbers["agreement"]
     precision = powered(case, [case.decision == label for label in labels], all_rows)
     accuracy = powered(case, [np.ones(N, dtype=bool)], all_rows)[0]

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from relmap import ReliabilityMap
-from relmap.fitting.labelled import divide
+from relmap.fitting.folds import split_folds
 from relmap.io.frames import FramePredictions
 from relmap.io.rows import PredictedRows
 from relmap.maps.reliability_map import FittedMap
@@ -230,7 +230,7 @@ def without_counts(value: object) -> object:
 
 def test_rows_that_are_held_out_change_nothing_but_where_they_come_from():
     hold_out = 0.3
-    aside = divide(N, None, 1, hold_out=hold_out).kept_aside
+    aside = split_folds(N, None, 1, hold_out=hold_out).held_out
     rows = maps.checked(LOGITS.drop("group"))
     label, logits = rows.label.copy(), rows.logits.copy()
     label[aside] = 0

@@ -15,8 +15,8 @@ from scipy.stats import binomtest
 from scipy.stats import t as student
 
 from relmap.errors import InputError
-from relmap.evaluation.drift import drift, reference
-from relmap.evaluation.evaluate import JudgedDecisions
+from relmap.evaluation.drift import detect_drift, summarize_reference_cells
+from relmap.evaluation.sample import EvaluationSample
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import Cell, MapDocument
 from relmap.maps.reliability_map import Scored
@@ -297,14 +297,14 @@ def test_the_cut_of_least_cost_is_where_a_review_costs_as_much_as_the_errors(err
     reliability, decision, right = levelled(0, 900)
     rows = PredictedRows(None, reliability, decision, np.where(right, decision, decision + 1), None)
     said = Scored(reliability, logit(reliability))
-    expected, found = expected_costs(JudgedDecisions.of(rows, said, RULES), error, review)
+    expected, found = expected_costs(EvaluationSample.from_rows(rows, said, RULES), error, review)
     cost = np.where(said.reliability >= cut, error * ~right, review).mean()
     assert (found.cut, expected["cost"]["value"]) == (cut, pytest.approx(cost))
     assert in_words(expected, found)[0].startswith("Use" if found.automatic else "Review all: none of 900 labelled")
     for numbers, value in zip(expected["beside"].values(), (review, error * (~right).mean(), cost), strict=True):
         beside = [numbers[name]["value"] for name in ("cost", "change")]
         assert beside == pytest.approx([value, cost - value])
-    wrong = expected_costs(JudgedDecisions.of(replace(rows, label=decision + 1), said, RULES), 5, 1)
+    wrong = expected_costs(EvaluationSample.from_rows(replace(rows, label=decision + 1), said, RULES), 5, 1)
     assert "Beware: reviewing all is clearly cheaper" in in_words(*wrong)[1]
 
 
@@ -319,7 +319,7 @@ def test_one_row_of_each_group_is_drawn_by_the_seed():
 
 
 def fitted_on(rows) -> MapDocument:
-    halves, cells = reference(*rows, 3)
+    halves, cells = summarize_reference_cells(*rows, 3)
     return held_out(halves=halves, cells=cells)
 
 
@@ -344,15 +344,17 @@ def test_drift_by_hand(times):
         )
         right, group = np.repeat(np.arange(25) < correct, times), np.repeat(np.arange(25), times)
         made, n = held_out(halves=(0.5,) * 3, cells=(cell,)), 25 * times
-        drifted = drift(made, np.full(n, 0.9), np.ones(n, dtype=int), right, None if times == 1 else group)
+        drifted = detect_drift(made, np.full(n, 0.9), np.ones(n, dtype=int), right, None if times == 1 else group)
         (new,) = drifted.cells
         difference = abs(0.9 - correct / 25)
-        assert new.p == pytest.approx(2 * student.sf(difference / np.sqrt(max(separate, pooled)), 24))
-        assert (new.rows, new.says, new.correct, new.expected) == pytest.approx((n, 0.9, correct / 25, 0.9))
+        assert new.p_value == pytest.approx(2 * student.sf(difference / np.sqrt(max(separate, pooled)), 24))
+        assert (new.rows, new.mean_reliability, new.accuracy, new.expected_accuracy) == pytest.approx(
+            (n, 0.9, correct / 25, 0.9)
+        )
         assert drifted.holds == (correct == 24)
-        assert drifted.holds or drifted.in_words(NAMES)[:2] == [
+        assert drifted.holds or drifted.describe(NAMES)[:2] == [
             f"The map no longer holds for partial at reliability 0.5 and above: says 0.90, correct 0.60 ({n} rows, "
-            f"0.90 expected, p {new.p:.2g}).",
+            f"0.90 expected, p {new.p_value:.2g}).",
             "Fit it again.",
         ]
 
@@ -360,13 +362,13 @@ def test_drift_by_hand(times):
 @pytest.mark.parametrize(("says", "right", "p"), [(0.9, True, 1.0), (0.95, False, 0.0), (1.0, True, 1.0)])
 def test_rows_without_variance_are_judged_exactly(says, right, p):
     r, d, all_right = np.full(30, says), np.zeros(30, dtype=int), np.full(30, True)
-    drifted = drift(fitted_on((r, d, all_right, None)), r[:21], d[:21], np.full(21, right), None)
-    assert [cell.p for cell in drifted.cells] == [p]
+    drifted = detect_drift(fitted_on((r, d, all_right, None)), r[:21], d[:21], np.full(21, right), None)
+    assert [cell.p_value for cell in drifted.cells] == [p]
 
 
 def test_one_error_after_none_is_no_alarm():
     r, d = np.full(1000, 0.98), np.zeros(1000, dtype=int)
-    assert drift(fitted_on((r, d, r > 0, None)), r[:50], d[:50], np.arange(50) > 0, None, level=0.05).holds
+    assert detect_drift(fitted_on((r, d, r > 0, None)), r[:50], d[:50], np.arange(50) > 0, None, level=0.05).holds
 
 
 @settings(deadline=None, max_examples=40)
@@ -376,7 +378,7 @@ def test_cells_are_those_of_a_loop_over_groups(seed, n, groups, tied):
     r, d, z, _ = drawn(generator, n)
     r = np.round(r, 1) if tied else r
     group = np.arange(n) if groups is None else generator.integers(0, groups, n)
-    halves, cells = reference(r, d, z, None if groups is None else group, 3)
+    halves, cells = summarize_reference_cells(r, d, z, None if groups is None else group, 3)
     expected = []
     for label, half in product(range(3), ("lower", "upper")):
         of_label = r[d == label]
@@ -399,7 +401,7 @@ def test_an_unchanged_stream_raises_no_more_alarms_than_stated(per_group):
     for pair in range(PAIRS):
         doc = fitted_on(drawn(generator, 2000, per_group=per_group))
         new = drawn(generator, (500, 1000, 500, 2000, 1000, 5000)[pair % 6], per_group=per_group)
-        alarms += not drift(doc, *new, level=level).holds
+        alarms += not detect_drift(doc, *new, level=level).holds
     assert 0 < alarms <= at_most(level, PAIRS)  # the test can speak
 
 
@@ -409,7 +411,7 @@ def test_ten_points_less_on_one_label_are_found(per_group, level):
     for _ in range(60):
         doc = fitted_on(drawn(generator, 2000, per_group=per_group))
         new = drawn(generator, 2000, per_group=per_group, worse=0.1)
-        labels = {cell.label for cell in drift(doc, *new, level=level).changed}
+        labels = {cell.label for cell in detect_drift(doc, *new, level=level).changed}
         noticed += 1 in labels
         wrong += bool(labels - {1})
     assert noticed >= 54
@@ -419,9 +421,9 @@ def test_ten_points_less_on_one_label_are_found(per_group, level):
 def test_a_map_that_was_a_bit_wrong_from_the_start_raises_none_with_many_rows():
     generator = np.random.default_rng(4)
     doc, new = fitted_on(drawn(generator, 3000, worse=0.08)), drawn(generator, 100_000, worse=0.08)
-    assert drift(doc, *new).holds
+    assert detect_drift(doc, *new).holds
     exact = [cell.model_copy(update={"mean_residual": 0.0}) for cell in doc.held_out.cells]
-    assert not drift(held_out(halves=doc.held_out.halves, cells=exact), *new).holds  # held against 0 it would
+    assert not detect_drift(held_out(halves=doc.held_out.halves, cells=exact), *new).holds  # held against 0 it would
 
 
 def test_what_could_not_be_tested_is_said():
@@ -437,10 +439,10 @@ def test_what_could_not_be_tested_is_said():
         (few, every, None, [], "It cannot be said"),
         (doc, every, nine_groups, [], "It cannot be said"),
     ):
-        drifted = drift(made, r[rows], d[rows], z[rows], group)
-        words = drifted.in_words(NAMES)
+        drifted = detect_drift(made, r[rows], d[rows], z[rows], group)
+        words = drifted.describe(NAMES)
         assert drifted.holds
-        assert [cell.label for cell in drifted.cells if cell.p is not None] == tested
+        assert [cell.label for cell in drifted.cells if cell.p_value is not None] == tested
         assert words[0].startswith(first)
         if tested:
             assert words[1].count("exact at reliability") == 2
@@ -457,8 +459,12 @@ REFUSED = [
 @pytest.mark.parametrize(("rows", "asked", "message"), REFUSED)
 def test_what_neither_a_cut_nor_a_test_can_be_made_of_is_refused(rows, asked, message):
     some, made = rows_of([0.5] * rows, [True] * rows), document()
-    judge = {"target": partial(find_cuts, made), "coverage": cut_at_coverage, "level": partial(drift, made, group=None)}
-    assert rows or reference(*some, None, 3) == ((0.5, 0.5, 0.5), ())
+    judge = {
+        "target": partial(find_cuts, made),
+        "coverage": cut_at_coverage,
+        "level": partial(detect_drift, made, group=None),
+    }
+    assert rows or summarize_reference_cells(*some, None, 3) == ((0.5, 0.5, 0.5), ())
     with pytest.raises(InputError, match=message):
         judge[next(iter(asked))](*some, **asked)
 
@@ -469,9 +475,9 @@ def test_neither_the_order_of_rows_nor_the_names_of_groups_matter(per_group):
     rows = r, d, z, group = drawn(generator, 1500, per_group=per_group)
     order = generator.permutation(1500)
     again = tuple(None if column is None else column[order] for column in rows)
-    assert reference(*rows, 3) == reference(*again, 3)
+    assert summarize_reference_cells(*rows, 3) == summarize_reference_cells(*again, 3)
     doc = fitted_on(drawn(generator, 800, per_group=per_group))
-    assert drift(doc, *rows) == drift(doc, *again)
+    assert detect_drift(doc, *rows) == detect_drift(doc, *again)
     names = None if group is None else np.array([f"q{number}" for number in group])
-    before, after = ([cell.p for cell in drift(doc, r, d, z, each).cells] for each in (group, names))
+    before, after = ([cell.p_value for cell in detect_drift(doc, r, d, z, each).cells] for each in (group, names))
     assert before == pytest.approx(after)

@@ -11,7 +11,7 @@ import pytest
 from scipy.special import softmax
 
 from relmap.errors import InputError
-from relmap.fitting.labelled import read_to_fit
+from relmap.fitting.labelled_rows import read_labelled_rows
 from relmap.io import files, output
 from relmap.io.files import columns_of, opened, rows_of
 from relmap.io.reading import Reading
@@ -36,7 +36,7 @@ def save(rows: pl.DataFrame | bytes, path: Path) -> Path:
 def read(rows: pl.DataFrame | bytes, path: Path, names: str = "", **reading: object) -> list[np.ndarray]:
     """What a fit reads of a file."""
     labels = tuple(names.split(",")) if names else None
-    checked = read_to_fit(opened(save(rows, path), Reading(**reading)), group=None, names=labels)[0]
+    checked = read_labelled_rows(opened(save(rows, path), Reading(**reading)), group=None, names=labels)[0]
     return [part for part in vars(checked).values() if part is not None]
 
 
@@ -170,7 +170,7 @@ QUESTIONS = {
 @pytest.mark.parametrize(("rows", "question"), QUESTIONS.values(), ids=QUESTIONS)
 def test_what_is_doubtful_is_asked_and_what_is_taken_is_told(rows, question, tmp_path):
     path = tmp_path / ("p.csv" if isinstance(rows, bytes) else "p.parquet")
-    notes = read_to_fit(opened(save(rows, path)), group=None, names=None)[3]
+    notes = read_labelled_rows(opened(save(rows, path)), group=None, names=None)[3]
     assert re.search(question, " ".join(notes))
 
 

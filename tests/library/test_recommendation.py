@@ -111,7 +111,7 @@ def test_the_headline_of_a_fit_agrees_with_what_the_map_contains(n, shift):
         learned = maps.learned(maps.checked(maps.predictions(n, seed=seed, shift=shift)))
         assert learned.advice.answer in (USE, SAFE, KEEP)
         assert (learned.advice.answer == KEEP) == (learned.document.projection.name == "confidence")
-        words = "\n".join(learned.in_words())
+        words = "\n".join(learned.describe())
         assert ("The map contains your confidence" in words) == (learned.advice.answer == KEEP)
         assert "Keep" not in words
         assert not re.search(r"by -|by 0\.0000", words)

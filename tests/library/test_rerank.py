@@ -16,7 +16,7 @@ from maps import run
 
 from relmap.console import show
 from relmap.errors import InputError
-from relmap.fitting.labelled import divide
+from relmap.fitting.folds import split_folds
 from relmap.io.files import columns_of, opened
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +56,7 @@ rerank.thresholds(folder / "test.parquet", folder / "map.json", 0.8, out=out / "
 rerank.evaluate(folder / "map.json", folder / "test.parquet", out=out / "evaluation.json")
 rerank.sql(folder / "map.json")
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
-import relmap.fitting.learn
+import relmap.fitting.map_fit
 assert not orchestrators & set(sys.modules), orchestrators & set(sys.modules)
 """
 
@@ -189,7 +189,7 @@ def test_a_signal_is_read_the_same_in_every_format_whatever_rows_are_kept_aside_
     written = [fit(made, tmp_path, *asked, name=f"p.{suffix}") for suffix in ("parquet", "csv")]
     assert written[0]["signals"] == written[1]["signals"]
     assert written[0]["signals"][1]["values"] == ["false", "true"]
-    aside = divide(900, made["group"].cast(str).to_numpy(), 1, hold_out=0.3).kept_aside
+    aside = split_folds(900, made["group"].cast(str).to_numpy(), 1, hold_out=0.3).held_out
     other = made.with_columns(agreement=pl.when(pl.int_range(900).is_in(aside)).then(999).otherwise("agreement"))
     assert fit(other, tmp_path, *asked)["signals"] == written[0]["signals"]
     pandas = made.drop("label").with_columns(web=pl.when("web").then(pl.lit("True")).otherwise(pl.lit("False")))

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from relmap import ReliabilityMap, ReliabilityPipeline
-from relmap.fitting import labelled
+from relmap.fitting import folds
 from tests.maps import predictions
 
 FEW_ROWS = "the check fits on fewer rows than the minimum of a map, 60"
@@ -106,7 +106,7 @@ def failures(estimator: ReliabilityMap) -> dict[str, Exception]:
 @pytest.mark.filterwarnings("ignore")  # checks fit on degenerate data
 @pytest.mark.parametrize("mode", ESTIMATORS)
 def test_every_check_of_scikit_learn_passes_where_a_map_may_have_few_rows(mode, monkeypatch):
-    monkeypatch.setattr(labelled, "FEWEST_ROWS", 5)
+    monkeypatch.setattr(folds, "MIN_FIT_ROWS", 5)
     failed = failures(ESTIMATORS[mode])
     assert not failed, failed
 

@@ -16,8 +16,9 @@ from sklearn.tree import DecisionTreeClassifier
 from relmap import ReliabilityMap
 from relmap.errors import InputError
 from relmap.fitting import training_rows
-from relmap.fitting.labelled import division_of, out_of_fold, read_to_judge
-from relmap.fitting.training_rows import NEW, hash_training_rows, recognize
+from relmap.fitting.folds import restore_fold_split
+from relmap.fitting.labelled_rows import read_and_score_rows, score_out_of_fold
+from relmap.fitting.training_rows import NOT_RECOGNIZED, hash_training_rows, recognize_rows
 from relmap.io.frames import FramePredictions
 from relmap.io.rows import PredictedRows
 from relmap.maps.map_file import load_map
@@ -63,15 +64,15 @@ def test_each_row_has_the_score_of_the_model_without_its_fold_whatever_is_around
     """The oracle is the whole file in its order, which is recognized as such."""
     document = load_map(folder / "map.json")
     rows = checked(ROWS)
-    whole = out_of_fold(document, rows, division_of(document, rows)).logit
+    whole = score_out_of_fold(document, rows, restore_fold_split(document, rows)).logit
     order = np.random.default_rng(0).permutation(len(ROWS))[:300]
     mixed = pl.concat([ROWS[order.tolist()], NEW_ROWS])
-    read = read_to_judge(document, FramePredictions.of(mixed), group=None)
+    read = read_and_score_rows(document, FramePredictions.of(mixed), group=None)
     np.testing.assert_array_equal(read.fitted, np.arange(len(mixed)) < 300)
     np.testing.assert_array_equal(read.scored.logit[:300], whole[order])
-    alone = read_to_judge(document, FramePredictions.of(NEW_ROWS), group=None)
+    alone = read_and_score_rows(document, FramePredictions.of(NEW_ROWS), group=None)
     np.testing.assert_array_equal(read.scored.logit[300:], alone.scored.logit)
-    assert alone.seen == "new"
+    assert alone.origin == "new"
 
 
 def test_drift_is_tested_on_the_new_rows_alone(folder, capsys):
@@ -112,10 +113,10 @@ def test_a_row_of_the_fit_is_recognized_in_any_precision_and_no_other_one(n_labe
     training = hash_training_rows(rows(numbers[:100]), folds, SOURCE)
     order = generator.permutation(200)
     again = numbers[order]
-    expected = np.full(200, NEW)
+    expected = np.full(200, NOT_RECOGNIZED)
     for place, members in enumerate(folds):
         expected[np.isin(order, members)] = place
-    np.testing.assert_array_equal(recognize(training, rows(again), None), expected)
+    np.testing.assert_array_equal(recognize_rows(training, rows(again), None), expected)
 
 
 @settings(max_examples=20, deadline=None)
@@ -128,7 +129,7 @@ def test_never_more_hashes_are_stored_than_there_is_room_for(room, n):
         training = hash_training_rows(rows, [np.arange(n)], SOURCE)
     assert sum(map(len, training.folds)) == 8 * min(n, room)
     assert training.share == min(n, room) / n
-    assert (recognize(training, rows) != NEW).sum() == min(n, room)
+    assert (recognize_rows(training, rows) != NOT_RECOGNIZED).sum() == min(n, room)
 
 
 def test_there_is_room_for_one_megabyte():
@@ -207,8 +208,8 @@ def test_an_earlier_map_reports_that_it_cannot_recognize_single_rows(file, capsy
         document = load_map(file)
         rows = rows.with_columns(label=pl.lit((document.label_names or ("0",))[0]))
     document = load_map(file)
-    read = read_to_judge(document, FramePredictions.of(rows), group=None)
-    assert read.seen == "new"
+    read = read_and_score_rows(document, FramePredictions.of(rows), group=None)
+    assert read.origin == "new"
     assert "written by an earlier version" in " ".join(read.notes)
 
 

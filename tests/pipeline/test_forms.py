@@ -17,7 +17,7 @@ from relmap import cli
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.console import with_registry_names
 from relmap.errors import InputError
-from relmap.fitting.choose import AUTO, DEPLOYABLE_VARIANTS
+from relmap.fitting.model_choice import AUTO, DEPLOYABLE_VARIANTS
 from relmap.maps.sql import DIALECTS
 from tasks.settings.params import load_params
 

@@ -17,10 +17,11 @@ from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
 
 from relmap.calibrators.identity import Identity
 from relmap.decisions import FixedDecisions
-from relmap.evaluation.agreement import AllRows, agreement
-from relmap.evaluation.evaluate import METRICS, JudgedDecisions, evaluate, others_judged
-from relmap.evaluation.verdict import of_others, of_recalibration, verdict
-from relmap.fitting.choose import best_of
+from relmap.evaluation.agreement import PopulationSummary, measure_agreement
+from relmap.evaluation.evaluate import EVALUATED_METRICS, evaluate_alternatives, evaluate_map
+from relmap.evaluation.sample import EvaluationSample
+from relmap.evaluation.verdict import describe_alternatives, describe_evaluation, describe_recalibration
+from relmap.fitting.model_choice import lowest_loss_candidate
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import Candidate, MapDocument
 from relmap.maps.reliability_map import FittedMap, Scored
@@ -47,11 +48,11 @@ def fitted(shift: float = 1.5, n: int = 6000) -> MapDocument:
 
 
 def evaluation_of(document: MapDocument, rows: PredictedRows, scored: Scored) -> dict:
-    return evaluate(document, JudgedDecisions.of(rows, scored))
+    return evaluate_map(document, EvaluationSample.from_rows(rows, scored))
 
 
-def agreed_on(rows: PredictedRows, scored: Scored, everything: AllRows | None = None) -> dict:
-    return agreement(MAP, JudgedDecisions.of(rows, scored, maps.RULES), everything)
+def agreed_on(rows: PredictedRows, scored: Scored, everything: PopulationSummary | None = None) -> dict:
+    return measure_agreement(MAP, EvaluationSample.from_rows(rows, scored, maps.RULES), everything)
 
 
 def evaluated(document: MapDocument, rows: PredictedRows) -> dict:
@@ -91,7 +92,7 @@ def views(helpful, grouped) -> dict:
 def test_metrics_are_those_of_the_whole_set(views, grouped, helps):
     for by, (score, share) in views.items():
         wanted = compute_reliability_metrics(score, grouped.correct) | {"ece": ece(share, grouped.correct)}
-        assert {name: helps["metrics"][name][by] for name in METRICS} == pytest.approx(wanted, rel=1e-12)
+        assert {name: helps["metrics"][name][by] for name in EVALUATED_METRICS} == pytest.approx(wanted, rel=1e-12)
     assert (helps["rows"], helps["groups"]) == (3000, 300)
     assert helps["accuracy"]["value"] == grouped.correct.mean()
     assert helps["errors"] == (~grouped.correct).sum()
@@ -144,7 +145,7 @@ def test_a_row_that_stands_for_others_counts_as_they_would(helpful, group):
     ):
         assert ours["value"] == theirs["value"]
         assert ours["low"] <= theirs["low"] < theirs["high"] <= ours["high"]  # copies of a row are not rows
-    assert verdict(weighted, helpful)[-1].startswith("Each row stands for as many as the inverse")
+    assert describe_evaluation(weighted, helpful)[-1].startswith("Each row stands for as many as the inverse")
 
 
 @pytest.mark.parametrize("right", [20, 25])
@@ -183,7 +184,7 @@ def test_intervals_are_those_of_the_paired_bootstrap(views, grouped, helps):
         compute_reliability_metrics(logits, grouped.correct, draws=draws) | {"ece": draws.ece(share, grouped.correct)}
         for logits, share in views.values()
     )
-    for name in METRICS:
+    for name in EVALUATED_METRICS:
         change, compared = reliability[name] - confidence[name], helps["metrics"][name]
         where = percentile_interval(change)
         assert (compared["low"], compared["high"]) == pytest.approx((where.low, where.high), rel=1e-9)
@@ -238,7 +239,7 @@ def test_whatever_the_rows_the_evaluation_is_json_and_has_a_verdict(rows, unsaid
     document = maps.document(variant, confidence_only=True)
     evaluation = evaluation_of(document, *judge(*rows))
     assert json.loads(json.dumps(evaluation, allow_nan=False)) == evaluation
-    lines = verdict(evaluation, document)
+    lines = describe_evaluation(evaluation, document)
     assert 1 <= len(lines) <= 10
     assert not any(re.search("nan|None", line) for line in lines)
     assert not re.search("^(?!Keep your confidence: the map)" if variant == "confidence" else unsaid, lines[0])
@@ -253,11 +254,14 @@ def test_without_errors_nothing_is_found_and_aupr_is_unknown():
 
 def test_of_equal_candidates_the_first_which_is_the_simpler_is_the_best():
     equal = {"nll_correct": 0.5, "change": 0.0, "low": 0.0, "high": 0.0}
-    assert best_of([Candidate(variant=name, **equal) for name in ("confidence", "mrp")]).variant == "confidence"
+    assert (
+        lowest_loss_candidate([Candidate(variant=name, **equal) for name in ("confidence", "mrp")]).variant
+        == "confidence"
+    )
 
 
 def test_use_the_reliability_where_it_helps(helpful, helps):
-    lines = verdict(helps, helpful)
+    lines = describe_evaluation(helps, helpful)
     budget, nll = helps["reviews"][1], helps["metrics"]["nll_correct"]
     assert lines[0] == f"{USE}: it predicts and ranks better."
     assert f"find {budget['reliability']:.0f} errors, and {budget['confidence']:.0f} where the conf" in lines[1]
@@ -270,7 +274,7 @@ def test_the_reasons_are_those_that_are_seen():
     rows, fallback = np.array([100, 300, 7]), ("none", "none", "shared")
     leaning = dataclasses.replace(maps.variants()["label_platt"], rows=rows, fallback=fallback)
     document = maps.document("label_platt", leaning, calibrator=Identity())
-    said = " ".join(verdict(evaluated(document, maps.checked(maps.predictions(150, shift=0))), document))
+    said = " ".join(describe_evaluation(evaluated(document, maps.checked(maps.predictions(150, shift=0))), document))
     assert "Too few rows for a curve of its own: exact (7 rows) leans on the other labels." in said
     assert "Fewer than 200 rows behind the curve in the fit: irrelevant (100)." in said
     assert "Few decisions are wrong" in said
@@ -280,7 +284,7 @@ def test_the_reasons_are_those_that_are_seen():
 def test_a_map_that_leaves_the_order_of_the_confidence_says_so(grouped):
     for variant, said in (("confidence", "by choice.*made up for a test"), ("shared_1d", "one curve for all labels")):
         document = maps.document(variant)
-        assert re.search(said, " ".join(verdict(evaluated(document, grouped), document)))
+        assert re.search(said, " ".join(describe_evaluation(evaluated(document, grouped), document)))
 
 
 @pytest.mark.parametrize("signs", list(product((-1, 0, 1), repeat=3)))
@@ -290,7 +294,7 @@ def test_the_first_sentence_never_claims_more_than_the_intervals(helpful, helps,
     for (metric, up), sign in zip({"nll_correct": -1, "aupr_error": 1, "aurc": -1}.items(), signs, strict=True):
         low, high = sorted((up * (2 * sign - 1), up * (2 * sign + 1)))
         seeming["metrics"][metric] |= {"low": float(low), "high": float(high), "p": 0.002 if sign else 0.5}
-    said = verdict(seeming, helpful)
+    said = describe_evaluation(seeming, helpful)
     predicts, ranks = signs[0], set(signs[1:]) - {0}
     worse = (predicts < 0 or ranks == {-1}) and predicts <= 0 and ranks <= {-1}
     assert said[0].startswith(USE) == (1 in signs and -1 not in signs)
@@ -322,7 +326,7 @@ def test_the_report_and_the_commands_advise_the_same_on_the_same_rows_and_calibr
     correct = np.arange(n) >= 7 if "wrong" in begins else generator.random(n) < expit(t)
     before, after = scores(t, decision, noise)
     rows, scored = judge(decision, correct, expit(before), after, np.array([f"q{row // together}" for row in range(n)]))
-    of_map = verdict(evaluate(MRP, JudgedDecisions.of(rows, scored, maps.RULES)), MRP)
+    of_map = describe_evaluation(evaluate_map(MRP, EvaluationSample.from_rows(rows, scored, maps.RULES)), MRP)
 
     logs = np.log(np.where(np.eye(3)[decision] > 0, expit(before)[:, None], expit(-before)[:, None] / 2))
     simplex = SimpleNamespace(log_probabilities=logs, feasible=correct, solved=correct)
@@ -346,8 +350,8 @@ def test_the_report_and_the_commands_advise_the_same_on_the_same_rows_and_calibr
 def test_candidates_and_recalibrating_are_judged_on_new_rows_as_maps_of_them_would_be(grouped):
     rows = maps.checked(maps.predictions(900, seed=1))
     made = maps.learned(rows).document
-    judged = JudgedDecisions.of(grouped, FittedMap.of(made)(grouped))
-    said = others_judged(made, judged)
+    judged = EvaluationSample.from_rows(grouped, FittedMap.of(made)(grouped))
+    said = evaluate_alternatives(made, judged)
     for each in said["candidates"][2::3]:
         chosen = each["variant"] == made.projection.name  # with a correction, unlike a variant that is chosen by name
         document = made if chosen else maps.learned(rows, each["variant"]).document
@@ -358,12 +362,14 @@ def test_candidates_and_recalibrating_are_judged_on_new_rows_as_maps_of_them_wou
     nll = evaluated(maps.learned(rows, "confidence", "matrix").document, grouped)["metrics"]["nll_correct"]
     ours = next(each for each in said["candidates"] if each["variant"] == made.projection.name)
     assert said["recalibrated"]["change"] == pytest.approx(nll["confidence"] - ours["nll_correct"])
-    evaluation = evaluate(made, judged) | said
+    evaluation = evaluate_map(made, judged) | said
     kept = made.model_copy(update={"projection": maps.document("confidence").projection})
-    shown = [line.split()[0] for line in of_others(evaluation, kept, "on these rows") if line.startswith("    ")]
+    shown = [
+        line.split()[0] for line in describe_alternatives(evaluation, kept, "on these rows") if line.startswith("    ")
+    ]
     assert shown == [each.variant for each in made.choice.candidates]  # what was missed, though it was kept
     before = made.model_copy(update={"others": None})
-    assert "is not known" in of_others(evaluation | others_judged(before, judged), before, "")[0]
+    assert "is not known" in describe_alternatives(evaluation | evaluate_alternatives(before, judged), before, "")[0]
 
 
 @pytest.mark.parametrize(
@@ -373,7 +379,7 @@ def test_candidates_and_recalibrating_are_judged_on_new_rows_as_maps_of_them_wou
 def test_recalibrating_is_better_only_where_its_interval_says_so_and_else_does_as_well(change, low, said, if_kept):
     beside = {"change": change, "low": low, "high": 2 * change - low, "standard_error": 0.01, "decisions_changed": 0.1}
     for variant, word in (("mrp", said), ("confidence", if_kept)):
-        lines = of_recalibration(beside, maps.document(variant))
+        lines = describe_recalibration(beside, maps.document(variant))
         assert (word in lines[0]) if word else not lines
 
 
@@ -432,7 +438,10 @@ def test_precision_recall_and_kappa_are_those_of_scikit_learn():
 def test_labels_that_were_drawn_by_chance_tell_the_accuracy_of_all_rows(wrong_by):
     """However wrong the map is: it draws, and helps, the worse, and the interval knows it."""
     rows, scored = judged(4000, wrong_by=wrong_by)
-    known, chance = AllRows.of(rows.decision, scored.logit, 3), chances(scored.reliability, rows.decision, 250)
+    known, chance = (
+        PopulationSummary.from_scores(rows.decision, scored.logit, 3),
+        chances(scored.reliability, rows.decision, 250),
+    )
     rare = recall_score(rows.label, rows.decision, average=None)[2]
     inside, widths, values = [], [], []
     for seed in range(60):
@@ -451,19 +460,21 @@ def test_labels_that_were_drawn_by_chance_tell_the_accuracy_of_all_rows(wrong_by
 
 def test_what_no_labelled_row_tells_has_no_number_and_rows_that_are_all_right_leave_a_doubt():
     rows, scored = judge([0] * 40, [True] * 40, [0.9] * 40, np.full(40, 2.0))
-    half = AllRows.of(np.repeat([0, 1], 500), np.full(1000, 2.0), 3)
+    half = PopulationSummary.from_scores(np.repeat([0, 1], 500), np.full(1000, 2.0), 3)
     of_half = agreed_on(rows, scored, half)
     assert of_half["kappa"]["value"] is of_half["labels"][0]["recall"]["value"] is None
     alone = agreed_on(rows, scored)
     assert alone["accuracy"] == {"value": 1, "low": pytest.approx(0.025 ** (1 / 40)), "high": 1}
-    other = AllRows.of(np.ones(500, dtype=int), np.full(500, 2.0), 3)  # where the labelled decision is not made
+    other = PopulationSummary.from_scores(
+        np.ones(500, dtype=int), np.full(500, 2.0), 3
+    )  # where the labelled decision is not made
     assert agreed_on(rows, scored, other)["labels"][0]["precision"]["value"] == 1
 
 
 def test_a_map_that_tells_nothing_leaves_the_accuracy_as_it_was():
     rows, scored = judged(300)
     flat = Scored(scored.confidence, np.zeros(300))
-    known = AllRows.of(np.arange(3000) % 3, np.zeros(3000), 3)
+    known = PopulationSummary.from_scores(np.arange(3000) % 3, np.zeros(3000), 3)
     helped, alone = (agreed_on(rows, flat, all_rows)["accuracy"] for all_rows in (known, None))
     assert helped == pytest.approx(alone)
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 
 from relmap.decisions import FixedDecisions
-from relmap.fitting import choose
-from relmap.fitting.choose import AUTO, DEPLOYABLE_VARIANTS, Difference
+from relmap.fitting import model_choice
 from relmap.fitting.cross_fit import fit_calibrator
-from relmap.fitting.labelled import divide, division_of, out_of_fold
+from relmap.fitting.folds import restore_fold_split, split_folds
+from relmap.fitting.labelled_rows import score_out_of_fold
+from relmap.fitting.model_choice import AUTO, DEPLOYABLE_VARIANTS, MeanDifference
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import Candidate
 from relmap.maps.reliability_map import FittedMap
@@ -73,10 +74,10 @@ def test_a_map_says_how_many_rows_are_behind_each_label_and_which_leans_on_the_o
     document = learned(rows, "mrp").document
     assert document.projection.rows_by_label == tuple(np.bincount(rows.decision, minlength=3))
     assert document.projection.fallback == ("none", "none", "shared")
-    assert any("exact" in line and "leans on the other labels" in line for line in learned(rows, "mrp").in_words())
+    assert any("exact" in line and "leans on the other labels" in line for line in learned(rows, "mrp").describe())
     plain = checked(made)
     never = PredictedRows(plain.logits, None, plain.decision, np.minimum(plain.label, 1), None)  # decided all the same
-    assert "Never decided, or never the true label: exact." in learned(never, "confidence").doubts
+    assert "Never decided, or never the true label: exact." in learned(never, "confidence").label_warnings
 
 
 def test_numbers_of_labels_are_doubted_only_where_decisions_agree_less_than_by_chance():
@@ -85,7 +86,7 @@ def test_numbers_of_labels_are_doubted_only_where_decisions_agree_less_than_by_c
     label = np.where(generator.random(900) < 0.7, 0, decision)  # a bad judge, of labels of which most are 0
     for decided, doubted in ((decision, False), ((decision + 1) % 3, True)):
         rows = PredictedRows(None, None, decided, label, None)
-        said = " ".join(learned(rows, calibrator="constant").in_words())
+        said = " ".join(learned(rows, calibrator="constant").describe())
         assert "Always deciding the commonest label" in said
         assert ("numbered as they should be" in said) == doubted
 
@@ -95,22 +96,22 @@ def test_numbers_of_labels_are_doubted_only_where_decisions_agree_less_than_by_c
 def test_every_row_is_dealt_once_and_no_group_is_parted(n, groups, hold_out, cap):
     group = np.random.default_rng(n).integers(0, groups, n).astype(str)
     for names in (None, group):
-        dealt = divide(n, names, groups, hold_out=hold_out, cap=cap)
-        parts = [*dealt.folds, dealt.kept_aside]
+        dealt = split_folds(n, names, groups, hold_out=hold_out, max_fit_rows=cap)
+        parts = [*dealt.folds, dealt.held_out]
         assert sorted(np.concatenate(parts).tolist()) == list(range(n))
         assert all(len(fold) for fold in dealt.folds)
         if names is not None:
             seen = [name for part in parts for name in set(names[part])]
             assert len(seen) == len(set(seen))
         elif hold_out and cap > n:
-            assert len(dealt.kept_aside) == round(hold_out * n)
+            assert len(dealt.held_out) == round(hold_out * n)
 
 
 def test_what_judges_a_row_has_not_seen_its_group():
     """Other labels in one fold move the fits of the others alone, and what is deployed."""
     rows = checked(predictions(1200), "group")
     document = learned(rows, "label_platt").document
-    division = division_of(document, rows)
+    division = restore_fold_split(document, rows)
     label = rows.label.copy()
     label[division.folds[2]] = 0
     other = learned(dataclasses.replace(rows, label=label), "label_platt").document
@@ -119,7 +120,7 @@ def test_what_judges_a_row_has_not_seen_its_group():
         for before, after in zip(document.folds, other.folds, strict=True)
     ]
     assert same == [False, False, True, False, False]
-    scored = out_of_fold(document, rows, division)
+    scored = score_out_of_fold(document, rows, division)
     assert document.held_out.quantiles[50] == pytest.approx(np.median(expit(scored.logit)))
     spread = LabelCells.from_decisions(scored.confidence, rows.decision, rows.correct).spread()
     assert document.held_out.label_spread == pytest.approx(spread)
@@ -142,15 +143,18 @@ def test_label_and_confidence_alone_are_enough_ties_and_round_numbers_included()
 
 def test_the_standard_error_is_that_of_the_difference_by_group():
     losses, group = np.array([1.0, 2.0, 4.0, 5.0]), np.array(["a", "a", "b", "b"])
-    by_row, by_group = Difference.of(losses, None), Difference.of(losses, group)
+    by_row, by_group = MeanDifference.from_differences(losses, None), MeanDifference.from_differences(losses, group)
     assert by_row.mean == by_group.mean == 3
     assert by_row.standard_error == pytest.approx(losses.std(ddof=1) / 2)
     # two groups whose sums lie 3 above and below their mean: sqrt(2 / 1 * (9 + 9)) / 4
     assert by_group.standard_error == pytest.approx(1.5)
     rows = PredictedRows(None, None, np.zeros(4, dtype=int), None, group)
-    best, other = choose.candidates({"confidence": losses - losses, "mrp": losses}, rows)
+    best, other = model_choice.compare_candidates({"confidence": losses - losses, "mrp": losses}, rows)
     assert (best.low, best.change, best.high) == (0, 0, 0)
-    assert (other.change, other.high - other.low) == (3, pytest.approx(2 * 12.706 * choose.WIDER * 1.5, rel=1e-4))
+    assert (other.change, other.high - other.low) == (
+        3,
+        pytest.approx(2 * 12.706 * model_choice.INTERVAL_INFLATION * 1.5, rel=1e-4),
+    )
 
 
 @pytest.mark.parametrize("rarer", [True, False])
@@ -189,9 +193,12 @@ def test_the_whole_vector_is_taken_unless_another_is_more_than_two_standard_erro
     noise = np.tile([-0.3, 0.3], 100)  # a standard error of .02
     losses = {"confidence": np.ones(200), "mrp": 1 + mrp - noise / 2, "label_vector": 1 + vector + noise / 2}
     rows = checked(predictions(200))
-    judged = choose.candidates(losses, rows)
-    assert choose.to_deploy(judged, losses, rows).variant == taken
-    assert choose.to_deploy(judged[:2], losses, rows).variant == choose.best_of(judged[:2]).variant
+    judged = model_choice.compare_candidates(losses, rows)
+    assert model_choice.select_candidate(judged, losses, rows).variant == taken
+    assert (
+        model_choice.select_candidate(judged[:2], losses, rows).variant
+        == model_choice.lowest_loss_candidate(judged[:2]).variant
+    )
 
 
 @pytest.mark.parametrize("sets", [3, pytest.param(200, marks=pytest.mark.study)])
@@ -223,17 +230,17 @@ def test_the_gain_is_told_for_fewer_rows_and_shrinks_with_them():
 def test_matrix_scaling_is_recommended_where_it_does_as_well():
     rows = checked(predictions(1500, shift=2.5))
     result = learned(rows)
-    division, n = division_of(result.document, rows), len(rows)
+    division, n = restore_fold_split(result.document, rows), len(rows)
     loss, moved = np.empty(n), np.empty(n)
     for place, fold in enumerate(division.folds):
-        matrix, unseen = fit_calibrator("matrix", rows.take(division.training(place)), seed=1), rows.take(fold)
+        matrix, unseen = fit_calibrator("matrix", rows.take(division.training_rows(place)), seed=1), rows.take(fold)
         loss[fold] = correctness_log_loss(FittedMap(matrix)(unseen).logit, unseen.correct, SMALLEST)
         moved[fold] = matrix(unseen.logits).argmax(axis=1) != unseen.decision
-    ours = correctness_log_loss(out_of_fold(result.document, rows, division).logit, rows.correct, SMALLEST)
+    ours = correctness_log_loss(score_out_of_fold(result.document, rows, division).logit, rows.correct, SMALLEST)
     recalibrated = result.document.others.recalibrated
     assert recalibrated.change == pytest.approx((loss - ours).mean())
     assert recalibrated.decisions_changed == moved.mean()
-    said = "\n".join(result.in_words(target=0.001))
+    said = "\n".join(result.describe(target=0.001))
     assert "more labelled rows, that interval would be half as wide" in said
     assert "For 0.001 to either side" in said
     assert "they are correct, more than shuffled labels show" in said

@@ -1,0 +1,135 @@
+"""Labelled rows with their confidence and reliability, as metrics and intervals use them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+import scipy
+
+from relmap.errors import InputError
+from relmap.io.rows import PredictedRows
+from relmap.maps.reliability_map import Scored
+from relmap.metrics.intervals import Estimate
+from relmap.metrics.resampling import BOOTSTRAP_SEED, MIN_BOOTSTRAP_GROUPS, Resamples, draw_resamples
+from relmap.settings import METRIC_DEFAULTS, MetricParams
+
+SCORES = ("confidence", "reliability")  # that are compared on the same decisions
+
+JsonNumbers = dict[str, float | None]  # numbers by name; None if undefined
+
+
+def finite_or_none(number: float) -> float | None:
+    """Convert a number for JSON.
+
+    Args:
+        number: The number.
+
+    Returns:
+        The number as a float; None if it is infinite or NaN.
+    """
+    return float(number) if np.isfinite(number) else None
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationSample:
+    """Fixed decisions of labelled rows, each with two scores: its confidence and its reliability.
+
+    A row with a sampling weight is repeated as `PredictedRows.copies` states. All copies of a row are in one cluster.
+    Except for `rows` and `scored`, arrays have one entry for each of the n copies.
+
+    Attributes:
+        rows: The rows, each once.
+        scored: Their confidence and reliability.
+        params: Settings of the metrics.
+        row_number: Row of each copy, shape (n,), int64.
+        correct: Whether the decision is correct, shape (n,), bool.
+        decision: Decided label 0..K-1, shape (n,), int64.
+        cluster: Number of the group, or of the row without groups, 0..C-1, shape (n,), int64.
+        logit: Logit of each score, by its name, shape (n,), float64; may be infinite.
+        probability: Each score as a probability, by its name, shape (n,), in [0, 1].
+    """
+
+    rows: PredictedRows
+    scored: Scored
+    params: MetricParams
+    row_number: np.ndarray
+    correct: np.ndarray
+    decision: np.ndarray
+    cluster: np.ndarray
+    logit: dict[str, np.ndarray]
+    probability: dict[str, np.ndarray]
+
+    @classmethod
+    def from_rows(
+        cls, rows: PredictedRows, scored: Scored, params: MetricParams = METRIC_DEFAULTS
+    ) -> "EvaluationSample":
+        """Repeat rows by their weight and number their groups.
+
+        Args:
+            rows: Labelled rows; without groups they are independent.
+            scored: Their confidence and reliability.
+            params: Settings of the metrics.
+
+        Returns:
+            The sample.
+
+        Raises:
+            InputError: There is no row.
+        """
+        if not len(rows):
+            raise InputError("there is no row to evaluate; give predictions with their labels")
+        confidence_logit = scipy.special.logit(scored.confidence)
+        # the rounding of a sigmoid must not move an unchanged confidence to another bin of the ECE
+        is_unchanged = confidence_logit == scored.logit
+        reliability = np.where(is_unchanged, scored.confidence, scored.reliability)
+        cluster = np.arange(len(rows))
+        if rows.group is not None:  # numbered in the order of their names
+            cluster = pl.Series(rows.group, dtype=pl.String).rank("dense").to_numpy().astype(np.int64) - 1
+        copies = rows.copies
+        return cls(
+            rows=rows,
+            scored=scored,
+            params=params,
+            row_number=copies,
+            correct=rows.correct[copies],
+            decision=rows.decision[copies],
+            cluster=cluster[copies],
+            logit={"confidence": confidence_logit[copies], "reliability": scored.logit[copies]},
+            probability={"confidence": scored.confidence[copies], "reliability": reliability[copies]},
+        )
+
+    def __len__(self) -> int:
+        return len(self.correct)
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of groups, or of rows without groups."""
+        return int(self.cluster.max()) + 1
+
+    @cached_property
+    def resamples(self) -> Resamples | None:
+        """Bootstrap resamples that all intervals share; None if there are fewer than ten groups."""
+        if self.n_clusters < MIN_BOOTSTRAP_GROUPS:
+            return None
+        return draw_resamples(self.cluster, resamples=self.params.resamples, seed=BOOTSTRAP_SEED)
+
+    def mean_with_interval(self, values: np.ndarray) -> JsonNumbers:
+        """Compute the mean of values and its 95% interval.
+
+        Args:
+            values: One value for each copy, shape (n,).
+
+        Returns:
+            Numbers for JSON: `value`, `standard_error`, `low` and `high`; the last three are None for fewer than ten
+            groups.
+        """
+        replicates = None if self.resamples is None else self.resamples.mean(values)
+        estimate = Estimate(float(np.mean(values)), replicates)
+        interval = estimate.interval
+        return {
+            "value": finite_or_none(estimate.value),
+            "standard_error": finite_or_none(interval.standard_error),
+            "low": finite_or_none(interval.low),
+            "high": finite_or_none(interval.high),
+        }

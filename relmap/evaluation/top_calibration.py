@@ -1,0 +1,214 @@
+"""Calibration of the most reliable rows: their mean reliability minus their accuracy.
+
+The gap is tested against zero for each share of the rows, with Holm's correction. Its standard error is the larger of
+two: that of the bootstrap over groups, and that of independent rows whose reliabilities are correct. The second one
+prevents false alarms for rows without errors, whose bootstrap replicates are all equal.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+
+from relmap.evaluation.sample import EvaluationSample, finite_or_none
+from relmap.metrics.intervals import SIGNIFICANCE_LEVEL, TAIL_PROBABILITY, format_interval, holm_adjust
+from relmap.metrics.reliability import count_retained_rows
+from relmap.metrics.resampling import Resamples
+
+TOP_TENTHS = (1, 3)  # shares of the most reliable rows, in tenths
+
+
+@dataclass(frozen=True)
+class TopCalibration:
+    """Predicted and actual accuracy of the most reliable rows.
+
+    Attributes:
+        share: Share of the rows, such as 0.1.
+        rows: Number of these rows.
+        predicted: Their mean reliability.
+        correct: Their accuracy.
+        gap: `predicted` minus `correct`; positive if the map overstates the accuracy.
+        standard_error: Standard error of the gap; None for fewer than ten groups, as are the next three.
+        low: Lower end of the 95% interval of the gap.
+        high: Upper end of that interval.
+        p_value: p-value of no gap, adjusted for all shares that are tested.
+    """
+
+    share: float
+    rows: int
+    predicted: float
+    correct: float
+    gap: float
+    standard_error: float | None
+    low: float | None
+    high: float | None
+    p_value: float | None
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the gap is significant."""
+        return self.p_value is not None and self.p_value < SIGNIFICANCE_LEVEL
+
+    def describe(self) -> str:
+        """Describe the gap in a sentence, which is a warning if the gap is significant."""
+        interval = format_interval(self.low, self.high, "+z.3f")
+        numbers = (
+            f"most reliable {100 * self.share:.0f}% ({self.rows:,} rows): mean reliability {self.predicted:.3f}, "
+            f"accuracy {self.correct:.3f}, difference {self.gap:+z.3f}{interval}."
+        )
+        if not self.is_off:
+            return f"The {numbers}"
+        direction = "overstates" if self.gap > 0 else "understates"
+        return f"Warning: the map {direction} the {numbers} The difference is statistically significant."
+
+
+def measure_top_calibration(sample: EvaluationSample) -> tuple[TopCalibration, ...]:
+    """Compare predicted and actual accuracy of the most reliable 10% and 30% of the rows.
+
+    Rows that are tied at the limit count in part, so that the share is exact.
+
+    Args:
+        sample: Labelled rows with their reliability; copies of weighted rows count.
+
+    Returns:
+        One value for each share of the rows.
+    """
+    unadjusted = [_measure_share(sample, tenths) for tenths in TOP_TENTHS]
+    p_values = np.array([np.nan if top.p_value is None else top.p_value for top in unadjusted])
+    adjusted = []
+    for top, p_value in zip(unadjusted, holm_adjust(p_values), strict=True):
+        adjusted.append(replace(top, p_value=finite_or_none(p_value)))
+    return tuple(adjusted)
+
+
+def describe_top_calibration(tops: tuple[TopCalibration, ...]) -> list[str]:
+    """Describe each share of the rows in a line, warnings first.
+
+    Args:
+        tops: Calibration of each share.
+
+    Returns:
+        The lines.
+    """
+    return [top.describe() for top in sorted(tops, key=lambda top: not top.is_off)]
+
+
+def describe_top_warnings(tops: tuple[TopCalibration, ...]) -> list[str]:
+    """Describe the shares with a significant gap.
+
+    Args:
+        tops: Calibration of each share.
+
+    Returns:
+        A line for each of them.
+    """
+    return [top.describe() for top in tops if top.is_off]
+
+
+def top_calibration_as_json(tops: tuple[TopCalibration, ...]) -> list[dict[str, float | None]]:
+    """Convert the results for JSON.
+
+    Args:
+        tops: Calibration of each share.
+
+    Returns:
+        Numbers of each share; None if unknown.
+    """
+    return [
+        {
+            "share": top.share,
+            "rows": top.rows,
+            "predicted": top.predicted,
+            "correct": top.correct,
+            "gap": top.gap,
+            "standard_error": top.standard_error,
+            "low": top.low,
+            "high": top.high,
+            "p_value": top.p_value,
+            "off": top.is_off,
+        }
+        for top in tops
+    ]
+
+
+class _GapTest(NamedTuple):
+    """Standard error, half-width of the 95% interval and p-value of a gap; NaN if unknown."""
+
+    standard_error: float
+    half_width: float
+    p_value: float
+
+
+def _measure_share(sample: EvaluationSample, tenths: int) -> TopCalibration:
+    """Measure the gap of one share of the rows; the p-value is not adjusted."""
+    n_top = int(count_retained_rows(len(sample), tenths))
+    membership = _top_membership(sample.logit["reliability"], n_top)
+    reliability = sample.probability["reliability"]
+    total = membership.sum()
+    gap = float((membership * (reliability - sample.correct)).sum() / total)
+    test = _test_gap(sample, membership, gap)
+    return TopCalibration(
+        share=tenths / 10,
+        rows=len(np.unique(sample.row_number[membership > 0])),
+        predicted=float((membership * reliability).sum() / total),
+        correct=float((membership * sample.correct).sum() / total),
+        gap=gap,
+        standard_error=finite_or_none(test.standard_error),
+        low=finite_or_none(gap - test.half_width),
+        high=finite_or_none(gap + test.half_width),
+        p_value=finite_or_none(test.p_value),
+    )
+
+
+def _test_gap(sample: EvaluationSample, membership: np.ndarray, gap: float) -> _GapTest:
+    """Test a gap against zero by Student's t, with one degree of freedom less than there are groups in the top rows."""
+    if sample.resamples is None:
+        return _GapTest(np.nan, np.nan, np.nan)
+    residual = membership * (sample.probability["reliability"] - sample.correct)
+    standard_error = max(
+        _independent_standard_error(sample, membership),
+        _bootstrap_standard_error(sample.resamples, residual, membership),
+    )
+    n_groups = len(np.unique(sample.cluster[membership > 0]))
+    degrees_of_freedom = max(n_groups - 1, 1)
+    half_width = float(scipy.special.stdtrit(degrees_of_freedom, 1 - TAIL_PROBABILITY)) * standard_error
+    if standard_error > 0:
+        p_value = float(2 * scipy.special.stdtr(degrees_of_freedom, -abs(gap) / standard_error))
+    else:
+        p_value = float(gap == 0)
+    return _GapTest(standard_error, half_width, p_value)
+
+
+def _top_membership(logit: np.ndarray, n_top: int) -> np.ndarray:
+    """Return the part of each row that belongs to the `n_top` most reliable rows, shape (n,), in [0, 1]."""
+    position = len(logit) - n_top
+    limit = np.partition(logit, position)[position]
+    is_above = logit > limit
+    is_tied = logit == limit
+    tied_part = (n_top - np.count_nonzero(is_above)) / np.count_nonzero(is_tied)
+    return np.where(is_above, 1.0, np.where(is_tied, tied_part, 0.0))
+
+
+def _independent_standard_error(sample: EvaluationSample, membership: np.ndarray) -> float:
+    """Return the standard error of the gap if rows are independent and their reliabilities r are correct.
+
+    All copies of row i are correct, or all are wrong. With the membership m_i of all its copies, the variance of the
+    sum of residuals is sum_i m_i² r_i (1 - r_i).
+    """
+    reliability = sample.probability["reliability"]
+    n_rows = len(sample.rows)
+    membership_of_row = np.bincount(sample.row_number, membership, n_rows)
+    variance_of_row = np.bincount(sample.row_number, membership * reliability * (1 - reliability), n_rows)
+    variance_of_sum = float((membership_of_row * variance_of_row).sum())
+    return float(np.sqrt(variance_of_sum) / membership.sum())
+
+
+def _bootstrap_standard_error(resamples: Resamples, residual: np.ndarray, membership: np.ndarray) -> float:
+    """Return the standard deviation of the gap over resamples of groups.
+
+    It is 0 if fewer than two resamples contain top rows.
+    """
+    totals = resamples.sums(membership)[0]
+    gaps = resamples.sums(residual)[0][totals > 0] / totals[totals > 0]
+    return float(gaps.std(ddof=1)) if len(gaps) > 1 else 0.0

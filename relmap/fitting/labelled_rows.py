@@ -1,0 +1,483 @@
+"""Reading of labelled rows, to fit a map on or to evaluate one with.
+
+A map is evaluated on rows that it was not fitted on. Rows of the fit are recognized, together or one by one, and get
+their out-of-fold scores: each is scored by the model that was fitted without its fold.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from relmap.errors import InputError
+from relmap.fitting.folds import FoldSplit, paper_fit_rows, restore_fold_split, split_folds
+from relmap.fitting.label_order import check_label_order
+from relmap.fitting.training_rows import MAX_REPEATED_SHARE, NOT_RECOGNIZED, recognize_rows
+from relmap.hashing import sha256_of_arrays, sha256_of_file
+from relmap.io.columns import FileRows, is_missing, labels_in, unlabelled
+from relmap.io.files import Predictions, columns_of, notes_on, rows_of
+from relmap.io.reading import Layout, find_layout
+from relmap.io.rows import PredictedRows, checked_rows, names_of_two_labels, questions
+from relmap.io.signals import COMPUTED, Signal, group_signals, read_signals, relevance
+from relmap.maps.document import Fingerprint, MapDocument, TrainingRows
+from relmap.maps.reliability_map import FittedMap, Scored, scored_in_parts
+from relmap.maps.scoring import grouped_by
+from relmap.options import assignment, option
+
+DEFAULT_ID_COLUMN = "id"
+
+# Relation of rows to the fit of a map. partly_out_of_fold: some are new, the others have out-of-fold scores.
+RowOrigin = Literal["new", "held_out", "out_of_fold", "partly_out_of_fold"]
+
+
+class LabelledRows(NamedTuple):
+    """Labelled rows to fit a map on.
+
+    Attributes:
+        rows: The rows.
+        n_labels: Number of labels K.
+        signals: How each signal is read.
+        notes: Sentences on how the file was read.
+        names: Names of the labels, in their order; None for 0..K-1.
+        ids: Id of each row, shape (n,); None without ids.
+        id_column: Name of the column of the ids.
+    """
+
+    rows: PredictedRows
+    n_labels: int
+    signals: tuple[Signal, ...]
+    notes: list[str]
+    names: tuple[str, ...] | None
+    ids: np.ndarray | None
+    id_column: str | None
+
+
+class ScoredRows(NamedTuple):
+    """Labelled rows, scored by models that were fitted without them.
+
+    Attributes:
+        rows: The rows, n of them.
+        scored: Their confidence and reliability.
+        origin: Their relation to the fit of the map.
+        notes: Sentences on how they were read and scored.
+        fitted: Whether each row was used for the fit, shape (n,), bool.
+    """
+
+    rows: PredictedRows
+    scored: Scored
+    origin: RowOrigin
+    notes: list[str]
+    fitted: np.ndarray
+
+
+class FileContent(NamedTuple):
+    """Columns of a file of labelled predictions.
+
+    Attributes:
+        frame: The columns that are read, of rows with a label.
+        file_rows: Position of these rows in the file, for messages.
+        notes: Sentences on how the file was read.
+    """
+
+    frame: pl.DataFrame
+    file_rows: FileRows
+    notes: list[str]
+
+
+def read_labelled_rows(
+    file: Predictions,
+    *,
+    group: str | None,
+    names: tuple[str, ...] | None,
+    signals: tuple[str, ...] = (),
+    seed: int = 1,
+    hold_out: float = 0,
+    accept_label_order: bool = False,
+) -> LabelledRows:
+    """Read labelled rows to fit a map on.
+
+    Args:
+        file: The predictions.
+        group: Column of the groups; None without groups.
+        names: Names of the labels in their order; None for 0..K-1, or for two names of which one is given as positive.
+        signals: Names of columns to use as signals. How they are read is learned from the rows that are not held out.
+        seed: Seed of the folds.
+        hold_out: Share of the rows to hold out.
+        accept_label_order: Accept names in an order that matches the labels worse than another one.
+
+    Returns:
+        The rows, their labels and their signals.
+
+    Raises:
+        InputError: A column or value cannot be read; the message names the file, the row and the column.
+    """
+    layout = find_layout(file.schema.names, str(file.path), labelled=True, group=group, reading=file.reading)
+    _check_signal_columns(file, layout, signals)
+    id_column = _find_id_column(file)
+    frame, file_rows, notes = _read_columns(file, layout, [*signals, id_column])
+    if names is None and layout.kind in ("probability", "score"):
+        names = names_of_two_labels(frame, layout, file_rows)
+    stated_n_labels = len(names) if names else None
+    if stated_n_labels is None and layout.kind in ("confidence_only", "decision_only"):
+        stated_n_labels = labels_in(frame, [str(layout.decision), str(layout.label)], file_rows)
+    rows = checked_rows(frame, layout, file_rows, names=names, n_labels=stated_n_labels)
+    n_labels = stated_n_labels or rows.n_labels
+    if not accept_label_order:
+        check_label_order(rows, frame, layout, names, n_labels, str(file.path))
+    _check_whole_groups(rows, signals, file_rows)
+    fit_rows = split_folds(len(rows), rows.group, seed, hold_out=hold_out).fit_rows if signals else None
+    ids = None
+    if id_column in frame.columns:
+        is_named = file.reading.id is not None
+        ids = _read_ids(frame[id_column], file_rows) if is_named else _read_default_ids(frame[id_column])
+    fitted_signals, rows = read_signals(signals, frame, rows, n_labels, file_rows, learn_on=fit_rows)
+    notes += questions(rows, layout, names, n_labels)
+    return LabelledRows(
+        rows=rows,
+        n_labels=n_labels,
+        signals=fitted_signals,
+        notes=notes,
+        names=names,
+        ids=ids,
+        id_column=id_column,
+    )
+
+
+def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str | None) -> ScoredRows:
+    """Read labelled rows to evaluate a map on, and score each with a model that was fitted without it.
+
+    Rows that the map was fitted on are recognized in any file or frame. If the map has held-out rows, the rows of the
+    fit are omitted; otherwise the model of their fold scores them.
+
+    Args:
+        document: The map.
+        file: The predictions.
+        group: Column of the groups; None for that of the map, if the file has it.
+
+    Returns:
+        The rows and their scores.
+
+    Raises:
+        InputError: A row cannot be read; all rows of the fit are given with other groups; or they are given in another
+            order or with other labels, and the map cannot recognize single rows.
+    """
+    group, notes = _find_group_column(document, file, group)
+    layout = find_layout(
+        file.schema.names, str(file.path), labelled=True, group=group, reads=document.input, reading=file.reading
+    )
+    signal_group = grouped_by(document)
+    if signal_group is not None and signal_group not in file.schema.names:
+        raise InputError(
+            f"{file.path} has no column {signal_group}, from whose groups the map computes group_rank and group_gap; "
+            "add it"
+        )
+    training = document.source.training_rows
+    id_column = file.reading.id or (training.id_column if training else None)
+    signal_columns = [signal.name for signal in document.signals]
+    if signal_group is not None:
+        signal_columns.append(signal_group)
+    frame, file_rows, file_notes = _read_columns(file, layout, [*signal_columns, id_column])
+    notes += file_notes
+    rows = checked_rows(frame, layout, file_rows, names=document.label_names, n_labels=document.n_labels)
+    _check_whole_groups(rows, signal_columns, file_rows)
+    computed = None
+    if signal_group is not None:
+        group_names = frame[signal_group].cast(pl.String).to_numpy()
+        computed = group_signals(group_names, relevance(rows, document.n_labels))
+    _, rows = read_signals(document.signals, frame, rows, document.n_labels, file_rows, computed=computed)
+    if _are_all_fit_rows(document, rows, file, group):
+        return _score_fit_rows(document, rows, notes, str(file.path))
+    ids = frame[id_column].cast(pl.String).to_numpy() if id_column in frame.columns else None
+    return _score_single_rows(document, rows, ids, notes, str(file.path))
+
+
+def score_out_of_fold(document: MapDocument, rows: PredictedRows, split: FoldSplit) -> Scored:
+    """Score the labelled rows of a fit with models that were fitted without them.
+
+    Args:
+        document: The map.
+        rows: All labelled rows of the fit.
+        split: Their split. Held-out rows are scored by the map itself.
+
+    Returns:
+        Confidence and reliability of each row.
+    """
+    models = [*_fold_maps(document), FittedMap.of(document)]
+    return scored_in_parts(rows, zip(models, [*split.folds, split.held_out], strict=True))
+
+
+def fingerprint_rows(rows: PredictedRows) -> Fingerprint:
+    """Compute the hashes by which a map recognizes all labelled rows of its fit together.
+
+    Args:
+        rows: The labelled rows.
+
+    Returns:
+        Hashes of decisions and labels, of the groups, and of the rows in any order.
+    """
+    assert rows.label is not None
+    group_hash = None
+    if rows.group is not None:
+        _, first_row, group_code = np.unique(rows.group, return_index=True, return_inverse=True)
+        group_hash = sha256_of_arrays(first_row[group_code])
+    first_score = None
+    if rows.confidence is not None:
+        first_score = rows.confidence
+    elif rows.logits is not None:
+        first_score = rows.logits[:, 0]
+    any_order_hash = None
+    if first_score is not None:
+        any_order_hash = sha256_of_arrays(np.sort(first_score), np.bincount(rows.label))
+    return Fingerprint(rows=sha256_of_arrays(rows.decision, rows.label), groups=group_hash, any_order=any_order_hash)
+
+
+def hash_predictions(predictions: Predictions) -> str:
+    """Return the hex SHA-256 of a file of predictions, or of rows in memory.
+
+    Args:
+        predictions: The predictions.
+    """
+    return getattr(predictions, "sha256", None) or sha256_of_file(predictions.path)
+
+
+def _check_signal_columns(file: Predictions, layout: Layout, signals: Sequence[str]) -> None:
+    if layout.label in signals:
+        raise InputError(
+            f"{file.path}: the column {layout.label} holds the true labels and cannot be a signal; omit it"
+        )
+    unknown = set(signals) - {*COMPUTED, *file.schema.names}
+    if unknown:
+        raise InputError(
+            f"{file.path} has no column {min(unknown)}, which signals names; it has {', '.join(file.schema.names)}"
+        )
+
+
+def _find_id_column(file: Predictions) -> str:
+    """Return the name of the column of ids, which must exist if an option names it."""
+    id_column = file.reading.id
+    if id_column is None:
+        return DEFAULT_ID_COLUMN
+    if id_column not in file.schema.names:
+        raise InputError(
+            f"{file.path} has no column {id_column}, which {option('id')} names; it has {', '.join(file.schema.names)}"
+        )
+    return id_column
+
+
+def _find_group_column(document: MapDocument, file: Predictions, group: str | None) -> tuple[str | None, list[str]]:
+    """Return the column of the groups, and notes if it is that of the map."""
+    map_group = document.source.group
+    if group is not None or map_group is None:
+        return group, []
+    if map_group in file.schema.names:
+        return map_group, [f"Rows are grouped by {map_group}, as in the fit."]
+    return None, [
+        f"The map was fitted with rows grouped by {map_group}, a column that {file.path} lacks: its rows are treated "
+        "as independent."
+    ]
+
+
+def _read_columns(file: Predictions, layout: Layout, optional: Sequence[str | None]) -> FileContent:
+    """Read the columns of the layout, and the optional ones that exist."""
+    existing = [name for name in optional if name is not None and name in file.schema.names]
+    frame = columns_of(file, list(dict.fromkeys([*layout.read, *existing])))
+    file_rows = rows_of(file)
+    notes = notes_on(file)
+    if frame.is_empty():
+        raise InputError(f"{file.path} has no rows; give a file with labelled rows")
+    label = frame[str(layout.label)]
+    if not layout.reading.drop_unlabelled:
+        file_rows.refuse_missing(label, f"fill it, or omit such rows with {assignment('drop_unlabelled', True)}")
+        return FileContent(frame, file_rows, notes)
+    missing = unlabelled(label)
+    if missing.any():
+        notes.append(f"{missing.sum():,} of {len(frame):,} rows have no label and are omitted.")
+        frame = frame.filter(~missing)
+        file_rows = file_rows.without(missing)
+        if frame.is_empty():
+            raise InputError(
+                f"{file.path} has no rows with a {layout.label}; name the column of the true label with "
+                f"{option('label')}"
+            )
+    return FileContent(frame, file_rows, notes)
+
+
+def _check_whole_groups(rows: PredictedRows, signals: Iterable[str], file_rows: FileRows) -> None:
+    """Check that signals that are computed from whole groups have whole groups."""
+    if set(COMPUTED).isdisjoint(signals):
+        return
+    if rows.weight is not None:
+        found = "a sample of rows"
+    elif file_rows.kept is not None:
+        found = "rows without a label, which are omitted"
+    else:
+        return
+    raise InputError(
+        f"{file_rows.file} has {found}, so groups are incomplete, and group_rank and group_gap cannot be computed; "
+        "omit these signals"
+    )
+
+
+def _read_ids(column: pl.Series, file_rows: FileRows) -> np.ndarray:
+    """Read the ids of a column that an option names, shape (n,); each must occur once."""
+    file_rows.refuse_missing(column)
+    if column.dtype.is_nested():
+        raise InputError(
+            f"{file_rows.file}: the ids are in {column.name}, which holds lists; name a column of numbers or text"
+        )
+    file_rows.refuse(~column.is_first_distinct(), lambda row: f"the id {column[row]} is repeated; name a column of ids")
+    return column.cast(pl.String).to_numpy()
+
+
+def _read_default_ids(column: pl.Series) -> np.ndarray | None:
+    """Read a column named id, shape (n,).
+
+    None if values repeat or number the rows: other files have the same row numbers.
+    """
+    if column.dtype.is_nested() or is_missing(column).any() or column.n_unique() < len(column):
+        return None
+    numbers = column.cast(pl.String).cast(pl.Int64, strict=False)
+    if not numbers.has_nulls():
+        value_range = int(numbers.max()) - int(numbers.min())  # type: ignore[arg-type]
+        if value_range == len(numbers) - 1:
+            return None
+    return column.cast(pl.String).to_numpy()
+
+
+def _are_all_fit_rows(document: MapDocument, rows: PredictedRows, file: Predictions, group: str | None) -> bool:
+    """Return whether these are all rows of the fit, in their order.
+
+    Raises:
+        InputError: They are all rows of the fit, but with other groups; or in another order or with other labels, and
+            single rows cannot be recognized.
+    """
+    source = document.source
+    known = source.fingerprint
+    found = fingerprint_rows(replace(rows, group=None))  # numbering a million groups takes seconds
+    if known is None:  # maps written by earlier versions know only their file and the name of the group column
+        are_fit_rows = hash_predictions(file) == source.sha256
+        has_same_groups = group == source.group
+    else:
+        are_fit_rows = found.rows == known.rows
+        has_same_groups = not are_fit_rows or fingerprint_rows(rows).groups == known.groups
+    if are_fit_rows and not has_same_groups:
+        fit_groups = f"groups by {source.group}" if source.group else "no groups"
+        raise InputError(f"{file.path} has the rows that the map was fitted on, with {fit_groups}; give the same here")
+    if are_fit_rows or known is None or _recognizes_single_rows(source.training_rows, file):
+        return are_fit_rows
+    if hash_predictions(file) == source.sha256:
+        difference = "with other labels or without other rows"
+    elif known.any_order is not None and found.any_order == known.any_order:
+        difference = "in another order"
+    else:
+        return False
+    raise InputError(
+        f"{file.path} has the rows that the map was fitted on, {difference}; give them as in the fit, or give new rows"
+    )
+
+
+def _recognizes_single_rows(training: TrainingRows | None, file: Predictions) -> bool:
+    """Return whether almost every row of the fit is recognized in this file, whatever the order."""
+    if training is None or training.by == "nothing" or training.share < 1 - MAX_REPEATED_SHARE:
+        return False
+    return training.by == "prediction" or (file.reading.id or training.id_column) in file.schema.names
+
+
+def _score_fit_rows(document: MapDocument, rows: PredictedRows, notes: list[str], file: str) -> ScoredRows:
+    """Score all rows of the fit: the held-out rows if there are any, otherwise each row out of fold."""
+    split = restore_fold_split(document, rows) if document.folds else None
+    if split is not None and not document.source.hold_out:
+        notes.append(
+            f"{file} has the rows that the map was fitted on: each row is scored by the model that was fitted without "
+            "its fold."
+        )
+        return ScoredRows(
+            rows=rows,
+            scored=score_out_of_fold(document, rows, split),
+            origin="out_of_fold",
+            notes=notes,
+            fitted=np.isin(np.arange(len(rows)), split.fit_rows),
+        )
+    if split is not None:
+        unused = split.held_out
+    else:
+        fit_rows = paper_fit_rows(document.source, rows, document.calibrator.fitted)
+        unused = np.setdiff1d(np.arange(len(rows)), fit_rows)
+    rows = rows.take(unused)
+    notes.append(
+        f"{file} has the rows that the map was fitted on: only the {len(rows):,} rows that were held out are used."
+    )
+    return ScoredRows(
+        rows=rows,
+        scored=FittedMap.of(document)(rows),
+        origin="held_out",
+        notes=notes,
+        fitted=np.zeros(len(rows), dtype=bool),
+    )
+
+
+def _score_single_rows(
+    document: MapDocument, rows: PredictedRows, ids: np.ndarray | None, notes: list[str], file: str
+) -> ScoredRows:
+    """Score rows of which some may be rows of the fit."""
+    training = document.source.training_rows
+    reliability_map = FittedMap.of(document)
+    fold = np.full(len(rows), NOT_RECOGNIZED)
+    if training is None:
+        notes.append(
+            "This map was written by an earlier version, so single rows of its fit cannot be recognized: give rows "
+            "that it was not fitted on, or fit it again."
+        )
+    else:
+        fold = recognize_rows(training, rows, ids)
+        notes += _recognition_limits(training, ids, file)
+    fitted = fold != NOT_RECOGNIZED
+    if not fitted.any():
+        return ScoredRows(rows=rows, scored=reliability_map(rows), origin="new", notes=notes, fitted=fitted)
+    counts = f"{fitted.sum():,} of {len(rows):,} rows were used to fit the map"
+    if not document.folds or (document.source.hold_out and not fitted.all()):
+        rows = rows.take(~fitted)
+        if not len(rows):
+            raise InputError(f"{file}: all rows were used to fit the map, which has no folds; give new rows")
+        notes.append(f"{counts}: they are omitted.")
+        return ScoredRows(
+            rows=rows,
+            scored=reliability_map(rows),
+            origin="new",
+            notes=notes,
+            fitted=np.zeros(len(rows), dtype=bool),
+        )
+    notes.append(f"{counts}: each of them is scored by the model that was fitted without its fold.")
+    models = [*_fold_maps(document), reliability_map]
+    members = [fold == k for k in range(len(document.folds))]
+    return ScoredRows(
+        rows=rows,
+        scored=scored_in_parts(rows, zip(models, [*members, ~fitted], strict=True)),
+        origin="out_of_fold" if fitted.all() else "partly_out_of_fold",
+        notes=notes,
+        fitted=fitted,
+    )
+
+
+def _fold_maps(document: MapDocument) -> list[FittedMap]:
+    """Return the maps that were fitted without one fold each."""
+    return [FittedMap(fold.calibrator, fold.projection, fold.correction) for fold in document.folds]
+
+
+def _recognition_limits(training: TrainingRows, ids: np.ndarray | None, file: str) -> list[str]:
+    """State which rows of the fit cannot be recognized."""
+    if training.by == "nothing":
+        return [
+            "Rows of the fit cannot be recognized, since their predictions repeat: give rows that the map was not "
+            f"fitted on, or fit again with a column that identifies rows ({option('id')})."
+        ]
+    if training.by == "id" and ids is None:
+        return [
+            f"Rows of the fit are recognized by the column {training.id_column}, which {file} lacks: give rows that "
+            "the map was not fitted on."
+        ]
+    if training.share < 1:
+        return [f"{1 - training.share:.1%} of the rows of the fit cannot be recognized."]
+    return []
