@@ -164,7 +164,7 @@ def test_auto_corrects_the_score_and_keeps_its_ranking(rows, corrected):
     before, after = (ranking_metrics(find_tie_groups(score, rows.correct)) for score in (plain, scored))
     for name, value in before.items():
         assert after[name] == pytest.approx(value, abs=1e-12)
-    assert "A monotone correction of this score" in " ".join(corrected.describe())
+    assert "A monotone correction of the score" in " ".join(corrected.describe())
 
 
 def test_the_fits_of_the_folds_have_corrections_and_what_is_held_out_is_scored_with_them(rows, corrected):

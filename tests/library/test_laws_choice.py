@@ -142,7 +142,7 @@ def test_accuracy_and_threshold_are_those_of_repeated_rows(case):
     assert case.document.default_threshold == max(reached, 0.5)
     label = case.rows.label[rows]
     often = max((label == value).mean() for value in range(3))
-    shown = re.search("commonest label would be correct in ([0-9.]+)%", " ".join(case.learned.label_warnings))
+    shown = re.search("most frequent label would be correct in ([0-9.]+)%", " ".join(case.learned.label_warnings))
     assert (shown is not None) == (often > case.learned.accuracy)
 
 
@@ -176,7 +176,7 @@ def test_auto_stores_the_corrections_of_the_weighted_out_of_fold_logits(weighted
     assert chosen.nll_correct == pytest.approx(naive.log_losses(corrected, rows.correct)[sample.rows].mean())
     top = sample.rows[np.argsort(-score[sample.rows], kind="stable")[: -(-len(sample.rows) // 10)]]
     before, after = (Scored(score, logit).reliability[top].mean() for logit in (score, corrected))
-    numbers = re.findall(r"\d\.\d+", learned.correction[0])
+    numbers = re.findall(r"\d\.\d+", learned.correction_summary[0])
     losses = [naive.log_losses(logit, rows.correct)[sample.rows].mean() for logit in (score, corrected)]
     expected = [f"{loss:.4f}" for loss in losses] + [
         f"{mean:.3f}" for mean in (before, after, rows.correct[top].mean())
@@ -243,8 +243,8 @@ def test_the_fit_advises_by_the_numbers_that_evaluate_shows(weighted, grouped, m
     ]
     assert str(made.recommendation_).splitlines()[0] == str(answer).splitlines()[0]
     assert made.recommendation_.to_dict()["accuracy"] == pytest.approx(shown["accuracy"]["value"])
-    assert ("Each row stands for" in str(made.recommendation_)) == weighted
-    assert ("the drawing of these groups" in str(made.recommendation_)) == grouped
+    assert ("Rows are weighted by" in str(made.recommendation_)) == weighted
+    assert ("the sampling of groups" in str(made.recommendation_)) == grouped
 
 
 @pytest.mark.parametrize("grouped", [False, True])

@@ -353,8 +353,8 @@ def test_drift_by_hand(times):
         )
         assert drifted.holds == (correct == 24)
         assert drifted.holds or drifted.describe(NAMES)[:2] == [
-            f"The map no longer holds for partial at reliability 0.5 and above: says 0.90, correct 0.60 ({n} rows, "
-            f"0.90 expected, p {new.p_value:.2g}).",
+            f"The map no longer holds for partial at reliability 0.5 and above: mean reliability 0.90, accuracy 0.60 ({n} rows, "
+            f"0.90 expected, p-value {new.p_value:.2g}).",
             "Fit it again.",
         ]
 
@@ -435,9 +435,9 @@ def test_what_could_not_be_tested_is_said():
     nine_of_a_label, nine_groups = (d != 2) | (np.cumsum(d == 2) <= 9), np.arange(900) // 100
     for made, rows, group, tested, first in (
         (doc, nine_of_a_label, None, [0, 0, 1, 1], "The map still holds"),
-        (doc, slice(15), None, [], "It cannot be said"),
-        (few, every, None, [], "It cannot be said"),
-        (doc, every, nine_groups, [], "It cannot be said"),
+        (doc, slice(15), None, [], "It is unknown"),
+        (few, every, None, [], "It is unknown"),
+        (doc, every, nine_groups, [], "It is unknown"),
     ):
         drifted = detect_drift(made, r[rows], d[rows], z[rows], group)
         words = drifted.describe(NAMES)
@@ -446,7 +446,7 @@ def test_what_could_not_be_tested_is_said():
         assert words[0].startswith(first)
         if tested:
             assert words[1].count("exact at reliability") == 2
-            assert "at most 1% of evaluations" in words[-1]
+            assert "at most 1% for each evaluation" in words[-1]
 
 
 ASKED = {"target": 0.9}, {"target": 0.9, "confidence": 1.0}, {"coverage": "1"}, {"level": 0.01}

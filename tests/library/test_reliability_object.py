@@ -72,7 +72,7 @@ def test_the_map_and_the_answers_are_those_of_the_commands_whatever_loads_them(f
     printed, answer = capsys.readouterr(), saved.evaluate(NEW)
     assert answer.to_dict().items() <= json.loads(printed.out).items()
     assert sorted(str(answer).split("\n")) == sorted(printed.err.splitlines())
-    assert "Rows of one group go together" in printed.err
+    assert "Rows are grouped by group" in printed.err
     rerank.thresholds(tmp_path / "new.parquet", tmp_path / "map.json", coverage="0.5")
     cuts = saved.thresholds(NEW, coverage=0.5)
     assert cuts.to_dict().items() <= json.loads(capsys.readouterr().out).items()
@@ -113,9 +113,9 @@ def test_rows_of_the_fit_are_judged_out_of_fold_even_behind_a_classifier(fitted)
     before = ReliabilityMap().fit(LOGITS, LABEL)  # as a map was that knew its file alone
     before.document_ = fitted.document_.model_copy(update={"source": source})
     for made, rows, why in (
-        (before, (LOGITS, LABEL, None), "say the same here"),
-        (fitted, (LOGITS, LABEL, None), "say the same here"),
-        (fitted, (LOGITS, LABEL, np.roll(GROUP, 1)), "say the same here"),
+        (before, (LOGITS, LABEL, None), "give the same here"),
+        (fitted, (LOGITS, LABEL, None), "give the same here"),
+        (fitted, (LOGITS, LABEL, np.roll(GROUP, 1)), "give the same here"),
     ):
         with pytest.raises(InputError, match=why):
             made.evaluate(*rows)

@@ -129,7 +129,7 @@ def test_rows_to_label_come_back_labelled_through_every_command(suffix, folder, 
     right = float((truth["logits"].list.arg_max() == truth["label"]).mean())
     assert agreed["rows"] == 3000
     assert agreed["accuracy"]["low"] < right < agreed["accuracy"]["high"]
-    assert "Of all 3,000 rows" in said
+    assert "Accuracy on all 3,000 rows" in said
     assert "drawn so that all rows were as likely" in said
 
 
@@ -147,9 +147,9 @@ def test_signals_of_whole_groups_and_drawn_rows_do_not_go_together(tmp_path):
 @pytest.mark.parametrize(
     ("options", "note", "left", "guaranteed"),
     [
-        ((), "each row is judged by a fit on the other folds", 900, False),
-        (("--hold-out", 0.3), "only the 270 rows that no fit has seen are used", 270, True),
-        (("--protocol", "paper"), "only the 225 rows that no fit has seen are used", 225, True),
+        ((), "each row is scored by the model that was fitted without its fold", 900, False),
+        (("--hold-out", 0.3), "only the 270 rows that were held out are used", 270, True),
+        (("--protocol", "paper"), "only the 225 rows that were held out are used", 225, True),
     ],
 )
 def test_rows_of_the_fit_are_judged_by_fits_that_have_not_seen_them(options, note, left, guaranteed, tmp_path, capsys):
@@ -248,13 +248,13 @@ def test_a_chosen_cut_is_validated_on_other_rows_and_only_estimated_on_rows_of_t
 
 def test_the_guarantee_takes_one_row_of_each_group_and_a_file_without_groups_is_told(folder, tmp_path, capsys):
     pl.read_parquet(folder / "test.parquet").drop("group").write_parquet(tmp_path / "test.parquet")
-    for place, words in ((folder, "300 rows"), (tmp_path, "taken as independent")):
+    for place, words in ((folder, "300 rows"), (tmp_path, "treated as independent")):
         run("thresholds", "--map", folder / "map.json", "--predictions", place / "test.parquet", "--coverage", "0.5")
         printed = capsys.readouterr()
         assert words in printed.err
         assert json.loads(printed.out)["overall"]["rows"] == (300 if place == folder else 3000)
     pl.read_parquet(folder / "validation.parquet").drop("group").write_parquet(tmp_path / "fitted.parquet")
-    with pytest.raises(InputError, match="say the same here"):
+    with pytest.raises(InputError, match="give the same here"):
         run("evaluate", "--map", folder / "map.json", "--predictions", tmp_path / "fitted.parquet")
 
 

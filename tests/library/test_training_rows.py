@@ -177,7 +177,7 @@ def test_rows_of_a_judge_without_an_id_cannot_be_recognized_which_is_reported(co
     ("column", "why"),
     [
         (None, "no column pair, which --id names"),
-        (pl.lit("a"), "the id a is there twice"),
+        (pl.lit("a"), "the id a is repeated"),
         (pl.lit(None), "is missing"),
     ],
 )
@@ -189,7 +189,7 @@ def test_an_id_that_is_none_is_refused(column, why, tmp_path):
 def test_fitted_rows_are_left_out_where_a_map_has_others_for_a_guarantee(tmp_path, capsys):
     fit(ROWS, tmp_path, "--hold-out", "0.4")
     numbers, words = answers("thresholds", ROWS[::-1], tmp_path, capsys)
-    assert "480 of 800 rows were used to fit the map: they are left out" in words
+    assert "480 of 800 rows were used to fit the map: they are omitted" in words
     assert numbers["overall"]["rows"] == 320
     assert numbers["guaranteed"]
 
@@ -197,7 +197,7 @@ def test_fitted_rows_are_left_out_where_a_map_has_others_for_a_guarantee(tmp_pat
 def test_the_protocol_of_the_paper_has_no_folds_so_fitted_rows_are_left_out(tmp_path, capsys):
     document = fit(ROWS, tmp_path, "--protocol", "paper")
     numbers, words = answers("evaluate", ROWS[::-1], tmp_path, capsys)
-    assert "rows were used to fit the map: they are left out" in words
+    assert "rows were used to fit the map: they are omitted" in words
     assert numbers["rows"] == document.held_out.rows
 
 

@@ -145,7 +145,7 @@ def test_a_row_that_stands_for_others_counts_as_they_would(helpful, group):
     ):
         assert ours["value"] == theirs["value"]
         assert ours["low"] <= theirs["low"] < theirs["high"] <= ours["high"]  # copies of a row are not rows
-    assert describe_evaluation(weighted, helpful)[-1].startswith("Each row stands for as many as the inverse")
+    assert describe_evaluation(weighted, helpful)[-1].startswith("Rows are weighted by the inverse")
 
 
 @pytest.mark.parametrize("right", [20, 25])
@@ -267,7 +267,7 @@ def test_use_the_reliability_where_it_helps(helpful, helps):
     assert f"find {budget['reliability']:.0f} errors, and {budget['confidence']:.0f} where the conf" in lines[1]
     assert f"(95% interval {budget['low']:+.0f} to {budget['high']:+.0f})" in lines[1]
     assert f"by {nll['change']:+.4f} (95% interval {nll['low']:+.4f} to {nll['high']:+.4f})" in lines[2]
-    assert re.search("calibrator uncal.*these groups, .*not other data, nor another fit", lines[-1])
+    assert re.search("calibrator uncal.*sampling of groups, .*do not cover refitting or other data", lines[-1])
 
 
 def test_the_reasons_are_those_that_are_seen():
@@ -275,10 +275,10 @@ def test_the_reasons_are_those_that_are_seen():
     leaning = dataclasses.replace(maps.variants()["label_platt"], rows=rows, fallback=fallback)
     document = maps.document("label_platt", leaning, calibrator=Identity())
     said = " ".join(describe_evaluation(evaluated(document, maps.checked(maps.predictions(150, shift=0))), document))
-    assert "Too few rows for a curve of its own: exact (7 rows) leans on the other labels." in said
-    assert "Fewer than 200 rows behind the curve in the fit: irrelevant (100)." in said
+    assert "Too few rows for a curve of its own: exact (7 rows) is mostly pooled with the other labels." in said
+    assert "Labels whose curve is fitted to fewer than 200 rows: irrelevant (100)." in said
     assert "Few decisions are wrong" in said
-    assert "Label spread: too few rows" in said
+    assert "Label spread: unknown" in said
 
 
 def test_a_map_that_leaves_the_order_of_the_confidence_says_so(grouped):
@@ -369,12 +369,12 @@ def test_candidates_and_recalibrating_are_judged_on_new_rows_as_maps_of_them_wou
     ]
     assert shown == [each.variant for each in made.choice.candidates]  # what was missed, though it was kept
     before = made.model_copy(update={"others": None})
-    assert "is not known" in describe_alternatives(evaluation | evaluate_alternatives(before, judged), before, "")[0]
+    assert "are unknown" in describe_alternatives(evaluation | evaluate_alternatives(before, judged), before, "")[0]
 
 
 @pytest.mark.parametrize(
     ("change", "low", "said", "if_kept"),
-    [(-0.01, -0.019, "better", "better"), (-0.01, -0.03, "as well", ""), (0.009, 0, "as well", ""), (0.011, 0, "", "")],
+    [(-0.01, -0.019, "better", "better"), (-0.01, -0.03, "as good", ""), (0.009, 0, "as good", ""), (0.011, 0, "", "")],
 )
 def test_recalibrating_is_better_only_where_its_interval_says_so_and_else_does_as_well(change, low, said, if_kept):
     beside = {"change": change, "low": low, "high": 2 * change - low, "standard_error": 0.01, "decisions_changed": 0.1}

@@ -74,10 +74,10 @@ def test_a_map_says_how_many_rows_are_behind_each_label_and_which_leans_on_the_o
     document = learned(rows, "mrp").document
     assert document.projection.rows_by_label == tuple(np.bincount(rows.decision, minlength=3))
     assert document.projection.fallback == ("none", "none", "shared")
-    assert any("exact" in line and "leans on the other labels" in line for line in learned(rows, "mrp").describe())
+    assert any("exact" in line and "is mostly pooled with the other labels" in line for line in learned(rows, "mrp").describe())
     plain = checked(made)
     never = PredictedRows(plain.logits, None, plain.decision, np.minimum(plain.label, 1), None)  # decided all the same
-    assert "Never decided, or never the true label: exact." in learned(never, "confidence").label_warnings
+    assert "Labels that are never decided, or never the true label: exact." in learned(never, "confidence").label_warnings
 
 
 def test_numbers_of_labels_are_doubted_only_where_decisions_agree_less_than_by_chance():
@@ -87,8 +87,8 @@ def test_numbers_of_labels_are_doubted_only_where_decisions_agree_less_than_by_c
     for decided, doubted in ((decision, False), ((decision + 1) % 3, True)):
         rows = PredictedRows(None, None, decided, label, None)
         said = " ".join(learned(rows, calibrator="constant").describe())
-        assert "Always deciding the commonest label" in said
-        assert ("numbered as they should be" in said) == doubted
+        assert "Always deciding the most frequent label" in said
+        assert ("check the numbering of the labels" in said) == doubted
 
 
 @given(st.integers(60, 400), st.integers(2, 60), st.sampled_from([0, 0.3]), st.sampled_from([50, 10**6]))
@@ -242,8 +242,8 @@ def test_matrix_scaling_is_recommended_where_it_does_as_well():
     assert recalibrated.decisions_changed == moved.mean()
     said = "\n".join(result.describe(target=0.001))
     assert "more labelled rows, that interval would be half as wide" in said
-    assert "For 0.001 to either side" in said
-    assert "they are correct, more than shuffled labels show" in said
+    assert "For an interval of ±0.001" in said
+    assert "between decided labels, more than between shuffled labels" in said
 
 
 def test_weights_move_the_choice_as_repeated_rows_would():
