@@ -1,18 +1,19 @@
 """Fit a monotone correction to the out-of-fold logits of a score.
 
-A score with few parameters can be wrong where users act on it. With label noise the accuracy levels off, but the logit
-of a linear score goes on rising, and the most reliable rows are overstated. The correction g of the logit t is
-piecewise linear, with knots at quantiles of the out-of-fold logits:
+A score with few parameters can be miscalibrated for the most reliable rows. With label noise the accuracy has an upper
+limit, but the logit of a linear score continues to rise and overstates their accuracy. The correction g of the logit t
+is piecewise linear, with knots at quantiles of the out-of-fold logits:
 
     g(t) = t + level + sum_j slope_j (r_j(t) - mean of r_j),   level ~ N(0, 0.1²),   slope_j ~ N(0, deviation²),
 
-where r_j(t) is the distance that t has covered of interval j, the first and the last of which have no outer end, and
-1 + slope_j >= 0.05. So g increases strictly, and the ranking of the rows stays. The coefficients are averaged over a
-grid of deviations, weighted by the marginal likelihood (Laplace's approximation: MacKay, 1992): few rows, or rows
-without a gap, leave the score nearly as it is.
+where r_j(t) is the part of interval j below t, the first and the last interval are unbounded, and 1 + slope_j >= 0.05.
+So g is strictly increasing and preserves the ranking. The coefficients are averaged over a grid of deviations, weighted
+by the marginal likelihood (Laplace's approximation: MacKay, 1992): with few rows, or without a gap, the score hardly
+changes.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -27,6 +28,7 @@ MAX_LOGIT = 40.0  # a float64 reliability is 1 from 37 on
 MIN_KNOTS = 2
 MAX_NEWTON_STEPS = 100
 MAX_HALVINGS = 40
+SUFFICIENT_DECREASE = 1e-4  # share of the linearly predicted decrease
 TOLERANCE = 1e-10  # of the objective, in nats
 
 
@@ -47,28 +49,42 @@ def fit_correction(logit: np.ndarray, correct: np.ndarray, weight: np.ndarray | 
     weight = np.ones(len(logit)) if weight is None else weight
     logit = np.clip(logit, -MAX_LOGIT, MAX_LOGIT)
     order = np.lexsort((weight, correct, logit))  # sums depend on the order of their terms
-    logit, weight = logit[order], weight[order]
-    weight = weight * weight.sum() / (weight**2).sum()
+    logit = logit[order]
+    weight = weight[order]
+    effective_weight = weight * weight.sum() / (weight**2).sum()
     knots = np.unique(np.quantile(logit, KNOT_QUANTILES))
     if len(knots) < MIN_KNOTS:
         return None
-    progress = _interval_distances(logit, knots)
-    middle = np.average(progress, axis=0, weights=weight)
-    features = np.column_stack([np.ones(len(logit)), progress - middle])
-    rows = _PenalizedRegression(logit, features, np.asarray(correct, dtype=bool)[order], weight)
-    fits: list[_PenalizedFit] = []
-    for deviation in SLOPE_DEVIATIONS:
-        fits.append(rows.fit(deviation, start=fits[-1].coefficients if fits else np.zeros(features.shape[1])))
-    shares = scipy.special.softmax([fit.log_evidence for fit in fits])
-    level, *slopes = np.average([fit.coefficients for fit in fits], axis=0, weights=shares)
-    values = knots + level + ((_interval_distances(knots, knots) - middle) * slopes).sum(axis=1)
+    distances = _interval_distances(logit, knots)
+    mean_distances = np.average(distances, axis=0, weights=effective_weight)
+    regression = _PenalizedRegression(
+        offset=logit,
+        features=np.column_stack([np.ones(len(logit)), distances - mean_distances]),
+        correct=np.asarray(correct, dtype=bool)[order],
+        weight=effective_weight,
+    )
+    coefficients = _average_over_deviations(regression)
+    level = coefficients[0]
+    slopes = coefficients[1:]
+    values = knots + level + ((_interval_distances(knots, knots) - mean_distances) * slopes).sum(axis=1)
     return Correction(knots, values, first_slope=1 + float(slopes[0]), last_slope=1 + float(slopes[-1]))
 
 
-def _interval_distances(logit: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """Return the distance that each logit has covered of each of the J + 1 intervals, shape (n, J + 1).
+def _average_over_deviations(regression: "_PenalizedRegression") -> np.ndarray:
+    """Average the coefficients over the grid of deviations, weighted by the evidence, shape (F,)."""
+    fits: list[_PenalizedFit] = []
+    start = np.zeros(regression.features.shape[1])
+    for deviation in SLOPE_DEVIATIONS:
+        fits.append(regression.fit(deviation, start))
+        start = fits[-1].coefficients
+    evidence_weights = scipy.special.softmax([fit.log_evidence for fit in fits])
+    return np.average([fit.coefficients for fit in fits], axis=0, weights=evidence_weights)
 
-    The first interval ends at the first knot, where the distance is 0, and has no beginning.
+
+def _interval_distances(logit: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """Return the length of the part of each of the J + 1 intervals below each logit, shape (n, J + 1).
+
+    The first interval is unbounded below: its length is measured from the first knot, and is at most 0.
     """
     begins = np.r_[-np.inf, knots]
     ends = np.r_[knots, np.inf]
@@ -77,49 +93,85 @@ def _interval_distances(logit: np.ndarray, knots: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class _PenalizedFit:
-    coefficients: np.ndarray  # (F,) level and slopes
+    """Level and slopes, shape (F,), and their log evidence."""
+
+    coefficients: np.ndarray
     log_evidence: float
+
+
+class _Point(NamedTuple):
+    """Coefficients, shape (F,), and their penalized loss in nats."""
+
+    coefficients: np.ndarray
+    loss: float
 
 
 @dataclass(frozen=True, eq=False)
 class _PenalizedRegression:
-    """Rows of a penalized logistic regression with an offset and lower bounds."""
+    """Penalized logistic regression with an offset and lower bounds, on n rows.
 
-    offset: np.ndarray  # (n,) logits before the correction
-    features: np.ndarray  # (n, F) of level and slopes
-    correct: np.ndarray  # (n,) bool
-    weight: np.ndarray  # (n,)
+    Attributes:
+        offset: Logits before the correction, shape (n,).
+        features: Features of level and slopes, shape (n, F).
+        correct: Whether each decision is correct, shape (n,), bool.
+        weight: Weight of each row, shape (n,).
+    """
+
+    offset: np.ndarray
+    features: np.ndarray
+    correct: np.ndarray
+    weight: np.ndarray
 
     def fit(self, deviation: float, start: np.ndarray) -> _PenalizedFit:
-        """Fit level and slopes under a prior of the slopes, by Newton's method on the coefficients off their bounds."""
+        """Fit level and slopes by projected Newton steps.
+
+        A coefficient at its lower bound that the gradient pushes below it is fixed in a step; the others are free.
+
+        Args:
+            deviation: Standard deviation of the prior of the slopes.
+            start: Coefficients to start from, shape (F,).
+
+        Returns:
+            Coefficients and log evidence.
+        """
         n_features = self.features.shape[1]
         ridge = np.full(n_features, deviation**-2)
         ridge[0] = LEVEL_DEVIATION**-2
-        lowest = np.full(n_features, MIN_SLOPE - 1)
-        lowest[0] = -np.inf
-        coefficients = start
-        loss = self._loss(coefficients, ridge)
+        bounds = np.full(n_features, MIN_SLOPE - 1)
+        bounds[0] = -np.inf
+        point = _Point(start, self._loss(start, ridge))
         for _ in range(MAX_NEWTON_STEPS):
-            gradient, hessian = self._derivatives(coefficients, ridge)
-            free = (coefficients > lowest) | (gradient < 0)
+            gradient, hessian = self._derivatives(point.coefficients, ridge)
+            is_free = (point.coefficients > bounds) | (gradient < 0)
             step = np.zeros(n_features)
-            step[free] = -np.linalg.solve(hessian[np.ix_(free, free)], gradient[free])
-            for _ in range(MAX_HALVINGS):
-                moved = np.maximum(coefficients + step, lowest)
-                new_loss = self._loss(moved, ridge)
-                if new_loss <= loss + 1e-4 * float(gradient @ (moved - coefficients)):
-                    break
-                step = step / 2
-            else:
+            step[is_free] = -np.linalg.solve(hessian[np.ix_(is_free, is_free)], gradient[is_free])
+            accepted = self._line_search(point, step, gradient, bounds, ridge)
+            if accepted is None:
                 break
-            decrease = loss - new_loss
-            coefficients = moved
-            loss = new_loss
+            decrease = point.loss - accepted.loss
+            point = accepted
             if decrease <= TOLERANCE:
                 break
-        _, hessian = self._derivatives(coefficients, ridge)
-        log_evidence = -loss + (np.log(ridge).sum() - np.linalg.slogdet(hessian)[1]) / 2
-        return _PenalizedFit(coefficients, float(log_evidence))
+        return _PenalizedFit(point.coefficients, self._log_evidence(point, ridge))
+
+    def _line_search(
+        self, point: _Point, step: np.ndarray, gradient: np.ndarray, bounds: np.ndarray, ridge: np.ndarray
+    ) -> _Point | None:
+        """Halve a step until the loss decreases enough (Armijo's rule); None if it never does."""
+        for _ in range(MAX_HALVINGS):
+            coefficients = np.maximum(point.coefficients + step, bounds)
+            loss = self._loss(coefficients, ridge)
+            predicted_change = float(gradient @ (coefficients - point.coefficients))
+            if loss <= point.loss + SUFFICIENT_DECREASE * predicted_change:
+                return _Point(coefficients, loss)
+            step = step / 2
+        return None
+
+    def _log_evidence(self, point: _Point, ridge: np.ndarray) -> float:
+        """Return Laplace's approximation -loss + (sum_j log ridge_j - log det H) / 2."""
+        _, hessian = self._derivatives(point.coefficients, ridge)
+        _, log_determinant = np.linalg.slogdet(hessian)
+        return float(-point.loss + (np.log(ridge).sum() - log_determinant) / 2)
 
     def _loss(self, coefficients: np.ndarray, ridge: np.ndarray) -> float:
         """Return the penalized log loss, in nats."""
@@ -136,4 +188,5 @@ class _PenalizedRegression:
         return gradient + ridge * coefficients, hessian + np.diag(ridge)
 
     def _corrected(self, coefficients: np.ndarray) -> np.ndarray:
+        """Return the corrected logits, shape (n,)."""
         return np.asarray(self.offset + (self.features * coefficients).sum(axis=1))

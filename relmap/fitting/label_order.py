@@ -15,8 +15,8 @@ from relmap.io.reading import Layout
 from relmap.io.rows import PredictedRows, positive_label
 from relmap.options import assignment, labels_to_paste
 
-MIN_ACCURACY_GAIN = 0.05  # a smaller one is left to the map: a model may well confuse two neighbouring labels
-SIGNIFICANCE_LEVEL = 0.001  # chance to reject an order although no other one is better
+MIN_ACCURACY_GAIN = 0.05  # models often confuse two neighboring labels, which the map takes into account
+SIGNIFICANCE_LEVEL = 0.001  # probability of rejecting an order although no other one is better
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ def find_better_assignment(
 ) -> BetterAssignment | None:
     """Find an assignment of labels to columns that is clearly better than column k for label k.
 
-    The most accurate assignment solves the assignment problem on the confusion matrix. It is clearly better if it is
-    more accurate by `MIN_ACCURACY_GAIN`, if chance does not explain the gain, and if chance does not explain the gain
-    beyond what the shares of columns and labels bring about: a model that decides a rare label too often gains accuracy
-    from another assignment, although its order is right.
+    The most accurate assignment solves the assignment problem on the confusion matrix. It is clearly better if its
+    accuracy is higher by `MIN_ACCURACY_GAIN`, if the gain is significant, and if the gain beyond that explained by the
+    shares of columns and labels is significant too: a model that decides a rare label too often has a higher accuracy
+    with another assignment, although its order is correct.
 
     Args:
         column: Column with the largest number in each row, shape (n,), 0..K-1.
@@ -62,21 +62,37 @@ def find_better_assignment(
     weight = np.ones(len(label)) if weight is None else weight / weight.mean()
     cell = column * n_labels + label
     confusion = np.bincount(cell, weight, n_labels**2).reshape(n_labels, n_labels) / len(label)
-    _, assigned = scipy.optimize.linear_sum_assignment(confusion, maximize=True)
     given = np.arange(n_labels)
-    accuracy, better = float(confusion[given, given].sum()), float(confusion[given, assigned].sum())
-    if better - accuracy < MIN_ACCURACY_GAIN:
+    _, assigned = scipy.optimize.linear_sum_assignment(confusion, maximize=True)
+    accuracy = float(confusion[given, given].sum())
+    better_accuracy = float(confusion[given, assigned].sum())
+    if better_accuracy - accuracy < MIN_ACCURACY_GAIN:
         return None
     gain = np.zeros((n_labels, n_labels))
     gain[given, assigned] += 1
     gain[given, given] -= 1
-    of_column, of_label = confusion.sum(axis=1), confusion.sum(axis=0)
-    beyond_shares = gain - (gain @ of_label)[:, None] - of_column @ gain + of_column @ gain @ of_label
-    n_assignments = _log_assignments(n_labels, moved=int((assigned != given).sum()))
-    for values in (gain, beyond_shares):
-        if _log_p_value(values[column, label] * weight, groups) + n_assignments > log(SIGNIFICANCE_LEVEL):
+    gain_beyond_shares = _remove_marginal_gain(gain, confusion)
+    log_assignments = _log_assignments(n_labels, n_moved=int((assigned != given).sum()))
+    for gain_of_cell in (gain, gain_beyond_shares):
+        log_p_value = _log_p_value(gain_of_cell[column, label] * weight, groups)
+        if log_p_value + log_assignments > log(SIGNIFICANCE_LEVEL):
             return None
-    return BetterAssignment(tuple(assigned.tolist()), accuracy, better)
+    return BetterAssignment(
+        label_of_column=tuple(assigned.tolist()), accuracy=accuracy, better_accuracy=better_accuracy
+    )
+
+
+def _remove_marginal_gain(gain: np.ndarray, confusion: np.ndarray) -> np.ndarray:
+    """Subtract from the gain of each cell what the shares of columns and labels explain, shape (K, K).
+
+    With the shares p of columns and q of labels it is gain - gain q - p gain + p gain q, whose mean over independent
+    columns and labels is 0.
+    """
+    column_share = confusion.sum(axis=1)
+    label_share = confusion.sum(axis=0)
+    gain_of_column = (gain @ label_share)[:, None]
+    gain_of_label = column_share @ gain
+    return np.asarray(gain - gain_of_column - gain_of_label + column_share @ gain @ label_share)
 
 
 def check_label_order(
@@ -98,54 +114,69 @@ def check_label_order(
     Raises:
         InputError: Another order matches the labels clearly better; the message has both accuracies.
     """
-    by_name = names is not None and (are_numbers(names) or not _are_codes(frame[str(layout.label)]))
-    if rows.logits is not None:
-        column = decide(rows.logits) if layout.decision else rows.decision
-    elif by_name and not are_numbers(names) and _are_codes(frame[str(layout.decision)]):
-        column = rows.decision
-    else:
+    column = _columns_to_check(rows, frame, layout, names)
+    if column is None:
         return
     assert rows.label is not None
     found = find_better_assignment(column, rows.label, n_labels, weight=rows.weight, groups=rows.group)
     if found is None:
         return
     shown = names or [str(label) for label in range(n_labels)]
-    better = [shown[label] for label in found.label_of_column]
-    accuracy, better_accuracy = f"{found.accuracy:.1%}", f"{found.better_accuracy:.1%}"
+    accuracy = f"{found.accuracy:.1%}"
+    better_accuracy = f"{found.better_accuracy:.1%}"
     accept = assignment("accept_label_order", True)
     if layout.kind in ("probability", "score"):
         positive = shown[1 - positive_label(layout.reading, names)]
         raise InputError(
             f"{file}: as the {layout.kind} of the other label, {layout.columns[0]} matches the labels clearly better: "
             f"{better_accuracy} of the decisions would be correct, not {accuracy}. If so, give "
-            f"{assignment('positive', positive)}; if it is right as it is, give {accept}"
+            f"{assignment('positive', positive)}; if it is correct as it is, give {accept}"
         )
-    change = f"give {labels_to_paste(better)}" if by_name or names is None else "renumber the labels, or the columns"
+    better = [shown[label] for label in found.label_of_column]
+    can_reorder_names = names is None or _are_named_labels(frame, layout, names)
+    change = f"give {labels_to_paste(better)}" if can_reorder_names else "renumber the labels, or the columns"
     raise InputError(
         f"{file}: the labels may be in another order than the columns of the predictions. As given ({listed(shown)}) "
         f"{accuracy} of the decisions are correct; in the order {listed(better)} {better_accuracy} are. If that is the "
-        f"order of the columns, {change}; if the order is right as it is, give {accept}"
+        f"order of the columns, {change}; if the order is correct as it is, give {accept}"
     )
 
 
+def _columns_to_check(
+    rows: PredictedRows, frame: pl.DataFrame, layout: Layout, names: Sequence[str] | None
+) -> np.ndarray | None:
+    """Return the column with the largest number in each row, shape (n,); None if labels cannot be in another order."""
+    if rows.logits is not None:
+        return decide(rows.logits) if layout.decision else rows.decision
+    if names is None or are_numbers(names) or not _are_named_labels(frame, layout, names):
+        return None
+    return rows.decision if _are_codes(frame[str(layout.decision)]) else None
+
+
+def _are_named_labels(frame: pl.DataFrame, layout: Layout, names: Sequence[str]) -> bool:
+    """Return whether the labels are given by name, and not as numbers."""
+    return are_numbers(names) or not _are_codes(frame[str(layout.label)])
+
+
 def _are_codes(column: pl.Series) -> bool:
-    """Whether labels are numbers rather than names."""
+    """Return whether labels are numbers and not names."""
     texts = column.cast(pl.String).str.strip_chars()
     return column.dtype.is_numeric() or bool(texts.str.contains(r"^[0-9]{1,9}(\.0+)?$").all())
 
 
 def _log_p_value(gain: np.ndarray, groups: np.ndarray | None) -> float:
-    """Bound the log p-value of a positive sum of independent symmetric gains.
+    """Return an upper bound of the log p-value of a positive sum of independent symmetric gains.
 
     P(sum_g s_g >= t) <= exp(-t^2 / (2 sum_g s_g^2)) for sums s_g of groups with symmetric signs (Efron, 1969).
     """
     if groups is not None:
         _, code = np.unique(groups, return_inverse=True)
         gain = np.bincount(code, gain)
-    total, squares = float(gain.sum()), float((gain**2).sum())
+    total = float(gain.sum())
+    squares = float((gain**2).sum())
     return -(total**2) / (2 * squares) if total > 0 and squares else 0.0
 
 
-def _log_assignments(n_labels: int, moved: int) -> float:
-    """Return the log of a bound on the assignments that move so many columns, times K for the choice of how many."""
-    return lgamma(n_labels + 1) - lgamma(n_labels - moved + 1) + log(n_labels)
+def _log_assignments(n_labels: int, n_moved: int) -> float:
+    """Return the log of a bound on the number of assignments that move `n_moved` columns, times K for all `n_moved`."""
+    return lgamma(n_labels + 1) - lgamma(n_labels - n_moved + 1) + log(n_labels)

@@ -1,15 +1,16 @@
-"""Recognition of single rows that a map was fitted on, in whatever order and among whatever other rows.
+"""Recognition of single rows that a map was fitted on, in any order and among other rows.
 
-A row is recognized by a salted, truncated BLAKE2b hash of its prediction, or of its id. Hashes of rows of polars are
-not used, since they change between versions. The salt is derived from the data, so that the same fit writes the same
-map. It makes hashes of different maps incomparable; whoever has a row can test whether it was used.
+A row is recognized by a salted, truncated BLAKE2b hash of its prediction, or of its id. The row hashes of polars are
+not used, since they change between versions. The salt is derived from the data, so the same fit writes the same map.
+Hashes of different maps cannot be compared, but anybody who has a row can test whether it was used.
 
-With 48 bits and 16,000 hashes, one in 17 billion new rows is taken for one of the fit by chance.
+With 48 bits and 16,000 hashes, a new row is wrongly recognized with a probability of 1 in 17 billion.
 """
 
 import base64
 import hashlib
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from relmap.maps.document import MAX_HASH_CHARACTERS, Source, TrainingRows
 
 HASH_BYTES = 6  # 8 characters of base64
 MAX_HASHES = MAX_HASH_CHARACTERS * 3 // 4 // HASH_BYTES
-MAX_REPEATED_SHARE = 0.05  # of the rows; as many new rows at most have the prediction of a row of the fit by chance
-NOT_RECOGNIZED = -1  # in place of the number of a fold
+MAX_REPEATED_SHARE = 0.05  # of the predictions; also limits the new rows that repeat a prediction of the fit
+NOT_RECOGNIZED = -1  # fold of a row that was not recognized
 
 
 def hash_training_rows(
@@ -32,15 +33,15 @@ def hash_training_rows(
 ) -> TrainingRows:
     """Hash the rows of each fold.
 
-    Predictions are hashed unless they repeat, else ids. A prediction that occurs twice is left out, since it does not
-    tell its fold.
+    Predictions are hashed, or ids if predictions repeat. A prediction that occurs twice is omitted, since its fold is
+    ambiguous.
 
     Args:
         rows: All labelled rows, n of them.
         folds: Numbers of the rows of each fold.
-        source: Where they come from.
-        ids: Id of each row, shape (n,), each once; None without.
-        id_column: Name of their column.
+        source: Origin of the rows, whose hash and seed determine the salt.
+        ids: Unique id of each row, shape (n,); None without ids.
+        id_column: Name of the column of the ids.
 
     Returns:
         The hashes, at most 1 MB.
@@ -49,20 +50,26 @@ def hash_training_rows(
     fitted = np.concatenate(folds)
     hashes = _hash_predictions(rows.take(fitted), salt)
     _, first, count = np.unique(hashes, return_index=True, return_counts=True)
-    once = np.sort(first[count == 1])
-    by_id = len(once) < (1 - MAX_REPEATED_SHARE) * len(fitted)
-    if by_id and ids is None:
-        return TrainingRows(by="nothing", id_column=None, salt=salt.hex(), share=0.0, folds=())
-    if by_id:
-        hashes, once = _hash_ids(ids[fitted], salt), np.arange(len(fitted))  # type: ignore[index]
+    candidates = np.sort(first[count == 1])
+    column = None
+    if len(candidates) < (1 - MAX_REPEATED_SHARE) * len(fitted):
+        if ids is None:
+            return TrainingRows(by="nothing", id_column=None, salt=salt.hex(), share=0.0, folds=())
+        hashes = _hash_ids(ids[fitted], salt)
+        candidates = np.arange(len(fitted))
+        column = id_column
+        by: Literal["prediction", "id"] = "id"
+    else:
+        by = "prediction"
+    # hashes are random numbers, so the rows with the smallest ones are a random sample
+    stored = candidates[np.argsort(hashes[candidates])][:MAX_HASHES]
     fold = np.repeat(np.arange(len(folds)), [len(part) for part in folds])
-    kept = once[np.argsort(hashes[once])][:MAX_HASHES]  # a hash is a random number, so the smallest are a sample
     return TrainingRows(
-        by="id" if by_id else "prediction",
-        id_column=id_column if by_id else None,
+        by=by,
+        id_column=column,
         salt=salt.hex(),
-        share=len(kept) / len(fitted),
-        folds=tuple(_encode(hashes[kept[fold[kept] == place]]) for place in range(len(folds))),
+        share=len(stored) / len(fitted),
+        folds=tuple(_encode(hashes[stored[fold[stored] == k]]) for k in range(len(folds))),
     )
 
 
@@ -72,7 +79,7 @@ def recognize_rows(training: TrainingRows, rows: PredictedRows, ids: np.ndarray 
     Args:
         training: The hashes of a map.
         rows: Rows of the same kind as those of the fit, n of them.
-        ids: Id of each row, shape (n,); None without.
+        ids: Id of each row, shape (n,); None without ids.
 
     Returns:
         Number of the fold of each row, shape (n,); `NEW` for a row that is not recognized.
@@ -81,17 +88,21 @@ def recognize_rows(training: TrainingRows, rows: PredictedRows, ids: np.ndarray 
     if training.by == "nothing" or (training.by == "id" and ids is None):
         return fold
     salt = bytes.fromhex(training.salt)
-    hashes = _hash_predictions(rows, salt) if training.by == "prediction" else _hash_ids(ids, salt)  # type: ignore[arg-type]
-    for place, encoded in enumerate(training.folds):
-        fold[np.isin(hashes, _decode(encoded))] = place
+    if training.by == "id":
+        assert ids is not None  # checked above
+        hashes = _hash_ids(ids, salt)
+    else:
+        hashes = _hash_predictions(rows, salt)
+    for k, encoded in enumerate(training.folds):
+        fold[np.isin(hashes, _decode(encoded))] = k
     return fold
 
 
 def canonical_predictions(rows: PredictedRows) -> np.ndarray:
-    """Return what is hashed of each row: its prediction, the same in whatever file and precision it is written.
+    """Return the content of each row that is hashed: its prediction, independent of the file format and precision.
 
-    Numbers are rounded to float32, so that a file in single precision has the rows of one in double precision.
-    Probabilities, of which the rows hold logarithms, are rounded as probabilities.
+    Numbers are rounded to float32, so files in single and in double precision agree. Probabilities, which are stored as
+    logarithms, are rounded as probabilities.
 
     Args:
         rows: The rows, n of them.
@@ -111,12 +122,13 @@ def canonical_predictions(rows: PredictedRows) -> np.ndarray:
 
 def _hash_predictions(rows: PredictedRows, salt: bytes) -> np.ndarray:
     values = canonical_predictions(rows)
-    content, width = values.tobytes(), values.shape[1] * values.itemsize
+    content = values.tobytes()
+    width = values.shape[1] * values.itemsize
     return _hash([content[begin : begin + width] for begin in range(0, len(content), width)], salt)
 
 
 def _hash_ids(ids: np.ndarray, salt: bytes) -> np.ndarray:
-    return _hash([str(each).encode() for each in ids], salt)
+    return _hash([str(value).encode() for value in ids], salt)
 
 
 def _hash(values: Sequence[bytes], salt: bytes) -> np.ndarray:

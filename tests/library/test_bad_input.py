@@ -118,7 +118,7 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
         ("rows.parquet --protocol paper --hold-out 0.2", None, "has parts of its own", "omit --signals and --hold-out"),
         ("rows.parquet --target 0", None, "--target is 0", "give a log loss of 1e-05 or more"),
         ("bad.parquet --calibrator matrix", predictions(300, 60), "too long for 60 labels", "ts is for any number"),
-        ("bad.parquet --calibrator vector", SMALL, "a map cannot store the fit", "rescale the logits, or use the calibrator ts"),
+        ("bad.parquet --calibrator vector", SMALL, "a map cannot store the fit", "or use the calibrator ts"),
         ("rows.parquet --variant label_2d", None, "'label_2d', which needs the runner-up", "choose one of auto"),
         ("said.csv --calibrator ts", None, "ts needs logits", "there are uncal and spline"),
         ("bad.csv --calibrator uncal", SAID.drop("confidence"), "uncal needs a confidence", "omit the calibrator"),

@@ -353,8 +353,8 @@ def test_drift_by_hand(times):
         )
         assert drifted.holds == (correct == 24)
         assert drifted.holds or drifted.describe(NAMES)[:2] == [
-            f"The map no longer holds for partial at reliability 0.5 and above: mean reliability 0.90, accuracy 0.60 ({n} rows, "
-            f"0.90 expected, p-value {new.p_value:.2g}).",
+            f"The map no longer holds for partial at reliability 0.5 and above: mean reliability 0.90, accuracy "
+            f"0.60 ({n} rows, 0.90 expected, p-value {new.p_value:.2g}).",
             "Fit it again.",
         ]
 

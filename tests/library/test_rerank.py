@@ -140,7 +140,7 @@ def test_signals_of_whole_groups_and_drawn_rows_do_not_go_together(tmp_path):
     with pytest.raises(InputError, match="signals of whole groups"):
         run("label", *files, new, "--rows", 9, "--out", tmp_path / "o.csv")
     drawn = made.with_columns(inverse_probability=2.0)
-    with pytest.raises(InputError, match="not whole groups"):
+    with pytest.raises(InputError, match="groups are incomplete"):
         run("evaluate", *files, maps.write(drawn, tmp_path / "drawn.csv"))
 
 

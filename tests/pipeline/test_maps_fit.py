@@ -74,10 +74,12 @@ def test_a_map_says_how_many_rows_are_behind_each_label_and_which_leans_on_the_o
     document = learned(rows, "mrp").document
     assert document.projection.rows_by_label == tuple(np.bincount(rows.decision, minlength=3))
     assert document.projection.fallback == ("none", "none", "shared")
-    assert any("exact" in line and "is mostly pooled with the other labels" in line for line in learned(rows, "mrp").describe())
+    lines = learned(rows, "mrp").describe()
+    assert any("exact" in line and "is mostly pooled with the other labels" in line for line in lines)
     plain = checked(made)
     never = PredictedRows(plain.logits, None, plain.decision, np.minimum(plain.label, 1), None)  # decided all the same
-    assert "Labels that are never decided, or never the true label: exact." in learned(never, "confidence").label_warnings
+    warnings = learned(never, "confidence").label_warnings
+    assert "Labels that are never decided, or never the true label: exact." in warnings
 
 
 def test_numbers_of_labels_are_doubted_only_where_decisions_agree_less_than_by_chance():
