@@ -187,7 +187,7 @@ def _where_chosen(evaluation: dict[str, Any], document: MapDocument) -> dict[str
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Labelled rows and what a map says of them, as `read_to_judge` has it."""
+    """Labelled rows and what a map says of them, as `read_and_score_rows` returns them."""
 
     document: MapDocument
     rows: PredictedRows

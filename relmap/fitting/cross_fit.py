@@ -342,7 +342,7 @@ def _split_for_paper(rows: PredictedRows, source: Source) -> _PaperSplit:
             "there are fewer than three groups, which cannot be split in the three parts of the paper's protocol; omit "
             "the groups"
         )
-    calibrator_fit, projection_fit, projection_selection = (rows.take(part) for part in parts)
+    calibrator_fit, projection_fit, projection_selection = [rows.take(part) for part in parts]
     return _PaperSplit(
         temperature_fit=rows if source.protocol.temperature_rows == "validation" else calibrator_fit,
         calibrator_fit=calibrator_fit,

@@ -11,9 +11,10 @@ import pytest
 from scipy.special import expit
 
 from relmap import ReliabilityMap, load_map
-from relmap.evaluation.drift import reference, top_reference
+from relmap.evaluation.drift import summarize_reference_cells, summarize_top_cells
 from relmap.fitting.cross_fit import fit_calibrator
-from relmap.fitting.labelled import divide, fingerprint
+from relmap.fitting.folds import split_folds
+from relmap.fitting.labelled_rows import fingerprint_rows
 from relmap.io.frames import FramePredictions
 from relmap.maps.document import MapDocument
 from relmap.maps.map_file import save_map
@@ -81,7 +82,7 @@ def test_out_of_fold_numbers_are_those_of_the_stored_folds(fitted):
         return  # signals are read from the file; the others have all they need in the rows
     source = document.source
     rows = maps.checked(frame, source.group)
-    division = divide(N, rows.group, SEED, hold_out=source.hold_out)
+    division = split_folds(N, rows.group, SEED, hold_out=source.hold_out)
     scored, deployed = {}, {}
     for fold, members in zip(document.folds, division.folds, strict=True):
         part = rows.take(members)
@@ -93,11 +94,11 @@ def test_out_of_fold_numbers_are_those_of_the_stored_folds(fitted):
     judged = rows.take(at)
     confidence, logits = np.array([scored[row] for row in at.tolist()]).T
     reliability = np.array([deployed[row] for row in at.tolist()])
-    assert held_out.rows == len(at) == N - len(division.kept_aside)
+    assert held_out.rows == len(at) == N - len(division.held_out)
     np.testing.assert_allclose(held_out.quantiles, np.quantile(expit(logits), np.linspace(0, 1, 101)))
-    halves, cells = reference(reliability, judged.decision, judged.correct, judged.group, 3)
+    halves, cells = summarize_reference_cells(reliability, judged.decision, judged.correct, judged.group, 3)
     assert (list(held_out.halves), list(held_out.cells)) == (list(halves), list(cells))
-    assert held_out.top == top_reference(reliability, judged.correct, judged.group, held_out.quantiles)
+    assert held_out.top == summarize_top_cells(reliability, judged.correct, judged.group, held_out.quantiles)
     spread = LabelCells.from_decisions(confidence, judged.decision, judged.correct, DEFAULTS.metrics)
     found = (held_out.label_spread, held_out.label_spread_shuffled)
     expected_spread = (spread.spread(), spread.shuffled_quantile(0))
@@ -113,9 +114,9 @@ def test_calibrators_are_those_of_the_rows_of_their_folds(fitted):
     frame, made = fitted
     document, source = made.document_, made.document_.source
     rows = maps.checked(frame, source.group)
-    division = divide(N, rows.group, SEED, hold_out=source.hold_out)
+    division = split_folds(N, rows.group, SEED, hold_out=source.hold_out)
     parts = [(document.calibrator.fitted, division.fitted)]
-    parts += [(fold.calibrator, division.training(place)) for place, fold in enumerate(document.folds)]
+    parts += [(fold.calibrator, division.training_rows(place)) for place, fold in enumerate(document.folds)]
     for stored, members in parts:
         expected = fit_calibrator(document.calibrator.name, rows.take(members), seed=SEED)
         logits = [calibrated_logit(calibrator, rows) for calibrator in (stored, expected)]
@@ -183,7 +184,7 @@ def test_rows_of_a_fit_are_known_by_decisions_labels_groups_and_predictions(colu
     rows = maps.checked(ROWS.with_columns(decision=pl.lit(0)), "group")
     change = OTHER.get(column, pl.when(pl.int_range(N) == 7).then(1).otherwise("decision"))
     frame = ROWS.with_columns(decision=pl.lit(0)).with_columns(change.alias(column))
-    before, after = fingerprint(rows), fingerprint(maps.checked(frame, "group"))
+    before, after = fingerprint_rows(rows), fingerprint_rows(maps.checked(frame, "group"))
     changed = {name for name in ("rows", "groups", "any_order") if getattr(before, name) != getattr(after, name)}
     assert changed == parts
 
@@ -253,7 +254,7 @@ def test_the_papers_protocol_reads_what_it_holds_out_from_selection_rows_alone()
 
 def test_what_is_held_out_is_not_in_the_map():
     rows = maps.checked(LOGITS.drop("group"))
-    aside = divide(N, None, SEED, hold_out=0.3).kept_aside
+    aside = split_folds(N, None, SEED, hold_out=0.3).held_out
     label = rows.label.copy()
     label[aside] = (label[aside] + 1) % 3
     maps_of = [
