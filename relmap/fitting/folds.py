@@ -133,9 +133,7 @@ def check_fit_rows(rows: PredictedRows, split: FoldSplit, hold_out: float) -> No
         )
     label = rows.label[split.fit_rows]
     if (label == label[0]).all():
-        raise InputError(
-            f"every label is {label[0]}; a map needs rows of at least two labels; label rows of another label"
-        )
+        raise InputError(f"every label is {label[0]}; a map needs rows of at least two labels; label more")
     if len(split.folds) < 2:
         raise InputError("all rows to fit on belong to one group, and cross-fitting needs two; omit the groups")
 

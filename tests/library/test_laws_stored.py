@@ -115,7 +115,7 @@ def test_calibrators_are_those_of_the_rows_of_their_folds(fitted):
     document, source = made.document_, made.document_.source
     rows = maps.checked(frame, source.group)
     division = split_folds(N, rows.group, SEED, hold_out=source.hold_out)
-    parts = [(document.calibrator.fitted, division.fitted)]
+    parts = [(document.calibrator.fitted, division.fit_rows)]
     parts += [(fold.calibrator, division.training_rows(place)) for place, fold in enumerate(document.folds)]
     for stored, members in parts:
         expected = fit_calibrator(document.calibrator.name, rows.take(members), seed=SEED)
