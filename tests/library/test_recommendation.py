@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from relmap import ReliabilityMap
+from relmap.evaluation.verdict import of_recalibration
 from relmap.metrics.advice import (
     KEEP,
     MIN_ADVICE_GROUPS,
@@ -115,3 +117,38 @@ def test_the_headline_of_a_fit_agrees_with_what_the_map_contains(n, shift):
         assert ("The map contains your confidence" in words) == (learned.advice.answer == KEEP)
         assert "Keep" not in words
         assert not re.search(r"by -|by 0\.0000", words)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.floats(-1, 1), st.sampled_from([1e-6, 3e-4, 0.0011, 0.05]), st.sampled_from(["mrp", "confidence"]))
+def test_recalibrating_is_clearly_better_only_by_a_certain_and_relevant_change(change, half, variant):
+    low, high = change - half, change + half
+    beside = {"change": change, "low": low, "high": high, "standard_error": half / 2, "decisions_changed": 0.1}
+    words = " ".join(of_recalibration(beside, maps.document(variant)))
+    assert ("clearly better" in words) == (change <= -SMALLEST and high < 0)
+    assert ("does as well" in words) <= (variant != "confidence" and change <= half / 2)
+    assert ("less than 0.001" in words) == (bool(words) and abs(change) < SMALLEST)
+    assert not re.search(r"-0(\.0+)?\b(?!\.)|by \+0\.0000", words)
+
+
+UNREADABLE = r"-0(\.0+)?(?![\d.])|(lowers|raises) .*by [-+]|by \+?0\.0000|\bnan\b|\binf\b|None"
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.5])
+@pytest.mark.parametrize("n", [60, 600])
+def test_no_sentence_of_a_fit_or_an_evaluation_shows_a_minus_zero_a_missing_number_or_a_second_sign(n, shift):
+    frame = maps.predictions(n, shift=shift)
+    fitted = ReliabilityMap().fit(frame)
+    for sentence in (*fitted.recommendation_.lines, *fitted.evaluate(frame).lines):
+        assert not re.search(UNREADABLE, sentence), sentence
+
+
+def test_fit_and_evaluate_report_the_same_advice_map_and_label_spread():
+    for shift in (0.0, 1.5):
+        frame = maps.predictions(900, shift=shift)
+        made = ReliabilityMap().fit(frame)
+        evaluated = made.evaluate(frame)
+        held_out = made.document_.held_out
+        fitted = (held_out.label_spread, held_out.label_spread_shuffled)
+        assert tuple(evaluated.to_dict()["label_spread"].values()) == fitted
+        assert evaluated.to_dict()["advice"] == made.recommendation_.to_dict()["advice"]
