@@ -7,24 +7,19 @@ from pathlib import Path
 from subprocess import STDOUT
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import yaml
 
 from relmap import cli, demo
-from relmap.maps.map_file import save_map
-from relmap.maps.reliability_map import FittedMap
 from tasks.datasets import dataset_named
 from tasks.settings.dataset_params import DatasetParams
 from tasks.settings.params import WatchedMap
-from tests import maps
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs/_ext"))
 
 from page_code import RUN, blocks_to_run, run_page  # noqa: E402 - in the folder above
 
-MAP_PAGE = ROOT / "docs/reference/map.md"
 FOLDERS = ("tutorials", "how-to", "concepts", "reference", "evidence")
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 PAGES += [page for folder in FOLDERS for page in sorted(ROOT.glob(f"docs/{folder}/*.md"))]
@@ -67,23 +62,6 @@ def test_output_is_inserted_and_marked_code_does_not_run(tmp_path):
     assert ":class: output\n\n3\n" in text
     assert "setup" not in text
     assert "1 / 0" in text
-
-
-def test_the_numpy_example_includes_the_correction_of_a_map(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    made = maps.document("mrp", maps.variants()["mrp, shrunk"])  # curves as `auto` fits them
-    corrected = maps.with_correction(made)
-    frame = maps.predictions(200)
-    code = re.search(r"## Evaluate a map with NumPy.*?```python\n(.*?)```", MAP_PAGE.read_text(), re.DOTALL).group(1)
-    found = {}
-    for document in (made, corrected):
-        save_map(document, tmp_path / "map.json")
-        rows = FittedMap.of(document)(maps.checked(frame))
-        names = {"decision": np.array(frame["logits"].to_list()).argmax(axis=1), "confidence": rows.confidence}
-        exec(code, names)
-        np.testing.assert_allclose(names["reliability"], rows.reliability, rtol=0, atol=1e-12)
-        found[document.correction is None] = names["reliability"]
-    assert np.abs(found[True] - found[False]).max() > 0.01
 
 
 def test_every_command_of_relmap_is_run_on_a_page():

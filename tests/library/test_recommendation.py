@@ -141,14 +141,3 @@ def test_no_sentence_of_a_fit_or_an_evaluation_shows_a_minus_zero_a_missing_numb
     fitted = ReliabilityMap().fit(frame)
     for sentence in (*fitted.recommendation_.lines, *fitted.evaluate(frame).lines):
         assert not re.search(UNREADABLE, sentence), sentence
-
-
-def test_fit_and_evaluate_report_the_same_advice_map_and_label_spread():
-    for shift in (0.0, 1.5):
-        frame = maps.predictions(900, shift=shift)
-        made = ReliabilityMap().fit(frame)
-        evaluated = made.evaluate(frame)
-        held_out = made.document_.held_out
-        fitted = (held_out.label_spread, held_out.label_spread_shuffled)
-        assert tuple(evaluated.to_dict()["label_spread"].values()) == fitted
-        assert evaluated.to_dict()["advice"] == made.recommendation_.to_dict()["advice"]
