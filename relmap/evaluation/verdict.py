@@ -14,7 +14,7 @@ from relmap.metrics.advice import (
     describe_insufficient_data,
     rarer_outcome,
 )
-from relmap.metrics.intervals import BETTER, classify_change
+from relmap.metrics.intervals import BETTER, classify_relevant_change, format_interval
 from relmap.metrics.registry import METRICS
 from relmap.settings import METRIC_DEFAULTS
 
@@ -105,13 +105,17 @@ def of_recalibration(beside: dict[str, Any] | None, document: MapDocument) -> li
     """
     if beside is None or beside["low"] is None:
         return []
-    better = classify_change(METRICS["nll_correct"].direction, beside["low"], beside["high"], 0) == BETTER
-    if not better and (document.projection.name == "confidence" or beside["change"] > beside["standard_error"]):
+    change, low, high = beside["change"], beside["low"], beside["high"]
+    smallest = METRIC_DEFAULTS.smallest_relevant_change
+    sign = classify_relevant_change(METRICS["nll_correct"].direction, change, low, high, 0, smallest)
+    better = sign == BETTER
+    if not better and (document.projection.name == "confidence" or change > beside["standard_error"]):
         return []
+    difference = f"{change:+.4f}" if abs(change) >= smallest else f"less than {smallest:g}"
     return [
         "If your probabilities may change, recalibrate with matrix scaling instead (the calibrator matrix), which "
-        f"{'is clearly better' if better else 'does as well'}: the log loss of its confidence alone is "
-        f"{beside['change']:+z.4f} (95% interval {beside['low']:+z.4f} to {beside['high']:+z.4f}) from this map's. "
+        f"{'is clearly better' if better else 'does as well'}: the log loss of its confidence alone differs from this "
+        f"map's by {difference}{format_interval(low, high, '+z.4f')}. "
         f"Followed through, it would decide {100 * beside['decisions_changed']:.1f}% of the rows otherwise."
     ]
 

@@ -210,3 +210,27 @@ def test_the_smallest_relevant_change_is_a_setting_of_the_fit_and_of_the_evaluat
     assert by_name.evaluate(frame).lines[0] == f"{KEEP}: there is no relevant difference."
     again = ReliabilityMap(variant="label_platt").fit(frame)
     assert any("No relevant difference in the log loss" in line for line in again.recommendation_.lines)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.floats(-1, 1), st.sampled_from([1e-6, 3e-4, 0.0011, 0.05]), st.sampled_from(["mrp", "confidence"]))
+def test_recalibrating_is_clearly_better_only_by_a_certain_and_relevant_change(change, half, variant):
+    low, high = change - half, change + half
+    beside = {"change": change, "low": low, "high": high, "standard_error": half / 2, "decisions_changed": 0.1}
+    words = " ".join(of_recalibration(beside, maps.document(variant)))
+    assert ("clearly better" in words) == (change <= -SMALLEST and high < 0)
+    assert ("does as well" in words) <= (variant != "confidence" and change <= half / 2)
+    assert ("less than 0.001" in words) == (bool(words) and abs(change) < SMALLEST)
+    assert not re.search(r"-0(\.0+)?\b(?!\.)|by \+0\.0000", words)
+
+
+UNREADABLE = r"-0(\.0+)?(?![\d.])|(lowers|raises) .*by [-+]|by \+?0\.0000|\bnan\b|\binf\b|None"
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.5])
+@pytest.mark.parametrize("n", [60, 600])
+def test_no_sentence_of_a_fit_or_an_evaluation_shows_a_minus_zero_a_missing_number_or_a_second_sign(n, shift):
+    frame = maps.predictions(n, shift=shift)
+    fitted = ReliabilityMap().fit(frame)
+    for sentence in (*fitted.recommendation_.lines, *fitted.evaluate(frame).lines):
+        assert not re.search(UNREADABLE, sentence), sentence
