@@ -134,7 +134,7 @@ def test_the_gain_of_a_candidate_has_the_sign_of_its_change_and_lies_in_the_inte
 def test_matrix_scaling_is_named_only_where_its_numbers_are_not_behind(of_matrix, decisions_changed, standard_error):
     numbers = {"decisions_changed": decisions_changed, "standard_error": standard_error, **of_matrix}
     sentences = of_recalibration(numbers, maps.document("mrp"))
-    better = of_matrix["high"] is not None and of_matrix["high"] < 0
+    better = of_matrix["high"] is not None and of_matrix["high"] < 0 and of_matrix["change"] <= -SMALLEST
     if of_matrix["low"] is None:
         assert sentences == []
     elif of_matrix["low"] <= 0 <= of_matrix["high"]:
