@@ -216,6 +216,7 @@ class Judged:
             evaluation = _where_chosen(evaluation, document)
         agreed = agreement(document, judged, everything)
         top = calibration_at_top(judged)
+        smallest = DEFAULTS.metrics.smallest_relevant_change
         drifted, lines, where = None, [NO_DRIFT], OUT_OF_FOLD if seen else "on these rows"
         if self.seen in ("new", "partly"):
             new, reliability = rows.take(~self.fitted), scored.reliability[~self.fitted]
@@ -223,9 +224,9 @@ class Judged:
             lines = drifted.in_words(document.shown_names)
         lines += [*of_others(evaluation, document, where), *in_words(agreed, len(rows))]
         numbers = evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}
-        numbers |= {"advice": advice_of(evaluation, document).answer, "top": top_as_json(top)}
+        numbers |= {"advice": advice_of(evaluation, document, smallest).answer, "top": top_as_json(top)}
         numbers |= {"fitted_rows": int(self.fitted.sum())}
-        lines = [*verdict(evaluation, document), *top_in_words(top), *lines]
+        lines = [*verdict(evaluation, document, smallest), *top_in_words(top), *lines]
         return Evaluation(tuple(lines), (*self.notes, *(everything.notes if everything else ())), numbers)
 
     def cuts(

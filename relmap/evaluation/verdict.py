@@ -16,6 +16,7 @@ from relmap.metrics.advice import (
 )
 from relmap.metrics.intervals import BETTER, classify_change
 from relmap.metrics.registry import METRICS
+from relmap.settings import METRIC_DEFAULTS
 
 FEW_FIT_ROWS = 200  # behind a label's curve; with fewer it is hardly better than the shared one
 FEW_ERRORS = 100
@@ -23,9 +24,23 @@ LEAST_SURE = 0.3  # of the rows, whose review is told; more of them in numbers a
 OUT_OF_FOLD = "out of fold"
 
 
-def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
-    """What `evaluate` found of the map of `document`, ten sentences at most, one a line; the first is the advice."""
-    advice, rests = advice_of(evaluation, document), limits(evaluation, document)
+def verdict(
+    evaluation: dict[str, Any],
+    document: MapDocument,
+    smallest: float = METRIC_DEFAULTS.smallest_relevant_change,
+) -> list[str]:
+    """Describe an evaluation in at most ten sentences.
+
+    Args:
+        evaluation: Result of `evaluate`.
+        document: The map.
+        smallest: Smallest relevant change.
+
+    Returns:
+        One sentence a line; the first is the recommendation.
+    """
+    advice = advice_of(evaluation, document, smallest)
+    rests = limits(evaluation, document)
     budget = next(budget for budget in evaluation["reviews"] if budget["reviewed"] == LEAST_SURE)
     found = [budget[name] for name in ("confidence", "reliability", "low", "high")]
     if document.projection.fitted.kind == "confidence":
@@ -35,14 +50,25 @@ def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
             why.append(f"1,000 reviews of the least sure 30% find {found[0]:.0f} errors; {by_chance}.")
         return [str(advice), *why, *rests]
     reasons = [] if advice.answer in (USE, UNKNOWN) else _reasons(evaluation, document)
-    return [str(advice), *advice.then, *describe_evidence(found, evaluation["metrics"]), *reasons, *rests]
+    evidence = describe_evidence(found, evaluation["metrics"], smallest)
+    return [str(advice), *advice.then, *evidence, *reasons, *rests]
 
 
-def advice_of(evaluation: dict[str, Any], document: MapDocument) -> Advice:
-    """What to do, by what `compared` found of the map of `document`."""
+def advice_of(
+    evaluation: dict[str, Any],
+    document: MapDocument,
+    smallest: float = METRIC_DEFAULTS.smallest_relevant_change,
+) -> Advice:
+    """Return the recommendation of an evaluation; arguments are those of `verdict`."""
     if document.projection.fitted.kind == "confidence":
         return Advice(KEEP, "the map keeps it by choice")
-    return advise_map(evaluation["metrics"], **{name: evaluation[name] for name in ("rows", "errors", "groups")})
+    return advise_map(
+        evaluation["metrics"],
+        rows=evaluation["rows"],
+        errors=evaluation["errors"],
+        groups=evaluation["groups"],
+        smallest=smallest,
+    )
 
 
 def of_others(evaluation: dict[str, Any], document: MapDocument, where: str) -> list[str]:

@@ -43,6 +43,7 @@ class Learned:
     doubts: tuple[str, ...]  # on the labels, in sentences
     advice: Advice  # the headline
     correction: tuple[str, ...] = ()  # what the correction of the score changes, in a sentence; empty without one
+    smallest_relevant_change: float = METRIC_DEFAULTS.smallest_relevant_change
 
     def in_words(self, target: float | None = None) -> list[str]:
         """What the map contains, how sure its gain is, what it was chosen from, and what to beware of.
@@ -54,7 +55,7 @@ class Learned:
         lines.append(
             f"By default, `apply` uses decisions with a reliability of {self.document.default_threshold:.4g} or more."
         )
-        lines += [*self.correction, *_of_the_gain(self.document, target)]
+        lines += [*self.correction, *_of_the_gain(self.document, target, self.smallest_relevant_change)]
         judged = self.document.judged_out_of_fold
         if choice.asked == AUTO:
             lines += of_candidates(judged["candidates"], self.document, OUT_OF_FOLD)
@@ -133,7 +134,16 @@ def learn_map(
     if float(np.prod(list(counts), axis=0, dtype=np.float64).sum()) > len(rows) * int(rows.correct.sum()):
         doubts.append("Are the labels numbered as they should be? Decisions agree with them less than by chance.")
     scored, correction = trial.scores(chosen), _of_correction(trial, chosen)
-    return Learned(document, trial.rows, scored, accuracy, tuple(doubts), taken.advice, correction)
+    return Learned(
+        document=document,
+        rows=trial.rows,
+        scored=scored,
+        accuracy=accuracy,
+        doubts=tuple(doubts),
+        advice=taken.advice,
+        correction=correction,
+        smallest_relevant_change=settings.metrics.smallest_relevant_change,
+    )
 
 
 def held_out(trial: Trial, chosen: str, n_labels: int, params: MetricParams) -> HeldOut:
@@ -211,7 +221,7 @@ def _others(trial: Trial, chosen: str) -> Others:
         return Others(recalibrated=recalibrated)
 
 
-def _of_the_gain(document: MapDocument, target: float | None) -> list[str]:
+def _of_the_gain(document: MapDocument, target: float | None, smallest: float) -> list[str]:
     """How sure the gain is, and how many labels would make it surer."""
     chosen = next(each for each in document.choice.candidates if each.variant == document.projection.name)
     rows = document.held_out.rows
@@ -220,7 +230,6 @@ def _of_the_gain(document: MapDocument, target: float | None) -> list[str]:
     interval = f" (95% interval, made wider for the choice: {chosen.low:+z.4f} to {chosen.high:+z.4f})"
     half = (chosen.high - chosen.low) / 2
     beside = "the confidence" if document.input != "decision_only" else "one reliability for all"
-    smallest = METRIC_DEFAULTS.smallest_relevant_change
     lines = [
         format_change(f"the log loss beside {beside}", chosen.change, interval, smallest)
         + f" With {3 * rows:,} more labelled rows, that interval would be half as wide."

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from relmap import ReliabilityMap, api
+from relmap.evaluation.verdict import of_spread
 from relmap.metrics.advice import (
     KEEP,
     MIN_ADVICE_GROUPS,
@@ -115,3 +117,33 @@ def test_the_headline_of_a_fit_agrees_with_what_the_map_contains(n, shift):
         assert ("The map contains your confidence" in words) == (learned.advice.answer == KEEP)
         assert "Keep" not in words
         assert not re.search(r"by -|by 0\.0000", words)
+
+
+@pytest.mark.parametrize("shift", [0.0, 2.0])
+def test_a_fit_and_an_evaluation_of_its_rows_report_the_same_label_spread_and_recommendation(shift):
+    frame = maps.predictions(900, shift=shift)
+    fitted = ReliabilityMap().fit(frame)
+    held_out = fitted.document_.held_out
+    evaluation = fitted.evaluate(frame)
+    expected = {"value": held_out.label_spread, "shuffled_p95": held_out.label_spread_shuffled}
+    assert evaluation.to_dict()["label_spread"] == pytest.approx(expected, rel=1e-12)
+    sentence = of_spread(held_out.label_spread, held_out.label_spread_shuffled)
+    assert sentence in fitted.recommendation_.lines
+    assert evaluation.to_dict()["advice"] == fitted.recommendation_.to_dict()["advice"]
+    if fitted.document_.projection.name != "confidence":
+        assert evaluation.lines[0] == fitted.recommendation_.lines[0]
+
+
+def test_the_smallest_relevant_change_is_a_setting_of_the_fit_and_of_the_evaluation(monkeypatch):
+    frame = maps.predictions(900, shift=2.0)
+    assert ReliabilityMap().fit(frame).recommendation_.to_dict()["advice"] == USE
+    by_name = ReliabilityMap(variant="label_platt").fit(frame)
+    assert by_name.evaluate(frame).to_dict()["advice"] == USE
+    larger = api.DEFAULTS.metrics.model_copy(update={"smallest_relevant_change": 1.0})
+    monkeypatch.setattr(api, "DEFAULTS", api.DEFAULTS.model_copy(update={"metrics": larger}))
+    kept = ReliabilityMap().fit(frame)
+    assert kept.recommendation_.lines[0] == f"{KEEP}: there is no relevant difference."
+    assert kept.document_.projection.name == "confidence"
+    assert by_name.evaluate(frame).lines[0] == f"{KEEP}: there is no relevant difference."
+    again = ReliabilityMap(variant="label_platt").fit(frame)
+    assert any("No relevant difference in the log loss" in line for line in again.recommendation_.lines)
