@@ -15,8 +15,10 @@ from relmap.evaluation.evaluate import JudgedDecisions, plain
 from relmap.metrics.intervals import SIGNIFICANCE_LEVEL, TAIL_PROBABILITY, format_interval, holm_adjust
 from relmap.metrics.reliability import count_retained_rows
 from relmap.metrics.resampling import Resamples
+from relmap.settings import METRIC_DEFAULTS
 
 TOP_TENTHS = (1, 3)  # of the rows, the most reliable ones
+SMALLEST_RELEVANT_GAP = METRIC_DEFAULTS.smallest_relevant_change  # with many rows, smaller ones can be significant
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,9 @@ class TopCalibration:
 
     @property
     def is_off(self) -> bool:
-        """Whether the gap is larger than chance explains."""
-        return self.p_value is not None and self.p_value < SIGNIFICANCE_LEVEL
+        """Whether the gap is larger than chance explains, and large enough to be relevant."""
+        is_significant = self.p_value is not None and self.p_value < SIGNIFICANCE_LEVEL
+        return is_significant and abs(self.gap) >= SMALLEST_RELEVANT_GAP
 
     def in_words(self) -> str:
         """Describe the gap in a sentence."""

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relmap import ReliabilityMap, api
-from relmap.evaluation.verdict import of_spread
+from relmap.evaluation.top import TopCalibration
+from relmap.evaluation.verdict import of_candidates, of_recalibration, of_spread
 from relmap.metrics.advice import (
     KEEP,
     MIN_ADVICE_GROUPS,
@@ -104,6 +105,68 @@ def test_with_so_many_more_labels_the_interval_is_as_narrow_as_the_change(rows, 
     assert re.fullmatch(
         r"about [\d,]+ more labels would decide|even 1,000,000 more labels might not decide", format_labels_needed(more)
     )
+
+
+@st.composite
+def candidates(draw):
+    """The confidence and another candidate, whose change lies in its interval or has none."""
+    of_other = draw(changes())
+    loss = draw(st.floats(0.01, 2))
+    numbers = {"nll_correct": loss, "change": of_other["change"], "low": of_other["low"], "high": of_other["high"]}
+    confidence = {"variant": "confidence", "nll_correct": loss, "change": 0.0, "low": 0.0, "high": 0.0}
+    return [confidence, {"variant": "mrp", **numbers}]
+
+
+@settings(max_examples=200, deadline=None)
+@given(candidates())
+def test_the_gain_of_a_candidate_has_the_sign_of_its_change_and_lies_in_the_interval_that_is_shown(listed):
+    _, of_confidence, of_other = of_candidates(listed, maps.document("mrp"), "out of fold")
+    assert of_confidence.split()[2] == "+0.0000"
+    numbers = [float(number) for number in re.findall(r"[+-]\d+\.\d{4}", of_other)]
+    assert numbers[0] == pytest.approx(-listed[1]["change"], abs=5.1e-5)
+    assert "-0.0000" not in of_other
+    if listed[1]["low"] is not None:
+        assert numbers[1] <= numbers[0] <= numbers[2]
+
+
+@settings(max_examples=200, deadline=None)
+@given(changes(), st.floats(0, 1), st.floats(0, 0.01))
+def test_matrix_scaling_is_named_only_where_its_numbers_are_not_behind(of_matrix, decisions_changed, standard_error):
+    numbers = {"decisions_changed": decisions_changed, "standard_error": standard_error, **of_matrix}
+    sentences = of_recalibration(numbers, maps.document("mrp"))
+    better = of_matrix["high"] is not None and of_matrix["high"] < 0
+    if of_matrix["low"] is None:
+        assert sentences == []
+    elif of_matrix["low"] <= 0 <= of_matrix["high"]:
+        assert len(sentences) == (of_matrix["change"] <= standard_error)
+    for sentence in sentences:
+        assert ("is clearly better" in sentence) == better
+        assert "-0.0000" not in sentence
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.none() | st.floats(0, 1), st.none() | st.floats(0, 1))
+def test_a_label_spread_is_more_than_that_of_shuffled_labels_only_where_it_is(spread, shuffled):
+    sentence = of_spread(spread, shuffled)
+    unknown = spread is None or shuffled is None
+    assert ("too few" in sentence) == unknown
+    if not unknown:
+        assert (" more than shuffled" in sentence and "no more than" not in sentence) == (spread > shuffled)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.floats(0, 1), changes())
+def test_a_warning_about_the_top_shows_a_gap_above_zero_in_its_direction(correct, of_gap):
+    gap, low, high = (of_gap[key] for key in ("change", "low", "high"))
+    top = TopCalibration(0.1, 900, correct + gap, correct, gap, None if low is None else 0.01, low, high, of_gap["p"])
+    sentence = top.in_words()
+    shown = float(re.findall(r"difference ([+-][\d.]+\d)", sentence)[0])
+    assert shown == pytest.approx(gap, abs=5.1e-4)
+    assert "-0.000 " not in sentence
+    assert ("Warning" in sentence) == (of_gap["p"] is not None and of_gap["p"] < 0.05 and abs(gap) >= SMALLEST)
+    if "Warning" in sentence:
+        assert ("overstates" if shown > 0 else "understates") in sentence
+        assert shown != 0
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.6, 2.0])
