@@ -30,7 +30,12 @@ MAX_HALVINGS = 40
 TOLERANCE = 1e-10  # of the objective, in nats
 
 
-def fit_correction(logit: np.ndarray, correct: np.ndarray, weight: np.ndarray | None = None) -> Correction | None:
+def fit_correction(
+    logit: np.ndarray,
+    correct: np.ndarray,
+    weight: np.ndarray | None = None,
+    group: np.ndarray | None = None,
+) -> Correction | None:
     """Fit a correction that makes the reliability agree with the share of correct rows.
 
     The order of the rows does not matter.
@@ -40,6 +45,8 @@ def fit_correction(logit: np.ndarray, correct: np.ndarray, weight: np.ndarray | 
         correct: Whether each decision is correct, shape (n,), bool.
         weight: Number of rows that each row represents, shape (n,), above 0; None if each represents one. Rows of
             unequal weight count as their effective number (Kish, 1965).
+        group: Group of each row, shape (n,); None for independent rows. The rows of groups whose residuals agree count
+            as fewer, by the design effect, so that the correction does not follow single groups.
 
     Returns:
         The correction, or None where the logits have too few distinct values.
@@ -49,6 +56,8 @@ def fit_correction(logit: np.ndarray, correct: np.ndarray, weight: np.ndarray | 
     order = np.lexsort((weight, correct, logit))  # sums depend on the order of their terms
     logit, weight = logit[order], weight[order]
     weight = weight * weight.sum() / (weight**2).sum()
+    if group is not None:
+        weight = weight / _design_effect(scipy.special.expit(logit) - correct[order], weight, group[order])
     knots = np.unique(np.quantile(logit, KNOT_QUANTILES))
     if len(knots) < MIN_KNOTS:
         return None
@@ -63,6 +72,18 @@ def fit_correction(logit: np.ndarray, correct: np.ndarray, weight: np.ndarray | 
     level, *slopes = np.average([fit.coefficients for fit in fits], axis=0, weights=shares)
     values = knots + level + ((_progress(knots, knots) - middle) * slopes).sum(axis=1)
     return Correction(knots, values, first_slope=1 + float(slopes[0]), last_slope=1 + float(slopes[-1]))
+
+
+def _design_effect(residual: np.ndarray, weight: np.ndarray, group: np.ndarray) -> float:
+    """Return how many times larger the variance of the mean residual is than that of independent rows, at least 1."""
+    deviation = weight * (residual - np.average(residual, weights=weight))
+    _, code = np.unique(group, return_inverse=True)
+    sums = np.bincount(code, deviation)
+    independent = float((deviation**2).sum())
+    if independent == 0:
+        return 1.0
+    clustered = float((sums**2).sum()) * len(sums) / max(len(sums) - 1, 1)
+    return max(1.0, clustered / independent)
 
 
 def _progress(logit: np.ndarray, knots: np.ndarray) -> np.ndarray:

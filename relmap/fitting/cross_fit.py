@@ -92,7 +92,8 @@ class Trial:
 
         def fit(rows: np.ndarray) -> Correction | None:
             weight = None if self.rows.weight is None else self.rows.weight[rows]
-            return fit_correction(logit[rows], self.rows.correct[rows], weight)
+            group = None if self.rows.group is None else self.rows.group[rows]
+            return fit_correction(logit[rows], self.rows.correct[rows], weight, group)
 
         full = fit(used)
         folds = [fit(used[self.fold[used] != k]) for k in range(len(self.folds))]
