@@ -37,7 +37,7 @@ from tasks.records.store import STATE
 from tasks.settings.params import DaskParams, Params
 
 if TYPE_CHECKING:
-    from distributed import LocalCluster, Security, Worker
+    from distributed import LocalCluster, Scheduler, Security, Worker
 
 RUNS = STATE / "runs"  # a lock for each run, held by its process and by nobody else
 
@@ -107,9 +107,9 @@ def private_cluster(n_workers: int) -> "LocalCluster":
     return cluster
 
 
-def dask_setup(worker: "Worker") -> None:
-    """Stop the HTTP server of a worker; Dask calls this in each worker of `private_cluster`."""
-    worker.http_server.stop()
+def dask_setup(node: "Worker | Scheduler") -> None:
+    """Stop the HTTP server of a worker or scheduler; Dask calls this in each process that preloads this module."""
+    node.http_server.stop()
 
 
 def scheduler_security(dask: DaskParams) -> "Security":

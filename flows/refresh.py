@@ -308,7 +308,7 @@ def _show_report() -> None:
 def _refresh(run: list[Process], output: StageOutput, targets: list[str], force: bool) -> None:
     """Run the flow `refresh`, with the processes in `run` if they have been started already."""
     params = check_configuration(targets)
-    with alive(), hold_lock("refresh") as since:
+    with alive(), hold_lock("refresh", report=tell) as since:
         if not run:
             clean_up(since)
         mark_crashed()

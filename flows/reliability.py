@@ -147,7 +147,7 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         folder = store.explored_folder(dataset) if explored else store.runs_folder(dataset)
         with lock.hold_lock(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
             show(base, write_runs(base, results, params, {"device": device}, folder), folder)
-            said = verdict(base, params.calibrators, folder, None if explored else store.metrics_file(dataset))
+            said = verdict(base, params, folder, None if explored else store.metrics_file(dataset))
         # beside the results, which are the same however many were fitted
         atomic.write_json(store.STATE / "fits" / folder.relative_to(store.DATA).with_suffix(".json"), fits)
         for sentence in said:

@@ -231,6 +231,7 @@ class Judged:
             evaluation = _where_chosen(evaluation, document)
         agreed = measure_agreement(document, judged, everything)
         top = measure_top_calibration(judged)
+        smallest = DEFAULTS.metrics.smallest_relevant_change
         drifted, lines, where = None, [NO_DRIFT], OUT_OF_FOLD if seen else "on these rows"
         if self.seen in ("new", "partly_out_of_fold"):
             new, reliability = rows.take(~self.fitted), scored.reliability[~self.fitted]
@@ -238,9 +239,12 @@ class Judged:
             lines = drifted.describe(document.shown_names)
         lines += [*describe_alternatives(evaluation, document, where), *describe_agreement(agreed, len(rows))]
         numbers = evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}
-        numbers |= {"advice": advise_from_evaluation(evaluation, document).answer, "top": top_calibration_as_json(top)}
+        numbers |= {
+            "advice": advise_from_evaluation(evaluation, document, smallest).answer,
+            "top": top_calibration_as_json(top),
+        }
         numbers |= {"fitted_rows": int(self.fitted.sum())}
-        lines = [*describe_evaluation(evaluation, document), *describe_top_calibration(top), *lines]
+        lines = [*describe_evaluation(evaluation, document, smallest), *describe_top_calibration(top), *lines]
         return Evaluation(tuple(lines), (*self.notes, *(everything.notes if everything else ())), numbers)
 
     def cuts(

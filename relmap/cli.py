@@ -168,15 +168,14 @@ def report(
 ) -> list[str]:
     """Fit a map, judge it on rows that its fit has not seen, and write one page of that, with the map beside it."""
     from relmap.api import Judged
-    from relmap.io.atomic import check_place, write_text
+    from relmap.io.atomic import check_ending, check_place, write_text
     from relmap.io.files import opened
     from relmap.maps.map_file import described, save_map
 
     map_file = out.with_suffix(MAP)
     check_place(out, predictions)
     check_place(map_file, predictions)
-    if out.suffix != ".html":
-        raise InputError(f"{out} is to be a page; name it so that it ends in .html")
+    check_ending(out, ".html")
     asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
     asked |= {"accept_label_order": accept_label_order}
     document, recommended = _fitted(file := opened(predictions, reading), labels, signals, **asked)
@@ -360,7 +359,7 @@ def _score_thresholds(
     out: Path | None,
 ) -> list[str]:
     """Find thresholds on a score without a map, and write the JSON and the figure."""
-    from relmap.io.atomic import check_place, write_text
+    from relmap.io.atomic import check_ending, check_place, write_text
     from relmap.routing.score_thresholds import find_score_thresholds, read_score
 
     check_place(out, file.path)
@@ -371,8 +370,7 @@ def _score_thresholds(
         raise InputError(f"name the label that counts as positive: {assignment('positive', 'LABEL')}")
     if figure is not None:
         check_place(figure, *[path for path in (file.path, out) if path is not None])
-        if figure.suffix != ".svg":
-            raise InputError(f"the figure {figure} must end in .svg")
+        check_ending(figure, ".svg")
     score, positive, groups, notes = read_score(file, positive=file.reading.positive, group=group)
     found = find_score_thresholds(
         score,

@@ -37,7 +37,14 @@ def gather(params: Params, missing: list[str]) -> Runs:
         for name in ("metrics", "intervals", "rivals", "sensitivity")
     }
     facts = tuple(read_json(store.base_folder(dataset) / "base.json") for dataset in datasets)
-    return Runs(**frames, facts=facts, missing=tuple(missing), calibrators=params.calibrators, calibrators_of=chosen)
+    return Runs(
+        **frames,
+        facts=facts,
+        missing=tuple(missing),
+        calibrators=params.calibrators,
+        calibrators_of=chosen,
+        smallest_relevant_change=params.metrics.smallest_relevant_change,
+    )
 
 
 @task(task_run_name="{name}")

@@ -148,14 +148,14 @@ def show(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
 
 
 @task(task_run_name="verdict/{base.name}")
-def verdict(base: Base, calibrators: tuple[str, ...], folder: Path, place: Path | None) -> list[str]:
+def verdict(base: Base, params: Params, folder: Path, place: Path | None) -> list[str]:
     """Return the verdict on the results in `folder` in words; its numbers go to `place`, if there is one."""
-    metrics = read_parquet(folder / "metrics.parquet").filter(pl.col("calibrator").is_in(calibrators))
+    metrics = read_parquet(folder / "metrics.parquet").filter(pl.col("calibrator").is_in(params.calibrators))
     intervals, facts = read_parquet(folder / "intervals.parquet"), read_json(base_folder(base.name) / "base.json")
     (row,) = numbers(metrics, intervals, [facts]).iter_rows(named=True)
     if place is not None:
         write_json(place, {name: row[name] for name in MEASURED if row[name] is not None})
-    return in_words(row, intervals)
+    return in_words(row, intervals, params.metrics.smallest_relevant_change)
 
 
 @task(task_run_name="show gates/{base.name}")

@@ -19,6 +19,7 @@ from relmap.metrics.probability import accuracy, ece
 from relmap.metrics.registry import COMPARED_METRICS, compute_reliability_metrics
 from relmap.projection.variants import PIPELINE_VARIANTS
 from relmap.report.figure import Results
+from relmap.settings import METRIC_DEFAULTS
 from tasks.figures import drawn_for
 from tasks.records import results
 from tasks.records.results import AVERAGE, SIMPLEX, display_name
@@ -45,7 +46,7 @@ def frame(name: str, *rows: tuple[Any, ...]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"dataset": pl.String, "source": pl.String, **SCHEMAS[name]}, orient="row")
 
 
-EMPTY = Runs(*map(frame, SCHEMAS), (), (), PAPER_CALIBRATORS, {})
+EMPTY = Runs(*map(frame, SCHEMAS), (), (), PAPER_CALIBRATORS, {}, METRIC_DEFAULTS.smallest_relevant_change)
 
 
 def runs_of(values: Mapping, sources: Mapping[str, str], sizes: Mapping[str, int] | None = None, **others: Any) -> Runs:

@@ -15,8 +15,10 @@ from relmap.evaluation.sample import EvaluationSample, finite_or_none
 from relmap.metrics.intervals import SIGNIFICANCE_LEVEL, TAIL_PROBABILITY, format_interval, holm_adjust
 from relmap.metrics.reliability import count_retained_rows
 from relmap.metrics.resampling import Resamples
+from relmap.settings import METRIC_DEFAULTS
 
 TOP_TENTHS = (1, 3)  # shares of the most reliable rows, in tenths
+MIN_RELEVANT_GAP = METRIC_DEFAULTS.smallest_relevant_change  # with many rows, smaller gaps can be significant
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,9 @@ class TopCalibration:
 
     @property
     def is_off(self) -> bool:
-        """Whether the gap is significant."""
-        return self.p_value is not None and self.p_value < SIGNIFICANCE_LEVEL
+        """Whether the gap is significant, and large enough to be relevant."""
+        is_significant = self.p_value is not None and self.p_value < SIGNIFICANCE_LEVEL
+        return is_significant and abs(self.gap) >= MIN_RELEVANT_GAP
 
     def describe(self) -> str:
         """Describe the gap in a sentence, which is a warning if the gap is significant."""

@@ -16,8 +16,9 @@ from relmap.metrics.advice import (
     describe_insufficient_data,
     rarer_outcome,
 )
-from relmap.metrics.intervals import BETTER, classify_change, format_interval
+from relmap.metrics.intervals import BETTER, classify_relevant_change, format_interval
 from relmap.metrics.registry import METRICS
+from relmap.settings import METRIC_DEFAULTS
 
 MIN_CURVE_ROWS = 200  # a label with fewer rows in the fit hardly gains from its own curve
 MIN_CLEAR_ERRORS = 100  # fewer wrong (or correct) decisions give long intervals
@@ -25,33 +26,43 @@ REVIEWED_SHARE = 0.3  # of the least reliable rows, in the sentence on reviews
 OUT_OF_FOLD = "out of fold"
 
 
-def describe_evaluation(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
+def describe_evaluation(
+    evaluation: dict[str, Any],
+    document: MapDocument,
+    smallest: float = METRIC_DEFAULTS.smallest_relevant_change,
+) -> list[str]:
     """Describe the evaluation of a map.
 
     Args:
         evaluation: Numbers of `evaluate_map`.
         document: The map.
+        smallest: Smallest relevant change.
 
     Returns:
         At most ten sentences; the first one is the recommendation.
     """
-    advice = advise_from_evaluation(evaluation, document)
+    advice = advise_from_evaluation(evaluation, document, smallest)
     limits = describe_limits(evaluation, document)
     reviews = next(review for review in evaluation["reviews"] if review["reviewed"] == REVIEWED_SHARE)
     if document.projection.fitted.kind == "confidence":
         return [str(advice), *_describe_kept_confidence(reviews, document), *limits]
     errors_found = [reviews["confidence"], reviews["reliability"], reviews["low"], reviews["high"]]
-    evidence = describe_evidence(errors_found, evaluation["metrics"])
+    evidence = describe_evidence(errors_found, evaluation["metrics"], smallest)
     reasons = [] if advice.answer in (USE, UNKNOWN) else _explain_missing_gain(evaluation, document)
     return [str(advice), *advice.then, *evidence, *reasons, *limits]
 
 
-def advise_from_evaluation(evaluation: dict[str, Any], document: MapDocument) -> Advice:
+def advise_from_evaluation(
+    evaluation: dict[str, Any],
+    document: MapDocument,
+    smallest: float = METRIC_DEFAULTS.smallest_relevant_change,
+) -> Advice:
     """Recommend what to do with a map.
 
     Args:
         evaluation: Numbers of `compare_scores`.
         document: The map.
+        smallest: Smallest relevant change.
 
     Returns:
         The recommendation.
@@ -63,6 +74,7 @@ def advise_from_evaluation(evaluation: dict[str, Any], document: MapDocument) ->
         rows=evaluation["rows"],
         errors=evaluation["errors"],
         groups=evaluation["groups"],
+        smallest=smallest,
     )
 
 
@@ -126,18 +138,22 @@ def describe_recalibration(comparison: Mapping[str, Any] | None, document: MapDo
     """
     if comparison is None or comparison["low"] is None:
         return []
-    sign = classify_change(METRICS["nll_correct"].direction, comparison["low"], comparison["high"], 0)
+    change = comparison["change"]
+    smallest = METRIC_DEFAULTS.smallest_relevant_change
+    direction = METRICS["nll_correct"].direction
+    sign = classify_relevant_change(direction, change, comparison["low"], comparison["high"], 0, smallest)
     if sign == BETTER:
         result = "is significantly better"
-    elif document.projection.name == "confidence" or comparison["change"] > comparison["standard_error"]:
+    elif document.projection.name == "confidence" or change > comparison["standard_error"]:
         return []
     else:
         result = "is as good"
+    difference = f"{change:+.4f}" if abs(change) >= smallest else f"less than {smallest:g}"
     interval = format_interval(comparison["low"], comparison["high"], "+z.4f")
     return [
         "If your probabilities may change, consider recalibrating with matrix scaling instead (the calibrator matrix), "
         f"which {result}: the log loss of its confidence differs from that of this map by "
-        f"{comparison['change']:+z.4f}{interval}. It would change {100 * comparison['decisions_changed']:.1f}% of the "
+        f"{difference}{interval}. It would change {100 * comparison['decisions_changed']:.1f}% of the "
         "decisions."
     ]
 

@@ -32,7 +32,12 @@ SUFFICIENT_DECREASE = 1e-4  # share of the linearly predicted decrease
 TOLERANCE = 1e-10  # of the objective, in nats
 
 
-def fit_correction(logit: np.ndarray, correct: np.ndarray, weight: np.ndarray | None = None) -> Correction | None:
+def fit_correction(
+    logit: np.ndarray,
+    correct: np.ndarray,
+    weight: np.ndarray | None = None,
+    group: np.ndarray | None = None,
+) -> Correction | None:
     """Fit a correction that makes the reliability agree with the share of correct rows.
 
     The order of the rows does not matter.
@@ -42,6 +47,8 @@ def fit_correction(logit: np.ndarray, correct: np.ndarray, weight: np.ndarray | 
         correct: Whether each decision is correct, shape (n,), bool.
         weight: Number of rows that each row represents, shape (n,), above 0; None if each represents one. Rows of
             unequal weight count as their effective number (Kish, 1965).
+        group: Group of each row, shape (n,); None for independent rows. If the residuals of a group are correlated, its
+            rows count as fewer, by the design effect, so that single groups do not determine the correction.
 
     Returns:
         The correction, or None where the logits have too few distinct values.
@@ -52,6 +59,9 @@ def fit_correction(logit: np.ndarray, correct: np.ndarray, weight: np.ndarray | 
     logit = logit[order]
     weight = weight[order]
     effective_weight = weight * weight.sum() / (weight**2).sum()
+    if group is not None:
+        residual = scipy.special.expit(logit) - correct[order]
+        effective_weight = effective_weight / _design_effect(residual, effective_weight, group[order])
     knots = np.unique(np.quantile(logit, KNOT_QUANTILES))
     if len(knots) < MIN_KNOTS:
         return None
@@ -68,6 +78,19 @@ def fit_correction(logit: np.ndarray, correct: np.ndarray, weight: np.ndarray | 
     slopes = coefficients[1:]
     values = knots + level + ((_interval_distances(knots, knots) - mean_distances) * slopes).sum(axis=1)
     return Correction(knots, values, first_slope=1 + float(slopes[0]), last_slope=1 + float(slopes[-1]))
+
+
+def _design_effect(residual: np.ndarray, weight: np.ndarray, group: np.ndarray) -> float:
+    """Return the variance of the mean residual relative to that of independent rows, at least 1."""
+    deviation = weight * (residual - np.average(residual, weights=weight))
+    _, group_code = np.unique(group, return_inverse=True)
+    group_sums = np.bincount(group_code, deviation)
+    independent_variance = float((deviation**2).sum())
+    if independent_variance == 0:
+        return 1.0
+    n_groups = len(group_sums)
+    clustered_variance = float((group_sums**2).sum()) * n_groups / max(n_groups - 1, 1)
+    return max(1.0, clustered_variance / independent_variance)
 
 
 def _average_over_deviations(regression: "_PenalizedRegression") -> np.ndarray:

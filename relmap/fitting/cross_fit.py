@@ -224,7 +224,8 @@ class CrossFitResult:
 
     def _fit_correction(self, logit: np.ndarray, row_numbers: np.ndarray) -> Correction | None:
         weight = None if self.rows.weight is None else self.rows.weight[row_numbers]
-        return fit_correction(logit[row_numbers], self.rows.correct[row_numbers], weight)
+        group = None if self.rows.group is None else self.rows.group[row_numbers]
+        return fit_correction(logit[row_numbers], self.rows.correct[row_numbers], weight, group)
 
     def _score_by_fold(self, models: Sequence[FittedMap]) -> Scored:
         """Score the rows of fold k with model k."""

@@ -59,6 +59,7 @@ class MapFit:
         label_warnings: Sentences on possible errors in the labels.
         advice: Recommendation on the fit.
         correction_summary: Sentence on the effect of the correction; empty without one.
+        smallest_relevant_change: Smallest relevant change of a metric.
     """
 
     document: MapDocument
@@ -68,6 +69,7 @@ class MapFit:
     label_warnings: tuple[str, ...]
     advice: Advice
     correction_summary: tuple[str, ...] = ()
+    smallest_relevant_change: float = METRIC_DEFAULTS.smallest_relevant_change
 
     def describe(self, target: float | None = None) -> list[str]:
         """Describe the map, the precision of its gain, the candidates, and warnings.
@@ -84,7 +86,7 @@ class MapFit:
             f"The map contains {document.choice.reason}.",
             f"By default, `apply` uses decisions with a reliability of {document.default_threshold:.4g} or more.",
             *self.correction_summary,
-            *_describe_gain(document, target),
+            *_describe_gain(document, target, self.smallest_relevant_change),
         ]
         comparison = document.judged_out_of_fold
         if document.choice.asked == AUTO:
@@ -173,6 +175,7 @@ def fit_labelled_rows(
         label_warnings=tuple(_find_label_problems(rows, document)),
         advice=model.advice,
         correction_summary=_summarize_correction(model),
+        smallest_relevant_change=settings.metrics.smallest_relevant_change,
     )
 
 
@@ -317,7 +320,7 @@ def _summarize_correction(model: ModelChoice) -> tuple[str, ...]:
     )
 
 
-def _describe_gain(document: MapDocument, target: float | None) -> list[str]:
+def _describe_gain(document: MapDocument, target: float | None, smallest: float) -> list[str]:
     """Describe the gain in log loss, its interval, and how many rows would shorten the interval."""
     variant = document.projection.name
     if variant == CONFIDENCE:
@@ -330,7 +333,7 @@ def _describe_gain(document: MapDocument, target: float | None) -> list[str]:
         f"the log loss compared with {baseline}",
         candidate.change,
         interval,
-        METRIC_DEFAULTS.smallest_relevant_change,
+        smallest,
     )
     lines = [f"{change} With {3 * n_rows:,} more labelled rows, that interval would be half as wide."]
     if target is not None:

@@ -131,6 +131,23 @@ def check_name(out: Path) -> None:
         raise InputError(f"{too_long[:40]}... has more than {LONGEST_NAME} bytes; give a shorter name")
 
 
+def check_ending(path: Path, *endings: str) -> None:
+    """Check the ending of a file name.
+
+    Args:
+        path: Where to write.
+        *endings: Endings that the name may have, such as `.json`.
+
+    Raises:
+        InputError: The name has another ending, or is an ending alone.
+    """
+    if path.suffix in endings:
+        return
+    if path.name in endings:
+        raise InputError(f"{path} is an ending without a name; give a name, such as result{path.name}")
+    raise InputError(f"{path} must end in {' or '.join(endings)}")
+
+
 def check_file(path: Path) -> None:
     """Check that a path names a file, or nothing yet.
 

@@ -31,7 +31,8 @@ def check_content(path: Path, advice: str) -> bytes:
     """
     check_file(path)
     if ADDRESS.match(path.parts[0] if path.parts else ""):
-        raise InputError(f"{path} is an address, not a file; download the file, and name it")
+        address = str(path).replace(":/", "://", 1)  # a path holds one slash of the two
+        raise InputError(f"{address} is an address, not a file; download it, and give the path of the file")
     try:
         with path.open("rb") as handle:
             head = handle.read(HEAD)

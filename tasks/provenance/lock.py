@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,15 +16,22 @@ from tasks.records import store
 LOCKS = store.STATE / "locks"
 
 
+def _print_error(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
 @contextmanager
-def hold_lock(name: str, refusal: str | None = None) -> Iterator[datetime]:
+def hold_lock(
+    name: str, refusal: str | None = None, report: Callable[[str], None] = _print_error
+) -> Iterator[datetime]:
     """Hold a lock of this project. The process that holds it can acquire it again.
 
-    If another process holds the lock, print which one and wait for it, or raise an error.
+    If another process holds the lock, report which one and wait for it, or raise an error.
 
     Args:
         name: Name of the lock.
         refusal: Message of the error. Without it, wait.
+        report: Receives the message about the process that holds the lock. By default it is printed as an error.
 
     Yields:
         Time since when this process holds the lock.
@@ -41,7 +48,7 @@ def hold_lock(name: str, refusal: str | None = None) -> Iterator[datetime]:
     except Timeout:
         if refusal is not None:
             raise errors.InputError(refusal) from None
-        print(f"{name} is waiting: {_describe_holder(holder_file)}", file=sys.stderr, flush=True)
+        report(f"{name} is waiting: {_describe_holder(holder_file)}")
         lock.acquire()
     try:
         if lock.lock_counter == 1:

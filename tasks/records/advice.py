@@ -72,13 +72,22 @@ def test_rows(facts: Sequence[Mapping[str, Any]]) -> pl.Expr:
     return pl.col("dataset").replace_strict(sizes, default=None, return_dtype=pl.Int64)
 
 
-def advice_on(row: Mapping[str, Any], averages: pl.DataFrame) -> Advice:
-    """Return what to do with a data set, from its row of `numbers` and the rows of its `averages` in intervals.parquet.
+def advice_on(row: Mapping[str, Any], averages: pl.DataFrame, smallest: float) -> Advice:
+    """Return what to do with a data set.
 
-    These are the changes of means over calibrators; their `p` may be corrected for the number of data sets.
+    Args:
+        row: Its row of `numbers`.
+        averages: Its rows of intervals.parquet with changes of means over calibrators; their `p` may be corrected for
+            the number of data sets.
+        smallest: Smallest relevant change.
     """
-    sizes = {name: row[name] for name in ("rows", "errors")}
-    return advise(_changes(averages), **sizes, groups=averages["groups"][0])
+    return advise(
+        _changes(averages),
+        rows=row["rows"],
+        errors=row["errors"],
+        groups=averages["groups"][0],
+        smallest=smallest,
+    )
 
 
 def _changes(averages: pl.DataFrame) -> Changes:
@@ -101,16 +110,22 @@ def remarks(advice: Advice | None, row: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def in_words(row: Mapping[str, Any], intervals: pl.DataFrame) -> list[str]:
-    """Return the verdict on one data set, the answer first, from its row of `numbers` and its `intervals`."""
+def in_words(row: Mapping[str, Any], intervals: pl.DataFrame, smallest: float) -> list[str]:
+    """Return the recommendation for one data set, the answer first.
+
+    Args:
+        row: Its row of `numbers`.
+        intervals: Its intervals.parquet.
+        smallest: Smallest relevant change.
+    """
     averages = intervals.filter(calibrator=AVERAGE, quantity="delta")
-    advice = advice_on(row, averages)
+    advice = advice_on(row, averages, smallest)
     found = [row[f"found_per_1000_{name}"] for name in ("conf", "mrp", "low", "high")]
     return [
         str(advice),
         *advice.then,
         *remarks(advice, row),
-        *describe_evidence(found, _changes(averages)),
+        *describe_evidence(found, _changes(averages), smallest),
         f"These are means over the calibrators that ran ({row['calibrators']}) and protocol seeds ({row['seeds']}); "
         "the report of several data sets also corrects for their number.",
     ]

@@ -68,7 +68,7 @@ def overview_table(runs: Runs) -> pl.DataFrame:
     for row in rows.iter_rows(named=True):
         of_set, advice, said = {"dataset": row["dataset"]}, None, []
         if len(changes := averages.filter(**of_set)):
-            advice = advice_on(row, changes)
+            advice = advice_on(row, changes, runs.smallest_relevant_change)
             ends = runs.intervals.filter(**of_set, quantity="beside_mrp").select("low", "high").iter_rows()
             better = any(
                 classify_change(METRICS["nll_correct"].direction, low, high, 0) == BETTER for low, high in ends

@@ -42,6 +42,7 @@ class Runs:
     missing: tuple[str, ...]  # data sets that failed
     calibrators: tuple[str, ...]  # those that were asked for,
     calibrators_of: Mapping[str, tuple[str, ...]]  # and of single data sets instead
+    smallest_relevant_change: float  # smaller ones are reported as no relevant difference
 
     def own(self) -> list[str]:
         """Return data sets that are not the paper's, in the order of the facts, then of the results."""

@@ -17,6 +17,7 @@ from relmap.maps.map_file import save_map
 from tests.project_copy import ROOT, write_params
 
 FIT, REPORT = (f"{name} --predictions" for name in ("fit --out new.json", "report --out new.html"))
+SCORE = "thresholds --score length --positive 1 --precision 0.9 --predictions"
 APPLY, LABEL = (f"{name} --map map.json --out new.csv --predictions" for name in ("apply", "label --rows 5"))
 JUDGE, CUT = (f"{name} --map map.json --out new.json --predictions" for name in ("evaluate", "thresholds"))
 
@@ -59,7 +60,10 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
         ("fitt --out a", None, "No such command 'fitt'", "Did you mean 'fit'"),
         ("fit --predictons a.csv", None, "No such option: --predictons", "Possible options: --predictions"),
         ("sql --map gone.json", None, "gone.json: there is no such file", "relmap fit` makes a map"),
-        (f"{REPORT} rows.parquet --out r.pdf", None, "r.pdf is to be a page", "ends in .html"),
+        (f"{REPORT} rows.parquet --out r.pdf", None, "r.pdf must end in", ".html"),
+        (f"{REPORT} rows.parquet --out .html", None, ".html is an ending without a name", "such as result.html"),
+        (f"{SCORE} rows.parquet --figure .svg", None, ".svg is an ending without a name", "such as result.svg"),
+        (f"{FIT} http://a.test/b.csv", None, "http://a.test/b.csv is an address", "download it"),
         (f"{REPORT} split.csv --group query", None, "no column query, and it is to hold", "it has label, group"),
         (f"{JUDGE} new.parquet", None, NO_TRUTH, "--label COLUMN"),
         (f"{JUDGE} split.csv --unlabelled bad.parquet", ROWS.clear(), "has no rows", "--unlabelled must name the file"),
@@ -220,7 +224,8 @@ def test_what_cannot_be_is_told_with_its_cause_and_remedy_and_nothing_is_written
     assert re.search(remedy, said, re.DOTALL), said
 
 
-SEEN_AT_ONCE = "is missing|no such file|are read as|written as|no column|it needs|a file that is read|a folder|a page"
+SEEN_AT_ONCE = "is missing|no such file|are read as|written as|no column|it needs|a file that is read|a folder"
+SEEN_AT_ONCE += "|must end in|an ending|an address"
 HEAVY = "torch sklearn pandas scipy.special scipy.stats lightgbm altair vl_convert great_expectations prefect dvc"
 TYPE = """
 import shlex, sys

@@ -260,3 +260,28 @@ def test_weights_and_groups_together_give_a_correction(rows):
     unweighted = maps.learned(rows).document
     assert not np.array_equal(document.correction.values, unweighted.correction.values)
     assert np.isfinite(logit(document.held_out.top[0].mean_reliability))
+
+
+def test_groups_whose_residuals_agree_count_as_fewer_rows_and_the_correction_follows_them_less():
+    """Each group has an accuracy of its own, so that the score has no gap on new groups."""
+    distances = {"groups": [], "rows": []}
+    fresh, _ = drawn(10**6, 5000)
+    for seed in range(12):
+        generator = np.random.default_rng(seed)
+        group = np.repeat(np.arange(30), 30)
+        score = 1.0 + 1.8 * (generator.normal(size=30)[group] + 0.3 * generator.normal(size=900))
+        correct = generator.random(900) < expit(score + generator.normal(0, 1.2, 30)[group])
+        for name, given_group in (("groups", group), ("rows", None)):
+            corrected = fit_correction(score, correct, None, given_group)(fresh)
+            distances[name].append(np.abs(expit(corrected) - expit(fresh)).mean())
+    assert np.mean(distances["groups"]) < 0.6 * np.mean(distances["rows"])
+
+
+def test_groups_of_independent_rows_hardly_change_a_correction():
+    score, correct = drawn(2, 2000, ceiling=0.8)
+    grid = np.linspace(-2, 4, 50)
+    plain = fit_correction(score, correct)(grid)
+    single = fit_correction(score, correct, None, np.arange(2000).astype(str))(grid)
+    tens = fit_correction(score, correct, None, np.repeat(np.arange(200), 10))(grid)
+    np.testing.assert_allclose(single, plain, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(tens, plain, rtol=0, atol=0.1)

@@ -24,12 +24,14 @@ def fitted():
 
 def test_the_threshold_is_what_70_percent_of_the_rows_reach_out_of_fold():
     rows = maps.checked(maps.predictions(1200, shift=1.5))
-    document = maps.learned(rows).document
+    learned = maps.learned(rows)
+    document = learned.document
     reliability = score_out_of_fold(document, rows, restore_fold_split(document, rows)).reliability
     reached = (reliability >= document.default_threshold).mean()
     above = reliability[reliability > document.default_threshold]
     assert reached >= 0.7 > (reliability >= above.min()).mean()
     assert document.default_threshold > 0.5
+    assert f"a reliability of {document.default_threshold:.4g} or more" in " ".join(learned.describe())
 
 
 def test_rows_count_by_their_weight():

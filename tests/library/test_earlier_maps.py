@@ -6,15 +6,23 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from relmap.maps.map_file import load_map
 from tests.maps import run
 
 FOLDER = Path(__file__).parents[1] / "data" / "maps_c857e97"
 MAPS = sorted(FOLDER.glob("*.json"))
 TOLERANCE = 1e-12
+VARIANTS_C857E97 = {
+    *("confidence", "shared_1d", "label_intercept", "label_isotonic", "label_platt", "mrp", "mrp_exact"),
+    *("label_vector", "label_signals"),
+}
+CALIBRATORS_C857E97 = {"uncal", "ts", "diag", "vector", "matrix", "smart", "spline", "hcal", "constant"}
 
 
-def test_the_folder_holds_maps():
-    assert len(MAPS) >= 24
+def test_there_is_a_map_of_each_variant_and_of_each_calibrator():
+    documents = [load_map(path) for path in MAPS]
+    assert {document.projection.name for document in documents} >= VARIANTS_C857E97
+    assert {document.calibrator.name for document in documents} >= CALIBRATORS_C857E97
 
 
 @pytest.mark.parametrize("map_file", MAPS, ids=lambda path: path.stem)

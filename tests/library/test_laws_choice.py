@@ -167,7 +167,9 @@ def test_auto_stores_the_corrections_of_the_weighted_out_of_fold_logits(weighted
         score[members], fold_of[members] = FittedMap(fold.calibrator, fold.projection)(rows.take(members)).logit, place
     for place, stored in enumerate([*[fold.correction for fold in document.folds], document.correction]):
         used = fold_of != place
-        expected = fit_correction(score[used], rows.correct[used], None if rows.weight is None else rows.weight[used])
+        weight = None if rows.weight is None else rows.weight[used]
+        group = None if rows.group is None else rows.group[used]
+        expected = fit_correction(score[used], rows.correct[used], weight, group)
         np.testing.assert_allclose(stored.knots, expected.knots, rtol=1e-9)
         np.testing.assert_allclose(stored.values, expected.values, rtol=1e-6, atol=1e-8)
         assert [stored.first_slope, stored.last_slope] == pytest.approx([expected.first_slope, expected.last_slope])

@@ -51,6 +51,16 @@ def test_a_map_that_is_written_is_as_the_schema_says_and_read_back_as_it_was(var
     np.testing.assert_array_equal(FittedMap.of(read)(rows).logit, made.logit)
 
 
+def test_a_map_with_a_correction_is_as_the_schema_says_and_an_incomplete_correction_is_not(saved):
+    fitted = maps.variants()["mrp, shrunk"].line
+    save_map(maps.with_correction(maps.document("label_platt", fitted)), saved)
+    document = json.loads(saved.read_text())
+    SCHEMA.validate(document)
+    del document["correction"]["last_slope"]
+    with pytest.raises(jsonschema.ValidationError, match="is not valid"):
+        SCHEMA.validate(document)
+
+
 def test_the_schema_in_the_repository_is_that_of_the_code():
     assert json.loads(SCHEMA_FILE.read_text()) == json_schema(), "write json_schema() to relmap/maps/map.schema.json"
 

@@ -220,4 +220,6 @@ def test_signals_are_columns_of_a_frame():
 def test_every_kind_of_map_has_a_page(frame, options, tmp_path):
     rerank.report(maps.write(frame, tmp_path / "rows.parquet"), tmp_path / "page.html", **options)
     figures = {"variant": 2, "signals": 3}.get(next(iter(options), ""), 0)  # none of weighted rows
-    assert (tmp_path / "page.html").read_text().count("<figure") == figures
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<figure") == figures
+    assert "The most reliable rows" in page

@@ -226,6 +226,28 @@ def test_fits_that_cannot_be_stored_are_reported(project, tmp_path):
     assert f"calibrator fits could not be stored in {tmp_path / 'store'}" in printed
 
 
+WITHOUT_RIGHTS_OF_ROOT = """
+import ctypes, os, sys
+if os.geteuid() == 0:  # root writes to folders of any mode, unless it gives up the capability CAP_DAC_OVERRIDE
+    PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
+    if ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0) != 0:
+        sys.exit("the capability could not be given up")
+os.execv(sys.executable, [sys.executable, "-c", os.environ["COMMAND"]])
+"""
+
+
+def test_a_read_only_store_gives_its_fits_and_what_it_cannot_take_is_reported(project, tmp_path):
+    store = tmp_path / "store"
+    variables = {"PREFECT_LOCAL_STORAGE_PATH": str(store)}
+    run(project, "-c", "from flows.reliability import main; main('wands', [2], ['ts'])", **variables)
+    store.chmod(0o555)
+    command = "from flows.reliability import main; main('wands', [2], ['ts', 'uncal'])"
+    printed = run(project, "-c", WITHOUT_RIGHTS_OF_ROOT, COMMAND=command, **variables)
+    store.chmod(0o755)
+    assert re.search(rf"1 of \d+ calibrator fits could not be stored in {store}", printed)
+    assert read_json(project / "data/.state/fits/explored/wands.json")["calibrators_fitted"] == 1
+
+
 def test_what_is_up_to_date_runs_nothing_and_a_push_takes_results_along_and_no_raw_file(project, tmp_path):
     """Also after the test before this one, which ran a stage without DVC, and another choice beside it."""
     parts = (["repro"], ["repro", "reliability@wands"], ["repro", "--downstream", "train@wands"], ["metrics", "show"])

@@ -341,7 +341,7 @@ def test_the_report_and_the_commands_advise_the_same_on_the_same_rows_and_calibr
     )
     (row,) = numbers(of_set.metrics, of_set.intervals, [of_set.facts]).to_dicts()
     (shown,) = overview_table(report_data.together([of_set]))["advice"]
-    of_stage = in_words(row, of_set.intervals)
+    of_stage = in_words(row, of_set.intervals, maps.RULES.smallest_relevant_change)
     assert of_map[0] == of_stage[0] == shown
     assert shown.startswith(begins)
     assert ("calibrator uncal" in of_map[-1], "means over the calibrators that ran (1)" in of_stage[-1]) == (True, True)

@@ -109,7 +109,7 @@ def elsewhere(then: str) -> subprocess.Popen[str]:
     """Another process that runs the stage and then does `then`; it has said so when this returns, or waits."""
     code = "import sys, time\nfrom tasks.provenance.stage import run_stage\nfrom tests.tiny_project import work\n"
     code += f"with run_stage({NAME!r}):\n    print('inside', flush=True)\n    {then}\n"
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, **pipes)
 
 
@@ -124,6 +124,21 @@ def test_a_second_process_says_who_holds_the_stage_and_waits_for_it():
     assert (*second.communicate(timeout=60), second.returncode) == ("inside\n", "", 0)
     assert "the second" in Path("data/base/wands/table.csv").read_text()
     assert record()["started"] > own
+
+
+def test_who_waits_for_a_lock_can_be_told_where_a_run_is_shown():
+    first = elsewhere("sys.stdin.read()")
+    assert first.stdout.readline() == "inside\n"
+    messages: list[str] = []
+
+    def report(message: str) -> None:
+        messages.append(message)
+        first.communicate(timeout=60)  # ends it
+
+    with hold_lock(NAME, report=report):
+        assert first.returncode is not None
+    assert len(messages) == 1
+    assert messages[0].startswith(f"{NAME} is waiting: process {first.pid} has been running it since 20")
 
 
 def test_a_killed_process_is_on_record_as_running_and_its_lock_is_free():

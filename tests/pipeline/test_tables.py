@@ -492,7 +492,19 @@ def test_the_stage_of_a_data_set_ends_with_what_the_report_advises_and_its_numbe
     of = with_changes(changes)
     (row,), (ours,) = overview_of(of), numbers(of.metrics, of.intervals, [of.facts]).to_dicts()
     assert {name: ours.get(name) for name in row} | {"advice": "", "remarks": ""} == row | {"advice": "", "remarks": ""}
-    assert in_words(ours, of.intervals)[0] == row["advice"]
+    assert in_words(ours, of.intervals, EMPTY.smallest_relevant_change)[0] == row["advice"]
+
+
+def test_a_larger_smallest_relevant_change_turns_an_improvement_into_no_relevant_difference():
+    of = SHOP()
+    (row,) = numbers(of.metrics, of.intervals, [of.facts]).to_dicts()
+    larger = replace(report_data.together([of]), smallest_relevant_change=1.0)
+    expected = f"{KEEP}: there is no relevant difference."
+    assert overview_of(of)[0]["advice"].startswith(USE)
+    assert overview_table(larger)["advice"].to_list() == [expected]
+    lines = in_words(row, of.intervals, larger.smallest_relevant_change)
+    assert lines[0] == expected
+    assert any("There is no relevant difference (below 1)" in line for line in lines)
 
 
 @pytest.mark.parametrize(("share", "words"), [(-0.03, ""), (-0.01, "hardly better"), (0.01, "no better")])

@@ -17,12 +17,17 @@ from typing import Any
 from distributed.core import rpc
 from distributed.protocol import pickle
 from distributed.security import Security
+from websockets.asyncio.client import connect
+from websockets.exceptions import WebSocketException
 
 TIMEOUT = 3  # seconds
+WEBSOCKETS = ("/api/events/in", "/api/events/out", "/api/logs/out", "/api/task_runs/subscriptions/scheduled")
 PATHS = (
     "/",
     "/status",
     "/health",
+    "/api/health",
+    "/api/ready",
     "/metrics",
     "/info/main/workers.html",
     "/json/counts.json",
@@ -74,12 +79,29 @@ def pages(port: int) -> dict[str, int]:
     return found
 
 
+async def opened(port: int) -> list[str]:
+    """Return the WebSockets that stay open for a client without the secret, or accept a guess."""
+    found = []
+    for path in WEBSOCKETS:
+        for protocols in (None, ["prefect"]):
+            with suppress(OSError, TimeoutError, WebSocketException, EOFError):
+                address = f"ws://127.0.0.1:{port}{path}"
+                async with connect(address, subprotocols=protocols, open_timeout=TIMEOUT, proxy=None) as socket:
+                    await socket.send(json.dumps({"type": "auth", "token": "a guess"}))
+                    with suppress(TimeoutError):  # silence means that it waits for more
+                        answer = json.loads(await asyncio.wait_for(socket.recv(), TIMEOUT))
+                        if answer.get("type") == "auth_failure":
+                            continue
+                    found.append(f"{path} {protocols}")
+    return found
+
+
 async def attack(port: int) -> dict[str, object]:
     """Return what a client without credentials gets from a port."""
     ways = {"tcp": None, "tls": Security.temporary()}  # credentials of the attacker's own
     results = await asyncio.gather(*(run_code(port, scheme, security) for scheme, security in ways.items()))
     taken = {scheme: result for scheme, result in zip(ways, results, strict=True) if result is not None}
-    return {"code": taken, "pages": await asyncio.to_thread(pages, port)}
+    return {"code": taken, "pages": await asyncio.to_thread(pages, port), "websockets": await opened(port)}
 
 
 async def attack_all(ports: list[int]) -> dict[int, dict[str, object]]:

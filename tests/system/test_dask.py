@@ -9,12 +9,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from flows import processes
 from tests.project_copy import ROOT, copy_project, edit_params, run, small, start
 from tests.system.browser import PATIENCE, eventually
 from tests.system.served import answering, free_port
+from tests.system.test_ports import assert_shut, listening
 
 pytestmark = pytest.mark.system
 
@@ -109,6 +111,12 @@ def scheduler(project) -> Iterator[str]:
         with Client(address, security=security, timeout=PATIENCE, set_as_default=False) as client:
             client.wait_for_workers(2, timeout=PATIENCE)
         yield address
+
+
+def test_no_port_of_the_documented_scheduler_and_workers_answers_another_user(scheduler):
+    sockets = [each for each in listening(psutil.Process()) if "prefect" not in each.process]
+    assert len(sockets) >= 5  # the scheduler, two nannies and two workers
+    assert_shut(sockets)
 
 
 def fitted(project: Path) -> tuple[int, int]:

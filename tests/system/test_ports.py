@@ -20,7 +20,8 @@ pytestmark = pytest.mark.system
 
 NOBODY = 65534  # the number of the user without rights
 REFUSED = {401, 403, 404}  # what a page may answer to somebody without credentials
-PUBLIC = {"/", "/health"}  # of Prefect's server: the page that asks for the secret
+PUBLIC = {"/", "/health", "/api/health", "/api/ready"}  # of Prefect's server: the page that asks for the secret, health
+HEALTH = {"/api/health": 200, "/api/ready": 200}  # as the guide says
 SLOW = {"wands": {"smart": {"epochs": 4000, "patience": 4000}}}  # so that a run is there while it is attacked
 
 
@@ -57,14 +58,16 @@ def attacked(sockets: list[Socket]) -> dict[Socket, dict[str, Any]]:
 
 
 def assert_shut(sockets: list[Socket]) -> None:
-    """Fail where a socket is open to other machines, runs code, tells anything, or serves a page."""
+    """Fail where a socket is open to other machines, runs code, tells anything but its health, or serves a page."""
     for each, given in attacked(sockets).items():
         print(each, given)
         assert each.address in {"127.0.0.1", "::1"}, each
         assert given["code"] == {}, each
+        assert given["websockets"] == [], each
         open_pages = {path for path, status in given["pages"].items() if status not in REFUSED}
         is_server = "flows.server" in each.process
         assert open_pages <= (PUBLIC if is_server else set()), (each, given["pages"])
+        assert not is_server or HEALTH.items() <= given["pages"].items()
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +136,9 @@ def test_no_port_of_a_single_stage_answers_another_user(run):  # on threads: Das
 
 def test_no_port_of_flows_serve_answers_another_user(project):
     with serving(project) as served:
-        sockets = listening(psutil.Process(served.process.pid))
-        assert sockets
+        process = psutil.Process(served.process.pid)
+        # the server, and Prefect's runner, which its runs ask with a token of their own
+        eventually(lambda: len(listening(process)) >= 2)
+        sockets = listening(process)
         assert_shut(sockets)
+        assert served.alive()

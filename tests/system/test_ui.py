@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from flows.notifications import AFTER_CANCELLATION
 from tests.project_copy import copy_project, run
 from tests.system.browser import asked_for, eventually, open_browser
 from tests.system.served import Served, serving
@@ -171,4 +172,16 @@ def test_a_cancelled_refresh_ends_with_its_stage(page, served, project):
     eventually(lambda: not Path(f"/proc/{first}").exists() and not stages(project), within=30)
     print(f"its stages were gone {time.monotonic() - began:.1f} s after the click")
     eventually(lambda: "Cancelled" in page.text)
-    assert served.runs("refresh")[-1]["state_name"] == "Cancelled"
+    run = served.runs("refresh")[-1]
+    assert run["state_name"] == "Cancelled"
+
+    def logged() -> list[str]:
+        lines = served.ask("logs", logs={"flow_run_id": {"any_": [run["id"]]}}, sort="TIMESTAMP_ASC")
+        return [line["message"] for line in lines]
+
+    last = f"refresh was cancelled. {AFTER_CANCELLATION['refresh']}"
+    eventually(lambda: last in logged(), within=30)
+    assert logged()[-1] == last
+    tasks = served.ask("task_runs", flow_runs={"id": {"any_": [run["id"]]}})
+    assert {task["name"] for task in tasks} & {"reliability@wands", "reliability@scidocs"}
+    assert {task["state_type"] for task in tasks} <= {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
