@@ -215,7 +215,7 @@ def reported(sets: Sequence[Made], missing: Mapping[str, str] | None = None) -> 
         write_json(failed_gates_file(name), {"gates": [gate(name, "unchanged rows", passed=False)]})
     ran = {each.name: tuple(each.scores["calibrator"].unique(maintain_order=True)) for each in sets}
     asked = {name: SimpleNamespace(calibrators=names) for name, names in (ran | dict.fromkeys(holes, ())).items()}
-    params = SimpleNamespace(calibrators=("uncal", "ts"), datasets=asked)
+    params = SimpleNamespace(calibrators=("uncal", "ts"), datasets=asked, metrics=METRIC_DEFAULTS)
     plain = {name: verb.fn for name, verb in vars(flow).items() if isinstance(verb, Task)}
     plain["write_paper_figures"] = lambda *_: None
     plain["_hide_from_prefect"] = lambda value: value

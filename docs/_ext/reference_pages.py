@@ -26,6 +26,7 @@ from relmap.calibrators.registry import CALIBRATORS
 from relmap.io.reading import USUAL
 from relmap.metrics.registry import METRICS
 from relmap.projection.variants import AUTO_VARIANTS, DEPLOYABLE_VARIANTS, VARIANTS
+from relmap.settings import METRIC_DEFAULTS
 from relmap.simulation.predictions import simulate_predictions
 from tasks.records import results
 from tasks.settings.params import Params
@@ -299,7 +300,7 @@ def empty_runs() -> Runs:
     intervals |= dict.fromkeys(("value", "standard_error", "low", "high", "p"), numbers)
     schemas = [results.METRICS, intervals | {"groups": pl.Int64}, results.RIVALS, results.SENSITIVITY]
     frames = [pl.DataFrame(schema={"dataset": texts, "source": texts} | schema) for schema in schemas]
-    return Runs(*frames, (), (), PAPER_CALIBRATORS, {})
+    return Runs(*frames, (), (), PAPER_CALIBRATORS, {}, METRIC_DEFAULTS.smallest_relevant_change)
 
 
 def report_columns() -> dict[str, list[str]]:
