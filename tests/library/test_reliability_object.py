@@ -106,9 +106,13 @@ def test_rows_of_the_fit_are_judged_out_of_fold_even_behind_a_classifier(fitted)
         (again := copy(made)).document_ = made.document_.model_copy(update={"held_out": held_out})
         log_loss = again.evaluate(LOGITS, LABEL, groups=GROUP).numbers["metrics"]["nll_correct"]
         assert (log_loss["low"] in [each.low for each in made.document_.choice.candidates]) == (not cap)
-    assert "has seen it" not in str(fitted.evaluate(LOGITS[:500], LABEL[:500]))
+    assert "each row is scored by the model that was fitted without its fold" not in str(
+        fitted.evaluate(LOGITS[:500], LABEL[:500])
+    )
     same = LOGITS.astype(np.float32), LABEL.astype(float)  # whatever they are written in
-    assert "has seen it" in str(fitted.evaluate(*same, groups=GROUP))
+    assert "each row is scored by the model that was fitted without its fold" in str(
+        fitted.evaluate(*same, groups=GROUP)
+    )
     source = fitted.document_.source.model_copy(update={"fingerprint": None})
     before = ReliabilityMap().fit(LOGITS, LABEL)  # as a map was that knew its file alone
     before.document_ = fitted.document_.model_copy(update={"source": source})
