@@ -93,7 +93,7 @@ JUDGE = {"decision": TWO["decision"], "confidence": TWO["confidence"]}
             "q, which probability names",
         ),
         (pl.DataFrame(JUDGE), [None, *TWO["label"][1:]], {}, "omit such rows with drop_unlabelled=True"),
-        (LOGITS, LABEL, {"hold_out": 0.0001}, "give more with hold_out"),
+        (LOGITS, LABEL, {"hold_out": 0.0001}, "increase hold_out"),
         (LOGITS, LABEL, {"hold_out": 0.2, "protocol": "paper"}, "omit signals and hold_out"),
     ],
 )
