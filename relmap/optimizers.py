@@ -108,4 +108,4 @@ class Adam(Generic[Numbers]):
             self.first_moment = FIRST_DECAY * self.first_moment + FIRST_GAIN * gradient
             self.second_moment = SECOND_DECAY * self.second_moment + SECOND_GAIN * squared
         scale = (self.second_moment / (1 - SECOND_DECAY**self.n_steps)) ** 0.5 + EPSILON
-        return -(self.learning_rate * (self.first_moment / (1 - FIRST_DECAY**self.n_steps)) / scale)
+        return -self.learning_rate * self.first_moment / (1 - FIRST_DECAY**self.n_steps) / scale
