@@ -103,7 +103,7 @@ def written(out: Path, *endings: str) -> Iterator[Path]:
     if place.exists() and not (record.exists() and read_json(record)["sha256"] == sha256_of_file(place)):
         raise InputError(f"{place} is there already, and not as a form has made it; name another file")
     # the command writes a map next to a page
-    with written(place.with_suffix(rerank.MAP), ".json") if place.suffix == ".html" else nullcontext():
+    with written(place.with_suffix(rerank.MAP_SUFFIX), ".json") if place.suffix == ".html" else nullcontext():
         yield place
     write_json(record, {"file": str(place), "sha256": sha256_of_file(place)})
 

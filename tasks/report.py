@@ -70,7 +70,7 @@ def draw(dataset: str, runs: Runs) -> tuple[Results, list[DrawnFigure]]:
     folder, facts = store.runs_folder(dataset), next(fact for fact in runs.facts if fact["dataset"] == dataset)
     results = Results(
         name=dataset,
-        shown=display_name(dataset, facts["source"]),
+        display_name=display_name(dataset, facts["source"]),
         labels=tuple(facts["labels"]),
         scores=read_parquet(folder / "scores.parquet"),
         lattices=read_json(folder / "curves.json")["lattices"],
@@ -85,7 +85,7 @@ def draw(dataset: str, runs: Runs) -> tuple[Results, list[DrawnFigure]]:
 @task
 def write_figures(drawn: Drawn, folder: Path = REPORT) -> None:
     """Write the rows behind each figure, of all data sets together, as CSV, and what `dvc plots` shows them in."""
-    every = [(results.shown, figure) for results, figures in drawn for figure in figures]
+    every = [(results.display_name, figure) for results, figures in drawn for figure in figures]
     for key in dict.fromkeys(figure.key for _, figure in every):
         mine = [(shown, figure.rows) for shown, figure in every if figure.key == key]
         named = [rows.select(pl.lit(shown).alias("dataset"), pl.all()) for shown, rows in mine]
@@ -96,7 +96,9 @@ def write_figures(drawn: Drawn, folder: Path = REPORT) -> None:
 @task
 def write_paper_figures(drawn: Drawn, folder: Path = REPORT) -> None:
     """Write the paper's three figures from our data, each as SVG and PDF, and their captions."""
-    figures = drawn_for("paper", [replace(results, drawn_under=PAPER_FIGURE_CALIBRATOR) for results, _ in drawn])
+    figures = drawn_for(
+        "paper", [replace(results, preferred_calibrator=PAPER_FIGURE_CALIBRATOR) for results, _ in drawn]
+    )
     place = folder / "figures"
     write_text(place / "captions.md", "".join(f"**{figure.key}** {figure.caption}\n\n" for figure in figures))
     for figure in figures:
@@ -124,13 +126,13 @@ def write_page(
     words = {row["dataset"]: row for row in first.to_dicts()}
     data_sets, simulated = [], []
     for facts, (results, figures) in zip(runs.facts, drawn, strict=True):
-        said, contract = words.get(results.shown, {}), store.base_folder(results.name) / "contract.json"
+        said, contract = words.get(results.display_name, {}), store.base_folder(results.name) / "contract.json"
         gates = [read_json(contract)] if contract.exists() else []  # of official files
         gates += read_json(store.runs_folder(results.name) / "gates.json")["gates"]
         answers = said.get("advice") or "", said.get("remarks") or "", page.map_command(results.name, results.labels)
         described = page.facts_in_words(facts, results.labels_with_few_rows), figures, *answers
-        data_sets.append(page.DataSet(results.name, results.shown, page.gates_of(gates), *described))
-        simulated += [results.shown] if facts["source"] == "simulated" else []
+        data_sets.append(page.DataSet(results.name, results.display_name, page.gates_of(gates), *described))
+        simulated += [results.display_name] if facts["source"] == "simulated" else []
     for name in runs.missing:
         kept = store.failed_gates_file(name)
         gates = page.gates_of(read_json(kept)["gates"] if kept.exists() else [])

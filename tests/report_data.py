@@ -133,7 +133,7 @@ def made(
     }
     return Made(
         name=name,
-        shown=display_name(name, source),
+        display_name=display_name(name, source),
         labels=tuple(labels),
         test_rows=rows,
         facts=facts,

@@ -12,8 +12,17 @@ import numpy as np
 import polars as pl
 import scipy
 
-from relmap.report.curves import axes, curve_rows, identity
-from relmap.report.figure import LABELS, POINTS, Drawing, Results, colour, figure, for_print, of_kind
+from relmap.report.curves import curve_rows, identity_line, reliability_axes
+from relmap.report.figure import (
+    LABEL_COLORS,
+    PRINT_FONT_SIZE,
+    Drawing,
+    Results,
+    css_color,
+    figure,
+    layer_of_kind,
+    print_spec,
+)
 
 COLUMN_WIDTH = 240  # points
 RERANKED = 14  # decisions that are followed from one order to the other
@@ -35,13 +44,13 @@ def method_overview(every: Sequence[Results]) -> Drawing:
     results = max(every, key=_apart)
     rows = pl.concat([_of_first_seed(results), _reranked(results)], how="diagonal")
     size = {"width": 124, "height": 116}
-    dots = of_kind("test rows").encode(x="confidence:Q", color=_by_label(results))
+    dots = layer_of_kind("test rows").encode(x="confidence:Q", color=_by_label(results))
     left = alt.layer(
         _identity(results),
         dots.mark_rule(strokeWidth=0.8).encode(y=alt.Y("low:Q", title="test rows that are right"), y2="high:Q"),
         dots.mark_point(filled=True, size=18, opacity=1).encode(y="reliability:Q"),
     ).properties(title="after calibration", **size)
-    order = of_kind("rank").encode(
+    order = layer_of_kind("rank").encode(
         x=alt.X("by:N", title="ranked by", axis=alt.Axis(labelAngle=0, domain=False, ticks=False)),
         y=alt.Y("place:Q", axis=None, scale=alt.Scale(reverse=True)),
         color=_by_label(results),
@@ -49,11 +58,11 @@ def method_overview(every: Sequence[Results]) -> Drawing:
     right = alt.layer(
         order.mark_line(strokeWidth=1).encode(detail="row:N"),
         order.mark_point(filled=True, size=26, opacity=1),
-        order.transform_filter(~alt.datum.correct).mark_point(fill=colour("paper"), size=24, opacity=1),
+        order.transform_filter(~alt.datum.correct).mark_point(fill=css_color("paper"), size=24, opacity=1),
     ).properties(title="the same decisions, reranked", **size)
     panels = left, _learned(results).properties(title="what MRP learns", **size), right
     chart = alt.hconcat(*panels, spacing=26).properties(title=results.subtitle)
-    return rows, for_print(chart, rows), ""
+    return Drawing(rows, print_spec(chart, rows))
 
 
 @figure(
@@ -68,11 +77,11 @@ def labelwise_curves(every: Sequence[Results]) -> Drawing:
     panels = [
         _learned(results)
         .transform_filter(alt.datum.panel == place)
-        .properties(title=results.shown, width=104, height=92)
+        .properties(title=results.display_name, width=104, height=92)
         for place, results in enumerate(every)
     ]
     chart = alt.concat(*panels, columns=3, spacing=14).resolve_scale(color="independent")
-    return rows, for_print(chart, rows), f"Under {every[0].calibrator}, first protocol seed."
+    return Drawing(rows, print_spec(chart, rows), f"Under {every[0].calibrator}, first protocol seed.")
 
 
 @figure(
@@ -101,10 +110,10 @@ def simplex_paths(every: Sequence[Results]) -> Drawing | None:
     rows = pl.concat([_points("outline", CORNERS[[0, 1, 2, 0]]), named, moves, *paths], how="diagonal")
 
     def line(kind: str, tone: str, **style: Any) -> alt.Chart:
-        return _placed(kind).mark_line(color=colour(tone), **style).encode(order="place:Q", detail="decision:N")
+        return _placed(kind).mark_line(color=css_color(tone), **style).encode(order="place:Q", detail="decision:N")
 
-    tones = alt.Scale(domain=["surer", "less sure"], range=[colour("mrp"), colour("fifth")])
-    texts: dict[str, Any] = {"fontSize": POINTS, "color": colour("ink")}
+    tones = alt.Scale(domain=["surer", "less sure"], range=[css_color("mrp"), css_color("fifth")])
+    texts: dict[str, Any] = {"fontSize": PRINT_FONT_SIZE, "color": css_color("ink")}
     ways = _placed("move").mark_rule(opacity=0.45, strokeWidth=0.8)
     chart = alt.layer(
         line("outline", "quiet", strokeWidth=0.8),
@@ -112,10 +121,10 @@ def simplex_paths(every: Sequence[Results]) -> Drawing | None:
         ways.encode(x2="to_x:Q", y2="to_y:Q", color=alt.Color("moved:N", scale=tones)),
         line("contour", "ink", strokeWidth=0.7, strokeDash=[2, 2]),
         line("path", "ink", strokeWidth=1.6),
-        _placed("end").mark_point(filled=True, color=colour("ink"), size=14, opacity=1),
+        _placed("end").mark_point(filled=True, color=css_color("ink"), size=14, opacity=1),
         _placed("end").mark_text(dx=6, dy=-4, **texts).encode(text="text:N"),
     ).properties(width=COLUMN_WIDTH - 30, height=(COLUMN_WIDTH - 30) * HEIGHT, title=results.subtitle)
-    return rows, for_print(chart, rows), ""
+    return Drawing(rows, print_spec(chart, rows))
 
 
 def _moved(results: Results) -> pl.DataFrame:
@@ -125,7 +134,7 @@ def _moved(results: Results) -> pl.DataFrame:
 
 def _apart(results: Results) -> float:
     """The label spread under the calibrator that is drawn; 0 where there is none."""
-    spread = results.measured("confidence", spread="label_spread").filter(calibrator=results.calibrator)["spread"]
+    spread = results.metric_means("confidence", spread="label_spread").filter(calibrator=results.calibrator)["spread"]
     return float(spread[0]) if len(spread) else 0.0
 
 
@@ -135,17 +144,17 @@ def _of_first_seed(results: Results) -> pl.DataFrame:
 
 
 def _by_label(results: Results) -> alt.Color:
-    tones = [colour(LABELS[place % len(LABELS)]) for place in range(len(results.labels))]
+    tones = [css_color(LABEL_COLORS[place % len(LABEL_COLORS)]) for place in range(len(results.labels))]
     legend = alt.Legend(title=None, orient="bottom", columns=min(3, len(results.labels)), symbolType="stroke")
     return alt.Color("label:N", scale=alt.Scale(domain=list(results.labels), range=tones), legend=legend)
 
 
 def _identity(results: Results) -> alt.Chart:
-    return identity(strokeWidth=0.8).encode(**axes(results.lowest(), "calibrated confidence"))
+    return identity_line(strokeWidth=0.8).encode(**reliability_axes(results.min_confidence(), "calibrated confidence"))
 
 
 def _learned(results: Results) -> Any:
-    lines = of_kind("curve").mark_line(strokeWidth=1.4)
+    lines = layer_of_kind("curve").mark_line(strokeWidth=1.4)
     reliability = alt.Y("reliability:Q", title="reliability")
     return alt.layer(_identity(results), lines.encode(x="confidence:Q", y=reliability, color=_by_label(results)))
 
@@ -154,7 +163,7 @@ def _reranked(results: Results) -> pl.DataFrame:
     """Decisions at even places of the order by confidence, and where they are in that by reliability."""
     ranks = {"confidence": "logit_confidence", "reliability": "logit_mrp"}
     rank = [pl.col(logit).rank("ordinal", descending=True).alias(by) for by, logit in ranks.items()]
-    ranked = results.scored(results.seeds[0]).with_columns(rank)
+    ranked = results.scored_rows(results.seeds[0]).with_columns(rank)
     places = np.linspace(1, len(ranked), min(RERANKED, len(ranked))).round().astype(int)
     chosen = ranked.filter(pl.col("confidence").is_in(places.tolist())).with_columns(
         pl.col(*ranks).rank("ordinal"),
@@ -166,7 +175,7 @@ def _reranked(results: Results) -> pl.DataFrame:
 
 def _placed(kind: str) -> alt.Chart:
     """Points of one kind on the plane of the simplex, which has no axes."""
-    return of_kind(kind).encode(
+    return layer_of_kind(kind).encode(
         x=alt.X("x:Q", axis=None, scale=alt.Scale(domain=[-0.05, 1.05])),
         y=alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[-0.08, 0.95])),
     )

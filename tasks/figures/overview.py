@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 import polars as pl
 
-from relmap.report.figure import ROWS, Drawing, colour, drawn, figure, for_print, hover
+from relmap.report.figure import ROWS, Drawing, css_color, figure, page_spec, print_spec, tooltips
 
 ROW_HEIGHT = 30
 PICTURE_TEXT = 11
@@ -27,7 +27,7 @@ def overview(table: pl.DataFrame) -> Drawing:
     """Return the rows of the table `overview`, with `dataset` as people read it, that did not fail, as a chart."""
     rows = measured(table)
     more = CUT_OFF if rows["arrow_at"].is_not_null().any() else ""
-    return rows, drawn(changes(rows), subtitle="", height=ROW_HEIGHT * len(rows) + 10), more
+    return Drawing(rows, page_spec(changes(rows), subtitle="", height=ROW_HEIGHT * len(rows) + 10), more)
 
 
 def measured(table: pl.DataFrame) -> pl.DataFrame:
@@ -94,9 +94,9 @@ def picture(table: pl.DataFrame) -> dict[str, Any]:
     rows = measured(table)
     base = alt.Chart(ROWS).encode(y=alt.Y("dataset:N", sort=rows["dataset"].to_list(), axis=None))
     ways = {"by confidence": ("found_conf:Q", "confidence"), "by reliability": ("found_mrp:Q", "mrp")}
-    tones = alt.Scale(domain=[*ways], range=[colour(tone) for _, tone in ways.values()])
+    tones = alt.Scale(domain=[*ways], range=[css_color(tone) for _, tone in ways.values()])
     errors = alt.layer(
-        base.mark_rule(color=colour("bars"), strokeWidth=3).encode(
+        base.mark_rule(color=css_color("bars"), strokeWidth=3).encode(
             x=alt.X("found_conf:Q", title="errors found per 1,000 reviews"), x2="found_mrp:Q"
         ),
         *(
@@ -105,7 +105,7 @@ def picture(table: pl.DataFrame) -> dict[str, Any]:
         ),
     ).encode(color=alt.Color(scale=tones, legend=alt.Legend(title=None, symbolType="circle", orient="bottom")))
     panels = [panel.properties(width=280, height=20 * len(rows)) for panel in (changes(rows), errors)]
-    return for_print(alt.hconcat(*panels, spacing=20), rows, PICTURE_TEXT)
+    return print_spec(alt.hconcat(*panels, spacing=20), rows, PICTURE_TEXT)
 
 
 def changes(rows: pl.DataFrame) -> Any:
@@ -116,9 +116,9 @@ def changes(rows: pl.DataFrame) -> Any:
     """
     base = alt.Chart(ROWS).encode(
         y=alt.Y("dataset:N", sort=rows["dataset"].to_list(), title=None, axis=alt.Axis(labelLimit=180)),
-        color=alt.value(colour("mrp")),
+        color=alt.value(css_color("mrp")),
         tooltip=[
-            *hover(dataset="", change="+.4f", low="+.4f", high="+.4f"),
+            *tooltips(dataset="", change="+.4f", low="+.4f", high="+.4f"),
             alt.Tooltip("found_conf:Q", title="errors found per 1,000 reviews, by confidence", format=".0f"),
             alt.Tooltip("found_mrp:Q", title="by reliability", format=".0f"),
         ],
@@ -128,7 +128,7 @@ def changes(rows: pl.DataFrame) -> Any:
     scale = alt.Scale(nice=nothing_cut_off)  # an arrow is at the very end of the axis
     change = alt.X("drawn_low:Q", title="change of the correctness NLL", axis=axis, scale=scale)
     layers = [
-        alt.Chart(ROWS).mark_rule(color=colour("quiet"), strokeDash=[5, 4]).encode(x=alt.datum(0)),
+        alt.Chart(ROWS).mark_rule(color=css_color("quiet"), strokeDash=[5, 4]).encode(x=alt.datum(0)),
         base.mark_rule(strokeWidth=2.5).encode(x=change, x2="drawn_high:Q"),
         base.mark_point(filled=True, size=90, opacity=1).encode(x="drawn_change:Q"),
     ]

@@ -10,7 +10,7 @@ import polars as pl
 
 from relmap.metrics.registry import METRICS
 from relmap.projection.variants import VARIANTS, variants_with_role
-from relmap.report.figure import ROWS, Drawing, Results, colour, drawn, figure, hover
+from relmap.report.figure import ROWS, Drawing, Results, css_color, figure, page_spec, tooltips
 from tasks.records.results import SIMPLEX
 
 SHOWN = {key: METRICS[key].title for key in ("nll_correct", "aurc")}
@@ -49,13 +49,15 @@ def ablation(results: Results) -> Drawing:
         y=alt.Y("variant:N", sort=[*names.values()], title=None),
         x=alt.X("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4)),
     )
-    message = hover(variant="", calibrator="", value=".4f")
-    mean = [*hover(variant=""), alt.Tooltip("mean:Q", format=".4f", title="mean over calibrators")]
+    message = tooltips(variant="", calibrator="", value=".4f")
+    mean = [*tooltips(variant=""), alt.Tooltip("mean:Q", format=".4f", title="mean over calibrators")]
     panel = alt.layer(
-        base.mark_point(color=colour("quiet"), size=40, opacity=0.8, filled=False).encode(tooltip=message),
-        base.mark_tick(color=colour("mrp"), thickness=3, size=18).encode(x="mean:Q", tooltip=mean),
+        base.mark_point(color=css_color("quiet"), size=40, opacity=0.8, filled=False).encode(tooltip=message),
+        base.mark_tick(color=css_color("mrp"), thickness=3, size=18).encode(x="mean:Q", tooltip=mean),
     ).properties(width=PANEL, height=190)
-    return rows, drawn(_by_metric(panel).resolve_scale(x="independent"), subtitle=results.shown, height=None), ""
+    return Drawing(
+        rows, page_spec(_by_metric(panel).resolve_scale(x="independent"), subtitle=results.display_name, height=None)
+    )
 
 
 @figure(
@@ -75,7 +77,7 @@ def labelled_rows(results: Results) -> Drawing:
         cells = mine.group_by("rows", "metric", maintain_order=True).agg(pl.col("value").mean())
         shown = way.format(results.calibrator)
         frames.append(cells.select(pl.lit(shown).alias("way"), pl.col("metric").replace_strict(SHOWN), "rows", "value"))
-        tones |= {shown: colour(tone)} if len(cells) else {}
+        tones |= {shown: css_color(tone)} if len(cells) else {}
     rows = pl.concat(frames).filter(pl.col("value").is_not_nan())
     base = alt.Chart(ROWS).encode(
         x=alt.X(
@@ -87,11 +89,13 @@ def labelled_rows(results: Results) -> Drawing:
         y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)),
         color=alt.Color("way:N", scale=alt.Scale(domain=[*tones], range=[*tones.values()]), sort=[*tones]),
     )
-    message = hover(way="", rows=",", value=".4f")
+    message = tooltips(way="", rows=",", value=".4f")
     panel = alt.layer(
         base.mark_line(strokeWidth=2), base.mark_point(filled=True, size=50, opacity=1).encode(tooltip=message)
     ).properties(width=PANEL, height=200)
-    return rows, drawn(_by_metric(panel).resolve_scale(y="independent"), subtitle=results.shown, height=None), ""
+    return Drawing(
+        rows, page_spec(_by_metric(panel).resolve_scale(y="independent"), subtitle=results.display_name, height=None)
+    )
 
 
 def _by_metric(panel: Any) -> Any:
@@ -107,17 +111,17 @@ def _by_metric(panel: Any) -> Any:
 )
 def label_spread(results: Results) -> Drawing:
     """Return the spread between labels at equal confidence, beside that of shuffled labels, in percentage points."""
-    rows = results.measured("confidence", spread="label_spread", shuffled="label_spread_null_p95")
+    rows = results.metric_means("confidence", spread="label_spread", shuffled="label_spread_null_p95")
     rows = rows.with_columns(pl.col("spread", "shuffled") * 100)
-    base = _by_calibrator(rows).encode(tooltip=hover(calibrator="", spread=".1f", shuffled=".1f"))
+    base = _by_calibrator(rows).encode(tooltip=tooltips(calibrator="", spread=".1f", shuffled=".1f"))
     chart = alt.layer(
-        base.mark_rule(color=colour("grid"), strokeWidth=3).encode(
+        base.mark_rule(color=css_color("grid"), strokeWidth=3).encode(
             x=alt.X("shuffled:Q", title="percentage points"), x2="spread:Q"
         ),
-        base.mark_tick(color=colour("quiet"), thickness=3, size=20).encode(x="shuffled:Q"),
+        base.mark_tick(color=css_color("quiet"), thickness=3, size=20).encode(x="shuffled:Q"),
         _dot(base, "mrp", "spread"),
     )
-    return rows, drawn(chart, subtitle=results.shown, height=ROW_HEIGHT * len(rows)), ""
+    return Drawing(rows, page_spec(chart, subtitle=results.display_name, height=ROW_HEIGHT * len(rows)))
 
 
 @figure(
@@ -129,11 +133,11 @@ def label_spread(results: Results) -> Drawing:
 )
 def simplex_feasibility(results: Results) -> Drawing:
     """Return how many probability vectors can take MRP's reliability as that of their decision, and how many cannot."""
-    rows = results.measured(SIMPLEX, solved="solved_share", infeasible="infeasible_share")
+    rows = results.metric_means(SIMPLEX, solved="solved_share", infeasible="infeasible_share")
     share = alt.X(title="share of test rows", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
-    base = _by_calibrator(rows).encode(tooltip=hover(calibrator="", solved=".2%", infeasible=".2%"))
+    base = _by_calibrator(rows).encode(tooltip=tooltips(calibrator="", solved=".2%", infeasible=".2%"))
     chart = alt.layer(_dot(base, "mrp", "solved"), _dot(base, "fifth", "infeasible")).encode(x=share)
-    return rows, drawn(chart, subtitle=results.shown, height=ROW_HEIGHT * len(rows)), ""
+    return Drawing(rows, page_spec(chart, subtitle=results.display_name, height=ROW_HEIGHT * len(rows)))
 
 
 def _by_calibrator(rows: pl.DataFrame) -> alt.Chart:
@@ -141,4 +145,4 @@ def _by_calibrator(rows: pl.DataFrame) -> alt.Chart:
 
 
 def _dot(base: alt.Chart, tone: str, column: str) -> alt.Chart:
-    return base.mark_point(color=colour(tone), filled=True, size=110, opacity=1).encode(x=f"{column}:Q")
+    return base.mark_point(color=css_color(tone), filled=True, size=110, opacity=1).encode(x=f"{column}:Q")

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from relmap.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS
 from relmap.report.figure import FEW_ROWS, MIN_FIT_ROWS, DrawnFigure
-from relmap.report.html import environment, library, rendered
+from relmap.report.html import render_page, template_environment, vega_script
 from tasks.records.results import FAILED, display_name
 from tasks.records.store import base_folder
 from tasks.tables import TABLES
@@ -57,9 +57,9 @@ def html(tables: Mapping[str, pl.DataFrame], data_sets: Sequence[DataSet], **par
     names of those `simulated`, and the `provenance` by what it is.
     """
     listed = [(table.place, shown(table, tables[key])) for key, table in TABLES.items()]
-    return rendered(
+    return render_page(
         "page.html.jinja",
-        parts,
+        **parts,
         folders=(HERE,),
         data_sets=data_sets,
         tables=listed,
@@ -70,8 +70,8 @@ def html(tables: Mapping[str, pl.DataFrame], data_sets: Sequence[DataSet], **par
 
 def dvc_plots_page() -> str:
     """Return the page in which DVC fills in `{plot_divs}`, with Vega inside; DVC's own would load it from a CDN."""
-    script = Markup(library())  # noqa: S704 - Vega's own
-    return environment(HERE).get_template("dvc_plots.html.jinja").render(library=script) + "\n"
+    script = Markup(vega_script())  # noqa: S704 - Vega's own
+    return template_environment(HERE).get_template("dvc_plots.html.jinja").render(library=script) + "\n"
 
 
 def verdict_in_words(overview: pl.DataFrame, headline: str) -> list[str]:

@@ -86,7 +86,7 @@ def test_the_map_and_the_answers_are_those_of_the_commands_whatever_loads_them(f
     assert json.dumps(of_least_cost.to_dict())
     assert saved.apply(NEW, cuts=cuts.to_dict()).equals(saved.apply(NEW, cuts=cuts))
     for ask, asked, why in (
-        (saved.apply, {"cuts": 0.8}, "give what `thresholds` answered, or its file"),
+        (saved.apply, {"cuts": 0.8}, "give the result of `thresholds` or the path of its file"),
         (saved.apply, {"cut": "0.8"}, "cut is '0.8'; give a number"),
         (saved.thresholds, {"coverage": 0.5, "cost_review": 1}, "give a target accuracy, a coverage, the costs"),
         (saved.thresholds, {"target_accuracy": "0.9"}, "target_accuracy is '0.9'; give a number"),

@@ -16,9 +16,9 @@ from scipy.special import expit
 from scipy.stats import binomtest
 
 from relmap.projection.variants import VARIANTS
-from relmap.report.curves import BARS, FEWEST_ROWS, GROUPS, curve_rows, histogram, observed
-from relmap.report.figure import DARK, LIGHT, DrawnFigure, Results, colour, pdf, svg, written_out
-from relmap.report.ranking import retained
+from relmap.report.curves import MIN_BIN_ROWS, N_BARS, N_BINS, binned_accuracy, curve_rows, histogram_bars
+from relmap.report.figure import DARK, LIGHT, DrawnFigure, Results, css_color, pdf, svg, with_light_colors
+from relmap.report.ranking import retained_errors
 from tasks.figures import FIGURES, drawn_for
 from tasks.figures.overview import measured, picture
 from tasks.page.page import facts_in_words
@@ -49,7 +49,7 @@ def figures(shape: str) -> dict[str, DrawnFigure]:
 
 def each_seed(shape: str) -> list[pl.DataFrame]:
     """Test rows under each seed."""
-    return [results(shape).scored(seed) for seed in results(shape).seeds]
+    return [results(shape).scored_rows(seed) for seed in results(shape).seeds]
 
 
 def lines(shape: str, name: str) -> dict[str, pl.DataFrame]:
@@ -77,7 +77,7 @@ def test_a_chart_reads_columns_of_its_rows_has_colours_of_both_themes_and_says_w
         assert set(kinds) <= set(re.findall("datum.kind === '([^']+)'", text)), figure.key  # each has a layer
         assert set() < set(re.findall(r"var\(--([\w-]+)\)", text)) <= set(LIGHT)
         assert not re.search(r"#[0-9a-fA-F]{3,8}\b", text)
-        alone = written_out(figure.spec)
+        alone = with_light_colors(figure.spec)
         assert "var(" not in alone
         assert set(re.findall(r"#[0-9a-f]{6}", alone)) <= set(LIGHT.values())
         assert (bool(figure.title), figure.caption[-1]) == (True, ".")
@@ -104,7 +104,7 @@ def test_what_was_not_run_has_no_figure():
     }
     assert set(every) - set(figures("one label decided")) == {"label_spread"}
     no_line = replace(whole, scores=whole.scores.drop("logit_label_platt"))
-    assert [*retained(no_line)[0]] == ["confidence", "label_isotonic", "mrp"]
+    assert [*retained_errors(no_line).estimate] == ["confidence", "label_isotonic", "mrp"]
 
 
 @every_shape
@@ -191,30 +191,30 @@ def test_a_panel_shows_every_test_row_once_says_on_how_many_rows_it_stands_and_d
 def test_the_dots_stand_for_every_test_row_once_where_there_are_enough(shape, figure, kinds):
     for rows, mine in panels(shape, figure):
         dots = rows.filter(~pl.col("kind").is_in(["identity", "curve", "histogram"]))
-        assert {*dots["kind"]} == (kinds if len(mine) >= FEWEST_ROWS else set())
+        assert {*dots["kind"]} == (kinds if len(mine) >= MIN_BIN_ROWS else set())
         for _, part in dots.group_by("kind"):
             assert part["rows"].sum() == len(mine)
-            assert part["rows"].min() >= FEWEST_ROWS
+            assert part["rows"].min() >= MIN_BIN_ROWS
             assert (part["rows"] * part["reliability"]).sum() == pytest.approx(mine["correct"].sum())
 
 
 def test_dots_by_hand_of_twenty_rows_at_least_and_eight_in_a_panel_at_most():
     said, correct = np.arange(80) / 100, np.arange(80) % 4 == 0
     order = np.random.default_rng(0).permutation(80)
-    dots = pl.DataFrame(observed(pl.Series(said[order]), pl.Series(correct[order])))
+    dots = pl.DataFrame(binned_accuracy(pl.Series(said[order]), pl.Series(correct[order])))
     assert dots.select("rows", "reliability").rows() == [(20, 0.25)] * 4
     assert dots["confidence"].to_list() == pytest.approx([0.095, 0.295, 0.495, 0.695])
     assert dots.select("low", "high").row(0) == pytest.approx(binomtest(5, 20).proportion_ci())  # Clopper and Pearson's
-    for rows, groups in {0: 0, 19: 0, 20: 1, 79: 3, 160: 8, 5000: GROUPS}.items():
-        assert len(observed(pl.Series(np.linspace(0, 1, rows)), pl.Series(np.ones(rows, dtype=bool)))) == groups
+    for rows, groups in {0: 0, 19: 0, 20: 1, 79: 3, 160: 8, 5000: N_BINS}.items():
+        assert len(binned_accuracy(pl.Series(np.linspace(0, 1, rows)), pl.Series(np.ones(rows, dtype=bool)))) == groups
 
 
 def test_bars_by_hand():
-    bars = pl.DataFrame(histogram(pl.Series([0.2, 0.21, 0.99, 1.0]), 0.2))
+    bars = pl.DataFrame(histogram_bars(pl.Series([0.2, 0.21, 0.99, 1.0]), 0.2))
     assert bars["rows"].to_list() == [2, 2]
-    assert bars["confidence"].to_list() == pytest.approx([0.2, 1 - 0.8 / BARS])
-    assert bars["to"].to_list() == pytest.approx([0.2 + 0.8 / BARS, 1])
-    assert histogram(pl.Series([], dtype=pl.Float64), 0.5) == []
+    assert bars["confidence"].to_list() == pytest.approx([0.2, 1 - 0.8 / N_BARS])
+    assert bars["to"].to_list() == pytest.approx([0.2 + 0.8 / N_BARS, 1])
+    assert histogram_bars(pl.Series([], dtype=pl.Float64), 0.5) == []
 
 
 def test_spreads_are_in_percentage_points_by_calibrator_and_what_is_measured_under_a_rival_alone_is_not_drawn():
@@ -231,7 +231,7 @@ def test_probability_vectors_that_can_follow_are_blue_and_those_that_cannot_oran
     figure = figures("three labels")["simplex_feasibility"]
     assert figure.rows.select("solved", "infeasible").unique().rows() == [(0.9, 0.08)]
     tones = {layer["encoding"]["x"]["field"]: layer["mark"]["color"] for layer in figure.spec["layer"]}
-    assert tones == {"solved": colour("mrp"), "infeasible": colour("fifth")}
+    assert tones == {"solved": css_color("mrp"), "infeasible": css_color("fifth")}
 
 
 def test_the_ablation_is_a_mean_over_seeds_then_over_calibrators():
@@ -367,7 +367,7 @@ def test_a_paper_shows_the_set_whose_labels_differ_most_its_first_seed_and_its_o
     assert set(paths.rows.filter(kind="move")["moved"]) == {"surer"}  # its alpha is above 1
     for by, logit in (("confidence", "logit_confidence"), ("reliability", "logit_mrp")):
         placed = overview.rows.filter(kind="rank", by=by).sort("place").select("row")
-        ranked = placed.join(apart.scored(apart.seeds[0]), on="row", maintain_order="left")[logit]
+        ranked = placed.join(apart.scored_rows(apart.seeds[0]), on="row", maintain_order="left")[logit]
         assert ranked.is_sorted(descending=True)
 
 
