@@ -799,10 +799,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return None if self.label_names_ is None else len(self.label_names_)
 
     def _read(self, predicted: "Rows") -> tuple[pl.DataFrame, Reading]:
-        """Convert predictions to a frame with its reading.
-
-        Columns for the labels are renamed to numbered ones.
-        """
+        """Convert predictions to a frame and its reading; columns of labels are renamed to numbered ones."""
         if not is_frame(predicted):
             check_width(predicted, self._n_labels, self.label_names_)
             return frame_of(predicted, self.arrays_), Reading(drop_unlabelled=bool(self.drop_unlabelled))

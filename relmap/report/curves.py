@@ -246,8 +246,9 @@ def identity_line(**style: float) -> alt.Chart:
     Returns:
         The layer.
     """
-    line: alt.Chart = layer_of_kind("identity").mark_line(color=css_color("quiet"), strokeDash=[5, 4], **style)
-    return line.encode(x="confidence:Q", y="reliability:Q")
+    line = layer_of_kind("identity").mark_line(color=css_color("quiet"), strokeDash=[5, 4], **style)
+    encoded: alt.Chart = line.encode(x="confidence:Q", y="reliability:Q")
+    return encoded
 
 
 def reliability_axes(min_confidence: float, x_title: str, y_title: str | None = None) -> dict[str, alt.X | alt.Y]:

@@ -179,16 +179,16 @@ def _distance_to_nearest(levels: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return the distance of each value to the nearest of the rising levels."""
     right = np.clip(np.searchsorted(levels, values), 0, len(levels) - 1)
     left = np.maximum(right - 1, 0)
-    return np.minimum(np.abs(levels[right] - values), np.abs(levels[left] - values))
+    return np.asarray(np.minimum(np.abs(levels[right] - values), np.abs(levels[left] - values)))
 
 
 def _shortest_between(low: float, high: float) -> float | None:
     """Find the number with the fewest digits between two levels, equal to neither; None if they are too close."""
     for digits in range(1, MOST_DIGITS + 1):
         grain = 10**digits
-        found = math.ceil((low + NEAR) * grain) / grain
-        if found <= high - NEAR:
-            return found
+        number: float = math.ceil((low + NEAR) * grain) / grain
+        if number <= high - NEAR:
+            return number
     return None
 
 
