@@ -148,3 +148,20 @@ def test_importing_every_module_changes_nothing_in_the_process():
 )
 def test_a_change_of_the_process_is_seen(code, name):
     assert changed_by(code) == [name]
+
+
+BUILT = """
+from pydantic import BaseModel
+
+def models(parent):
+    for model in parent.__subclasses__():
+        yield model
+        yield from models(model)
+
+of_library = {model for model in models(BaseModel) if model.__module__.startswith("relmap.")}
+print([model.__name__ for model in of_library if not model.__pydantic_complete__], len(of_library) > 20)
+"""
+
+
+def test_models_are_built_at_import_since_earlier_versions_of_pydantic_build_later_ones_without_a_lock():
+    assert run_python(f"{EVERY_MODULE}\n{BUILT}") == "[] True\n"
