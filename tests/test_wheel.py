@@ -125,7 +125,7 @@ def test_the_command_fits_applies_and_reports_beside_modules_named_tasks_and_flo
     assert (folder / "demo/scored.parquet").exists()
     words = ("--predictions", "demo/validation.parquet", "--labels", ",".join(LABEL_NAMES), "--out", "page.html")
     run_command(command, "report", *words, folder=folder)
-    assert (folder / "page.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert (folder / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_a_missing_extra_is_named(installed):
