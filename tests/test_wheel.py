@@ -7,10 +7,11 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
+import polars as pl
 import pytest
 
 from relmap import __version__
-from relmap.simulation.predictions import LABEL_NAMES
+from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
 from tests.environments import (
     ROOT,
     VERSIONS,
@@ -125,6 +126,14 @@ def test_the_command_fits_applies_and_reports_beside_modules_named_tasks_and_flo
     assert (folder / "demo/scored.parquet").exists()
     words = ("--predictions", "demo/validation.parquet", "--labels", ",".join(LABEL_NAMES), "--out", "page.html")
     run_command(command, "report", *words, folder=folder)
+    simulated = simulate_predictions(200, seed=0)
+    logits = [pl.col("logits").list.get(label).alias(f"logits_{label}") for label in range(3)]
+    simulated.select("label", *logits).write_csv(folder / "rows.csv")
+    words = ("--predictions", "rows.csv", "--labels", ",".join(LABEL_NAMES), "--out", "map.json")
+    run_command(command, "fit", *words, folder=folder)
+    run_command(
+        command, "apply", "--map", "map.json", "--predictions", "rows.csv", "--out", "routed.csv", folder=folder
+    )
     assert (folder / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 

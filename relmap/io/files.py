@@ -84,17 +84,24 @@ class CsvPredictions:
             yield from reader
 
     def _opened(self, columns: Sequence[str] | None) -> csv.CSVStreamingReader:
+        # with threads it names no row
+        read_options = csv.ReadOptions(
+            block_size=BLOCK, use_threads=False, encoding=self.text.encoding.replace("utf-8", "utf8")
+        )
+        parse_options = csv.ParseOptions(
+            newlines_in_values=True, delimiter=self.text.separator, ignore_empty_lines=not self.text.one_column
+        )
+        if columns is None:  # pyarrow before 25 has no type for all columns, only for named ones
+            with csv.open_csv(self.path, read_options=read_options, parse_options=parse_options) as header:
+                names = header.schema.names
+        else:
+            names = columns
         return csv.open_csv(
             self.path,
-            # with threads it names no row
-            read_options=csv.ReadOptions(
-                block_size=BLOCK, use_threads=False, encoding=self.text.encoding.replace("utf-8", "utf8")
-            ),
-            parse_options=csv.ParseOptions(
-                newlines_in_values=True, delimiter=self.text.separator, ignore_empty_lines=not self.text.one_column
-            ),
+            read_options=read_options,
+            parse_options=parse_options,
             convert_options=csv.ConvertOptions(
-                default_column_type=pa.string(),
+                column_types=dict.fromkeys(names, pa.string()),
                 include_columns=columns,
                 strings_can_be_null=True,
                 null_values=[""],
