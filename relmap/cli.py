@@ -217,7 +217,7 @@ def apply(
     asked: Any = {"coverage": coverage, "cut": cut, "cuts": cuts, "reading": reading}
     with progress() as advance:
         applied = apply_map(document, predictions, out, progress=advance, **asked)
-    return say([*applied.in_words(document.shown_names), f"{out}: {applied.rows:,} rows."])
+    return say([*applied.describe(document.shown_names), f"{out}: {applied.rows:,} rows."])
 
 
 @app.command(cls=CommandWithNames)
@@ -233,13 +233,15 @@ def label(
     """Draw the rows to label next: more where the map is unsure and where labels are rare, with known probabilities."""
     from relmap.io.atomic import check_place
     from relmap.maps.map_file import load_map
-    from relmap.routing.label import label_next
+    from relmap.routing.label import sample_rows_to_label
 
     check_place(out, map_file, predictions)
     document = load_map(map_file)
     with progress() as advance:
-        drawn = label_next(document, predictions, out, rows=rows, seed=seed, progress=advance, reading=reading)
-    return say([*drawn.in_words(document.shown_names), f"{out}: {rows:,} rows."])
+        drawn = sample_rows_to_label(
+            document, predictions, out, rows=rows, seed=seed, progress=advance, reading=reading
+        )
+    return say([*drawn.describe(document.shown_names), f"{out}: {rows:,} rows."])
 
 
 @app.command(cls=CommandWithNames)
@@ -395,7 +397,7 @@ def _score_thresholds(
     if out is None:
         del content["curve"]  # up to 400 points, too long for a terminal
     show(content, out)
-    return say([*notes, *found.in_words(), *written])
+    return say([*notes, *found.describe(), *written])
 
 
 @app.command(cls=CommandWithNames)

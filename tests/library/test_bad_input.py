@@ -30,10 +30,14 @@ SMALL, DRAWN = ROWS.with_columns(pl.col("logits") * 1e-300), ROWS.with_columns(i
 NUMBER = pl.int_range(300)
 CUTS = {"map_fingerprint": document().fingerprint, "overall": {"cut": None}, "labels": []}
 BAD_CUTS = (  # that apply is to take
-    (CUTS, "bad.json has no cut", "a lower accuracy, or give it more rows"),
-    (CUTS | {"map_fingerprint": "0"}, "the cuts of another map", "make them again"),
-    (CUTS | {"labels": [{"label": 3, "cut": 0.5}]}, r"is of the labels \[3\]; the map's are 0 to 2", "make it anew"),
-    (CUTS | {"overall": {"cut": 1.5}}, "is not what `thresholds` writes .overall.cut", "make it anew"),
+    (CUTS, "bad.json has no threshold", "a lower accuracy or more rows"),
+    (CUTS | {"map_fingerprint": "0"}, "the thresholds of another map", "run `thresholds` again"),
+    (
+        CUTS | {"labels": [{"label": 3, "cut": 0.5}]},
+        r"has the labels \[3\]; the labels of the map are 0 to 2",
+        "run `thresholds` again",
+    ),
+    (CUTS | {"overall": {"cut": 1.5}}, "is not an output of `thresholds` .overall.cut", "run `thresholds` again"),
 )
 STEERS = 'logits_0,logits_1,logits_2,"x\n\u202e"\n1,2,3,4\n\x1b]0;mine\x07,\x9b2J\n'
 CLAIMS = '"x\nrelmap: all is well \u202e\x1b[2J"\n1\n'

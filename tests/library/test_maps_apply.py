@@ -71,27 +71,27 @@ def test_automatic_rows_are_the_exact_floor_of_coverage_or_those_from_a_cut_on(c
     out, automatic = path.with_name("scored.parquet"), floor(Fraction(coverage) * 90)
     applied = apply_map(document(), path, out, coverage=coverage)
     used = pl.read_parquet(out).filter(pl.col("route") == "automatic")
-    assert (applied.automatic, applied.lowest_automatic) == (automatic, used["reliability"].min())
+    assert (applied.automatic, applied.min_reliability) == (automatic, used["reliability"].min())
     assert set(used["review_rank"]) == set(range(91 - automatic, 91))
-    if applied.lowest_automatic is not None:
-        cut = apply_map(document(), path, path.with_name("cut.parquet"), cut=applied.lowest_automatic)
+    if applied.min_reliability is not None:
+        cut = apply_map(document(), path, path.with_name("cut.parquet"), cut=applied.min_reliability)
         assert replace(cut, notes=()) == replace(applied, notes=())
         assert pl.read_parquet(path.with_name("cut.parquet")).equals(pl.read_parquet(out))
-        assert applied.expected == pytest.approx(used["reliability"].mean())
-        assert applied.doubtful == (used["reliability"] < 0.5).sum()
+        assert applied.expected_accuracy == pytest.approx(used["reliability"].mean())
+        assert applied.below_half == (used["reliability"] < 0.5).sum()
     sure = apply_map(document(), path, out, coverage=coverage, cut=0.5)
-    assert (sure.automatic, sure.doubtful) == (automatic - applied.doubtful, 0)
+    assert (sure.automatic, sure.below_half) == (automatic - applied.below_half, 0)
     by_default = apply_map(document(), path, out)  # a map without a threshold of its own
     assert replace(by_default, notes=()) == replace(apply_map(document(), path, out, cut=0.5), notes=())
-    assert any("less likely right than wrong" in line for line in applied.in_words(NAMES)) == bool(applied.doubtful)
+    assert any("have a reliability below 0.5" in line for line in applied.describe(NAMES)) == bool(applied.below_half)
 
 
 def test_rows_that_a_label_without_its_own_curve_decides_are_counted(path):
     applied, shared = (apply_map(document(name), path, path.with_name("out.parquet")) for name in ("mrp", "shared_1d"))
     decided = checked(predictions(90)).decision
     assert applied.rows == 90
-    assert applied.leaning == {1: (decided == 1).sum(), 2: (decided == 2).sum()}
-    assert shared.leaning == {}
+    assert applied.pooled_labels == {1: (decided == 1).sum(), 2: (decided == 2).sum()}
+    assert shared.pooled_labels == {}
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv"])
@@ -192,7 +192,7 @@ def test_predictions_without_checksums_are_said_to_have_none(path):
     predictions(90).select(logits_0=1.0, logits_1=2.0, logits_2=3.0).write_csv(text)
     for file, warned in ((path, True), (safe, False), (text, False)):
         applied = apply_map(document(), file, path.with_name("out.parquet"))
-        assert any("no page checksums" in line for line in applied.in_words(NAMES)) == warned
+        assert any("Not all pages" in line for line in applied.describe(NAMES)) == warned
 
 
 DOCUMENTS = maps.documents_for_sql(thresholds=500)

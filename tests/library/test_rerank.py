@@ -114,7 +114,7 @@ def test_apply_touches_no_column_and_the_sql_of_a_map_says_the_same(folder, map_
 def test_rows_to_label_come_back_labelled_through_every_command(suffix, folder, tmp_path, capsys):
     drawn, known = tmp_path / f"to_label.{suffix}", ("--map", folder / "map.json", "--predictions")
     run("label", *known, folder / "unlabelled.parquet", "--rows", 300, "--out", drawn)
-    assert "300 of 3,000 rows are drawn" in capsys.readouterr().err
+    assert "300 of 3,000 rows are sampled" in capsys.readouterr().err
     read = {"csv": pl.read_csv, "parquet": pl.read_parquet, "jsonl": pl.read_ndjson}[suffix](drawn)
     assert (len(read), read["label"].null_count()) == (300, 300)
     assert "decision" not in read.columns  # it must not sway who labels
@@ -221,7 +221,7 @@ def test_a_cut_with_its_guarantee_is_what_apply_takes(folder, capsys, tmp_path):
         by_label = at_all is None or len(own) == 3  # then a label without a cut of its own goes to review
         least = pl.Series([own.get(label, 2) if by_label else cut for label in table["decision"]])
         assert ((table["reliability"] >= least) == (table["route"] == "automatic")).all()
-        assert ("No cut of their own" in capsys.readouterr().err) == (at_all is None)
+        assert ("No separate threshold" in capsys.readouterr().err) == (at_all is None)
 
 
 def test_a_chosen_cut_is_validated_on_other_rows_and_only_estimated_on_rows_of_the_fit(folder, capsys, tmp_path):

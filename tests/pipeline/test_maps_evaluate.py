@@ -31,8 +31,8 @@ from relmap.metrics.probability import ece
 from relmap.metrics.registry import compute_reliability_metrics
 from relmap.metrics.resampling import draw_resamples
 from relmap.metrics.spread import LabelCells
-from relmap.routing.label import EVENLY, chances, draw
-from relmap.routing.thresholds import independent_rows
+from relmap.routing.label import UNIFORM_SHARE, sample_systematically, sampling_probabilities
+from relmap.routing.thresholds import sample_independent_rows
 from tasks.records.advice import in_words, numbers
 from tasks.records.measured import bounded, measured
 from tasks.records.results import Projected, ProjectedDecisions
@@ -395,28 +395,28 @@ def judged(n: int, seed: int = 0, wrong_by: float = 0.0) -> tuple[PredictedRows,
 def test_chances_sum_to_the_rows_that_are_asked_for_and_so_many_are_drawn(rows, data):
     reliability, decision = (np.array(column) for column in zip(*rows, strict=True))
     asked = data.draw(st.integers(1, len(rows)))
-    chance = chances(reliability, decision, asked)
+    chance = sampling_probabilities(reliability, decision, asked)
     assert ((chance > 0) & (chance <= 1)).all()
     assert chance.sum() == pytest.approx(asked)
-    assert chance.min() >= EVENLY * asked / len(rows) * (1 - 1e-9)
-    assert len(np.unique(draw(chance, asked, seed=0))) == asked
+    assert chance.min() >= UNIFORM_SHARE * asked / len(rows) * (1 - 1e-9)
+    assert len(np.unique(sample_systematically(chance, asked, seed=0))) == asked
 
 
 def test_a_row_is_the_likelier_drawn_the_less_sure_and_the_rarer_it_is():
     reliability, decision = np.array([0.5, 0.9, 0.9, 0.9]), np.array([0, 0, 0, 1])
-    unsure, sure, _, rare = chances(reliability, decision, 1)
+    unsure, sure, _, rare = sampling_probabilities(reliability, decision, 1)
     assert (unsure > sure, rare > sure) == (True, True)
-    no_floor = [(chance - EVENLY / 4 * 1) for chance in (unsure, sure, rare)]
+    no_floor = [(chance - UNIFORM_SHARE / 4 * 1) for chance in (unsure, sure, rare)]
     assert no_floor[0] / no_floor[1] == pytest.approx(np.sqrt(0.25 / 0.09))
     assert no_floor[2] / no_floor[1] == pytest.approx(np.sqrt(3))
 
 
 def test_rows_are_drawn_and_kept_as_often_as_is_said():
-    chance, runs = chances(np.linspace(0.5, 0.99, 30), np.arange(30) % 3, 10), 4000
-    drawn = np.bincount(np.concatenate([draw(chance, 10, seed) for seed in range(runs)]), minlength=30)
+    chance, runs = sampling_probabilities(np.linspace(0.5, 0.99, 30), np.arange(30) % 3, 10), 4000
+    drawn = np.bincount(np.concatenate([sample_systematically(chance, 10, seed) for seed in range(runs)]), minlength=30)
     assert drawn / runs == pytest.approx(chance, abs=5 * np.sqrt(0.25 / runs))
     rows = PredictedRows(None, None, np.zeros(30, dtype=int), None, None, weight=1 / chance)
-    kept = np.concatenate([independent_rows(rows, seed)[0] for seed in range(runs)])
+    kept = np.concatenate([sample_independent_rows(rows, seed)[0] for seed in range(runs)])
     alike = np.bincount(kept, minlength=30) / runs * chance  # of all rows, by both draws
     assert alike == pytest.approx(np.full(30, chance.min()), abs=5 * np.sqrt(0.25 / runs))
 
@@ -440,12 +440,12 @@ def test_labels_that_were_drawn_by_chance_tell_the_accuracy_of_all_rows(wrong_by
     rows, scored = judged(4000, wrong_by=wrong_by)
     known, chance = (
         PopulationSummary.from_scores(rows.decision, scored.logit, 3),
-        chances(scored.reliability, rows.decision, 250),
+        sampling_probabilities(scored.reliability, rows.decision, 250),
     )
     rare = recall_score(rows.label, rows.decision, average=None)[2]
     inside, widths, values = [], [], []
     for seed in range(60):
-        at = draw(chance, 250, seed)
+        at = sample_systematically(chance, 250, seed)
         drawn = dataclasses.replace(rows.take(at), weight=1 / chance[at])
         said = Scored(scored.confidence[at], scored.logit[at])
         helped, alone = (agreed_on(drawn, said, all_rows) for all_rows in (known, None))
