@@ -30,7 +30,7 @@ from relmap.fitting.model_choice import (
     variant_with_gains,
 )
 from relmap.fitting.training_rows import hash_training_rows
-from relmap.io.columns import listed
+from relmap.io.columns import join_names
 from relmap.io.rows import PredictedRows
 from relmap.io.signals import Signal
 from relmap.maps.document import Calibration, Fold, HeldOut, MapDocument, Others, Projection, Recalibrated, Source
@@ -286,7 +286,7 @@ def _find_label_problems(rows: PredictedRows, document: MapDocument) -> list[str
     used = np.intersect1d(rows.decision, rows.label)
     unused = [name for label, name in enumerate(document.shown_names) if label not in used]
     if unused:
-        problems.append(f"Labels that are never decided, or never the true label: {listed(unused)}.")
+        problems.append(f"Labels that are never decided, or never the true label: {join_names(unused)}.")
     total_weight = len(rows) if rows.weight is None else rows.weight.sum()
     largest_share = (np.bincount(rows.label, rows.weight) / total_weight).max()
     if np.average(rows.correct, weights=rows.weight) < largest_share:

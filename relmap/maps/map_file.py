@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from relmap.calibrators.identity import Identity
 from relmap.errors import InputError, describe_validation_errors
-from relmap.io.atomic import check_file, write_whole
+from relmap.io.atomic import check_file, write_atomically
 from relmap.maps.document import MapDocument
 
 FORMAT = "mrp-reliability-map"
@@ -36,7 +36,7 @@ def described(document: MapDocument) -> str:
 def save_map(document: MapDocument, path: Path) -> None:
     """Write a map: an entry a line, lists of numbers on one; it appears whole or not at all."""
     text = _readable(document.model_dump(mode="json")) + "\n"
-    write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+    write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def _readable(content: Any, indent: str = "") -> str:

@@ -7,13 +7,13 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from relmap.io.files import Predictions, numbered, rows_of
-from relmap.io.frames import as_frame
-from relmap.io.output import in_order
+from relmap.io.files import Predictions, number_batches, rows_in_file
+from relmap.io.frames import arrow_to_polars
+from relmap.io.output import map_in_order
 from relmap.io.ranking import SCORES
 from relmap.io.reading import Layout, find_layout
-from relmap.io.rows import checked_rows, rows_of_array
-from relmap.io.signals import COMPUTED, group_signals, read_signals, relevance
+from relmap.io.rows import read_rows, rows_from_array
+from relmap.io.signals import GROUP_SIGNALS, group_signals, read_signals, relevance
 from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import FittedMap
 
@@ -26,7 +26,7 @@ def unwatched(_stage: str, _rows: int) -> None:
 
 def grouped_by(document: MapDocument) -> str | None:
     """The column of groups, where a map reads a signal that is computed from whole groups."""
-    return document.source.group if any(signal.name in COMPUTED for signal in document.signals) else None
+    return document.source.group if any(signal.name in GROUP_SIGNALS for signal in document.signals) else None
 
 
 def scored_file(document: MapDocument, file: Predictions, progress: Progress) -> tuple[Layout, pl.DataFrame]:
@@ -53,7 +53,7 @@ def scored_array(document: MapDocument, numbers: np.ndarray, kind: Literal["logi
     Raises:
         InputError: A row that cannot be read.
     """
-    rows = rows_of_array(numbers, kind, "X")
+    rows = rows_from_array(numbers, kind, "X")
     scored = FittedMap.of(document)(rows)
     return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
 
@@ -76,13 +76,15 @@ def scores_of(document: MapDocument, file: Predictions, layout: Layout, progress
 
     def score(piece: tuple[int, pa.RecordBatch]) -> pl.DataFrame:
         first, batch = piece
-        frame, names, at = as_frame(batch, file.path), document.label_names, rows_of(file, first)
-        rows = checked_rows(frame, layout, at, names=names, n_labels=document.n_labels)
+        frame, names, at = arrow_to_polars(batch, file.path), document.label_names, rows_in_file(file, first)
+        rows = read_rows(frame, layout, at, names=names, n_labels=document.n_labels)
         here = {name: values[first : first + len(rows)] for name, values in computed.items()}
         scored = reliability_map(read_signals(document.signals, frame, rows, document.n_labels, at, computed=here)[1])
         return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
 
-    for scores in in_order(score, numbered(file.batches(list(dict.fromkeys([*layout.read, *also])))), threads=2):
+    for scores in map_in_order(
+        score, number_batches(file.batches(list(dict.fromkeys([*layout.read, *also])))), threads=2
+    ):
         progress("scored", len(scores))
         yield scores
 
@@ -92,9 +94,9 @@ def _of_groups(document: MapDocument, file: Predictions, layout: Layout) -> dict
     if grouped_by(document) is None:
         return {}
     scores, groups = [], []
-    for first, batch in numbered(file.batches(layout.read)):
-        frame, facts = as_frame(batch, file.path), {"names": document.label_names, "n_labels": document.n_labels}
-        rows = checked_rows(frame, layout, rows_of(file, first), **facts)  # type: ignore[arg-type]
+    for first, batch in number_batches(file.batches(layout.read)):
+        frame, facts = arrow_to_polars(batch, file.path), {"names": document.label_names, "n_labels": document.n_labels}
+        rows = read_rows(frame, layout, rows_in_file(file, first), **facts)  # type: ignore[arg-type]
         assert rows.group is not None
         scores.append(relevance(rows, document.n_labels))
         groups.append(rows.group)

@@ -17,12 +17,12 @@ import pyarrow as pa
 import scipy
 
 from relmap.errors import InputError
-from relmap.io.columns import are_numbers, listed
-from relmap.io.files import ParquetPredictions, Predictions, notes_on, opened
-from relmap.io.frames import FramePredictions, as_frame
-from relmap.io.output import Added, check_output, write_beside
-from relmap.io.ranking import IN_MEMORY, Ranking, ranked
-from relmap.io.reading import AS_NAMED, Layout, Reading
+from relmap.io.columns import has_numeric_name, join_names
+from relmap.io.files import ParquetPredictions, Predictions, open_predictions, reading_notes
+from relmap.io.frames import FramePredictions, arrow_to_polars
+from relmap.io.output import ColumnBuilder, check_output, write_with_columns
+from relmap.io.ranking import MAX_ROWS_IN_MEMORY, Ranking, rank_rows
+from relmap.io.reading import DEFAULT_READING, Layout, Reading
 from relmap.maps.document import MapDocument
 from relmap.maps.scoring import Progress, layout_of, scores_of, unwatched
 from relmap.routing.reliability_thresholds import read_label_thresholds
@@ -147,7 +147,7 @@ class RoutingSummary:
 def _describe_labels(finding: str, n_rows: Mapping[int, int], names: Sequence[str]) -> list[str]:
     """State a finding and the labels that it applies to, if any of them has rows."""
     labels = [f"{names[label]} ({count:,} rows)" for label, count in n_rows.items() if count]
-    return [f"{finding}: {listed(labels)}."] if labels else []
+    return [f"{finding}: {join_names(labels)}."] if labels else []
 
 
 def apply_map(
@@ -158,9 +158,9 @@ def apply_map(
     coverage: str | None = None,
     cut: float | None = None,
     cuts: Path | None = None,
-    in_memory: int = IN_MEMORY,
+    in_memory: int = MAX_ROWS_IN_MEMORY,
     progress: Progress = unwatched,
-    reading: Reading = AS_NAMED,
+    reading: Reading = DEFAULT_READING,
 ) -> RoutingSummary:
     """Write the rows of a file in their order, with the scores, rank and route of each.
 
@@ -195,11 +195,11 @@ def apply_map(
         InputError: A file, column or row cannot be read, or the file was scored before; `out` is then unchanged.
     """
     rule = routing_rule(document, coverage, cut, cuts)
-    file = opened(predictions, reading)
+    file = open_predictions(predictions, reading)
     check_output(file, out)
 
-    def write(added: Added) -> None:
-        write_beside(file, added, out)
+    def write(added: ColumnBuilder) -> None:
+        write_with_columns(file, added, out)
 
     return _route(document, file, rule, out, in_memory, progress, write)
 
@@ -231,8 +231,8 @@ def apply_to_frame(
     rule = routing_rule(document, coverage, cut, cuts)
     frames: list[pl.DataFrame] = []
 
-    def collect(added: Added) -> None:
-        frames.append(as_frame(added(0, n_rows), rows.path))
+    def collect(added: ColumnBuilder) -> None:
+        frames.append(arrow_to_polars(added(0, n_rows), rows.path))
 
     summary = _route(document, rows, rule, rows.path, n_rows, unwatched, collect)
     return frames[0], summary
@@ -285,7 +285,7 @@ def _route(
     neighbor: Path,
     in_memory: int,
     progress: Progress,
-    write: Callable[[Added], None],
+    write: Callable[[ColumnBuilder], None],
 ) -> RoutingSummary:
     """Score and rank the rows of a file, and let `write` request the added columns in the order of the rows.
 
@@ -294,10 +294,10 @@ def _route(
     layout = layout_of(document, file)
     names = _added_names(document, file, layout)
     scores = scores_of(document, file, layout, progress)
-    with ranked(scores, neighbor, in_memory=in_memory) as ranking:
+    with rank_rows(scores, neighbor, in_memory=in_memory) as ranking:
         router = _Router(document, rule, ranking, names, progress)
         write(router.added_columns)
-    notes = [*notes_on(file)]
+    notes = [*reading_notes(file)]
     if isinstance(file, ParquetPredictions) and not file.has_checksums():
         notes.append(NO_CHECKSUMS)
     notes += rule.notes_for(ranking.n_rows)
@@ -467,7 +467,7 @@ def _has_decision_codes(document: MapDocument, file: Predictions, layout: Layout
     if layout.decision != "decision" or not pa.types.is_integer(file.schema.field("decision").type):
         return False
     codes = tuple(str(label) for label in range(document.n_labels))
-    return document.label_names == codes or not are_numbers(document.label_names)
+    return document.label_names == codes or not has_numeric_name(document.label_names)
 
 
 def _to_arrow(values: np.ndarray | Sequence[str]) -> pa.Array:

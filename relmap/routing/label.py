@@ -15,11 +15,11 @@ import pyarrow as pa
 import scipy
 
 from relmap.errors import InputError
-from relmap.io.columns import listed
-from relmap.io.files import Predictions, notes_on, numbered, opened, suffix_of
-from relmap.io.frames import FramePredictions, as_frame
-from relmap.io.output import NESTED, check_output, write_beside
-from relmap.io.reading import WEIGHT, Reading
+from relmap.io.columns import join_names
+from relmap.io.files import Predictions, format_suffix, number_batches, open_predictions, reading_notes
+from relmap.io.frames import FramePredictions, arrow_to_polars
+from relmap.io.output import NESTED_FORMATS, check_output, write_with_columns
+from relmap.io.reading import WEIGHT_COLUMN, Reading
 from relmap.maps.document import MapDocument
 from relmap.maps.scoring import Progress, grouped_by, scored_file
 from relmap.options import option
@@ -68,12 +68,12 @@ class LabelSample:
                 decided.append(f"{name} ({count:,})")
         return [
             *self.notes,
-            f"{n_sampled:,} of {self.n_rows:,} rows are sampled, by decision: {listed(decided)}.",
+            f"{n_sampled:,} of {self.n_rows:,} rows are sampled, by decision: {join_names(decided)}.",
             f"If the map holds, their labels estimate the accuracy of all rows to ±{half_width:.1f} percentage points "
             f"(a uniform sample of this size: ±{uniform_half_width:.1f}). Half of that takes four times the rows.",
-            f"Fill in the column {self.label_column}. Fit, evaluate and thresholds weight each row by its {WEIGHT}. "
-            f"Evaluate with {option('unlabelled')}, the file they were sampled from, estimates the accuracy of all of "
-            "its rows.",
+            f"Fill in the column {self.label_column}. Fit, evaluate and thresholds weight each row by its "
+            f"{WEIGHT_COLUMN}. Evaluate with {option('unlabelled')}, the file they were sampled from, estimates the "
+            "accuracy of all of its rows.",
         ]
 
     def _half_width(self, probability: np.ndarray | float) -> float:
@@ -106,7 +106,7 @@ def sample_rows_to_label(
     Raises:
         InputError: A file, column or row cannot be read, the rows have labels, or there are fewer rows than `rows`.
     """
-    file = opened(predictions, reading)
+    file = open_predictions(predictions, reading)
     label = reading.label or "label"
     _check_unlabelled(file, label)
     if grouped_by(document):
@@ -116,7 +116,7 @@ def sample_rows_to_label(
         )
     layout, scores = scored_file(document, file, progress)
     list_columns = []
-    if suffix_of(out) not in NESTED:
+    if format_suffix(out) not in NESTED_FORMATS:
         list_columns = [name for name in layout.columns if pa.types.is_nested(file.schema.field(name).type)]
     check_output(file, out, split=list_columns)
     n_rows = len(scores)
@@ -132,11 +132,11 @@ def sample_rows_to_label(
     added_columns = pl.DataFrame(
         [
             pl.Series(label, [None] * rows, dtype=pl.String if document.label_names else pl.Int64),
-            pl.Series(WEIGHT, 1 / probability[row_number]),
+            pl.Series(WEIGHT_COLUMN, 1 / probability[row_number]),
         ]
     )
     added = FramePredictions(added_columns, "").table.combine_chunks().to_batches()[0]
-    write_beside(FramePredictions(frame, "", predictions, text=file.text), added.slice, out)
+    write_with_columns(FramePredictions(frame, "", predictions, text=file.text), added.slice, out)
     return LabelSample(
         n_rows=n_rows,
         probability=probability,
@@ -144,13 +144,13 @@ def sample_rows_to_label(
         row_number=row_number,
         decision_counts=np.bincount(decision[row_number], minlength=document.n_labels),
         label_column=label,
-        notes=tuple(notes_on(file)),
+        notes=tuple(reading_notes(file)),
     )
 
 
 def _check_unlabelled(file: Predictions, label: str) -> None:
     """Check that the file has none of the columns that are added."""
-    for name in (label, WEIGHT):
+    for name in (label, WEIGHT_COLUMN):
         if name in file.schema.names:
             raise InputError(f"{file.path} has the column {name} already; give rows without labels, and drop it")
 
@@ -158,9 +158,9 @@ def _check_unlabelled(file: Predictions, label: str) -> None:
 def _select_rows(file: Predictions, row_number: np.ndarray) -> pl.DataFrame:
     """Read the rows of increasing numbers."""
     pieces = []
-    for first, batch in numbered(file.batches()):
+    for first, batch in number_batches(file.batches()):
         is_in_batch = (row_number >= first) & (row_number < first + len(batch))
-        pieces.append(as_frame(batch, file.path)[row_number[is_in_batch] - first])
+        pieces.append(arrow_to_polars(batch, file.path)[row_number[is_in_batch] - first])
     return pl.concat(pieces)
 
 

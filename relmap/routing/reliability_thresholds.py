@@ -259,6 +259,7 @@ def round_threshold(reliability: float, observed: np.ndarray, *, up: bool = Fals
         The threshold, at least 0.
     """
     distance_to_end = max(min(reliability, 1 - reliability), 10.0 ** (2 - MAX_THRESHOLD_DIGITS))
+    threshold = 0.0
     n_digits = max(MIN_THRESHOLD_DIGITS, 2 - math.floor(math.log10(distance_to_end)))
     for digits in range(n_digits, MAX_THRESHOLD_DIGITS + 1):
         scale = 10**digits

@@ -17,9 +17,9 @@ import polars as pl
 import scipy
 
 from relmap.errors import InputError
-from relmap.io.columns import TRUTH, listed, numbers, shares, unlabelled
-from relmap.io.files import Predictions, columns_of, notes_on, rows_of
-from relmap.io.reading import WEIGHT
+from relmap.io.columns import BOOLEAN_LABELS, is_unlabelled, join_names, read_numbers, read_probabilities
+from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
+from relmap.io.reading import WEIGHT_COLUMN
 from relmap.options import assignment, option
 from relmap.routing.thresholds import SAMPLE_SIZE_FACTORS, reject_in_order
 
@@ -260,36 +260,43 @@ def read_score(file: Predictions, *, positive: str, group: str | None = None) ->
         raise InputError(
             f"name the column of the score: {assignment('score', 'COLUMN')}, or {assignment('probability', 'COLUMN')}"
         )
-    if WEIGHT in file.schema.names:
+    if WEIGHT_COLUMN in file.schema.names:
         raise InputError(
-            f"{file.path} has sampling weights in {WEIGHT}: thresholds on a score need rows that were sampled with "
-            f"equal probabilities. Give such rows, without the column {WEIGHT}"
+            f"{file.path} has sampling weights in {WEIGHT_COLUMN}: thresholds on a score need rows that were sampled "
+            f"with equal probabilities. Give such rows, without the column {WEIGHT_COLUMN}"
         )
     label = reading.label or "label"
     columns = [score_column, label] if group is None else [score_column, label, group]
     if len(set(columns)) < len(columns):
-        raise InputError(f"{file.path}: score, label and group must be different columns; they are {listed(columns)}")
-    frame = columns_of(file, columns)
-    rows = rows_of(file)
-    notes = notes_on(file)
+        raise InputError(
+            f"{file.path}: score, label and group must be different columns; they are {join_names(columns)}"
+        )
+    frame = read_columns(file, columns)
+    rows = rows_in_file(file)
+    notes = reading_notes(file)
     if reading.drop_unlabelled:
-        missing = unlabelled(frame[label])
+        missing = is_unlabelled(frame[label])
         frame = frame.filter(~pl.Series(missing))
         rows = rows.without(missing)
         notes.append(f"{int(missing.sum()):,} rows without a label are dropped.")
     without_label = f"{label} is missing; drop or label the row, or give {assignment('drop_unlabelled', True)}"
-    rows.refuse(unlabelled(frame[label]), lambda _: without_label)
-    score = numbers(frame[score_column], rows) if reading.score else shares(frame[score_column], rows, reading)
-    rows.refuse(~np.isfinite(score), lambda row: f"{score_column} is {score[row]}; it must be finite")
+    rows.reject(is_unlabelled(frame[label]), lambda _: without_label)
+    score = (
+        read_numbers(frame[score_column], rows)
+        if reading.score
+        else read_probabilities(frame[score_column], rows, reading)
+    )
+    rows.reject(~np.isfinite(score), lambda row: f"{score_column} is {score[row]}; it must be finite")
     is_positive = _is_label(frame[label], positive)
     if not is_positive.any():
         existing = [str(value) for value in frame[label].unique().sort().head(MAX_LISTED_LABELS)]
         raise InputError(
-            f"{file.path}: no row has the label {positive!r} of {option('positive')}; {label} has {listed(existing)}"
+            f"{file.path}: no row has the label {positive!r} of {option('positive')}; {label} has "
+            f"{join_names(existing)}"
         )
     groups = None
     if group is not None:
-        rows.refuse_missing(frame[group])
+        rows.reject_missing(frame[group])
         groups = frame[group].cast(pl.String).to_numpy()
     return ScoreRows(score=score, positive=is_positive, groups=groups, notes=notes)
 
@@ -572,7 +579,7 @@ def _is_label(column: pl.Series, positive: str) -> np.ndarray:
     text = positive.strip()
     matches = column.cast(pl.String).str.strip_chars() == text
     if column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean):
-        as_number = pl.Series([TRUTH.get(text.lower(), text)]).cast(pl.Float64, strict=False)[0]
+        as_number = pl.Series([BOOLEAN_LABELS.get(text.lower(), text)]).cast(pl.Float64, strict=False)[0]
         if as_number is not None:
             matches = matches | (column.cast(pl.Float64, strict=False) == as_number).fill_null(False)
     return matches.to_numpy()

@@ -81,7 +81,7 @@ def test_thresholds_without_groups_do_not_depend_on_the_order_of_rows(fitted, ne
 def test_a_row_is_scored_and_ranked_the_same_wherever_it_is(fitted, new_rows, settings):
     order = np.random.default_rng(1).permutation(N)
     scored = [
-        apply_to_frame(fitted.document_, FramePredictions.of(rows.select("logits")), **settings)[0]
+        apply_to_frame(fitted.document_, FramePredictions.from_frame(rows.select("logits")), **settings)[0]
         for rows in (new_rows, new_rows[order])
     ]
     assert scored[1].equals(scored[0][order])

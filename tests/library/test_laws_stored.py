@@ -163,9 +163,9 @@ OTHER: dict[str, pl.Expr] = {  # the same column with another value in one row
 
 
 def test_each_column_changes_what_rows_in_memory_are_known_by():
-    known = {FramePredictions.of(ROWS).sha256}
+    known = {FramePredictions.from_frame(ROWS).sha256}
     for name, change in OTHER.items():
-        known.add(FramePredictions.of(ROWS.with_columns(change.alias(name))).sha256)
+        known.add(FramePredictions.from_frame(ROWS.with_columns(change.alias(name))).sha256)
     assert len(known) == len(OTHER) + 1 == len(ROWS.columns) + 1
 
 

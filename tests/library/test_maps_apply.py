@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from sqlglot import expressions as exp
 
 from relmap.errors import InputError
-from relmap.io.files import columns_of, opened
-from relmap.io.ranking import SCORES, ranked
+from relmap.io.files import open_predictions, read_columns
+from relmap.io.ranking import SCORES, rank_rows
 from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import FittedMap
 from relmap.maps.sql import sql_expression
@@ -39,7 +39,7 @@ def scored(path: Path, suffix: str = ".parquet", **options) -> pl.DataFrame:
     """What apply writes; the map is that of `document`, unless another one is given."""
     out = path.with_name(f"scored{suffix}")
     apply_map(options.pop("reliability_map", document()), path, out, **options)
-    return columns_of(opened(out), opened(out).schema.names)
+    return read_columns(open_predictions(out), open_predictions(out).schema.names)
 
 
 def naive_ranks(logit: list[float]) -> list[int]:
@@ -132,7 +132,7 @@ def test_a_decision_or_a_confidence_that_is_there_stays_beside_ours(made, column
 def ranks(logit: list[float], folder: Path, size: int, in_memory: int) -> list[int]:
     """Ranks of logits that come `size` at a time."""
     whole = pl.DataFrame([(1, 0.5, value) for value in logit], schema=SCORES, orient="row")
-    with ranked(whole.iter_slices(size), folder / "out.parquet", in_memory=in_memory) as ranking:
+    with rank_rows(whole.iter_slices(size), folder / "out.parquet", in_memory=in_memory) as ranking:
         assert ranking.n_rows == len(logit)
         pieces = [ranking.rows(first, size) for first in range(0, len(logit), size)]
     assert not list(folder.iterdir())

@@ -195,7 +195,7 @@ COLUMNS = {name: SHARES[:, place] for place, name in enumerate("abc")}
             {"probabilities": ["a", "b", "c"]},
             "X has 3 columns of probabilities, and",
         ),
-        (pl.DataFrame({"probabilities": SHARES}), {}, "3 probabilities a row, where there are 4 labels"),
+        (pl.DataFrame({"probabilities": SHARES}), {}, "3 probabilities in each row, but there are 4 labels"),
     ],
 )
 def test_too_few_columns_are_reported_as_such(given, settings, told, of_four):
