@@ -37,7 +37,7 @@ from relmap.fitting.labelled_rows import (
 from relmap.io.files import Predictions
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument, Source
-from relmap.maps.reliability_map import Scored
+from relmap.maps.reliability_map import ScoredDecisions
 from relmap.options import Protocol, option
 from relmap.routing.costs import estimate_costs
 from relmap.routing.thresholds import (
@@ -195,7 +195,7 @@ class Judged:
 
     document: MapDocument
     rows: PredictedRows
-    scored: Scored
+    scored: ScoredDecisions
     seen: RowOrigin
     notes: list[str]
     fitted: np.ndarray  # (n,) bool, whether a row was used for the fit
@@ -229,7 +229,7 @@ class Judged:
         seen = self.seen in OUT_OF_FOLD_ROWS
         evaluation = evaluate_map(document, judged)
         evaluation |= (
-            document.judged_out_of_fold if seen or self._of_choice else evaluate_alternatives(document, judged)
+            document.out_of_fold_results if seen or self._of_choice else evaluate_alternatives(document, judged)
         )
         if self._of_choice:
             evaluation = _where_chosen(evaluation, document)

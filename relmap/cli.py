@@ -141,14 +141,14 @@ def fit(
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
     from relmap.io.atomic import check_output_path
     from relmap.io.files import open_predictions
-    from relmap.maps.map_file import described, save_map
+    from relmap.maps.map_file import describe_map, save_map
 
     check_output_path(out, predictions)
     asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
     asked |= {"protocol": protocol, "target": target, "accept_label_order": accept_label_order}
     document, recommended = _fitted(open_predictions(predictions, reading), labels, signals, **asked)
     save_map(document, out)
-    return say([*recommended.notes, *recommended.lines, f"{out}: {described(document)}."])
+    return say([*recommended.notes, *recommended.lines, f"{out}: {describe_map(document)}."])
 
 
 @app.command(cls=CommandWithNames)
@@ -170,7 +170,7 @@ def report(
     from relmap.api import Judged
     from relmap.io.atomic import check_output_path, check_suffix, write_text
     from relmap.io.files import open_predictions
-    from relmap.maps.map_file import described, save_map
+    from relmap.maps.map_file import describe_map, save_map
 
     map_file = out.with_suffix(MAP)
     check_output_path(out, predictions)
@@ -185,7 +185,7 @@ def report(
     text = page(Judged.read(document, file), recommended, map_file, reading)
     save_map(document, map_file)
     write_text(out, text)
-    return say([*recommended.notes, *recommended.lines, f"{map_file}: {described(document)}.", f"{out}: the page."])
+    return say([*recommended.notes, *recommended.lines, f"{map_file}: {describe_map(document)}.", f"{out}: the page."])
 
 
 @app.command(cls=CommandWithNames)
@@ -412,10 +412,10 @@ def sql(
     from relmap.maps.map_file import load_map
 
     with needs_extra("sql"):
-        from relmap.maps.sql import said_of_logits, sql_expression
+        from relmap.maps.sql import describe_logit_columns, sql_expression
 
     print(expression := sql_expression(document := load_map(map_file), dialect))
-    say(said_of_logits(document))
+    say(describe_logit_columns(document))
     return expression
 
 

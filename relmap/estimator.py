@@ -271,7 +271,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             cuts: or what `thresholds` answered, or the path of what it wrote: a cut by label, or of all.
         """
         from relmap.api import Cuts
-        from relmap.maps.scoring import scored_array
+        from relmap.maps.scoring import score_array
         from relmap.routing.apply import apply_to_frame, route_scores
 
         require_numbers({"cut": cut})
@@ -284,7 +284,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         if numbers is None:
             rows = self._unlabelled(predicted)
             return append_columns(X, apply_to_frame(self._document, rows, coverage=share, cut=cut, cuts=found)[0])
-        scores = scored_array(self._document, *numbers)
+        scores = score_array(self._document, *numbers)
         added = route_scores(self._document, scores, coverage=share, cut=cut, cuts=found)
         return append_columns(X, pl.DataFrame(added)) if is_frame(X) else to_structured_array(added)
 
@@ -458,22 +458,22 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
         Long arrays are scored in pieces on two threads, as a frame.
         """
-        from relmap.maps.scoring import reads_arrays
+        from relmap.maps.scoring import reads_only_logits
 
-        if is_frame(predicted) or not reads_arrays(self._document) or len(predicted) > BATCH_ROWS:
+        if is_frame(predicted) or not reads_only_logits(self._document) or len(predicted) > BATCH_ROWS:
             return None
         check_width(predicted, self._n_labels, self.label_names_)
         kind, numbers = read_array(predicted, self.arrays_)
         return numbers, kind
 
     def _scored(self, X: Any) -> pl.DataFrame:
-        from relmap.maps.scoring import scored_array, scored_file, unwatched
+        from relmap.maps.scoring import ignore_progress, score_array, score_file
 
         predicted = self._predicted(X)
         numbers = self._numbers(predicted)
         if numbers is not None:
-            return scored_array(self._document, *numbers)
-        return scored_file(self._document, self._unlabelled(predicted), unwatched)[1]
+            return score_array(self._document, *numbers)
+        return score_file(self._document, self._unlabelled(predicted), ignore_progress)[1]
 
     def _judged(self, X: Any, y: Any, groups: Any) -> "Judged":
         from relmap.api import Judged

@@ -57,8 +57,8 @@ def write(frame: pl.DataFrame, path: Path) -> Path:
 
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of a hundred rows are read in many pieces."""
-    monkeypatch.setattr(files, "BLOCK", 256)
-    monkeypatch.setattr(files, "PIECE_ROWS", 7)
+    monkeypatch.setattr(files, "BLOCK_BYTES", 256)
+    monkeypatch.setattr(files, "BATCH_ROWS", 7)
 
 
 def few_resamples(patch: pytest.MonkeyPatch, resamples: int) -> None:

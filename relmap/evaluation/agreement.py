@@ -16,7 +16,7 @@ from relmap.errors import InputError
 from relmap.evaluation.sample import EvaluationSample, JsonNumbers, finite_or_none
 from relmap.io.files import Predictions, reading_notes
 from relmap.maps.document import MapDocument
-from relmap.maps.scoring import Progress, scored_file
+from relmap.maps.scoring import Progress, score_file
 from relmap.metrics.intervals import UNKNOWN_INTERVAL, format_interval, percentile_interval, share_confidence_interval
 from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
 from relmap.options import option
@@ -53,7 +53,7 @@ class PopulationSummary:
         Raises:
             InputError: The file has no rows, or cannot be read.
         """
-        _, scores = scored_file(document, predictions, progress)
+        _, scores = score_file(document, predictions, progress)
         if scores.is_empty():
             raise InputError(
                 f"{predictions.path} has no rows; {option('unlabelled')} must name the file from which the labelled "

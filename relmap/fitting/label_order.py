@@ -138,7 +138,8 @@ def check_label_order(
     raise InputError(
         f"{file}: the labels may be in another order than the columns of the predictions. As given "
         f"({join_names(shown)}) {accuracy} of the decisions are correct; in the order {join_names(better)} "
-        f"{better_accuracy} are. If that is the order of the columns, {change}; if the order is correct as it is, give {accept}"
+        f"{better_accuracy} are. If that is the order of the columns, {change}; if the order is correct as it is, "
+        f"give {accept}"
     )
 
 

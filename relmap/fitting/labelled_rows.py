@@ -22,8 +22,8 @@ from relmap.io.reading import Layout, find_layout
 from relmap.io.rows import PredictedRows, describe_doubts, names_of_two_labels, read_rows
 from relmap.io.signals import GROUP_SIGNALS, Signal, group_signals, read_signals, relevance
 from relmap.maps.document import Fingerprint, MapDocument, TrainingRows
-from relmap.maps.reliability_map import FittedMap, Scored, scored_in_parts
-from relmap.maps.scoring import grouped_by
+from relmap.maps.reliability_map import FittedMap, ScoredDecisions, score_parts
+from relmap.maps.scoring import signal_group_column
 from relmap.options import assignment, option
 
 DEFAULT_ID_COLUMN = "id"
@@ -66,7 +66,7 @@ class ScoredRows(NamedTuple):
     """
 
     rows: PredictedRows
-    scored: Scored
+    scored: ScoredDecisions
     origin: RowOrigin
     notes: list[str]
     fitted: np.ndarray
@@ -167,7 +167,7 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
     layout = find_layout(
         file.schema.names, str(file.path), labelled=True, group=group, reads=document.input, reading=file.reading
     )
-    signal_group = grouped_by(document)
+    signal_group = signal_group_column(document)
     if signal_group is not None and signal_group not in file.schema.names:
         raise InputError(
             f"{file.path} has no column {signal_group}, from whose groups the map computes group_rank and group_gap; "
@@ -193,7 +193,7 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
     return _score_single_rows(document, rows, ids, notes, str(file.path))
 
 
-def score_out_of_fold(document: MapDocument, rows: PredictedRows, split: FoldSplit) -> Scored:
+def score_out_of_fold(document: MapDocument, rows: PredictedRows, split: FoldSplit) -> ScoredDecisions:
     """Score the labelled rows of a fit with models that were fitted without them.
 
     Args:
@@ -204,8 +204,8 @@ def score_out_of_fold(document: MapDocument, rows: PredictedRows, split: FoldSpl
     Returns:
         Confidence and reliability of each row.
     """
-    models = [*_fold_maps(document), FittedMap.of(document)]
-    return scored_in_parts(rows, zip(models, [*split.folds, split.held_out], strict=True))
+    models = [*_fold_maps(document), FittedMap.from_document(document)]
+    return score_parts(rows, zip(models, [*split.folds, split.held_out], strict=True))
 
 
 def fingerprint_rows(rows: PredictedRows) -> Fingerprint:
@@ -411,7 +411,7 @@ def _score_fit_rows(document: MapDocument, rows: PredictedRows, notes: list[str]
     )
     return ScoredRows(
         rows=rows,
-        scored=FittedMap.of(document)(rows),
+        scored=FittedMap.from_document(document)(rows),
         origin="held_out",
         notes=notes,
         fitted=np.zeros(len(rows), dtype=bool),
@@ -423,7 +423,7 @@ def _score_single_rows(
 ) -> ScoredRows:
     """Score rows of which some may be rows of the fit."""
     training = document.source.training_rows
-    reliability_map = FittedMap.of(document)
+    reliability_map = FittedMap.from_document(document)
     fold = np.full(len(rows), NOT_RECOGNIZED)
     if training is None:
         notes.append(
@@ -454,7 +454,7 @@ def _score_single_rows(
     members = [fold == k for k in range(len(document.folds))]
     return ScoredRows(
         rows=rows,
-        scored=scored_in_parts(rows, zip(models, [*members, ~fitted], strict=True)),
+        scored=score_parts(rows, zip(models, [*members, ~fitted], strict=True)),
         origin="out_of_fold" if fitted.all() else "partly_out_of_fold",
         notes=notes,
         fitted=fitted,

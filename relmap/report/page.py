@@ -12,7 +12,7 @@ from relmap.api import Answer, Judged, Recommendation
 from relmap.evaluation.agreement import format_share
 from relmap.io.columns import join_names
 from relmap.io.reading import DEFAULT_READING, Reading
-from relmap.maps.map_file import described
+from relmap.maps.map_file import describe_map
 from relmap.projection.variants import VARIANTS
 from relmap.report.curves import reliability_by_label
 from relmap.report.figure import DrawnFigure
@@ -97,7 +97,7 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
             "labels": ", ".join(document.shown_names),
             "rows that are judged": f"{numbers['rows']:,}{of_groups}",
             "correct decisions": _share(numbers["accuracy"]),
-            "the map": described(document),
+            "the map": describe_map(document),
             "predictions": f"{source.file}, SHA-256 {source.sha256}",
             "fitted": source.at,
             "with": ", ".join(f"{name} {version}" for name, version in source.versions.items()),

@@ -24,7 +24,7 @@ from relmap.io.output import ColumnBuilder, check_output, write_with_columns
 from relmap.io.ranking import MAX_ROWS_IN_MEMORY, Ranking, rank_rows
 from relmap.io.reading import DEFAULT_READING, Layout, Reading
 from relmap.maps.document import MapDocument
-from relmap.maps.scoring import Progress, layout_of, scores_of, unwatched
+from relmap.maps.scoring import Progress, find_map_layout, ignore_progress, score_in_pieces
 from relmap.routing.reliability_thresholds import read_label_thresholds
 
 EXAMPLE_COVERAGE = "0.7"
@@ -159,7 +159,7 @@ def apply_map(
     cut: float | None = None,
     cuts: Path | None = None,
     in_memory: int = MAX_ROWS_IN_MEMORY,
-    progress: Progress = unwatched,
+    progress: Progress = ignore_progress,
     reading: Reading = DEFAULT_READING,
 ) -> RoutingSummary:
     """Write the rows of a file in their order, with the scores, rank and route of each.
@@ -234,7 +234,7 @@ def apply_to_frame(
     def collect(added: ColumnBuilder) -> None:
         frames.append(arrow_to_polars(added(0, n_rows), rows.path))
 
-    summary = _route(document, rows, rule, rows.path, n_rows, unwatched, collect)
+    summary = _route(document, rows, rule, rows.path, n_rows, ignore_progress, collect)
     return frames[0], summary
 
 
@@ -291,9 +291,9 @@ def _route(
 
     Temporary files are in the folder of `neighbor`.
     """
-    layout = layout_of(document, file)
+    layout = find_map_layout(document, file)
     names = _added_names(document, file, layout)
-    scores = scores_of(document, file, layout, progress)
+    scores = score_in_pieces(document, file, layout, progress)
     with rank_rows(scores, neighbor, in_memory=in_memory) as ranking:
         router = _Router(document, rule, ranking, names, progress)
         write(router.added_columns)

@@ -21,7 +21,7 @@ from relmap.io.frames import FramePredictions, arrow_to_polars
 from relmap.io.output import NESTED_FORMATS, check_output, write_with_columns
 from relmap.io.reading import WEIGHT_COLUMN, Reading
 from relmap.maps.document import MapDocument
-from relmap.maps.scoring import Progress, grouped_by, scored_file
+from relmap.maps.scoring import Progress, score_file, signal_group_column
 from relmap.options import option
 
 UNIFORM_SHARE = 0.25  # of each probability; weights are at most four times those of a uniform sample
@@ -109,12 +109,12 @@ def sample_rows_to_label(
     file = open_predictions(predictions, reading)
     label = reading.label or "label"
     _check_unlabelled(file, label)
-    if grouped_by(document):
+    if signal_group_column(document):
         raise InputError(
             "the map reads signals of whole groups, which a sample of rows does not have; fit without them to sample "
             "rows"
         )
-    layout, scores = scored_file(document, file, progress)
+    layout, scores = score_file(document, file, progress)
     list_columns = []
     if format_suffix(out) not in NESTED_FORMATS:
         list_columns = [name for name in layout.columns if pa.types.is_nested(file.schema.field(name).type)]

@@ -245,7 +245,7 @@ def test_rows_that_are_held_out_change_nothing_but_where_they_come_from():
 def test_each_row_is_scored_by_itself():
     made = ReliabilityMap().fit(LOGITS.drop("group"))
     rows = maps.checked(LOGITS.drop("group"))
-    scored = FittedMap.of(made.document_)(rows)
+    scored = FittedMap.from_document(made.document_)(rows)
     for row in range(0, N, 40):
-        alone = FittedMap.of(made.document_)(rows.take(slice(row, row + 1)))
+        alone = FittedMap.from_document(made.document_)(rows.take(slice(row, row + 1)))
         assert (alone.confidence[0], alone.logit[0]) == (scored.confidence[row], scored.logit[row])

@@ -238,7 +238,7 @@ def test_the_papers_protocol_reads_what_it_holds_out_from_selection_rows_alone()
     made = ReliabilityMap(variant="label_intercept", protocol="paper", calibrator="diag", seed=2)
     document = made.fit(rows.logits, rows.label).document_
     calibrator_fit, fit, selection = split_validation(N, 2, DEFAULTS.protocol, None)
-    scored = FittedMap.of(document)(rows)
+    scored = FittedMap.from_document(document)(rows)
     np.testing.assert_allclose(
         document.held_out.quantiles, np.quantile(scored.reliability[selection], np.linspace(0, 1, 101))
     )

@@ -60,7 +60,7 @@ def test_a_cut_is_that_of_the_rows_that_are_drawn(weighted, grouped):
         frame = frame.with_columns(inverse_probability=pl.Series(np.arange(1200) % 3 + 1.0))
     made = ReliabilityMap(variant="label_intercept", seed=4).fit(maps.predictions(150, shift=2.0))
     rows = maps.checked(frame, "group" if grouped else None)
-    reliability = FittedMap.of(made.document_)(rows).reliability
+    reliability = FittedMap.from_document(made.document_)(rows).reliability
     kept, _ = sample_independent_rows(rows, 4)
     sample = reliability[kept], rows.decision[kept], rows.correct[kept]
     groups = "group" if grouped else None

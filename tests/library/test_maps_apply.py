@@ -53,7 +53,7 @@ def test_the_input_comes_first_and_what_the_map_says_after_it(path):
     assert table.columns == [*predictions(90).columns, *ADDED]
     assert table.select(predictions(90).columns).equals(predictions(90))
     assert table.select(ADDED).dtypes == [pl.Int64, pl.String, pl.Float64, pl.Float64, pl.Int64, pl.String]
-    expected = FittedMap.of(document())(checked(predictions(90)))
+    expected = FittedMap.from_document(document())(checked(predictions(90)))
     assert (table["confidence"].to_numpy() == expected.confidence).all()
     assert (table["reliability"].to_numpy() == expected.reliability).all()
     assert table["decision"].to_list() == [max(range(3), key=row.__getitem__) for row in predictions(90)["logits"]]

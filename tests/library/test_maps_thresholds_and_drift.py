@@ -19,7 +19,7 @@ from relmap.evaluation.drift import detect_drift, summarize_reference_cells
 from relmap.evaluation.sample import EvaluationSample
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import Cell, MapDocument
-from relmap.maps.reliability_map import Scored
+from relmap.maps.reliability_map import ScoredDecisions
 from relmap.routing.costs import estimate_costs
 from relmap.routing.reliability_thresholds import ReliabilityThresholds, ThresholdEstimate, round_threshold
 from relmap.routing.thresholds import (
@@ -313,7 +313,7 @@ def test_words_and_json_say_it_plainly():
 def test_the_cut_of_least_cost_is_where_a_review_costs_as_much_as_the_errors(error, review, cut):
     reliability, decision, right = levelled(0, 900)
     rows = PredictedRows(None, reliability, decision, np.where(right, decision, decision + 1), None)
-    said = Scored(reliability, logit(reliability))
+    said = ScoredDecisions(reliability, logit(reliability))
     estimate = estimate_costs(EvaluationSample.from_rows(rows, said, RULES), error, review)
     expected, found = estimate.as_json(), estimate.overall
     cost = np.where(said.reliability >= cut, error * ~right, review).mean()

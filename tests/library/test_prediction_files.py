@@ -174,15 +174,19 @@ REFUSED = {  # file, its bytes or what makes it, what is said
     "csv in no encoding": ("p.csv", b"a,b\n1,\xff\x81\n", "p.csv is not a complete csv file .*UTF8"),
     "a line that is cut off": ("p.jsonl", b'{"a": 1}\n\n{"a": ', "p.jsonl, line 3 is not one JSON"),
     "a NaN in JSON": ("p.jsonl", b'{"a": 1}\n{"a": NaN}\n', "p.jsonl, line 2 is not one JSON"),
-    "a key twice": ("p.jsonl", b'{"a": 1}\n\n{"a": 1, "b": 2, "a" :3}\n', "line 3 has an .* a key twice"),
-    "a key twice within a value": ("p.jsonl", b'{"a": {"b": 1, "b": 1}}\n', "line 1 has an .* twice"),
+    "a key twice": ("p.jsonl", b'{"a": 1}\n\n{"a": 1, "b": 2, "a" :3}\n', "line 3 has an .* a repeated key"),
+    "a key twice within a value": ("p.jsonl", b'{"a": {"b": 1, "b": 1}}\n', "line 1 has an .* repeated key"),
     "no gzip": ("p.csv.gz", b"a,b\n", "is not a complete gzip file"),
     "gzip that is cut off": ("p.tsv.gz", gzip.compress(b"a\tb\n" * 999)[:40], "is not a complete gzip file"),
     "columns of JSON": ("p.json", b'{"a": {"0": 1}}', "orient='records'"),
     "a JSON list that is cut off": ("p.json", b'[{"a": 1}, {"a"', "is not a JSON list of objects"),
-    "a key twice in a list": ("p.json", b'[{"a": 1, "a": 2}]', "an object with a key twice"),
+    "a key twice in a list": ("p.json", b'[{"a": 1, "a": 2}]', "an object with a repeated key"),
     "no workbook": ("p.xlsx", b"PK", "p.xlsx.* workbook"),
-    "too much to read whole": ("p.json", lambda path: path.touch() or os.truncate(path, 2**28), "is read whole, up to"),
+    "too much to read whole": (
+        "p.json",
+        lambda path: path.touch() or os.truncate(path, 2**28),
+        "read into memory",
+    ),
 }
 
 

@@ -163,7 +163,7 @@ QUESTIONS = {
     "of three": (maps.confidence_only(300).with_columns(confidence=0.2), "In 300 of 300 rows confidence is below 1/3"),
     "1 to K": (maps.confidence_only(300).with_columns(pl.col("decision", "label") + 1), "--labels 1,2,3"),
     "not logits": (LISTS.rename({"probabilities": "logits"}), "look like probabilities.* --probabilities logits"),
-    "dialect": (text(";").encode("cp1252"), "columns parted by semicolons.*is not UTF-8: it is read as cp1252"),
+    "dialect": (text(";").encode("cp1252"), "columns separated by semicolons.*is not UTF-8: it is read as cp1252"),
 }
 
 

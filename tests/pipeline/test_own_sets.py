@@ -169,7 +169,7 @@ BAD_FILES = {  # file, its bytes or rows, options, what is said of it
     "a list for a label": ("a.jsonl", edited(1, grade=[1])[:1], {}, r", column 'grade' is List"),
     "an unknown split": ("a.csv", ROWS, {"split": "part"}, r", row 3, column 'part': found 'dev'"),
     "a cut gzip file": ("a.csv.gz", bytes_of("a.csv.gz", ROWS)[:-9], {}, r" is a cut or corrupt gzip"),
-    "a cut parquet file": ("a.parquet", bytes_of("a.parquet", ROWS)[:-9], {}, r" is not a complete parquet"),
+    "a cut parquet file": ("a.parquet", bytes_of("a.parquet", ROWS)[:-9], {}, r" is not a whole parquet"),
     "a cut JSON line": ("a.jsonl", bytes_of("a.jsonl", ROWS)[:-9], {}, r", line 4 is not one JSON object"),
     "an open quote": ("a.csv", HEADER + b'x,"y,z,exact\n', {}, r" is not a whole table"),
     "a header alone": ("a.csv", HEADER, {}, r" holds no row"),

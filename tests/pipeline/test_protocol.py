@@ -164,7 +164,7 @@ def cut(path: Path) -> None:
     ("file", "spoil", "words"),
     [
         ("logits.parquet", Path.unlink, "is missing; `dvc repro` makes it"),
-        ("logits.parquet", cut, "is not a complete parquet file"),
+        ("logits.parquet", cut, "is not a whole parquet file"),
         ("base.json", cut, "is not whole JSON"),
         ("base.json", lambda path: path.write_text("[]"), "holds list, not an object"),
         ("logits.parquet", first_logits(0.0, np.nan, 1.0), ": validation row 0 has logits"),
@@ -215,7 +215,7 @@ def test_nothing_is_written_over_what_is_no_file_or_what_is_read_under_another_n
             check_output_path(place)
     (tmp_path / "read").write_text("rows")
     (tmp_path / "link").symlink_to("read")
-    with pytest.raises(InputError, match="a file that is read here"):
+    with pytest.raises(InputError, match="is an input file"):
         check_output_path(tmp_path / "link", tmp_path / "read")
 
 
