@@ -12,7 +12,7 @@ from relmap import ReliabilityMap
 from relmap.io.rows import PredictedRows
 from relmap.maps.reliability_map import FittedMap
 from relmap.routing.score_thresholds import ScoreThresholds, find_score_thresholds
-from relmap.routing.thresholds import cut_at_coverage, find_cuts, independent_rows
+from relmap.routing.thresholds import find_accuracy_thresholds, find_coverage_threshold, sample_independent_rows
 from tests import maps
 
 BOTH = list(product([False, True], repeat=2))  # weights, groups
@@ -42,7 +42,7 @@ def test_rows_of_a_guarantee_are_drawn_with_the_stated_chances(weighted, grouped
     rows = PredictedRows(None, None, np.zeros(n, dtype=int), None, group, None, weight)
     generator, counts, by_hand = np.random.default_rng(1), np.zeros(n), np.zeros(n)
     for seed in range(SEEDS):
-        kept, notes = independent_rows(rows, seed)
+        kept, notes = sample_independent_rows(rows, seed)
         assert (np.diff(kept) > 0).all()
         assert len(notes) == weighted + grouped
         counts[kept] += 1
@@ -60,14 +60,17 @@ def test_a_cut_is_that_of_the_rows_that_are_drawn(weighted, grouped):
         frame = frame.with_columns(inverse_probability=pl.Series(np.arange(1200) % 3 + 1.0))
     made = ReliabilityMap(variant="label_intercept", seed=4).fit(maps.predictions(150, shift=2.0))
     rows = maps.checked(frame, "group" if grouped else None)
-    reliability = FittedMap.of(made.document_)(rows).reliability
-    kept, _ = independent_rows(rows, 4)
+    reliability = FittedMap.from_document(made.document_)(rows).reliability
+    kept, _ = sample_independent_rows(rows, 4)
     sample = reliability[kept], rows.decision[kept], rows.correct[kept]
     groups = "group" if grouped else None
     answer = made.thresholds(frame, groups=groups, target_accuracy=0.7, confidence=0.8).to_dict()
-    assert answer["overall"] == find_cuts(made.document_, *sample, target=0.7, confidence=0.8).as_json()["overall"]
+    assert (
+        answer["overall"]
+        == find_accuracy_thresholds(made.document_, *sample, target=0.7, confidence=0.8).as_json()["overall"]
+    )
     answer = made.thresholds(frame, groups=groups, coverage=0.4, confidence=0.8).to_dict()
-    assert answer["labels"] == cut_at_coverage(*sample, coverage="0.4", confidence=0.8).as_json()["labels"]
+    assert answer["labels"] == find_coverage_threshold(*sample, coverage="0.4", confidence=0.8).as_json()["labels"]
     assert len(kept) < 1200 or not (weighted or grouped)
 
 
