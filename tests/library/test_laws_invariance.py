@@ -248,4 +248,6 @@ def test_each_row_is_scored_by_itself():
     scored = FittedMap.of(made.document_)(rows)
     for row in range(0, N, 40):
         alone = FittedMap.of(made.document_)(rows.take(slice(row, row + 1)))
-        assert (alone.confidence[0], alone.logit[0]) == (scored.confidence[row], scored.logit[row])
+        # the last bit of a vectorized operation may depend on where a row lies in the array
+        expected = scored.confidence[row], scored.logit[row]
+        assert (alone.confidence[0], alone.logit[0]) == pytest.approx(expected, abs=maps.AGREEMENT)
