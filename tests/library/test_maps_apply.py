@@ -197,7 +197,10 @@ def test_predictions_without_checksums_are_said_to_have_none(path):
 
 DOCUMENTS = maps.documents_for_sql(thresholds=500)
 SMALL = [name for name in DOCUMENTS if "thresholds" not in name]
-PAIRS = [*product(DOCUMENTS, ["duckdb"]), *product(SMALL, ["postgres", "bigquery", "spark"])]
+# sqlglot writes each LEAST of BigQuery with three copies of its arguments: here 13 million characters, for a minute
+TOO_LONG = ("label_vector, corrected, K = 5", "bigquery")
+OTHER_DIALECTS = [pair for pair in product(SMALL, ["postgres", "bigquery", "spark"]) if pair != TOO_LONG]
+PAIRS = [*product(DOCUMENTS, ["duckdb"]), *OTHER_DIALECTS]
 
 
 @pytest.fixture(scope="module")
