@@ -342,15 +342,15 @@ def test_the_answer_in_words_is_that_of_its_numbers():
         "Threshold 2.5 for a precision of 90%: 1,500 of 2,000 labelled rows (75.0%) are at or above it. "
         "Observed precision: 92.3%."
     )
-    assert alone.in_words() == [
+    assert alone.describe() == [
         first,
-        "With 95% confidence at least 90% of the rows at or above it are positive, if new rows are like these and "
-        "drawn independently.",
+        "With 95% confidence at least 90% of the rows at or above it are positive, if new rows are independent "
+        "and from the same distribution.",
     ]
     all_three = ScoreThresholds(
         groups=1200, thresholds=(precision, recall, npv), review=(-1.25, 2.5), review_rows=250, **facts
     )
-    assert all_three.in_words() == [
+    assert all_three.describe() == [
         first,
         "No threshold for a recall of 80%.",
         "More rows.",
@@ -358,14 +358,14 @@ def test_the_answer_in_words_is_that_of_its_numbers():
         "Threshold -1.25 for a negative predictive value of 98.5%: 250 of 2,000 labelled rows (12.5%) are below it. "
         "Observed negative predictive value: 100.0%.",
         "With 95% confidence all of these hold: at least 90% of the rows at or above it are positive; at least 98.5% "
-        "of the rows below it are negative, if new groups are like these and drawn independently.",
+        "of the rows below it are negative, if new groups are independent and from the same distribution.",
         "All rows of the 1,200 groups are used. A rate is the mean of the rates of groups (macro average), so large "
         "groups count as much as small groups. Groups where a rate is undefined do not count in it.",
         "Review scores from -1.25 to below 2.5: 250 of 2,000 labelled rows (12.5%). Treat lower scores as negative and "
         "higher scores as positive.",
     ]
     without = ScoreThresholds(groups=None, thresholds=(recall,), review=(2.5, 2.5), review_rows=0, **facts)
-    assert without.in_words() == [
+    assert without.describe() == [
         "No threshold for a recall of 80%.",
         "More rows.",
         "Or fewer.",
