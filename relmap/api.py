@@ -39,12 +39,16 @@ from relmap.fitting.labelled_rows import (
 from relmap.io.files import Predictions
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument, Source
-from relmap.maps.reliability_map import Scored
+from relmap.maps.reliability_map import ScoredDecisions
 from relmap.options import Protocol, assignment, option
-from relmap.routing.costs import expected_costs
-from relmap.routing.costs import in_words as costs_in_words
-from relmap.routing.cuts import Thresholds
-from relmap.routing.thresholds import accuracy_at_cut, cut_at_coverage, find_cuts, independent_rows
+from relmap.routing.costs import estimate_costs
+from relmap.routing.reliability_thresholds import ReliabilityThresholds
+from relmap.routing.thresholds import (
+    bound_accuracy,
+    find_accuracy_thresholds,
+    find_coverage_threshold,
+    sample_independent_rows,
+)
 from relmap.settings import DEFAULTS
 from relmap.timestamps import current_timestamp
 
@@ -229,7 +233,7 @@ class MapAssessment:
 
     document: MapDocument
     rows: PredictedRows
-    scored: Scored
+    scored: ScoredDecisions
     origin: RowOrigin
     notes: list[str]
     fitted: np.ndarray
@@ -311,7 +315,7 @@ class MapAssessment:
         """Compute the numbers of the map and of its alternatives."""
         numbers = evaluate_map(self.document, self.sample)
         if self.origin in OUT_OF_FOLD_ORIGINS or self._chosen_on_these_rows:
-            numbers |= self.document.judged_out_of_fold
+            numbers |= self.document.out_of_fold_results
         else:
             numbers |= evaluate_alternatives(self.document, self.sample)
         if self._chosen_on_these_rows:
@@ -363,9 +367,9 @@ class MapAssessment:
             )
         map_identity = {"map_fingerprint": self.document.fingerprint}
         if has_costs:
-            costs, cheapest = expected_costs(self.sample, cost_error, cost_review)
-            return Cuts(tuple(costs_in_words(costs, cheapest)), tuple(self.notes), map_identity | costs)
-        used, sampling_notes = independent_rows(self.rows, self.document.source.seed)
+            costs = estimate_costs(self.sample, cost_error, cost_review)
+            return Cuts(tuple(costs.describe()), tuple(self.notes), map_identity | costs.as_json())
+        used, sampling_notes = sample_independent_rows(self.rows, self.document.source.seed)
         thresholds = self._thresholds_on(used, target_accuracy, coverage, cut, confidence)
         is_guaranteed = self.origin not in OUT_OF_FOLD_ORIGINS
         notes = [*self.notes, *sampling_notes]
@@ -379,22 +383,22 @@ class MapAssessment:
             **map_identity,
             **thresholds.as_json(),
         }
-        return Cuts(tuple(thresholds.in_words(self.document.shown_names)), tuple(notes), numbers)
+        return Cuts(tuple(thresholds.describe(self.document.shown_names)), tuple(notes), numbers)
 
     def _thresholds_on(
         self, used: np.ndarray, target_accuracy: float | None, coverage: object, cut: float | None, confidence: float
-    ) -> Thresholds:
+    ) -> ReliabilityThresholds:
         """Find or validate thresholds on independent rows, given by their indices."""
         reliability = self.scored.reliability[used]
         decision = self.rows.decision[used]
         correct = self.rows.correct[used]
         if target_accuracy is not None:
-            return find_cuts(
+            return find_accuracy_thresholds(
                 self.document, reliability, decision, correct, target=target_accuracy, confidence=confidence
             )
         if cut is not None:
-            return accuracy_at_cut(reliability, decision, correct, cut=cut, confidence=confidence)
-        return cut_at_coverage(reliability, decision, correct, coverage=str(coverage), confidence=confidence)
+            return bound_accuracy(reliability, decision, correct, threshold=cut, confidence=confidence)
+        return find_coverage_threshold(reliability, decision, correct, coverage=str(coverage), confidence=confidence)
 
 
 def _with_adjusted_interval(evaluation: Numbers, document: MapDocument) -> Numbers:

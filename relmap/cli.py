@@ -22,7 +22,7 @@ from relmap.console import (
     write_json_output,
 )
 from relmap.errors import InputError, escape_unprintable, needs_extra
-from relmap.io.reading import AS_NAMED, Reading, listed_names
+from relmap.io.reading import DEFAULT_READING, Reading, split_names
 from relmap.options import Protocol, assignment, assignments, option
 
 if TYPE_CHECKING:
@@ -141,16 +141,16 @@ def fit(
         ),
     ] = None,
     accept_label_order: AcceptLabelOrder = False,
-    reading: Reading = AS_NAMED,
+    reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend a model to deploy."""
-    from relmap.io.atomic import check_place
-    from relmap.io.files import opened
-    from relmap.maps.map_file import described, save_map
+    from relmap.io.atomic import check_output_path
+    from relmap.io.files import open_predictions
+    from relmap.maps.map_file import describe_map, save_map
 
-    check_place(out, predictions)
+    check_output_path(out, predictions)
     document, recommendation = _fit_map(
-        opened(predictions, reading),
+        open_predictions(predictions, reading),
         labels=labels,
         signals=signals,
         calibrator=calibrator,
@@ -163,7 +163,7 @@ def fit(
         accept_label_order=accept_label_order,
     )
     save_map(document, out)
-    return print_lines([*recommendation.notes, *recommendation.lines, f"{out}: {described(document)}."])
+    return print_lines([*recommendation.notes, *recommendation.lines, f"{out}: {describe_map(document)}."])
 
 
 @app.command(cls=CommandWithNames)
@@ -179,19 +179,19 @@ def report(
     signals: Signals = None,
     hold_out: HoldOut = 0.0,
     accept_label_order: AcceptLabelOrder = False,
-    reading: Reading = AS_NAMED,
+    reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Fit a map, evaluate it out of fold, and write an HTML page with the results and the map next to it."""
     from relmap.api import MapAssessment
-    from relmap.io.atomic import check_ending, check_place, write_text
-    from relmap.io.files import opened
-    from relmap.maps.map_file import described, save_map
+    from relmap.io.atomic import check_output_path, check_suffix, write_text
+    from relmap.io.files import open_predictions
+    from relmap.maps.map_file import describe_map, save_map
 
     map_file = out.with_suffix(MAP_SUFFIX)
-    check_place(out, predictions)
-    check_place(map_file, predictions)
-    check_ending(out, ".html")
-    file = opened(predictions, reading)
+    check_output_path(out, predictions)
+    check_output_path(map_file, predictions)
+    check_suffix(out, ".html")
+    file = open_predictions(predictions, reading)
     document, recommendation = _fit_map(
         file,
         labels=labels,
@@ -211,7 +211,7 @@ def report(
     save_map(document, map_file)
     write_text(out, text)
     lines = [*recommendation.notes, *recommendation.lines]
-    return print_lines([*lines, f"{map_file}: {described(document)}.", f"{out}: page with the results."])
+    return print_lines([*lines, f"{map_file}: {describe_map(document)}.", f"{out}: page with the results."])
 
 
 @app.command(cls=CommandWithNames)
@@ -233,15 +233,15 @@ def apply(
             help="File that thresholds wrote, with one cut or one for each label; instead of --coverage and --cut."
         ),
     ] = None,
-    reading: Reading = AS_NAMED,
+    reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Add decision, confidence, reliability, review rank and route (automatic or review) to every row."""
-    from relmap.io.atomic import check_place
+    from relmap.io.atomic import check_output_path
     from relmap.maps.map_file import load_map
     from relmap.routing.apply import apply_map
 
     inputs = [map_file, predictions] if cuts is None else [map_file, predictions, cuts]
-    check_place(out, *inputs)
+    check_output_path(out, *inputs)
     document = load_map(map_file)
     with row_progress() as advance:
         applied = apply_map(
@@ -254,7 +254,7 @@ def apply(
             progress=advance,
             reading=reading,
         )
-    return print_lines([*applied.in_words(document.shown_names), f"{out}: {applied.rows:,} rows."])
+    return print_lines([*applied.describe(document.shown_names), f"{out}: {applied.rows:,} rows."])
 
 
 @app.command(cls=CommandWithNames)
@@ -265,18 +265,20 @@ def label(
     rows: Annotated[int, typer.Option(min=1, help="Number of rows to select.")],
     out: Annotated[Path, typer.Option(help="File for the rows to label, in any format that can be read.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random sample.")] = 1,
-    reading: Reading = AS_NAMED,
+    reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Select rows to label next, at random with known probabilities: uncertain rows and rare labels more often."""
-    from relmap.io.atomic import check_place
+    from relmap.io.atomic import check_output_path
     from relmap.maps.map_file import load_map
-    from relmap.routing.label import label_next
+    from relmap.routing.label import sample_rows_to_label
 
-    check_place(out, map_file, predictions)
+    check_output_path(out, map_file, predictions)
     document = load_map(map_file)
     with row_progress() as advance:
-        selected = label_next(document, predictions, out, rows=rows, seed=seed, progress=advance, reading=reading)
-    return print_lines([*selected.in_words(document.shown_names), f"{out}: {rows:,} rows."])
+        selected = sample_rows_to_label(
+            document, predictions, out, rows=rows, seed=seed, progress=advance, reading=reading
+        )
+    return print_lines([*selected.describe(document.shown_names), f"{out}: {rows:,} rows."])
 
 
 @app.command(cls=CommandWithNames)
@@ -289,23 +291,23 @@ def evaluate(
         Path | None, typer.Option(help="File that the labelled rows were sampled from; its accuracy is estimated.")
     ] = None,
     out: Out = None,
-    reading: Reading = AS_NAMED,
+    reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Compare reliability and confidence on labelled rows: verdict, gains of the alternatives and a drift test."""
     from relmap.api import MapAssessment
     from relmap.evaluation.agreement import PopulationSummary
-    from relmap.io.atomic import check_place
-    from relmap.io.files import opened
+    from relmap.io.atomic import check_output_path
+    from relmap.io.files import open_predictions
     from relmap.maps.map_file import load_map
 
     inputs = [map_file, predictions] if unlabelled is None else [map_file, predictions, unlabelled]
-    check_place(out, *inputs)
+    check_output_path(out, *inputs)
     document = load_map(map_file)
-    assessment = MapAssessment.from_predictions(document, opened(predictions, reading), group)
+    assessment = MapAssessment.from_predictions(document, open_predictions(predictions, reading), group)
     population = None
     if unlabelled is not None:
         with row_progress() as advance:
-            population = PopulationSummary.from_file(document, opened(unlabelled, reading), advance)
+            population = PopulationSummary.from_file(document, open_predictions(unlabelled, reading), advance)
     evaluation = assessment.evaluate(population)
     write_json_output({"predictions": predictions.name, "map": map_file.name} | evaluation.to_dict(), out)
     return print_lines([*evaluation.notes, *evaluation.lines])
@@ -367,12 +369,12 @@ def thresholds(
     ] = 0.95,
     group: Group = None,
     out: Out = None,
-    reading: Reading = AS_NAMED,
+    reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Find or validate a threshold with a guarantee: on the reliability of a map, or without a map on a score."""
     from relmap.api import MapAssessment
-    from relmap.io.atomic import check_place
-    from relmap.io.files import opened
+    from relmap.io.atomic import check_output_path
+    from relmap.io.files import open_predictions
     from relmap.maps.map_file import load_map
 
     score_targets = {"precision": precision, "recall": recall, "npv": npv}
@@ -386,11 +388,13 @@ def thresholds(
     if map_file is None:
         alternatives = f"{option('precision')}, {option('recall')} or {option('npv')}"
         _refuse_options(map_options, f"a map; give {option('map_file')}, or use {alternatives} instead")
-        return _score_thresholds(opened(predictions, reading), score_targets, confidence, seed, group, figure, out)
+        return _score_thresholds(
+            open_predictions(predictions, reading), score_targets, confidence, seed, group, figure, out
+        )
     score_options = score_targets | {"figure": figure}
     _refuse_options(score_options, f"no map; omit {option('map_file')}, and name the column with {option('score')}")
-    check_place(out, map_file, predictions)
-    assessment = MapAssessment.from_predictions(load_map(map_file), opened(predictions, reading), group)
+    check_output_path(out, map_file, predictions)
+    assessment = MapAssessment.from_predictions(load_map(map_file), open_predictions(predictions, reading), group)
     cuts = assessment.choose_cut(
         target_accuracy=target_accuracy,
         coverage=coverage,
@@ -420,10 +424,10 @@ def _score_thresholds(
     out: Path | None,
 ) -> list[str]:
     """Find thresholds on a score without a map, and write the JSON and the figure."""
-    from relmap.io.atomic import check_ending, check_place, write_text
+    from relmap.io.atomic import check_output_path, check_suffix, write_text
     from relmap.routing.score_thresholds import find_score_thresholds, read_score
 
-    check_place(out, file.path)
+    check_output_path(out, file.path)
     if all(target is None for target in targets.values()):
         example = assignments({"score": "COLUMN", "positive": "LABEL", "precision": 0.95})
         raise InputError(f"give {option('map_file')}, or a target for a score: {example}")
@@ -431,8 +435,8 @@ def _score_thresholds(
         raise InputError(f"name the label that counts as positive: {assignment('positive', 'LABEL')}")
     if figure is not None:
         inputs = [file.path] if out is None else [file.path, out]
-        check_place(figure, *inputs)
-        check_ending(figure, ".svg")
+        check_output_path(figure, *inputs)
+        check_suffix(figure, ".svg")
     score, positive, groups, notes = read_score(file, positive=file.reading.positive, group=group)
     found = find_score_thresholds(
         score,
@@ -460,7 +464,7 @@ def _score_thresholds(
     if out is None:
         del content["curve"]  # up to 400 points, too long for a terminal
     write_json_output(content, out)
-    return print_lines([*notes, *found.in_words(), *figure_lines])
+    return print_lines([*notes, *found.describe(), *figure_lines])
 
 
 @app.command(cls=CommandWithNames)
@@ -472,12 +476,12 @@ def sql(
     from relmap.maps.map_file import load_map
 
     with needs_extra("sql"):
-        from relmap.maps.sql import said_of_logits, sql_expression
+        from relmap.maps.sql import describe_logit_columns, sql_expression
 
     document = load_map(map_file)
     expression = sql_expression(document, dialect)
     print(expression)
-    print_lines(said_of_logits(document))
+    print_lines(describe_logit_columns(document))
     return expression
 
 
@@ -509,8 +513,8 @@ def _fit_map(
     from relmap.api import fit_map
     from relmap.calibrators.registry import CALIBRATORS
 
-    names = listed_names("labels", labels, "bad,fair,good", MIN_LABELS)
-    signal_columns = listed_names("signals", signals, "length,source") or ()
+    names = split_names("labels", labels, "bad,fair,good", MIN_LABELS)
+    signal_columns = split_names("signals", signals, "length,source") or ()
     if calibrator in CALIBRATORS and CALIBRATORS[calibrator].settings_type:
         print_lines([f"Fitting the calibrator {calibrator}. With many labels or rows this can take some minutes."])
     return fit_map(

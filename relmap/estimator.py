@@ -20,24 +20,24 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from relmap.errors import InputError, needs_extra
-from relmap.io.atomic import check_place
+from relmap.io.atomic import check_output_path
 from relmap.io.frames import (
-    PIECE_ROWS,
+    BATCH_ROWS,
     FramePredictions,
-    Holds,
-    alone,
-    array_of,
-    beside,
-    column_of,
-    frame_of,
+    add_column,
+    append_columns,
+    get_column,
     is_frame,
-    structured,
-    with_column,
-    without_missing,
+    read_array,
+    to_native_column,
+    to_polars,
+    to_structured_array,
+    unify_missing,
 )
 from relmap.io.inputs import TrainingInputs
-from relmap.io.named_columns import check_width, has_predictions, kind_of_columns, numbered_columns
-from relmap.io.reading import WEIGHT, Reading
+from relmap.io.named_columns import check_width, has_predictions, infer_column_kind, numbered_columns
+from relmap.io.reading import WEIGHT_COLUMN, Reading
+from relmap.io.rows import ArrayKind
 from relmap.options import PARAMETERS, naming
 from relmap.options import Protocol as FitProtocol
 from relmap.validation import check_settings, label_names, require_numbers
@@ -178,7 +178,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         signals: Sequence[str] = (),
         hold_out: float = 0.0,
         protocol: FitProtocol = "own",
-        arrays: Holds | Literal["auto"] = "auto",
+        arrays: ArrayKind | Literal["auto"] = "auto",
         accept_label_order: bool = False,
         probabilities: str | Sequence[str] | None = None,
         logits: str | Sequence[str] | None = None,
@@ -304,7 +304,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         self.label_names_ = _names(labels)
         rows = self._table(predicted, y, groups)
         self.out_of_fold_ = {self._labelled(X, y, groups).sha256: rows}
-        self.training_inputs_ = TrainingInputs.of(X, np.asarray(predicted))
+        self.training_inputs_ = TrainingInputs.from_inputs(X, np.asarray(predicted))
         return _TrainingPredictions(predicted, rows, labels, groups)
 
     @with_python_names
@@ -328,7 +328,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             >>> model.reliability(labelled).is_between(0, 1).all()
             True
         """
-        return alone(X, pl.Series("reliability", scipy.special.expit(self._scored(X)["logit"].to_numpy())))
+        return to_native_column(X, pl.Series("reliability", scipy.special.expit(self._scored(X)["logit"].to_numpy())))
 
     @with_python_names
     def predict(self, X: "Rows") -> np.ndarray:
@@ -447,7 +447,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             300
         """
         from relmap.api import Cuts
-        from relmap.maps.scoring import scored_array
+        from relmap.maps.scoring import score_array
         from relmap.routing.apply import apply_to_frame, route_scores
 
         require_numbers({"cut": cut})
@@ -465,10 +465,10 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         numbers = self._numbers(predicted)
         if numbers is None:
             rows = self._unlabelled(predicted)
-            return beside(X, apply_to_frame(self._document, rows, coverage=share, cut=cut, cuts=found)[0])
-        scores = scored_array(self._document, *numbers)
+            return append_columns(X, apply_to_frame(self._document, rows, coverage=share, cut=cut, cuts=found)[0])
+        scores = score_array(self._document, *numbers)
         added = route_scores(self._document, scores, coverage=share, cut=cut, cuts=found)
-        return beside(X, pl.DataFrame(added)) if is_frame(X) else structured(added)
+        return append_columns(X, pl.DataFrame(added)) if is_frame(X) else to_structured_array(added)
 
     @with_python_names
     def evaluate(self, X: "Rows", y: "Values | None" = None, groups: "Values | str | None" = None) -> "Evaluation":
@@ -656,14 +656,14 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         """
         from relmap.maps.map_file import save_map
 
-        check_place(Path(path))
+        check_output_path(Path(path))
         save_map(self._document, Path(path))
         if self.classifier is not None:
             warnings.warn(CLASSIFIER_NOT_SAVED, UserWarning, stacklevel=3)  # at the caller of the decorated method
 
     @classmethod
     @with_python_names
-    def load(cls, path: str | Path, *, arrays: Holds | Literal["auto"] = "auto") -> Self:
+    def load(cls, path: str | Path, *, arrays: ArrayKind | Literal["auto"] = "auto") -> Self:
         """Read a map that `save`, or the command `fit`, wrote.
 
         A file has label names as text: `classes_` are numbers if every name is an integer.
@@ -734,30 +734,30 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         frame, reading = self._read(predicted)
         return FramePredictions(frame, sha256="", reading=reading)  # only labelled rows need a hash
 
-    def _numbers(self, predicted: "Rows") -> tuple[np.ndarray, Holds] | None:
+    def _numbers(self, predicted: "Rows") -> tuple[np.ndarray, ArrayKind] | None:
         """Return the numbers of an array and what they are, if the map can score them without a frame.
 
         Long arrays return None: they are scored in pieces on two threads, as a frame.
         """
-        from relmap.maps.scoring import reads_arrays
+        from relmap.maps.scoring import reads_only_logits
 
-        if is_frame(predicted) or not reads_arrays(self._document):
+        if is_frame(predicted) or not reads_only_logits(self._document):
             return None
         array: Any = predicted
-        if len(array) > PIECE_ROWS:
+        if len(array) > BATCH_ROWS:
             return None
         check_width(array, self._n_labels, self.label_names_)
-        kind, numbers = array_of(array, self.arrays_)
+        kind, numbers = read_array(array, self.arrays_)
         return numbers, kind
 
     def _scored(self, X: "Rows") -> pl.DataFrame:
-        from relmap.maps.scoring import scored_array, scored_file, unwatched
+        from relmap.maps.scoring import ignore_progress, score_array, score_file
 
         predicted = self._predicted(X)
         numbers = self._numbers(predicted)
         if numbers is not None:
-            return scored_array(self._document, *numbers)
-        return scored_file(self._document, self._unlabelled(predicted), unwatched)[1]
+            return score_array(self._document, *numbers)
+        return score_file(self._document, self._unlabelled(predicted), ignore_progress)[1]
 
     def _assess(self, X: "Rows", y: "Values | None", groups: "Values | str | None") -> "MapAssessment":
         """Read and score labelled rows."""
@@ -770,7 +770,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         """Read groups from a column of the features, since the predictions of a classifier have no such column."""
         if self.classifier is None or not isinstance(groups, str):
             return groups
-        column: Values = column_of(X, groups, "groups")
+        column: Values = get_column(X, groups, "groups")
         return column
 
     def _labelled(self, X: "Rows", y: "Values | None", groups: "Values | str | None") -> FramePredictions:
@@ -786,11 +786,11 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         frame, reading = self._read(predicted)
         if y is not None:
             truth = y if self.label_names_ is None else label_names(y)
-            frame = with_column(frame, reading.label or "label", truth, "y")
-        rows = replace(FramePredictions.of(frame), reading=reading)
+            frame = add_column(frame, reading.label or "label", truth, "y")
+        rows = replace(FramePredictions.from_frame(frame), reading=reading)
         if groups is None or isinstance(groups, str):
             return rows
-        return replace(rows, frame=with_column(frame, "group", groups, "groups"))
+        return replace(rows, frame=add_column(frame, "group", groups, "groups"))
 
     @property
     def _n_labels(self) -> int | None:
@@ -802,8 +802,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         """Convert predictions to a frame and its reading; columns of labels are renamed to numbered ones."""
         if not is_frame(predicted):
             check_width(predicted, self._n_labels, self.label_names_)
-            return frame_of(predicted, self.arrays_), Reading(drop_unlabelled=bool(self.drop_unlabelled))
-        frame = frame_of(predicted, None)
+            return to_polars(predicted, self.arrays_), Reading(drop_unlabelled=bool(self.drop_unlabelled))
+        frame = to_polars(predicted, None)
         parameters = self.get_params(deep=False)
         options = {field.name: parameters[PARAMETERS.get(field.name, field.name)] for field in fields(Reading)}
         if options["positive"] is not None:
@@ -814,10 +814,13 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         frame = numbered_columns(frame, columns, kind, self._n_labels, self.label_names_)
         return frame, Reading(**(options | {kind: None}))
 
-    def _columns_by_label(self, frame: pl.DataFrame) -> tuple[Holds, Sequence[str] | None]:
+    def _columns_by_label(self, frame: pl.DataFrame) -> tuple[ArrayKind, Sequence[str] | None]:
         """Find the columns with a number for one label each, and what they contain; None if there are none."""
         names = self.label_names_
-        given: dict[Holds, str | Sequence[str] | None] = {"probabilities": self.probabilities, "logits": self.logits}
+        given: dict[ArrayKind, str | Sequence[str] | None] = {
+            "probabilities": self.probabilities,
+            "logits": self.logits,
+        }
         for kind, columns in given.items():
             if columns is None:
                 continue
@@ -830,22 +833,22 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         names_others = any(column is not None for column in other_columns)
         if names is None or names_others or has_predictions(frame.columns) or not {*names} & {*frame.columns}:
             return "probabilities", None
-        return kind_of_columns(frame, names, self.arrays_), names
+        return infer_column_kind(frame, names, self.arrays_), names
 
     def _labels_of_columns(self, X: "Rows", y: "Values | None", groups: "Values | str | None") -> list[object] | None:
         """Find the labels of a frame with a column for each, in the order of the columns; None for other frames."""
-        frame = frame_of(X, None)
+        frame = to_polars(X, None)
         truth = self.label or "label"
         if has_predictions(frame.columns) or (y is None and truth not in frame.columns):
             return None
-        labels = without_missing(frame[truth].to_numpy() if y is None else y)
+        labels = unify_missing(frame[truth].to_numpy() if y is None else y)
         given = np.unique(np.array([label for label in labels.tolist() if label is not None]))
         label_of = dict(zip(label_names(given).tolist(), given.tolist(), strict=True))
-        reserved = {truth, groups if isinstance(groups, str) else None, self.id or "id", WEIGHT, *self.signals}
+        reserved = {truth, groups if isinstance(groups, str) else None, self.id or "id", WEIGHT_COLUMN, *self.signals}
         columns = [name for name, kind in frame.schema.items() if kind.is_numeric() and name not in reserved]
         if not label_of or not set(label_of) <= set(columns):
             return None
-        if kind_of_columns(frame, columns, "auto") != "probabilities":
+        if infer_column_kind(frame, columns, "auto") != "probabilities":
             columns = [name for name in columns if name in label_of]
         return [label_of.get(name, name) for name in columns]
 

@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from relmap.api import Answer, Cuts, MapAssessment, Recommendation
 from relmap.evaluation.agreement import format_share
-from relmap.io.columns import listed
-from relmap.io.reading import AS_NAMED, Reading
-from relmap.maps.map_file import described
+from relmap.io.columns import join_names
+from relmap.io.reading import DEFAULT_READING, Reading
+from relmap.maps.map_file import describe_map
 from relmap.projection.variants import VARIANTS
 from relmap.report.curves import reliability_by_label
 from relmap.report.figure import DrawnFigure
@@ -106,7 +106,7 @@ def _reading_options(reading: Reading, *, labelled: bool = False) -> str:
     """Write the options that read another file in the same way, with those of labels if it is labelled."""
     text = ""
     for name, value in vars(reading).items():
-        is_default = value == getattr(AS_NAMED, name)
+        is_default = value == getattr(DEFAULT_READING, name)
         if is_default or (name in LABEL_OPTIONS and not labelled):
             continue
         text += f" --{name.replace('_', '-')}"
@@ -129,7 +129,7 @@ def _provenance(assessment: MapAssessment, numbers: Numbers) -> dict[str, str]:
         "labels": ", ".join(document.shown_names),
         "evaluated rows": f"{numbers['rows']:,}{grouped}",
         "accuracy of the decisions": _share(numbers["accuracy"]),
-        "map": described(document),
+        "map": describe_map(document),
         "predictions": f"{source.file}, SHA-256 {source.sha256}",
         "fitted at": source.at,
         "software": ", ".join(f"{name} {version}" for name, version in source.versions.items()),
@@ -144,7 +144,7 @@ def _explorer_section(assessment: MapAssessment, map_option: str, reading: Readi
     never_decided = [name for label, name in enumerate(names) if label not in decided]
     notes = []
     if never_decided:
-        notes.append(f"No decision in these rows is {listed(never_decided)}.")
+        notes.append(f"No decision in these rows is {join_names(never_decided)}.")
     if explorer.weighted:
         notes.append(
             "Shares, accuracies and costs weight each row by its sampling weight. Rows to review are counted without "
