@@ -127,7 +127,7 @@ def fit(
     protocol: Annotated[
         Protocol,
         typer.Option(
-            help="own, or paper: the split and the fits of the paper's tables, which reuse rows.",
+            help="own, or paper: the split and the fits of the paper's tables, including their data leakage.",
             rich_help_panel=FIT_PANEL,
         ),
     ] = "own",
@@ -136,7 +136,7 @@ def fit(
     target: Annotated[
         float | None,
         typer.Option(
-            help="Report how many labelled rows are needed to know the gain to within this log loss.",
+            help="Report how many labelled rows are needed to estimate the gain to within this log loss.",
             rich_help_panel=FIT_PANEL,
         ),
     ] = None,

@@ -74,7 +74,7 @@ def kind_of_call(node: ast.Call) -> str | None:
 def is_for_users(text: str) -> bool:
     """Check that a text is prose: some words, and not a pattern, a path, a query or markup."""
     words = re.findall(r"[A-Za-z]{2,}", text)
-    is_code = re.search(r"[{}\\^]|\bSELECT\b|://|==|\(\?|</|</?\w+>", text)
+    is_code = re.search(r"\{\{|[\\^|]|\bSELECT\b|\bCASE\b|://|==|\(\?|</|</?\w+>|sans-serif", text)
     return len(words) >= MIN_WORDS and " " in text.strip() and not is_code
 
 
