@@ -280,7 +280,7 @@ def test_a_fit_that_may_take_long_says_so_first(calibrator, slow, tmp_path, caps
     (tmp_path / "p.csv").write_text("a\n1\n")
     with pytest.raises(InputError):
         run("fit", "--predictions", tmp_path / "p.csv", "--calibrator", calibrator, "--out", tmp_path / "map.json")
-    assert ("may take a minute" in capsys.readouterr().err) == slow
+    assert ("can take some minutes" in capsys.readouterr().err) == slow
 
 
 CELLS = st.one_of(
