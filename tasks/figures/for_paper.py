@@ -177,7 +177,7 @@ def _identity_layer(results: Results) -> alt.Chart:
     return identity(strokeWidth=0.8).encode(**axes(results.lowest(), "calibrated confidence"))
 
 
-def _curve_layers(results: Results) -> alt.LayerChart:
+def _curve_layers(results: Results) -> alt.LayerChart | alt.FacetChart:
     curves = of_kind("curve").mark_line(strokeWidth=1.4)
     reliability = alt.Y("reliability:Q", title="reliability")
     return alt.layer(

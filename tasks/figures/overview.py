@@ -127,7 +127,7 @@ def overview_picture(table: pl.DataFrame) -> dict[str, Any]:
     return for_print(alt.hconcat(*panels, spacing=20), rows, FONT_SIZE)
 
 
-def changes_chart(rows: pl.DataFrame) -> alt.LayerChart:
+def changes_chart(rows: pl.DataFrame) -> alt.LayerChart | alt.FacetChart:
     """Draw the change of the correctness NLL of each data set.
 
     Args:

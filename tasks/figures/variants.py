@@ -143,7 +143,7 @@ def labelled_rows(results: Results) -> Drawing:
     return rows, drawn(chart, subtitle=results.shown, height=None), ""
 
 
-def _facet_by_metric(panel: alt.LayerChart) -> alt.FacetChart:
+def _facet_by_metric(panel: alt.LayerChart | alt.FacetChart) -> alt.FacetChart:
     facet = alt.Facet("metric:N", title=None, sort=[*METRIC_TITLES.values()])
     return panel.facet(facet=facet, data=ROWS, columns=2)
 

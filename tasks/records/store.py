@@ -52,7 +52,11 @@ def manifest_file(dataset: str, stage: str) -> Path:
 
 
 def metrics_file(dataset: str) -> Path:
-    """Return the path of the numbers of a data set that `dvc metrics` shows."""
+    """Return the path of the numbers of a data set that `dvc metrics` shows.
+
+    Args:
+        dataset: Key of the data set.
+    """
     return DATA / "metrics" / f"{dataset}.json"
 
 
@@ -60,12 +64,21 @@ def failed_gates_file(dataset: str) -> Path:
     """Return the path of the gate records of a data set whose last run failed at a gate.
 
     The next run removes the file. No stage depends on it; the report shows it for the failed data set.
+
+    Args:
+        dataset: Key of the data set.
     """
     return STATE / "gates" / f"{dataset}.json"
 
 
 def read_text(path: Path) -> str:
     """Read a text file of the pipeline.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        Its content.
 
     Raises:
         InputError: The file is missing or not UTF-8 text.
@@ -74,7 +87,13 @@ def read_text(path: Path) -> str:
 
 
 def read_csv(path: Path) -> pl.DataFrame:
-    """Read a table of the pipeline.
+    """Read a CSV file of the pipeline.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        Its rows.
 
     Raises:
         InputError: The file is missing or not CSV text.
@@ -85,6 +104,12 @@ def read_csv(path: Path) -> pl.DataFrame:
 def read_parquet(path: Path) -> pl.DataFrame:
     """Read a parquet file of the pipeline.
 
+    Args:
+        path: Path of the file.
+
+    Returns:
+        Its rows.
+
     Raises:
         InputError: The file is missing or incomplete.
     """
@@ -93,6 +118,12 @@ def read_parquet(path: Path) -> pl.DataFrame:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object of the pipeline.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        The object.
 
     Raises:
         InputError: The file is missing, incomplete or contains another type.
@@ -174,6 +205,9 @@ def write_logits(dataset: str, parts: Mapping[str, FixedDecisions], facts: Mappi
 def read_members(dataset: str) -> list[list[Base]]:
     """Read the decisions of all members of each model run.
 
+    Args:
+        dataset: Key of the data set.
+
     Returns:
         Members of each run; empty if the stage `train` made only one base predictor.
     """
@@ -194,6 +228,9 @@ def read_base(dataset: str, other: str | None = None, kind: str = "sensitivity")
         dataset: Key of the data set.
         other: Name of another base predictor that the stage `train` wrote; None for the main one.
         kind: Subfolder of the other base predictor.
+
+    Returns:
+        The decisions on validation and test rows.
 
     Raises:
         InputError: A file is missing or invalid. The message names the file, the row and the mistake.

@@ -216,6 +216,9 @@ def escape_latex(text: str) -> str:
 
     Args:
         text: Plain text.
+
+    Returns:
+        LaTeX source.
     """
     escaped = "".join(LATEX_CHARACTERS.get(character, character) for character in text)
     return re.sub(r"^-(?=\d)", "$-$", escaped)

@@ -58,7 +58,11 @@ class Runs:
     smallest_relevant_change: float
 
     def own_datasets(self) -> list[str]:
-        """List the data sets that are not in the paper, in the order of the facts, then of the results."""
+        """List the data sets that are not in the paper.
+
+        Returns:
+            Keys, in the order of the facts, then of the results.
+        """
         with_facts = [fact["dataset"] for fact in self.facts]
         with_metrics = self.metrics["dataset"].unique(maintain_order=True)
         names = [*with_facts, *with_metrics, *self.missing]
@@ -73,7 +77,11 @@ class Runs:
         return self.calibrators_by_dataset.get(dataset, self.calibrators)
 
     def other_calibrators(self) -> list[str]:
-        """List the calibrators that ran and are not in the paper, those of the registry first."""
+        """List the calibrators that ran and are not in the paper.
+
+        Returns:
+            Keys, those of the registry first.
+        """
         ran = self.metrics["calibrator"].unique(maintain_order=True)
         others = set(ran) - set(PAPER_CALIBRATORS)
         return [name for name in dict.fromkeys([*CALIBRATORS, *ran]) if name in others]
@@ -132,6 +140,9 @@ class Table:
 
         Args:
             runs: Results of all data sets.
+
+        Returns:
+            The rows.
         """
         return self.compute(runs)
 
