@@ -11,7 +11,7 @@ from prefect import task
 from prefect.artifacts import create_link_artifact, create_table_artifact
 
 from relmap.calibrators.registry import PAPER_FIGURE_CALIBRATOR
-from relmap.io.atomic import write_json, write_text, write_whole
+from relmap.io.atomic import write_atomically, write_json, write_text
 from relmap.report.figure import DrawnFigure, Results, pdf, svg
 from tasks.figures import draw_all
 from tasks.figures.overview import overview_picture
@@ -75,7 +75,7 @@ def write_table(name: str, runs: Runs, folder: Path = REPORT) -> pl.DataFrame:
     """
     frame = TABLES[name](runs)
     formatted = format_table(TABLES[name], frame)
-    write_whole(folder / f"{name}.csv", frame.write_csv)
+    write_atomically(folder / f"{name}.csv", frame.write_csv)
     write_text(folder / f"{name}.md", formatted.markdown())
     write_text(folder / f"{name}.tex", render_latex(formatted, frame.schema))
     description = f"{formatted.caption} {formatted.note}"
@@ -130,7 +130,7 @@ def write_figures(drawn: DatasetFigures, folder: Path = REPORT) -> None:
             rows = figure.rows.select(pl.lit(results.shown).alias("dataset"), pl.all())
             rows_by_key.setdefault(figure.key, []).append(rows)
     for key, frames in rows_by_key.items():
-        write_whole(folder / f"figures/{key}.csv", pl.concat(frames).write_csv)
+        write_atomically(folder / f"figures/{key}.csv", pl.concat(frames).write_csv)
     write_text(folder / "figures/dvc_plots.html", page.render_dvc_plots_page())
 
 
@@ -149,7 +149,7 @@ def write_paper_figures(drawn: DatasetFigures, folder: Path = REPORT) -> None:
     write_text(figure_folder / "captions.md", "".join(captions))
     for figure in figures:
         write_text(figure_folder / f"{figure.key}.svg", svg(figure.spec))
-        write_whole(figure_folder / f"{figure.key}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
+        write_atomically(figure_folder / f"{figure.key}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
 
 
 @task
@@ -176,7 +176,7 @@ def write_page(
     overview = tables["overview"].with_columns(dataset=pl.Series(names, dtype=pl.String))
     overview_figures = draw_all("all data sets", overview)
     for figure in overview_figures:
-        write_whole(folder / f"figures/{figure.key}.csv", figure.rows.write_csv)
+        write_atomically(folder / f"figures/{figure.key}.csv", figure.rows.write_csv)
     write_text(folder / "figures/overview.svg", svg(overview_picture(overview)))
     text = page.render_report(
         tables,

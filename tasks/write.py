@@ -11,7 +11,7 @@ from prefect.artifacts import create_link_artifact, create_table_artifact
 
 from relmap.calibrators.registry import PAPER_FIGURE_CALIBRATOR
 from relmap.decisions import FixedDecisions
-from relmap.io.atomic import write_json, write_whole
+from relmap.io.atomic import write_atomically, write_json
 from relmap.metrics.registry import COMPARED_METRICS
 from relmap.projection.curves import Curves
 from tasks.expectations.check import list_failed_expectations
@@ -197,9 +197,9 @@ def write_runs(
     frames = {name: pl.concat(results[name]) for name in ("metrics", "rivals", "sensitivity", "intervals")}
     frames["simplex"] = build_simplex_rows(seeds, base.test, params.calibrators)
     for name, frame in frames.items():
-        write_whole(folder / f"{name}.parquet", frame.select(*dataset_columns, pl.all()).write_parquet)
+        write_atomically(folder / f"{name}.parquet", frame.select(*dataset_columns, pl.all()).write_parquet)
     scores = build_scores(seeds, base.test, params.calibrators).with_columns(source=pl.lit(base.source))
-    write_whole(folder / "scores.parquet", scores.write_parquet)
+    write_atomically(folder / "scores.parquet", scores.write_parquet)
     write_json(folder / "curves.json", dataset_facts | {"lattices": list_lattices(seeds, base.labels)})
     gate_records = list(results["gates"])
     fallbacks = []

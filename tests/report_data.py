@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from scipy.special import expit, logit, softmax
 
-from relmap.io.atomic import write_json, write_whole
+from relmap.io.atomic import write_atomically, write_json
 from relmap.metrics.probability import accuracy, ece
 from relmap.metrics.registry import COMPARED_METRICS, compute_reliability_metrics
 from relmap.projection.variants import PIPELINE_VARIANTS
@@ -311,8 +311,8 @@ def write_files(dataset: DatasetResults) -> None:
     """Write the files that the report reads."""
     folder = runs_folder(dataset.name)
     for name in ("scores", "metrics", "rivals", "intervals", "simplex"):
-        write_whole(folder / f"{name}.parquet", getattr(dataset, name).write_parquet)
-    write_whole(folder / "sensitivity.parquet", EMPTY.sensitivity.write_parquet)
+        write_atomically(folder / f"{name}.parquet", getattr(dataset, name).write_parquet)
+    write_atomically(folder / "sensitivity.parquet", EMPTY.sensitivity.write_parquet)
     write_json(folder / "curves.json", {"lattices": dataset.lattices})
     write_json(folder / "gates.json", {"gates": dataset.gates})
     write_json(base_folder(dataset.name) / "base.json", dataset.facts)

@@ -16,7 +16,7 @@ from flows import reliability
 from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
 from relmap.io import files
 from relmap.maps import reliability_map
-from relmap.maps.reliability_map import AT_ONCE
+from relmap.maps.reliability_map import CHUNK_ROWS
 from relmap.metrics import resampling, spread
 from relmap.projection import adam_lattice
 from relmap.projection import batch as batch_module
@@ -95,7 +95,7 @@ def test_all_metrics_calibrators_and_seeds_share_the_resamples(monkeypatch, deci
     assert max(passes) <= resampling.MAX_TIE_GROUPS
 
 
-@pytest.mark.parametrize("rows", [200, 2 * AT_ONCE + 5])
+@pytest.mark.parametrize("rows", [200, 2 * CHUNK_ROWS + 5])
 def test_applying_a_map_reads_the_file_twice_and_scores_each_row_once(monkeypatch, tmp_path, rows):
     predictions(200).sample(rows, with_replacement=True, seed=0).write_parquet(tmp_path / "new.parquet")
     reads = record_calls(monkeypatch, files.ParquetPredictions, "batches", lambda _file, columns=None: columns)
@@ -104,7 +104,7 @@ def test_applying_a_map_reads_the_file_twice_and_scores_each_row_once(monkeypatc
     assert len(reads) == 2  # one to score, which needs the logits only, and one to write all columns
     assert reads[0] == ["logits"]
     assert sum(scored) == rows
-    assert max(scored) <= AT_ONCE
+    assert max(scored) <= CHUNK_ROWS
 
 
 TASKS_BY_SEED = ("project", "check_invariants", "measure", "compare_calibrators", "measure_alternatives")

@@ -1,5 +1,6 @@
 """Tasks of the pipeline, called as plain functions."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,13 +9,14 @@ import polars as pl
 import pytest
 from scipy.special import expit, softmax
 
+import relmap
 from relmap.decisions import FixedDecisions, decide
 from relmap.metrics.probability import accuracy
 from relmap.metrics.registry import ProbabilityView, ReliabilityView, metrics_for_views
 from relmap.metrics.spread import LabelCells
 from relmap.projection.variants import PIPELINE_VARIANTS
 from relmap.splits import ValidationRows
-from tasks.calibrate import calibrate, fit_key
+from tasks.calibrate import _describe_code, calibrate, fit_key
 from tasks.expectations.check import GateFailed
 from tasks.measure import bootstrap_intervals, compare_calibrators, measure, measure_alternatives
 from tasks.project import project
@@ -417,3 +419,32 @@ def test_the_key_of_a_fit_depends_on_its_rows_and_settings_but_not_on_groups(dec
 
     assert len(set(keys)) == len(keys)
     assert key_of_fit(replace(decisions, group=decisions.group[::-1])) == keys[0]
+
+
+def keys_with_current_code(decisions: FixedDecisions) -> dict[str, str]:
+    _describe_code.cache_clear()
+    return {calibrator: key_of_fit(decisions, calibrator=calibrator) for calibrator in ("ts", "uncal")}
+
+
+@pytest.mark.parametrize(
+    ("changed_file", "expected"),
+    [
+        ("relmap/calibrators/temperature.py", {"ts"}),
+        ("relmap/serialization.py", {"ts", "uncal"}),
+        ("relmap/projection/pooling.py", set()),
+    ],
+)
+def test_the_key_of_a_fit_depends_on_the_code_that_the_calibrator_imports(
+    changed_file, expected, decisions, tmp_path, monkeypatch
+):
+    shutil.copytree(Path(relmap.__file__).parent, tmp_path / "relmap")
+    monkeypatch.chdir(tmp_path)
+    before = keys_with_current_code(decisions)
+
+    with (tmp_path / changed_file).open("a") as file:
+        file.write("\nADDED = 1\n")
+    after = keys_with_current_code(decisions)
+    _describe_code.cache_clear()
+
+    changed = {calibrator for calibrator in after if after[calibrator] != before[calibrator]}
+    assert changed == expected
