@@ -15,7 +15,7 @@ import polars as pl
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.io.atomic import write_json, write_whole
+from relmap.io.atomic import write_atomically, write_json
 
 DATA = Path("data")
 REPORT = DATA / "report"
@@ -123,7 +123,7 @@ def write_decisions(path: Path, parts: Mapping[str, FixedDecisions]) -> None:
         )
         for split, rows in parts.items()
     )
-    write_whole(path, frame.write_parquet)
+    write_atomically(path, frame.write_parquet)
 
 
 def write_logits(dataset: str, parts: Mapping[str, FixedDecisions], facts: Mapping[str, Any]) -> None:

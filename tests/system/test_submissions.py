@@ -11,7 +11,7 @@ import pytest
 
 from relmap.maps.map_file import save_map
 from tests import maps
-from tests.project_copy import copy_project, small
+from tests.project_copy import copy_project, processes_by_library, small
 from tests.system.browser import eventually
 from tests.system.served import Served, serving
 
@@ -59,6 +59,8 @@ def test_fifty_submissions_in_five_seconds_are_all_accepted_and_run(project):
         eventually(lambda: states(served)["COMPLETED"] == SUBMISSIONS, within=PATIENCE_FOR_ALL_RUNS)
         print(f"all {SUBMISSIONS} runs had completed {time.monotonic() - began:.0f} s after the last submission")
         assert states(served) == {"COMPLETED": SUBMISSIONS}
+    # the server, its runner and the process of each run import the library of the served checkout
+    assert [*processes_by_library(served.libraries)] == [project / "relmap/__init__.py"]
     assert "rejected" not in (project / "data/.state/server.log").read_text()
 
 
