@@ -163,10 +163,10 @@ def cut(path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "spoil", "words"),
     [
-        ("logits.parquet", Path.unlink, "is missing; `dvc repro` makes it"),
-        ("logits.parquet", cut, "is not a whole parquet file"),
-        ("base.json", cut, "is not whole JSON"),
-        ("base.json", lambda path: path.write_text("[]"), "holds list, not an object"),
+        ("logits.parquet", Path.unlink, "is missing; create it with `dvc repro`"),
+        ("logits.parquet", cut, "is not a complete parquet file"),
+        ("base.json", cut, "is not complete JSON"),
+        ("base.json", lambda path: path.write_text("[]"), "contains list, not an object"),
         ("logits.parquet", first_logits(0.0, np.nan, 1.0), ": validation row 0 has logits"),
         ("logits.parquet", first_logits(0.0, 1.0), ": validation row 0 has 2 logits, not K = 3"),
         ("logits.parquet", change(split=pl.lit("validation")), "has no test rows"),
