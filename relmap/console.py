@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
-from click import Context, HelpFormatter
 from typer.core import TyperCommand
 
 from relmap import errors
@@ -56,7 +55,7 @@ def with_registry_names(text: str) -> str:
 class CommandWithNames(TyperCommand):
     """Command whose help lists names of the registries, which are imported only when that help is shown."""
 
-    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - their types are private to typer
         """Fill in the names, then format the help."""
         for parameter in self.params:
             text = getattr(parameter, "help", None)

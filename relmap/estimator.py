@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from relmap.report.plot import Plot
 
     Rows = ArrayLike | IntoDataFrame  # an array, or a frame of pandas, polars or Arrow
-    Values = ArrayLike | IntoSeries  # one for each row
+    Values = ArrayLike  # one for each row; a series of pandas or polars is one too
 
 N_FOLDS = 5  # of the cross-validated predictions of a classifier
 INTEGER_NAME = "0|-?[1-9][0-9]{0,17}"  # at most 18 digits, so that it fits int64
@@ -284,7 +284,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         labels = self.labels
         if labels is None and is_frame(X):
             labels = self._labels_of_columns(X, y, groups)
-        self.label_names_ = _names(labels)
+        self.label_names_: tuple[str, ...] | None = _names(labels)
         return _TrainingPredictions(X, self._labelled(X, y, groups), labels, groups)
 
     def _cross_validated_predictions(
@@ -863,7 +863,10 @@ def _one_column(y: "Values | None") -> "Values | None":
 
 
 def _names(labels: Sequence[object] | None) -> tuple[str, ...] | None:
-    return None if labels is None else tuple(label_names(labels).tolist())
+    if labels is None:
+        return None
+    values: Any = labels
+    return tuple(label_names(values).tolist())
 
 
 def _classes(document: "MapDocument") -> np.ndarray:

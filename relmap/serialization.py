@@ -80,7 +80,7 @@ class Axes:
         lists: Any = self.of
         for axis in reversed(self.axes):
             length = axis if isinstance(axis, int) else None
-            lists = Annotated[list[lists], Field(min_length=length or 1, max_length=length)]  # type: ignore[valid-type]
+            lists = Annotated[list[lists], Field(min_length=length or 1, max_length=length)]
         bounded = core_schema.no_info_before_validator_function(_to_lists, handler.generate_schema(lists))
         serializer = core_schema.plain_serializer_function_ser_schema(_to_lists)
         return core_schema.no_info_after_validator_function(self.read_only, bounded, serialization=serializer)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard
 
 import narwhals as nw
 import numpy as np
@@ -318,7 +318,8 @@ def get_column(data: "InputData", name: str, argument: str) -> "IntoSeries":
     if is_frame(data):
         frame = nw.from_native(data)
         if name in frame.collect_schema().names():
-            return data[name]  # type: ignore[index]
+            column: IntoSeries = data[name]  # type: ignore[index]
+            return column
     raise InputError(f"X has no column {name}, which {argument} names")
 
 
@@ -368,7 +369,9 @@ def to_native_column(data: "InputData", values: pl.Series) -> "np.ndarray | Into
     """
     if not is_frame(data):
         return values.to_numpy()
-    return nw.from_native(append_columns(data, values.to_frame()), eager_only=True)[values.name].to_native()
+    native: Any = append_columns(data, values.to_frame())
+    column: IntoSeries = nw.from_native(native, eager_only=True)[values.name].to_native()
+    return column
 
 
 def arrow_to_polars(rows: pa.RecordBatch | pa.Table, path: Path) -> pl.DataFrame:

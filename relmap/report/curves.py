@@ -237,21 +237,22 @@ def histogram_bars(confidence: pl.Series, min_confidence: float) -> PanelRows:
     return bars.filter(pl.col("rows") > 0).to_dicts()
 
 
-def identity_line(**style: float) -> alt.Chart:
+def identity_line(stroke_width: float | None = None) -> alt.Chart:
     """Draw the dashed line on which the reliability equals the confidence.
 
     Args:
-        **style: Further properties of the line, such as `strokeWidth`.
+        stroke_width: Width of the line in pixels; None for the default of Vega.
 
     Returns:
         The layer.
     """
-    line = layer_of_kind("identity").mark_line(color=css_color("quiet"), strokeDash=[5, 4], **style)
+    width = alt.Undefined if stroke_width is None else stroke_width
+    line = layer_of_kind("identity").mark_line(color=css_color("quiet"), strokeDash=[5, 4], strokeWidth=width)
     encoded: alt.Chart = line.encode(x="confidence:Q", y="reliability:Q")
     return encoded
 
 
-def reliability_axes(min_confidence: float, x_title: str, y_title: str | None = None) -> dict[str, alt.X | alt.Y]:
+def reliability_axes(min_confidence: float, x_title: str, y_title: str | None = None) -> tuple[alt.X, alt.Y]:
     """Create the axes of a reliability diagram.
 
     Args:
@@ -260,15 +261,15 @@ def reliability_axes(min_confidence: float, x_title: str, y_title: str | None = 
         y_title: Title of the vertical axis, from 0 to 1; None if another layer gives it.
 
     Returns:
-        The encodings `x` and `y`.
+        The encodings of `x` and `y`, as positional arguments of `encode`.
     """
     percent = alt.Axis(format="%")
     x_scale = alt.Scale(domain=[min_confidence, 1], clamp=True)
     y_scale = alt.Scale(domain=[0, 1])
-    return {
-        "x": alt.X("confidence:Q", title=x_title, axis=percent, scale=x_scale),
-        "y": alt.Y("reliability:Q", title=y_title or alt.Undefined, axis=percent, scale=y_scale),
-    }
+    return (
+        alt.X("confidence:Q", title=x_title, axis=percent, scale=x_scale),
+        alt.Y("reliability:Q", title=y_title or alt.Undefined, axis=percent, scale=y_scale),
+    )
 
 
 def _panel_rows(label: str, heading: str, min_confidence: float, kinds: Mapping[str, PanelRows]) -> pl.DataFrame:
@@ -341,7 +342,7 @@ def _panels_spec(
     x_title: str = "calibrated confidence",
 ) -> dict[str, Any]:
     """Convert the layers of one panel to a chart with a panel for each heading."""
-    first = layers[0].encode(**reliability_axes(min_confidence, x_title, "share correct"))
+    first = layers[0].encode(*reliability_axes(min_confidence, x_title, "share correct"))
     panel = alt.layer(first, *layers[1:]).properties(width=PANEL_WIDTH, height=PANEL_HEIGHT)
     order = rows["panel"].unique(maintain_order=True).to_list()
     header = alt.Header(labelExpr="split(datum.label, '\\n')")

@@ -116,8 +116,14 @@ def _reading_options(reading: Reading, *, labelled: bool = False) -> str:
 
 
 def _sentences(answer: Answer) -> list[str]:
-    """Return the lines of an answer without table rows and their headings, which the page shows as tables."""
-    return [line for line in answer.lines if not line.startswith(" ") and not line.endswith(":")]
+    """Return the lines of an answer without table rows, which are indented, and without the headings of tables."""
+    sentences = []
+    for line, following in zip(answer.lines, [*answer.lines[1:], ""], strict=True):
+        is_table_row = line.startswith(" ")
+        is_heading = line.endswith(":") or following.startswith(" ")
+        if not is_table_row and not is_heading:
+            sentences.append(line)
+    return sentences
 
 
 def _provenance(assessment: MapAssessment, numbers: Numbers) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import altair as alt
 import numpy as np
@@ -197,7 +197,11 @@ def _line_layer(base: alt.Chart) -> alt.Chart:
 
 
 def _layers_by_coverage(
-    rows: pl.DataFrame, color: object, axis: alt.Y, shown: Sequence[alt.Tooltip], averaging_note: str
+    rows: pl.DataFrame,
+    color: alt.Color | Mapping[str, Any],
+    axis: alt.Y,
+    shown: Sequence[alt.Tooltip],
+    averaging_note: str,
 ) -> CurveLayers:
     """Build the layers of curves by coverage."""
     x = alt.X("coverage:Q", axis=alt.Axis(format="%"), title="share of decisions used (coverage)")

@@ -183,7 +183,7 @@ def _label_color(results: Results) -> alt.Color:
 
 
 def _identity_layer(results: Results) -> alt.Chart:
-    return identity_line(strokeWidth=0.8).encode(**reliability_axes(results.min_confidence(), "calibrated confidence"))
+    return identity_line(stroke_width=0.8).encode(*reliability_axes(results.min_confidence(), "calibrated confidence"))
 
 
 def _curve_layers(results: Results) -> alt.LayerChart | alt.FacetChart:
