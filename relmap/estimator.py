@@ -167,6 +167,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         ['decision_name', 'confidence', 'reliability', 'review_rank', 'route']
     """
 
+    label_names_: tuple[str, ...] | None
+
     def __init__(
         self,
         *,
@@ -284,7 +286,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         labels = self.labels
         if labels is None and is_frame(X):
             labels = self._labels_of_columns(X, y, groups)
-        self.label_names_: tuple[str, ...] | None = _names(labels)
+        self.label_names_ = _names(labels)
         return _TrainingPredictions(X, self._labelled(X, y, groups), labels, groups)
 
     def _cross_validated_predictions(
@@ -770,7 +772,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         """Read groups from a column of the features, since the predictions of a classifier have no such column."""
         if self.classifier is None or not isinstance(groups, str):
             return groups
-        column: Values = get_column(X, groups, "groups")
+        column: Any = get_column(X, groups, "groups")
         return column
 
     def _labelled(self, X: "Rows", y: "Values | None", groups: "Values | str | None") -> FramePredictions:
