@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import polars as pl
@@ -772,8 +772,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         """Read groups from a column of the features, since the predictions of a classifier have no such column."""
         if self.classifier is None or not isinstance(groups, str):
             return groups
-        column: Any = get_column(X, groups, "groups")
-        return column
+        return cast("Values", get_column(X, groups, "groups"))
 
     def _labelled(self, X: "Rows", y: "Values | None", groups: "Values | str | None") -> FramePredictions:
         """Return predictions with labels; rows that the classifier was fitted on get out-of-fold predictions."""

@@ -188,7 +188,7 @@ def test_the_threshold_of_the_lowest_cost_is_that_of_a_loop_with_more_automatic_
     assert control.find("slider").get_property("disabled")
     assert control.find("threshold").get_property("disabled")
     by_map = control.find("by-map").text
-    assert float(re.search(r"it would be ([\d.]+):", by_map)[1]) == pytest.approx(max(0, 1 - review / error))
+    assert float(re.search(r"the best threshold is ([\d.]+):", by_map)[1]) == pytest.approx(max(0, 1 - review / error))
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1"])
@@ -196,7 +196,7 @@ def test_a_cost_of_an_error_that_is_no_positive_number_is_reported_and_the_rest_
     control.open()
     before = control.table()
     control.type_into("cost-error", text)
-    assert "Enter a cost of an error above 0" in control.find("summary").text
+    assert "enter a cost of an error above 0" in control.find("summary").text
     assert control.find("cost-error").get_attribute("aria-invalid") == "true"
     assert [cells[:3] for cells in control.table().values()] == [cells[:3] for cells in before.values()]
     assert {cells[3] for cells in control.table().values()} == {"–"}
