@@ -10,8 +10,8 @@ import pytest
 
 from relmap.errors import InputError
 from tasks.datasets import DATASETS
-from tasks.datasets.base import by_query, capped, documents, shuffled
-from tasks.datasets.raw import ROW, RepositoryRows
+from tasks.datasets.base import cap_candidates, draw_documents, draw_samples, split_by_query
+from tasks.datasets.raw import ROW_NUMBER, RepositoryRows
 from tasks.simulation import simulate, write_repository
 
 
@@ -24,7 +24,7 @@ def read(folder: Path, name: str, tables: dict[tuple[str, str], pl.DataFrame]) -
 @pytest.mark.parametrize(("sizes", "ends"), [((100, 30), (100, 130)), ((60_000, 15_000), (400, 500))])
 def test_rows_are_shuffled_as_the_library_shuffles_them_and_where_some_are_missing_each_part_has_its_share(sizes, ends):
     theirs = datasets.Dataset.from_dict({"row": list(range(500))}).shuffle(seed=20260515)["row"]
-    first, second = shuffled(pl.DataFrame({"row": range(500)}), 20260515, *sizes)
+    first, second = draw_samples(pl.DataFrame({"row": range(500)}), 20260515, *sizes)
     assert first["row"].to_list() == theirs[: ends[0]]
     assert second["row"].to_list() == theirs[ends[0] : ends[1]]
 
@@ -32,7 +32,7 @@ def test_rows_are_shuffled_as_the_library_shuffles_them_and_where_some_are_missi
 def test_queries_are_sixty_twenty_twenty_and_whole():
     frame = pl.DataFrame({"query-id": [f"q{7 * row % 100:03}" for row in range(300)]})
     drawn = np.split(np.random.default_rng(7).permutation(100), [60, 80])
-    for (split, part), queries in zip(by_query(frame, 7).items(), drawn, strict=True):
+    for (split, part), queries in zip(split_by_query(frame, 7).items(), drawn, strict=True):
         assert set(part["query-id"]) == {f"q{query:03}" for query in queries}, split
         assert len(part) == 3 * len(queries)
 
@@ -40,7 +40,7 @@ def test_queries_are_sixty_twenty_twenty_and_whole():
 def test_a_query_gives_five_of_each_label_at_most_and_no_more_negatives_than_positives():
     labels = {"many": [1] * 8 + [0] * 9, "few": [0, 1, 0, 1, 0], "none": [0, 0], "short": [1, 1, 1, 0]}
     frame = pl.DataFrame({"query-id": [*labels], "label": [*labels.values()]}).explode("label")
-    kept = {query: capped(frame).filter(pl.col("query-id") == query)["label"].to_list() for query in labels}
+    kept = {query: cap_candidates(frame).filter(pl.col("query-id") == query)["label"].to_list() for query in labels}
     assert kept == {"many": [1] * 5 + [0] * 5, "few": [0, 1, 0, 1], "none": [], "short": [1, 1, 1, 0]}
 
 
@@ -54,7 +54,7 @@ def listed(*features: list[list[float]]) -> RepositoryRows:
 def test_documents_are_those_of_queries_in_a_drawn_order_and_the_last_one_is_drawn_down():
     sizes = [3, 5, 2, 7, 4]
     features = [[[query, place] for place in range(size)] for query, size in enumerate(sizes)]
-    drawn = documents(listed(*features), ("0", "1"), 2, 10, seed=3)
+    drawn = draw_documents(listed(*features), ("0", "1"), 2, 10, seed=3)
     generator, expected, left = np.random.default_rng(3), [], 10
     for query in generator.permutation(5):
         whole = sizes[query] <= left
@@ -67,7 +67,7 @@ def test_documents_are_those_of_queries_in_a_drawn_order_and_the_last_one_is_dra
 
 
 def test_documents_are_all_there_are_where_fewer_are_there_and_a_feature_that_is_no_finite_number_is_zero():
-    drawn = documents(listed([[np.nan, 1.0], [np.inf, -np.inf]]), ("0", "1"), 2, 9, seed=0)
+    drawn = draw_documents(listed([[np.nan, 1.0], [np.inf, -np.inf]]), ("0", "1"), 2, 9, seed=0)
     assert drawn["features"].to_list() == [[0, 1], [0, 0]]
 
 
@@ -143,4 +143,4 @@ def test_a_file_that_is_not_as_declared_is_named_in_one_sentence(tmp_path, name,
     change(tmp_path / name / f"{file}-00000-of-00001.parquet")
     with pytest.raises(InputError, match=name + message) as error:
         DATASETS[name].read(tmp_path / name)
-    assert all(part not in str(error.value) for part in ("\n", ROW))
+    assert all(part not in str(error.value) for part in ("\n", ROW_NUMBER))

@@ -12,8 +12,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from relmap.errors import InputError
-from tasks.datasets import dataset_named, declared_set
-from tasks.datasets.base import SCHEMA, Judged
+from tasks.datasets import find_dataset, find_declared_dataset
+from tasks.datasets.base import SCHEMA, JudgedPairs
 from tasks.datasets.logits import read_saved_logits
 from tasks.settings.dataset_params import DatasetParams
 from tasks.sources.hub import Repository
@@ -56,7 +56,7 @@ def written(folder: Path, files: dict[str, Content]) -> Path:
 
 
 def read(folder: Path, options: dict[str, Any]) -> pl.DataFrame:
-    return dataset_named("mine", "files", options).read(folder).pairs
+    return find_dataset("mine", "files", options).read(folder).pairs
 
 
 def pairs(path: Any, **changes: Any) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def test_every_format_gives_the_same_pairs(tmp_path, name):
     ],
 )
 def test_the_data_set_is_what_its_options_say(reader, options, source):
-    dataset = dataset_named("shop", reader, options | {"title": "Our shop", "licence": "ours"})
+    dataset = find_dataset("shop", reader, options | {"title": "Our shop", "licence": "ours"})
     assert (dataset.name, dataset.title, dataset.licence) == ("shop", "Our shop", "ours")
     assert (dataset.labels, dataset.files or dataset.repository) == (tuple(LABELS), source)
 
@@ -168,11 +168,11 @@ BAD_FILES = {  # file, its bytes or rows, options, what is said of it
     "numbers for a text": ("a.jsonl", ROWS, {"query": "n"}, r", column 'n' is Int64, not text"),
     "a list for a label": ("a.jsonl", edited(1, grade=[1])[:1], {}, r", column 'grade' is List"),
     "an unknown split": ("a.csv", ROWS, {"split": "part"}, r", row 3, column 'part': found 'dev'"),
-    "a cut gzip file": ("a.csv.gz", bytes_of("a.csv.gz", ROWS)[:-9], {}, r" is a cut or corrupt gzip"),
+    "a cut gzip file": ("a.csv.gz", bytes_of("a.csv.gz", ROWS)[:-9], {}, r" is an incomplete or corrupt gzip"),
     "a cut parquet file": ("a.parquet", bytes_of("a.parquet", ROWS)[:-9], {}, r" is not a whole parquet"),
     "a cut JSON line": ("a.jsonl", bytes_of("a.jsonl", ROWS)[:-9], {}, r", line 4 is not one JSON object"),
     "an open quote": ("a.csv", HEADER + b'x,"y,z,exact\n', {}, r" is not a whole table"),
-    "a header alone": ("a.csv", HEADER, {}, r" holds no row"),
+    "a header alone": ("a.csv", HEADER, {}, r" has no rows"),
 }
 
 
@@ -185,7 +185,7 @@ def test_a_bad_file_is_named(tmp_path, name, content, changes, message):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ({"oak desk": "of x"}, r"row 3, column 'q': found 'lampe à gaz'; no row of the table"),
+        ({"oak desk": "of x"}, r"row 3, column 'q': found 'lampe à gaz'; the lookup table has no row with this id"),
         ({"oak desk": "of x", "oak desk ": "of y"}, r"q\.csv, row 1, column 'id': found 'oak desk'"),
         ({"oak desk": "of x", "lampe à gaz": None}, r"row 3, column 'q': found ''"),
     ],
@@ -201,7 +201,7 @@ BAD_LINES = {
     "a NaN": ("0 qid:1 1:nan 2:1", r"'feature': found '1:nan'; its value must be a finite number"),
     "a feature counted from 0": ("0 qid:1 0:1", r"'feature': found '0:1'; .*1\.\.2"),
     "a feature too many": ("0 qid:1 3:1", r"'feature': found '3:1'; .*1\.\.2"),
-    "a word alone": ("0 qid:1 1:1 two", r"'feature': found 'two'; .*<place>:<number>"),
+    "a word alone": ("0 qid:1 1:1 two", r"'feature': found 'two'; .*<position>:<number>"),
     "another word for the group": ("0 query:1 1:1 2:1", r"'group': found 'query:1'; there must be `qid:<group>`"),
     "a label alone": ("0", r"'group': found None; there must be `qid:<group>`"),
     "an unknown label": ("3 qid:1 1:1 2:1", r"'label': found '3'; it must be one of"),
@@ -239,7 +239,7 @@ BAD_OPTIONS = {  # reader, options, what is said
 @pytest.mark.parametrize(("reader", "options", "message"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
 def test_bad_options_are_named(reader, options, message):
     with pytest.raises(InputError, match=rf"(?s)options of shop: .*{message}"):
-        dataset_named("shop", reader, options)
+        find_dataset("shop", reader, options)
 
 
 JUDGED = [{key: row[key] for key in ("n", "q", "name", "about", "grade")} for row in ROWS[:3]]
@@ -251,8 +251,8 @@ def repository(folder: Path, files: dict[str, Content], card: str = "") -> Path:
     return written(folder, {**own, **files})
 
 
-def read_hub(folder: Path, **changes: Any) -> Judged:
-    return dataset_named("shop", "hub", hub_options(**changes)).read(folder)
+def read_hub(folder: Path, **changes: Any) -> JudgedPairs:
+    return find_dataset("shop", "hub", hub_options(**changes)).read(folder)
 
 
 def by_splits(rows: list[dict[str, Any]] = JUDGED, ending: str = ".parquet") -> dict[str, Content]:
@@ -423,19 +423,25 @@ def with_row_4(column: str, value: object) -> pl.DataFrame:
 WRONG = {  # arrays of a `.npz` or columns of a parquet file, what is said
     "no logits": ({"val_labels": np.arange(9)}, "no array val_logits, test_logits, test_labels; it has val_labels"),
     "query ids of one split": ({**arrays(), "val_query_ids": np.arange(9)}, "has val_query_ids only"),
-    "pickled": (changed(lambda x: x.astype(object), "val_labels"), "an array of no plain type"),
+    "pickled": (changed(lambda x: x.astype(object), "val_labels"), "an array of objects"),
     "no numbers": (changed(lambda x: x.astype(str), "val_logits"), "val_logits: found <U"),
     "another K": (changed(lambda x: np.dstack([x, x]), "test_logits"), "val_logits has 3 logits in each row, .* has 6"),
-    "one label": (changed(lambda x: x[..., :1], "val_logits", "test_logits"), "each row has 1;"),
+    "one label": (changed(lambda x: x[..., :1], "val_logits", "test_logits"), "logits in each row is 1;"),
     "too few labels": (changed(lambda x: x[:-1], "val_labels"), r"val_labels: found int64 of shape \(8,\); .* 9 rows"),
     "NaN": (with_cell("test_logits", (1, 4, 2), np.nan), "test_logits, row 4: found nan for label 2 of member 1"),
     "a label too high": (with_cell("val_labels", 5, 3), "val_labels, row 5: found 3; .* 0 to 2"),
     "a class missing": (changed(lambda x: x % 2, "test_labels"), "test_labels: no row has the label 2"),
-    "an empty split": (changed(lambda x: x[:, :0], "val_logits") | {"val_labels": np.arange(0)}, ": no row is there"),
+    "an empty split": (changed(lambda x: x[:, :0], "val_logits") | {"val_labels": np.arange(0)}, ": there are no rows"),
     "no column of logits": (columns().drop("logits"), "has no column 'logits'; it has split, label, group"),
-    "another split": (with_row_4("split", pl.lit("train")), "column 'split': found 'train'; it is validation or test"),
+    "another split": (
+        with_row_4("split", pl.lit("train")),
+        "column 'split': found 'train'; it must be validation or test",
+    ),
     "texts for logits": (columns(logits=pl.lit("1,2,3")), "column 'logits' is String"),
-    "lists without numbers": (columns(logits=pl.col("logits").list.head(0)), "logits of validation: each row has 0"),
+    "lists without numbers": (
+        columns(logits=pl.col("logits").list.head(0)),
+        "logits of validation: the number of logits in each row is 0",
+    ),
     "a shorter list": (with_row_4("logits", pl.col("logits").list.head(2)), "row 4, .*found 2; .*first row has 3"),
     "no number in a list": (with_row_4("logits", pl.lit([1.0, None, 2.0])), "validation, row 4: found nan for label 1"),
     **{f"no {name}": (with_row_4(name, None), f"column '{name}': found None") for name in ("label", "logits", "group")},
@@ -460,7 +466,7 @@ def test_a_wrong_column_name_is_reported_before_any_stage_runs(name, tmp_path):
     wrong = {"labels": LABELS, "pairs": {"path": name, **COLUMNS, "label": "rating"}}
     entry = DatasetParams(source="files", path=str(tmp_path / name), reader="files", options=wrong, split=SHARES)
     with pytest.raises(InputError, match=r"^mine: .* has no column 'rating'; .*correct the options"):
-        declared_set("mine", entry)
+        find_declared_dataset("mine", entry)
 
 
 def test_a_wrong_column_name_of_a_lookup_table_is_reported_before_any_stage_runs(tmp_path):
@@ -468,4 +474,4 @@ def test_a_wrong_column_name_of_a_lookup_table_is_reported_before_any_stage_runs
     wrong = {"labels": LABELS, "pairs": {"path": "a.csv", **COLUMNS, "queries": LOOKUP}}
     entry = DatasetParams(source="files", path=str(tmp_path), reader="files", options=wrong, split=SHARES)
     with pytest.raises(InputError, match=r"q\.csv has no column 'text'; it has id, words"):
-        declared_set("mine", entry)
+        find_declared_dataset("mine", entry)

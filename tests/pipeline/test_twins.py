@@ -37,11 +37,13 @@ from tasks.predictors import fit_predictor
 from tasks.records.splits import SPLITS
 from tasks.settings.params import load_params
 from tasks.simulation import TWINS, simulate, texts
-from tasks.simulation.mslr_web10k import MIX
+from tasks.simulation.mslr_web10k import LABEL_SHARES
 
 ROWS = 5000
 CAPPED = ("esci_rerank_us", "scidocs")  # not every pair of theirs is drawn
-MIXES = {name: np.array(shape.mix) for name, shape in texts.SHAPES.items()} | {"mslr_web10k": np.array(MIX)}
+MIXES = {name: np.array(design.label_shares) for name, design in texts.TWIN_DESIGNS.items()} | {
+    "mslr_web10k": np.array(LABEL_SHARES)
+}
 
 
 @pytest.fixture(scope="module")
@@ -121,11 +123,11 @@ def test_queries_are_whole_in_order_and_where_asked_go_on_until_they_have_both_l
 
 def test_titles_and_queries_differ_whatever_they_say_and_a_body_says_the_evidence_and_its_topic_and_nothing_else():
     generator = np.random.default_rng(0)
-    for tongue, syllables in texts.SYLLABLES.items():  # words can be read in one way only
+    for language, syllables in texts.SYLLABLES.items():  # words can be read in one way only
         count = len(syllables.split()) ** 3
-        assert len(set(texts.draw_words(tongue, count, generator))) == count
-    shape = texts.SHAPES["alloprof_rerank"]._replace(layout=lambda rows, _: (rows, rows))
-    rows, _ = texts.made_up(shape, 3000, 1.0, generator)
+        assert len(set(texts.draw_words(language, count, generator))) == count
+    design = texts.TWIN_DESIGNS["alloprof_rerank"]._replace(layout=lambda rows, _: (rows, rows))
+    rows, _ = texts.simulate_texts(design, 3000, 1.0, generator)
     assert rows["title"].str.extract(r"^(\S+ \S+)").n_unique() == rows["candidate_number"].n_unique()
     assert rows["query"].str.extract(r"(\S+ \S+)$").n_unique() == rows["query_number"].n_unique()
     evidence, stock = rows["title"].str.split(" ").list.slice(2), rows["body"].str.split(" ").list.slice(18)
@@ -137,7 +139,7 @@ def test_titles_and_queries_differ_whatever_they_say_and_a_body_says_the_evidenc
 
 
 def test_ranks_follow_the_law_of_zipf():
-    count = np.bincount(texts.zipf(100, (100_000,), np.random.default_rng(0)), minlength=100)
+    count = np.bincount(texts.draw_zipf_ranks(100, (100_000,), np.random.default_rng(0)), minlength=100)
     expected = 1 / np.arange(2, 102)
     np.testing.assert_allclose(count[:10] / count.sum(), (expected / expected.sum())[:10], rtol=0.1)
     assert count[-1] > 0
