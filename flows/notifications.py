@@ -1,6 +1,6 @@
-"""Tell a person that a run failed, crashed or was cancelled: by mail, chat, webhook or a program of their own.
+"""Notifications about runs that failed, crashed or were cancelled: by mail, chat, webhook or a command of the user.
 
-Addresses often hold passwords, so they are read from the environment and stand in no file of the project.
+Addresses often contain passwords, so they are read from environment variables, and no file of the project has them.
 """
 
 import json
@@ -19,10 +19,10 @@ from prefect.states import State
 from relmap.errors import escape_unprintable
 from relmap.timestamps import current_timestamp
 
-ADDRESSES = "MRP_NOTIFY"  # addresses of Apprise, separated by spaces
-COMMAND = "MRP_NOTIFY_COMMAND"  # a program with its arguments; it gets the message as JSON on its standard input
-SECONDS_FOR_COMMAND = 30
-LONGEST_MESSAGE = 2000  # characters; all of it stands in the log of the run
+ADDRESSES_VARIABLE = "MRP_NOTIFY"  # addresses of Apprise, separated by spaces
+COMMAND_VARIABLE = "MRP_NOTIFY_COMMAND"  # program and arguments; it reads the message as JSON from standard input
+COMMAND_TIMEOUT = 30  # seconds
+MAX_MESSAGE_LENGTH = 2000  # characters; the log of the run has the complete message
 Ending = Literal["failed", "crashed", "was cancelled"]
 ENDINGS: dict[str, Ending] = {
     "FAILED": "failed",
@@ -31,10 +31,10 @@ ENDINGS: dict[str, Ending] = {
     "CANCELLED": "was cancelled",
 }
 AFTER_CANCELLATION = {
-    "refresh": "Its stages were ended. What had finished is kept, and the next refresh goes on from there.",
+    "refresh": "Its stages were ended. Finished results are kept, and the next refresh continues from them.",
 }
-# Prefect's own lines about a cancelled run: the first is wrong, and the others would be the last of its log.
-MISLEADING = {
+# Log lines of Prefect about a cancelled run. The first is wrong; the others would hide the last message of the run.
+MISLEADING_LINES = {
     "Finished in state Running()",
     "Running hook 'report_end' in response to entering state 'Cancelling'",
     "Hook 'report_end' finished running successfully",
@@ -42,28 +42,28 @@ MISLEADING = {
 
 
 def _is_helpful(record: logging.LogRecord) -> bool:
-    return record.getMessage() not in MISLEADING
+    return record.getMessage() not in MISLEADING_LINES
 
 
 logging.getLogger("prefect.flow_runs").addFilter(_is_helpful)
 
 
 def report_end(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
-    """Log how a run ended, and notify whoever asked for it. A hook of Prefect.
+    """Log how a run ended, and send notifications. Prefect calls this hook.
 
     Args:
         flow: The flow.
-        flow_run: Its run, which failed, crashed or was cancelled.
-        state: Its last state.
+        flow_run: Run that failed, crashed or was cancelled.
+        state: Last state of the run.
     """
     ending = ENDINGS.get(state.type.value)
     if ending is None:
         return
-    sentence = f"{flow_run.name} {ending}."
+    message = f"{flow_run.name} {ending}."
     if ending == "was cancelled":
-        sentence = f"{sentence} {AFTER_CANCELLATION.get(flow.name, 'Its process was ended.')}"
+        message = f"{message} {AFTER_CANCELLATION.get(flow.name, 'Its process was ended.')}"
     log = flow_run_logger(flow_run, flow)
-    log.log(logging.INFO if ending == "was cancelled" else logging.ERROR, "%s", sentence)
+    log.log(logging.INFO if ending == "was cancelled" else logging.ERROR, "%s", message)
     for problem in notify(flow_run.name, ending, state.message or ""):
         log.warning("%s", problem)
 
@@ -81,25 +81,27 @@ def notify(run: str, ending: Ending, reason: str) -> list[str]:
     Args:
         run: Name of the run.
         ending: How it ended.
-        reason: Why, in words; may be empty.
+        reason: Reason; may be empty.
 
     Returns:
-        What could not be sent, a sentence each; empty where all was sent or nobody is to be told.
+        A message for each notification that could not be sent.
     """
     problems = []
-    reason = "\n".join(escape_unprintable(line) for line in reason[:LONGEST_MESSAGE].splitlines())
-    addresses = os.environ.get(ADDRESSES, "").split()
+    reason = "\n".join(escape_unprintable(line) for line in reason[:MAX_MESSAGE_LENGTH].splitlines())
+    addresses = os.environ.get(ADDRESSES_VARIABLE, "").split()
     if addresses:
-        import apprise  # noqa: PLC0415 - it takes long, and most runs notify nobody
+        import apprise  # noqa: PLC0415 - the import is slow, and most runs send nothing
 
         receivers = apprise.Apprise()
         refused = [number for number, address in enumerate(addresses, start=1) if not receivers.add(address)]
-        # an address may hold a password, so it is named by its place
-        problems += [f"address {number} of {ADDRESSES} is not one that Apprise understands" for number in refused]
+        # an address may contain a password, so its number is named
+        problems += [
+            f"address {number} of {ADDRESSES_VARIABLE} is not an address that Apprise supports" for number in refused
+        ]
         title = f"relmap: {run} {ending}"
         if len(receivers) and not receivers.notify(body=reason or title, title=title):
-            problems.append(f"not every address of {ADDRESSES} could be notified")
-    command = os.environ.get(COMMAND)
+            problems.append(f"not every address of {ADDRESSES_VARIABLE} could be notified")
+    command = os.environ.get(COMMAND_VARIABLE)
     if command:
         message = {
             "run": run,
@@ -113,20 +115,19 @@ def notify(run: str, ending: Ending, reason: str) -> list[str]:
 
 
 def _run_command(command: str, message: dict[str, str]) -> list[str]:
-    """Run a command with a message on its standard input; return what went wrong."""
+    """Run a command with a message on its standard input; return a message for each problem."""
     try:
-        done = subprocess.run(  # noqa: S603 - the user's own command
+        result = subprocess.run(  # noqa: S603 - the user's own command
             shlex.split(command),
             input=json.dumps(message, ensure_ascii=False),
             text=True,
-            timeout=SECONDS_FOR_COMMAND,
+            timeout=COMMAND_TIMEOUT,
             check=False,
             capture_output=True,
         )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return [f"the command of {COMMAND} did not run: {error}"]
-    if done.returncode:
-        return [
-            f"the command of {COMMAND} ended with status {done.returncode}: {done.stderr.strip()[:LONGEST_MESSAGE]}"
-        ]
-    return []
+        return [f"the command of {COMMAND_VARIABLE} could not run: {error}"]
+    if result.returncode == 0:
+        return []
+    output = result.stderr.strip()[:MAX_MESSAGE_LENGTH]
+    return [f"the command of {COMMAND_VARIABLE} ended with status {result.returncode}: {output}"]

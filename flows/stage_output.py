@@ -1,4 +1,4 @@
-"""What stages print: passed on to the terminal, and kept by stage for the page of a refresh."""
+"""Output of stages: printed to the terminal, and stored by stage for the page of a refresh."""
 
 import re
 import sys
@@ -19,30 +19,45 @@ SECONDS_OF_SILENCE = 1.0
 
 
 class StageOutput:
-    """The lines of each stage that a refresh runs.
+    """Lines that the stages of a refresh print.
 
-    DVC runs one stage at a time in each of its processes, and says which one it begins. All lines of that process up
-    to the next such line belong to this stage.
+    Each process of DVC runs one stage at a time, and prints a line when a stage starts. All lines of the process up to
+    the next such line belong to that stage.
+
+    Attributes:
+        started: Names of stages that have started.
     """
 
     def __init__(self) -> None:
+        """Start without any lines."""
         self.started: SimpleQueue[str] = SimpleQueue()
         self._lines: dict[str, SimpleQueue[str | None]] = {}
         self._readers: list[Thread] = []
 
     def follow(self, process: Process) -> None:
-        """Read what a process prints, in a thread of its own, until the process ends."""
+        """Read the output of a process in a thread, until the process ends.
+
+        Args:
+            process: Process of DVC, with a captured output.
+        """
         reader = Thread(target=self._read, args=[process], daemon=True)
         reader.start()
         self._readers.append(reader)
 
     def wait(self) -> None:
-        """Return when all processes have ended and every line has been read."""
+        """Wait until all processes have ended and every line has been read."""
         for reader in self._readers:
             reader.join()
 
     def lines(self, stage: str) -> Iterator[str | None]:
-        """Yield the lines of a stage that has started, and None after each second of silence."""
+        """Yield the lines of a stage that has started, and None after each second without a line.
+
+        Args:
+            stage: Name of the stage.
+
+        Yields:
+            A line, or None.
+        """
         queue = self._lines[stage]
         while True:
             try:

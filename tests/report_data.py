@@ -221,7 +221,9 @@ def reported(sets: Sequence[Made], missing: Mapping[str, str] | None = None) -> 
     plain["_hide_from_prefect"] = lambda value: value
     shown = [name for name in vars(verbs) if name.endswith("_artifact")]  # in a UI that is not there
     with (
-        patch.multiple(flow, **plain, alive=nullcontext, progress=lambda *_: lambda: None, load_params=lambda: params),
+        patch.multiple(
+            flow, **plain, hold_run_lock=nullcontext, start_progress=lambda *_: lambda: None, load_params=lambda: params
+        ),
         patch.multiple(verbs, **dict.fromkeys(shown, lambda *_, **__: None)),
     ):
         flow.report.fn(holes)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.server import answers
+from flows.server import is_api_available
 from tests.faults.small_project import SmallProject, killed
 from tests.project_copy import environment, flip
 from tests.system.browser import eventually
@@ -88,7 +88,7 @@ def test_a_server_that_dies_is_named_and_the_same_command_goes_on_without_it(fin
         shutil.rmtree(finished_project.folder / made)
     url = f"http://127.0.0.1:{(port := free_port())}/api"
     server = finished_project.start("prefect", "server", "start", "--port", str(port))
-    eventually(lambda: answers(url))
+    eventually(lambda: is_api_available(url))
     reaching = {"PREFECT_API_URL": url, "PREFECT_CLIENT_MAX_RETRIES": "1"}
     command = ("flows.reliability", "wands")
     moment = killed("write", ".prefect/storage/vector-*", "server")

@@ -15,7 +15,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from pydantic import ValidationError
 
 from flows import engine
-from flows.engine import outcome
+from flows.engine import task_result
 from relmap.errors import InputError
 from tasks.calibrate import calibrate
 from tasks.expectations.check import GateFailed
@@ -40,25 +40,25 @@ def dask(monkeypatch):
 def worker(monkeypatch):
     """Asks this process, as a worker that was started in the project's folder just now, how it differs."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(engine, "answers", lambda _url: True)
+    monkeypatch.setattr(engine, "is_api_available", lambda _url: True)
     monkeypatch.setattr(engine.psutil, "Process", lambda: SimpleNamespace(create_time=time.time))
-    return lambda code=(), versions=(): engine.unlike(
-        engine.code() | dict(code), engine.library_versions() | dict(versions), SERVER
+    return lambda code=(), versions=(): engine.describe_worker_differences(
+        engine.code_hashes() | dict(code), engine.library_versions() | dict(versions), SERVER
     )
 
 
 def test_without_dask_or_a_server_for_it_it_is_said_what_to_do(monkeypatch, dask):
     with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(InputError, match="no Prefect server"):
-        engine.task_runner(with_engine(engine="dask"))
+        engine.create_task_runner(with_engine(engine="dask"))
     monkeypatch.setitem(sys.modules, "prefect_dask", None)
     with pytest.raises(InputError, match=r"pip install -c constraints\.txt -e '\.\[dask\]'"):
-        engine.task_runner(with_engine(engine="dask"))
+        engine.create_task_runner(with_engine(engine="dask"))
 
 
 def test_workers_of_a_run_are_those_of_a_private_cluster(dask):
     with temporary_settings({PREFECT_API_URL: SERVER}):
-        made = engine.task_runner(with_engine(engine="dask", dask={"address": None, "workers": 3}))
-    assert made == {"cluster_class": engine.private_cluster, "cluster_kwargs": {"n_workers": 3}}
+        made = engine.create_task_runner(with_engine(engine="dask", dask={"address": None, "workers": 3}))
+    assert made == {"cluster_class": engine.create_private_cluster, "cluster_kwargs": {"n_workers": 3}}
 
 
 CERTIFICATES = {"ca_file": "ca.pem", "cert_file": "client.pem", "key_file": "client.key"}
@@ -93,16 +93,16 @@ def test_a_missing_certificate_file_is_named():
 def test_a_worker_with_the_same_code_and_versions_and_a_server_has_no_fault(worker):
     assert worker() == []
     reached = {"flows/reliability.py", "flows/engine.py", "tasks/calibrate.py", "relmap/projection/lattice.py"}
-    assert reached <= set(engine.code())
+    assert reached <= set(engine.code_hashes())
 
 
 def test_a_worker_with_other_code_or_versions_or_without_a_server_says_so(worker, monkeypatch):
-    monkeypatch.setattr(engine, "answers", lambda _url: False)
+    monkeypatch.setattr(engine, "is_api_available", lambda _url: False)
     files = ["tasks/project.py", "tasks/that_it_lacks.py"]
     assert worker(code=dict.fromkeys(files, "0" * 64), versions={"numpy": "1.0"}) == [
         f"other code in {', '.join(files)}",
-        f"other versions: numpy {version('numpy')} for 1.0",
-        f"no Prefect server answers it at {SERVER}",
+        f"other versions: numpy {version('numpy')} instead of 1.0",
+        f"it cannot reach the Prefect server at {SERVER}",
     ]
 
 
@@ -122,12 +122,12 @@ def ended(made: Any) -> Any:
 
 
 def test_a_task_that_fails_is_told_with_its_place_its_reason_and_where_its_traceback_is_unless_it_says_its_own():
-    assert outcome(ended([1, 2]), "wands, fits, ts, seed 2") == [1, 2]
+    assert task_result(ended([1, 2]), "wands, fits, ts, seed 2") == [1, 2]
     with pytest.raises(RunFailed, match=r"^wands, fits, ts, seed 2, failed: ZeroDivisionError: by zero .*run 1234\)$"):
-        outcome(ended(ZeroDivisionError("by zero")), "wands, fits, ts, seed 2")
+        task_result(ended(ZeroDivisionError("by zero")), "wands, fits, ts, seed 2")
     for own in (GateFailed("gate `x` is closed for dataset wands, seed 2"), InputError("row 3 is bad")):
         with pytest.raises(type(own)) as raised:
-            outcome(ended(own), "wands, projected, seed 2")
+            task_result(ended(own), "wands, projected, seed 2")
         assert raised.value is own
 
 

@@ -27,7 +27,7 @@ PATHS = {"predictions", "map_file", "cuts", "unlabelled"}
 
 def described(form) -> dict[str, dict]:
     """The fields of a form, as the server gets them."""
-    deployment = forms.deployed(form, form.name)
+    deployment = forms.create_deployment(form, form.name)
     return deployment._parameter_openapi_schema.model_dump(exclude_unset=True)["properties"]
 
 
@@ -69,7 +69,7 @@ def test_paths_say_where_they_are_and_fields_of_the_file_follow_their_group(name
 
 
 def test_no_field_of_any_deployment_offers_null_and_what_is_left_out_is_accepted():
-    for deployment in serve.deployments(load_params()):
+    for deployment in serve.create_deployments(load_params()):
         schema = deployment._parameter_openapi_schema.model_dump(exclude_unset=True)
         for name, field in schema["properties"].items():
             assert "null" not in json.dumps(field), (deployment.name, name)
@@ -91,7 +91,7 @@ def test_the_schema_of_a_form_keeps_the_limits_of_the_options():
 
 
 def test_an_error_of_a_form_names_its_fields(folder, monkeypatch):
-    monkeypatch.setattr(forms, "alive", nullcontext)  # there is no flow run
+    monkeypatch.setattr(forms, "hold_run_lock", nullcontext)  # there is no flow run
     Path("rows.csv").write_text("gold,confidence\na,0.5\n")
     given = {"predictions": Path("rows.csv"), "out": "map.json"}
     with pytest.raises(InputError, match=r"name yours: label = gold") as raised:
@@ -135,8 +135,8 @@ def test_a_form_refuses_what_no_run_could_use(form, wrong):
 def folder(monkeypatch, tmp_path):
     """The folder in which forms may write."""
     monkeypatch.chdir(tmp_path)
-    forms.choose(forms.FOLDER)
-    return tmp_path / forms.FOLDER
+    forms.set_served_folder(forms.DEFAULT_FOLDER)
+    return tmp_path / forms.DEFAULT_FOLDER
 
 
 OUTSIDE = ("/etc/map.json", "../map.json", "a/../../map.json", "link/map.json", "out.json", ".")
@@ -152,26 +152,26 @@ REFUSED["m" * 300 + ".json"] = "has more than 220 bytes"
 def test_a_form_neither_leaves_its_folder_nor_writes_other_endings_than_its_command(folder, out):
     (folder / "link").symlink_to("..")
     (folder / "out.json").symlink_to("../new.json")
-    with pytest.raises(InputError, match=REFUSED[out]), forms.written(out, ".json", ".csv"):
+    with pytest.raises(InputError, match=REFUSED[out]), forms.guard_output(out, ".json", ".csv"):
         pytest.fail("it would have written")
 
 
 def test_a_form_writes_into_its_folder_and_overwrites_what_a_form_has_made_and_nothing_else(folder):
     assert folder.stat().st_mode & 0o777 == 0o700
     for out in ("map.json", "a/map.json", str(folder / "b.json"), "map.json"):
-        with forms.written(out, ".json") as place:
+        with forms.guard_output(out, ".json") as place:
             assert place == folder / out
             place.parent.mkdir(exist_ok=True)
             place.write_text(f"{len(list(folder.iterdir()))}")
     (folder / "map.json").write_text("changed by a person")
     (folder / "mine.json").write_text("of a person")
     for out in ("map.json", "mine.json"):
-        with pytest.raises(InputError, match="name another file"), forms.written(out, ".json"):
+        with pytest.raises(InputError, match="name another file"), forms.guard_output(out, ".json"):
             pytest.fail("it would have written")
 
 
 def test_every_form_that_writes_asks_where_it_may(folder, monkeypatch):
-    monkeypatch.setattr(forms, "alive", nullcontext)  # there is no flow run
+    monkeypatch.setattr(forms, "hold_run_lock", nullcontext)  # there is no flow run
     wrong = {"map_file": folder / "map.json", "predictions": folder / "rows.csv", "out": "/etc/x.json"}
     writing = [form for form in forms.RERANK if "out" in form.parameters.properties]
     names = [f"rerank-{name}" for name in ("fit", "report", "apply", "evaluate", "label", "thresholds")]

@@ -9,7 +9,7 @@ from flows.logs import RotatingLog, log_lines
 
 def test_a_full_log_is_renamed_and_the_oldest_is_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(logs, "BYTES_PER_FILE", 1000)
-    monkeypatch.setattr(logs, "OLD_FILES", 2)
+    monkeypatch.setattr(logs, "MAX_OLD_FILES", 2)
     log = RotatingLog(tmp_path / "server.log")
     for number in range(1000):
         log.write(b"line %d\n" % number)
@@ -41,8 +41,8 @@ def test_lines_of_a_process_are_logged_until_it_ends(tmp_path):
 PRINTS = """
 import os, subprocess, sys
 from pathlib import Path
-from flows.logs import output_logged
-with output_logged(Path(sys.argv[1])):
+from flows.logs import log_output
+with log_output(Path(sys.argv[1])):
     print("of this process", flush=True)
     os.write(2, b"of a library\\n")
     subprocess.run([sys.executable, "-c", "print('of a child')"], check=True)

@@ -16,7 +16,7 @@ from aiosmtpd.controller import Controller
 from prefect.states import Cancelling, Completed, Crashed, Failed
 
 from flows import notifications
-from flows.notifications import ADDRESSES, COMMAND, HOOKS, notify, report_end
+from flows.notifications import ADDRESSES_VARIABLE, COMMAND_VARIABLE, HOOKS, notify, report_end
 
 
 @pytest.fixture
@@ -59,14 +59,14 @@ def mailbox() -> Iterator[tuple[str, list[str]]]:
 
 
 def test_nobody_is_notified_unless_asked_for(monkeypatch):
-    monkeypatch.delenv(ADDRESSES, raising=False)
-    monkeypatch.delenv(COMMAND, raising=False)
+    monkeypatch.delenv(ADDRESSES_VARIABLE, raising=False)
+    monkeypatch.delenv(COMMAND_VARIABLE, raising=False)
     assert notify("refresh", "failed", "wands: no column 'grade'") == []
 
 
 def test_a_webhook_gets_the_run_its_ending_and_the_reason(monkeypatch, webhook):
     address, received = webhook
-    monkeypatch.setenv(ADDRESSES, address)
+    monkeypatch.setenv(ADDRESSES_VARIABLE, address)
     assert notify("refresh", "failed", "wands: no column 'grade'") == []
     (message,) = received
     assert message["title"] == "relmap: refresh failed"
@@ -75,7 +75,7 @@ def test_a_webhook_gets_the_run_its_ending_and_the_reason(monkeypatch, webhook):
 
 def test_a_mail_says_the_same(monkeypatch, mailbox):
     address, received = mailbox
-    monkeypatch.setenv(ADDRESSES, address)
+    monkeypatch.setenv(ADDRESSES_VARIABLE, address)
     assert notify("refresh", "crashed", "its process was killed") == []
     (mail,) = received
     assert "relmap: refresh crashed" in mail
@@ -84,15 +84,15 @@ def test_a_mail_says_the_same(monkeypatch, mailbox):
 
 def test_a_command_gets_the_message_as_json(monkeypatch, tmp_path):
     program = f"import pathlib, sys; pathlib.Path({str(tmp_path / 'got')!r}).write_text(sys.stdin.read())"
-    monkeypatch.setenv(COMMAND, shlex.join([sys.executable, "-c", program]))
+    monkeypatch.setenv(COMMAND_VARIABLE, shlex.join([sys.executable, "-c", program]))
     assert notify("refresh", "was cancelled", "") == []
     message = json.loads((tmp_path / "got").read_text())
     assert (message["run"], message["ending"]) == ("refresh", "was cancelled")
 
 
 def test_what_cannot_be_sent_is_returned_and_no_address_is_quoted(monkeypatch):
-    monkeypatch.setenv(ADDRESSES, "nonsense://user:password@host json://127.0.0.1:9/closed")
-    monkeypatch.setenv(COMMAND, "/no/such/program")
+    monkeypatch.setenv(ADDRESSES_VARIABLE, "nonsense://user:password@host json://127.0.0.1:9/closed")
+    monkeypatch.setenv(COMMAND_VARIABLE, "/no/such/program")
     problems = notify("refresh", "failed", "a reason")
     assert [problem.split(" ")[0] for problem in problems] == ["address", "not", "the"]
     assert not any("password" in problem for problem in problems)

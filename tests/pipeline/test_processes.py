@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ import yaml
 from dvc.repo import Repo
 
 from flows import processes
-from flows.processes import BUSY_FILE, LOCK_FILE, end, finish, quarantine_corrupt_dvc_files
+from flows.processes import BUSY_FILE, LOCK_FILE, end_groups, quarantine_corrupt_dvc_files, wait_for_all
 
 refresh = import_module("flows.refresh")  # the module, beside the flow of that name
 
@@ -31,8 +30,8 @@ LOCK = yaml.safe_dump({"schema": "2.0", "stages": {"train@wands": STAGE}}, sort_
 @pytest.fixture(autouse=True)
 def _project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(processes, "WRITTEN_IN", 0.01)
-    monkeypatch.setattr(processes, "GRACE", 0.4)
+    monkeypatch.setattr(processes, "MAX_WRITE_SECONDS", 0.01)
+    monkeypatch.setattr(processes, "GRACE_SECONDS", 0.4)
     BUSY_FILE.parent.mkdir(parents=True)
 
 
@@ -69,7 +68,7 @@ def test_nobody_is_left_of_a_group_that_is_ended(script):
     if script == GROUPS["a dead leader"]:
         process.wait()
     assert members(process)
-    end([process])
+    end_groups([process])
     assert members(process) == []
     process.communicate()
 
@@ -77,7 +76,7 @@ def test_nobody_is_left_of_a_group_that_is_ended(script):
 @linux_only
 def test_who_heeds_sigterm_can_tidy_up():
     process = group("trap 'echo tidied; exit 3' TERM; echo ready; while :; do sleep 0.01; done")
-    end([process])
+    end_groups([process])
     assert process.communicate()[0] == b"tidied\n"
 
 
@@ -91,7 +90,7 @@ def test_all_are_ended_where_waiting_for_one_is_cut_short(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(both[0], "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            finish(run)
+            wait_for_all(run)
     assert [members(process) for process in both] == [[], []]
     assert run == []  # their numbers may be those of others from now on
     for process in both:
@@ -101,21 +100,21 @@ def test_all_are_ended_where_waiting_for_one_is_cut_short(monkeypatch):
 @pytest.mark.parametrize(("statuses", "first"), [((), 0), ((0, 0), 0), ((0, 3, 4), 3)])
 def test_the_status_is_the_first_that_is_not_zero_once_all_have_ended(statuses, first):
     started = [subprocess.Popen(["/bin/sh", "-c", f"exit {status}"], start_new_session=True) for status in statuses]
-    assert finish([*started]) == first
+    assert wait_for_all([*started]) == first
     assert [process.returncode for process in started] == list(statuses)
 
 
 @linux_only
 def test_what_a_killed_refresh_left_behind_is_ended_and_nobody_else(monkeypatch):
-    monkeypatch.setenv(processes.OWNER, str(Path.cwd()))
+    monkeypatch.setenv(processes.OWNER_VARIABLE, str(Path.cwd()))
     left, dead = group(GROUPS["a child"]), group(GROUPS["a dead leader"])
     dead.wait()
-    monkeypatch.setenv(processes.OWNER, "/elsewhere")
+    monkeypatch.setenv(processes.OWNER_VARIABLE, "/elsewhere")
     other = group(GROUPS["a child"])
-    processes.end_left_behind()
+    processes.end_orphans()
     assert members(left) == members(dead) == []
     assert len(members(other)) == 2
-    end([other])
+    end_groups([other])
     for process in (left, dead, other):
         process.communicate()
 
@@ -133,10 +132,10 @@ time.sleep(600)
 
 @linux_only
 def test_a_process_of_dvc_and_its_stages_end_when_the_refresh_is_killed(monkeypatch):
-    monkeypatch.setattr(processes, "DVC", (sys.executable, "-c", ORPHAN))
+    monkeypatch.setattr(processes, "DVC_COMMAND", (sys.executable, "-c", ORPHAN))
     with monkeypatch.context() as patched:
         patched.chdir(ROOT)  # where `flows` is
-        process = processes.start_repro([], {}, stdout=subprocess.PIPE)
+        process = processes.start_repro([], {}, captured=True)
     assert process.stdout.readline() == b"started\n"
     assert len(members(process)) == 2
     process.stdin.close()  # as the end of this process would do
@@ -147,27 +146,40 @@ def test_a_process_of_dvc_and_its_stages_end_when_the_refresh_is_killed(monkeypa
 
 @linux_only
 def test_what_is_ended_of_an_earlier_refresh_is_named(monkeypatch, capsys):
-    monkeypatch.setenv(processes.OWNER, str(Path.cwd()))
+    monkeypatch.setenv(processes.OWNER_VARIABLE, str(Path.cwd()))
     left = group("echo ready; sleep 600")
-    processes.end_left_behind()
+    processes.end_orphans()
     left.communicate()
-    assert (
-        f"ending what an earlier refresh left running that was killed: processes {left.pid}" in capsys.readouterr().out
-    )
-    processes.end_left_behind()
+    message = f"ending processes that an earlier, killed refresh left running: {left.pid}"
+    assert message in capsys.readouterr().out
+    processes.end_orphans()
     assert capsys.readouterr().out == ""
+
+
+APPEND_TARGETS = """
+import os, sys
+output = os.open("output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+while True:
+    target = os.read(int(sys.argv[-2]), 256)
+    if not target:
+        break
+    os.write(output, target + b"\\n")
+"""
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 9])
 def test_every_target_is_taken_by_one_lane_whole_and_in_order(monkeypatch, lanes):
-    program = "import os, sys\nwhile target := os.read(int(sys.argv[-2]), 256): os.write(1, target + b'\\n')"
-    monkeypatch.setattr(processes, "DVC", (sys.executable, "-c", program))
-    start_repro, names, run = processes.start_repro, [f"set_{number}" for number in range(300)], []
-    with Path("output").open("wb") as output:
-        monkeypatch.setattr(processes, "start_repro", partial(start_repro, stdout=output))
-        processes.start_run(run, [], True, SimpleNamespace(lanes=lanes, datasets=dict.fromkeys(names, ENTRY)), {})
-        assert len(run) == lanes
-        assert finish(run) == 0
+    monkeypatch.setattr(processes, "DVC_COMMAND", (sys.executable, "-c", APPEND_TARGETS))
+    names = [f"set_{number}" for number in range(300)]
+    params = SimpleNamespace(lanes=lanes, datasets=dict.fromkeys(names, ENTRY))
+    run = []
+
+    processes.start_run(run, [], True, params, {})
+    n_started = len(run)
+    status = wait_for_all(run)
+
+    assert n_started == lanes
+    assert status == 0
     assert sorted(Path("output").read_text().split()) == sorted(f"reliability@{name}" for name in names)
 
 
@@ -175,9 +187,12 @@ def test_a_lane_runs_dvc_for_each_target_with_its_options_and_tells_that_one_fai
     ran = []
     monkeypatch.setattr(processes, "run_dvc", lambda arguments: ran.append(arguments) or 255 * ("b" in arguments))
     taken, given = os.pipe()
-    os.write(given, b"a".ljust(processes.RECORD) + b"b".ljust(processes.RECORD) + b"c".ljust(processes.RECORD))
+    os.write(
+        given,
+        b"a".ljust(processes.TARGET_BYTES) + b"b".ljust(processes.TARGET_BYTES) + b"c".ljust(processes.TARGET_BYTES),
+    )
     os.close(given)
-    assert processes.main(["repro", "--force", processes.LANE, str(taken)]) == 255
+    assert processes.main(["repro", "--force", processes.LANE_OPTION, str(taken)]) == 255
     assert ran == [["repro", "--force", target] for target in "abc"]
     os.close(taken)
 
@@ -205,7 +220,7 @@ def test_what_is_cut_off_is_put_aside_and_said(capsys, path, content):
     quarantine_corrupt_dvc_files()
     assert not path.exists()
     assert path.with_name(f"{path.name}.cut").read_bytes() == content
-    assert f"{path} was cut off" in capsys.readouterr().out
+    assert f"{path} was incomplete" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("meanwhile", [lambda: LOCK_FILE.write_text(LOCK), LOCK_FILE.unlink], ids=["ends", "vanishes"])
@@ -220,7 +235,7 @@ def test_stale_stages_are_those_that_dvc_names_and_it_waits_for_another_dvc(monk
     BUSY_FILE.write_bytes(b"{")  # as by a DVC that was killed, with which it would refuse
     asked = Mock(return_value=Mock(returncode=0, stdout='{"report": [{}], "train@wands": []}'))
     monkeypatch.setattr(subprocess, "run", asked)
-    assert (processes.stale_stages(), BUSY_FILE.exists()) == ({"report", "train@wands"}, False)
+    assert (processes.outdated_stages(), BUSY_FILE.exists()) == ({"report", "train@wands"}, False)
     assert "--wait-for-lock" in asked.call_args.args[0]
 
 

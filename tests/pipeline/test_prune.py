@@ -7,7 +7,7 @@ import pytest
 
 from flows import prune
 from flows.prune import SECONDS_PER_DAY, old_files, old_results
-from flows.reliability import note_use
+from flows.reliability import record_use
 
 DAYS_AGO = {"new": 1, "old": 40}
 
@@ -44,7 +44,7 @@ def test_what_was_not_used_for_longer_than_asked_is_old(state):
 def test_a_fit_that_a_run_has_used_is_not_old_and_keeps_the_time_of_its_writing(state):
     file = state / "storage/old"
     written = file.stat().st_mtime_ns
-    note_use([file, state / "storage/missing"])
+    record_use([file, state / "storage/missing"])
     assert old_files(state / "storage", time.time() - 30 * SECONDS_PER_DAY) == []
     assert file.stat().st_mtime_ns == written
 

@@ -20,11 +20,11 @@ from tasks.settings.params import load_params
     ],
 )
 def test_a_target_needs_the_stages_before_it_of_its_own_data_set(target, needed):
-    assert refresh.with_needed(target) == needed
+    assert refresh.stages_up_to(target) == needed
 
 
 def test_the_report_needs_every_stage():
-    assert sorted(refresh.with_needed("report")) == sorted(stage_names())
+    assert sorted(refresh.stages_up_to("report")) == sorted(stage_names())
 
 
 def test_stages_that_a_target_needs_are_counted_where_they_were_up_to_date(monkeypatch):

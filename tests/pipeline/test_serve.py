@@ -23,7 +23,7 @@ from tasks.settings.params import load_params
 
 
 def test_every_command_and_flow_is_served_and_the_refresh_alone_on_a_schedule():
-    deployed = {deployment.name: deployment for deployment in serve.deployments(load_params())}
+    deployed = {deployment.name: deployment for deployment in serve.create_deployments(load_params())}
     commands = {f"rerank-{command.callback.__name__}" for command in forms.rerank.app.registered_commands} - {
         "rerank-demo"
     }
@@ -49,7 +49,7 @@ def test_the_scheduler_can_write_its_runs_with_the_sqlalchemy_that_is_installed(
     "wrong", [{"datasets": ["nowhere"]}, {"datasets": ["wands"], "calibrators": ["platt"]}, {"datasets": []}, {}]
 )
 def test_what_the_server_checks_before_a_run_exists_knows_the_data_sets(wrong):
-    schema = parameter_schema(serve.knowing(["wands", "mine"])).model_dump(exclude_unset=True)
+    schema = parameter_schema(serve.offer_datasets(["wands", "mine"])).model_dump(exclude_unset=True)
     validate({"datasets": ["wands"], "seeds": [4], "calibrators": ["hcal"]}, schema, raise_on_error=True)
     with pytest.raises(ValidationError):
         validate(wrong, schema, raise_on_error=True)
@@ -64,7 +64,7 @@ def test_where_a_data_set_fails_the_others_finish_with_the_seeds_of_the_form_and
             raise RunFailed(f"no luck with {arguments[0]}")
 
     monkeypatch.setattr(reliability, "reliability", SimpleNamespace(with_options=lambda **_: reliability_of))
-    monkeypatch.setattr(serve, "alive", nullcontext)  # there is no flow run
+    monkeypatch.setattr(serve, "hold_run_lock", nullcontext)  # there is no flow run
     with pytest.raises(RunFailed, match=r"no luck with wands(.|\n)*no luck with mine"):
         serve.reliabilities.fn(["wands", "scidocs", "mine", "wands"], [4], ["ts"])
     serve.reliabilities.fn(["scidocs"])
@@ -74,16 +74,16 @@ def test_where_a_data_set_fails_the_others_finish_with_the_seeds_of_the_form_and
 
 def test_a_port_that_is_taken_and_a_project_that_is_served_are_told_before_anything_starts(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with server.listening(0) as taken:
+    with server.open_socket(0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(InputError, match=f"port {port} .* --port"), server.api_server(port):
+        with pytest.raises(InputError, match=f"port {port} .* --port"), server.serve_api(port):
             pass
-    assert not server.FOUND.exists()
-    assert not server.LOG.exists()
+    assert not server.ADDRESS_FILE.exists()
+    assert not server.LOG_FILE.exists()
     with (
         FileLock(server.LOCKS / "serve.lock"),
         pytest.raises(InputError, match="already running"),
-        server.api_server(4),
+        server.serve_api(4),
     ):
         pass
 
@@ -91,14 +91,14 @@ def test_a_port_that_is_taken_and_a_project_that_is_served_are_told_before_anyth
 def test_a_live_server_is_taken_as_it_is_and_what_a_killed_one_has_left_is_gone(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere/api")
-    monkeypatch.setattr(server, "answers", lambda _url, **_within: True)
+    monkeypatch.setattr(server, "is_api_available", lambda _url, **_within: True)
     server.STATE.mkdir(parents=True)
-    for left in (server.FOUND, server.SECRET):
+    for left in (server.ADDRESS_FILE, server.SECRET_FILE):
         left.touch()
-    with server.api_server(4200) as url:
+    with server.serve_api(4200) as url:
         assert url == "http://elsewhere/api"
-        assert not server.FOUND.exists()
-        assert not server.SECRET.exists()
+        assert not server.ADDRESS_FILE.exists()
+        assert not server.SECRET_FILE.exists()
 
 
 def test_a_server_that_ends_at_once_is_told():
@@ -121,19 +121,19 @@ def test_the_secret_is_new_at_each_start_unless_it_is_set_and_for_this_user_alon
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PREFECT_SERVER_API_AUTH_STRING", raising=False)
     server.STATE.mkdir(parents=True)
-    secret = server.new_secret()
-    server.keep(secret)
-    assert server.SECRET.read_text() == secret
-    assert server.SECRET.stat().st_mode & 0o777 == 0o600
-    assert server.new_secret() != secret
+    secret = server.create_secret()
+    server.write_secret(secret)
+    assert server.SECRET_FILE.read_text() == secret
+    assert server.SECRET_FILE.stat().st_mode & 0o777 == 0o600
+    assert server.create_secret() != secret
     assert len(secret) >= 43  # 256 bits
     with pytest.raises(FileExistsError):  # neither read by others before, nor a link to elsewhere
-        server.keep(secret)
+        server.write_secret(secret)
     monkeypatch.setenv("PREFECT_SERVER_API_AUTH_STRING", "mine")
-    assert server.new_secret() == "mine"
+    assert server.create_secret() == "mine"
 
 
 def test_a_work_pool_needs_a_server(monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     with pytest.raises(InputError, match="PREFECT_API_URL"):
-        serve.hand_over([], "here")
+        serve.register_for_pool([], "here")

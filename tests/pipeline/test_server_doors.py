@@ -12,7 +12,7 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
 from flows import server
-from flows.server import Doors
+from flows.server import OriginGuard
 
 JSON = {"content-type": "application/json"}
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -39,7 +39,7 @@ INNER = Starlette(routes=[Route("/", here, methods=METHODS), WebSocketRoute("/ev
 
 
 def client(host: str = "127.0.0.1:4200") -> TestClient:
-    return TestClient(Doors(INNER, 4200), base_url=f"http://{host}")
+    return TestClient(OriginGuard(INNER, 4200), base_url=f"http://{host}")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:4200", "localhost:4200"])
@@ -121,7 +121,7 @@ def test_each_rejected_request_is_logged_and_no_other(method, status, rejected, 
         pass
 
     scope = {"type": "http", "method": method, "path": "/api/flow\u202eruns"}
-    asyncio.run(server.LogRejections(app)(scope, None, send))
+    asyncio.run(server.RejectionLog(app)(scope, None, send))
     expected = [f"{method} /api/flow\\u202eruns was rejected with status {status}"] if rejected else []
     assert [record.getMessage() for record in caplog.records] == expected
 
@@ -130,6 +130,6 @@ def test_writers_of_the_servers_database_wait_for_each_other(monkeypatch):
     configuration = configurations.AioSqliteConfiguration
     begun = []
     monkeypatch.setattr(configuration, "begin_transaction", lambda *_, with_for_update: begun.append(with_for_update))
-    server.queue_writers()
+    server.serialize_transactions()
     configuration.begin_transaction(None, None, with_for_update=False)
     assert begun == [True]

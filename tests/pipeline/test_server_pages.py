@@ -10,7 +10,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from flows import server
-from flows.pages import POLICY, SCRIPT, SCRIPT_PATH, Pages, SecurityHeaders
+from flows.pages import POLICY, SCRIPT, SCRIPT_PATH, PageScript, SecurityHeaders
 
 PAGE = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 NAMES = ("docs", "redoc", "openapi.json", "docs/oauth2-redirect")
@@ -31,7 +31,7 @@ def prefect():
     from prefect.server.api.server import create_app
 
     app = create_app(ignore_cache=True)
-    return TestClient(server.protected(app, 4200), base_url="http://127.0.0.1:4200")
+    return TestClient(server.add_protection(app, 4200), base_url="http://127.0.0.1:4200")
 
 
 def assert_protected(response) -> None:
@@ -78,7 +78,7 @@ def test_each_page_runs_our_script_first_and_holds_the_hint(prefect, path):
     assert "etag" not in response.headers
     first = re.search(r"<script[^>]*>", response.text)[0]
     assert f'src="{SCRIPT_PATH}"' in first
-    assert html.escape(server.HINT) in first
+    assert html.escape(server.LOGIN_HINT) in first
     assert "data/.state/secret" in first
     assert 'id="app"' in response.text or 'id="root"' in response.text
     assert prefect.get(SCRIPT_PATH).text == SCRIPT
@@ -109,7 +109,7 @@ def test_the_hint_is_escaped_and_what_is_no_page_stays_as_it_is():
     async def data(_request) -> Response:
         return JSONResponse({"text": "<head>"}, headers={"etag": '"a"'})
 
-    app = Pages(Starlette(routes=[Route("/", page), Route("/data", data)]), "'\"><script>alert(1)</script>")
+    app = PageScript(Starlette(routes=[Route("/", page), Route("/data", data)]), "'\"><script>alert(1)</script>")
     text = TestClient(app).get("/", headers=PAGE).text
     assert text.count("<script") == 1
     assert "&lt;script&gt;" in text

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.server import answers
+from flows.server import is_api_available
 from tests.project_copy import start
 from tests.system.browser import PATIENCE, eventually
 
@@ -21,7 +21,7 @@ def free_port() -> int:
 
 
 def answering(port: int) -> bool:
-    return answers(f"http://127.0.0.1:{port}/api")
+    return is_api_available(f"http://127.0.0.1:{port}/api")
 
 
 class Served:

@@ -37,7 +37,7 @@ def running(folder: Path, *command: str, **variables: str) -> Iterator[None]:
     try:
         yield
     finally:
-        processes.end([process])
+        processes.end_groups([process])
 
 
 @pytest.fixture(scope="module")

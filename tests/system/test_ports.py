@@ -114,7 +114,7 @@ def run(request, project) -> Iterator[tuple[psutil.Process, Path]]:
     try:
         yield psutil.Process(command.pid), log
     finally:
-        processes.end([command])
+        processes.end_groups([command])
 
 
 @pytest.mark.parametrize("run", ["dask flows.refresh reliability@wands"], indirect=True)
