@@ -7,7 +7,7 @@ cap.
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -16,9 +16,10 @@ import polars as pl
 
 from relmap.errors import InputError
 from tasks.simulation.mslr_web10k import simulate_mslr_web10k
-from tasks.simulation.texts import TWIN_DESIGNS, simulate_texts
+from tasks.simulation.texts import TWIN_DESIGNS, Tables, simulate_texts
 
-TWINS = {name: partial(simulate_texts, design) for name, design in TWIN_DESIGNS.items()}
+Simulation = Callable[[int, float, np.random.Generator], tuple[Tables, pl.DataFrame]]  # rows, residual, generator
+TWINS: dict[str, Simulation] = {name: partial(simulate_texts, design) for name, design in TWIN_DESIGNS.items()}
 TWINS["mslr_web10k"] = simulate_mslr_web10k
 
 

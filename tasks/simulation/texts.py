@@ -259,7 +259,7 @@ def lay_out_amazon_esci(rows: pl.DataFrame, _generator: np.random.Generator) -> 
     n_queries = int(rows["query_number"][-1]) + 1
     is_test = pl.col("query_number") >= n_queries - round(ESCI_TEST_SHARE * n_queries)
     text = pl.when(pl.col("candidate_number") % 2 == 0).then("body")
-    columns = {"query": "query", "text": text, "label": "label", "product_title": "title"}
+    columns: dict[str, str | pl.Expr] = {"query": "query", "text": text, "label": "label", "product_title": "title"}
     return select_columns({"train": rows.filter(~is_test), "test": rows.filter(is_test)}, columns)
 
 
@@ -283,7 +283,7 @@ def lay_out_wands(rows: pl.DataFrame, generator: np.random.Generator) -> TwinTab
         return pl.when(pl.col("candidate_number") % step != 0).then(column)
 
     product_class = pl.format("{}|{}", "word", pl.col("word").str.to_uppercase())
-    columns = {
+    columns: dict[str, str | pl.Expr] = {
         "query_id": "query_number",
         "product_id": "candidate_number",
         "label": "label",
