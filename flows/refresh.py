@@ -213,7 +213,7 @@ def _run_and_show(
     outdated = processes.outdated_stages() if status else set()
     outcomes = stage_outcomes(since, outdated)
     if targets:
-        wanted = {name for target in targets for name in stages_up_to(target)}
+        wanted = set().union(*(stages_up_to(target) for target in targets))
         has_run = {outcome.stage for outcome in outcomes if outcome.status in {"ran", "restored", "failed"}}
         _show_stages([outcome for outcome in outcomes if outcome.stage in wanted | has_run])
     else:

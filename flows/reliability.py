@@ -243,7 +243,9 @@ def wait_for_tasks(dataset: str, futures: Futures) -> None:
         dataset: Key of the data set.
         futures: Futures of the tasks.
     """
-    all_futures = [future for group in futures.values() for future in group.values()]
+    all_futures: list[PrefectFuture[Any]] = []
+    for group in futures.values():
+        all_futures += group.values()
     advance = start_progress(dataset, len(all_futures), "tasks that have finished")
     for _ in track(as_completed(all_futures), f"{dataset:>19}", total=len(all_futures)):
         advance()

@@ -314,10 +314,10 @@ class OriginGuard:
             port: Port of the server.
         """
         self.app = app
-        suffixes = {f":{port}"}
+        names = ("127.0.0.1", "localhost")
+        self.hosts = {f"{name}:{port}" for name in names}
         if port == HTTP_PORT:
-            suffixes.add("")  # browsers omit this port
-        self.hosts = {f"{name}{suffix}" for name in ("127.0.0.1", "localhost") for suffix in suffixes}
+            self.hosts.update(names)  # browsers omit this port
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward or refuse a request.

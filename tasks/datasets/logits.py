@@ -132,8 +132,11 @@ def _load_arrays(path: Path) -> Mapping[str, np.ndarray]:
     """Load the known arrays of a `.npz` file, and check that all required ones exist."""
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path} is not a whole .npz file (the list of arrays at its end is missing); {FETCH_AGAIN}")
-    required = [f"{prefix}_{content}" for prefix in SPLIT_PREFIXES.values() for content in ("logits", "labels")]
-    optional = [f"{prefix}_query_ids" for prefix in SPLIT_PREFIXES.values()]
+    required = []
+    optional = []
+    for prefix in SPLIT_PREFIXES.values():
+        required += [f"{prefix}_logits", f"{prefix}_labels"]
+        optional.append(f"{prefix}_query_ids")
     try:
         with np.load(path, allow_pickle=False) as stored:
             existing = list(stored)

@@ -46,7 +46,7 @@ def mailbox() -> Iterator[tuple[str, list[str]]]:
     received: list[str] = []
 
     class Receiver:
-        async def handle_DATA(self, _server: object, _session: object, envelope: object) -> str:  # noqa: N802 - its name in aiosmtpd
+        async def handle_DATA(self, _server: object, _session: object, envelope: object) -> str:  # noqa: N802 - required by aiosmtpd
             received.append(envelope.content.decode())
             return "250 OK"
 
@@ -58,13 +58,13 @@ def mailbox() -> Iterator[tuple[str, list[str]]]:
     controller.stop()
 
 
-def test_nobody_is_notified_unless_asked_for(monkeypatch):
+def test_nothing_is_sent_without_a_setting(monkeypatch):
     monkeypatch.delenv(ADDRESSES_VARIABLE, raising=False)
     monkeypatch.delenv(COMMAND_VARIABLE, raising=False)
     assert notify("refresh", "failed", "wands: no column 'grade'") == []
 
 
-def test_a_webhook_gets_the_run_its_ending_and_the_reason(monkeypatch, webhook):
+def test_a_webhook_receives_run_ending_and_reason(monkeypatch, webhook):
     address, received = webhook
     monkeypatch.setenv(ADDRESSES_VARIABLE, address)
     assert notify("refresh", "failed", "wands: no column 'grade'") == []
@@ -73,7 +73,7 @@ def test_a_webhook_gets_the_run_its_ending_and_the_reason(monkeypatch, webhook):
     assert message["message"] == "wands: no column 'grade'"
 
 
-def test_a_mail_says_the_same(monkeypatch, mailbox):
+def test_a_mail_contains_run_ending_and_reason(monkeypatch, mailbox):
     address, received = mailbox
     monkeypatch.setenv(ADDRESSES_VARIABLE, address)
     assert notify("refresh", "crashed", "its process was killed") == []
@@ -82,7 +82,7 @@ def test_a_mail_says_the_same(monkeypatch, mailbox):
     assert "its process was killed" in mail
 
 
-def test_a_command_gets_the_message_as_json(monkeypatch, tmp_path):
+def test_a_command_receives_the_message_as_json(monkeypatch, tmp_path):
     program = f"import pathlib, sys; pathlib.Path({str(tmp_path / 'got')!r}).write_text(sys.stdin.read())"
     monkeypatch.setenv(COMMAND_VARIABLE, shlex.join([sys.executable, "-c", program]))
     assert notify("refresh", "was cancelled", "") == []
@@ -90,7 +90,7 @@ def test_a_command_gets_the_message_as_json(monkeypatch, tmp_path):
     assert (message["run"], message["ending"]) == ("refresh", "was cancelled")
 
 
-def test_what_cannot_be_sent_is_returned_and_no_address_is_quoted(monkeypatch):
+def test_problems_are_returned_without_quoting_addresses(monkeypatch):
     monkeypatch.setenv(ADDRESSES_VARIABLE, "nonsense://user:password@host json://127.0.0.1:9/closed")
     monkeypatch.setenv(COMMAND_VARIABLE, "/no/such/program")
     problems = notify("refresh", "failed", "a reason")
@@ -114,12 +114,12 @@ def test_the_hook_notifies_and_logs_how_the_run_ended(monkeypatch, caplog, state
     assert "a problem" in caplog.text
 
 
-def test_a_run_that_completes_notifies_nobody(monkeypatch):
+def test_a_completed_run_sends_no_notification(monkeypatch):
     monkeypatch.setattr(notifications, "notify", lambda *_: pytest.fail("it would have notified"))
     report_end(SimpleNamespace(name="refresh"), SimpleNamespace(id=uuid4(), name="refresh"), Completed())
 
 
-def test_every_flow_that_is_served_has_the_hooks():
+def test_every_served_flow_has_the_hooks():
     from flows import forms, serve
     from flows.refresh import refresh
 

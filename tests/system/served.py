@@ -1,4 +1,4 @@
-"""A running `python -m flows.serve`, asked as the flows of the same user ask it."""
+"""A running `python -m flows.serve` and its API."""
 
 import base64
 import json
@@ -25,22 +25,24 @@ def answering(port: int) -> bool:
 
 
 class Served:
-    """A running `flows.serve`, by its API."""
+    """A running `flows.serve` and its API."""
 
     def __init__(self, project: Path, *options: str) -> None:
-        self.project, self.port, self.log = project, free_port(), project / "serve.log"
+        self.project = project
+        self.port = free_port()
+        self.log = project / "serve.log"
         self.address = f"http://127.0.0.1:{self.port}"
         self.process = start(project, "flows.serve", "--port", str(self.port), *options, log=self.log)
 
-    def alive(self) -> bool:
+    def is_running(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
         return (self.project / "data/.state/server.json").exists()
 
     @property
     def secret(self) -> str:
-        """What the page asks for; empty with --open."""
-        kept = self.project / "data/.state/secret"
-        return kept.read_text() if kept.exists() else ""
+        """Secret of the server; empty with --open."""
+        file = self.project / "data/.state/secret"
+        return file.read_text() if file.exists() else ""
 
     def ask(self, place: str, **content: object) -> list[dict]:
         secret = base64.b64encode(self.secret.encode()).decode()
@@ -54,17 +56,17 @@ class Served:
         return next((each["id"] for each in self.ask("deployments", deployments={"name": {"any_": [name]}})), None)
 
     def runs(self, name: str) -> list[dict]:
-        """Those of a deployment, the oldest first."""
+        """Return the runs of a deployment, the oldest first."""
         runs = self.ask("flow_runs", deployments={"name": {"any_": [name]}}, sort="EXPECTED_START_TIME_ASC")
         return [run for run in runs if not run["auto_scheduled"]]
 
 
 @contextmanager
 def serving(project: Path, *options: str) -> Iterator[Served]:
-    """`flows.serve` on a free port until the block ends, and nothing of it after that."""
+    """Run `flows.serve` on a free port inside the `with` block; check that nothing of it remains."""
     running = Served(project, *options)
     try:
-        eventually(lambda: running.alive() and running.deployment("rerank-sql"))  # the last one
+        eventually(lambda: running.is_running() and running.deployment("rerank-sql"))  # the last one
         yield running
     finally:
         running.process.send_signal(signal.SIGINT)

@@ -138,7 +138,7 @@ def by_threads(project, server) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("whose", ["a scheduler's", "the run's own"])
-def test_worker_processes_make_the_bytes_that_threads_make(request, project, server, by_threads, whose):
+def test_workers_and_threads_write_the_same_bytes(request, project, server, by_threads, whose):
     choose(project, "dask", request.getfixturevalue("scheduler") if whose == "a scheduler's" else None)
     printed = run(project, "flows.reliability", "wands", PREFECT_API_URL=server, PREFECT_TASKS_REFRESH_CACHE="true")
     assert fitted(project) == (FITS, 0)
@@ -156,13 +156,13 @@ def refused(project: Path, **more: str) -> str:
 
 
 @pytest.mark.parametrize("another", [False, True])
-def test_where_no_scheduler_answers_it_is_told_and_another_server_does_not_keep_us_waiting(project, server, another):
+def test_a_missing_scheduler_is_reported_within_the_timeout(project, server, another):
     address = server.removesuffix("/api").replace("http", "tcp") if another else f"tcp://127.0.0.1:{free_port()}"
     choose(project, "dask", address)
     assert f"no Dask scheduler answers within 5 seconds at {address}" in refused(project, PREFECT_API_URL=server)
 
 
-def test_workers_that_hold_older_code_are_refused(project, server, scheduler):
+def test_workers_with_older_code_are_rejected(project, server, scheduler):
     choose(project, "dask", scheduler)
     with (project / "tasks/calibrate.py").open("a") as file:
         file.write("# a change\n")

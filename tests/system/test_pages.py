@@ -62,7 +62,9 @@ class Visitor:
     """A browser that has not been here, in one of the two interfaces."""
 
     def __init__(self, driver, served: Served, interface: str) -> None:
-        self.driver, self.served, self.base = driver, served, BASE[interface]
+        self.driver = driver
+        self.served = served
+        self.base = BASE[interface]
         driver.get(f"{served.address}/ui-settings")
         driver.add_cookie({"name": "prefect_ui_version", "value": interface})
         driver.get_log("performance")  # what Chromium asked itself for at its start
@@ -98,7 +100,7 @@ def visitor(request, served, tmp_path) -> Iterator[Visitor]:
         driver.save_screenshot(tmp_path / "last.png")
 
 
-def test_the_login_page_says_what_to_enter_and_no_page_leaves_the_server(visitor, served, run_id):
+def test_the_login_page_shows_the_hint_and_no_page_contacts_other_servers(visitor, served, run_id):
     visitor.open("login", "Login")
     hint = eventually(lambda: visitor.driver.find_element("id", "secret-hint"))
     assert hint.text == "Enter the secret: the content of the file data/.state/secret in this project's folder."
@@ -115,7 +117,7 @@ def test_the_login_page_says_what_to_enter_and_no_page_leaves_the_server(visitor
     assert visitor.hosts() == {urllib.parse.urlsplit(served.address).netloc}
 
 
-def test_the_form_of_each_command_explains_its_fields_and_offers_no_null(visitor, served):
+def test_forms_describe_their_fields_and_offer_no_null(visitor, served):
     visitor.open("login", "Login")
     visitor.enter()
     for name in ("rerank-fit", "rerank-thresholds", "reliability", "refresh"):
@@ -127,7 +129,7 @@ def test_the_form_of_each_command_explains_its_fields_and_offers_no_null(visitor
             assert "How the file is read: The column of the true label." in visitor.text
 
 
-def test_fields_that_are_left_empty_are_left_out_and_an_error_names_the_fields(visitor, served):
+def test_empty_fields_are_omitted_and_errors_name_fields(visitor, served):
     (served.project / "rows.csv").write_text("gold,decision,confidence\na,a,0.5\nb,a,0.6\n")
     visitor.open("login", "Login")
     visitor.enter()
@@ -154,7 +156,7 @@ def test_fields_that_are_left_empty_are_left_out_and_an_error_names_the_fields(v
     assert "--" not in run["state"]["message"]
 
 
-def test_a_page_can_neither_ask_nor_load_from_elsewhere(visitor):
+def test_a_page_can_neither_send_nor_load_from_other_servers(visitor):
     visitor.open("login", "Login")
     asked = """
         const done = arguments[0];

@@ -53,7 +53,7 @@ def driver(tmp_path):
 
 
 @pytest.mark.parametrize("what", [["show"], ["diff", "HEAD"]], ids=["show", "diff"])
-def test_every_plot_is_drawn_and_no_request_leaves_the_page(project, driver, what):
+def test_every_plot_is_drawn_without_network_requests(project, driver, what):
     command(project, sys.executable, "-m", "dvc", "plots", *what, "-q")
     driver.get((project / "dvc_plots/index.html").as_uri())
     drawn = eventually(lambda: len(driver.execute_script(DRAWN)) == 4 and driver.execute_script(DRAWN), within=30)

@@ -141,4 +141,4 @@ def test_no_port_of_flows_serve_answers_another_user(project):
         eventually(lambda: len(listening(process)) >= 2)
         sockets = listening(process)
         assert_shut(sockets)
-        assert served.alive()
+        assert served.is_running()

@@ -20,7 +20,8 @@ from tests.system.browser import asked_for, eventually, open_browser
 
 TEN = tuple(f"grade {place}" for place in range(10))
 LONG = "a label of very many words that nobody would want to read twice"
-DESK, PHONE = 1440, 360  # pixels
+DESK = 1440
+PHONE = 360  # pixels
 PAGE = "judged.html"  # of `rerank report`
 LARGEST = 8_000_000  # bytes
 MARKS = """
@@ -102,7 +103,8 @@ class Reader:
     """Somebody with the page before them."""
 
     def __init__(self, driver: Any, place: Path) -> None:
-        self.driver, self.place = driver, place
+        self.driver = driver
+        self.place = place
         self.look(DESK)
         self.open()
 
@@ -146,7 +148,7 @@ def at_a_desk(reader):
     reader.look(DESK)
 
 
-def test_the_page_opens_without_a_word_on_the_console_asks_for_nothing_and_fits_into_a_mailbox(reader):
+def test_the_page_opens_without_messages_or_requests_and_is_small(reader):
     reader.driver.get_log("performance")  # what Chromium asked itself for at its start
     reader.open()
     assert reader.driver.get_log("browser") == []
@@ -156,7 +158,7 @@ def test_the_page_opens_without_a_word_on_the_console_asks_for_nothing_and_fits_
 
 
 @pytest.mark.parametrize("width", [DESK, PHONE])
-def test_every_panel_of_every_figure_has_marks_and_no_text_of_it_is_cut(reader, width):
+def test_every_panel_has_marks_and_no_truncated_text(reader, width):
     reader.look(width)
     figures = reader.run(MARKS)
     assert len(figures) >= (3 if reader.place.name == PAGE else 9)
@@ -181,7 +183,7 @@ def test_the_page_is_as_wide_as_the_screen(reader, width):
 
 
 @pytest.mark.parametrize(("theme", "colours"), [("light", LIGHT), ("dark", DARK)])
-def test_all_text_can_be_read_in_both_themes(reader, theme, colours):
+def test_all_text_has_enough_contrast_in_both_themes(reader, theme, colours):
     reader.in_theme(theme)
     ground = reader.run("return getComputedStyle(document.body).backgroundColor")
     assert contrast(ground, colours["paper"]) == pytest.approx(1)
@@ -205,7 +207,7 @@ def test_hovering_shows_numbers(reader):
         assert re.search(r"\d", eventually(tooltip, within=10)), figure.get_attribute("id")
 
 
-def test_the_keyboard_reaches_the_verdict_and_what_scrolls(reader):
+def test_the_keyboard_reaches_the_verdict_and_scrolling_regions(reader):
     from selenium.webdriver import Keys
 
     reader.open()  # nothing has the focus
@@ -224,14 +226,14 @@ def test_the_keyboard_reaches_the_verdict_and_what_scrolls(reader):
     assert reader.run("return [...document.querySelectorAll('.scrolled')].every((region) => region.tabIndex === 0)")
 
 
-def test_the_rows_of_a_figure_can_be_saved_without_the_files_beside_the_page(reader):
+def test_the_rows_of_a_figure_can_be_saved_from_the_page_alone(reader):
     links = reader.run("return [...document.querySelectorAll('a.csv')].map((link) => link.href)")
     assert all(link.startswith("blob:") for link in links)
     saved = reader.run("return fetch(arguments[0]).then((answer) => answer.text())", links[0])
     assert saved.startswith("label,panel," if reader.place.name == PAGE else "dataset,change,")
 
 
-def test_on_paper_is_every_figure_and_every_table_and_a_chart_drawn_for_a_desk_fits(reader):
+def test_the_printed_page_has_all_figures_and_tables(reader):
     reader.ask("Emulation.setEmulatedMedia", media="print")  # nothing is drawn again for a printer
     widest = reader.run("""
         const plots = [...document.querySelectorAll(".plot")];

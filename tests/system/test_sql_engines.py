@@ -109,7 +109,7 @@ def engine(request) -> tuple[str, Answers]:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS["spark"])
-def test_the_engine_agrees_with_apply_and_says_null_where_there_is_no_answer(engine, name):
+def test_the_engine_agrees_with_apply_and_returns_null_without_a_score(engine, name):
     dialect, answers = engine
     made = DOCUMENTS[dialect][name]
     frame, reliability = rows_for_sql(made)

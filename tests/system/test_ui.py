@@ -44,7 +44,8 @@ class Page:
     """A browser with nothing in it, by what a person sees."""
 
     def __init__(self, driver, served: Served) -> None:
-        self.driver, self.served = driver, served
+        self.driver = driver
+        self.served = served
 
     def open(self, path: str) -> None:
         self.driver.get(self.served.address + path)
@@ -107,7 +108,7 @@ def page(served, tmp_path) -> Iterator[Page]:
         driver.save_screenshot(tmp_path / "last.png")
 
 
-def test_the_page_asks_its_own_port_alone_and_shows_every_deployment(page, served):
+def test_the_page_contacts_only_its_own_port_and_shows_every_deployment(page, served):
     page.open("/")
     eventually(lambda: "Dashboard" in page.text)
     page.click("Deployments", "a")
@@ -118,7 +119,7 @@ def test_the_page_asks_its_own_port_alone_and_shows_every_deployment(page, serve
     assert hosts == {urllib.parse.urlsplit(served.address).netloc}
 
 
-def test_the_schedule_makes_runs(served):
+def test_the_schedule_creates_runs(served):
     def due() -> list[str]:
         runs = served.ask("flow_runs", deployments={"name": {"any_": ["refresh"]}})
         return [run["expected_start_time"] for run in runs if run["auto_scheduled"]]
@@ -126,7 +127,7 @@ def test_the_schedule_makes_runs(served):
     assert all(at[11:16] == "05:00" for at in eventually(due))
 
 
-def test_the_form_refuses_a_wrong_calibrator_before_a_run_exists(page, served):
+def test_the_form_rejects_a_wrong_calibrator_before_a_run_exists(page, served):
     wrong = urllib.parse.quote(json.dumps({"datasets": ["wands"], "calibrators": ["platt"]}))
     page.open(f"/v2/deployments/deployment/{served.deployment('reliability')}/run?parameters={wrong}")
     before = served.runs("reliability")
