@@ -105,7 +105,7 @@ def served(request, tmp_path_factory) -> Iterator[Served]:
 
 @pytest.fixture
 def browser(tmp_path):
-    """A Chromium in which every name under .test is this machine, as after a rebinding."""
+    """Chromium in which every name under .test resolves to this machine, as after DNS rebinding."""
     with open_browser(tmp_path / "browser", "host-resolver-rules=MAP *.test 127.0.0.1") as driver:
         driver.set_script_timeout(ATTACK_TIMEOUT + 30)
         yield driver

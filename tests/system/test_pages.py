@@ -1,4 +1,4 @@
-"""Prefect's pages in Chromium: they ask this server alone, keep to its policy, and say what to enter and to fill in.
+"""Prefect's pages in Chromium: requests, security policy, login hint and forms.
 
 `make test-system` runs it; what is missing fails it. Both interfaces are opened, page by page.
 """
@@ -45,7 +45,7 @@ def served(tmp_path_factory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def run_id(served) -> str:
-    """A run that has ended; its page draws a graph."""
+    """Identifier of a run that has ended; its page shows a graph."""
     secret = base64.b64encode(served.secret.encode()).decode()
     request = urllib.request.Request(
         f"{served.address}/api/deployments/{served.deployment('rerank-sql')}/create_flow_run",
@@ -53,13 +53,13 @@ def run_id(served) -> str:
         headers={"content-type": "application/json", "authorization": f"Basic {secret}"},
     )
     with urllib.request.urlopen(request, timeout=10) as answer:
-        made = json.load(answer)["id"]
-    eventually(lambda: {run["id"]: run["state_type"] for run in served.runs("rerank-sql")}[made] == "FAILED")
-    return made
+        new_run = json.load(answer)["id"]
+    eventually(lambda: {run["id"]: run["state_type"] for run in served.runs("rerank-sql")}[new_run] == "FAILED")
+    return new_run
 
 
 class Visitor:
-    """A browser that has not been here, in one of the two interfaces."""
+    """A new browser, in one of the two interfaces."""
 
     def __init__(self, driver, served: Served, interface: str) -> None:
         self.driver = driver
@@ -67,7 +67,7 @@ class Visitor:
         self.base = BASE[interface]
         driver.get(f"{served.address}/ui-settings")
         driver.add_cookie({"name": "prefect_ui_version", "value": interface})
-        driver.get_log("performance")  # what Chromium asked itself for at its start
+        driver.get_log("performance")  # requests of Chromium at its start
         driver.get_log("browser")
 
     @property

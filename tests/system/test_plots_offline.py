@@ -1,4 +1,4 @@
-"""`dvc plots show` and `dvc plots diff` in a browser without a network: Chromium without a screen.
+"""`dvc plots show` and `dvc plots diff` in headless Chromium without a network.
 
 `make test-system` runs it; what is missing fails it.
 """
@@ -29,7 +29,7 @@ def command(folder: Path, *words: str) -> None:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """A repository with our plots, templates and settings: one commit, and other figures in the workspace."""
+    """Repository with the plots, templates and settings: one commit, and other figures in the workspace."""
     folder = tmp_path_factory.mktemp("project")
     plots = yaml.safe_load((ROOT / "dvc.yaml").read_text())["plots"]
     (folder / "dvc.yaml").write_text(yaml.safe_dump({"plots": plots}, sort_keys=False))

@@ -1,4 +1,4 @@
-"""The report page as a person opens it: headless Chromium on the file alone, at a desk and on a phone, light and dark.
+"""The report page in headless Chromium: desktop and phone widths, light and dark themes.
 
 `make test-system` runs it; what is missing fails it. Nothing here needs a network, and nothing may ask for one.
 """
@@ -71,7 +71,7 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture(scope="module", params=["one", "twelve", "failed", "rerank"])
 def place(request, tmp_path_factory) -> Iterator[Path]:
-    """The file of each page; some sets have too few groups, one label decided, or nothing that is certain.
+    """Files of pages; some data sets have too few groups, one decided label, or no certain decision.
 
     The last is that of `rerank report`.
     """
@@ -100,7 +100,7 @@ def place(request, tmp_path_factory) -> Iterator[Path]:
 
 
 class Reader:
-    """Somebody with the page before them."""
+    """A browser with the page open."""
 
     def __init__(self, driver: Any, place: Path) -> None:
         self.driver = driver
@@ -143,7 +143,7 @@ def reader(tmp_path_factory, place) -> Iterator[Reader]:
 
 @pytest.fixture(autouse=True)
 def at_a_desk(reader):
-    """Each test starts at a desk, in daylight."""
+    """Start each test with the desktop width and the light theme."""
     reader.in_theme("light")
     reader.look(DESK)
 

@@ -1,4 +1,4 @@
-"""SQL of a reliability map, executed in PostgreSQL and Spark. `make test-system` runs it; what is missing fails it."""
+"""SQL of a reliability map, executed in PostgreSQL and Spark. `make test-system` runs it."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ DOCUMENTS = {"postgres": documents_for_sql(thresholds=5000), "spark": documents_
 
 
 def postgres_program(name: str) -> str:
-    """Where a program of PostgreSQL is; Debian keeps those of the server off the path."""
+    """Return the path of a program of PostgreSQL; Debian installs server programs outside of PATH."""
     kept = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: float(path.parts[-3]))
     program = shutil.which(name) or (str(kept[-1]) if kept else None)
     if program is None:
@@ -38,7 +38,7 @@ def run(command: list[str], folder: Path, text: str | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Answers]:
-    """A server of its own on a socket in a temporary folder, stopped at the end."""
+    """Temporary server on a socket in a temporary folder."""
     initdb, server, psql = (postgres_program(name) for name in ("initdb", "pg_ctl", "psql"))
     # the server refuses to run as root, and so runs as nobody
     before = ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []

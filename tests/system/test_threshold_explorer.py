@@ -1,4 +1,4 @@
-"""The control of the page of `relmap report` in Chromium: keyboard, costs, a phone, print and no JavaScript.
+"""The threshold control of the `relmap report` page in Chromium: keyboard, costs, phone, print, no JavaScript.
 
 `make test-system` runs it. Expected numbers come from a loop over the rows.
 """
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.system
 
 
 class Rows(NamedTuple):
-    """The rows of the page, scored by models that have not seen them."""
+    """Rows of the page with out-of-fold scores."""
 
     reliability: np.ndarray
     decision: np.ndarray

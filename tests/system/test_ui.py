@@ -1,4 +1,4 @@
-"""What whoever keeps this running does in the browser: Chromium without a screen, on a real `python -m flows.serve`.
+"""Operation of `python -m flows.serve` in headless Chromium: schedule, forms, runs and cancellation.
 
 `make test-system` runs it; what is missing fails it. Nothing here needs a network.
 """
@@ -27,7 +27,7 @@ def project(tmp_path_factory) -> Path:
 
     def change(params: dict[str, Any]) -> None:
         params["datasets"] = {name: params["datasets"][name] | {"rows": 6000} for name in ("wands", "scidocs")}
-        params |= {"schedule": {"refresh": "0 5 * * *"}}  # all calibrators: a stage is to last longer than clicks
+        params |= {"schedule": {"refresh": "0 5 * * *"}}  # all calibrators: a stage takes longer than clicks
 
     copy_project(folder, change)
     run(folder, "dvc", "repro", "-q", "train")
@@ -41,7 +41,7 @@ def served(project) -> Iterator[Served]:
 
 
 class Page:
-    """A browser with nothing in it, by what a person sees."""
+    """A new browser on the pages of the server."""
 
     def __init__(self, driver, served: Served) -> None:
         self.driver = driver
@@ -51,11 +51,11 @@ class Page:
         self.driver.get(self.served.address + path)
 
     def enter(self) -> None:
-        """Give the secret to the page, which asks a new browser for it, once."""
+        """Enter the secret on the login page."""
         self.open("/")
-        asking = ("css selector", "input[type=password]")
-        eventually(lambda: self.driver.find_element(*asking).is_displayed())
-        self.driver.find_element(*asking).send_keys(self.served.secret + "\ue007")  # Enter
+        secret_field = ("css selector", "input[type=password]")
+        eventually(lambda: self.driver.find_element(*secret_field).is_displayed())
+        self.driver.find_element(*secret_field).send_keys(self.served.secret + "\ue007")  # Enter
         eventually(lambda: "Dashboard" in self.text)
 
     @property
@@ -71,7 +71,7 @@ class Page:
         eventually(click)
 
     def choose(self, place: int, option: str) -> list[str]:
-        """Pick an option of the list at `place` on the page; returns all its options."""
+        """Select an option of the list at `place` on the page, and return all its options."""
         lists = "button[aria-haspopup=listbox]"
         eventually(lambda: self.driver.find_elements("css selector", lists)[place].click() or True)
 
@@ -85,14 +85,14 @@ class Page:
         return options
 
     def submit(self, name: str) -> None:
-        """Submit the form of a deployment, and go to the page of the run."""
+        """Submit the form of a deployment, and open the page of the run."""
         before = len(self.served.runs(name))
         self.click("Submit")
         (run,) = eventually(lambda: self.served.runs(name)[before:])
         self.open(f"/v2/runs/flow-run/{run['id']}")
 
     def ask_to_cancel(self) -> bool:
-        """Open the menu of a run and choose Cancel; a page that is drawn anew closes it again."""
+        """Open the menu of a run and choose Cancel; a page that is drawn again closes the menu."""
         self.driver.find_element("css selector", "button[aria-haspopup=menu]").click()
         items = self.driver.find_elements("css selector", "[role=menuitem]")
         next(item for item in items if item.text == "Cancel").click()
