@@ -49,6 +49,7 @@ def read_all_gate_records() -> dict[str, list[dict[str, Any]]]:
 
 def main() -> None:
     """Write the results of the gates of all data sets to data/docs/."""
+    store.make_private()
     records_by_dataset = read_all_gate_records()
     print(f"Data Docs: {build_docs(records_by_dataset, store.DATA / 'docs').resolve()}")
     print("index and styling are loaded from CDNs; without a network, see the gates in data/report/index.html")

@@ -27,7 +27,7 @@ from relmap.calibrators.registry import CALIBRATORS
 from relmap.console import with_registry_names
 from relmap.errors import InputError
 from relmap.hashing import sha256_of_file
-from relmap.io.atomic import check_ending, check_name, write_json
+from relmap.io.atomic import check_output_name, check_suffix, write_json
 from relmap.options import naming, option
 from relmap.projection.variants import DEPLOYABLE_VARIANTS
 from tasks.records.store import DATA, STATE, read_json
@@ -97,11 +97,11 @@ def guard_output(out: Path, *endings: str) -> Iterator[Path]:
     if not FOLDER_RECORD.exists():  # a worker on another machine than `flows.serve`
         set_served_folder(DEFAULT_FOLDER)
     folder = Path(read_json(FOLDER_RECORD)["folder"])
-    check_name(Path(out))
+    check_output_name(Path(out))
     path = (folder / out).resolve()  # follows links and ..
     if not path.is_relative_to(folder) or path == folder:
         raise InputError(f"{out} is not in {folder}, the only folder to which a form may write; see flows.serve --out")
-    check_ending(path.relative_to(folder), *endings)
+    check_suffix(path.relative_to(folder), *endings)
     record = FILE_RECORDS / f"{hashlib.sha256(str(path).encode()).hexdigest()}.json"
     if path.exists() and not _is_recorded(record, path):
         raise InputError(

@@ -19,7 +19,7 @@ from prefect.settings import PREFECT_LOCAL_STORAGE_PATH
 
 from flows import PREFECT_HOME
 from flows.server import create_prefect_home, serialize_transactions
-from relmap.io.atomic import remove
+from relmap.io.atomic import remove_path
 from tasks.provenance.dvc_stages import stage_names
 from tasks.provenance.lock import LOCKS, hold_lock, is_lock_held
 from tasks.provenance.stage import run_command
@@ -148,7 +148,7 @@ def _prune_paths(description: str, paths: list[Path], dry_run: bool) -> str:
     verb = "would be" if dry_run else "were"
     if not dry_run:
         for path in paths:
-            remove(path)
+            remove_path(path)
     return f"{description}: {len(paths):,} {verb} removed, {freed}."
 
 

@@ -14,6 +14,7 @@ from prefect import flow
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.futures import PrefectFuture, wait
 from prefect.logging import get_run_logger
+from prefect.states import State
 from pydantic import Field
 from rich.console import Console
 from rich.table import Column, Table
@@ -132,6 +133,9 @@ def run_dvc(
             show_progress(run, output, [], since)
             status = processes.wait_for_all(run)
         return status
+    except BaseException:  # such as the signal of a cancellation
+        output.stopped = True
+        raise
     finally:
         processes.end_groups(run)
 
@@ -146,7 +150,7 @@ def show_progress(run: list[Process], output: StageOutput, datasets: list[str], 
         since: Start of the refresh.
     """
     advance = start_progress("refresh", len(datasets), "data sets that have ended") if datasets else None
-    shown: list[PrefectFuture[None]] = []
+    shown: list[PrefectFuture[State[None]]] = []
     running = True
     while running:
         running = any(process.poll() is None for process in run)

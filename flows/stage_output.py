@@ -9,10 +9,10 @@ from threading import Thread
 
 from prefect import task
 from prefect.logging import get_run_logger
+from prefect.states import Cancelled, Completed, Failed, State
 
 from flows.processes import Process
 from tasks.provenance.stage import StageRecord, read_record
-from tasks.records.errors import RunFailed
 
 STARTED = re.compile(r"Running stage '(.+)':$")  # as DVC writes it
 SECONDS_OF_SILENCE = 1.0
@@ -26,11 +26,13 @@ class StageOutput:
 
     Attributes:
         started: Names of stages that have started.
+        stopped: Whether the refresh ends its stages itself, such as after a cancellation.
     """
 
     def __init__(self) -> None:
         """Start without any lines."""
         self.started: SimpleQueue[str] = SimpleQueue()
+        self.stopped = False
         self._lines: dict[str, SimpleQueue[str | None]] = {}
         self._readers: list[Thread] = []
 
@@ -89,16 +91,18 @@ class StageOutput:
 
 
 @task(name="stage", task_run_name="{stage}")
-def show_stage(stage: str, output: StageOutput, since: datetime) -> None:
-    """Log why a stage runs, what it prints and how it ends, while DVC runs it.
+def show_stage(stage: str, output: StageOutput, since: datetime) -> State[None]:
+    """Log the reason, output and end of a stage while DVC runs it.
+
+    Each line starts with the stage, since the page of a refresh mixes the lines of simultaneous stages.
 
     Args:
         stage: Name of a stage of dvc.yaml that has started.
-        output: The lines that stages print.
-        since: When the refresh began; earlier records of the stage are not of this run.
+        output: Output of the stages.
+        since: Start of the refresh; earlier records of the stage belong to other runs.
 
-    Raises:
-        RunFailed: The stage failed.
+    Returns:
+        Final state of the task run, with the reason of a failure. An exception would add a traceback of this file.
     """
     logger = get_run_logger()
     reason_logged = False
@@ -108,17 +112,20 @@ def show_stage(stage: str, output: StageOutput, since: datetime) -> None:
             logger.info("%s runs because: %s", stage, record.why)
             reason_logged = True
         if line is not None:
-            logger.info("%s", line)
+            logger.info("%s: %s", stage, line)
     record = _record(stage, since)
+    if record is not None and record.outcome == "finished":
+        if not reason_logged:
+            logger.info("%s ran because: %s", stage, record.why)
+        return Completed(message=f"{stage} finished")
+    if output.stopped:
+        return Cancelled(message=f"{stage} was ended together with the refresh")
     if record is None:
-        raise RunFailed(f"{stage} could not start; its output says why")
-    if not reason_logged:
-        logger.info("%s ran because: %s", stage, record.why)
-    if record.outcome != "finished":
-        raise RunFailed(f"{stage}: {record.reason or 'its process was ended before it could say why'}")
+        return Failed(message=f"{stage} could not start; see its output")
+    return Failed(message=f"{stage}: {record.reason or 'its process ended without a message'}")
 
 
 def _record(stage: str, since: datetime) -> StageRecord | None:
-    """Return the record of the stage's run in this refresh, or None before the stage has written one."""
+    """Return the record of a stage in this refresh; None before the stage has written one."""
     record = read_record(stage)
     return record if record is not None and record.started >= since else None

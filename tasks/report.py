@@ -9,7 +9,7 @@ from prefect import task
 from prefect.artifacts import create_link_artifact, create_table_artifact
 
 from relmap.calibrators.registry import PAPER_FIGURE_CALIBRATOR
-from relmap.io.atomic import write_json, write_text, write_whole
+from relmap.io.atomic import write_atomically, write_json, write_text
 from relmap.report.figure import DrawnFigure, Results, pdf, svg
 from tasks.figures import drawn_for
 from tasks.figures.overview import picture
@@ -52,7 +52,7 @@ def write_table(name: str, runs: Runs, folder: Path = REPORT) -> pl.DataFrame:
     """Write one table as CSV (full precision), Markdown and LaTeX (rounded), and show it in the Prefect UI."""
     frame = TABLES[name](runs)
     table = shown(TABLES[name], frame)
-    write_whole(folder / f"{name}.csv", frame.write_csv)
+    write_atomically(folder / f"{name}.csv", frame.write_csv)
     for ending, text in (("md", table.markdown()), ("tex", latex(table, frame.schema))):
         write_text(folder / f"{name}.{ending}", text)
     cut = f" The first {SHOWN_ROWS} of {table.rows} rows." if table.rows > SHOWN_ROWS else ""
@@ -89,7 +89,7 @@ def write_figures(drawn: Drawn, folder: Path = REPORT) -> None:
     for key in dict.fromkeys(figure.key for _, figure in every):
         mine = [(shown, figure.rows) for shown, figure in every if figure.key == key]
         named = [rows.select(pl.lit(shown).alias("dataset"), pl.all()) for shown, rows in mine]
-        write_whole(folder / f"figures/{key}.csv", pl.concat(named).write_csv)
+        write_atomically(folder / f"figures/{key}.csv", pl.concat(named).write_csv)
     write_text(folder / "figures/dvc_plots.html", page.dvc_plots_page())
 
 
@@ -101,7 +101,7 @@ def write_paper_figures(drawn: Drawn, folder: Path = REPORT) -> None:
     write_text(place / "captions.md", "".join(f"**{figure.key}** {figure.caption}\n\n" for figure in figures))
     for figure in figures:
         write_text(place / f"{figure.key}.svg", svg(figure.spec))
-        write_whole(place / f"{figure.key}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
+        write_atomically(place / f"{figure.key}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
 
 
 @task
@@ -119,7 +119,7 @@ def write_page(
     first = tables["overview"].with_columns(dataset=pl.Series(names, dtype=pl.String))
     headline_figures = drawn_for("all data sets", first)
     for figure in headline_figures:
-        write_whole(folder / f"figures/{figure.key}.csv", figure.rows.write_csv)
+        write_atomically(folder / f"figures/{figure.key}.csv", figure.rows.write_csv)
     write_text(folder / "figures/overview.svg", svg(picture(first)))
     words = {row["dataset"]: row for row in first.to_dicts()}
     data_sets, simulated = [], []

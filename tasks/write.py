@@ -11,7 +11,7 @@ from prefect.artifacts import create_link_artifact, create_table_artifact
 
 from relmap.calibrators.registry import PAPER_FIGURE_CALIBRATOR
 from relmap.decisions import FixedDecisions
-from relmap.io.atomic import write_json, write_whole
+from relmap.io.atomic import write_atomically, write_json
 from relmap.metrics.registry import COMPARED_METRICS
 from tasks.expectations.check import list_failed_expectations
 from tasks.provenance.manifest import library_versions
@@ -114,9 +114,9 @@ def write_runs(
     frames = {name: pl.concat(results[name]) for name in ("metrics", "rivals", "sensitivity", "intervals")}
     frames["simplex"] = simplex(projected, base.test, params.calibrators)
     for name, frame in frames.items():
-        write_whole(folder / f"{name}.parquet", frame.select(*named_columns, pl.all()).write_parquet)
+        write_atomically(folder / f"{name}.parquet", frame.select(*named_columns, pl.all()).write_parquet)
     scored = scores(projected, base.test, params.calibrators).with_columns(source=pl.lit(base.source))
-    write_whole(folder / "scores.parquet", scored.write_parquet)
+    write_atomically(folder / "scores.parquet", scored.write_parquet)
     write_json(folder / "curves.json", named | {"lattices": curves(projected, base.labels)})
     passed = [*results["gates"], *(record for seed in projected for record in seed.gates)]
     write_json(folder / "gates.json", named | {"gates": passed})

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from scipy.special import expit, logit, softmax
 
-from relmap.io.atomic import write_json, write_whole
+from relmap.io.atomic import write_atomically, write_json
 from relmap.metrics.probability import accuracy, ece
 from relmap.metrics.registry import COMPARED_METRICS, compute_reliability_metrics
 from relmap.projection.variants import PIPELINE_VARIANTS
@@ -206,8 +206,8 @@ def reported(sets: Sequence[Made], missing: Mapping[str, str] | None = None) -> 
     for each in sets:
         runs = runs_folder(each.name)
         for name in ("scores", "metrics", "rivals", "intervals", "simplex"):
-            write_whole(runs / f"{name}.parquet", getattr(each, name).write_parquet)
-        write_whole(runs / "sensitivity.parquet", EMPTY.sensitivity.write_parquet)
+            write_atomically(runs / f"{name}.parquet", getattr(each, name).write_parquet)
+        write_atomically(runs / "sensitivity.parquet", EMPTY.sensitivity.write_parquet)
         write_json(runs / "curves.json", {"lattices": each.lattices})
         write_json(runs / "gates.json", {"gates": each.gates})
         write_json(base_folder(each.name) / "base.json", each.facts)

@@ -23,7 +23,7 @@ from typer.main import get_command
 import relmap
 from relmap import cli
 from relmap.calibrators.registry import CALIBRATORS
-from relmap.io.reading import USUAL
+from relmap.io.reading import COMMON_COLUMN_NAMES
 from relmap.metrics.registry import METRICS
 from relmap.projection.variants import AUTO_VARIANTS, DEPLOYABLE_VARIANTS, VARIANTS
 from relmap.settings import METRIC_DEFAULTS
@@ -198,7 +198,7 @@ def usual_names() -> str:
     """Return the column names that errors suggest an option for."""
     rows = [
         [code("--" + field.removesuffix("_column").replace("_", "-")), ", ".join(map(code, names))]
-        for field, names in USUAL.items()
+        for field, names in COMMON_COLUMN_NAMES.items()
     ]
     return table(["option", "columns that are recognized in error messages"], rows)
 

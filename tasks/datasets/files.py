@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from relmap.errors import InputError
-from relmap.io.contents import parsing
+from relmap.io.contents import report_parse_errors
 from tasks.datasets.base import JudgedPairs, concatenate_texts
 from tasks.datasets.own import (
     FilesOptions,
@@ -66,7 +66,7 @@ def read(folder: Path, options: FilesOptions) -> JudgedPairs:
 
 def _read_features(path: Path, width: int) -> pl.DataFrame:
     """Read ROW_NUMBER, `label` and `group` as text, and `features` of a file, plain or gzip."""
-    with parsing(path, "a text file of svmlight lines", FETCH_AGAIN):
+    with report_parse_errors(path, "a text file of svmlight lines", FETCH_AGAIN):
         lines = pl.read_lines(decompress(path)).with_row_index(ROW_NUMBER, offset=1)
     without_comments = lines.with_columns(pl.col("line").str.replace(r"#.*$", ""))
     lines = without_comments.filter(pl.col("line").str.contains(r"\S"))

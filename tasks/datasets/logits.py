@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from relmap.errors import InputError
-from relmap.io.contents import PARQUET, first_line, parsing
+from relmap.io.contents import PARQUET, first_line, report_parse_errors
 from tasks.datasets.base import JudgedPairs
 from tasks.datasets.own import OwnOptions
 from tasks.datasets.raw import FETCH_AGAIN, ROW_NUMBER, decompress, forbid_rows, require_columns
@@ -131,7 +131,9 @@ def _read_npz(path: Path) -> list[SplitArrays]:
 def _load_arrays(path: Path) -> Mapping[str, np.ndarray]:
     """Load the known arrays of a `.npz` file, and check that all required ones exist."""
     if not zipfile.is_zipfile(path):
-        raise InputError(f"{path} is not a whole .npz file (the list of arrays at its end is missing); {FETCH_AGAIN}")
+        raise InputError(
+            f"{path} is not a complete .npz file (the list of arrays at its end is missing); {FETCH_AGAIN}"
+        )
     required = []
     optional = []
     for prefix in SPLIT_PREFIXES.values():
@@ -142,7 +144,7 @@ def _load_arrays(path: Path) -> Mapping[str, np.ndarray]:
             existing = list(stored)
             arrays = {name: stored[name] for name in (*required, *optional) if name in stored}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
-        raise InputError(f"{path} is not a whole .npz file ({first_line(error)}); {FETCH_AGAIN}") from None
+        raise InputError(f"{path} is not a complete .npz file ({first_line(error)}); {FETCH_AGAIN}") from None
     except ValueError as error:  # the file is pickled
         raise InputError(
             f"{path} has an array of objects ({first_line(error)}); save arrays of numbers or text"
@@ -157,7 +159,7 @@ def _load_arrays(path: Path) -> Mapping[str, np.ndarray]:
 
 
 def _read_parquet(path: Path) -> list[SplitArrays]:
-    with parsing(path, PARQUET, FETCH_AGAIN):
+    with report_parse_errors(path, PARQUET, FETCH_AGAIN):
         frame = pl.read_parquet(decompress(path)).with_row_index(ROW_NUMBER, offset=1)
     require_columns(path, frame.columns, ("split", "label", "logits"))
     if "group" not in frame.columns:

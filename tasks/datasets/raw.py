@@ -24,7 +24,7 @@ import polars as pl
 import polars.selectors as cs
 
 from relmap.errors import InputError
-from relmap.io.contents import HEAD, JSON_LINES, PARQUET, check_content, parsing, refuse_no_data
+from relmap.io.contents import HEAD_BYTES, JSON_LINES, PARQUET, check_content, reject_non_data, report_parse_errors
 from tasks.sources.hub import INDEX
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def decompress(path: Path) -> Path | bytes:
         content = gzip.decompress(path.read_bytes())
     except (EOFError, OSError, zlib.error) as error:
         raise InputError(f"{path} is an incomplete or corrupt gzip file ({error}); {FETCH_AGAIN}") from None
-    refuse_no_data(path, content[:HEAD], FETCH_AGAIN)
+    reject_non_data(path, content[:HEAD_BYTES], FETCH_AGAIN)
     return content
 
 
@@ -91,13 +91,13 @@ def read_columns(path: Path, kinds: Mapping[str, str]) -> pl.DataFrame:
     source = decompress(path)
     ending = file_format(path.name)
     if ending == ".parquet":
-        with parsing(path, PARQUET, FETCH_AGAIN):
+        with report_parse_errors(path, PARQUET, FETCH_AGAIN):
             return select_typed(path, pl.scan_parquet(source).with_row_index(ROW_NUMBER, offset=1), kinds)
     if ending not in SEPARATORS:
-        with parsing(path, JSON_LINES, FETCH_AGAIN, source):
+        with report_parse_errors(path, JSON_LINES, FETCH_AGAIN, source):
             frame = pl.read_ndjson(source, infer_schema_length=None)
         return select_typed(path, frame.lazy().with_row_index(ROW_NUMBER, offset=1), kinds)
-    with parsing(path, "a whole table", FETCH_AGAIN):
+    with report_parse_errors(path, "a complete table", FETCH_AGAIN):
         frame = pl.read_csv(source, separator=SEPARATORS[ending], infer_schema=False)
     rows = frame.lazy().with_row_index(ROW_NUMBER, offset=1)
     is_blank = pl.all_horizontal(pl.exclude(ROW_NUMBER).is_null())
@@ -286,7 +286,7 @@ def open_repository(folder: Path) -> Iterator[RepositoryReader]:
         if path.is_file() and path.suffix != ".md":
             decompress(path)
             if path.suffix == ".parquet":
-                with parsing(path, PARQUET, FETCH_AGAIN):
+                with report_parse_errors(path, PARQUET, FETCH_AGAIN):
                     pl.read_parquet_schema(path)  # it is stored at the end of the file
     library = import_hub_library()
     with tempfile.TemporaryDirectory() as temporary_folder:

@@ -15,7 +15,7 @@ import polars as pl
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.io.atomic import write_json, write_whole
+from relmap.io.atomic import write_atomically, write_json
 
 DATA = Path("data")
 REPORT = DATA / "report"
@@ -35,9 +35,11 @@ def make_private() -> None:
     """Close the folders that hold data, DVC's cache and Prefect's state to other users of the machine.
 
     A clone creates them with the mode that git and DVC choose, usually readable by everyone. Folders of another user
-    are left as they are.
+    are left as they are. `dvc exp run --temp` and `--queue` run stages in a folder below `.dvc` of the checkout, and
+    fill the cache there: that `.dvc` is closed too.
     """
-    for folder in PRIVATE:
+    outer = [folder for folder in Path.cwd().parents if folder.name == ".dvc"]
+    for folder in (*PRIVATE, *outer):
         with suppress(FileNotFoundError):
             state = folder.stat()
             if state.st_uid == os.getuid() and state.st_mode & 0o077:
@@ -121,7 +123,7 @@ def write_decisions(path: Path, parts: Mapping[str, FixedDecisions]) -> None:
         )
         for split, rows in parts.items()
     )
-    write_whole(path, frame.write_parquet)
+    write_atomically(path, frame.write_parquet)
 
 
 def write_logits(dataset: str, parts: Mapping[str, FixedDecisions], facts: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from flows import reliability
 from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
 from relmap.io import files
 from relmap.maps import reliability_map
-from relmap.maps.reliability_map import AT_ONCE
+from relmap.maps.reliability_map import CHUNK_ROWS
 from relmap.metrics import resampling, spread
 from relmap.projection import adam_lattice
 from relmap.projection import batch as batch_module
@@ -88,7 +88,7 @@ def test_one_draw_of_counts_serves_every_metric_calibrator_and_seed(monkeypatch,
     assert max(passes) <= resampling.MAX_TIE_GROUPS
 
 
-@pytest.mark.parametrize("rows", [200, 2 * AT_ONCE + 5])
+@pytest.mark.parametrize("rows", [200, 2 * CHUNK_ROWS + 5])
 def test_applying_a_map_reads_the_file_twice_and_scores_each_row_once(monkeypatch, tmp_path, rows):
     predictions(200).sample(rows, with_replacement=True, seed=0).write_parquet(tmp_path / "new.parquet")
     read = counted(monkeypatch, files.ParquetPredictions, "batches", lambda _file, columns=None: columns)
@@ -97,7 +97,7 @@ def test_applying_a_map_reads_the_file_twice_and_scores_each_row_once(monkeypatc
     assert len(read) == 2  # to score, for which the logits are enough, and to write what was there beside it
     assert read[0] == ["logits"]
     assert sum(scored) == rows
-    assert max(scored) <= AT_ONCE
+    assert max(scored) <= CHUNK_ROWS
 
 
 @pytest.mark.parametrize(("runs", "of_seeds"), [(3, [0, 1, 2]), (2, [0, 0, 0]), (0, [])])

@@ -173,9 +173,9 @@ WRONG_FILES = {  # file, its bytes or rows, options, expected message
     "a list for a label": ("a.jsonl", edited(1, grade=[1])[:1], {}, r", column 'grade' is List"),
     "an unknown split": ("a.csv", ROWS, {"split": "part"}, r", row 3, column 'part': found 'dev'"),
     "a cut gzip file": ("a.csv.gz", bytes_of("a.csv.gz", ROWS)[:-9], {}, r" is an incomplete or corrupt gzip"),
-    "a cut parquet file": ("a.parquet", bytes_of("a.parquet", ROWS)[:-9], {}, r" is not a whole parquet"),
+    "a cut parquet file": ("a.parquet", bytes_of("a.parquet", ROWS)[:-9], {}, r" is not a complete parquet"),
     "a cut JSON line": ("a.jsonl", bytes_of("a.jsonl", ROWS)[:-9], {}, r", line 4 is not one JSON object"),
-    "an open quote": ("a.csv", HEADER + b'x,"y,z,exact\n', {}, r" is not a whole table"),
+    "an open quote": ("a.csv", HEADER + b'x,"y,z,exact\n', {}, r" is not a complete table"),
     "a header alone": ("a.csv", HEADER, {}, r" has no rows"),
 }
 
@@ -393,9 +393,9 @@ def test_parquet_and_npz_files_give_the_same_rows(tmp_path):
 
 
 INCOMPLETE_CONTENTS = {  # change of a complete file, expected message
-    "cut": (lambda whole: whole[:-1], "is not a whole"),
-    "the first bytes alone": (lambda whole: whole[:4] + bytes(80), "is not a whole"),
-    "corrupt": (lambda whole: whole[:300] + bytes(50) + whole[350:], "is not a whole .npz"),
+    "cut": (lambda content: content[:-1], "is not a complete"),
+    "the first bytes alone": (lambda content: content[:4] + bytes(80), "is not a complete"),
+    "corrupt": (lambda content: content[:300] + bytes(50) + content[350:], "is not a complete .npz"),
     "a page": (lambda _: b"<!DOCTYPE html><title>Sign in</title>", "is a web page"),
 }
 

@@ -1,5 +1,6 @@
 """The verbs, called as plain functions: gates close on what was changed, keys see what a fit depends on."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,13 +9,14 @@ import polars as pl
 import pytest
 from scipy.special import expit, softmax
 
+import relmap
 from relmap.decisions import FixedDecisions, decide
 from relmap.metrics.probability import accuracy
 from relmap.metrics.registry import ProbabilityView, ReliabilityView, metrics_for_views
 from relmap.metrics.spread import LabelCells
 from relmap.projection.variants import PIPELINE_VARIANTS
 from relmap.splits import ValidationRows
-from tasks.calibrate import calibrate, fit_key
+from tasks.calibrate import _code_of, calibrate, fit_key
 from tasks.expectations.check import GateFailed
 from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
 from tasks.project import project
@@ -274,3 +276,28 @@ def test_a_fit_is_found_again_for_the_same_rows_alone(decisions, monkeypatch):
     other_rows = key(replace(decisions, labels=labels)), key(replace(decisions, logits=logits))
     other_fits = key(seed=2), key(calibrator="uncal"), key(few=(100,)), key(chosen={"epochs": 3})
     assert len({key(), *other_fits, *other_rows}) == 7
+
+
+@pytest.mark.parametrize(
+    ("changed", "calibrators"),
+    [
+        ("relmap/calibrators/temperature.py", {"ts"}),
+        ("relmap/serialization.py", {"ts", "uncal"}),
+        ("relmap/projection/pooling.py", set()),
+    ],
+)
+def test_a_fit_is_found_again_for_the_same_code_of_the_library_alone(
+    changed, calibrators, decisions, tmp_path, monkeypatch
+):
+    def keys() -> dict[str, str]:
+        _code_of.cache_clear()
+        arguments = {"parts": all_parts(decisions), "seed": 1, "few": (), "chosen": None}
+        return {name: fit_key(None, arguments | {"calibrator": name}) for name in ("ts", "uncal")}
+
+    shutil.copytree(Path(relmap.__file__).parent, tmp_path / "relmap")
+    monkeypatch.chdir(tmp_path)
+    before = keys()
+    (tmp_path / changed).write_text((tmp_path / changed).read_text() + "\nADDED = 1\n")
+    after = keys()
+    _code_of.cache_clear()
+    assert {name for name in after if after[name] != before[name]} == calibrators

@@ -10,7 +10,7 @@ import pytest
 
 from relmap.maps.map_file import save_map
 from tests import maps
-from tests.project_copy import copy_project, small
+from tests.project_copy import copy_project, processes_by_library, small
 from tests.system.browser import eventually
 from tests.system.served import Served, serving
 
@@ -50,4 +50,6 @@ def test_fifty_submissions_in_five_seconds_are_all_accepted_and_run(tmp_path: Pa
         assert Counter(answers) == {201: SUBMISSIONS}
         eventually(lambda: states(served)["COMPLETED"] == SUBMISSIONS, within=PATIENCE_FOR_ALL_RUNS)
         assert states(served) == {"COMPLETED": SUBMISSIONS}
+    # the server, its runner and the process of each run import the library of the served checkout
+    assert [*processes_by_library(served.libraries)] == [tmp_path / "relmap/__init__.py"]
     assert "rejected" not in (tmp_path / "data/.state/server.log").read_text()
