@@ -86,21 +86,11 @@ def notify(run: str, ending: Ending, reason: str) -> list[str]:
     Returns:
         A message for each notification that could not be sent.
     """
-    problems = []
+    problems: list[str] = []
     reason = "\n".join(escape_unprintable(line) for line in reason[:MAX_MESSAGE_LENGTH].splitlines())
     addresses = os.environ.get(ADDRESSES_VARIABLE, "").split()
     if addresses:
-        import apprise  # noqa: PLC0415 - the import is slow, and most runs send nothing
-
-        receivers = apprise.Apprise()
-        refused = [number for number, address in enumerate(addresses, start=1) if not receivers.add(address)]
-        # an address may contain a password, so its number is named
-        problems += [
-            f"address {number} of {ADDRESSES_VARIABLE} is not an address that Apprise supports" for number in refused
-        ]
-        title = f"relmap: {run} {ending}"
-        if len(receivers) and not receivers.notify(body=reason or title, title=title):
-            problems.append(f"not every address of {ADDRESSES_VARIABLE} could be notified")
+        problems += _notify_addresses(addresses, title=f"relmap: {run} {ending}", body=reason)
     command = os.environ.get(COMMAND_VARIABLE)
     if command:
         message = {
@@ -111,6 +101,21 @@ def notify(run: str, ending: Ending, reason: str) -> list[str]:
             "time": current_timestamp(),
         }
         problems += _run_command(command, message)
+    return problems
+
+
+def _notify_addresses(addresses: list[str], title: str, body: str) -> list[str]:
+    """Send a message to addresses of Apprise; return a message for each problem."""
+    import apprise  # noqa: PLC0415 - the import is slow, and most runs send nothing
+
+    problems = []
+    receivers = apprise.Apprise()
+    for number, address in enumerate(addresses, start=1):
+        if not receivers.add(address):
+            # An address may contain a password, so only its number is named.
+            problems.append(f"address {number} of {ADDRESSES_VARIABLE} is not an address that Apprise supports")
+    if len(receivers) and not receivers.notify(body=body or title, title=title):
+        problems.append(f"not every address of {ADDRESSES_VARIABLE} could be notified")
     return problems
 
 

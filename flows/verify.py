@@ -84,6 +84,9 @@ def list_remedies(
         needed: Objects that each stage needs.
         bad_objects: Objects that are corrupt or missing.
         manifests: Manifests that can be read.
+
+    Returns:
+        Shell commands.
     """
     commands = [shlex.join(["rm", "-f", relative_path(path)]) for path in sorted(bad_objects) if path.exists()]
     lost_stages = {problem.stage for problem in problems if problem.is_lost}
