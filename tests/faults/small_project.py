@@ -55,8 +55,8 @@ class Running:
         return sum(count.exists() and count.stat().st_size >= nth for count, nth in counts)
 
     def processes(self) -> list[psutil.Process]:
-        ours = [process for process in psutil.process_iter(["environ"]) if process.info["environ"]]
-        return [process for process in ours if process.info["environ"].get("FAULTS_COUNTED") == str(self.counted)]
+        readable = [process for process in psutil.process_iter(["environ"]) if process.info["environ"]]
+        return [process for process in readable if process.info["environ"].get("FAULTS_COUNTED") == str(self.counted)]
 
     def kill_command(self) -> None:
         self.process.kill()

@@ -31,8 +31,8 @@ def test_samples_follow_the_shuffle_of_the_library_and_shrink_in_proportion(size
 
 def test_queries_are_split_60_20_20_and_stay_whole():
     frame = pl.DataFrame({"query-id": [f"q{7 * row % 100:03}" for row in range(300)]})
-    drawn = np.split(np.random.default_rng(7).permutation(100), [60, 80])
-    for (split, part), queries in zip(split_by_query(frame, 7).items(), drawn, strict=True):
+    sample = np.split(np.random.default_rng(7).permutation(100), [60, 80])
+    for (split, part), queries in zip(split_by_query(frame, 7).items(), sample, strict=True):
         assert set(part["query-id"]) == {f"q{query:03}" for query in queries}, split
         assert len(part) == 3 * len(queries)
 
@@ -54,23 +54,25 @@ def query_rows(*features: list[list[float]]) -> RepositoryRows:
 def test_documents_of_random_queries_are_drawn_and_the_last_query_is_sampled():
     sizes = [3, 5, 2, 7, 4]
     features = [[[query, place] for place in range(size)] for query, size in enumerate(sizes)]
-    drawn = draw_documents(query_rows(*features), ("0", "1"), 2, 10, seed=3)
+    sample = draw_documents(query_rows(*features), ("0", "1"), 2, 10, seed=3)
     generator = np.random.default_rng(3)
     expected = []
     n_remaining = 10
     for query in generator.permutation(5):
-        whole = sizes[query] <= n_remaining
-        places = range(sizes[query]) if whole else np.sort(generator.choice(sizes[query], n_remaining, replace=False))
+        fits_completely = sizes[query] <= n_remaining
+        places = range(sizes[query])
+        if not fits_completely:
+            places = np.sort(generator.choice(sizes[query], n_remaining, replace=False))
         expected += [(f"train:{query + 1}:{place}", f"q{query}", [query, place]) for place in places]
         n_remaining -= len(places)
-        if not whole:
+        if not fits_completely:
             break
-    assert drawn.select("pair", "group", pl.col("features").arr.to_list()).rows() == expected
+    assert sample.select("pair", "group", pl.col("features").arr.to_list()).rows() == expected
 
 
 def test_all_documents_are_drawn_if_there_are_few_and_nonfinite_features_are_zero():
-    drawn = draw_documents(query_rows([[np.nan, 1.0], [np.inf, -np.inf]]), ("0", "1"), 2, 9, seed=0)
-    assert drawn["features"].to_list() == [[0, 1], [0, 0]]
+    sample = draw_documents(query_rows([[np.nan, 1.0], [np.inf, -np.inf]]), ("0", "1"), 2, 9, seed=0)
+    assert sample["features"].to_list() == [[0, 1], [0, 0]]
 
 
 FURNITURE = {  # column -> value, and the expected line, if any
@@ -100,13 +102,13 @@ def test_reranking_candidates_without_a_text_are_omitted(tmp_path):
         "us-qrels": pl.DataFrame({"query-id": sorted(queries * 2), "corpus-id": [*("ab" * 10)], "score": [1, 0] * 10}),
         "us-top_ranked": pl.DataFrame({"query-id": queries, "corpus-ids": [["c", "b", "a"]] * 10}),
     }
-    drawn = read(tmp_path, "esci_rerank_us", {(config, "test"): frame for config, frame in tables.items()})
-    assert drawn.filter(pl.col("group") == "q0").select("pair", "label", "text").rows() == [
+    sample = read(tmp_path, "esci_rerank_us", {(config, "test"): frame for config, frame in tables.items()})
+    assert sample.filter(pl.col("group") == "q0").select("pair", "label", "text").rows() == [
         ("q0:b", 0, "query: ask q0\nproduct: of b"),
         ("q0:a", 1, "query: ask q0\nproduct: A\nof a"),
     ]
-    queries_of = dict(drawn.group_by("split").agg(pl.col("group").n_unique()).rows())
-    assert queries_of == {"train": 6, "validation": 2, "test": 2}
+    queries_by_split = dict(sample.group_by("split").agg(pl.col("group").n_unique()).rows())
+    assert queries_by_split == {"train": 6, "validation": 2, "test": 2}
 
 
 def change_frame(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Path], object]:

@@ -57,8 +57,8 @@ def test_missing_dask_or_server_is_reported_with_a_remedy(monkeypatch, dask):
 
 def test_a_run_without_a_scheduler_address_uses_a_private_cluster(dask):
     with temporary_settings({PREFECT_API_URL: SERVER}):
-        made = engine.create_task_runner(with_engine(engine="dask", dask={"address": None, "workers": 3}))
-    assert made == {"cluster_class": engine.create_private_cluster, "cluster_kwargs": {"n_workers": 3}}
+        arguments = engine.create_task_runner(with_engine(engine="dask", dask={"address": None, "workers": 3}))
+    assert arguments == {"cluster_class": engine.create_private_cluster, "cluster_kwargs": {"n_workers": 3}}
 
 
 CERTIFICATES = {"ca_file": "ca.pem", "cert_file": "client.pem", "key_file": "client.key"}

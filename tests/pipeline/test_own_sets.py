@@ -220,7 +220,7 @@ def test_a_wrong_line_of_features_is_reported_with_its_place(tmp_path, line, mes
         read(folder, {"labels": ["no", "yes"], "features": FEATURES})
 
 
-WRONG_OPTIONS = {  # reader, options, what is said
+WRONG_OPTIONS = {  # reader, options, expected message
     "an unknown name": ("files", pairs("a.csv", groups="q"), r"pairs\.groups: there is no such name"),
     "a missing name": ("files", pairs("a.csv", label=None), r"pairs\.label: Field required"),
     "one label": ("files", pairs("a.csv") | {"labels": ["yes"]}, r"labels: .*at least 2"),
@@ -268,11 +268,11 @@ def test_a_repository_gives_the_same_pairs_as_files(tmp_path, ending):
     same = read(write_files(tmp_path, {"a.csv": JUDGED}), pairs("a.csv")).drop("pair", "split")
     frame = read_hub(repository(tmp_path / "hub", by_splits(ending=ending))).pairs
     assert dict(frame.schema) == SCHEMA
-    for place, (theirs, ours) in enumerate({"train": None, "dev": "validation", "test": "test"}.items()):
+    for place, (released_split, split) in enumerate({"train": None, "dev": "validation", "test": "test"}.items()):
         part = frame[3 * place : 3 * place + 3]
         assert part.drop("pair", "split").equals(same)
-        assert part["pair"].to_list() == [f"{theirs}:{row}" for row in (1, 2, 3)]
-        assert part["split"].to_list() == [ours] * 3
+        assert part["pair"].to_list() == [f"{released_split}:{row}" for row in (1, 2, 3)]
+        assert part["split"].to_list() == [split] * 3
 
 
 def test_the_card_defines_the_configurations(tmp_path):
@@ -292,7 +292,7 @@ def test_class_names_of_the_card_must_match_the_options_in_any_order(tmp_path):
         by_code = {str(code): name for code, name in enumerate(names)}
         types = dict.fromkeys(("q", "name", "about"), "string") | {"grade": {"class_label": {"names": by_code}}}
         features = [{"name": name, "dtype": dtype} for name, dtype in types.items()]
-        sizes = [{"name": "train", "num_bytes": 1, "num_examples": 99}]  # of the whole set, not of the files taken
+        sizes = [{"name": "train", "num_bytes": 1, "num_examples": 99}]  # of the complete data set, not of these files
         return f"dataset_info: {json.dumps({'features': features, 'splits': sizes})}\n"
 
     files = by_splits([{key: row[key] for key in ("q", "name", "about", "grade")} for row in graded(0, 2, 1)])
@@ -340,48 +340,57 @@ K = 3
 def arrays(members: int | None = 2) -> dict[str, np.ndarray]:
     """Return the arrays of a `.npz` file; without `members` the logits have two axes."""
     generator = np.random.default_rng(0)
-    made = {f"{part}_labels": np.arange(n) % K for part, n in N.items()}
+    saved_data = {f"{part}_labels": np.arange(n) % K for part, n in N.items()}
     for part, n in N.items():
-        made[f"{part}_logits"] = generator.normal(size=(*([members] if members else []), n, K)).astype(np.float32)
-    return made
+        saved_data[f"{part}_logits"] = generator.normal(size=(*([members] if members else []), n, K)).astype(np.float32)
+    return saved_data
 
 
 def columns(**other: object) -> pl.DataFrame:
     """Return the arrays of one member as a frame, with `other` columns replaced."""
-    made = {what: np.concatenate([arrays(None)[f"{part}_{what}"] for part in N]) for what in ("labels", "logits")}
-    frame = pl.DataFrame({"split": ["validation"] * 9 + ["test"] * 6, "label": made["labels"]})
+    saved_data = {
+        content: np.concatenate([arrays(None)[f"{part}_{content}"] for part in N]) for content in ("labels", "logits")
+    }
+    frame = pl.DataFrame({"split": ["validation"] * 9 + ["test"] * 6, "label": saved_data["labels"]})
     group = [f"q{row // 2}" for row in range(15)]
-    return frame.with_columns(logits=pl.Series(made["logits"].tolist()), group=pl.Series(group)).with_columns(**other)
+    return frame.with_columns(logits=pl.Series(saved_data["logits"].tolist()), group=pl.Series(group)).with_columns(
+        **other
+    )
 
 
-def saved(folder: Path, made: dict[str, np.ndarray] | pl.DataFrame) -> Path:
+def saved(folder: Path, saved_data: dict[str, np.ndarray] | pl.DataFrame) -> Path:
     """Write a parquet file with columns, or a `.npz` file with arrays."""
-    path = folder / f"logits.{'parquet' if isinstance(made, pl.DataFrame) else 'npz'}"
-    made.write_parquet(path) if isinstance(made, pl.DataFrame) else np.savez_compressed(path, **made)
+    path = folder / f"logits.{'parquet' if isinstance(saved_data, pl.DataFrame) else 'npz'}"
+    if isinstance(saved_data, pl.DataFrame):
+        saved_data.write_parquet(path)
+    else:
+        np.savez_compressed(path, **saved_data)
     return path
 
 
 @pytest.mark.parametrize("members", [1, 3, None])
 def test_saved_logits_of_each_member_are_read_unchanged(members, tmp_path):
-    made = arrays(members)
-    frames = read_saved_logits(saved(tmp_path, {**made, "temperatures": np.ones(members or 1), "other": np.ones(2)}))
+    saved_data = arrays(members)
+    frames = read_saved_logits(
+        saved(tmp_path, {**saved_data, "temperatures": np.ones(members or 1), "other": np.ones(2)})
+    )
     assert len(frames) == (members or 1)
     for member, frame in enumerate(frames):
         kinds = {"split": pl.String, "group": pl.String, "label": pl.Int8, "logits": pl.Array(pl.Float64, K)}
         assert frame.schema == kinds | {"pair": pl.String}
         assert frame["split"].to_list() == columns()["split"].to_list()
         assert frame["group"].to_list() == [str(row) for row in range(15)]
-        assert frame["label"].to_list() == [*made["val_labels"], *made["test_labels"]]
-        parts = [made[f"{part}_logits"].reshape(-1, n, K)[member] for part, n in N.items()]
+        assert frame["label"].to_list() == [*saved_data["val_labels"], *saved_data["test_labels"]]
+        parts = [saved_data[f"{part}_logits"].reshape(-1, n, K)[member] for part, n in N.items()]
         np.testing.assert_array_equal(frame["logits"].to_list(), np.concatenate(parts).astype(np.float64))
 
 
 def test_parquet_and_npz_files_give_the_same_rows(tmp_path):
     (expected,) = read_saved_logits(saved(tmp_path, arrays(None)))
     kinds = (pl.List(pl.Float32), pl.Array(pl.Float64, K), pl.Array(pl.Float32, K))
-    of_kinds = [columns(logits=pl.col("logits").cast(kind)) for kind in kinds]
-    for made in (columns(), pl.concat([columns()[9:], columns()[:9]]), *of_kinds):
-        (frame,) = read_saved_logits(saved(tmp_path, made))
+    frames_of_kinds = [columns(logits=pl.col("logits").cast(kind)) for kind in kinds]
+    for saved_data in (columns(), pl.concat([columns()[9:], columns()[:9]]), *frames_of_kinds):
+        (frame,) = read_saved_logits(saved(tmp_path, saved_data))
         assert_frame_equal(frame.drop("group"), expected.drop("group"))
         assert frame["group"].to_list() == columns()["group"].to_list()
     (frame,) = read_saved_logits(saved(tmp_path, columns().drop("group")))
@@ -402,22 +411,22 @@ INCOMPLETE_CONTENTS = {  # change of a complete file, expected message
 
 @pytest.mark.parametrize(("change", "message"), INCOMPLETE_CONTENTS.values(), ids=INCOMPLETE_CONTENTS)
 def test_an_incomplete_file_of_logits_is_reported(change, message, tmp_path):
-    for made in (arrays(), columns())[: 1 if message.endswith(".npz") else 2]:
-        path = saved(tmp_path, made)
+    for saved_data in (arrays(), columns())[: 1 if message.endswith(".npz") else 2]:
+        path = saved(tmp_path, saved_data)
         path.write_bytes(change(path.read_bytes()))
         with pytest.raises(InputError, match=f"{path} {message}"):
             read_saved_logits(path)
 
 
 def changed(change, *names: str) -> dict[str, np.ndarray]:
-    made = arrays()
-    return made | {name: change(made[name]) for name in names}
+    saved_data = arrays()
+    return saved_data | {name: change(saved_data[name]) for name in names}
 
 
 def with_cell(name: str, place: object, value: object) -> dict[str, np.ndarray]:
-    made = arrays()
-    made[name][place] = value
-    return made
+    saved_data = arrays()
+    saved_data[name][place] = value
+    return saved_data
 
 
 def with_row_4(column: str, value: object) -> pl.DataFrame:
@@ -452,9 +461,9 @@ WRONG_LOGITS = {  # arrays of a `.npz` file or columns of a parquet file, expect
 }
 
 
-@pytest.mark.parametrize(("made", "message"), WRONG_LOGITS.values(), ids=WRONG_LOGITS)
-def test_wrong_saved_logits_are_reported_with_their_place(made, message, tmp_path):
-    path = saved(tmp_path, made)
+@pytest.mark.parametrize(("saved_data", "message"), WRONG_LOGITS.values(), ids=WRONG_LOGITS)
+def test_wrong_saved_logits_are_reported_with_their_place(saved_data, message, tmp_path):
+    path = saved(tmp_path, saved_data)
     with pytest.raises(InputError, match=message) as refused:
         read_saved_logits(path)
     assert str(path) in str(refused.value)

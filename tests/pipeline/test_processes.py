@@ -18,7 +18,7 @@ from dvc.repo import Repo
 from flows import processes
 from flows.processes import BUSY_FILE, LOCK_FILE, end_groups, quarantine_corrupt_dvc_files, wait_for_all
 
-refresh = import_module("flows.refresh")  # the module, beside the flow of that name
+refresh = import_module("flows.refresh")  # the module, not the flow of the same name
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = {"path": "data/raw/wands", "hash": "md5", "md5": f"{'0123456789abcdef' * 2}.dir", "size": 12, "nfiles": 2}
@@ -253,13 +253,16 @@ def test_outdated_stages_are_those_of_dvc_status(monkeypatch):
 def test_dvc_prints_running_and_failed_stages_without_hints():
     BUSY_FILE.parent.parent.rename("before")
     Repo.init(no_scm=True).close()
-    stages = {"made": {"cmd": "echo said; echo > made", "outs": ["made"]}, "bad": {"cmd": "false", "deps": ["made"]}}
+    stages = {
+        "good": {"cmd": "echo printed; echo > output", "outs": ["output"]},
+        "bad": {"cmd": "false", "deps": ["output"]},
+    }
     Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
-    ours = [sys.executable, "-m", "flows.processes", "repro", "--keep-going"]
+    command = [sys.executable, "-m", "flows.processes", "repro", "--keep-going"]
     captured = {"env": os.environ | {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
-    first, second = (subprocess.run(ours, **captured, check=False) for _ in range(2))
+    first, second = (subprocess.run(command, **captured, check=False) for _ in range(2))
     assert first.returncode == second.returncode == 255
-    made = ["Running stage 'made':", "> echo said; echo > made", "said"]
-    assert re.findall(r"\S.*", first.stdout) == [*made, "Running stage 'bad':", "> false"]
+    lines_of_good_stage = ["Running stage 'good':", "> echo printed; echo > output", "printed"]
+    assert re.findall(r"\S.*", first.stdout) == [*lines_of_good_stage, "Running stage 'bad':", "> false"]
     assert "failed to reproduce 'bad'" in first.stderr
     assert re.findall(r"\S.*", second.stdout) == ["Running stage 'bad':", "> false"]

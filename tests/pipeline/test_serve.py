@@ -69,8 +69,8 @@ def test_if_a_data_set_fails_the_others_finish_and_all_reasons_are_reported(monk
     with pytest.raises(RunFailed, match=r"no luck with wands(.|\n)*no luck with mine"):
         serve.reliabilities.fn(["wands", "scidocs", "mine", "wands"], [4], ["ts"])
     serve.reliabilities.fn(["scidocs"])
-    of_params = list(load_params().seeds)  # explicit seeds, so that no run writes the outputs of DVC
-    assert calls == [*((name, [4], ["ts"]) for name in ("wands", "scidocs", "mine")), ("scidocs", of_params, None)]
+    default_seeds = list(load_params().seeds)  # explicit seeds, so that no run writes the outputs of DVC
+    assert calls == [*((name, [4], ["ts"]) for name in ("wands", "scidocs", "mine")), ("scidocs", default_seeds, None)]
 
 
 def test_a_used_port_and_a_served_project_are_reported_before_a_server_starts(monkeypatch, tmp_path):

@@ -139,8 +139,8 @@ def test_titles_and_queries_are_unique_and_bodies_have_evidence_and_stock_phrase
     assert rows["body"].str.split(" ").list.head(18).equals(evidence)
     assert [evidence.list.slice(3 * slot, 3).n_unique() for slot in range(6)] == [6] * 6
     phrases = pl.concat([stock.list.head(3), stock.list.slice(3)]).list.join(" ")
-    of_topics = pl.DataFrame({"topic": pl.concat([rows["word"]] * 2), "phrase": phrases}).group_by("topic")
-    assert of_topics.agg(pl.col("phrase").n_unique())["phrase"].is_between(30, 60).all()
+    phrases_by_topic = pl.DataFrame({"topic": pl.concat([rows["word"]] * 2), "phrase": phrases}).group_by("topic")
+    assert phrases_by_topic.agg(pl.col("phrase").n_unique())["phrase"].is_between(30, 60).all()
 
 
 def test_ranks_have_a_zipf_distribution():
@@ -171,8 +171,8 @@ def test_a_twin_has_the_splits_labels_and_query_sizes_of_the_data_set(name, fold
     assert dict(labels.rows()) == {split: [*range(len(dataset.labels))] for split in SPLITS}
     if name == "alloprof_rerank":  # rows are shuffled
         assert not frame.filter(pl.col("split") == "train")["group"].is_sorted()
-    of_queries = [pl.len(), pl.col("label").n_unique(), pl.col("split").n_unique()]
-    queries = frame.group_by("group", maintain_order=True).agg(of_queries)
+    query_statistics = [pl.len(), pl.col("label").n_unique(), pl.col("split").n_unique()]
+    queries = frame.group_by("group", maintain_order=True).agg(query_statistics)
     assert dataset.split_by == "row" or queries["split"].max() == 1
     assert len(dataset.labels) > 2 or queries["label"].min() == 2
     sizes = queries["len"].sort()
@@ -191,13 +191,13 @@ def test_every_data_set_of_the_paper_has_a_twin(tmp_path):
 
 @pytest.mark.parametrize("name", TWINS)
 def test_every_pair_has_one_truth_with_the_required_label_shares(name, folders, frames):
-    drawn = frames[name]["pair"]
-    whole = pl.read_parquet(folders[name] / "truth.parquet")
-    assert whole["pair"].n_unique() == ROWS
-    assert drawn.is_unique().all()
-    assert set(drawn) <= set(whole["pair"])
-    assert (len(drawn) == ROWS) == (name not in CAPPED)
-    distribution = np.array(whole["probabilities"].to_list())
+    used_pairs = frames[name]["pair"]
+    truth = pl.read_parquet(folders[name] / "truth.parquet")
+    assert truth["pair"].n_unique() == ROWS
+    assert used_pairs.is_unique().all()
+    assert set(used_pairs) <= set(truth["pair"])
+    assert (len(used_pairs) == ROWS) == (name not in CAPPED)
+    distribution = np.array(truth["probabilities"].to_list())
     assert distribution.shape == (ROWS, len(DATASETS[name].labels))
     assert (distribution >= 0).all()
     np.testing.assert_allclose(distribution.sum(axis=1), 1)
@@ -219,13 +219,13 @@ def test_labels_are_distributed_as_their_truth(name, frames):
 
 @pytest.mark.parametrize("name", TWINS)
 def test_the_seed_determines_the_bytes(name, tmp_path):
-    made = []
+    results = []
     for place, seed in (("first", 0), ("again", 0), ("other", 1)):
         folder = tmp_path / place
         simulate(name, folder, rows=100, residual=0.0, seed=seed)
         files = (path for path in folder.rglob("*") if path.is_file())
-        made.append({path.relative_to(folder).as_posix(): path.read_bytes() for path in files})
-    first, again, other = made
+        results.append({path.relative_to(folder).as_posix(): path.read_bytes() for path in files})
+    first, again, other = results
     assert first == again
     assert first.keys() == other.keys()
     assert first["truth.parquet"] != other["truth.parquet"]
@@ -295,8 +295,8 @@ def simulate_files(name: str, folder: Path, residual: float) -> Twin:
         return FixedDecisions(logits, labels, decide(logits), part["group"].to_numpy())
 
     test = decided(parts["test"])
-    of_test = join_truth(parts["test"], folder)["probabilities"]
-    return Twin(decided(parts["validation"]), test, np.array(of_test.to_list())[np.arange(len(test)), test.decision])
+    test_truth = join_truth(parts["test"], folder)["probabilities"]
+    return Twin(decided(parts["validation"]), test, np.array(test_truth.to_list())[np.arange(len(test)), test.decision])
 
 
 PAPER = Path(__file__).resolve().parents[2] / "tasks/tables/paper"
@@ -337,8 +337,8 @@ def test_accuracy_label_shares_and_label_spread_are_near_the_paper(name, default
     for logits in (twin.test.logits, calibrate(twin.test.logits)):
         confidence = expit(confidence_logit(logits, twin.test.decision))
         cells.append(LabelCells.from_decisions(confidence, twin.test.decision, twin.test.correct))
-    spread = np.mean([of_calibrator.spread() for of_calibrator in cells])
-    shuffled = np.mean([of_calibrator.shuffled_quantile(1) for of_calibrator in cells])
+    spread = np.mean([calibrator_cells.spread() for calibrator_cells in cells])
+    shuffled = np.mean([calibrator_cells.shuffled_quantile(1) for calibrator_cells in cells])
     assert 100 * spread == pytest.approx(PAPER_SPREAD[name], abs=SPREAD_TOLERANCE)
     assert spread > shuffled  # as on each data set of the paper
 
@@ -349,9 +349,12 @@ def test_frequent_labels_have_enough_fit_rows_and_tests_enough_groups(name, defa
     assert len(np.unique(twin.test.group)) >= MIN_TEST_GROUPS
     for seed in PARAMS.seeds:
         fit = select_validation_rows(twin.validation, seed, PARAMS.protocol).projection_fit
-        for of_validation, of_fit in ((twin.validation.labels, fit.labels), (twin.validation.decision, fit.decision)):
-            frequent = np.bincount(of_validation) >= FREQUENT * len(of_validation)
-            assert (np.bincount(of_fit, minlength=len(frequent))[frequent] >= MIN_FIT_ROWS).all()
+        for validation_values, fit_values in (
+            (twin.validation.labels, fit.labels),
+            (twin.validation.decision, fit.decision),
+        ):
+            frequent = np.bincount(validation_values) >= FREQUENT * len(validation_values)
+            assert (np.bincount(fit_values, minlength=len(frequent))[frequent] >= MIN_FIT_ROWS).all()
         counted = np.array(PAPER_MIX[name]) >= FREQUENT
         assert (np.bincount(fit.decision, minlength=len(counted))[counted] >= MIN_FIT_ROWS).all()
 
@@ -381,13 +384,13 @@ def log_loss(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
 @pytest.fixture(scope="module", params=["wands", "alloprof_rerank", "mslr_web10k"])
 def scored(request, tmp_path_factory, default_twins):
     """Residual -> twin and its scores under protocol seed 1, with the parameters of params.yaml."""
-    made = {}
+    results = {}
     for residual in (0.0, 1.0) if request.param == "wands" else (1.0,):  # one data set is enough without a residual
         twin = default_twins[request.param]
         if not residual:
             twin = simulate_files(request.param, tmp_path_factory.mktemp("twin"), residual)
-        made[residual] = twin, *fit_and_score([twin], [select_validation_rows(twin.validation, 1, PARAMS.protocol)])
-    return made
+        results[residual] = twin, *fit_and_score([twin], [select_validation_rows(twin.validation, 1, PARAMS.protocol)])
+    return results
 
 
 def test_mrp_lowers_the_log_loss_only_with_a_residual(scored):
@@ -423,7 +426,7 @@ def simulate_logits(seed: int, labels: int, fit: int, test: int, residual: float
     with its own probability.
     """
     rng = np.random.default_rng([seed, labels, fit])
-    rows = 4 * fit + 20 + test  # validation quarters of `fit` rows at least, whatever the queries' sizes
+    rows = 4 * fit + 20 + test  # at least `fit` rows in each quarter of validation, for all sizes of queries
     query = np.repeat(np.arange(rows), rng.integers(5, 16, rows))[:rows]
 
     def shared(*shape: int) -> np.ndarray:
@@ -444,10 +447,10 @@ def simulate_logits(seed: int, labels: int, fit: int, test: int, residual: float
 
 def score_twins(kind: tuple[int, int, int], residual: float, twins: int) -> list[tuple[Twin, Reliability]]:
     """Simulate twins of logits of a kind, and score them after a fit on its number of validation rows."""
-    made = [simulate_logits(seed, *kind, residual) for seed in range(twins)]
+    results = [simulate_logits(seed, *kind, residual) for seed in range(twins)]
     caps = PARAMS.protocol.model_copy(update={"projection_cap": kind[1]})
-    parts = [select_validation_rows(twin.validation, 1, caps).limit_fit_rows(kind[1]) for twin in made]
-    return list(zip(made, fit_and_score(made, parts), strict=True))
+    parts = [select_validation_rows(twin.validation, 1, caps).limit_fit_rows(kind[1]) for twin in results]
+    return list(zip(results, fit_and_score(results, parts), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -459,10 +462,10 @@ def without_residual() -> list[tuple[Twin, Reliability]]:
     return twins
 
 
-def count_improvements(made: list[tuple[Twin, Reliability]]) -> dict[str, int]:
+def count_improvements(results: list[tuple[Twin, Reliability]]) -> dict[str, int]:
     """Count the twins in which a paired bootstrap over queries finds a significant improvement of each metric."""
     claimed = dict.fromkeys(BETTER, 0)
-    for twin, logits in made:
+    for twin, logits in results:
         draws = draw_resamples(twin.test.group, resamples=RESAMPLES, seed=0)
         before, after = (compute_reliability_metrics(logit, twin.test.correct, draws=draws) for logit in logits)
         for metric, sign in BETTER.items():

@@ -140,7 +140,7 @@ def test_a_rebound_host_name_is_refused(browser, served):
     assert "deployment" not in text
 
 
-def as_nobody(code: str) -> str:
+def run_as_other_user(code: str) -> str:
     assert os.geteuid() == 0, "only root can act as another user; run this file as root"
     python = Path("/usr/bin/python3")  # the environment's own may be in a folder that is shut to others
     command = [str(python if python.exists() else sys.executable), "-I", "-c", code]
@@ -161,8 +161,8 @@ except urllib.error.HTTPError as error:
 """
 
 
-def asked_by_nobody(address: str, **headers: str) -> str:
-    return as_nobody(STATUS.format(address=address, more=headers))
+def status_for_other_user(address: str, **headers: str) -> str:
+    return run_as_other_user(STATUS.format(address=address, more=headers))
 
 
 READ = """
@@ -175,15 +175,15 @@ except PermissionError:
 
 def test_another_user_can_neither_read_the_secret_nor_use_the_api(served):
     if not served.secret:
-        assert asked_by_nobody(served.address) == "200"  # this is what --open means
+        assert status_for_other_user(served.address) == "200"  # as --open allows
         return
-    assert asked_by_nobody(served.address) == "401"
+    assert status_for_other_user(served.address) == "401"
     secret = served.project / "data/.state/secret"
     assert secret.stat().st_mode & 0o777 == 0o600
     for folder in takewhile(lambda above: above != Path(tempfile.gettempdir()), secret.parents):
         folder.chmod(0o755)  # so that it is the file itself that is shut
-    assert as_nobody(READ.format(path=str(secret))) == "refused"
-    assert as_nobody(READ.format(path=str(served.project / "params.yaml"))) != "refused"
+    assert run_as_other_user(READ.format(path=str(secret))) == "refused"
+    assert run_as_other_user(READ.format(path=str(served.project / "params.yaml"))) != "refused"
     assert served.secret not in served.log.read_text() + (served.project / "data/.state/server.log").read_text()
     lines = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
     assert not any(served.secret in line for line in lines)  # everybody may read command lines
@@ -198,9 +198,9 @@ def test_the_temporary_server_of_a_run_is_protected(unserved, command):
     try:
         port = eventually(lambda: port_of_server(process, log))
         address = f"http://127.0.0.1:{port}"
-        assert asked_by_nobody(address) == "401"
+        assert status_for_other_user(address) == "401"
         for wrong in ({"Host": f"evil.test:{port}"}, {"Origin": "http://evil.test"}, {"Sec-Fetch-Site": "cross-site"}):
-            assert asked_by_nobody(address, **wrong) == "403", wrong
+            assert status_for_other_user(address, **wrong) == "403", wrong
         assert process.wait(300) == 0, log.read_text()
         eventually(lambda: not psutil.pid_exists(process.pid) and not answering(port), within=20)
     finally:

@@ -143,8 +143,8 @@ def test_empty_fields_are_omitted_and_errors_name_fields(visitor, served):
     submit.click()
 
     def ended() -> dict | None:
-        made = [run for run in served.runs("rerank-fit") if run["id"] not in before]
-        return next((run for run in made if run["state_type"] == "FAILED"), None)
+        new_runs = [run for run in served.runs("rerank-fit") if run["id"] not in before]
+        return next((run for run in new_runs if run["state_type"] == "FAILED"), None)
 
     run = eventually(ended)
     assert {name: run["parameters"][name] for name in ("predictions", "out")} == {
@@ -158,7 +158,7 @@ def test_empty_fields_are_omitted_and_errors_name_fields(visitor, served):
 
 def test_a_page_can_neither_send_nor_load_from_other_servers(visitor):
     visitor.open("login", "Login")
-    asked = """
+    script = """
         const done = arguments[0];
         const image = new Image();
         image.src = "http://evil.test/a.png";
@@ -168,6 +168,6 @@ def test_a_page_can_neither_send_nor_load_from_other_servers(visitor):
         script.onerror = () => fetch("http://evil.test/d").catch(() => done(image.src));
         document.head.append(script);
     """
-    assert visitor.driver.execute_async_script(asked) == ""
+    assert visitor.driver.execute_async_script(script) == ""
     inline = "const script = document.createElement('script'); script.text = 'window.ran = 1';"
     assert visitor.driver.execute_script(f"{inline} document.head.append(script); return window.ran") is None

@@ -56,7 +56,7 @@ def driver(tmp_path):
 def test_every_plot_is_drawn_without_network_requests(project, driver, what):
     command(project, sys.executable, "-m", "dvc", "plots", *what, "-q")
     driver.get((project / "dvc_plots/index.html").as_uri())
-    drawn = eventually(lambda: len(driver.execute_script(DRAWN)) == 4 and driver.execute_script(DRAWN), within=30)
-    assert min(drawn) > 5  # lines, bands or bars
+    marks = eventually(lambda: len(driver.execute_script(DRAWN)) == 4 and driver.execute_script(DRAWN), within=30)
+    assert min(marks) > 5  # lines, bands or bars
     assert driver.get_log("browser") == []
     assert [url for url in asked_for(driver) if url.startswith("http")] == []

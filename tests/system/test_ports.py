@@ -19,7 +19,7 @@ from tests.system.served import serving
 pytestmark = pytest.mark.system
 
 NOBODY = 65534  # the number of the user without rights
-REFUSED = {401, 403, 404}  # what a page may answer to somebody without credentials
+REFUSED = {401, 403, 404}  # allowed statuses of a page without credentials
 PUBLIC = {"/", "/health", "/api/health", "/api/ready"}  # of Prefect's server: the page that asks for the secret, health
 HEALTH = {"/api/health": 200, "/api/ready": 200}  # as the guide says
 SLOW = {"wands": {"smart": {"epochs": 4000, "patience": 4000}}}  # so that a run is there while it is attacked

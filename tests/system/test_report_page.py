@@ -109,7 +109,7 @@ class Reader:
         self.open()
 
     def open(self) -> None:
-        """Until every figure is drawn."""
+        """Wait until every figure is drawn."""
         self.driver.get(self.place.as_uri())
         eventually(lambda: self.run("return document.documentElement.dataset.drawn") == "yes")
 
@@ -120,7 +120,7 @@ class Reader:
         return self.driver.execute_script(script, *arguments)
 
     def look(self, width: int) -> None:
-        """At a screen of that many pixels, until all charts fit theirs."""
+        """Set the width of the screen in pixels, and wait until all charts fit."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
         fits = "(plot) => Number(plot.dataset.width) === plot.clientWidth && plot.querySelector('svg')"
         eventually(lambda: self.run(f"return [...document.querySelectorAll('.plot')].every({fits})"))
@@ -149,11 +149,11 @@ def at_a_desk(reader):
 
 
 def test_the_page_opens_without_messages_or_requests_and_is_small(reader):
-    reader.driver.get_log("performance")  # what Chromium asked itself for at its start
+    reader.driver.get_log("performance")  # requests of Chromium at its start
     reader.open()
     assert reader.driver.get_log("browser") == []
-    asked = {re.sub("^(blob|data):.*", r"\1", url) for url in asked_for(reader.driver)}
-    assert asked <= {reader.place.as_uri(), "blob", "data"}
+    requested = {re.sub("^(blob|data):.*", r"\1", url) for url in asked_for(reader.driver)}
+    assert requested <= {reader.place.as_uri(), "blob", "data"}
     assert reader.place.stat().st_size < LARGEST
 
 
@@ -234,7 +234,7 @@ def test_the_rows_of_a_figure_can_be_saved_from_the_page_alone(reader):
 
 
 def test_the_printed_page_has_all_figures_and_tables(reader):
-    reader.ask("Emulation.setEmulatedMedia", media="print")  # nothing is drawn again for a printer
+    reader.ask("Emulation.setEmulatedMedia", media="print")  # charts are not drawn again for print
     widest = reader.run("""
         const plots = [...document.querySelectorAll(".plot")];
         plots.forEach((plot) => { plot.style.width = "300px"; });

@@ -17,7 +17,7 @@ from tests.maps import AGREEMENT, documents_for_sql, rows_for_sql
 pytestmark = pytest.mark.system
 
 Answers = Callable[[str, pl.DataFrame], np.ndarray]  # an expression and its rows to reliabilities, NaN for NULL
-# Spark compiles every query anew: some hundred thresholds take it seconds, some thousand more memory than it has
+# Spark compiles every query again: hundreds of thresholds take seconds, thousands more memory than it has
 DOCUMENTS = {"postgres": documents_for_sql(thresholds=5000), "spark": documents_for_sql(thresholds=100)}
 
 
@@ -98,9 +98,9 @@ def spark(tmp_path_factory) -> Iterator[Answers]:
 def spark_answers(session, folder: Path, expression: str, given: pl.DataFrame) -> np.ndarray:
     file = folder / "predictions.parquet"
     given.write_parquet(file)
-    asked = session.read.parquet(str(file)).selectExpr("place", f"{expression} AS reliability").orderBy("place")
-    assert dict(asked.dtypes)["reliability"] == "double"
-    return np.array([row["reliability"] for row in asked.collect()], dtype=float)  # NaN for None
+    selected = session.read.parquet(str(file)).selectExpr("place", f"{expression} AS reliability").orderBy("place")
+    assert dict(selected.dtypes)["reliability"] == "double"
+    return np.array([row["reliability"] for row in selected.collect()], dtype=float)  # NaN for None
 
 
 @pytest.fixture(scope="module", params=["postgres", "spark"])
@@ -111,8 +111,8 @@ def engine(request) -> tuple[str, Answers]:
 @pytest.mark.parametrize("name", DOCUMENTS["spark"])
 def test_the_engine_agrees_with_apply_and_returns_null_without_a_score(engine, name):
     dialect, answers = engine
-    made = DOCUMENTS[dialect][name]
-    frame, reliability = rows_for_sql(made)
-    answered = answers(sql_expression(made, dialect), frame)
+    document = DOCUMENTS[dialect][name]
+    frame, reliability = rows_for_sql(document)
+    answered = answers(sql_expression(document, dialect), frame)
     print(f"{dialect}, {name}: {len(frame):,} rows, largest difference {np.nanmax(np.abs(answered - reliability)):.1e}")
     np.testing.assert_allclose(answered, reliability, rtol=0, atol=AGREEMENT)

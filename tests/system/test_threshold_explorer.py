@@ -238,9 +238,9 @@ def test_the_command_is_copied_or_selected(control):
     control.open()
     control.run("arguments[0].focus()", control.find("copy"))
     control.press(Keys.ENTER)
-    said = eventually(lambda: control.find("copied").text, within=10)
-    assert said.startswith(("Copied", "The command is selected"))
-    if said.startswith("The command"):
+    message = eventually(lambda: control.find("copied").text, within=10)
+    assert message.startswith(("Copied", "The command is selected"))
+    if message.startswith("The command"):
         assert control.run("return getSelection().toString().trim()") == control.find("command").text
     program, command, *_ = shlex.split(control.find("command").text)
     assert (program, command) == ("relmap", "thresholds")
