@@ -161,7 +161,7 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
         ("rows.parquet --out said.csv/map.json", None, "not a folder that you may write to", "write elsewhere"),
     ],
     APPLY: [
-        ("split.csv --map said.csv", None, "said.csv is not a whole JSON file", "fit the map again"),
+        ("split.csv --map said.csv", None, "said.csv is not a complete JSON file", "fit the map again"),
         ("said.csv", None, f"it needs logits .*{LIKE_FIT}", "name yours with --probabilities"),
         ("bad.csv", SPLIT.drop("logits_2"), "2 logits in each row, but there are 3 labels", "give one number for each"),
         ("bad.csv", STEERS.encode(), r"Row #3: Expected 4 .*\\u001b", ANEW),
