@@ -169,7 +169,7 @@ BAD_FILES = {  # file, its bytes or rows, options, what is said of it
     "a list for a label": ("a.jsonl", edited(1, grade=[1])[:1], {}, r", column 'grade' is List"),
     "an unknown split": ("a.csv", ROWS, {"split": "part"}, r", row 3, column 'part': found 'dev'"),
     "a cut gzip file": ("a.csv.gz", bytes_of("a.csv.gz", ROWS)[:-9], {}, r" is a cut or corrupt gzip"),
-    "a cut parquet file": ("a.parquet", bytes_of("a.parquet", ROWS)[:-9], {}, r" is not a whole parquet"),
+    "a cut parquet file": ("a.parquet", bytes_of("a.parquet", ROWS)[:-9], {}, r" is not a complete parquet"),
     "a cut JSON line": ("a.jsonl", bytes_of("a.jsonl", ROWS)[:-9], {}, r", line 4 is not one JSON object"),
     "an open quote": ("a.csv", HEADER + b'x,"y,z,exact\n', {}, r" is not a whole table"),
     "a header alone": ("a.csv", HEADER, {}, r" holds no row"),
@@ -389,8 +389,8 @@ def test_a_parquet_file_says_the_same_whatever_the_order_of_its_splits_and_the_t
 
 
 CONTENTS = {  # of a file, from that of a whole one -> what is said
-    "cut": (lambda whole: whole[:-1], "is not a whole"),
-    "the first bytes alone": (lambda whole: whole[:4] + bytes(80), "is not a whole"),
+    "cut": (lambda whole: whole[:-1], "is not a (whole|complete)"),
+    "the first bytes alone": (lambda whole: whole[:4] + bytes(80), "is not a (whole|complete)"),
     "rotten": (lambda whole: whole[:300] + bytes(50) + whole[350:], "is not a whole .npz"),
     "a page": (lambda _: b"<!DOCTYPE html><title>Sign in</title>", "is a web page"),
 }
