@@ -146,3 +146,20 @@ CHANGES = {
 def test_importing_every_module_changes_nothing_in_the_process_and_the_test_sees_a_change():
     """All in one process, because the imports of the dependencies take most of the time."""
     assert changed_by(EVERY_MODULE, *CHANGES.values()) == [[], *([name] for name in CHANGES)]
+
+
+BUILT = """
+from pydantic import BaseModel
+
+def models(parent):
+    for model in parent.__subclasses__():
+        yield model
+        yield from models(model)
+
+of_library = {model for model in models(BaseModel) if model.__module__.startswith("relmap.")}
+print([model.__name__ for model in of_library if not model.__pydantic_complete__], len(of_library) > 20)
+"""
+
+
+def test_models_are_built_at_import_since_earlier_versions_of_pydantic_build_later_ones_without_a_lock():
+    assert run_python(f"{EVERY_MODULE}\n{BUILT}") == "[] True\n"

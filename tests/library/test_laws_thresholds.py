@@ -19,7 +19,7 @@ from relmap.maps.reliability_map import FittedMap
 from relmap.report.figure import LIGHT
 from relmap.report.score import precision_recall_svg
 from relmap.routing.score_thresholds import ScoreThreshold, ScoreThresholds, find_score_thresholds
-from relmap.routing.thresholds import cut_at_coverage, find_cuts, independent_rows
+from relmap.routing.thresholds import find_accuracy_thresholds, find_coverage_threshold, sample_independent_rows
 from tests import maps
 
 BOTH = list(product([False, True], repeat=2))  # weights, groups
@@ -49,7 +49,7 @@ def test_rows_of_a_guarantee_are_drawn_with_the_stated_chances(weighted, grouped
     rows = PredictedRows(None, None, np.zeros(n, dtype=int), None, group, None, weight)
     generator, counts, by_hand = np.random.default_rng(1), np.zeros(n), np.zeros(n)
     for seed in range(SEEDS):
-        kept, notes = independent_rows(rows, seed)
+        kept, notes = sample_independent_rows(rows, seed)
         assert (np.diff(kept) > 0).all()
         assert len(notes) == weighted + grouped
         counts[kept] += 1
@@ -67,14 +67,17 @@ def test_a_cut_is_that_of_the_rows_that_are_drawn(weighted, grouped):
         frame = frame.with_columns(inverse_probability=pl.Series(np.arange(1200) % 3 + 1.0))
     made = ReliabilityMap(variant="label_intercept", seed=4).fit(maps.predictions(150, shift=2.0))
     rows = maps.checked(frame, "group" if grouped else None)
-    reliability = FittedMap.of(made.document_)(rows).reliability
-    kept, _ = independent_rows(rows, 4)
+    reliability = FittedMap.from_document(made.document_)(rows).reliability
+    kept, _ = sample_independent_rows(rows, 4)
     sample = reliability[kept], rows.decision[kept], rows.correct[kept]
     groups = "group" if grouped else None
     answer = made.thresholds(frame, groups=groups, target_accuracy=0.7, confidence=0.8).to_dict()
-    assert answer["overall"] == find_cuts(made.document_, *sample, target=0.7, confidence=0.8).as_json()["overall"]
+    assert (
+        answer["overall"]
+        == find_accuracy_thresholds(made.document_, *sample, target=0.7, confidence=0.8).as_json()["overall"]
+    )
     answer = made.thresholds(frame, groups=groups, coverage=0.4, confidence=0.8).to_dict()
-    assert answer["labels"] == cut_at_coverage(*sample, coverage="0.4", confidence=0.8).as_json()["labels"]
+    assert answer["labels"] == find_coverage_threshold(*sample, coverage="0.4", confidence=0.8).as_json()["labels"]
     assert len(kept) < 1200 or not (weighted or grouped)
 
 
@@ -344,15 +347,15 @@ def test_the_answer_in_words_is_that_of_its_numbers():
         "Threshold 2.5 for a precision of 90%: 1,500 of 2,000 labelled rows (75.0%) are at or above it. "
         "Observed precision: 92.3%."
     )
-    assert alone.in_words() == [
+    assert alone.describe() == [
         first,
-        "With 95% confidence at least 90% of the rows at or above it are positive, if new rows are like these and "
-        "drawn independently.",
+        "With 95% confidence at least 90% of the rows at or above it are positive, if new rows are independent "
+        "and from the same distribution.",
     ]
     all_three = ScoreThresholds(
         groups=1200, thresholds=(precision, recall, npv), review=(-1.25, 2.5), review_rows=250, **facts
     )
-    assert all_three.in_words() == [
+    assert all_three.describe() == [
         first,
         "No threshold for a recall of 80%.",
         "More rows.",
@@ -360,14 +363,14 @@ def test_the_answer_in_words_is_that_of_its_numbers():
         "Threshold -1.25 for a negative predictive value of 98.5%: 250 of 2,000 labelled rows (12.5%) are below it. "
         "Observed negative predictive value: 100.0%.",
         "With 95% confidence all of these hold: at least 90% of the rows at or above it are positive; at least 98.5% "
-        "of the rows below it are negative, if new groups are like these and drawn independently.",
+        "of the rows below it are negative, if new groups are independent and from the same distribution.",
         "All rows of the 1,200 groups are used. A rate is the mean of the rates of groups (macro average), so large "
         "groups count as much as small groups. Groups where a rate is undefined do not count in it.",
         "Review scores from -1.25 to below 2.5: 250 of 2,000 labelled rows (12.5%). Treat lower scores as negative and "
         "higher scores as positive.",
     ]
     without = ScoreThresholds(groups=None, thresholds=(recall,), review=(2.5, 2.5), review_rows=0, **facts)
-    assert without.in_words() == [
+    assert without.describe() == [
         "No threshold for a recall of 80%.",
         "More rows.",
         "Or fewer.",

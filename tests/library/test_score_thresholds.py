@@ -84,7 +84,7 @@ def test_a_precision_and_a_recall_share_a_threshold_that_has_both():
 
 def test_without_a_threshold_the_highest_target_and_the_number_of_groups_are_reported():
     score, positive, groups = sample(3, 60, 5)
-    words = " ".join(find_score_thresholds(score, positive, groups=groups, precision=0.95).in_words())
+    words = " ".join(find_score_thresholds(score, positive, groups=groups, precision=0.95).describe())
     assert "No threshold for a precision of 95%" in words
     assert "groups like these" in words
 

@@ -36,7 +36,7 @@ EXCLUDED_TESTS = frozenset(
         "test_serve.py",
         "test_server_doors.py",
         "test_server_pages.py",
-        "test_verbs.py",
+        "test_tasks.py",
         "test_score_thresholds_study.py",
     }
 )

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -21,7 +22,17 @@ from relmap.decisions import decide
 from tasks.records.store import read_json
 from tasks.settings.params import load_params
 from tasks.tables import TABLES
-from tests.project_copy import OWN_PAIRS, ROOT, copy_project, edit_params, run, small, write_own_pairs
+from tests.project_copy import (
+    OWN_PAIRS,
+    ROOT,
+    copy_project,
+    edit_params,
+    processes_by_library,
+    recorded_libraries,
+    run,
+    small,
+    write_own_pairs,
+)
 
 
 def stages_run(printed: str) -> set[str]:
@@ -39,7 +50,8 @@ def project(tmp_path_factory):
 
 def guarded(report: Path) -> dict[str, str]:
     """The environment in which no Python can call another host; whoever tries is named in `report`."""
-    return {"PYTHONPATH": str(ROOT / "tests/guard"), "GUARD_REPORT": str(report)}
+    libraries = recorded_libraries(report.with_name("libraries.txt"))
+    return {**libraries, "GUARD_REPORT": str(report)}
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +79,21 @@ def test_the_first_run_runs_every_stage_and_calls_no_other_host(project, first_r
     datasets, stages = ("wands", "mine"), ("download", "train", "reliability")
     assert stages_run(first_run) == {"report", *(f"{stage}@{name}" for stage in stages for name in datasets)}
     assert not (project / "called.txt").exists()
+
+
+def test_every_process_of_a_run_imports_the_library_of_its_own_checkout(project, first_run):
+    ((library, commands),) = processes_by_library(project / "libraries.txt").items()
+    assert library == project / "relmap/__init__.py"
+    started = {command.partition("-m ")[2].partition(" ")[0] for command in commands}
+    assert started >= {"flows.refresh", "tasks.download", "tasks.train", "flows.reliability", "flows.report"}
+
+
+def test_the_library_of_another_checkout_is_seen(tmp_path):
+    report = tmp_path / "libraries.txt"
+    variables = recorded_libraries(report)
+    variables["PYTHONPATH"] += f"{os.pathsep}{ROOT}"
+    run(tmp_path, "-c", "import relmap", **variables)
+    assert [*processes_by_library(report)] == [ROOT / "relmap/__init__.py"]
 
 
 CALLS = """
