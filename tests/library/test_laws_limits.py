@@ -10,6 +10,7 @@ from relmap import InputError, ReliabilityMap
 from relmap.cli import app
 from relmap.maps.correction import Correction
 from relmap.projection.curves import Curves, SharedCurve
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
 from relmap.projection.pooling import ShrunkCurves, WithSignals
 from relmap.projection.surface import Surfaces, fit_surfaces
@@ -276,3 +277,52 @@ def test_hundredths_that_nearly_tie_with_a_row_are_no_thresholds(offset):
     for hundredth in hundredths:
         is_near = np.abs(levels - hundredth).min() < 1e-8
         assert (hundredth in thresholds) == (not (is_near and ties) or hundredth == 0.5)
+
+
+NUMBER = pl.int_range(pl.len())
+ID_COLUMNS = {  # a column named id, whether it identifies rows
+    "text": (pl.format("r{}", NUMBER), True),
+    "numbers with gaps": (7 * NUMBER, True),
+    "numbers of the rows": (NUMBER, False),
+    "numbers of the rows from 5": (NUMBER + 5, False),
+    "numbers of the rows, backward": (-NUMBER, False),
+    "numbers of the rows as text": ((NUMBER + 5).cast(pl.String), False),
+    "each value twice": (NUMBER // 2, False),
+    "one value missing": (pl.when(NUMBER != 4).then(7 * NUMBER), False),
+    "lists": (pl.concat_list(7 * NUMBER), False),
+}
+
+
+@pytest.mark.parametrize(("column", "identifies"), ID_COLUMNS.values(), ids=ID_COLUMNS)
+def test_a_column_named_id_identifies_rows_unless_it_repeats_or_numbers_them(column, identifies):
+    frame = maps.confidence_only(300).with_columns(id=column)
+    training = ReliabilityMap(variant="label_intercept").fit(frame).document_.source.training_rows
+    found = (training.by, training.id_column, training.share)
+    assert found == (("id", "id", 1.0) if identifies else ("nothing", None, 0.0))
+
+
+def test_rows_of_the_fit_come_with_the_groups_of_the_fit():
+    frame = maps.predictions(300)
+    ungrouped = ReliabilityMap(variant="label_intercept").fit(frame)
+    with pytest.raises(InputError, match="fitted on, with no groups; give the same here"):
+        ungrouped.evaluate(frame, groups="group")
+    grouped = ReliabilityMap(variant="label_intercept").fit(frame, groups="group")
+    with pytest.raises(InputError, match="fitted on, with groups by group; give the same here"):
+        grouped.evaluate(frame.with_columns(group=pl.lit("all")))
+
+
+def test_a_gap_needs_log_probabilities_and_logits():
+    logits = np.array([[1.0, 0.0, -1.0]])
+    complete = CalibratedDecisions(np.zeros(1), np.zeros(1, dtype=int), np.log(np.full((1, 3), 1 / 3)), logits)
+    assert complete.gap.shape == (1,)
+    for name in ("log_probabilities", "logits"):
+        with pytest.raises(ValueError, match="the gap needs the log-probabilities and the logits"):
+            _ = replace(complete, **{name: None}).gap
+
+
+def test_a_name_of_more_than_220_bytes_is_refused(fitted, tmp_path):
+    fitted.save(tmp_path / f"{'x' + 107 * 'ü'}.json")
+    with pytest.raises(InputError, match="has more than 220 bytes; give a shorter name"):
+        fitted.save(tmp_path / f"{108 * 'ü'}.json")
+    with pytest.raises(InputError, match="has more than 220 bytes; give a shorter name"):
+        fitted.save(tmp_path / ("x" * 221) / "map.json")
