@@ -20,7 +20,7 @@ class Record:
     Attributes:
         commit: Commit whose code was measured.
         date: Date of the measurement, as in 2026-11-26.
-        command: Command that measured the numbers; a sentence if it was not one command.
+        command: Command that measured the numbers; a sentence if there is none.
         columns: Column names of the table; empty without a table.
         rows: Cells of the table.
         values: Single numbers by name, as they are shown in sentences.
@@ -80,8 +80,9 @@ def table(record: Record) -> str:
 
 def provenance(record: Record) -> str:
     """Return the sentence that states how the numbers of a record were made, in Markdown."""
-    command = record.command if " " in record.command and record.command[0].isupper() else f"`{record.command}`"
-    sentence = f"Measured on {record.date} at commit `{record.commit[:7]}`: {command}."
+    measured = f"Measured on {record.date} at commit `{record.commit[:7]}`"
+    is_sentence = record.command[0].isupper()
+    sentence = f"{measured}. {record.command}." if is_sentence else f"{measured} with `{record.command}`."
     return f"{sentence} {record.note}".strip()
 
 

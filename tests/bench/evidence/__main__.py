@@ -27,6 +27,7 @@ sys.path.insert(0, str(ROOT / "docs/_ext"))
 from evidence_records import RESULTS, Record, read_records, with_tables, write_records  # noqa: E402 - in the folder above
 
 STORE = ROOT / "data/evidence"
+MEASURED_CODE = ("relmap", "tests/bench/evidence/methods.py", "tests/bench/evidence/cases.py")
 SIZES = (300, 1_000, 3_000)
 N_SAMPLES = 4
 
@@ -72,7 +73,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=(), help="keys of cases to measure and store, without records")
     arguments = parser.parse_args()
 
-    commit = checked_out_commit()
+    commit = measured_commit()
     command = "make evidence"
     cases = list(simulated_cases())
     if arguments.real_data is not None and arguments.real_data.is_dir():
@@ -119,11 +120,12 @@ def stored_result(case: Case, folder: Path, sizes: tuple[int, ...], n_samples: i
     return CaseResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-def checked_out_commit() -> str:
-    """Return the commit of the checkout, marked if the library or this command differ from it."""
+def measured_commit() -> str:
+    """Return the last commit that changed what is measured; stored cases of it stay valid after other commits."""
     git = ["git", "-C", str(ROOT)]
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
-    status = [*git, "status", "--porcelain", "--", "relmap", "tests/bench/evidence"]
+    last = [*git, "log", "-1", "--format=%H", "--", *MEASURED_CODE]
+    commit = subprocess.run(last, check=True, capture_output=True, text=True).stdout.strip()
+    status = [*git, "status", "--porcelain", "--", *MEASURED_CODE]
     changed = subprocess.run(status, check=True, capture_output=True, text=True).stdout.strip()
     return f"{commit[:7]} with changes" if changed else commit
 

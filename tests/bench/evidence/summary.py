@@ -9,7 +9,6 @@ from tests.bench.evidence.cases import Kind
 from tests.bench.evidence.methods import METHODS, METHODS_OF_DECISIONS, METRICS, TRAINED_MODELS
 
 AUTO = "`auto`"
-README_SIZES = (300, 1_000, 3_000)
 KINDS: dict[Kind, str] = {"real": "real", "simulated": "simulated"}
 
 
@@ -144,9 +143,10 @@ def summarize_differences(cases: list[CaseResult]) -> Summary:
                 cells.append(_signed(fmean(differences), 4))
                 cells.append(f"{_signed(min(differences), 3)} to {_signed(max(differences), 3)}")
                 cells.append(f"{n_lower} of {len(differences)}")
-                key = f"{model.replace(' ', '-')}-{size}-{metric.replace(' ', '-').lower()}"
-                values[key] = _decimal(abs(fmean(differences)), 3)
-                values[f"{key}-cases"] = cells[-1]
+                if metric == "log loss":
+                    key = f"{model.replace(' ', '-')}-{size}-log-loss"
+                    values[key] = _decimal(abs(fmean(differences)), 3)
+                    values[f"{key}-cases"] = cells[-1]
             rows.append([f"{size:,}", model, *cells])
     columns = ["labelled rows", f"{AUTO} minus"]
     for metric in ("log loss", "AURC"):
@@ -162,19 +162,19 @@ def summarize_cases(cases: list[CaseResult], metric: str, size: int = 1_000) -> 
         cells = [f"**{_decimal(v, 3)}**" if v == min(values) else _decimal(v, 3) for v in values]
         rows.append([case.title, case.base, *cells])
     base = "class weights" if cases[0].kind == "real" else "base model"
-    return Summary(["data set", base, *METHODS], rows, {}, _cases_note(cases))
+    return Summary(["data set", base, *METHODS], rows)
 
 
 def summarize_for_readme(cases: list[CaseResult]) -> Summary:
-    """Return the mean log loss at each size and the AURC at 1,000 rows, for each method."""
+    """Return the mean log loss and AURC at each size, for each method."""
     sizes = _sizes(cases)
     rows = []
     for method in METHODS:
         losses = [_decimal(fmean(c.mean(s, method, "log loss") for c in _with_size(cases, s)), 3) for s in sizes]
         aurc = [_decimal(fmean(c.mean(s, method, "AURC") for c in _with_size(cases, s)), 3) for s in sizes]
         rows.append([method, *losses, *aurc])
-    columns = ["method", *(f"log loss, {size:,} rows" for size in sizes), *(f"AURC, {size:,}" for size in sizes)]
-    return Summary(columns, rows, {"cases": str(len(cases))})
+    columns = ["method", *(f"log loss, {size:,} rows" for size in sizes), *(f"AURC, {size:,} rows" for size in sizes)]
+    return Summary(columns, rows, note=_cases_note(cases))
 
 
 def summarize_samples(results: list[CaseResult]) -> Summary:
@@ -207,8 +207,9 @@ def _cases_note(cases: list[CaseResult]) -> str:
     counts = {size: len(_with_size(cases, size)) for size in _sizes(cases)}
     if len(set(counts.values())) <= 1:
         return ""
-    smaller = [f"{count} at {size:,} rows" for size, count in counts.items() if count < len(cases)]
-    return f"Means over {len(cases)} cases, {', '.join(smaller)}."
+    fewer = [f"{count} of the {len(cases)} cases have {size:,} rows" for size, count in counts.items()]
+    shown = [text for text, count in zip(fewer, counts.values(), strict=True) if count < len(cases)]
+    return f"{'; '.join(shown)}."
 
 
 def _decimal(value: float, digits: int) -> str:
