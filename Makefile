@@ -32,6 +32,7 @@ $(VENV)/.ready: $(VENV)/.library
 
 # Made-up predictions to a map, a verdict and routed rows
 demo: $(VENV)/.library
+	@chmod 700 data # git creates it readable by everyone
 	$(BIN)/relmap demo --folder data/demo
 
 repro: setup

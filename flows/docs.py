@@ -19,6 +19,7 @@ def recorded(dataset: str) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Write what the gates of every data set found as Data Docs, into data/docs/, and say where that is."""
+    store.make_private()
     sets = params.load_params().datasets
     gates = {results.display_name(name, entry.source): recorded(name) for name, entry in sets.items()}
     if not any(gates.values()):

@@ -26,7 +26,7 @@ from relmap.calibrators.registry import CALIBRATORS
 from relmap.console import with_registry_names
 from relmap.errors import InputError
 from relmap.hashing import sha256_of_file
-from relmap.io.atomic import check_ending, check_name, write_json
+from relmap.io.atomic import check_output_name, check_suffix, write_json
 from relmap.options import naming, option
 from relmap.projection.variants import DEPLOYABLE_VARIANTS
 from tasks.records.store import DATA, STATE, read_json
@@ -92,13 +92,13 @@ def written(out: Path, *endings: str) -> Iterator[Path]:
     if not CHOSEN.exists():  # a worker on another machine than that of `flows.serve`
         choose(FOLDER)
     folder = Path(read_json(CHOSEN)["folder"])
-    check_name(Path(out))
+    check_output_name(Path(out))
     place = (folder / out).resolve()  # through links and ..
     if not place.is_relative_to(folder) or place == folder:
         raise InputError(
             f"{out} is not in {folder}, the only folder in which a form may write; see `flows.serve --out`"
         )
-    check_ending(place.relative_to(folder), *endings)
+    check_suffix(place.relative_to(folder), *endings)
     record = MADE / f"{hashlib.sha256(str(place).encode()).hexdigest()}.json"
     if place.exists() and not (record.exists() and read_json(record)["sha256"] == sha256_of_file(place)):
         raise InputError(f"{place} is there already, and not as a form has made it; name another file")

@@ -16,8 +16,9 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.logging.loggers import flow_run_logger
 from prefect.states import State
 
-from relmap.errors import escape_unprintable
+from relmap.errors import InputError, escape_unprintable
 from relmap.timestamps import current_timestamp
+from tasks.records.errors import RunFailed
 
 ADDRESSES = "MRP_NOTIFY"  # addresses of Apprise, separated by spaces
 COMMAND = "MRP_NOTIFY_COMMAND"  # a program with its arguments; it gets the message as JSON on its standard input
@@ -33,19 +34,30 @@ ENDINGS: dict[str, Ending] = {
 AFTER_CANCELLATION = {
     "refresh": "Its stages were ended. What had finished is kept, and the next refresh goes on from there.",
 }
-# Prefect's own lines about a cancelled run: the first is wrong, and the others would be the last of its log.
-MISLEADING = {
+# Prefect's own lines about a cancelled or failed run that are wrong, or say nothing to its reader.
+MISLEADING = (
     "Finished in state Running()",
-    "Running hook 'report_end' in response to entering state 'Cancelling'",
+    "Running hook 'report_end' in response to entering state",
     "Hook 'report_end' finished running successfully",
-}
+    "Engine execution exited with unexpected exception",
+)
 
 
 def _is_helpful(record: logging.LogRecord) -> bool:
-    return record.getMessage() not in MISLEADING
+    """Whether a line of Prefect's log is kept. An error that explains itself loses its traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None and not isinstance(error, InputError | RunFailed):
+        return True
+    is_misleading = record.getMessage().startswith(MISLEADING)
+    if error is not None:
+        record.msg = escape_unprintable_lines(str(error))
+        record.args = ()
+        record.exc_info = None
+    return not is_misleading
 
 
-logging.getLogger("prefect.flow_runs").addFilter(_is_helpful)
+for _name in ("prefect.flow_runs", "prefect.task_runs"):
+    logging.getLogger(_name).addFilter(_is_helpful)
 
 
 def report_end(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
@@ -87,7 +99,7 @@ def notify(run: str, ending: Ending, reason: str) -> list[str]:
         What could not be sent, a sentence each; empty where all was sent or nobody is to be told.
     """
     problems = []
-    reason = "\n".join(escape_unprintable(line) for line in reason[:LONGEST_MESSAGE].splitlines())
+    reason = escape_unprintable_lines(reason[:LONGEST_MESSAGE])
     addresses = os.environ.get(ADDRESSES, "").split()
     if addresses:
         import apprise  # noqa: PLC0415 - it takes long, and most runs notify nobody
@@ -110,6 +122,11 @@ def notify(run: str, ending: Ending, reason: str) -> list[str]:
         }
         problems += _run_command(command, message)
     return problems
+
+
+def escape_unprintable_lines(text: str) -> str:
+    """Return a text of several lines without characters that a terminal would obey."""
+    return "\n".join(escape_unprintable(line) for line in text.splitlines())
 
 
 def _run_command(command: str, message: dict[str, str]) -> list[str]:

@@ -19,7 +19,7 @@ from prefect.settings import PREFECT_LOCAL_STORAGE_PATH
 
 from flows import HOME
 from flows.server import own_home, queue_writers
-from relmap.io.atomic import remove
+from relmap.io.atomic import remove_path
 from tasks.provenance.dvc_stages import stage_names
 from tasks.provenance.lock import LOCKS, hold_lock, is_lock_held
 from tasks.provenance.stage import run_command
@@ -135,7 +135,7 @@ def _prune_paths(what: str, paths: list[Path], dry_run: bool) -> str:
     freed = megabytes(sum(map(size, paths)))
     if not dry_run:
         for path in paths:
-            remove(path)
+            remove_path(path)
     return f"{what}: {len(paths):,} {'would be' if dry_run else 'were'} removed, {freed}."
 
 

@@ -14,6 +14,7 @@ from prefect import flow
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.futures import PrefectFuture, wait
 from prefect.logging import get_run_logger
+from prefect.states import State
 from pydantic import Field
 from rich.console import Console
 from rich.table import Column, Table
@@ -37,7 +38,7 @@ from tasks.records import store
 from tasks.records.errors import RunFailed
 from tasks.records.results import display_name
 from tasks.settings.params import Params, load_params
-from tasks.tables.display import shown
+from tasks.tables.display import format_table
 from tasks.tables.paper import main_table
 from tasks.watch import watched
 
@@ -132,6 +133,9 @@ def run_dvc(
             follow(run, output, [], since)
             status = processes.finish(run)
         return status
+    except BaseException:  # such as the signal of a cancellation
+        output.stopped = True
+        raise
     finally:
         processes.end(run)
 
@@ -146,7 +150,7 @@ def follow(run: list[Process], output: StageOutput, datasets: list[str], since: 
         since: Start of the refresh.
     """
     advance = progress("refresh", len(datasets), "data sets that have ended") if datasets else None
-    shown: list[PrefectFuture[None]] = []
+    shown: list[PrefectFuture[State[None]]] = []
     running = True
     while running:
         running = any(process.poll() is None for process in run)
@@ -291,7 +295,7 @@ def _show_headline() -> None:
 
 def _show_report() -> None:
     """Print the main table, the headline and the path of the report, and link the report as an artifact."""
-    table_content = shown(main_table, store.read_csv(store.REPORT / "main.csv"))
+    table_content = format_table(main_table, store.read_csv(store.REPORT / "main.csv"))
     headers = [name.replace("nll_correct", "nll").replace("_", " ") for name in table_content.columns]
     columns = [Column(header, no_wrap=index < 2) for index, header in enumerate(headers)]
     table = Table(*columns, title="The same fixed decisions, ranked by confidence and by MRP (± in the CSV)")

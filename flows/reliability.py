@@ -25,15 +25,15 @@ from relmap.projection.device import select_device
 from relmap.splits import select_validation_rows
 from tasks.calibrate import calibrate
 from tasks.expectations.check import GateFailed, get_batch_definition
-from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
+from tasks.measure import bootstrap_intervals, compare_calibrators, measure, measure_alternatives
 from tasks.project import project
 from tasks.provenance import lock, stage
 from tasks.records import store
-from tasks.records.results import Projected, display_name
+from tasks.records.results import SeedResults, display_name
 from tasks.records.store import Base
 from tasks.settings.params import Params, load_params
 from tasks.validate import check_inputs, check_invariants
-from tasks.write import show, show_gates, verdict, write_runs
+from tasks.write import recommend, show_gates, show_metrics, write_runs
 
 Futures = dict[str, dict[str, Any]]  # what is made -> the place in words -> its future
 
@@ -81,8 +81,8 @@ def submit_all(base: Base, params: Params, device: str, seeds: Sequence[int], ru
         made["projected"][seed] = gated
         tests = [member.test for member in run]
         made["metrics"][seed] = measure.submit(gated, base.test.labels, params.metrics, tests, of_run)
-        made["rivals"][seed] = baselines.submit(fits, both_parts, steps, parts, base.test, params, device)
-        made["sensitivity"][seed] = sensitivity.submit(gated, fits, parts, base, params, device)
+        made["rivals"][seed] = compare_calibrators.submit(fits, both_parts, steps, parts, base.test, params, device)
+        made["sensitivity"][seed] = measure_alternatives.submit(gated, fits, parts, base, params, device)
     projected, metrics = list(made["projected"].values()), list(made["metrics"].values())
     intervals = bootstrap_intervals.submit(projected, metrics, base.test, params.calibrators, params.metrics)
     return made | {"intervals": {"all seeds": intervals}}
@@ -95,7 +95,7 @@ def gates_reached(made: Futures) -> list[dict[str, Any]]:
         match future.result(raise_on_failure=False) if future.state.is_final() else None:
             case GateFailed(record=record) | dict(record):
                 records.append(record)
-            case Projected(gates=gates):
+            case SeedResults(gate_records=gates):
                 records += gates
     return records
 
@@ -139,15 +139,15 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
             what: [outcome(future, f"{dataset}, {what}, {place}") for place, future in futures.items()]
             for what, futures in made.items()
         }
-        for sentence in chain.from_iterable(seed.fallbacks(base.labels) for seed in results["projected"]):
+        for sentence in chain.from_iterable(seed.describe_fallbacks(base.labels) for seed in results["projected"]):
             print(f"{dataset}, {sentence}")
         states = [fit.state.name for fit in made["fits"].values()]
         reused = states.count("Cached")
         fits = {"calibrators_fitted": len(states) - reused, "calibrators_reused": reused}
         folder = store.explored_folder(dataset) if explored else store.runs_folder(dataset)
         with lock.hold_lock(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
-            show(base, write_runs(base, results, params, {"device": device}, folder), folder)
-            said = verdict(base, params, folder, None if explored else store.metrics_file(dataset))
+            show_metrics(base, write_runs(base, results, params, {"device": device}, folder), folder)
+            said = recommend(base, params, folder, None if explored else store.metrics_file(dataset))
         # beside the results, which are the same however many were fitted
         atomic.write_json(store.STATE / "fits" / folder.relative_to(store.DATA).with_suffix(".json"), fits)
         for sentence in said:

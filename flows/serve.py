@@ -11,14 +11,24 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Self
+from uuid import UUID
 
 import typer
-from prefect import Flow, flow, tags
+from prefect import Flow, flow, get_client, tags
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterId,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import StateType
 from prefect.deployments.runner import RunnerDeployment
 from prefect.runner import Runner
 from prefect.runner.storage import LocalStorage
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
+from prefect.states import Scheduled
 from prefect.utilities.callables import parameter_schema
 from pydantic import Field
 
@@ -29,7 +39,7 @@ from flows.logs import output_logged
 from flows.notifications import HOOKS
 from flows.refresh import main as refresh_command
 from flows.refresh import refresh
-from flows.server import SECRET, api_server, find_server, own_home
+from flows.server import FOUND, SECRET, api_server, find_server, own_home
 from relmap.errors import InputError
 from tasks.provenance.stage import run_command
 from tasks.records.errors import RunFailed
@@ -138,9 +148,28 @@ class Serving(Runner):
 async def run_until_ended(made: list[RunnerDeployment]) -> None:
     """Register the deployments, and start their runs as they are asked for or due."""
     runner = Serving(query_seconds=2)  # until a run that was asked for starts
-    for deployment in made:
-        await runner.aadd_deployment(deployment)
+    identifiers = [await runner.aadd_deployment(deployment) for deployment in made]
+    if FOUND.exists():  # on a server of somebody else, another process may be starting them
+        await schedule_again(identifiers)
     await runner.start()
+
+
+async def schedule_again(deployments: list[UUID]) -> None:
+    """Schedule runs that a killed `flows.serve` had taken but not started; nothing else would ever start them.
+
+    Args:
+        deployments: Identifiers of the deployments whose runs this process starts.
+    """
+    taken = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PENDING]))
+    async with get_client() as client:
+        lost = await client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(state=taken),
+            deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=deployments)),
+        )
+        for run in lost:
+            await client.set_flow_run_state(run.id, Scheduled(), force=True)
+    if lost:
+        print(f"runs that a killed process had not started yet, and that are scheduled again: {len(lost)}")
 
 
 def main(

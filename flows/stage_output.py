@@ -9,10 +9,10 @@ from threading import Thread
 
 from prefect import task
 from prefect.logging import get_run_logger
+from prefect.states import Cancelled, Completed, Failed, State
 
 from flows.processes import Process
 from tasks.provenance.stage import StageRecord, read_record
-from tasks.records.errors import RunFailed
 
 STARTED = re.compile(r"Running stage '(.+)':$")  # as DVC writes it
 SECONDS_OF_SILENCE = 1.0
@@ -23,10 +23,15 @@ class StageOutput:
 
     DVC runs one stage at a time in each of its processes, and says which one it begins. All lines of that process up
     to the next such line belong to this stage.
+
+    Attributes:
+        started: Stages in the order in which they start.
+        stopped: Whether the refresh ends its stages itself, as when it is cancelled.
     """
 
     def __init__(self) -> None:
         self.started: SimpleQueue[str] = SimpleQueue()
+        self.stopped = False
         self._lines: dict[str, SimpleQueue[str | None]] = {}
         self._readers: list[Thread] = []
 
@@ -74,16 +79,18 @@ class StageOutput:
 
 
 @task(name="stage", task_run_name="{stage}")
-def show_stage(stage: str, output: StageOutput, since: datetime) -> None:
+def show_stage(stage: str, output: StageOutput, since: datetime) -> State[None]:
     """Log why a stage runs, what it prints and how it ends, while DVC runs it.
+
+    Each line starts with the stage, since the page of a refresh mixes the lines of stages that run at the same time.
 
     Args:
         stage: Name of a stage of dvc.yaml that has started.
         output: The lines that stages print.
         since: When the refresh began; earlier records of the stage are not of this run.
 
-    Raises:
-        RunFailed: The stage failed.
+    Returns:
+        The last state of the task run, with the reason of a failure. An exception would add a traceback of this file.
     """
     logger = get_run_logger()
     reason_logged = False
@@ -93,14 +100,17 @@ def show_stage(stage: str, output: StageOutput, since: datetime) -> None:
             logger.info("%s runs because: %s", stage, record.why)
             reason_logged = True
         if line is not None:
-            logger.info("%s", line)
+            logger.info("%s: %s", stage, line)
     record = _record(stage, since)
+    if record is not None and record.outcome == "finished":
+        if not reason_logged:
+            logger.info("%s ran because: %s", stage, record.why)
+        return Completed(message=f"{stage} finished")
+    if output.stopped:
+        return Cancelled(message=f"{stage} was ended together with the refresh")
     if record is None:
-        raise RunFailed(f"{stage} could not start; its output says why")
-    if not reason_logged:
-        logger.info("%s ran because: %s", stage, record.why)
-    if record.outcome != "finished":
-        raise RunFailed(f"{stage}: {record.reason or 'its process was ended before it could say why'}")
+        return Failed(message=f"{stage} could not start; its output says why")
+    return Failed(message=f"{stage}: {record.reason or 'its process was ended before it could say why'}")
 
 
 def _record(stage: str, since: datetime) -> StageRecord | None:

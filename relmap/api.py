@@ -37,11 +37,15 @@ from relmap.fitting.labelled_rows import (
 from relmap.io.files import Predictions
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument, Source
-from relmap.maps.reliability_map import Scored
+from relmap.maps.reliability_map import ScoredDecisions
 from relmap.options import Protocol, option
-from relmap.routing.costs import expected_costs
-from relmap.routing.costs import in_words as costs_in_words
-from relmap.routing.thresholds import accuracy_at_cut, cut_at_coverage, find_cuts, independent_rows
+from relmap.routing.costs import estimate_costs
+from relmap.routing.thresholds import (
+    bound_accuracy,
+    find_accuracy_thresholds,
+    find_coverage_threshold,
+    sample_independent_rows,
+)
 from relmap.settings import DEFAULTS
 from relmap.timestamps import current_timestamp
 
@@ -191,7 +195,7 @@ class Judged:
 
     document: MapDocument
     rows: PredictedRows
-    scored: Scored
+    scored: ScoredDecisions
     seen: RowOrigin
     notes: list[str]
     fitted: np.ndarray  # (n,) bool, whether a row was used for the fit
@@ -225,7 +229,7 @@ class Judged:
         seen = self.seen in OUT_OF_FOLD_ROWS
         evaluation = evaluate_map(document, judged)
         evaluation |= (
-            document.judged_out_of_fold if seen or self._of_choice else evaluate_alternatives(document, judged)
+            document.out_of_fold_results if seen or self._of_choice else evaluate_alternatives(document, judged)
         )
         if self._of_choice:
             evaluation = _where_chosen(evaluation, document)
@@ -283,19 +287,19 @@ class Judged:
             )
         identity = {"map_fingerprint": self.document.fingerprint}
         if costs != (None, None):
-            expected, cheapest = expected_costs(self.decisions, *costs)
-            return Cuts(tuple(costs_in_words(expected, cheapest)), tuple(self.notes), identity | expected)
-        kept, why = independent_rows(self.rows, self.document.source.seed)
+            estimate = estimate_costs(self.decisions, *costs)
+            return Cuts(tuple(estimate.describe()), tuple(self.notes), identity | estimate.as_json())
+        kept, why = sample_independent_rows(self.rows, self.document.source.seed)
         judged = self.scored.reliability[kept], self.rows.decision[kept], self.rows.correct[kept]
         guaranteed = self.seen not in OUT_OF_FOLD_ROWS
         if target_accuracy is not None:
-            cuts = find_cuts(self.document, *judged, target=target_accuracy, confidence=confidence)
+            cuts = find_accuracy_thresholds(self.document, *judged, target=target_accuracy, confidence=confidence)
         elif cut is not None:
-            cuts = accuracy_at_cut(*judged, cut=cut, confidence=confidence)
+            cuts = bound_accuracy(*judged, threshold=cut, confidence=confidence)
             why = [*why, *([CHOSEN_WITHOUT_ROWS] if guaranteed else [])]
         else:
-            cuts = cut_at_coverage(*judged, coverage=str(coverage), confidence=confidence)
+            cuts = find_coverage_threshold(*judged, coverage=str(coverage), confidence=confidence)
         notes = [*self.notes, *why, *([] if guaranteed else [ESTIMATE])]
         fitted = {"fitted_rows": int(self.fitted.sum())}
         numbers = {"guaranteed": guaranteed} | fitted | identity | cuts.as_json()
-        return Cuts(tuple(cuts.in_words(self.document.shown_names)), tuple(notes), numbers)
+        return Cuts(tuple(cuts.describe(self.document.shown_names)), tuple(notes), numbers)

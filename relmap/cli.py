@@ -22,7 +22,7 @@ from relmap.console import (
     with_options,
 )
 from relmap.errors import InputError, escape_unprintable, needs_extra
-from relmap.io.reading import AS_NAMED, Reading, listed_names
+from relmap.io.reading import DEFAULT_READING, Reading, split_names
 from relmap.options import Protocol, assignment, assignments, option
 
 if TYPE_CHECKING:
@@ -136,19 +136,19 @@ def fit(
         ),
     ] = None,
     accept_label_order: AcceptLabelOrder = False,
-    reading: Reading = AS_NAMED,
+    reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
-    from relmap.io.atomic import check_place
-    from relmap.io.files import opened
-    from relmap.maps.map_file import described, save_map
+    from relmap.io.atomic import check_output_path
+    from relmap.io.files import open_predictions
+    from relmap.maps.map_file import describe_map, save_map
 
-    check_place(out, predictions)
+    check_output_path(out, predictions)
     asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
     asked |= {"protocol": protocol, "target": target, "accept_label_order": accept_label_order}
-    document, recommended = _fitted(opened(predictions, reading), labels, signals, **asked)
+    document, recommended = _fitted(open_predictions(predictions, reading), labels, signals, **asked)
     save_map(document, out)
-    return say([*recommended.notes, *recommended.lines, f"{out}: {described(document)}."])
+    return say([*recommended.notes, *recommended.lines, f"{out}: {describe_map(document)}."])
 
 
 @app.command(cls=CommandWithNames)
@@ -164,28 +164,28 @@ def report(
     signals: Signals = None,
     hold_out: HoldOut = 0.0,
     accept_label_order: AcceptLabelOrder = False,
-    reading: Reading = AS_NAMED,
+    reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Fit a map, judge it on rows that its fit has not seen, and write one page of that, with the map beside it."""
     from relmap.api import Judged
-    from relmap.io.atomic import check_ending, check_place, write_text
-    from relmap.io.files import opened
-    from relmap.maps.map_file import described, save_map
+    from relmap.io.atomic import check_output_path, check_suffix, write_text
+    from relmap.io.files import open_predictions
+    from relmap.maps.map_file import describe_map, save_map
 
     map_file = out.with_suffix(MAP)
-    check_place(out, predictions)
-    check_place(map_file, predictions)
-    check_ending(out, ".html")
+    check_output_path(out, predictions)
+    check_output_path(map_file, predictions)
+    check_suffix(out, ".html")
     asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
     asked |= {"accept_label_order": accept_label_order}
-    document, recommended = _fitted(file := opened(predictions, reading), labels, signals, **asked)
+    document, recommended = _fitted(file := open_predictions(predictions, reading), labels, signals, **asked)
     with needs_extra("report"):
         from relmap.report.page import page
 
     text = page(Judged.read(document, file), recommended, map_file, reading)
     save_map(document, map_file)
     write_text(out, text)
-    return say([*recommended.notes, *recommended.lines, f"{map_file}: {described(document)}.", f"{out}: the page."])
+    return say([*recommended.notes, *recommended.lines, f"{map_file}: {describe_map(document)}.", f"{out}: the page."])
 
 
 @app.command(cls=CommandWithNames)
@@ -205,19 +205,19 @@ def apply(
         Path | None,
         typer.Option(help="File of thresholds with one cut, or one for each label; instead of --coverage and --cut."),
     ] = None,
-    reading: Reading = AS_NAMED,
+    reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Add decision, confidence, reliability, review_rank and route to every row."""
-    from relmap.io.atomic import check_place
+    from relmap.io.atomic import check_output_path
     from relmap.maps.map_file import load_map
     from relmap.routing.apply import apply_map
 
-    check_place(out, map_file, predictions, *filter(None, [cuts]))
+    check_output_path(out, map_file, predictions, *filter(None, [cuts]))
     document = load_map(map_file)
     asked: Any = {"coverage": coverage, "cut": cut, "cuts": cuts, "reading": reading}
     with progress() as advance:
         applied = apply_map(document, predictions, out, progress=advance, **asked)
-    return say([*applied.in_words(document.shown_names), f"{out}: {applied.rows:,} rows."])
+    return say([*applied.describe(document.shown_names), f"{out}: {applied.rows:,} rows."])
 
 
 @app.command(cls=CommandWithNames)
@@ -228,18 +228,20 @@ def label(
     rows: Annotated[int, typer.Option(min=1, help="Number of rows to draw.")],
     out: Annotated[Path, typer.Option(help="Where to write the rows to label, in any format that is read.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random sample.")] = 1,
-    reading: Reading = AS_NAMED,
+    reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Draw the rows to label next: more where the map is unsure and where labels are rare, with known probabilities."""
-    from relmap.io.atomic import check_place
+    from relmap.io.atomic import check_output_path
     from relmap.maps.map_file import load_map
-    from relmap.routing.label import label_next
+    from relmap.routing.label import sample_rows_to_label
 
-    check_place(out, map_file, predictions)
+    check_output_path(out, map_file, predictions)
     document = load_map(map_file)
     with progress() as advance:
-        drawn = label_next(document, predictions, out, rows=rows, seed=seed, progress=advance, reading=reading)
-    return say([*drawn.in_words(document.shown_names), f"{out}: {rows:,} rows."])
+        drawn = sample_rows_to_label(
+            document, predictions, out, rows=rows, seed=seed, progress=advance, reading=reading
+        )
+    return say([*drawn.describe(document.shown_names), f"{out}: {rows:,} rows."])
 
 
 @app.command(cls=CommandWithNames)
@@ -252,19 +254,22 @@ def evaluate(
         Path | None, typer.Option(help="The file from which the labelled rows were drawn; its accuracy is estimated.")
     ] = None,
     out: Out = None,
-    reading: Reading = AS_NAMED,
+    reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Compare reliability and confidence on labelled rows: verdict, gains of the alternatives and a drift test."""
     from relmap.api import Judged, PopulationSummary
-    from relmap.io.atomic import check_place
-    from relmap.io.files import opened
+    from relmap.io.atomic import check_output_path
+    from relmap.io.files import open_predictions
     from relmap.maps.map_file import load_map
 
-    check_place(out, map_file, predictions, *filter(None, [unlabelled]))
-    judged, everything = Judged.read(document := load_map(map_file), opened(predictions, reading), group), None
+    check_output_path(out, map_file, predictions, *filter(None, [unlabelled]))
+    judged, everything = (
+        Judged.read(document := load_map(map_file), open_predictions(predictions, reading), group),
+        None,
+    )
     if unlabelled is not None:
         with progress() as advance:
-            everything = PopulationSummary.from_file(document, opened(unlabelled, reading), advance)
+            everything = PopulationSummary.from_file(document, open_predictions(unlabelled, reading), advance)
     answer = judged.evaluation(everything)
     show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
     return say([*answer.notes, *answer.lines])
@@ -317,12 +322,12 @@ def thresholds(
     ] = 0.95,
     group: Group = None,
     out: Out = None,
-    reading: Reading = AS_NAMED,
+    reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Find or validate a threshold with a guarantee: on the reliability of a map, or without a map on a score."""
     from relmap.api import Judged
-    from relmap.io.atomic import check_place
-    from relmap.io.files import opened
+    from relmap.io.atomic import check_output_path
+    from relmap.io.files import open_predictions
     from relmap.maps.map_file import load_map
 
     of_score = {"precision": precision, "recall": recall, "npv": npv}
@@ -331,11 +336,11 @@ def thresholds(
     if map_file is None:
         of_scores = f"{option('precision')}, {option('recall')} or {option('npv')}"
         refuse_options(of_map, f"a map; give {option('map_file')}, or {of_scores} instead")
-        return _score_thresholds(opened(predictions, reading), of_score, confidence, seed, group, figure, out)
+        return _score_thresholds(open_predictions(predictions, reading), of_score, confidence, seed, group, figure, out)
     of_score_only = of_score | {"figure": figure}
     refuse_options(of_score_only, f"no map; omit {option('map_file')}, and name the column with {option('score')}")
-    check_place(out, map_file, predictions)
-    judged = Judged.read(load_map(map_file), opened(predictions, reading), group)
+    check_output_path(out, map_file, predictions)
+    judged = Judged.read(load_map(map_file), open_predictions(predictions, reading), group)
     asked: Any = {"target_accuracy": target_accuracy, "coverage": coverage, "confidence": confidence}
     answer = judged.cuts(**asked, cost_error=cost_error, cost_review=cost_review, cut=cut)
     show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
@@ -359,18 +364,18 @@ def _score_thresholds(
     out: Path | None,
 ) -> list[str]:
     """Find thresholds on a score without a map, and write the JSON and the figure."""
-    from relmap.io.atomic import check_ending, check_place, write_text
+    from relmap.io.atomic import check_output_path, check_suffix, write_text
     from relmap.routing.score_thresholds import find_score_thresholds, read_score
 
-    check_place(out, file.path)
+    check_output_path(out, file.path)
     if all(target is None for target in targets.values()):
         example = assignments({"score": "COLUMN", "positive": "LABEL", "precision": 0.95})
         raise InputError(f"give {option('map_file')}, or for a score a target: {example}")
     if file.reading.positive is None:
         raise InputError(f"name the label that counts as positive: {assignment('positive', 'LABEL')}")
     if figure is not None:
-        check_place(figure, *[path for path in (file.path, out) if path is not None])
-        check_ending(figure, ".svg")
+        check_output_path(figure, *[path for path in (file.path, out) if path is not None])
+        check_suffix(figure, ".svg")
     score, positive, groups, notes = read_score(file, positive=file.reading.positive, group=group)
     found = find_score_thresholds(
         score,
@@ -395,7 +400,7 @@ def _score_thresholds(
     if out is None:
         del content["curve"]  # up to 400 points, too long for a terminal
     show(content, out)
-    return say([*notes, *found.in_words(), *written])
+    return say([*notes, *found.describe(), *written])
 
 
 @app.command(cls=CommandWithNames)
@@ -407,10 +412,10 @@ def sql(
     from relmap.maps.map_file import load_map
 
     with needs_extra("sql"):
-        from relmap.maps.sql import said_of_logits, sql_expression
+        from relmap.maps.sql import describe_logit_columns, sql_expression
 
     print(expression := sql_expression(document := load_map(map_file), dialect))
-    say(said_of_logits(document))
+    say(describe_logit_columns(document))
     return expression
 
 
@@ -430,8 +435,8 @@ def _fitted(file: Any, labels: str | None, signals: str | None, **asked: Any) ->
     from relmap.api import fit_map
     from relmap.calibrators.registry import CALIBRATORS
 
-    asked["names"] = listed_names("labels", labels, "bad,fair,good", 2)
-    asked["signals"] = listed_names("signals", signals, "length,source") or ()
+    asked["names"] = split_names("labels", labels, "bad,fair,good", 2)
+    asked["signals"] = split_names("signals", signals, "length,source") or ()
     if (key := asked["calibrator"]) in CALIBRATORS and CALIBRATORS[key].settings_type:
         say([f"Fitting the calibrator {key}, which with many labels or rows may take a minute or more."])
     return fit_map(file, **asked)

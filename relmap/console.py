@@ -75,7 +75,8 @@ def with_options(value: type, name: str, *, without: tuple[str, ...] = ()) -> Ca
         asked = inspect.signature(command).parameters
         hints, options = get_type_hints(value, include_extras=True), []
         for field in fields(value):
-            spellings = [name for name in (field.name, field.name.removesuffix("_column")) if name not in asked]
+            both = (field.name, field.name.removesuffix("_column"))
+            spellings = [spelling for spelling in both if spelling not in asked]
             flags = [f"--{spelling.replace('_', '-')}" for spelling in dict.fromkeys(spellings)]
             kind, words = get_args(hints[field.name])
             annotation = ANNOTATED[kind, typer.Option(*flags, help=words, rich_help_panel=PANEL)]

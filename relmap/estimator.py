@@ -20,24 +20,24 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from relmap.errors import InputError, needs_extra
-from relmap.io.atomic import check_place
+from relmap.io.atomic import check_output_path
 from relmap.io.frames import (
-    PIECE_ROWS,
+    BATCH_ROWS,
     FramePredictions,
-    Holds,
-    alone,
-    array_of,
-    beside,
-    column_of,
-    frame_of,
+    add_column,
+    append_columns,
+    get_column,
     is_frame,
-    structured,
-    with_column,
-    without_missing,
+    read_array,
+    to_native_column,
+    to_polars,
+    to_structured_array,
+    unify_missing,
 )
 from relmap.io.inputs import TrainingInputs
-from relmap.io.named_columns import check_width, has_predictions, kind_of_columns, numbered_columns
-from relmap.io.reading import WEIGHT, Reading
+from relmap.io.named_columns import check_width, has_predictions, infer_column_kind, numbered_columns
+from relmap.io.reading import WEIGHT_COLUMN, Reading
+from relmap.io.rows import ArrayKind
 from relmap.options import PARAMETERS, Protocol, naming
 from relmap.validation import check_settings, label_names, require_numbers
 
@@ -128,7 +128,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         signals: Sequence[str] = (),
         hold_out: float = 0.0,
         protocol: Protocol = "own",
-        arrays: Holds | Literal["auto"] = "auto",
+        arrays: ArrayKind | Literal["auto"] = "auto",
         accept_label_order: bool = False,
         probabilities: str | Sequence[str] | None = None,
         logits: str | Sequence[str] | None = None,
@@ -212,7 +212,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             self.label_names_ = _names(labels)
             rows = self._table(predicted, y, groups)
             self.out_of_fold_ = {self._labelled(X, y, groups).sha256: rows}
-            self.training_inputs_ = TrainingInputs.of(X, np.asarray(predicted))
+            self.training_inputs_ = TrainingInputs.from_inputs(X, np.asarray(predicted))
         self.fitted_rows_: FramePredictions | None = rows
         stated = None if self.arrays == "auto" else self.arrays
         self.arrays_ = stated if is_frame(predicted) else rows.frame.columns[0]
@@ -237,7 +237,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     @names_parameters
     def reliability(self, X: Any) -> Any:
         """Return the probability that each decision is correct, in [0, 1]: an array `(n,)`, or a column as in `X`."""
-        return alone(X, pl.Series("reliability", scipy.special.expit(self._scored(X)["logit"].to_numpy())))
+        return to_native_column(X, pl.Series("reliability", scipy.special.expit(self._scored(X)["logit"].to_numpy())))
 
     @names_parameters
     def predict(self, X: Any) -> np.ndarray:
@@ -271,7 +271,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             cuts: or what `thresholds` answered, or the path of what it wrote: a cut by label, or of all.
         """
         from relmap.api import Cuts
-        from relmap.maps.scoring import scored_array
+        from relmap.maps.scoring import score_array
         from relmap.routing.apply import apply_to_frame, route_scores
 
         require_numbers({"cut": cut})
@@ -283,10 +283,10 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         numbers = self._numbers(predicted)
         if numbers is None:
             rows = self._unlabelled(predicted)
-            return beside(X, apply_to_frame(self._document, rows, coverage=share, cut=cut, cuts=found)[0])
-        scores = scored_array(self._document, *numbers)
+            return append_columns(X, apply_to_frame(self._document, rows, coverage=share, cut=cut, cuts=found)[0])
+        scores = score_array(self._document, *numbers)
         added = route_scores(self._document, scores, coverage=share, cut=cut, cuts=found)
-        return beside(X, pl.DataFrame(added)) if is_frame(X) else structured(added)
+        return append_columns(X, pl.DataFrame(added)) if is_frame(X) else to_structured_array(added)
 
     @names_parameters
     def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> "Evaluation":
@@ -391,14 +391,14 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         """
         from relmap.maps.map_file import save_map
 
-        check_place(Path(path))
+        check_output_path(Path(path))
         save_map(self._document, Path(path))
         if self.classifier is not None:
             warnings.warn(NOT_SAVED, UserWarning, stacklevel=3)  # at the caller of the decorated method
 
     @classmethod
     @names_parameters
-    def load(cls, path: str | Path, *, arrays: Holds | Literal["auto"] = "auto") -> Self:
+    def load(cls, path: str | Path, *, arrays: ArrayKind | Literal["auto"] = "auto") -> Self:
         """Return the map that `save`, or the command `fit`, wrote; InputError says what is wrong with the file.
 
         Names of labels are text in a file: `classes_` are numbers where every name is that of a whole number.
@@ -453,27 +453,27 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         frame, reading = self._read(predicted)
         return FramePredictions(frame, sha256="", reading=reading)  # nobody asks who they are
 
-    def _numbers(self, predicted: Any) -> tuple[np.ndarray, Holds] | None:
+    def _numbers(self, predicted: Any) -> tuple[np.ndarray, ArrayKind] | None:
         """The numbers of an array and what they are, if the map can score them without a frame in between.
 
         Long arrays are scored in pieces on two threads, as a frame.
         """
-        from relmap.maps.scoring import reads_arrays
+        from relmap.maps.scoring import reads_only_logits
 
-        if is_frame(predicted) or not reads_arrays(self._document) or len(predicted) > PIECE_ROWS:
+        if is_frame(predicted) or not reads_only_logits(self._document) or len(predicted) > BATCH_ROWS:
             return None
         check_width(predicted, self._n_labels, self.label_names_)
-        kind, numbers = array_of(predicted, self.arrays_)
+        kind, numbers = read_array(predicted, self.arrays_)
         return numbers, kind
 
     def _scored(self, X: Any) -> pl.DataFrame:
-        from relmap.maps.scoring import scored_array, scored_file, unwatched
+        from relmap.maps.scoring import ignore_progress, score_array, score_file
 
         predicted = self._predicted(X)
         numbers = self._numbers(predicted)
         if numbers is not None:
-            return scored_array(self._document, *numbers)
-        return scored_file(self._document, self._unlabelled(predicted), unwatched)[1]
+            return score_array(self._document, *numbers)
+        return score_file(self._document, self._unlabelled(predicted), ignore_progress)[1]
 
     def _judged(self, X: Any, y: Any, groups: Any) -> "Judged":
         from relmap.api import Judged
@@ -483,7 +483,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
     def _groups(self, X: Any, groups: Any) -> Any:
         """Groups by row where a column of what the classifier reads names them: what it predicts has no such column."""
-        return groups if self.classifier is None or not isinstance(groups, str) else column_of(X, groups, "groups")
+        return groups if self.classifier is None or not isinstance(groups, str) else get_column(X, groups, "groups")
 
     def _labelled(self, X: Any, y: Any, groups: Any) -> FramePredictions:
         """Predictions with their label; of rows that the classifier was fitted on, those of its folds."""
@@ -498,11 +498,11 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         frame, reading = self._read(predicted)
         if y is not None:
             truth = y if self.label_names_ is None else label_names(y)
-            frame = with_column(frame, reading.label or "label", truth, "y")
-        rows = replace(FramePredictions.of(frame), reading=reading)
+            frame = add_column(frame, reading.label or "label", truth, "y")
+        rows = replace(FramePredictions.from_frame(frame), reading=reading)
         if groups is None or isinstance(groups, str):
             return rows
-        return replace(rows, frame=with_column(frame, "group", groups, "groups"))
+        return replace(rows, frame=add_column(frame, "group", groups, "groups"))
 
     @property
     def _n_labels(self) -> int | None:
@@ -517,8 +517,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         """
         if not is_frame(predicted):
             check_width(predicted, self._n_labels, self.label_names_)
-            return frame_of(predicted, self.arrays_), Reading(drop_unlabelled=bool(self.drop_unlabelled))
-        frame, given = frame_of(predicted, None), self.get_params(deep=False)
+            return to_polars(predicted, self.arrays_), Reading(drop_unlabelled=bool(self.drop_unlabelled))
+        frame, given = to_polars(predicted, None), self.get_params(deep=False)
         options = {field.name: given[PARAMETERS.get(field.name, field.name)] for field in fields(Reading)}
         if options["positive"] is not None:
             options["positive"] = str(label_names(options["positive"]))
@@ -528,10 +528,13 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         frame = numbered_columns(frame, columns, kind, self._n_labels, self.label_names_)
         return frame, Reading(**(options | {kind: None}))
 
-    def _columns_by_label(self, frame: pl.DataFrame) -> tuple[Holds, Sequence[str] | None]:
+    def _columns_by_label(self, frame: pl.DataFrame) -> tuple[ArrayKind, Sequence[str] | None]:
         """The columns that hold a number for one label each, and of what kind; None where none are named so."""
         names = self.label_names_
-        asked: dict[Holds, str | Sequence[str] | None] = {"probabilities": self.probabilities, "logits": self.logits}
+        asked: dict[ArrayKind, str | Sequence[str] | None] = {
+            "probabilities": self.probabilities,
+            "logits": self.logits,
+        }
         for kind, columns in asked.items():
             if columns is None:
                 continue
@@ -544,22 +547,22 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         named_otherwise = any(column is not None for column in options)
         if names is None or named_otherwise or has_predictions(frame.columns) or not {*names} & {*frame.columns}:
             return "probabilities", None
-        return kind_of_columns(frame, names, self.arrays_), names
+        return infer_column_kind(frame, names, self.arrays_), names
 
     def _labels_of_columns(self, X: Any, y: Any, groups: Any) -> list[Any] | None:
         """The labels of a frame with a column for each, in the order of the columns; None for another frame."""
-        frame = frame_of(X, None)
+        frame = to_polars(X, None)
         truth = self.label or "label"
         if has_predictions(frame.columns) or (y is None and truth not in frame.columns):
             return None
-        labels = without_missing(frame[truth].to_numpy() if y is None else y)
+        labels = unify_missing(frame[truth].to_numpy() if y is None else y)
         given = np.unique(np.array([label for label in labels.tolist() if label is not None]))
         label_of = dict(zip(label_names(given).tolist(), given.tolist(), strict=True))
-        reserved = {truth, groups if isinstance(groups, str) else None, self.id or "id", WEIGHT, *self.signals}
+        reserved = {truth, groups if isinstance(groups, str) else None, self.id or "id", WEIGHT_COLUMN, *self.signals}
         columns = [name for name, kind in frame.schema.items() if kind.is_numeric() and name not in reserved]
         if not label_of or not set(label_of) <= set(columns):
             return None
-        if kind_of_columns(frame, columns, "auto") != "probabilities":
+        if infer_column_kind(frame, columns, "auto") != "probabilities":
             columns = [name for name in columns if name in label_of]
         return [label_of.get(name, name) for name in columns]
 

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relmap.errors import InputError
-from relmap.io.frames import Holds, without_missing
+from relmap.io.frames import unify_missing
+from relmap.io.rows import ArrayKind
 
-ARRAY_KINDS = ("auto", *get_args(Holds))
+ARRAY_KINDS = ("auto", *get_args(ArrayKind))
 MAX_HOLD_OUT = 0.9
 
 
@@ -86,7 +87,7 @@ def label_names(labels: ArrayLike) -> np.ndarray:
     Returns:
         Names, of the shape of `labels`; str, or objects if labels are missing. A missing label is None.
     """
-    values = without_missing(labels)
+    values = unify_missing(labels)
     if values.dtype == object and None in values:
         missing = np.array([value is None for value in values.ravel()]).reshape(values.shape)
         names = np.full(values.shape, None, dtype=object)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from relmap.errors import InputError
-from relmap.io.atomic import temporary_beside, write_json
+from relmap.io.atomic import temporary_path, write_json
 from tasks.datasets import base, declared_set
 from tasks.provenance import manifest, stage
 from tasks.records.store import raw_folder, read_json
@@ -38,7 +38,7 @@ def main(name: str) -> str | None:
     """
     entry = load_params().dataset(name)
     dataset = declared_set(name, entry)
-    with temporary_beside(raw_folder(name), Path.mkdir) as folder:
+    with temporary_path(raw_folder(name), Path.mkdir) as folder:
         original_paths: dict[str, str] = {}  # path in `folder` -> path to name in messages
         if entry.source == "simulated":
             origin: dict[str, Any] | None = _simulate(dataset, entry, folder)

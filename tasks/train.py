@@ -74,7 +74,7 @@ def main(name: str) -> None:
         decisions = _use_saved_logits(name, judged.members)
     else:
         decisions = _train_predictors(name, dataset, entry, params.train, choice, pairs_by_split)
-    atomic.write_whole(store.base_folder(name, "pairs.parquet"), summarize_pairs(pairs).write_parquet)
+    atomic.write_atomically(store.base_folder(name, "pairs.parquet"), summarize_pairs(pairs).write_parquet)
     if contract_record is not None:
         atomic.write_json(store.base_folder(name) / "contract.json", contract_record)
     origin = store.read_json(store.raw_folder(name) / INDEX)

@@ -9,7 +9,7 @@ from prefect.artifacts import create_markdown_artifact
 from relmap.errors import InputError
 from relmap.evaluation.drift import detect_drift
 from relmap.fitting.labelled_rows import read_and_score_rows
-from relmap.io.files import opened
+from relmap.io.files import open_predictions
 from relmap.maps.map_file import load_map
 from tasks.records.errors import RunFailed
 from tasks.settings.params import WatchedMap
@@ -24,7 +24,7 @@ def watch(name: str, entry: WatchedMap) -> str:
         InputError: the rows are those that the map was made of.
     """
     document = load_map(Path(entry.map))
-    read = read_and_score_rows(document, opened(Path(entry.predictions)), group=entry.group)
+    read = read_and_score_rows(document, open_predictions(Path(entry.predictions)), group=entry.group)
     if read.origin in ("held_out", "out_of_fold"):
         raise InputError(f"{entry.predictions} is what {entry.map} was made of; watch it on later labelled rows")
     rows, reliability = read.rows.take(~read.fitted), read.scored.reliability[~read.fitted]

@@ -15,7 +15,7 @@ from relmap.fitting.map_fit import MapFit, fit_labelled_rows
 from relmap.io import files
 from relmap.io.columns import FileRows
 from relmap.io.reading import find_layout
-from relmap.io.rows import PredictedRows, checked_rows
+from relmap.io.rows import PredictedRows, read_rows
 from relmap.maps.correction import Correction
 from relmap.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
 from relmap.projection import pooling
@@ -57,8 +57,8 @@ def write(frame: pl.DataFrame, path: Path) -> Path:
 
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of a hundred rows are read in many pieces."""
-    monkeypatch.setattr(files, "BLOCK", 256)
-    monkeypatch.setattr(files, "PIECE_ROWS", 7)
+    monkeypatch.setattr(files, "BLOCK_BYTES", 256)
+    monkeypatch.setattr(files, "BATCH_ROWS", 7)
 
 
 def few_resamples(patch: pytest.MonkeyPatch, resamples: int) -> None:
@@ -75,7 +75,7 @@ def few_deviations(patch: pytest.MonkeyPatch) -> None:
 def checked(frame: pl.DataFrame, group: str | None = None, n_labels: int = 3) -> PredictedRows:
     """A frame as rows that a map can be fitted on."""
     layout = find_layout(frame.columns, "made-up.parquet", labelled=True, group=group)
-    return checked_rows(frame, layout, FileRows("made-up.parquet"), n_labels=n_labels)
+    return read_rows(frame, layout, FileRows("made-up.parquet"), n_labels=n_labels)
 
 
 def learned(

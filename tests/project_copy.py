@@ -1,5 +1,6 @@
 """A copy of the project with a params.yaml of its own, as `make setup` leaves it without git, and its commands."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -103,6 +104,20 @@ def start(
     with log.open("ab") as printed:
         pipes = {"stdin": subprocess.DEVNULL, "stdout": printed, "stderr": subprocess.STDOUT}
         return subprocess.Popen([*within, sys.executable, "-u", "-m", *command], **own, **pipes)
+
+
+def recorded_libraries(report: Path) -> dict[str, str]:
+    """Return variables with which each process of a run records in `report` which `relmap` it imports."""
+    return {"PYTHONPATH": str(ROOT / "tests/guard"), "LIBRARY_REPORT": str(report)}
+
+
+def processes_by_library(report: Path) -> dict[Path, set[str]]:
+    """Return the imported files of `relmap`, and the commands that imported each."""
+    commands: dict[Path, set[str]] = {}
+    for line in report.read_text().splitlines():
+        file, words = json.loads(line)
+        commands.setdefault(Path(file), set()).add(" ".join(words[1:]))
+    return commands
 
 
 def flip(file: Path, *, bit: int = 0, rots: bool = True) -> None:

@@ -1,12 +1,14 @@
 """The house rules as tests, each with a test that sees it fail."""
 
+import ast
 import re
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 import yaml
 
+import relmap
 from tasks.provenance.dvc_stages import CODE_FOLDERS
 from tasks.provenance.hashing import imported_files, imported_modules
 
@@ -139,32 +141,64 @@ def layer_of(part: str) -> int:
     return next(number for number, parts in enumerate(LAYERS) if part in parts)
 
 
-def parts_imported(file: Path) -> set[str]:
-    """The parts of the library that a file imports; the top level alone is none."""
-    names = {name for name in IMPORTS[file] if name.startswith("relmap.")}
-    return {part_of(name) for name in names} - {"__version__"}
+def parts_too_high(own: str, modules: set[str]) -> set[str]:
+    """The parts of the library among imported modules that are above the importing part; the top level is none."""
+    parts = {part_of(name) for name in modules if name.startswith("relmap.")} - {own, "__version__"}
+    return {part for part in parts if layer_of(part) > layer_of(own)}
 
 
 @pytest.mark.parametrize("file", [file for file in LIBRARY if file != Path("relmap/__init__.py")], ids=str)
 def test_the_library_imports_in_one_direction_and_knows_neither_pipeline_nor_orchestrator(file):
     own = part_of(".".join(file.with_suffix("").parts))
     assert not LIBRARIES[file] & {"tasks", "flows", "prefect", "dvc", "great_expectations"}
-    too_high = {part for part in parts_imported(file) - {own} if layer_of(part) > layer_of(own)}
-    assert not too_high
+    assert not parts_too_high(own, IMPORTS[file])
+
+
+def test_an_import_from_below_to_above_is_seen():
+    assert parts_too_high("metrics", {"numpy", "relmap", "relmap.io.rows", "relmap.errors"}) == {"io"}
+    assert parts_too_high("cli", {"relmap.io.rows", "relmap.errors"}) == set()
+
+
+def check_cycles(imports: dict[Path, set[str]]) -> None:
+    """Raise CycleError if files import one another in a circle."""
+    graph = {}
+    for file, names in imports.items():
+        reached = {Path(*name.split(".")).with_suffix(".py") for name in names}
+        graph[file] = reached & imports.keys()
+    TopologicalSorter(graph).prepare()
 
 
 def test_the_library_has_no_import_cycles():
-    graph = {}
-    for file in LIBRARY:
-        reached = {Path(*name.split(".")).with_suffix(".py") for name in IMPORTS[file]}
-        graph[file] = {other for other in reached if other in LIBRARY}
-    TopologicalSorter(graph).prepare()  # raises CycleError
+    check_cycles({file: IMPORTS[file] for file in LIBRARY})
+
+
+def test_a_cycle_is_seen():
+    with pytest.raises(CycleError):
+        check_cycles({Path("relmap/a.py"): {"relmap.b"}, Path("relmap/b.py"): {"relmap", "relmap.a"}})
+
+
+def lazy_imports(text: str) -> set[str]:
+    """What code imports of the lazy top level of the library: a public name, or the whole."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name == "relmap"}
+        elif isinstance(node, ast.ImportFrom) and node.module == "relmap":
+            found |= {alias.name for alias in node.names if alias.name in relmap.__all__}
+    return found
 
 
 @pytest.mark.parametrize("file", [file for file in IMPORTS if file.parts[0] != "relmap"], ids=str)
 def test_the_pipeline_imports_submodules_of_the_library_and_never_its_lazy_top_level(file):
-    lazy = {"ReliabilityMap", "InputError", "load_map", "__version__"}
-    assert not {f"relmap.{name}" for name in lazy} & IMPORTS[file]
+    assert lazy_imports((ROOT / file).read_text(encoding="utf-8")) == set()
+
+
+@pytest.mark.parametrize(
+    "line", ["import relmap", "from relmap import ReliabilityPipeline", "from relmap import cli, load_map"]
+)
+def test_an_import_of_the_lazy_top_level_is_seen(line):
+    assert lazy_imports(line)
+    assert not lazy_imports("import relmap.errors\nfrom relmap import cli\nfrom relmap.maps.map_file import load_map")
 
 
 @pytest.mark.parametrize("name", STAGES)

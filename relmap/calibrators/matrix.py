@@ -12,6 +12,7 @@ from typing import Annotated
 import numpy as np
 
 from relmap.calibrators.identity import log_softmax
+from relmap.calibrators.linear import transform_rows
 from relmap.calibrators.temperature import fit_temperature
 from relmap.optimizers import Objective, newton
 from relmap.serialization import Axes, Value
@@ -39,7 +40,7 @@ class Matrix(Value, kind="matrix"):
         Returns:
             Log-probabilities, shape (n, K), float64.
         """
-        return log_softmax(center_rows(logits) @ self.weights.T + self.bias)
+        return log_softmax(transform_rows(center_rows(logits), self.weights) + self.bias)
 
 
 def fit_matrix(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Matrix:

@@ -6,6 +6,7 @@ import numpy as np
 import scipy
 
 from relmap.calibrators.identity import floored_log_softmax, log_softmax
+from relmap.calibrators.linear import transform_rows
 from relmap.optimizers import Adam
 from relmap.serialization import Axes, Number, Positive, Value
 
@@ -57,7 +58,7 @@ class Smart(Value, kind="smart"):
         standardized = (_margin(log_p) - self.mean) / self.deviation
         layers = _split_layers(self.parameters)
         chunks = np.split(standardized, range(CHUNK_ROWS, len(standardized), CHUNK_ROWS))
-        output = np.concatenate([_run_network(layers, chunk).output for chunk in chunks])
+        output = np.concatenate([_score_margins(layers, chunk) for chunk in chunks])
         return log_softmax(log_p / _temperature(output)[:, None])
 
     def _content_violations(self) -> list[str]:
@@ -219,6 +220,13 @@ def _run_network(layers: Layers, margin: np.ndarray) -> Activations:
     hidden_2 += layers.bias_2[:, None]
     np.maximum(hidden_2, 0, out=hidden_2)
     return Activations(hidden_1, hidden_2, layers.weight_3 @ hidden_2 + layers.bias_3)
+
+
+def _score_margins(layers: Layers, margin: np.ndarray) -> np.ndarray:
+    """Compute the output of the network; unlike in training, the bits of a row do not depend on the other rows."""
+    hidden_1 = np.maximum(np.multiply.outer(margin, layers.weight_1) + layers.bias_1, 0)
+    hidden_2 = np.maximum(transform_rows(hidden_1, layers.weight_2) + layers.bias_2, 0)
+    return transform_rows(hidden_2, layers.weight_3[None])[:, 0] + layers.bias_3
 
 
 def _temperature(output: np.ndarray) -> np.ndarray:

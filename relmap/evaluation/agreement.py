@@ -14,9 +14,9 @@ import scipy
 
 from relmap.errors import InputError
 from relmap.evaluation.sample import EvaluationSample, JsonNumbers, finite_or_none
-from relmap.io.files import Predictions, notes_on
+from relmap.io.files import Predictions, reading_notes
 from relmap.maps.document import MapDocument
-from relmap.maps.scoring import Progress, scored_file
+from relmap.maps.scoring import Progress, score_file
 from relmap.metrics.intervals import UNKNOWN_INTERVAL, format_interval, percentile_interval, share_confidence_interval
 from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
 from relmap.options import option
@@ -53,14 +53,14 @@ class PopulationSummary:
         Raises:
             InputError: The file has no rows, or cannot be read.
         """
-        _, scores = scored_file(document, predictions, progress)
+        _, scores = score_file(document, predictions, progress)
         if scores.is_empty():
             raise InputError(
                 f"{predictions.path} has no rows; {option('unlabelled')} must name the file from which the labelled "
                 "rows were sampled"
             )
         summary = cls.from_scores(scores["decision"].to_numpy(), scores["logit"].to_numpy(), document.n_labels)
-        return replace(summary, notes=tuple(notes_on(predictions)))
+        return replace(summary, notes=tuple(reading_notes(predictions)))
 
     @classmethod
     def from_scores(cls, decision: np.ndarray, logit: np.ndarray, n_labels: int) -> "PopulationSummary":

@@ -9,7 +9,7 @@ import scipy
 
 from relmap.errors import InputError
 from relmap.io.rows import PredictedRows
-from relmap.maps.reliability_map import Scored
+from relmap.maps.reliability_map import ScoredDecisions
 from relmap.metrics.intervals import Estimate
 from relmap.metrics.resampling import BOOTSTRAP_SEED, MIN_BOOTSTRAP_GROUPS, Resamples, draw_resamples
 from relmap.settings import METRIC_DEFAULTS, MetricParams
@@ -51,7 +51,7 @@ class EvaluationSample:
     """
 
     rows: PredictedRows
-    scored: Scored
+    scored: ScoredDecisions
     params: MetricParams
     row_number: np.ndarray
     correct: np.ndarray
@@ -62,7 +62,7 @@ class EvaluationSample:
 
     @classmethod
     def from_rows(
-        cls, rows: PredictedRows, scored: Scored, params: MetricParams = METRIC_DEFAULTS
+        cls, rows: PredictedRows, scored: ScoredDecisions, params: MetricParams = METRIC_DEFAULTS
     ) -> "EvaluationSample":
         """Repeat rows by their weight and number their groups.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from relmap.evaluation.sample import JsonNumbers
-from relmap.io.columns import listed
+from relmap.io.columns import join_names
 from relmap.maps.document import MapDocument
 from relmap.metrics.advice import (
     KEEP,
@@ -193,7 +193,7 @@ def describe_pooled_labels(document: MapDocument) -> list[str]:
         if kind in replacements:
             name = document.shown_names[label]
             pooled.append(f"{name} ({document.projection.rows_by_label[label]} rows) {replacements[kind]}")
-    return [f"Too few rows for a curve of its own: {listed(pooled)}."] if pooled else []
+    return [f"Too few rows for a curve of its own: {join_names(pooled)}."] if pooled else []
 
 
 def describe_limits(sizes: Mapping[str, Any], document: MapDocument) -> list[str]:
@@ -238,7 +238,7 @@ def _explain_missing_gain(evaluation: dict[str, Any], document: MapDocument) -> 
         if label["fallback"] == "none" and label["fit_rows"] < MIN_CURVE_ROWS:
             rare.append(f"{label['name']} ({label['fit_rows']:,})")
     if rare:
-        reasons.append(f"Labels whose curve is fitted to fewer than {MIN_CURVE_ROWS} rows: {listed(rare)}.")
+        reasons.append(f"Labels whose curve is fitted to fewer than {MIN_CURVE_ROWS} rows: {join_names(rare)}.")
     spread = evaluation["label_spread"]["value"]
     shuffled = evaluation["label_spread"]["shuffled_p95"]
     if len(decided) == 1:

@@ -20,7 +20,7 @@ from relmap.io.rows import PredictedRows
 from relmap.maps.constant import fit_constant
 from relmap.maps.correction import Correction
 from relmap.maps.document import Calibrator, Source, Variant
-from relmap.maps.reliability_map import FittedMap, Scored, calibrated_logit, scored_in_parts
+from relmap.maps.reliability_map import FittedMap, ScoredDecisions, calibrated_logit, score_parts
 from relmap.metrics.reliability import correctness_log_loss
 from relmap.projection.batch import FitBatch
 from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
@@ -115,7 +115,7 @@ class CrossFitResult:
     min_reliability: float
     corrections: Mapping[str, CrossFitCorrections] = field(default_factory=dict)
 
-    def out_of_fold_scores(self, variant: str) -> Scored:
+    def out_of_fold_scores(self, variant: str) -> ScoredDecisions:
         """Score each row with the fold model that has not seen it.
 
         Args:
@@ -227,9 +227,9 @@ class CrossFitResult:
         group = None if self.rows.group is None else self.rows.group[row_numbers]
         return fit_correction(logit[row_numbers], self.rows.correct[row_numbers], weight, group)
 
-    def _score_by_fold(self, models: Sequence[FittedMap]) -> Scored:
+    def _score_by_fold(self, models: Sequence[FittedMap]) -> ScoredDecisions:
         """Score the rows of fold k with model k."""
-        return scored_in_parts(self.rows, [(model, self.fold == k) for k, model in enumerate(models)])
+        return score_parts(self.rows, [(model, self.fold == k) for k, model in enumerate(models)])
 
 
 def cross_fit(

@@ -10,7 +10,7 @@ import scipy
 
 from relmap.decisions import decide
 from relmap.errors import InputError
-from relmap.io.columns import are_numbers, listed
+from relmap.io.columns import has_numeric_name, join_names
 from relmap.io.reading import Layout
 from relmap.io.rows import PredictedRows, positive_label
 from relmap.options import assignment, labels_to_paste
@@ -136,9 +136,10 @@ def check_label_order(
     can_reorder_names = names is None or _are_named_labels(frame, layout, names)
     change = f"give {labels_to_paste(better)}" if can_reorder_names else "renumber the labels, or the columns"
     raise InputError(
-        f"{file}: the labels may be in another order than the columns of the predictions. As given ({listed(shown)}) "
-        f"{accuracy} of the decisions are correct; in the order {listed(better)} {better_accuracy} are. If that is the "
-        f"order of the columns, {change}; if the order is correct as it is, give {accept}"
+        f"{file}: the labels may be in another order than the columns of the predictions. As given "
+        f"({join_names(shown)}) {accuracy} of the decisions are correct; in the order {join_names(better)} "
+        f"{better_accuracy} are. If that is the order of the columns, {change}; if the order is correct as it is, "
+        f"give {accept}"
     )
 
 
@@ -148,14 +149,14 @@ def _columns_to_check(
     """Return the column with the largest number in each row, shape (n,); None if labels cannot be in another order."""
     if rows.logits is not None:
         return decide(rows.logits) if layout.decision else rows.decision
-    if names is None or are_numbers(names) or not _are_named_labels(frame, layout, names):
+    if names is None or has_numeric_name(names) or not _are_named_labels(frame, layout, names):
         return None
     return rows.decision if _are_codes(frame[str(layout.decision)]) else None
 
 
 def _are_named_labels(frame: pl.DataFrame, layout: Layout, names: Sequence[str]) -> bool:
     """Return whether the labels are given by name, and not as numbers."""
-    return are_numbers(names) or not _are_codes(frame[str(layout.label)])
+    return has_numeric_name(names) or not _are_codes(frame[str(layout.label)])
 
 
 def _are_codes(column: pl.Series) -> bool:

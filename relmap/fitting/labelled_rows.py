@@ -16,14 +16,14 @@ from relmap.fitting.folds import FoldSplit, paper_fit_rows, restore_fold_split, 
 from relmap.fitting.label_order import check_label_order
 from relmap.fitting.training_rows import MAX_REPEATED_SHARE, NOT_RECOGNIZED, recognize_rows
 from relmap.hashing import sha256_of_arrays, sha256_of_file
-from relmap.io.columns import FileRows, is_missing, labels_in, unlabelled
-from relmap.io.files import Predictions, columns_of, notes_on, rows_of
+from relmap.io.columns import FileRows, count_labels, is_missing, is_unlabelled
+from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
 from relmap.io.reading import Layout, find_layout
-from relmap.io.rows import PredictedRows, checked_rows, names_of_two_labels, questions
-from relmap.io.signals import COMPUTED, Signal, group_signals, read_signals, relevance
+from relmap.io.rows import PredictedRows, describe_doubts, names_of_two_labels, read_rows
+from relmap.io.signals import GROUP_SIGNALS, Signal, group_signals, read_signals, relevance
 from relmap.maps.document import Fingerprint, MapDocument, TrainingRows
-from relmap.maps.reliability_map import FittedMap, Scored, scored_in_parts
-from relmap.maps.scoring import grouped_by
+from relmap.maps.reliability_map import FittedMap, ScoredDecisions, score_parts
+from relmap.maps.scoring import signal_group_column
 from relmap.options import assignment, option
 
 DEFAULT_ID_COLUMN = "id"
@@ -66,7 +66,7 @@ class ScoredRows(NamedTuple):
     """
 
     rows: PredictedRows
-    scored: Scored
+    scored: ScoredDecisions
     origin: RowOrigin
     notes: list[str]
     fitted: np.ndarray
@@ -121,8 +121,8 @@ def read_labelled_rows(
         names = names_of_two_labels(frame, layout, file_rows)
     stated_n_labels = len(names) if names else None
     if stated_n_labels is None and layout.kind in ("confidence_only", "decision_only"):
-        stated_n_labels = labels_in(frame, [str(layout.decision), str(layout.label)], file_rows)
-    rows = checked_rows(frame, layout, file_rows, names=names, n_labels=stated_n_labels)
+        stated_n_labels = count_labels(frame, [str(layout.decision), str(layout.label)], file_rows)
+    rows = read_rows(frame, layout, file_rows, names=names, n_labels=stated_n_labels)
     n_labels = stated_n_labels or rows.n_labels
     if not accept_label_order:
         check_label_order(rows, frame, layout, names, n_labels, str(file.path))
@@ -133,7 +133,7 @@ def read_labelled_rows(
         is_named = file.reading.id is not None
         ids = _read_ids(frame[id_column], file_rows) if is_named else _read_default_ids(frame[id_column])
     fitted_signals, rows = read_signals(signals, frame, rows, n_labels, file_rows, learn_on=fit_rows)
-    notes += questions(rows, layout, names, n_labels)
+    notes += describe_doubts(rows, layout, names, n_labels)
     return LabelledRows(
         rows=rows,
         n_labels=n_labels,
@@ -167,7 +167,7 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
     layout = find_layout(
         file.schema.names, str(file.path), labelled=True, group=group, reads=document.input, reading=file.reading
     )
-    signal_group = grouped_by(document)
+    signal_group = signal_group_column(document)
     if signal_group is not None and signal_group not in file.schema.names:
         raise InputError(
             f"{file.path} has no column {signal_group}, from whose groups the map computes group_rank and group_gap; "
@@ -180,7 +180,7 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
         signal_columns.append(signal_group)
     frame, file_rows, file_notes = _read_columns(file, layout, [*signal_columns, id_column])
     notes += file_notes
-    rows = checked_rows(frame, layout, file_rows, names=document.label_names, n_labels=document.n_labels)
+    rows = read_rows(frame, layout, file_rows, names=document.label_names, n_labels=document.n_labels)
     _check_whole_groups(rows, signal_columns, file_rows)
     computed = None
     if signal_group is not None:
@@ -193,7 +193,7 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
     return _score_single_rows(document, rows, ids, notes, str(file.path))
 
 
-def score_out_of_fold(document: MapDocument, rows: PredictedRows, split: FoldSplit) -> Scored:
+def score_out_of_fold(document: MapDocument, rows: PredictedRows, split: FoldSplit) -> ScoredDecisions:
     """Score the labelled rows of a fit with models that were fitted without them.
 
     Args:
@@ -204,8 +204,8 @@ def score_out_of_fold(document: MapDocument, rows: PredictedRows, split: FoldSpl
     Returns:
         Confidence and reliability of each row.
     """
-    models = [*_fold_maps(document), FittedMap.of(document)]
-    return scored_in_parts(rows, zip(models, [*split.folds, split.held_out], strict=True))
+    models = [*_fold_maps(document), FittedMap.from_document(document)]
+    return score_parts(rows, zip(models, [*split.folds, split.held_out], strict=True))
 
 
 def fingerprint_rows(rows: PredictedRows) -> Fingerprint:
@@ -247,7 +247,7 @@ def _check_signal_columns(file: Predictions, layout: Layout, signals: Sequence[s
         raise InputError(
             f"{file.path}: the column {layout.label} holds the true labels and cannot be a signal; omit it"
         )
-    unknown = set(signals) - {*COMPUTED, *file.schema.names}
+    unknown = set(signals) - {*GROUP_SIGNALS, *file.schema.names}
     if unknown:
         raise InputError(
             f"{file.path} has no column {min(unknown)}, which signals names; it has {', '.join(file.schema.names)}"
@@ -282,16 +282,16 @@ def _find_group_column(document: MapDocument, file: Predictions, group: str | No
 def _read_columns(file: Predictions, layout: Layout, optional: Sequence[str | None]) -> FileContent:
     """Read the columns of the layout, and the optional ones that exist."""
     existing = [name for name in optional if name is not None and name in file.schema.names]
-    frame = columns_of(file, list(dict.fromkeys([*layout.read, *existing])))
-    file_rows = rows_of(file)
-    notes = notes_on(file)
+    frame = read_columns(file, list(dict.fromkeys([*layout.read, *existing])))
+    file_rows = rows_in_file(file)
+    notes = reading_notes(file)
     if frame.is_empty():
         raise InputError(f"{file.path} has no rows; give a file with labelled rows")
     label = frame[str(layout.label)]
     if not layout.reading.drop_unlabelled:
-        file_rows.refuse_missing(label, f"fill it, or omit such rows with {assignment('drop_unlabelled', True)}")
+        file_rows.reject_missing(label, f"fill it, or omit such rows with {assignment('drop_unlabelled', True)}")
         return FileContent(frame, file_rows, notes)
-    missing = unlabelled(label)
+    missing = is_unlabelled(label)
     if missing.any():
         notes.append(f"{missing.sum():,} of {len(frame):,} rows have no label and are omitted.")
         frame = frame.filter(~missing)
@@ -306,11 +306,11 @@ def _read_columns(file: Predictions, layout: Layout, optional: Sequence[str | No
 
 def _check_whole_groups(rows: PredictedRows, signals: Iterable[str], file_rows: FileRows) -> None:
     """Check that signals that are computed from whole groups have whole groups."""
-    if set(COMPUTED).isdisjoint(signals):
+    if set(GROUP_SIGNALS).isdisjoint(signals):
         return
     if rows.weight is not None:
         found = "a sample of rows"
-    elif file_rows.kept is not None:
+    elif file_rows.row_number is not None:
         found = "rows without a label, which are omitted"
     else:
         return
@@ -322,12 +322,12 @@ def _check_whole_groups(rows: PredictedRows, signals: Iterable[str], file_rows: 
 
 def _read_ids(column: pl.Series, file_rows: FileRows) -> np.ndarray:
     """Read the ids of a column that an option names, shape (n,); each must occur once."""
-    file_rows.refuse_missing(column)
+    file_rows.reject_missing(column)
     if column.dtype.is_nested():
         raise InputError(
-            f"{file_rows.file}: the ids are in {column.name}, which holds lists; name a column of numbers or text"
+            f"{file_rows.file}: the ids are in {column.name}, which contains lists; name a column of numbers or text"
         )
-    file_rows.refuse(~column.is_first_distinct(), lambda row: f"the id {column[row]} is repeated; name a column of ids")
+    file_rows.reject(~column.is_first_distinct(), lambda row: f"the id {column[row]} is repeated; name a column of ids")
     return column.cast(pl.String).to_numpy()
 
 
@@ -411,7 +411,7 @@ def _score_fit_rows(document: MapDocument, rows: PredictedRows, notes: list[str]
     )
     return ScoredRows(
         rows=rows,
-        scored=FittedMap.of(document)(rows),
+        scored=FittedMap.from_document(document)(rows),
         origin="held_out",
         notes=notes,
         fitted=np.zeros(len(rows), dtype=bool),
@@ -423,7 +423,7 @@ def _score_single_rows(
 ) -> ScoredRows:
     """Score rows of which some may be rows of the fit."""
     training = document.source.training_rows
-    reliability_map = FittedMap.of(document)
+    reliability_map = FittedMap.from_document(document)
     fold = np.full(len(rows), NOT_RECOGNIZED)
     if training is None:
         notes.append(
@@ -454,7 +454,7 @@ def _score_single_rows(
     members = [fold == k for k in range(len(document.folds))]
     return ScoredRows(
         rows=rows,
-        scored=scored_in_parts(rows, zip(models, [*members, ~fitted], strict=True)),
+        scored=score_parts(rows, zip(models, [*members, ~fitted], strict=True)),
         origin="out_of_fold" if fitted.all() else "partly_out_of_fold",
         notes=notes,
         fitted=fitted,

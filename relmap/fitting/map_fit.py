@@ -30,11 +30,20 @@ from relmap.fitting.model_choice import (
     variant_with_gains,
 )
 from relmap.fitting.training_rows import hash_training_rows
-from relmap.io.columns import listed
+from relmap.io.columns import join_names
 from relmap.io.rows import PredictedRows
 from relmap.io.signals import Signal
-from relmap.maps.document import Calibration, Fold, HeldOut, MapDocument, Others, Projection, Recalibrated, Source
-from relmap.maps.reliability_map import Scored
+from relmap.maps.document import (
+    Calibration,
+    FittedAlternatives,
+    Fold,
+    HeldOut,
+    MapDocument,
+    MatrixScalingResult,
+    Projection,
+    Source,
+)
+from relmap.maps.reliability_map import ScoredDecisions
 from relmap.metrics.advice import Advice, format_change
 from relmap.metrics.reliability import count_retained_rows
 from relmap.metrics.resampling import BOOTSTRAP_SEED
@@ -64,7 +73,7 @@ class MapFit:
 
     document: MapDocument
     rows: PredictedRows
-    scored: Scored
+    scored: ScoredDecisions
     accuracy: float
     label_warnings: tuple[str, ...]
     advice: Advice
@@ -88,7 +97,7 @@ class MapFit:
             *self.correction_summary,
             *_describe_gain(document, target, self.smallest_relevant_change),
         ]
-        comparison = document.judged_out_of_fold
+        comparison = document.out_of_fold_results
         if document.choice.asked == AUTO:
             lines += describe_candidates(comparison["candidates"], document, OUT_OF_FOLD)
         if document.input != "decision_only":
@@ -248,19 +257,19 @@ def _folds(model: ModelChoice) -> tuple[Fold, ...]:
     return tuple(folds)
 
 
-def _alternatives(model: ModelChoice) -> Others:
+def _alternatives(model: ModelChoice) -> FittedAlternatives:
     """Return the candidates that were not chosen, and matrix scaling, for `evaluate`."""
     result = model.result
     recalibrated = _compare_matrix_scaling(model)
     omitted = (model.variant, CONFIDENCE, "label_signals")
     variants = {name: fitted for name, fitted in result.full_fit.variants.items() if name not in omitted}
     try:
-        return Others(variants=variants, matrix=result.full_fit.matrix, recalibrated=recalibrated)
+        return FittedAlternatives(variants=variants, matrix=result.full_fit.matrix, recalibrated=recalibrated)
     except ValidationError:  # a map cannot store one of them, as happens with logits that are far too small
-        return Others(recalibrated=recalibrated)
+        return FittedAlternatives(recalibrated=recalibrated)
 
 
-def _compare_matrix_scaling(model: ModelChoice) -> Recalibrated | None:
+def _compare_matrix_scaling(model: ModelChoice) -> MatrixScalingResult | None:
     """Compare the out-of-fold log loss of matrix scaling with that of the deployed variant."""
     result = model.result
     comparison = result.matrix_scaling_comparison()
@@ -270,7 +279,7 @@ def _compare_matrix_scaling(model: ModelChoice) -> Recalibrated | None:
         comparison.log_loss - result.out_of_fold_losses(model.variant), result.rows.group, result.rows.weight
     )
     low, high = difference.interval
-    return Recalibrated(
+    return MatrixScalingResult(
         change=difference.mean,
         standard_error=difference.standard_error,
         low=low,
@@ -286,7 +295,7 @@ def _find_label_problems(rows: PredictedRows, document: MapDocument) -> list[str
     used = np.intersect1d(rows.decision, rows.label)
     unused = [name for label, name in enumerate(document.shown_names) if label not in used]
     if unused:
-        problems.append(f"Labels that are never decided, or never the true label: {listed(unused)}.")
+        problems.append(f"Labels that are never decided, or never the true label: {join_names(unused)}.")
     total_weight = len(rows) if rows.weight is None else rows.weight.sum()
     largest_share = (np.bincount(rows.label, rows.weight) / total_weight).max()
     if np.average(rows.correct, weights=rows.weight) < largest_share:

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from relmap.io.rows import MOST_OFF, PredictedRows
+from relmap.io.rows import MAX_SUM_ERROR, PredictedRows
 from relmap.maps.document import MAX_HASH_CHARACTERS, Source, TrainingRows
 
 HASH_BYTES = 6  # 8 characters of base64
@@ -114,7 +114,7 @@ def canonical_predictions(rows: PredictedRows) -> np.ndarray:
     if rows.logits is not None:
         with np.errstate(over="ignore"):
             exponentials = np.exp(rows.logits)
-        are_probabilities = bool((np.abs(exponentials.sum(axis=1) - 1) <= MOST_OFF).all())
+        are_probabilities = bool((np.abs(exponentials.sum(axis=1) - 1) <= MAX_SUM_ERROR).all())
         numbers = exponentials if are_probabilities else rows.logits
     bits = np.ascontiguousarray(numbers + 0.0, dtype="<f4").view("<i4")  # + 0.0 makes -0.0 the same as 0.0
     return np.ascontiguousarray(np.column_stack([bits, rows.decision.astype("<i4")]))

@@ -1,6 +1,6 @@
-"""The door for files that people bring: what is missing, cut off or no data at all is refused here, by name.
+"""Recognize files that are missing, truncated, or contain something other than data.
 
-What a file holds in place of data is known by its first bytes, and what a library says of it by its first line.
+The first bytes of a file identify what it contains. Messages quote the first line of a library's error.
 """
 
 import json
@@ -15,82 +15,139 @@ import pyarrow as pa
 from relmap.errors import InputError
 from relmap.io.atomic import check_file
 
-PARQUET = "a whole parquet file"
+PARQUET = "a complete parquet file"
 JSON_LINES = "one JSON object per line"
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-HEAD = 1024  # bytes that tell
-ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:$")  # how the path of https://host/file begins; C: is a drive
+HEAD_BYTES = 1024
+MAX_ERROR_CHARACTERS = 200
+URL_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:$")  # first part of the path of https://host/file; C: is a drive
 
 
 def check_content(path: Path, advice: str) -> bytes:
-    """The first bytes of the file at `path`.
+    """Check that a file exists and contains data.
+
+    Args:
+        path: The file.
+        advice: Remedy, with which messages end.
+
+    Returns:
+        Its first bytes.
 
     Raises:
-        InputError: it is missing, no file, cannot be read, or holds no data (see `refuse_no_data`).
+        InputError: It is missing, not a file, unreadable, or contains no data (see `reject_non_data`).
     """
     check_file(path)
-    if ADDRESS.match(path.parts[0] if path.parts else ""):
-        address = str(path).replace(":/", "://", 1)  # a path holds one slash of the two
-        raise InputError(f"{address} is an address, not a file; download it, and give the path of the file")
+    if URL_SCHEME.match(path.parts[0] if path.parts else ""):
+        url = str(path).replace(":/", "://", 1)  # a path has one slash instead of two
+        raise InputError(f"{url} is a URL, not a file; download it, and give the path of the file")
     try:
         with path.open("rb") as handle:
-            head = handle.read(HEAD)
+            head = handle.read(HEAD_BYTES)
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing; {advice}") from None
     except OSError as error:
-        what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
-        raise InputError(f"{path} {what}; {advice}") from None
-    refuse_no_data(path, head, advice)
+        raise InputError(f"{path} cannot be read: {error.strerror}; {advice}") from None
+    reject_non_data(path, head, advice)
     return head
 
 
-def refuse_no_data(path: Path, head: bytes, advice: str) -> None:
-    """Raise InputError, which ends in `advice`, for a file that is empty, a Git LFS pointer or a web page."""
+def reject_non_data(path: Path, head: bytes, advice: str) -> None:
+    """Reject a file that is empty, a Git LFS pointer or a web page.
+
+    Args:
+        path: The file, for messages.
+        head: Its first bytes.
+        advice: Remedy, with which messages end.
+
+    Raises:
+        InputError: The file contains no data.
+    """
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
     if not text:
         raise InputError(f"{path} is empty; {advice}")
     if head.startswith(LFS_POINTER):
-        pointer = "is a Git LFS pointer, not the file that it points to (`git lfs pull` fetches that)"
-        raise InputError(f"{path} {pointer}; {advice}")
+        raise InputError(
+            f"{path} is a Git LFS pointer, not the file that it refers to (`git lfs pull` downloads it); {advice}"
+        )
     if text.lower().startswith((b"<!doctype html", b"<html")):
         raise InputError(f"{path} is a web page (it begins with {text[:15]!r}), not data; {advice}")
 
 
 @contextmanager
-def parsing(path: Path, what: str, advice: str, lines: Path | bytes = b"", first: int = 1) -> Iterator[None]:
-    """What polars and Arrow cannot read inside is InputError: the file at `path` is not `what`.
+def report_parse_errors(
+    path: Path, expected: str, advice: str, lines: Path | bytes = b"", first: int = 1
+) -> Iterator[None]:
+    """Report data that polars or Arrow cannot read as an error of the user's file.
 
-    Of JSON `lines`, the first of which is line `first` of the file, it names the first that is bad.
+    Args:
+        path: The file, for messages.
+        expected: What it should be, such as "a complete parquet file".
+        advice: Remedy, with which messages end.
+        lines: JSON lines, or their file; the message names the first invalid one.
+        first: Number in the file of the first of the lines.
+
+    Yields:
+        None.
+
+    Raises:
+        InputError: The block cannot read the data.
     """
     try:
         yield
     except (pl.exceptions.PolarsError, pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the machine failed, not the data
+        if isinstance(error, OSError) and error.errno is not None:  # an error of the machine, not of the data
             raise
-        text = lines.read_bytes() if isinstance(lines, Path) else lines
-        numbered = enumerate(text.removeprefix(BYTE_ORDER_MARK).split(b"\n"), start=first)
-        place = next((f", line {number}" for number, line in numbered if not is_object(line)), "")
-        raise InputError(f"{path}{place} is not {what} ({first_line(error)}); {advice}") from None
+        location = _first_invalid_line(lines, first)
+        raise InputError(f"{path}{location} is not {expected} ({first_line(error)}); {advice}") from None
+
+
+def _first_invalid_line(lines: Path | bytes, first: int) -> str:
+    """Return where the first line is that is not a JSON object, as the end of a phrase; empty if there is none."""
+    text = lines.read_bytes() if isinstance(lines, Path) else lines
+    for number, line in enumerate(text.removeprefix(BYTE_ORDER_MARK).split(b"\n"), start=first):
+        if not is_json_object(line):
+            return f", line {number}"
+    return ""
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what a library says, as long as a message can bear."""
-    return str(error).strip().partition("\n")[0][:200]
+    """Return the first line of an error message, truncated.
+
+    Args:
+        error: The error.
+
+    Returns:
+        At most 200 characters.
+    """
+    line, _, _ = str(error).strip().partition("\n")
+    return line[:MAX_ERROR_CHARACTERS]
 
 
-def is_object(line: bytes) -> bool:
-    """Whether a line is blank or a JSON object; NaN and Infinity are not JSON, and a key twice has no one meaning."""
+def is_json_object(line: bytes) -> bool:
+    """Return whether a line is blank or a JSON object.
+
+    NaN and Infinity are not JSON. An object with a repeated key is ambiguous.
+
+    Args:
+        line: The line.
+
+    Returns:
+        Whether it is valid.
+    """
     try:
-        read = json.loads(line.strip() or b"{}", parse_constant=_refused, object_pairs_hook=_keys_once)
-        return isinstance(read, dict)
+        content = json.loads(line.strip() or b"{}", parse_constant=_reject_constant, object_pairs_hook=_unique_keys)
+        return isinstance(content, dict)
     except (ValueError, RecursionError):
         return False
 
 
-def _refused(constant: str) -> None:
+def _reject_constant(constant: str) -> None:
     raise ValueError(constant)
 
 
-def _keys_once(members: list[tuple[str, object]]) -> dict[str, object]:
-    if len(read := dict(members)) < len(members):
-        raise ValueError("a key twice")
-    return read
+def _unique_keys(members: list[tuple[str, object]]) -> dict[str, object]:
+    content = dict(members)
+    if len(content) < len(members):
+        raise ValueError("repeated key")
+    return content

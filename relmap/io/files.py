@@ -1,14 +1,14 @@
-"""Files of predictions, parquet, csv or json lines by the suffix of their name, read in pieces that fit in memory.
+"""Files of predictions: parquet, separated text and json lines, read in pieces that fit in memory.
 
-What is missing, cut off or no data at all is refused here. A csv file is text: a field stays what it is, "007" and
-"1.10" too; an empty one is null, an empty one in quotes is not. The columns of a file of json lines, and their types,
-are those of all its lines together. A JSON list and a workbook are read whole, see `frames`.
+Separated text has columns of text: "007" and "1.10" remain as they are; an empty field is null, unless it is in quotes.
+The columns and types of a json lines file are those of all its lines together. JSON lists and workbooks are read into
+memory, see `frames`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO, ClassVar, NamedTuple
 
 import polars as pl
 import pyarrow as pa
@@ -16,85 +16,166 @@ from pyarrow import csv, parquet
 
 from relmap.errors import InputError
 from relmap.io.columns import FileRows
-from relmap.io.contents import BYTE_ORDER_MARK, JSON_LINES, PARQUET, check_content, is_object, parsing
-from relmap.io.frames import ANEW, PIECE_ROWS, FramePredictions, as_frame, read_whole, storable
-from relmap.io.reading import AS_NAMED, Reading
+from relmap.io.contents import BYTE_ORDER_MARK, JSON_LINES, PARQUET, check_content, is_json_object, report_parse_errors
+from relmap.io.frames import BATCH_ROWS, WRITE_AGAIN, FramePredictions, arrow_to_polars, cast_for_arrow, read_whole
+from relmap.io.reading import DEFAULT_READING, Reading
 from relmap.io.text import SeparatedText
 
-BLOCK = 2**22  # bytes of text that are read at once
-PIECE = 2**26  # bytes of parquet, unpacked, that are read at once, and so the size of a row group; or PIECE_ROWS
-CSV = "a whole csv file"
-STRING = r'"(?:[^"\\]|\\.)*"[ \t\r]*:?'  # of JSON; a colon follows a key
+BLOCK_BYTES = 2**22  # of text that are read at once
+BATCH_BYTES = 2**26  # of decompressed parquet that are read at once, at most BATCH_ROWS rows; also sets row groups
+BUFFER_BYTES = 2**20
+PAGE_HEADER_BYTES = 32
+CHECKSUM_FIELD = 4  # of a page header
+THRIFT_INTEGER = 5  # type code of the compact protocol
+CSV = "a complete csv file"
+JSON_STRING = r'"(?:[^"\\]|\\.)*"[ \t\r]*:?'  # a colon follows a key
 
 
 @dataclass(frozen=True)
 class ParquetPredictions:
-    """A parquet file."""
+    """Predictions in a parquet file.
+
+    Attributes:
+        path: The file.
+        schema: Names and types of the columns.
+        reading: Names and units of the columns.
+    """
 
     text: ClassVar[SeparatedText | None] = None
     path: Path
     schema: pa.Schema
-    reading: Reading = AS_NAMED
+    reading: Reading = DEFAULT_READING
 
     @classmethod
-    def of(cls, path: Path) -> "ParquetPredictions":
-        """The file at `path`, of which only the footer is read yet."""
-        with parsing(path, PARQUET, ANEW):
+    def from_path(cls, path: Path) -> "ParquetPredictions":
+        """Read the footer of a file.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The predictions.
+
+        Raises:
+            InputError: It is not a parquet file.
+        """
+        with report_parse_errors(path, PARQUET, WRITE_AGAIN):
             return cls(path, parquet.read_schema(path))
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in their order; without `columns` every column."""
-        with parsing(self.path, PARQUET, ANEW), self._opened() as file:
-            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
-            rows = PIECE * file.metadata.num_rows // max(size, 1)
-            for batch in file.iter_batches(min(max(rows, 1), PIECE_ROWS), columns=columns):
+        """Read the rows in pieces.
+
+        Args:
+            columns: Columns to read; None for all.
+
+        Yields:
+            The rows in their order.
+
+        Raises:
+            InputError: The file is corrupted.
+        """
+        with report_parse_errors(self.path, PARQUET, WRITE_AGAIN), self._open() as file:
+            metadata = file.metadata
+            total_bytes = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+            n_rows = BATCH_BYTES * metadata.num_rows // max(total_bytes, 1)
+            for batch in file.iter_batches(min(max(n_rows, 1), BATCH_ROWS), columns=columns):
                 yield batch if columns is None else batch.select(columns)
 
     def has_checksums(self) -> bool:
-        """Whether every column begins with a page that carries a checksum; all that are there are verified."""
-        with parsing(self.path, PARQUET, ANEW), self._opened() as file, self.path.open("rb") as handle:
-            groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
-            chunks = (group.column(place) for group in groups for place in range(group.num_columns))
-            return all(_begins_with_checksum(handle, chunk) for chunk in chunks if chunk.num_values)
+        """Return whether the first page of every column has a checksum; existing checksums are always verified.
 
-    def _opened(self) -> parquet.ParquetFile:
-        # buffered, or a whole column of a row group is in memory, however many rows that has
-        return parquet.ParquetFile(self.path, buffer_size=2**20, pre_buffer=False, page_checksum_verification=True)
+        Returns:
+            Whether all have one.
+
+        Raises:
+            InputError: The file is corrupted.
+        """
+        with (
+            report_parse_errors(self.path, PARQUET, WRITE_AGAIN),
+            self._open() as file,
+            self.path.open("rb") as handle,
+        ):
+            for group_index in range(file.metadata.num_row_groups):
+                group = file.metadata.row_group(group_index)
+                chunks = [group.column(index) for index in range(group.num_columns)]
+                if not all(_has_checksum(handle, chunk) for chunk in chunks if chunk.num_values):
+                    return False
+        return True
+
+    def _open(self) -> parquet.ParquetFile:
+        # without a buffer, a whole column of a row group is in memory, whatever its number of rows
+        return parquet.ParquetFile(
+            self.path, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
+        )
 
 
 @dataclass(frozen=True)
 class CsvPredictions:
-    """A file of separated text with a header; every column is text."""
+    """Predictions in a file of separated text with a header; every column is text.
+
+    Attributes:
+        path: The file.
+        schema: Names of the columns.
+        text: Separator and encoding.
+        reading: Names and units of the columns.
+    """
 
     path: Path
     schema: pa.Schema
     text: SeparatedText
-    reading: Reading = AS_NAMED
+    reading: Reading = DEFAULT_READING
 
     @classmethod
-    def of(cls, path: Path) -> "CsvPredictions":
-        """The file at `path`, of which only the header is read yet."""
-        text = SeparatedText.of(path)
-        with parsing(path, CSV, ANEW), cls(path, pa.schema([]), text)._opened(None) as reader:
+    def from_path(cls, path: Path) -> "CsvPredictions":
+        """Read the header of a file.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The predictions.
+
+        Raises:
+            InputError: It is not separated text.
+        """
+        text = SeparatedText.from_path(path)
+        with report_parse_errors(path, CSV, WRITE_AGAIN), cls(path, pa.schema([]), text)._open(None) as reader:
             return cls(path, reader.schema, text)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in their order, without blank lines if there are two columns; without `columns` every column."""
-        with parsing(self.path, CSV, ANEW), self._opened(columns) as reader:
+        """Read the rows in pieces; blank lines are skipped unless there is a single column.
+
+        Args:
+            columns: Columns to read; None for all.
+
+        Yields:
+            The rows in their order.
+
+        Raises:
+            InputError: A row has another number of fields, or cannot be decoded.
+        """
+        with report_parse_errors(self.path, CSV, WRITE_AGAIN), self._open(columns) as reader:
             yield from reader
 
-    def _opened(self, columns: Sequence[str] | None) -> csv.CSVStreamingReader:
+    def _open(self, columns: Sequence[str] | None) -> csv.CSVStreamingReader:
+        # with threads, errors do not name the row
+        read_options = csv.ReadOptions(
+            block_size=BLOCK_BYTES, use_threads=False, encoding=self.text.encoding.replace("utf-8", "utf8")
+        )
+        parse_options = csv.ParseOptions(
+            newlines_in_values=True, delimiter=self.text.separator, ignore_empty_lines=not self.text.one_column
+        )
+        if columns is None:  # pyarrow before 25 has no type for all columns, only for named ones
+            with csv.open_csv(self.path, read_options=read_options, parse_options=parse_options) as header:
+                names = header.schema.names
+        else:
+            names = columns
         return csv.open_csv(
             self.path,
-            # with threads it names no row
-            read_options=csv.ReadOptions(
-                block_size=BLOCK, use_threads=False, encoding=self.text.encoding.replace("utf-8", "utf8")
-            ),
-            parse_options=csv.ParseOptions(
-                newlines_in_values=True, delimiter=self.text.separator, ignore_empty_lines=not self.text.one_column
-            ),
+            read_options=read_options,
+            parse_options=parse_options,
             convert_options=csv.ConvertOptions(
-                default_column_type=pa.string(),
+                column_types=dict.fromkeys(names, pa.string()),
                 include_columns=columns,
                 strings_can_be_null=True,
                 null_values=[""],
@@ -105,140 +186,250 @@ class CsvPredictions:
 
 @dataclass(frozen=True)
 class JsonLinesPredictions:
-    """A file with one JSON object on each line."""
+    """Predictions in a file with one JSON object on each line.
+
+    Attributes:
+        path: The file.
+        schema: Names and types of the columns.
+        types: Types of all lines together.
+        reading: Names and units of the columns.
+    """
 
     text: ClassVar[SeparatedText | None] = None
     path: Path
     schema: pa.Schema
-    types: pl.Schema = field(repr=False)  # of all lines together
-    reading: Reading = AS_NAMED
+    types: pl.Schema = field(repr=False)
+    reading: Reading = DEFAULT_READING
 
     @classmethod
-    def of(cls, path: Path) -> "JsonLinesPredictions":
-        """The file at `path`, all of which is read for its columns and their types."""
+    def from_path(cls, path: Path) -> "JsonLinesPredictions":
+        """Read a whole file to find its columns and their types.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The predictions.
+
+        Raises:
+            InputError: A line is not a JSON object, or has a repeated key.
+        """
         types = pl.DataFrame()
-        for line, block in _blocks(path):
-            with parsing(path, JSON_LINES, ANEW, block, line):
-                in_block = pl.scan_ndjson(block, infer_schema_length=None).collect_schema()
-                _refuse_keys_twice(path, line, block)
-                types = pl.concat([types, pl.DataFrame(schema=in_block)], how="diagonal_relaxed")
-        types = storable(types)
+        for block in _text_blocks(path):
+            with report_parse_errors(path, JSON_LINES, WRITE_AGAIN, block.content, block.first_line):
+                block_types = pl.scan_ndjson(block.content, infer_schema_length=None).collect_schema()
+                _reject_repeated_keys(path, block)
+                types = pl.concat([types, pl.DataFrame(schema=block_types)], how="diagonal_relaxed")
+        types = cast_for_arrow(types)
         return cls(path, FramePredictions(types, "").schema, types.schema)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in their order, without blank lines; without `columns` every column. What a line lacks is null."""
-        wanted = {name: self.types[name] for name in (self.types if columns is None else columns)}
-        for line, block in _blocks(self.path):
-            with parsing(self.path, JSON_LINES, ANEW, block, line):
-                frame = pl.read_ndjson(block, schema=wanted).rechunk()
+        """Read the rows in pieces; blank lines are skipped, and missing members are null.
+
+        Args:
+            columns: Columns to read; None for all.
+
+        Yields:
+            The rows in their order.
+
+        Raises:
+            InputError: A line is not a JSON object.
+        """
+        schema = {name: self.types[name] for name in (self.types if columns is None else columns)}
+        for block in _text_blocks(self.path):
+            with report_parse_errors(self.path, JSON_LINES, WRITE_AGAIN, block.content, block.first_line):
+                frame = pl.read_ndjson(block.content, schema=schema).rechunk()
             yield from FramePredictions(frame, "").batches()
 
     def lines(self) -> Iterator[list[bytes]]:
-        """The same rows as they stand in the file."""
-        for _, block in _blocks(self.path):
-            yield [line.strip() for line in block.split(b"\n") if line.strip()]
+        """Read the lines of the rows, without blank ones.
+
+        Yields:
+            The lines of a piece, without surrounding spaces.
+        """
+        for block in _text_blocks(self.path):
+            yield [line.strip() for line in block.content.split(b"\n") if line.strip()]
 
 
 Predictions = ParquetPredictions | CsvPredictions | JsonLinesPredictions | FramePredictions
 FORMATS: dict[str, Callable[[Path], Predictions]] = {
-    ".parquet": ParquetPredictions.of,
-    ".csv": CsvPredictions.of,
-    ".jsonl": JsonLinesPredictions.of,
-    ".tsv": CsvPredictions.of,
-    ".csv.gz": CsvPredictions.of,
-    ".tsv.gz": CsvPredictions.of,
+    ".parquet": ParquetPredictions.from_path,
+    ".csv": CsvPredictions.from_path,
+    ".jsonl": JsonLinesPredictions.from_path,
+    ".tsv": CsvPredictions.from_path,
+    ".csv.gz": CsvPredictions.from_path,
+    ".tsv.gz": CsvPredictions.from_path,
     ".json": read_whole,
     ".xlsx": read_whole,
 }
 
 
-def opened(path: Path, reading: Reading = AS_NAMED) -> Predictions:
-    """The file of predictions at `path`, by its suffix, with columns that are understood as `reading` says.
+def open_predictions(path: Path, reading: Reading = DEFAULT_READING) -> Predictions:
+    """Open a file of predictions; its suffix determines the format.
+
+    Args:
+        path: The file.
+        reading: Names and units of the columns.
+
+    Returns:
+        The predictions.
 
     Raises:
-        InputError: missing, no file, another suffix, empty, a Git LFS pointer, cut off, corrupt, or two columns of one
-            name.
+        InputError: The file is missing, empty, truncated or corrupted, has an unknown suffix, contains no data, or has
+            a repeated column.
     """
-    suffix = suffix_of(path)
+    suffix = format_suffix(path)
     if suffix not in FORMATS:
-        raise InputError(f"{path}: predictions are read as {', '.join(FORMATS)}; name the file so")
-    check_content(path, ANEW)
+        raise InputError(f"{path}: predictions are read as {', '.join(FORMATS)}; rename the file accordingly")
+    check_content(path, WRITE_AGAIN)
     predictions = FORMATS[suffix](path)
-    with parsing(path, f"a whole {suffix[1:]} file", ANEW):  # a name may not be UTF-8
+    with report_parse_errors(path, f"a complete {suffix[1:]} file", WRITE_AGAIN):  # a name may not be UTF-8
         names = predictions.schema.names
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(f"{path} has more than one column named {', '.join(twice)}; rename all but one")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise InputError(f"{path} has more than one column named {', '.join(repeated)}; rename all but one")
     return replace(predictions, reading=reading)
 
 
-def suffix_of(path: Path) -> str:
-    """Return the end of a name that tells the format, such as `.csv` or `.csv.gz`."""
+def format_suffix(path: Path) -> str:
+    """Return the suffix that determines the format, such as `.csv` or `.csv.gz`.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The suffix.
+    """
     return "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
 
 
-def rows_of(predictions: Predictions, first: int = 0) -> FileRows:
-    """The rows of a file from row `first` on, for messages."""
+def rows_in_file(predictions: Predictions, first: int = 0) -> FileRows:
+    """Return rows of a file, for messages.
+
+    Args:
+        predictions: The file.
+        first: Number of the first row, from 0.
+
+    Returns:
+        The rows from the first one on.
+    """
     return FileRows(str(predictions.path), first, predictions.text)
 
 
-def notes_on(predictions: Predictions) -> list[str]:
-    """What a person should know of how a file is read, a sentence each."""
+def reading_notes(predictions: Predictions) -> list[str]:
+    """Return notes for the user on how a file is read.
+
+    Args:
+        predictions: The file.
+
+    Returns:
+        Sentences.
+    """
     return predictions.text.notes if predictions.text else []
 
 
-def columns_of(predictions: Predictions, columns: Sequence[str]) -> pl.DataFrame:
-    """The named columns of all rows; InputError for a column that is not there, and for a bad row."""
-    path, names = predictions.path, predictions.schema.names
-    if missing := [name for name in columns if name not in names]:
-        raise InputError(f"{path} has no column {', '.join(missing)}; it has {', '.join(names)}")
-    kept = pa.schema([predictions.schema.field(name) for name in columns])
-    return as_frame(pa.Table.from_batches(predictions.batches(columns), kept), path)
+def read_columns(predictions: Predictions, columns: Sequence[str]) -> pl.DataFrame:
+    """Read columns of all rows.
+
+    Args:
+        predictions: The file.
+        columns: Names of the columns.
+
+    Returns:
+        The rows.
+
+    Raises:
+        InputError: A column is missing, or a row cannot be read.
+    """
+    names = predictions.schema.names
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise InputError(f"{predictions.path} has no column {', '.join(missing)}; it has {', '.join(names)}")
+    schema = pa.schema([predictions.schema.field(name) for name in columns])
+    return arrow_to_polars(pa.Table.from_batches(predictions.batches(columns), schema), predictions.path)
 
 
-def numbered(pieces: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Each piece of a file with the number of its first row, from 0."""
+class NumberedBatch(NamedTuple):
+    """A piece of a file.
+
+    Attributes:
+        first: Number of its first row, from 0.
+        rows: The rows.
+    """
+
+    first: int
+    rows: pa.RecordBatch
+
+
+def number_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[NumberedBatch]:
+    """Add to each piece of a file the number of its first row.
+
+    Args:
+        batches: The pieces.
+
+    Yields:
+        The numbered pieces.
+    """
     first = 0
-    for batch in pieces:
-        yield first, batch
+    for batch in batches:
+        yield NumberedBatch(first, batch)
         first += len(batch)
 
 
-def _blocks(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Whole lines of a text file, a block at a time, and the number of the first one, from 1; no block is blank."""
-    line = 1
+class _TextBlock(NamedTuple):
+    """Whole lines of a file, and the number of the first one, from 1."""
+
+    first_line: int
+    content: bytes
+
+
+def _text_blocks(path: Path) -> Iterator[_TextBlock]:
+    """Read a text file in blocks of whole lines, without blank blocks."""
+    first_line = 1
     with path.open("rb") as handle:
-        if handle.read(3) != BYTE_ORDER_MARK:
+        if handle.read(len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK:
             handle.seek(0)
-        while block := handle.read(BLOCK) + handle.readline():
-            if block.strip():
-                yield line, block
-            line += block.count(b"\n")
+        while True:
+            content = handle.read(BLOCK_BYTES) + handle.readline()
+            if not content:
+                return
+            if content.strip():
+                yield _TextBlock(first_line, content)
+            first_line += content.count(b"\n")
 
 
-def _refuse_keys_twice(path: Path, first: int, block: bytes) -> None:
-    """InputError names the first line with an object that has a key twice: one of the values would be lost."""
-    lines, string = pl.Series(block.decode(errors="replace").split("\n")), pl.element()
+def _reject_repeated_keys(path: Path, block: _TextBlock) -> None:
+    """Reject an object that has a key twice, since one of the values would be lost."""
+    lines = pl.Series(block.content.decode(errors="replace").split("\n"))
+    string = pl.element()
     key = string.filter(string.str.ends_with(":")).str.head(-1).str.strip_chars_end()
-    keys = lines.str.extract_all(STRING).list.eval(key)
-    escaped = keys.list.eval(string.str.contains("\\", literal=True)).list.any()  # a key may be spelt in two ways
-    for at in ((keys.list.n_unique() < keys.list.len()) | escaped).arg_true():
-        if not is_object(lines[at].encode()):
-            raise InputError(f"{path}, line {first + at} has an object with a key twice; keep one of the two")
+    keys = lines.str.extract_all(JSON_STRING).list.eval(key)
+    has_escapes = keys.list.eval(string.str.contains("\\", literal=True)).list.any()  # a key has several spellings
+    is_suspicious = (keys.list.n_unique() < keys.list.len()) | has_escapes
+    for index in is_suspicious.arg_true():
+        if not is_json_object(lines[index].encode()):
+            raise InputError(
+                f"{path}, line {block.first_line + index} has an object with a repeated key; keep one of the two"
+            )
 
 
-def _begins_with_checksum(handle: BinaryIO, chunk: parquet.ColumnChunkMetaData) -> bool:
-    """Whether the header of the first page has its field 4, a CRC-32; which PyArrow verifies, but does not tell.
+def _has_checksum(handle: BinaryIO, chunk: parquet.ColumnChunkMetaData) -> bool:
+    """Return whether the header of the first page has field 4, a CRC-32; PyArrow verifies it, but does not expose it.
 
-    Thrift's compact protocol: for each field a byte with its distance from the one before and its type (5: an integer),
-    then the integer, of which each byte but the last has its highest bit set.
+    In Thrift's compact protocol, each field has a byte with the distance of its number from the previous field and its
+    type (5 is an integer), followed by the integer, of which each byte but the last has its highest bit set.
     """
     handle.seek(chunk.dictionary_page_offset or chunk.data_page_offset)
-    head, at, number = handle.read(32), 0, 0
-    while number < 4:
-        distance, kind = divmod(head[at], 16)
-        if not distance or kind != 5:
+    header = handle.read(PAGE_HEADER_BYTES)
+    position = 0
+    field_number = 0
+    while field_number < CHECKSUM_FIELD:
+        distance, type_code = divmod(header[position], 16)
+        if not distance or type_code != THRIFT_INTEGER:
             return False
-        number += distance
-        at += 1 + next(place for place, byte in enumerate(head[at + 1 :], 1) if byte < 128)
-    return number == 4
+        field_number += distance
+        position += 1
+        while header[position] >= 128:
+            position += 1
+        position += 1
+    return field_number == CHECKSUM_FIELD

@@ -1,6 +1,6 @@
-"""Predictions in memory: frames of pandas, polars or Arrow, and arrays, which are read as a file of them would be.
+"""Predictions in memory: frames of pandas, polars or Arrow, and arrays, which are read like a file.
 
-So are files that cannot be read in pieces: a JSON list, and the first sheet of a workbook.
+Files that cannot be read in pieces are read into memory too: JSON lists, and the first sheet of workbooks.
 """
 
 import hashlib
@@ -9,181 +9,276 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 import polars.selectors as cs
 import pyarrow as pa
+from numpy.typing import ArrayLike
 from polars.datatypes import DataTypeClass
 
 from relmap.errors import InputError
 from relmap.hashing import sha256_of_file
-from relmap.io.contents import BYTE_ORDER_MARK, first_line, is_object, parsing
-from relmap.io.reading import AS_NAMED, Reading
-from relmap.io.rows import MOST_OFF, ROUNDED
+from relmap.io.contents import BYTE_ORDER_MARK, first_line, is_json_object, report_parse_errors
+from relmap.io.reading import DEFAULT_READING, Reading
+from relmap.io.rows import MAX_SUM_ERROR, ROUNDING_ERROR, ArrayKind
 from relmap.io.text import SeparatedText
 
-Holds = Literal["logits", "probabilities"]
-PIECE_ROWS = 2**17  # that are handed on at once
-LARGEST_WHOLE = 2**27  # bytes of a file that cannot be read in pieces
-ANEW = "write the predictions anew"
-HASHED = cs.numeric() | cs.boolean() | cs.string() | cs.categorical() | cs.enum()  # what a map may read
-HASHED |= cs.list(cs.numeric()) | cs.array(cs.numeric())
-ROUNDING = 1e-6  # of probabilities in float32
-PLAIN = ("integer", "floating", "boolean", "decimal128", "null", "date32", "timestamp")
-TEXT = ("string", "large_string", "string_view")
-LISTS = ("list", "large_list", "fixed_size_list")
+if TYPE_CHECKING:
+    from narwhals.typing import IntoDataFrame
+
+    InputData: TypeAlias = IntoDataFrame | ArrayLike
+
+BATCH_ROWS = 2**17
+MAX_WHOLE_BYTES = 2**27  # of a file that cannot be read in pieces
+WRITE_AGAIN = "write the predictions again"
+HASHED_COLUMNS = (  # types that a map may read
+    cs.numeric()
+    | cs.boolean()
+    | cs.string()
+    | cs.categorical()
+    | cs.enum()
+    | cs.list(cs.numeric())
+    | cs.array(cs.numeric())
+)
+FLOAT32_ERROR = 1e-6  # of probabilities
+MEBIBYTE = 2**20
+PLAIN_TYPES = ("integer", "floating", "boolean", "decimal128", "null", "date32", "timestamp")
+TEXT_TYPES = ("string", "large_string", "string_view")
+LIST_TYPES = ("list", "large_list", "fixed_size_list")
 
 
 @dataclass(frozen=True, eq=False)
 class FramePredictions:
-    """Rows in memory, those of the file `path` or of a frame, which messages call as scikit-learn does."""
+    """Predictions in memory.
+
+    Attributes:
+        frame: The rows.
+        sha256: Hex SHA-256 of their file, or of the rows.
+        path: Their file; for a frame of the user X, as scikit-learn names it.
+        reading: Names and units of the columns.
+        text: The text file from which the rows were taken, if there is one.
+    """
 
     frame: pl.DataFrame
-    sha256: str  # of the file, or of the rows
+    sha256: str
     path: Path = Path("X")
-    reading: Reading = AS_NAMED
-    text: SeparatedText | None = None  # the file that these rows were taken from, if it has lines
+    reading: Reading = DEFAULT_READING
+    text: SeparatedText | None = None
 
     @classmethod
-    def of(cls, frame: pl.DataFrame) -> "FramePredictions":
-        """The rows of `frame`; a frame of the same rows, whatever it was made of, has the same SHA-256."""
-        return cls(frame, hashlib.sha256(frame.select(HASHED).write_ndjson().encode()).hexdigest())
+    def from_frame(cls, frame: pl.DataFrame) -> "FramePredictions":
+        """Take the rows of a frame.
+
+        Args:
+            frame: The rows.
+
+        Returns:
+            Predictions whose SHA-256 depends only on the rows, not on the library of the original frame.
+        """
+        rows = frame.select(HASHED_COLUMNS).write_ndjson().encode()
+        return cls(frame, hashlib.sha256(rows).hexdigest())
 
     @cached_property
     def table(self) -> pa.Table:
-        """The same rows for Arrow."""
+        """The rows as an Arrow table."""
         return self.frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns as Arrow has them."""
+        """Names and Arrow types of the columns."""
         return self.table.schema
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in their order; without `columns` every column."""
+        """Read the rows in pieces.
+
+        Args:
+            columns: Columns to read; None for all.
+
+        Yields:
+            The rows in their order.
+        """
         table = self.table if columns is None else self.table.select(list(columns))
-        yield from table.to_batches(PIECE_ROWS)
+        yield from table.to_batches(BATCH_ROWS)
 
 
 def read_whole(path: Path) -> FramePredictions:
-    """A JSON list of objects, or the first sheet of a workbook, which is in memory from now on."""
-    if path.stat().st_size > LARGEST_WHOLE:
+    """Read a JSON list of objects, or the first sheet of a workbook, into memory.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The predictions.
+
+    Raises:
+        InputError: The file is too large, or cannot be read.
+    """
+    size = path.stat().st_size
+    if size > MAX_WHOLE_BYTES:
         raise InputError(
-            f"{path} has {path.stat().st_size / 2**20:,.0f} MiB, and {path.suffix} is read whole, up to "
-            f"{LARGEST_WHOLE / 2**20:,.0f} MiB; save it as .parquet, .csv or .jsonl, which are read in pieces"
+            f"{path} has {size / MEBIBYTE:,.0f} MiB, but {path.suffix} files are read into memory, up to "
+            f"{MAX_WHOLE_BYTES / MEBIBYTE:,.0f} MiB; save it as .parquet, .csv or .jsonl, which are read in pieces"
         )
-    frame = _of_json(path) if path.suffix == ".json" else _of_workbook(path)
-    return FramePredictions(storable(frame), sha256_of_file(path), path)
+    frame = _read_json_list(path) if path.suffix == ".json" else _read_workbook(path)
+    return FramePredictions(cast_for_arrow(frame), sha256_of_file(path), path)
 
 
-def _of_json(path: Path) -> pl.DataFrame:
+def _read_json_list(path: Path) -> pl.DataFrame:
     content = path.read_bytes().removeprefix(BYTE_ORDER_MARK)
     if not content.lstrip().startswith(b"["):
         raise InputError(
-            f"{path} is no JSON list of objects; name it .jsonl if it has one on each line, and write such a list from "
-            "pandas with to_json(orient='records')"
+            f"{path} is not a JSON list of objects; name it .jsonl if it has one on each line, and write such a list "
+            "from pandas with to_json(orient='records')"
         )
-    with parsing(path, "a JSON list of objects", ANEW):
+    with report_parse_errors(path, "a JSON list of objects", WRITE_AGAIN):
         frame = pl.read_json(content, infer_schema_length=None)
-    if not is_object(b'{"rows": %b}' % content):
-        raise InputError(f"{path} has an object with a key twice; keep one of the two")
+    if not is_json_object(b'{"rows": %b}' % content):
+        raise InputError(f"{path} has an object with a repeated key; keep one of the two")
     return frame
 
 
-def _of_workbook(path: Path) -> pl.DataFrame:
+def _read_workbook(path: Path) -> pl.DataFrame:
     try:
-        import fastexcel  # noqa: PLC0415 - only who has a workbook needs it
+        import fastexcel  # noqa: PLC0415 - only workbooks need it
     except ModuleNotFoundError:
         raise InputError(
-            f"{path}: save the sheet as .csv, or install what reads workbooks: pip install 'relmap[excel]'"
+            f"{path}: save the sheet as .csv, or install the reader of workbooks: pip install 'relmap[excel]'"
         ) from None
     try:
-        # what is not of the type that the first rows have would be null, and a blank row would not be there
+        # by default, values of another type than the first rows become null, and blank rows are omitted
         return pl.read_excel(path, infer_schema_length=None, drop_empty_rows=False)
     except (fastexcel.FastExcelError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{path} is not a whole workbook ({first_line(error)}); {ANEW}") from None
+        raise InputError(f"{path} is not a complete workbook ({first_line(error)}); {WRITE_AGAIN}") from None
 
 
-def is_frame(given: Any) -> bool:
-    """Whether something is a frame of pandas, polars, Arrow or another library that Narwhals knows."""
-    return bool(nw.dependencies.is_into_dataframe(given))
-
-
-def frame_of(given: Any, holds: Holds | Literal["auto"] | None) -> pl.DataFrame:
-    """A frame for polars, or an array as one with the column `logits` or `probabilities`.
+def is_frame(data: object) -> "TypeGuard[IntoDataFrame]":
+    """Return whether an object is a frame of pandas, polars, Arrow or another library that Narwhals supports.
 
     Args:
-        given: a frame with the columns that a file has, or an array; see `array_of`.
-        holds: what the numbers of an array are; see `array_of`.
+        data: Any object.
 
-    Raises:
-        InputError: neither frame nor array of numbers, or one of which it cannot be told what it holds.
+    Returns:
+        Whether it is a frame.
     """
-    if is_frame(given):
-        try:
-            return nw.from_native(given, eager_only=True).to_polars()
-        except (TypeError, ValueError) as error:  # a name twice, or a column of several types
-            raise InputError(f"X is no sound frame ({' '.join(str(error).split())}); mend that column") from None
-    kind, numbers = array_of(given, holds)
-    return pl.DataFrame({kind: numbers})
+    return bool(nw.dependencies.is_into_dataframe(data))
 
 
-def array_of(given: Any, holds: Holds | Literal["auto"] | None) -> tuple[Holds, np.ndarray]:
-    """Return what the numbers of an array are, and the numbers `(n, K)` float64.
+def to_polars(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> pl.DataFrame:
+    """Convert a frame or an array of predictions to a polars frame.
 
     Args:
-        given: `(n, K)` numbers, one for each label; or `(n,)`, of the second of two labels.
-        holds: what the numbers of an array are. With `auto` they are probabilities if in each row none is negative and
-            their sum is 1, within rounding, and logits if some number lies outside [0, 1]; None, which is for a map
-            that does not know what it was fitted on, refuses `(n,)` numbers in [0, 1], which may be either.
+        data: A frame with the columns that a file has, or an array; see `read_array`.
+        kind: What the numbers of an array are; see `read_array`.
+
+    Returns:
+        The frame; for an array, one with the column `logits` or `probabilities`.
 
     Raises:
-        InputError: no array of numbers, or one of which it cannot be told what it holds.
+        InputError: It is neither a frame nor an array of numbers, or what an array contains is ambiguous.
+    """
+    if is_frame(data):
+        try:
+            return nw.from_native(data, eager_only=True).to_polars()
+        except (TypeError, ValueError) as error:  # a repeated name, or a column of several types
+            raise InputError(f"X is not a valid frame ({' '.join(str(error).split())}); fix that column") from None
+    array = read_array(data, kind)
+    return pl.DataFrame({array.kind: array.numbers})
+
+
+class PredictionArray(NamedTuple):
+    """Predictions of n rows for K labels.
+
+    Attributes:
+        kind: What the numbers are.
+        numbers: Shape (n, K), float64.
+    """
+
+    kind: ArrayKind
+    numbers: np.ndarray
+
+
+def read_array(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> PredictionArray:
+    """Read an array of predictions.
+
+    Args:
+        data: Numbers for each label, shape (n, K); or for the second of two labels, shape (n,).
+        kind: What the numbers are. With `auto`, they are logits if any lies outside [0, 1]; otherwise they are
+            probabilities, which must sum to 1 in each row, within rounding. None, for a map that does not know what it
+            was fitted on, rejects shape (n,) with numbers in [0, 1], which may be either.
+
+    Returns:
+        The numbers and what they are.
+
+    Raises:
+        InputError: It is not an array of numbers, or what it contains is ambiguous.
     """
     try:
-        numbers = np.asarray(given, dtype=np.float64)
+        numbers = np.asarray(data, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"X is of the type {type(given).__name__}; give an array of numbers, or a frame") from None
+        raise InputError(f"X is of the type {type(data).__name__}; give an array of numbers, or a frame") from None
     if numbers.ndim not in (1, 2) or not len(numbers) or 1 in numbers.shape[1:]:
         raise InputError(
-            f"X has the shape {numbers.shape}; give (rows, labels), or (rows,) of the second of two labels"
+            f"X has the shape {numbers.shape}; give (rows, labels), or (rows,) for the second of two labels"
         )
-    one = numbers.ndim == 1
-    inside = bool(((numbers >= -ROUNDING) & (numbers <= 1 + ROUNDING)).all())
-    off = np.zeros(len(numbers)) if one else np.abs(numbers.sum(axis=1) - 1)
-    say = "say what they are, arrays='logits' or arrays='probabilities'"
-    if holds in ("auto", None) and inside and off.max() > min(MOST_OFF, ROUNDED * numbers.shape[-1]) + ROUNDING:
-        raise InputError(
-            f"X, row {int(off.argmax())} (from 0): all numbers lie in [0, 1], but those of this row do not sum to 1; "
-            f"{say}"
-        )
-    if holds is None and inside and one:
+    in_unit_interval = bool(((numbers >= -FLOAT32_ERROR) & (numbers <= 1 + FLOAT32_ERROR)).all())
+    known_kind: ArrayKind = "probabilities" if in_unit_interval else "logits"
+    if kind is not None and kind != "auto":
+        known_kind = kind
+    elif in_unit_interval:
+        _check_probabilities(numbers, is_kind_known=kind == "auto")
+    if numbers.ndim == 1:
+        first = 1 - numbers if known_kind == "probabilities" else np.zeros(len(numbers))
+        numbers = np.column_stack([first, numbers])
+    return PredictionArray(known_kind, numbers)
+
+
+def _check_probabilities(numbers: np.ndarray, *, is_kind_known: bool) -> None:
+    """Check that numbers in [0, 1] of shape (n,) or (n, K) can only be probabilities."""
+    remedy = "give arrays='logits' or arrays='probabilities'"
+    if numbers.ndim == 2:
+        error = np.abs(numbers.sum(axis=1) - 1)
+        if error.max() > min(MAX_SUM_ERROR, ROUNDING_ERROR * numbers.shape[-1]) + FLOAT32_ERROR:
+            raise InputError(
+                f"X, row {int(error.argmax())} (from 0): all numbers lie in [0, 1], but those of this row do not sum "
+                f"to 1; {remedy}"
+            )
+    elif not is_kind_known:
         raise InputError(
             "X may hold logits or probabilities, since its numbers all lie in [0, 1], and a map that was loaded, or "
-            f"fitted on a frame, does not know which; {say}, to load or before fit"
+            f"fitted on a frame, does not know which; {remedy}, to load or before fit"
         )
-    seen: Holds = "probabilities" if inside else "logits"
-    taken = seen if holds is None or holds == "auto" else holds
-    if one:
-        numbers = np.column_stack([1 - numbers if taken == "probabilities" else np.zeros(len(numbers)), numbers])
-    return taken, numbers
 
 
-def with_column(frame: pl.DataFrame, name: str, values: Any, what: str) -> pl.DataFrame:
-    """The frame with the column `name`; InputError where it has that, or another number of rows."""
+def add_column(frame: pl.DataFrame, name: str, values: ArrayLike, argument: str) -> pl.DataFrame:
+    """Add a column to a frame.
+
+    Args:
+        frame: The frame.
+        name: Name of the column.
+        values: Its values, shape (n,).
+        argument: Name of the argument with the values, for messages.
+
+    Returns:
+        The frame with the column.
+
+    Raises:
+        InputError: The frame has such a column, or another number of rows.
+    """
     if name in frame.columns:
-        raise InputError(f"X has a column {name}, and {what} is given too; give it once")
-    array = without_missing(values)
+        raise InputError(f"X has a column {name}, and {argument} is given too; give it once")
+    array = unify_missing(values)
     if array.shape != (len(frame),):
-        raise InputError(f"X has {len(frame):,} rows, and {what} has the shape {array.shape}; give one for each row")
+        raise InputError(
+            f"X has {len(frame):,} rows, and {argument} has the shape {array.shape}; give one for each row"
+        )
     return frame.with_columns(pl.Series(name, array.tolist() if array.dtype == object else array, strict=False))
 
 
-def without_missing(values: Any) -> np.ndarray:
-    """Return values as an array, in which None stands for every missing one.
+def unify_missing(values: ArrayLike) -> np.ndarray:
+    """Convert values to an array in which None represents every missing value.
 
     Args:
         values: An array, a sequence or a series; None, NaN and what pandas counts as such are missing.
@@ -191,91 +286,154 @@ def without_missing(values: Any) -> np.ndarray:
     Returns:
         The array; of objects if a value is missing.
     """
-    given = np.asarray(values)
-    if given.dtype.kind not in "fO" and not isinstance(values, list | tuple):
-        return given
+    array = np.asarray(values)
+    if array.dtype.kind not in "fO" and not isinstance(values, list | tuple):
+        return array
     objects = np.array(values, dtype=object)  # a copy
     if hasattr(values, "isna"):
-        missing = np.asarray(values.isna(), dtype=bool)
+        is_missing = np.asarray(values.isna(), dtype=bool)
     else:
         flat = [value is None or (isinstance(value, float) and math.isnan(value)) for value in objects.ravel()]
-        missing = np.reshape(np.array(flat, dtype=bool), objects.shape)
-    if not missing.any():
-        return given
-    objects[missing] = None
+        is_missing = np.reshape(np.array(flat, dtype=bool), objects.shape)
+    if not is_missing.any():
+        return array
+    objects[is_missing] = None
     return objects
 
 
-def column_of(given: Any, name: str, what: str) -> Any:
-    """The column `name` of a frame, as its library has it; InputError says that `what` names it where there is none."""
-    if not is_frame(given) or name not in nw.from_native(given).collect_schema().names():
-        raise InputError(f"X has no column {name}, which {what} names")
-    return given[name]
+def get_column(data: "InputData", name: str, argument: str) -> Any:
+    """Return a column of a frame.
+
+    Args:
+        data: The frame.
+        name: Name of the column.
+        argument: Name of the argument that names the column, for messages.
+
+    Returns:
+        A series of the library of the frame.
+
+    Raises:
+        InputError: There is no such column.
+    """
+    if is_frame(data):
+        frame = nw.from_native(data)
+        if name in frame.collect_schema().names():
+            return data[name]  # type: ignore[index]
+    raise InputError(f"X has no column {name}, which {argument} names")
 
 
-def beside(given: Any, added: pl.DataFrame) -> Any:
-    """The frame `given`, untouched, with the columns `added`; for an array these alone, as a structured array."""
-    if not is_frame(given):
+def append_columns(data: "InputData", added: pl.DataFrame) -> Any:
+    """Append columns to a frame.
+
+    Args:
+        data: A frame, or an array.
+        added: The columns.
+
+    Returns:
+        The frame in its library with the columns; for an array only the columns, as a structured array.
+    """
+    if not is_frame(data):
         return added.to_numpy(structured=True)
-    frame = nw.from_native(given, eager_only=True)
-    own = nw.from_arrow(added, backend=frame.implementation)
-    return frame.with_columns(*(own[name] for name in added.columns)).to_native()
+    frame = nw.from_native(data, eager_only=True)
+    converted = nw.from_arrow(added, backend=frame.implementation)
+    return frame.with_columns(*(converted[name] for name in added.columns)).to_native()
 
 
-def structured(columns: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return columns of one length as a structured array `(n,)`."""
-    kinds = [(name, values.dtype) for name, values in columns.items()]
+def to_structured_array(columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Combine columns to a structured array.
+
+    Args:
+        columns: Columns by name, each of shape (n,).
+
+    Returns:
+        Shape (n,), with a field for each column.
+    """
+    dtypes = [(name, values.dtype) for name, values in columns.items()]
     length = len(next(iter(columns.values())))
-    array = np.empty(length, dtype=kinds)
+    array = np.empty(length, dtype=dtypes)
     for name, values in columns.items():
         array[name] = values
     return array
 
 
-def alone(given: Any, values: pl.Series) -> Any:
-    """One value for each row as the library of `given` has them: a series, a chunked array, or an array `(n,)`."""
-    if not is_frame(given):
+def to_native_column(data: "InputData", values: pl.Series) -> Any:
+    """Convert a column to the library of a frame.
+
+    Args:
+        data: A frame, or an array.
+        values: One value for each row.
+
+    Returns:
+        A series, a chunked array, or an array of shape (n,).
+    """
+    if not is_frame(data):
         return values.to_numpy()
-    return nw.from_native(beside(given, values.to_frame()), eager_only=True)[values.name].to_native()
+    return nw.from_native(append_columns(data, values.to_frame()), eager_only=True)[values.name].to_native()
 
 
-def as_frame(rows: pa.RecordBatch | pa.Table, path: Path) -> pl.DataFrame:
-    """The same rows for polars; InputError names a column of `path` whose type it does not know."""
+def arrow_to_polars(rows: pa.RecordBatch | pa.Table, path: Path) -> pl.DataFrame:
+    """Convert Arrow rows to a polars frame.
+
+    Args:
+        rows: The rows.
+        path: Their file, for messages.
+
+    Returns:
+        The frame.
+
+    Raises:
+        InputError: A column has a type that polars does not support.
+    """
     for column in rows.schema:
         if not is_readable(column.type):
             raise InputError(f"{path}: the column {column.name} is {column.type}; it must hold numbers, text or lists")
-    frame = pl.DataFrame(rows.rename_columns([str(place) for place in range(rows.num_columns)]))
-    frame.columns = rows.schema.names  # polars gives a column without a name another one
+    frame = pl.DataFrame(rows.rename_columns([str(index) for index in range(rows.num_columns)]))
+    frame.columns = rows.schema.names  # polars would rename a column without a name
     return frame
 
 
-def is_readable(kind: pa.DataType, *, nested: bool = True) -> bool:
-    """Whether polars knows an Arrow type; where not it may abort rather than say so."""
-    if pa.types.is_dictionary(kind):
-        return is_readable(kind.value_type, nested=False)
-    if nested and pa.types.is_struct(kind):
-        return all(is_readable(part.type) for part in kind)
-    if nested and _is_one_of(kind, LISTS):
-        return is_readable(kind.value_type)
-    return _is_one_of(kind, PLAIN + TEXT)
+def is_readable(arrow_type: pa.DataType, *, nested: bool = True) -> bool:
+    """Return whether polars supports an Arrow type; where it does not, it may abort the process.
+
+    Args:
+        arrow_type: The type.
+        nested: Whether lists and structs are allowed.
+
+    Returns:
+        Whether the type is supported.
+    """
+    if pa.types.is_dictionary(arrow_type):
+        return is_readable(arrow_type.value_type, nested=False)
+    if nested and pa.types.is_struct(arrow_type):
+        return all(is_readable(member.type) for member in arrow_type)
+    if nested and _is_one_of(arrow_type, LIST_TYPES):
+        return is_readable(arrow_type.value_type)
+    return _is_one_of(arrow_type, PLAIN_TYPES + TEXT_TYPES)
 
 
-def _is_one_of(kind: pa.DataType, names: Sequence[str]) -> bool:
-    return any(getattr(pa.types, f"is_{name}")(kind) for name in names)
+def _is_one_of(arrow_type: pa.DataType, names: Sequence[str]) -> bool:
+    return any(getattr(pa.types, f"is_{name}")(arrow_type) for name in names)
 
 
-def storable(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with text in place of whole numbers beyond 64 bits, in lists too, which Arrow does not have."""
-    return frame.cast({name: _storable(kind) for name, kind in frame.schema.items()})
+def cast_for_arrow(frame: pl.DataFrame) -> pl.DataFrame:
+    """Convert 128-bit integers, which Arrow does not have, to text, also within lists and structs.
+
+    Args:
+        frame: The frame.
+
+    Returns:
+        The frame with other columns unchanged.
+    """
+    return frame.cast({name: _arrow_compatible(dtype) for name, dtype in frame.schema.items()})
 
 
-def _storable(kind: pl.DataType | DataTypeClass) -> pl.DataType | DataTypeClass:
-    match kind:
+def _arrow_compatible(dtype: pl.DataType | DataTypeClass) -> pl.DataType | DataTypeClass:
+    match dtype:
         case pl.Int128():
             return pl.String()
         case pl.List():
-            return pl.List(_storable(kind.inner))
+            return pl.List(_arrow_compatible(dtype.inner))
         case pl.Struct():
-            return pl.Struct({part.name: _storable(part.dtype) for part in kind.fields})
+            return pl.Struct({member.name: _arrow_compatible(member.dtype) for member in dtype.fields})
         case _:
-            return kind
+            return dtype

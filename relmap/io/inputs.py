@@ -1,31 +1,36 @@
-"""Inputs of a classifier, recognized row by row."""
+"""Recognize rows that a classifier was fitted on, by digests of its inputs."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from relmap.io.frames import HASHED, frame_of, is_frame
+from relmap.io.frames import HASHED_COLUMNS, is_frame, to_polars
+
+if TYPE_CHECKING:
+    from relmap.io.frames import InputData
+
+DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingInputs:
-    """Rows that a classifier was fitted on, with what it predicts of each when fitted without it.
+    """Rows that a classifier was fitted on, with out-of-fold predictions of each.
 
     Attributes:
-        row_of: Number of the training row by the digest of its input.
+        row_by_digest: Number of the training row by the digest of its input.
         predicted: Out-of-fold predictions, shape (n, K).
     """
 
-    row_of: Mapping[bytes, int]
+    row_by_digest: Mapping[bytes, int]
     predicted: np.ndarray
 
     @classmethod
-    def of(cls, X: Any, predicted: np.ndarray) -> "TrainingInputs | None":
-        """Remember the inputs of a fit.
+    def from_inputs(cls, X: "InputData", predicted: np.ndarray) -> "TrainingInputs | None":
+        """Store the inputs of a fit.
 
         Args:
             X: The inputs, n rows.
@@ -34,26 +39,30 @@ class TrainingInputs:
         Returns:
             The rows; None if the inputs are neither a frame, an array of numbers, a sparse matrix nor texts.
         """
-        digests = digests_of(X)
-        return None if digests is None else cls({digest: row for row, digest in enumerate(digests)}, predicted)
+        digests = digest_rows(X)
+        if digests is None:
+            return None
+        return cls({digest: row for row, digest in enumerate(digests)}, predicted)
 
-    def out_of_fold(self, X: Any, predicted: np.ndarray) -> np.ndarray:
+    def out_of_fold(self, X: "InputData", predicted: np.ndarray) -> np.ndarray:
         """Replace predictions of training rows with out-of-fold predictions.
 
         Args:
             X: Inputs, m rows.
-            predicted: What the classifier predicts of them, shape (m, K).
+            predicted: Predictions of the classifier, shape (m, K).
 
         Returns:
             Predictions by classifiers that have not seen the row, shape (m, K).
         """
-        training_row = np.array([self.row_of.get(digest, -1) for digest in digests_of(X) or ()], dtype=np.int64)
-        if not (training_row >= 0).any():
+        digests = digest_rows(X) or []
+        training_row = np.array([self.row_by_digest.get(digest, -1) for digest in digests], dtype=np.int64)
+        is_training_row = training_row >= 0
+        if not is_training_row.any():
             return predicted
-        return np.where((training_row >= 0)[:, None], self.predicted[training_row], predicted)
+        return np.where(is_training_row[:, None], self.predicted[training_row], predicted)
 
 
-def digests_of(X: Any) -> list[bytes] | None:
+def digest_rows(X: "InputData") -> list[bytes] | None:
     """Digest each row of the inputs of a classifier.
 
     Args:
@@ -62,19 +71,30 @@ def digests_of(X: Any) -> list[bytes] | None:
     Returns:
         A digest of each row; None for other inputs.
     """
+    rows = _rows_as_bytes(X)
+    if rows is None:
+        return None
+    return [hashlib.blake2b(row, digest_size=DIGEST_BYTES).digest() for row in rows]
+
+
+def _rows_as_bytes(X: "InputData") -> list[bytes] | None:
     if is_frame(X):
-        rows = frame_of(X, None).select(HASHED).write_ndjson().encode().splitlines()
-    elif hasattr(X, "tocsr"):
-        matrix = X.tocsr()
-        ends = matrix.indptr.tolist()
-        parts = [(matrix.indices[a:b], matrix.data[a:b]) for a, b in pairwise(ends)]
-        rows = [np.asarray(at, "<i8").tobytes() + np.asarray(of, "<f8").tobytes() for at, of in parts]
-    elif isinstance(X, Sequence | np.ndarray) and len(X) and all(isinstance(each, str) for each in X):
-        rows = [each.encode() for each in X]
-    else:
-        try:
-            numbers = np.ascontiguousarray(X, dtype="<f8")
-        except (TypeError, ValueError):
-            return None
-        rows = [each.tobytes() for each in numbers]
-    return [hashlib.blake2b(row, digest_size=16).digest() for row in rows]
+        return to_polars(X, None).select(HASHED_COLUMNS).write_ndjson().encode().splitlines()
+    if hasattr(X, "tocsr"):
+        return _sparse_rows_as_bytes(X.tocsr())
+    if isinstance(X, Sequence | np.ndarray) and len(X) and all(isinstance(text, str) for text in X):
+        return [str(text).encode() for text in X]
+    try:
+        numbers = np.ascontiguousarray(X, dtype="<f8")
+    except (TypeError, ValueError):
+        return None
+    return [row.tobytes() for row in numbers]
+
+
+def _sparse_rows_as_bytes(matrix: Any) -> list[bytes]:
+    rows = []
+    for begin, end in pairwise(matrix.indptr.tolist()):
+        indices = np.asarray(matrix.indices[begin:end], "<i8")
+        values = np.asarray(matrix.data[begin:end], "<f8")
+        rows.append(indices.tobytes() + values.tobytes())
+    return rows

@@ -1,7 +1,7 @@
-"""The file of scored predictions: the input's columns as they are, then ours, a piece at a time.
+"""Write a file of scored predictions: the columns of the input unchanged, then the added columns, in pieces.
 
-Parquet keeps types, encodings and compression; a field of csv keeps its text, a line of json lines all of its bytes
-when the output is json lines too. A workbook is written whole, all else in pieces. It appears whole or not at all.
+Parquet files keep types, encodings and compression. Fields of csv files keep their text. Lines of json lines files keep
+their bytes if the output is json lines too. Workbooks are written at once. Files are written atomically.
 """
 
 import csv
@@ -10,114 +10,161 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import polars as pl
 import pyarrow as pa
 from pyarrow import parquet
 
 from relmap.errors import InputError, needs_extra
-from relmap.io.atomic import check_place, write_whole
-from relmap.io.files import FORMATS, JsonLinesPredictions, ParquetPredictions, Predictions, numbered, suffix_of
-from relmap.io.frames import as_frame, is_readable
+from relmap.io.atomic import check_output_path, write_atomically
+from relmap.io.files import (
+    FORMATS,
+    JsonLinesPredictions,
+    ParquetPredictions,
+    Predictions,
+    format_suffix,
+    number_batches,
+)
+from relmap.io.frames import arrow_to_polars, is_readable
 
-Added = Callable[[int, int], pa.RecordBatch]  # first row and number of rows to the columns that are added to them
-NESTED = (".parquet", ".jsonl", ".json")  # formats that hold lists
-MAX_SHEET_ROWS = 2**20  # of a workbook, its header included
+ColumnBuilder = Callable[[int, int], pa.RecordBatch]  # first row and number of rows to the columns added to them
+NESTED_FORMATS = (".parquet", ".jsonl", ".json")  # can contain lists
+MAX_SHEET_ROWS = 2**20  # of a workbook, including its header
 MAX_SHEET_COLUMNS = 2**14
 Item = TypeVar("Item")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 def check_output(predictions: Predictions, out: Path, split: Sequence[str] = ()) -> None:
-    """InputError unless `out` is named as a format is that can hold the columns of `predictions`, and is another file.
+    """Check that a file can be written and its format can contain the columns of the predictions.
 
-    Columns `split` become columns of single numbers first.
+    Args:
+        predictions: The input.
+        out: File to write.
+        split: Columns of lists that become columns of numbers before.
+
+    Raises:
+        InputError: The suffix is unknown, the format has no such columns, or `out` cannot be written or is the input.
     """
-    suffix = suffix_of(out)
+    suffix = format_suffix(out)
     if suffix not in FORMATS:
-        raise InputError(f"{out}: predictions are written as {', '.join(FORMATS)}; name the file so")
-    check_place(out, predictions.path)
+        raise InputError(f"{out}: predictions are written as {', '.join(FORMATS)}; rename the file accordingly")
+    check_output_path(out, predictions.path)
     if suffix == ".xlsx":
         with needs_extra("excel"):
             import xlsxwriter  # noqa: F401, PLC0415 - only workbooks need it
     if suffix == ".parquet" or (isinstance(predictions, JsonLinesPredictions) and suffix == ".jsonl"):
         return
     for column in predictions.schema:
-        if column.name not in split and not is_readable(column.type, nested=suffix in NESTED):
+        if column.name not in split and not is_readable(column.type, nested=suffix in NESTED_FORMATS):
             raise InputError(
                 f"{predictions.path}: the column {column.name} is {column.type}, which a {suffix} file cannot "
-                "hold; write a .parquet file"
+                "contain; write a .parquet file"
             )
 
 
-def write_beside(predictions: Predictions, added: Added, out: Path) -> None:
-    """Write the rows of `predictions` to `out`, each with what `added` gives, which is asked in their order."""
-    suffix = suffix_of(out)
-    if suffix == ".parquet":
-        write_whole(out, lambda partial: _write_parquet(predictions, added, partial))
-    elif suffix == ".jsonl":
-        write_whole(out, lambda partial: _write_lines(predictions, added, partial))
-    elif suffix == ".json":
-        write_whole(out, lambda partial: _write_list(predictions, added, partial))
-    elif suffix == ".xlsx":
-        write_whole(out, lambda partial: _write_workbook(predictions, added, partial, out))
-    else:
-        write_whole(out, lambda partial: _write_text(predictions, added, partial, suffix))
+def write_with_columns(predictions: Predictions, build_columns: ColumnBuilder, out: Path) -> None:
+    """Write the rows of predictions with added columns.
+
+    Args:
+        predictions: The input.
+        build_columns: Returns the added columns of consecutive rows; called in the order of the rows.
+        out: File to write; its suffix determines the format.
+
+    Raises:
+        InputError: A row cannot be read, or a workbook cannot contain all rows.
+    """
+    suffix = format_suffix(out)
+
+    def write(path: Path) -> None:
+        if suffix == ".parquet":
+            _write_parquet(predictions, build_columns, path)
+        elif suffix == ".jsonl":
+            _write_json_lines(predictions, build_columns, path)
+        elif suffix == ".json":
+            _write_json_list(predictions, build_columns, path)
+        elif suffix == ".xlsx":
+            _write_workbook(predictions, build_columns, path, out)
+        else:
+            _write_text(predictions, build_columns, path, suffix)
+
+    write_atomically(out, write)
 
 
-def _write_parquet(predictions: Predictions, added: Added, path: Path) -> None:
-    kept, ours = predictions.schema, added(0, 0).schema
-    schema = pa.schema([*kept, *ours], metadata=kept.metadata)
-    with parquet.ParquetWriter(path, schema, write_page_checksum=True, **_encoding(predictions, ours)) as writer:
-        whole = (pa.record_batch([*batch, *own], schema=schema) for batch, own in _side_by_side(predictions, added))
-        for _ in in_order(writer.write_batch, whole, threads=1):
+def _write_parquet(predictions: Predictions, build_columns: ColumnBuilder, path: Path) -> None:
+    added_schema = build_columns(0, 0).schema
+    schema = pa.schema([*predictions.schema, *added_schema], metadata=predictions.schema.metadata)
+    encoding = _parquet_encoding(predictions, added_schema)
+    combined = (
+        pa.record_batch([*piece.rows, *piece.added], schema=schema) for piece in _pieces(predictions, build_columns)
+    )
+    with parquet.ParquetWriter(
+        path,
+        schema,
+        write_page_checksum=True,
+        compression=encoding.compression,
+        use_dictionary=encoding.dictionary_columns,
+    ) as writer:
+        for _ in map_in_order(writer.write_batch, combined, threads=1):
             pass
 
 
-def _encoding(predictions: Predictions, ours: pa.Schema) -> dict[str, object]:
-    """Compression and the columns with a dictionary, as in the file that is read: a useless one takes time."""
+@dataclass(frozen=True)
+class _ParquetEncoding:
+    """Compression codec, and columns with a dictionary; True for all."""
+
+    compression: str
+    dictionary_columns: list[str] | bool
+
+
+def _parquet_encoding(predictions: Predictions, added_schema: pa.Schema) -> _ParquetEncoding:
+    """Return the encoding of the input file: a dictionary without repeated values takes time."""
     metadata = parquet.read_metadata(predictions.path) if isinstance(predictions, ParquetPredictions) else None
     if metadata is None or not metadata.num_row_groups or not metadata.num_columns:
-        return {"compression": "zstd"}
-    chunks = [metadata.row_group(0).column(place) for place in range(metadata.num_columns)]
-    repeated = [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]
-    texts = [column.name for column in ours if pa.types.is_string(column.type)]
+        return _ParquetEncoding(compression="zstd", dictionary_columns=True)
+    chunks = [metadata.row_group(0).column(index) for index in range(metadata.num_columns)]
+    with_dictionary = [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]
+    texts = [column.name for column in added_schema if pa.types.is_string(column.type)]
     codec = chunks[0].compression
-    return {"compression": "none" if codec == "UNCOMPRESSED" else codec, "use_dictionary": [*repeated, *texts]}
+    return _ParquetEncoding(
+        compression="none" if codec == "UNCOMPRESSED" else codec, dictionary_columns=[*with_dictionary, *texts]
+    )
 
 
-def _write_text(predictions: Predictions, added: Added, path: Path, suffix: str) -> None:
-    """What separates the columns of the file that is read does so here; tabs where the name says so."""
-    names = [*predictions.schema.names, *added(0, 0).schema.names]
+def _write_text(predictions: Predictions, build_columns: ColumnBuilder, path: Path, suffix: str) -> None:
+    """Write separated text: with tabs if the suffix requires them, else with the separator of the input."""
+    names = [*predictions.schema.names, *build_columns(0, 0).schema.names]
     separator = predictions.text.separator if predictions.text else ","
     if suffix.startswith(".tsv"):
         separator = "\t"
     header = StringIO(newline="")
     csv.writer(header, delimiter=separator, lineterminator="\n").writerow(names)
-    with _opened(path, compressed=suffix.endswith(".gz")) as handle:
+    with _open_binary(path, compressed=suffix.endswith(".gz")) as handle:
         handle.write(header.getvalue().encode())
-        for frame in _frames(predictions, added):
+        for frame in _frames(predictions, build_columns):
             frame.write_csv(handle, include_header=False, separator=separator)
 
 
 @contextmanager
-def _opened(path: Path, *, compressed: bool) -> Iterator[BinaryIO]:
+def _open_binary(path: Path, *, compressed: bool) -> Iterator[BinaryIO]:
     with path.open("wb") as file:
         if not compressed:
             yield file
             return
-        with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as handle:  # the same rows, the same bytes
+        # without name and time, so that equal rows give equal bytes
+        with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as handle:
             yield handle  # type: ignore[misc]
 
 
-def _write_list(predictions: Predictions, added: Added, path: Path) -> None:
-    """A JSON list of objects, one on each line."""
+def _write_json_list(predictions: Predictions, build_columns: ColumnBuilder, path: Path) -> None:
+    """Write a JSON list of objects, one on each line."""
     separator = b"[\n"
     with path.open("wb") as handle:
-        for frame in _frames(predictions, added):
+        for frame in _frames(predictions, build_columns):
             lines = frame.write_ndjson().encode().splitlines()
             if lines:
                 handle.write(separator + b",\n".join(lines))
@@ -125,12 +172,12 @@ def _write_list(predictions: Predictions, added: Added, path: Path) -> None:
         handle.write(b"[]\n" if separator == b"[\n" else b"\n]\n")
 
 
-def _write_workbook(predictions: Predictions, added: Added, path: Path, out: Path) -> None:
-    """The first sheet of a workbook, in which text that begins with = stays text."""
-    none = as_frame(predictions.schema.empty_table(), predictions.path)
-    frames = [none.hstack(as_frame(added(0, 0), predictions.path))]
+def _write_workbook(predictions: Predictions, build_columns: ColumnBuilder, path: Path, out: Path) -> None:
+    """Write the first sheet of a workbook, in which text that begins with = remains text."""
+    no_rows = arrow_to_polars(predictions.schema.empty_table(), predictions.path)
+    frames = [no_rows.hstack(arrow_to_polars(build_columns(0, 0), predictions.path))]
     n_rows = 0
-    for frame in _frames(predictions, added):
+    for frame in _frames(predictions, build_columns):
         n_rows += len(frame)
         if n_rows >= MAX_SHEET_ROWS or frame.width > MAX_SHEET_COLUMNS:
             raise InputError(
@@ -142,38 +189,55 @@ def _write_workbook(predictions: Predictions, added: Added, path: Path, out: Pat
         pl.concat(frames).write_excel(handle)
 
 
-def _write_lines(predictions: Predictions, added: Added, path: Path) -> None:
-    """Of json lines each line stays as it is, with more members before its last bracket."""
-    first = 0
+def _write_json_lines(predictions: Predictions, build_columns: ColumnBuilder, path: Path) -> None:
+    """Write json lines; lines of the input keep their bytes, and get further members before their last brace."""
     with path.open("wb") as handle:
         if not isinstance(predictions, JsonLinesPredictions):
-            for frame in _frames(predictions, added):
+            for frame in _frames(predictions, build_columns):
                 frame.write_ndjson(handle)
             return
+        first = 0
         for lines in predictions.lines():
-            own = as_frame(added(first, len(lines)), path).write_ndjson().encode().splitlines()
-            handle.writelines(b"%b,%b\n" % (line[:-1], more[1:]) for line, more in zip(lines, own, strict=True))
+            added = arrow_to_polars(build_columns(first, len(lines)), path).write_ndjson().encode().splitlines()
+            for line, members in zip(lines, added, strict=True):
+                handle.write(b"%b,%b\n" % (line[:-1], members[1:]))
             first += len(lines)
 
 
-def _frames(predictions: Predictions, added: Added) -> Iterator[pl.DataFrame]:
-    for batch, own in _side_by_side(predictions, added):
-        yield as_frame(batch, predictions.path).hstack(as_frame(own, predictions.path))
+class _Piece(NamedTuple):
+    """Rows of the input, and the columns that are added to them."""
+
+    rows: pa.RecordBatch
+    added: pa.RecordBatch
 
 
-def _side_by_side(predictions: Predictions, added: Added) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    for first, batch in numbered(predictions.batches()):
-        yield batch, added(first, len(batch))
+def _pieces(predictions: Predictions, build_columns: ColumnBuilder) -> Iterator[_Piece]:
+    for batch in number_batches(predictions.batches()):
+        yield _Piece(batch.rows, build_columns(batch.first, len(batch.rows)))
 
 
-def in_order(function: Callable[[Item], Made], items: Iterable[Item], *, threads: int) -> Iterator[Made]:
-    """`function` of each item, in the order of the items, on `threads` threads beside the one that takes the items.
+def _frames(predictions: Predictions, build_columns: ColumnBuilder) -> Iterator[pl.DataFrame]:
+    for piece in _pieces(predictions, build_columns):
+        rows = arrow_to_polars(piece.rows, predictions.path)
+        yield rows.hstack(arrow_to_polars(piece.added, predictions.path))
 
-    NumPy, polars and Arrow let other threads run while they compute. Only as many items as there are threads, and one
-    more, are in memory at a time. What is raised comes through.
+
+def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], *, threads: int) -> Iterator[Result]:
+    """Map a function over items on threads, in the order of the items.
+
+    NumPy, polars and Arrow release the interpreter while they compute. At most one item more than there are threads is
+    in memory at a time. Exceptions are raised where the result would be yielded.
+
+    Args:
+        function: The function.
+        items: The items, which the calling thread reads.
+        threads: Number of further threads.
+
+    Yields:
+        The results.
     """
     with ThreadPoolExecutor(threads) as pool:
-        running: deque[Future[Made]] = deque()
+        running: deque[Future[Result]] = deque()
         for item in items:
             running.append(pool.submit(function, item))
             if len(running) > threads:

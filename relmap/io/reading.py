@@ -1,21 +1,21 @@
-"""Which columns of a file of predictions say what was predicted, and how they are understood.
+"""Names and units of the columns of a file of predictions, and which of them contain what.
 
-Four layouts: `logits` or `probabilities` (a list of K numbers in one column, or columns `logits_0` ... `logits_K-1`),
-or, where a system gives no more, `decision` and `confidence`, or the `decision` alone. A column `decision` beside
-logits is the fixed decision; without it that is the first argmax. `label` is the truth, where it is known. A `Reading`
-gives columns other names, or two labels the probability or score of one.
+There are four layouts: `logits` or `probabilities` (a list of K numbers in one column, or columns `logits_0` ...
+`logits_K-1`), `decision` and `confidence`, or only `decision`. With logits, a column `decision` is the fixed decision;
+without it, the decision is the first argmax. `label` is the true label, if it is known. A `Reading` gives columns other
+names, or reads the probability or score of one of two labels.
 """
 
 import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from relmap.errors import InputError
 from relmap.options import assignment, assignments, option
 
-USUAL = {  # fields of a Reading -> what others call such a column
+COMMON_COLUMN_NAMES = {  # field of a Reading -> names that such columns often have
     "label": ("truth", "target", "gold", "true_label", "ground_truth", "y_true", "y", "relevance"),
     "decision": ("prediction", "predicted", "pred", "y_pred", "answer", "verdict"),
     "confidence_column": ("conf", "certainty", "sure", "how_sure"),
@@ -23,24 +23,52 @@ USUAL = {  # fields of a Reading -> what others call such a column
     "probability": ("probability", "prob", "proba", "p", "y_prob"),
     "score": ("score", "relevance_score"),
 }
-WEIGHT = "inverse_probability"  # the column of weights, as `label` writes it
+WEIGHT_COLUMN = "inverse_probability"  # written by `label`
 Kind = Literal["logits", "probabilities", "probability", "score", "confidence_only", "decision_only"]
-Layouts = list[tuple[Kind, tuple[str, ...]]]  # with the columns that hold it
-LOGITS = "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)"
-NEEDED = {  # what a map reads -> the columns that hold it, in words, and fields of a Reading that name such columns
-    "logits": (LOGITS, ("probabilities", "probability", "score")),
-    "confidence_only": ("decision and confidence", ("decision", "confidence_column")),
-    "decision_only": ("decision", ("decision",)),
-    None: (
-        f"{LOGITS}, or decision and confidence, or decision alone",
-        tuple(field for field in USUAL if field != "label"),
+MapInput = Literal["logits", "confidence_only", "decision_only"]
+LOGIT_COLUMNS = "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)"
+PREDICTION_FIELDS = ("confidence_column", "logits", "probabilities", "probability", "score")  # at most one is given
+SHARE = re.compile(r"\s*(0?\.\d+|[01](\.0*)?)\s*")
+
+
+class PredictionColumns(NamedTuple):
+    """Columns that contain predictions.
+
+    Attributes:
+        kind: What they contain.
+        columns: One column of lists, K columns of numbers, one column, or none.
+    """
+
+    kind: Kind
+    columns: tuple[str, ...]
+
+
+class Requirement(NamedTuple):
+    """Columns that an input needs.
+
+    Attributes:
+        columns: The columns, as a phrase.
+        fields: Fields of a Reading that name such columns.
+    """
+
+    columns: str
+    fields: tuple[str, ...]
+
+
+REQUIREMENTS: dict[str | None, Requirement] = {  # by the input of a map; None for any input
+    "logits": Requirement(LOGIT_COLUMNS, ("probabilities", "probability", "score")),
+    "confidence_only": Requirement("decision and confidence", ("decision", "confidence_column")),
+    "decision_only": Requirement("decision", ("decision",)),
+    None: Requirement(
+        f"{LOGIT_COLUMNS}, or decision and confidence, or only decision",
+        tuple(field for field in COMMON_COLUMN_NAMES if field != "label"),
     ),
 }
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Columns of a file by what they hold; each field is an option of the commands, with its help."""
+    """Names and units of the columns of a file; each field is an option of the commands, with its help."""
 
     label: Annotated[str | None, "The column of the true label."] = None
     decision: Annotated[str | None, "The column of the decided label."] = None
@@ -68,62 +96,74 @@ class Reading:
     drop_unlabelled: Annotated[bool, "Omit rows without a label."] = False
 
     def __post_init__(self) -> None:
-        ways = ("confidence_column", "logits", "probabilities", "probability", "score")
-        given = [way for way in ways if getattr(self, way) is not None]
+        given = [name for name in PREDICTION_FIELDS if getattr(self, name) is not None]
         if len(given) > 1:
-            names = " and ".join(option(way) for way in given)
-            raise InputError(f"{names} say the same thing twice; give one of them")
+            raise InputError(f"{' and '.join(option(name) for name in given)} exclude each other; give one of them")
         if self.border is not None and self.score is None:
             example = assignments({"score": "COLUMN", "border": 0})
             raise InputError(f"{option('border')} needs {option('score')}: {example} decides by the sign of the score")
-        if self.positive is not None and not {"probability", "score"} & set(given):
+        if self.positive is not None and self.probability is None and self.score is None:
             columns = f"{option('probability')} or {option('score')}"
             raise InputError(
                 f"{option('positive')} names the label of {columns}; give one of these, or omit {option('positive')}"
             )
-        unreadable = [field.name for field in fields(self) if not str(getattr(self, field.name)).isprintable()]
-        if unreadable:
-            raise InputError(f"{option(unreadable[0])} holds what cannot be shown; rename that column")
-        _ = self.words
+        for field in fields(self):
+            if not str(getattr(self, field.name)).isprintable():
+                raise InputError(f"{option(field.name)} has unprintable characters; rename that column")
+        _ = self.words  # checks them
 
     @property
     def words(self) -> dict[str, float]:
-        """What each word of confidence counts as, in [0, 1], by the word in small letters."""
-        pairs = [pair.rpartition("=") for pair in (self.confidence_words or "").split(",") if pair]
-        number = re.compile(r"\s*(0?\.\d+|[01](\.0*)?)\s*")
-        if wrong := [word + sign + value for word, sign, value in pairs if not (word and number.fullmatch(value))]:
-            example = assignment("confidence_words", "low=.3,medium=.6,high=.9")
-            raise InputError(
-                f"{option('confidence_words')} has {wrong[0]!r}; give each word a number in [0, 1]: {example}"
-            )
-        words = {word.strip().lower(): float(value) for word, _, value in pairs}
-        if len(words) < len(pairs):
-            raise InputError(
-                f"{option('confidence_words')} is {self.confidence_words!r}; give each word once, in any case"
-            )
+        """Number in [0, 1] of each word of confidence, by the word in lower case."""
+        words: dict[str, float] = {}
+        for pair in (self.confidence_words or "").split(","):
+            if not pair:
+                continue
+            word, _, value = pair.rpartition("=")
+            if not word or not SHARE.fullmatch(value):
+                example = assignment("confidence_words", "low=.3,medium=.6,high=.9")
+                raise InputError(
+                    f"{option('confidence_words')} has {pair!r}; give each word a number in [0, 1]: {example}"
+                )
+            key = word.strip().lower()
+            if key in words:
+                raise InputError(
+                    f"{option('confidence_words')} is {self.confidence_words!r}; give each word once, in any case"
+                )
+            words[key] = float(value)
         return words
 
 
-AS_NAMED = Reading()
+DEFAULT_READING = Reading()
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of a file hold what; `label`, `group` and `weight` are None where they are not read."""
+    """Columns of a file by content.
 
-    kind: Kind  # confidence_only: a decision and a confidence, no more; probability and score: of one of two labels
-    columns: tuple[str, ...]  # the numbers: one column of lists, K columns of one number each, the confidence, or none
+    Attributes:
+        kind: What the predictions are; `probability` and `score` are those of one of two labels.
+        columns: Columns of the predictions: one of lists, K of numbers, one of numbers, or none.
+        decision: Column of the decision, if there is one.
+        label: Column of the true label, if it is read.
+        group: Column of the groups, if it is read.
+        weight: Column of the weights, if it is read.
+        reading: Names and units of the columns.
+    """
+
+    kind: Kind
+    columns: tuple[str, ...]
     decision: str | None
     label: str | None
     group: str | None
     weight: str | None = None
-    reading: Reading = AS_NAMED
+    reading: Reading = DEFAULT_READING
 
     @property
     def read(self) -> list[str]:
         """Every column that is read."""
-        others = (self.decision, self.label, self.group, self.weight)
-        return [*self.columns, *(name for name in others if name is not None)]
+        optional = (self.decision, self.label, self.group, self.weight)
+        return [*self.columns, *(name for name in optional if name is not None)]
 
 
 def find_layout(
@@ -132,17 +172,64 @@ def find_layout(
     *,
     labelled: bool,
     group: str | None = None,
-    reads: str | None = None,
-    reading: Reading = AS_NAMED,
+    reads: MapInput | None = None,
+    reading: Reading = DEFAULT_READING,
 ) -> Layout:
-    """What the columns `names` of `file` hold; `labelled` asks for the truth, `group` names the column of groups.
+    """Find the columns of predictions, labels and groups in a file.
 
-    `reads`, a key of `NEEDED`, is what a map reads; without it the first of them is taken that is there.
+    Args:
+        names: Columns of the file.
+        file: Name of the file, for messages.
+        labelled: Whether true labels are required.
+        group: Column of groups, which must exist.
+        reads: Input of the map; None for the first input for which the file has columns.
+        reading: Names and units of the columns.
+
+    Returns:
+        The layout.
 
     Raises:
-        InputError: no layout, two at once, a gap in `logits_0` ..., or a column that is asked for and not there.
+        InputError: Columns are missing, incompletely numbered, ambiguous, or used twice.
     """
-    for field in ("decision", "confidence_column", "probability", "score", *(["label"] if labelled else [])):
+    _check_reading(names, file, labelled, reading)
+    decision = reading.decision or "decision"
+    label = reading.label or "label"
+    predictions = _find_predictions(names, file, reads, reading)
+    if predictions is None:
+        raise InputError(_describe_missing_predictions(names, file, reads, needs_label=labelled and not reading.label))
+    if group is not None and group not in names:
+        raise InputError(f"{file} has no column {group}, which must contain the groups; it has {', '.join(names)}")
+    if labelled and label not in names:
+        hint = suggest_options(names, ["label"])
+        raise InputError(
+            f"{file} has no column {label}, which must contain the true label; it has {', '.join(names)}{hint}"
+        )
+    if group is not None and group in (*predictions.columns, decision, label):
+        raise InputError(f"{file}: the column of groups, {group}, has another content; name another column")
+    layout = Layout(
+        kind=predictions.kind,
+        columns=predictions.columns,
+        decision=decision if decision in names else None,
+        label=label if labelled else None,
+        group=group,
+        weight=WEIGHT_COLUMN if labelled and WEIGHT_COLUMN in names else None,
+        reading=reading,
+    )
+    for name in layout.read:
+        if layout.read.count(name) > 1:
+            raise InputError(
+                f"{file}: the column {name} would be read twice, such as the decision and the true label; name another "
+                "column for one of them"
+            )
+    return layout
+
+
+def _check_reading(names: Sequence[str], file: str, labelled: bool, reading: Reading) -> None:
+    """Check that the columns that a reading names exist, and that a score has a border."""
+    named_fields = ["decision", "confidence_column", "probability", "score"]
+    if labelled:
+        named_fields.append("label")
+    for field in named_fields:
         name = getattr(reading, field)
         if name is not None and name not in names:
             raise InputError(f"{file} has no column {name}, which {option(field)} names; it has {', '.join(names)}")
@@ -150,99 +237,128 @@ def find_layout(
         example = assignments({"score": reading.score, "border": 0})
         targets = f"{option('precision')}, {option('recall')} or {option('npv')}"
         raise InputError(
-            f"{option('score')} and {option('border')} go together: {example} decides by the sign of it. Only "
+            f"{option('score')} needs {option('border')}: {example} decides by the sign of the score. Only "
             f"`thresholds` with {targets}, without a map, reads a score without a border"
         )
-    decision, label = reading.decision or "decision", reading.label or "label"
-    decided, confidence = decision in names, reading.confidence_column or "confidence"
-    there: dict[str, Layouts] = {
-        "logits": [] if reading.confidence_column else _with_logits(names, file, reading),
-        "confidence_only": [("confidence_only", (confidence,))] if decided and confidence in names else [],
-        "decision_only": [("decision_only", ())] if decided else [],
-    }
-    layouts = there["logits"]
-    if len(layouts) > 1 and reads in (None, "logits"):
-        both = " and ".join(columns[0] for _, columns in layouts)
-        raise InputError(f"{file} gives its predictions twice: {both}; drop one")
-    layouts = there[reads] if reads else next(filter(None, there.values()), [])
-    if not layouts:
-        needed, wanted_fields = NEEDED[reads]
-        like = "" if reads is None else ", as the rows had that the map was fitted on"
-        apart = any(re.search(r"^ | $", name) for name in names)
-        wanted_fields += ("label",) if labelled and reading.label is None else ()
-        hint = "; are they separated by commas, without spaces?" if apart else to_paste(names, wanted_fields)
-        raise InputError(f"{file} has the columns {', '.join(names) or '(none)'}; it needs {needed}{like}{hint}")
-    for wanted, why in ((group, "it is to hold the groups"), (label if labelled else None, "it holds the truth")):
-        if wanted is not None and wanted not in names:
-            hint = to_paste(names, ["label"]) if wanted == label else ""
-            raise InputError(f"{file} has no column {wanted}, and {why}; it has {', '.join(names)}{hint}")
-    if group is not None and group in (*layouts[0][1], decision, label):
-        raise InputError(f"{file}: the groups are to be in {group}, which holds something else; name another column")
-    weight = WEIGHT if labelled and WEIGHT in names else None
-    layout = Layout(*layouts[0], decision if decided else None, label if labelled else None, group, weight, reading)
-    if twice := [name for name in layout.read if layout.read.count(name) > 1]:
-        raise InputError(
-            f"{file}: the column {twice[0]} would be read as two things, such as the decision and the truth; "
-            "name another column for one of them"
-        )
-    return layout
 
 
-def _with_logits(names: Sequence[str], file: str, reading: Reading) -> Layouts:
-    """Columns of which logits can be made."""
+def _find_predictions(
+    names: Sequence[str], file: str, reads: MapInput | None, reading: Reading
+) -> PredictionColumns | None:
+    """Find the columns of an input, or of the first input for which there are columns."""
+    has_decision = (reading.decision or "decision") in names
+    confidence = reading.confidence_column or "confidence"
+    candidates: dict[MapInput, list[PredictionColumns]] = {"logits": [], "confidence_only": [], "decision_only": []}
+    if reading.confidence_column is None:
+        candidates["logits"] = _find_logit_columns(names, file, reading)
+    if has_decision and confidence in names:
+        candidates["confidence_only"] = [PredictionColumns("confidence_only", (confidence,))]
+    if has_decision:
+        candidates["decision_only"] = [PredictionColumns("decision_only", ())]
+    if len(candidates["logits"]) > 1 and reads in (None, "logits"):
+        both = " and ".join(candidate.columns[0] for candidate in candidates["logits"])
+        raise InputError(f"{file} contains predictions twice: {both}; drop one")
+    for map_input, found in candidates.items():
+        if found and reads in (None, map_input):
+            return found[0]
+    return None
+
+
+def _find_logit_columns(names: Sequence[str], file: str, reading: Reading) -> list[PredictionColumns]:
+    """Find columns from which logits can be computed."""
     if reading.probability is not None:
-        return [("probability", (reading.probability,))]
+        return [PredictionColumns("probability", (reading.probability,))]
     if reading.score is not None:
-        return [("score", (reading.score,))]
-    layouts: Layouts = []
-    own: dict[Kind, str | None] = {"logits": reading.logits, "probabilities": reading.probabilities}
-    for kind, name in [(kind, name) for kind, name in own.items() if name] or [(kind, kind) for kind in own]:
+        return [PredictionColumns("score", (reading.score,))]
+    if reading.logits or reading.probabilities:
+        given_names: dict[Kind, str | None] = {"logits": reading.logits, "probabilities": reading.probabilities}
+    else:
+        given_names = {"logits": "logits", "probabilities": "probabilities"}
+    found = []
+    for kind, name in given_names.items():
+        if not name:
+            continue
         if name in names:
-            layouts.append((kind, (name,)))
-        ends = (other.removeprefix(f"{name}_") for other in names if other.startswith(f"{name}_"))
-        numbers = sorted(int(end) for end in ends if re.fullmatch(r"0|[1-9]\d*", end))
-        split = tuple(f"{name}_{number}" for number in numbers)
-        if len(split) == 1 or numbers != list(range(len(split))):
-            asked = "they must be numbered 0, 1, ... with none left out, one for each label"
-            raise InputError(f"{file} has the columns {', '.join(split)}; {asked}")
-        if split:
-            layouts.append((kind, split))
-    return layouts
+            found.append(PredictionColumns(kind, (name,)))
+        numbered = _find_numbered_columns(names, file, name)
+        if numbered:
+            found.append(PredictionColumns(kind, numbered))
+    return found
 
 
-def to_paste(names: Sequence[str], fields_to_name: Sequence[str]) -> str:
-    """Return the end of a message: options that name the columns which are there under a usual name.
+def _find_numbered_columns(names: Sequence[str], file: str, prefix: str) -> tuple[str, ...]:
+    """Find columns of a prefix and the numbers 0, 1, ... of the labels; none or at least two."""
+    suffixes = [name.removeprefix(f"{prefix}_") for name in names if name.startswith(f"{prefix}_")]
+    numbers = sorted(int(suffix) for suffix in suffixes if re.fullmatch(r"0|[1-9]\d*", suffix))
+    columns = tuple(f"{prefix}_{number}" for number in numbers)
+    if len(columns) == 1 or numbers != list(range(len(columns))):
+        raise InputError(
+            f"{file} has the columns {', '.join(columns)}; they must be numbered 0, 1, ... without gaps, one for each "
+            "label"
+        )
+    return columns
+
+
+def _describe_missing_predictions(names: Sequence[str], file: str, reads: MapInput | None, *, needs_label: bool) -> str:
+    requirement = REQUIREMENTS[reads]
+    as_in_fit = "" if reads is None else ", as the rows had that the map was fitted on"
+    needed_fields = (*requirement.fields, "label") if needs_label else requirement.fields
+    if any(re.search(r"^ | $", name) for name in names):
+        hint = "; are they separated by commas, without spaces?"
+    else:
+        hint = suggest_options(names, needed_fields)
+    columns = ", ".join(names) or "(none)"
+    return f"{file} has the columns {columns}; it needs {requirement.columns}{as_in_fit}{hint}"
+
+
+def suggest_options(names: Sequence[str], needed_fields: Sequence[str]) -> str:
+    """Suggest, as the end of a message, options that name the columns of a file.
 
     Args:
         names: Columns of the file.
-        fields_to_name: Fields of a Reading that would name what is missing.
+        needed_fields: Fields of a Reading that would name what is missing.
+
+    Returns:
+        Options with those columns that have a common name; else with a placeholder.
     """
-    usual = {field: name for field in fields_to_name for name in reversed(names) if name.lower() in USUAL[field]}
     values: dict[str, object] = {}
-    for field, name in usual.items():
+    for field in needed_fields:
+        matches = [name for name in names if name.lower() in COMMON_COLUMN_NAMES[field]]
+        if not matches:
+            continue
         if field == "score":
             values["border"] = 0
-        values[field] = name
+        values[field] = matches[0]
     if values:
         return f"; name yours: {assignments(values)}"
-    named = []
-    for field in fields_to_name:
-        needed: dict[str, object] = {"border": 0} if field == "score" else {}
-        named.append(assignments({**needed, field: "COLUMN"}))
-    return f"; name yours with {' or '.join(named)}"
+    placeholders = []
+    for field in needed_fields:
+        example: dict[str, object] = {"border": 0} if field == "score" else {}
+        placeholders.append(assignments({**example, field: "COLUMN"}))
+    return f"; name yours with {' or '.join(placeholders)}"
 
 
-def listed_names(name: str, given: str | None, example: str, least: int = 1) -> tuple[str, ...] | None:
-    """Split what the option of a parameter gives, like the `example`, into names of labels or columns.
+def split_names(name: str, value: str | None, example: str, min_names: int = 1) -> tuple[str, ...] | None:
+    """Split the value of an option into names of labels or columns.
+
+    Args:
+        name: Parameter of the option.
+        value: Its value: names separated by commas, as in csv; None if it is not given.
+        example: A valid value, for messages.
+        min_names: Minimal number of names.
+
+    Returns:
+        The names; None if the option is not given.
 
     Raises:
-        InputError: It has fewer than `least` names, a name twice or an empty name.
+        InputError: There are fewer names, or a name is empty or repeated.
     """
-    if given is None:
+    if value is None:
         return None
-    one_line = [given] if given.isprintable() else []
-    names = tuple(each.strip() for each in next(csv.reader(one_line, skipinitialspace=True), []))
-    if len(names) < least or len(set(names)) < len(names) or not all(names):
-        many = f"{least} names or more" if least > 1 else "names"
-        raise InputError(f"{option(name)} is {given!r}; it must give {many} on one line, each once: {example}")
+    lines = [value] if value.isprintable() else []
+    values = next(csv.reader(lines, skipinitialspace=True), [])
+    names = tuple(field.strip() for field in values)
+    if len(names) < min_names or len(set(names)) < len(names) or not all(names):
+        number = f"{min_names} names or more" if min_names > 1 else "names"
+        raise InputError(f"{option(name)} is {value!r}; it must give {number} on one line, each once: {example}")
     return names

@@ -1,14 +1,14 @@
-"""Signals: columns beside the prediction that may say how sure a decision is, such as the length of a query.
+"""Signals: further columns that may be related to the correctness of a decision, such as the length of a query.
 
-A column of numbers is one signal, standardised and cut to the range it had at the fit. A column of text is one for
-each of its values, 1 where it holds; a value that the fit has not seen is none of them. Two more are computed where
-rows have groups: `group_rank`, the place of a row in its group by how relevant it is said to be (1 is first, equal ones
-share the mean of their places), and `group_gap`, how far it lies below the first.
+A column of numbers is one signal, clipped to its range in the fit and standardized. A column of text is one signal for
+each of its values: 1 for rows with the value, else 0. Values that the fit has not seen are 0 in all of them. Two more
+signals are computed where rows have groups: `group_rank`, the rank of a row in its group by predicted relevance (1 is
+the most relevant; ties share their mean rank), and `group_gap`, its distance from the most relevant row.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,20 +16,28 @@ import scipy
 from pydantic import Field
 
 from relmap.errors import InputError
-from relmap.io.columns import FileRows, listed, numbers
+from relmap.io.columns import FileRows, join_names, read_numbers
 from relmap.io.rows import PredictedRows
 from relmap.serialization import Number, Positive, Value
 
-MOST_VALUES = 50  # of a column of text; more are names of something
-COMPUTED = ("group_rank", "group_gap")
-TAKEN = ("label", "reliability", "review_rank", "route")  # the truth, and what `apply` adds
-LARGEST = 1e9
-LEAST_DEVIATION = 1e-9  # beside the largest value; what differs by less is rounding
-TRUTH = {"true", "false"}  # as formats write them, in small letters or not
+MAX_TEXT_VALUES = 50  # columns with more values identify something
+GROUP_SIGNALS = ("group_rank", "group_gap")
+RESERVED_COLUMNS = ("label", "reliability", "review_rank", "route")  # the true label, and what `apply` adds
+MAX_NUMBER = 1e9
+MIN_RELATIVE_DEVIATION = 1e-9  # standard deviation over largest value; less is rounding
+BOOLEAN_WORDS = {"true", "false"}  # in lower case; file formats differ
 
 
 class NumberSignal(Value, kind="number"):
-    """A column of numbers: (x - mean) / deviation, with x cut to [lowest, highest]."""
+    """A column of numbers: (x - mean) / deviation, with x clipped to [lowest, highest].
+
+    Attributes:
+        name: Name of the column.
+        mean: Mean of the numbers in the fit.
+        deviation: Standard deviation in the fit.
+        lowest: Smallest number in the fit.
+        highest: Largest number in the fit.
+    """
 
     name: str
     mean: Number
@@ -38,115 +46,212 @@ class NumberSignal(Value, kind="number"):
     highest: Number
 
     def __call__(self, column: pl.Series, rows: FileRows) -> np.ndarray:
-        """The column as `(n, 1)`."""
-        given = numbers(column, rows)
-        values = np.clip(given, self.lowest, self.highest)
+        """Compute the signal.
+
+        Args:
+            column: The column.
+            rows: Its rows, for messages.
+
+        Returns:
+            Shape (n, 1), float64.
+
+        Raises:
+            InputError: A value is not a number.
+        """
+        values = np.clip(read_numbers(column, rows), self.lowest, self.highest)
         return np.asarray(values - self.mean)[:, None] / self.deviation
 
 
 class TextSignal(Value, kind="text"):
-    """A column of text: whether it is the first of its `values`, the second, and so on."""
+    """A column of text: one indicator for each of its values.
+
+    Attributes:
+        name: Name of the column.
+        values: Values in the fit.
+    """
 
     name: str
-    values: Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_VALUES)]
+    values: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_TEXT_VALUES)]
 
     def __call__(self, column: pl.Series, rows: FileRows) -> np.ndarray:
-        """The column as `(n, V)`, 0 or 1."""
-        rows.refuse_missing(column)
+        """Compute the indicators.
+
+        Args:
+            column: The column.
+            rows: Its rows, for messages.
+
+        Returns:
+            Shape (n, V), float64, 0 or 1.
+
+        Raises:
+            InputError: A value is missing.
+        """
+        rows.reject_missing(column)
         text = column.cast(pl.String)
-        text = text.str.to_lowercase() if TRUTH.issuperset(self.values) else text
+        if BOOLEAN_WORDS.issuperset(self.values):
+            text = text.str.to_lowercase()
         return np.column_stack([(text == value).to_numpy() for value in self.values]).astype(np.float64)
 
 
 Signal = Annotated[NumberSignal | TextSignal, Field(discriminator="kind")]
 
 
+class SignalRows(NamedTuple):
+    """Signals, and rows with their values.
+
+    Attributes:
+        signals: The signals.
+        rows: The rows.
+    """
+
+    signals: tuple[NumberSignal | TextSignal, ...]
+    rows: PredictedRows
+
+
 def read_signals(
-    asked: Sequence[str] | Sequence[NumberSignal | TextSignal],
+    signals: Sequence[str] | Sequence[NumberSignal | TextSignal],
     frame: pl.DataFrame,
     rows: PredictedRows,
     n_labels: int,
-    at: FileRows,
+    file_rows: FileRows,
     *,
     learn_on: np.ndarray | None = None,
     computed: dict[str, np.ndarray] | None = None,
-) -> tuple[tuple[NumberSignal | TextSignal, ...], PredictedRows]:
-    """Signals by name, as a fit asks for them, or as it has known them, to how they are known and `rows` with them.
+) -> SignalRows:
+    """Compute signals and add them to rows.
 
-    `rows` are those of `frame`, which are the rows `at` of their file. How a signal is read is learned on its rows
-    `learn_on`, by default all. `computed` are the signals of groups, where those of `rows` are not whole.
+    Args:
+        signals: Names of signals, which are learned as in a fit; or the signals of a map.
+        frame: The rows with all columns.
+        rows: The rows as they were read.
+        n_labels: Number of labels K.
+        file_rows: The rows, for messages.
+        learn_on: Numbers of the rows on which signals are learned; None for all.
+        computed: Signals of groups, if the groups of `rows` are incomplete.
+
+    Returns:
+        The signals, and the rows with their values.
 
     Raises:
-        InputError: a column that is missing, holds what is no signal, or (at the fit) is the same in every row.
+        InputError: A column is missing, has other content, or is constant in the rows of a fit.
     """
-    if not asked:
-        return (), rows
-    known, values, file = [], [], at.file
-    if computed is None and any(_name(signal) in COMPUTED for signal in asked):
+    if not signals:
+        return SignalRows((), rows)
+    group_values = computed
+    if group_values is None and any(_name_of(signal) in GROUP_SIGNALS for signal in signals):
         if rows.group is None:
             raise InputError("group_rank and group_gap need groups; name the column of the groups")
-        computed = group_signals(rows.group, relevance(rows, n_labels))
-    for each in asked:
-        name = _name(each)
-        if name in TAKEN or (name in COMPUTED and name in frame.columns):
-            raise InputError(f"{file}: the column {name} is no signal, since we give that name to something; rename it")
-        if name in COMPUTED:
-            assert computed is not None
-            column = pl.Series(name, computed[name])
-        elif name in frame.columns:
-            column = frame[name]
-        else:
-            raise InputError(f"{file} has no column {name}, which signals names; it has {', '.join(frame.columns)}")
-        signal = _learned(column, at, learn_on) if isinstance(each, str) else each
-        known.append(signal)
-        values.append(signal(column, at))
-    return tuple(known), replace(rows, signals=np.concatenate(values, axis=1))
+        group_values = group_signals(rows.group, relevance(rows, n_labels))
+    learned: list[NumberSignal | TextSignal] = []
+    values = []
+    for signal in signals:
+        column = _find_column(_name_of(signal), frame, group_values, file_rows.file)
+        fitted = _learn_signal(column, file_rows, learn_on) if isinstance(signal, str) else signal
+        learned.append(fitted)
+        values.append(fitted(column, file_rows))
+    return SignalRows(tuple(learned), replace(rows, signals=np.concatenate(values, axis=1)))
+
+
+def _find_column(name: str, frame: pl.DataFrame, group_values: dict[str, np.ndarray] | None, file: str) -> pl.Series:
+    """Return the column of a signal."""
+    is_group_signal = name in GROUP_SIGNALS
+    if name in RESERVED_COLUMNS or (is_group_signal and name in frame.columns):
+        raise InputError(f"{file}: the column {name} cannot be a signal, because the name is reserved; rename it")
+    if is_group_signal:
+        assert group_values is not None
+        return pl.Series(name, group_values[name])
+    if name not in frame.columns:
+        raise InputError(f"{file} has no column {name}, which signals names; it has {', '.join(frame.columns)}")
+    return frame[name]
 
 
 def group_signals(group: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
-    """`group_rank` and `group_gap` `(n,)` float64 of rows with their groups and how relevant they are, `(n,)`."""
-    frame, by = pl.DataFrame({"group": group, "score": score}), pl.col("score")
+    """Compute the signals that compare a row with the other rows of its group.
+
+    Args:
+        group: Group of each row, shape (n,).
+        score: Predicted relevance of each row, shape (n,).
+
+    Returns:
+        `group_rank` and `group_gap`, each of shape (n,), float64.
+    """
+    frame = pl.DataFrame({"group": group, "score": score})
+    score_column = pl.col("score")
     computed = frame.select(
-        group_rank=by.rank("average", descending=True).over("group"), group_gap=(by.max() - by).over("group")
+        group_rank=score_column.rank("average", descending=True).over("group"),
+        group_gap=(score_column.max() - score_column).over("group"),
     )
-    return {name: computed[name].to_numpy() for name in COMPUTED}
+    return {name: computed[name].to_numpy() for name in GROUP_SIGNALS}
 
 
 def relevance(rows: PredictedRows, n_labels: int) -> np.ndarray:
-    """How relevant each row is said to be, `(n,)`: the mean label of its probabilities, or else of what is known."""
-    if rows.logits is not None:  # summed row by row: equal rows tie, whatever stands beside them
-        return np.asarray((scipy.special.softmax(rows.logits, axis=1) * np.arange(n_labels)).sum(axis=1))
+    """Compute the predicted relevance of rows, for labels in increasing order of relevance.
+
+    Args:
+        rows: The rows.
+        n_labels: Number of labels K.
+
+    Returns:
+        Mean label by the probabilities, shape (n,), float64. Without logits, the probability of label 1 of two, or the
+        decision.
+    """
+    if rows.logits is not None:
+        probabilities = scipy.special.softmax(rows.logits, axis=1)
+        return np.asarray((probabilities * np.arange(n_labels)).sum(axis=1))  # by row, so that equal rows tie
     if rows.confidence is None or n_labels > 2:
         return rows.decision.astype(np.float64)
     return np.where(rows.decision == 1, rows.confidence, 1 - rows.confidence)
 
 
-def _name(signal: str | NumberSignal | TextSignal) -> str:
+def _name_of(signal: str | NumberSignal | TextSignal) -> str:
     return signal if isinstance(signal, str) else signal.name
 
 
-def _learned(whole: pl.Series, rows: FileRows, learn_on: np.ndarray | None) -> NumberSignal | TextSignal:
-    """Learn how a column is read from its rows `learn_on`; a missing value is refused in any row, by its number."""
-    rows.refuse_missing(whole)
-    name, column = whole.name, whole if learn_on is None else whole.gather(learn_on)
-    same = f"{rows.file}: the signal {name} is the same in every row, so it tells nothing; leave it away"
-    if column.n_unique() < 2:
-        raise InputError(same)
-    text = column.dtype in (pl.String, pl.Categorical, pl.Enum) or column.dtype == pl.Boolean
-    if text and column.cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False).has_nulls():
-        levels = sorted(column.cast(pl.String).unique())
-        levels = sorted({value.lower() for value in levels}) if TRUTH.issuperset(map(str.lower, levels)) else levels
-        if len(levels) > MOST_VALUES:
-            shown = listed(levels)
-            many = f"has {len(levels)} values ({shown}), more than {MOST_VALUES}"
-            raise InputError(f"{rows.file}: the signal {name} {many}; leave it out")
-        return TextSignal(name, tuple(levels))
-    values = numbers(whole, rows)
-    values = values if learn_on is None else values[learn_on]
-    if not (np.abs(values) <= LARGEST).all():
+def _learn_signal(column: pl.Series, rows: FileRows, learn_on: np.ndarray | None) -> NumberSignal | TextSignal:
+    """Learn a signal from some rows of a column; a missing value is rejected in any row."""
+    rows.reject_missing(column)
+    known = column if learn_on is None else column.gather(learn_on)
+    if known.n_unique() < 2:
+        raise InputError(_describe_constant(column.name, rows))
+    if _is_text(known):
+        return _learn_text_signal(known, rows)
+    values = read_numbers(column, rows)
+    if learn_on is not None:
+        values = values[learn_on]
+    if not (np.abs(values) <= MAX_NUMBER).all():
         raise InputError(
-            f"{rows.file}: the signal {name} is not within {LARGEST:g} in every row; scale it, or shift it"
+            f"{rows.file}: the signal {column.name} is not within ±{MAX_NUMBER:g} in every row; scale or shift it"
         )
-    if not values.std() > LEAST_DEVIATION * max(np.abs(values).max(), LEAST_DEVIATION):
-        raise InputError(same)
-    return NumberSignal(name, float(values.mean()), float(values.std()), float(values.min()), float(values.max()))
+    scale = max(np.abs(values).max(), MIN_RELATIVE_DEVIATION)
+    if not values.std() > MIN_RELATIVE_DEVIATION * scale:
+        raise InputError(_describe_constant(column.name, rows))
+    return NumberSignal(
+        name=column.name,
+        mean=float(values.mean()),
+        deviation=float(values.std()),
+        lowest=float(values.min()),
+        highest=float(values.max()),
+    )
+
+
+def _learn_text_signal(known: pl.Series, rows: FileRows) -> TextSignal:
+    values = sorted(known.cast(pl.String).unique())
+    if BOOLEAN_WORDS.issuperset(value.lower() for value in values):
+        values = sorted({value.lower() for value in values})
+    if len(values) > MAX_TEXT_VALUES:
+        raise InputError(
+            f"{rows.file}: the signal {known.name} has {len(values)} values ({join_names(values)}), more than "
+            f"{MAX_TEXT_VALUES}; omit it"
+        )
+    return TextSignal(name=known.name, values=tuple(values))
+
+
+def _describe_constant(name: str, rows: FileRows) -> str:
+    return f"{rows.file}: the signal {name} is the same in every row and has no information; omit it"
+
+
+def _is_text(column: pl.Series) -> bool:
+    """Return whether a column has booleans, or text that is not only numbers."""
+    if column.dtype not in (pl.String, pl.Categorical, pl.Enum, pl.Boolean):
+        return False
+    return column.cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False).has_nulls()

@@ -1,7 +1,7 @@
-"""How a file of separated text is written: what parts its columns, in which encoding, and on which line a row stands.
+"""Text files of separated columns: their separator, their encoding, and the line of each row.
 
-A separator other than that of the file's name is taken where the header would be one column otherwise. A file that is
-not UTF-8 is read as UTF-16, if it begins so, or as Windows-1252; whoever reads it is told.
+If the header has a single column under the separator of the file name, another separator is tried. A file that is not
+UTF-8 is read as UTF-16 if it begins so, else as Windows-1252; the user is informed of both.
 """
 
 import codecs
@@ -14,87 +14,134 @@ from dataclasses import dataclass
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from relmap.errors import InputError
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-BLOCK = 2**20  # bytes that are decoded at once
-UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+BLOCK_BYTES = 2**20  # decoded at once
+UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+class TextRecord(NamedTuple):
+    """Header or row of a text file.
+
+    Attributes:
+        line: Number of its first line, from 1.
+        fields: Its fields.
+    """
+
+    line: int
+    fields: list[str]
 
 
 @dataclass(frozen=True)
 class SeparatedText:
-    """A text file of columns that a separator parts, plain or gzipped, with a header."""
+    """A text file with a header and separated columns, plain or gzipped.
+
+    Attributes:
+        path: The file.
+        separator: Separator of the columns.
+        encoding: Encoding of the text.
+        one_column: Whether there is a single column, so that a blank line is a row without a value.
+    """
 
     path: Path
     separator: str = ","
     encoding: str = "utf-8"
-    one_column: bool = False  # then a blank line is a row without a value
+    one_column: bool = False
 
     @classmethod
-    def of(cls, path: Path) -> "SeparatedText":
-        """The file at `path`, of which all is decoded once, and the header is split."""
-        text = cls(path, _by_name(path), _encoding(path))
+    def from_path(cls, path: Path) -> "SeparatedText":
+        """Detect separator and encoding; decodes the whole file once.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The file with its format.
+
+        Raises:
+            InputError: A gzipped file is truncated.
+        """
+        text = cls(path, _separator_of_name(path), _detect_encoding(path))
         try:
-            header = next(text.records(), (1, [""]))[1]
-        except (UnicodeDecodeError, csv.Error):  # which its reader says with more words
+            header = next(text.records(), TextRecord(1, [""])).fields
+        except (UnicodeDecodeError, csv.Error):  # the reader of the file reports it in more detail
             return text
-        other = [sign for sign in SEPARATORS if sign in header[0]] if len(header) == 1 else []
-        one_column = len(header) == 1 and not other
-        return cls(path, other[0] if other else text.separator, text.encoding, one_column)
+        if len(header) > 1:
+            return text
+        separators = [separator for separator in SEPARATORS if separator in header[0]]
+        if separators:
+            return cls(path, separators[0], text.encoding)
+        return cls(path, text.separator, text.encoding, one_column=True)
 
     @property
     def notes(self) -> list[str]:
-        """What is taken of the file that its name does not say, a sentence each."""
+        """Sentences on the format where it differs from that of the file name."""
         notes = []
-        if self.separator != _by_name(self.path):
-            notes.append(f"{self.path} is read as columns parted by {SEPARATORS[self.separator]}.")
+        if self.separator != _separator_of_name(self.path):
+            notes.append(f"{self.path} is read with columns separated by {SEPARATORS[self.separator]}.")
         if self.encoding != "utf-8":
-            notes.append(f"{self.path} is not UTF-8: it is read as {self.encoding}; see that its names come out right.")
+            notes.append(f"{self.path} is not UTF-8: it is read as {self.encoding}; check that its names are correct.")
         return notes
 
-    def records(self) -> Iterator[tuple[int, list[str]]]:
-        """The header and each row, with the number of its first line, from 1; blank lines are rows of one column."""
-        encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
-        with _bytes_of(self.path) as handle, TextIOWrapper(handle, encoding, newline="") as lines:
-            reader, begins = csv.reader(lines, delimiter=self.separator), 1
-            for record in reader:
-                if record or self.one_column:
-                    yield begins, record
-                begins = reader.line_num + 1
+    def records(self) -> Iterator[TextRecord]:
+        """Read the header and the rows; a blank line is a row if there is one column, else it is skipped.
 
-    def place(self, row: int) -> str:
-        """Where row `row` (from 0) stands, for a message."""
-        try:
-            at = next((line for number, (line, _) in enumerate(self.records(), -1) if number == row), None)
-        except csv.Error:  # a field beyond what this reader takes
-            at = None
-        return f"row {row} (from 0)" if at is None else f"line {at}"
+        Yields:
+            The records in their order.
+
+        Raises:
+            InputError: A gzipped file is truncated.
+        """
+        encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
+        with _open_bytes(self.path) as handle, TextIOWrapper(handle, encoding, newline="") as lines:
+            reader = csv.reader(lines, delimiter=self.separator)
+            first_line = 1
+            for fields in reader:
+                if fields or self.one_column:
+                    yield TextRecord(first_line, fields)
+                first_line = reader.line_num + 1
+
+    def locate(self, row: int) -> str:
+        """Name the location of a row, for messages.
+
+        Args:
+            row: Number of the row, from 0.
+
+        Returns:
+            Its line; its number if this reader cannot find the line.
+        """
+        with suppress(csv.Error):  # a field is longer than this reader allows
+            for number, record in enumerate(self.records(), -1):
+                if number == row:
+                    return f"line {record.line}"
+        return f"row {row} (from 0)"
 
 
 @contextmanager
-def _bytes_of(path: Path) -> Iterator[IO[bytes]]:
+def _open_bytes(path: Path) -> Iterator[IO[bytes]]:
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as handle:
         try:
             yield handle  # type: ignore[misc]
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise InputError(f"{path} is not a whole gzip file ({error}); write the predictions anew") from None
+            raise InputError(f"{path} is not a complete gzip file ({error}); write the predictions again") from None
 
 
-def _by_name(path: Path) -> str:
+def _separator_of_name(path: Path) -> str:
     return "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
 
 
-def _encoding(path: Path) -> str:
-    """The first encoding in which all of a file can be read; UTF-8 where there is none."""
-    with _bytes_of(path) as handle:
-        if handle.read(2) in UTF_16:
+def _detect_encoding(path: Path) -> str:
+    """Return the first encoding that decodes the whole file; UTF-8 if there is none."""
+    with _open_bytes(path) as handle:
+        if handle.read(2) in UTF_16_MARKS:
             return "utf-16"
         for encoding in ("utf-8", "cp1252"):
             handle.seek(0)
             with suppress(UnicodeDecodeError):
-                for _ in codecs.iterdecode(iter(partial(handle.read, BLOCK), b""), encoding):
+                for _ in codecs.iterdecode(iter(partial(handle.read, BLOCK_BYTES), b""), encoding):
                     pass
                 return encoding
     return "utf-8"

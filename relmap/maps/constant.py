@@ -1,4 +1,4 @@
-"""The confidence of decisions that come without one: how often all of them are right."""
+"""A constant confidence, for predictions without a confidence: the estimated accuracy of all decisions."""
 
 from typing import Annotated
 
@@ -8,11 +8,23 @@ from relmap.serialization import Value
 
 
 class Constant(Value, kind="constant"):
-    """The same confidence for every decision."""
+    """The same confidence for every decision.
+
+    Attributes:
+        share: Estimated share of correct decisions.
+    """
 
     share: Annotated[float, Field(gt=0, lt=1)]
 
 
 def fit_constant(correct: float, rows: int) -> Constant:
-    """The share of `correct` among `rows`, with one more of each assumed, so that it is not 0 or 1 (Laplace's rule)."""
+    """Estimate the accuracy by Laplace's rule, (correct + 1) / (rows + 2), which is never 0 or 1.
+
+    Args:
+        correct: Number of correct rows.
+        rows: Number of rows.
+
+    Returns:
+        The constant confidence.
+    """
     return Constant((correct + 1) / (rows + 2))

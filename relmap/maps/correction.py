@@ -14,13 +14,19 @@ Slope = Annotated[float, Field(ge=1e-6, le=1000)]
 class Correction(Value):
     """A strictly increasing, piecewise linear function of the logit of the reliability.
 
-    It interpolates between its knots, and continues with a slope of its own at either end.
+    It interpolates between its knots and is linear outside.
+
+    Attributes:
+        knots: Increasing logits before the correction, shape (J,), J at least 2.
+        values: Increasing logits after the correction, shape (J,).
+        first_slope: Slope below the first knot.
+        last_slope: Slope above the last knot.
     """
 
-    knots: Annotated[np.ndarray, Axes("J", of=Logit)]  # logits before the correction; increasing, at least two
-    values: Annotated[np.ndarray, Axes("J", of=Logit)]  # logits after the correction; increasing
-    first_slope: Slope  # below the first knot
-    last_slope: Slope  # above the last knot
+    knots: Annotated[np.ndarray, Axes("J", of=Logit)]
+    values: Annotated[np.ndarray, Axes("J", of=Logit)]
+    first_slope: Slope
+    last_slope: Slope
 
     def __call__(self, logit: np.ndarray) -> np.ndarray:
         """Correct logits.
@@ -32,7 +38,8 @@ class Correction(Value):
             Corrected logits, shape (n,), float64. Equal logits stay equal, and no rounding reverses an order.
         """
         logit = np.asarray(logit, dtype=np.float64)
-        first, last = self.knots[0], self.knots[-1]
+        first = self.knots[0]
+        last = self.knots[-1]
         interval, weight = locate_interval(np.clip(logit, first, last), self.knots)
         corrected = interpolate(self.values[interval], self.values[interval + 1], weight)
         below = np.minimum(logit - first, 0)
@@ -40,11 +47,10 @@ class Correction(Value):
         return np.asarray(corrected + self.first_slope * below + self.last_slope * above)
 
     def _content_violations(self) -> list[str]:
-        wrong = []
+        violations = []
         if len(self.knots) < 2:
-            wrong.append(f"a correction has {len(self.knots)} knots; it needs two")
-        for name in ("knots", "values"):
-            numbers = getattr(self, name)
+            violations.append(f"a correction has {len(self.knots)} knots; it needs two")
+        for name, numbers in (("knots", self.knots), ("values", self.values)):
             if not (np.diff(numbers) > 0).all():
-                wrong.append(f"the {name} of a correction do not increase: {numbers.tolist()}")
-        return wrong
+                violations.append(f"the {name} of a correction do not increase: {numbers.tolist()}")
+        return violations

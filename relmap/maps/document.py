@@ -1,11 +1,10 @@
-"""`map.json`: everything that applying a reliability map needs, readable, and no code.
+"""Content of `map.json`: everything that is needed to apply a reliability map, as readable values without code.
 
-A fitted calibrator and a fitted variant stand in it as the values that they are. What its schema cannot say is checked
-when a map is made or read: shapes are those of K labels, knots rise from 0 to 1, no curve falls.
+Fitted calibrators and variants are stored as their values. Beyond the JSON Schema, shapes, orders and the consistency
+of the parts are validated when a map is built or read.
 """
 
 import hashlib
-from itertools import chain
 from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeAlias, Union
 
@@ -14,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from relmap.calibrators.matrix import Matrix
 from relmap.calibrators.registry import CALIBRATORS
-from relmap.io.signals import Signal
+from relmap.io.signals import Signal, TextSignal
 from relmap.maps.constant import Constant
 from relmap.maps.correction import Correction
 from relmap.projection.curves import Fallback
@@ -22,279 +21,484 @@ from relmap.projection.labelwise import Lines
 from relmap.projection.pooling import ShrunkCurves, WithSignals
 from relmap.projection.variants import DEPLOYABLE_VARIANTS, VARIANTS
 from relmap.projection.whole_vector import WholeVector
-from relmap.serialization import Count, Share
+from relmap.serialization import Count, Share, Value
 from relmap.settings import ProtocolParams
 
-MOST_FOLDS = 50
+MAX_FOLDS = 50
 MAX_HASH_CHARACTERS = 10**6  # of all hashes of training rows: 1 MB
-FEW_ROWS = 20  # behind a label, which then leans on the others so much that it is said
+MIN_LABEL_ROWS = 20  # a label with fewer rows is mostly pooled with the others, which reports state
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Half = Literal["lower", "upper"]
-OF_CONFIDENCE = tuple(calibrator.model_type for calibrator in CALIBRATORS.values() if calibrator.accepts_confidence)
-CALIBRATIONS = (*(calibrator.model_type for calibrator in CALIBRATORS.values()), Constant)
-PROJECTIONS = sorted(
-    {value for name in DEPLOYABLE_VARIANTS for value in VARIANTS[name].model_types}, key=attrgetter("__name__")
+CONFIDENCE_CALIBRATORS = tuple(
+    calibrator.model_type for calibrator in CALIBRATORS.values() if calibrator.accepts_confidence
 )
-# of what the registries hold, which the type checker cannot know
-Calibrator: TypeAlias = Union[tuple(CALIBRATIONS)]  # type: ignore[valid-type]  # noqa: UP007
-Variant: TypeAlias = Union[tuple(PROJECTIONS)]  # type: ignore[valid-type]  # noqa: UP007
-
-CORRECTABLE = (Lines, ShrunkCurves, WholeVector, WithSignals)  # what `auto` can choose, except the confidence itself
+CALIBRATOR_TYPES = (*(calibrator.model_type for calibrator in CALIBRATORS.values()), Constant)
 
 
-class Part(BaseModel):
-    """A part of a map: never changed after reading, and no name in it goes unnoticed."""
+def _variant_types() -> list[type[Value]]:
+    """Return the types of fitted variants that a map can have, by name."""
+    types: set[type[Value]] = set()
+    for name in DEPLOYABLE_VARIANTS:
+        types.update(VARIANTS[name].model_types)
+    return sorted(types, key=attrgetter("__name__"))
 
-    # a model is built when a map is read: a mistake in a command is told sooner
+
+VARIANT_TYPES = _variant_types()
+# unions of the registries, which the type checker cannot know
+Calibrator: TypeAlias = Union[tuple(CALIBRATOR_TYPES)]  # type: ignore[valid-type]  # noqa: UP007
+Variant: TypeAlias = Union[tuple(VARIANT_TYPES)]  # type: ignore[valid-type]  # noqa: UP007
+
+CORRECTABLE_TYPES = (Lines, ShrunkCurves, WholeVector, WithSignals)  # what `auto` can choose, except the confidence
+
+
+class MapPart(BaseModel):
+    """A part of a map; it is immutable, and unknown names are rejected."""
+
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, revalidate_instances="always"
     )
 
     @field_validator("*")
     @classmethod
-    def _shows_as_it_is(cls, value: Any) -> Any:
-        """No text holds a line break, or what moves a terminal's cursor or turns the direction of reading."""
-        texts = [value] if isinstance(value, str) else value if isinstance(value, tuple | dict) else ()
-        if not all(text.isprintable() for text in texts if isinstance(text, str)):
-            raise ValueError("a text holds characters that cannot be shown")
+    def _reject_unprintable(cls, value: Any) -> Any:
+        """Reject text with line breaks, or with characters that control a terminal or the direction of text."""
+        texts: tuple[Any, ...] = ()
+        if isinstance(value, str):
+            texts = (value,)
+        elif isinstance(value, tuple | dict):
+            texts = tuple(value)
+        for text in texts:
+            if isinstance(text, str) and not text.isprintable():
+                raise ValueError("a text has unprintable characters")
         return value
 
 
-class Calibration(Part):
-    """A calibrator by its name on the command line, and as it was fitted."""
+class Calibration(MapPart):
+    """A fitted calibrator.
+
+    Attributes:
+        name: Name on the command line.
+        rows: Number of rows that it was fitted on.
+        fitted: The fitted values.
+    """
 
     name: str
-    rows: Count  # that it was fitted on
+    rows: Count
     fitted: Annotated[Calibrator, Field(discriminator="kind")]
 
 
-class Projection(Part):
-    """A variant by its name, and as it was fitted."""
+class Projection(MapPart):
+    """A fitted variant.
+
+    Attributes:
+        name: Name of the variant.
+        rows: Number of rows that it was fitted on.
+        rows_by_label: Number of these rows with each decided label.
+        fitted: The fitted values.
+    """
 
     name: str
-    rows: Count  # that it was fitted on
-    rows_by_label: tuple[Count, ...]  # of these, how many each label was decided on
+    rows: Count
+    rows_by_label: tuple[Count, ...]
     fitted: Annotated[Variant, Field(discriminator="kind")]
 
     @property
     def fallback(self) -> tuple[Fallback, ...]:
-        """What each label stands on: itself, or mostly the others; empty where no label has a curve of its own."""
+        """Fallback of each label, "shared" for labels with few rows; empty if labels have no separate curves."""
         if isinstance(self.fitted, Lines | ShrunkCurves | WithSignals) and self.name != "shared_1d":
-            return tuple("none" if rows >= FEW_ROWS else "shared" for rows in self.rows_by_label)
+            return tuple("none" if rows >= MIN_LABEL_ROWS else "shared" for rows in self.rows_by_label)
         return getattr(self.fitted, "fallback", ())
 
 
-class Fold(Part):
-    """What was fitted on all folds but one, which it has not seen."""
+class Fold(MapPart):
+    """Models that were fitted on all folds but one.
+
+    Attributes:
+        calibrator: The calibrator.
+        projection: The variant.
+        correction: Correction of the logit, fitted without the out-of-fold logits of this fold.
+    """
 
     calibrator: Annotated[Calibrator, Field(discriminator="kind")]
     projection: Annotated[Variant, Field(discriminator="kind")]
-    correction: Correction | None = None  # fitted without the out-of-fold logits of this fold
+    correction: Correction | None = None
 
 
-class Candidate(Part):
-    """What `auto` chose from, on rows that the fit had not seen."""
+class Candidate(MapPart):
+    """A variant that `auto` considered, evaluated on out-of-fold rows.
+
+    Attributes:
+        variant: Name of the variant.
+        nll_correct: Log loss of correctness, in nats.
+        change: Its change from that of the confidence; negative is better.
+        low: Lower end of the 95% interval of the change.
+        high: Upper end.
+    """
 
     variant: str
     nll_correct: float
-    change: float  # nll_correct less that of the confidence; negative is better
-    low: float  # 95% interval of the change
+    change: float
+    low: float
     high: float
 
 
-class Recalibrated(Part):
-    """Matrix scaling alone beside the map, on rows that neither had seen: for who may change probabilities."""
+class MatrixScalingResult(MapPart):
+    """Matrix scaling compared with the map on out-of-fold rows, for users who may change probabilities.
 
-    change: float  # of the log loss; negative is better than the map
+    Attributes:
+        change: Change of the log loss, in nats; negative is better than the map.
+        standard_error: Standard error of the change.
+        low: Lower end of the 95% interval of the change.
+        high: Upper end.
+        decisions_changed: Share of the decisions that matrix scaling would change.
+    """
+
+    change: float
     standard_error: Annotated[float, Field(ge=0)]
-    low: float  # 95% interval of the change
+    low: float
     high: float
-    decisions_changed: Share  # that it would decide otherwise
+    decisions_changed: Share
 
 
-class Others(Part):
-    """What the fit chose from beside the map, fitted on the same rows: `evaluate` shows it, nothing else reads it."""
+class FittedAlternatives(MapPart):
+    """Alternatives to the map that were fitted on the same rows; only `evaluate` uses them.
 
-    variants: dict[str, Annotated[Variant, Field(discriminator="kind")]] = {}  # by name; none that reads signals
-    matrix: Matrix | None = None  # matrix scaling
-    recalibrated: Recalibrated | None = None
+    Attributes:
+        variants: Fitted variants by name, without those that read signals.
+        matrix: Matrix scaling.
+        recalibrated: Its comparison with the map.
+    """
+
+    variants: dict[str, Annotated[Variant, Field(discriminator="kind")]] = {}
+    matrix: Matrix | None = None
+    recalibrated: MatrixScalingResult | None = None
 
 
-class Gain(Part):
-    """What the projection buys over confidence if so many labelled rows are there to fit on."""
+class Gain(MapPart):
+    """Gain of the projection over the confidence with a number of labelled rows to fit on.
+
+    Attributes:
+        rows: Number of labelled rows.
+        nll_correct: Change of the log loss of correctness on out-of-fold rows, in nats; negative is better.
+        nll_correct_standard_error: Standard error of the change.
+        aurc: Change of the area under the risk-coverage curve.
+    """
 
     rows: Count
-    nll_correct: float  # with it less without, on rows that the fit had not seen; negative is better
+    nll_correct: float
     nll_correct_standard_error: float
     aurc: float
 
 
-class Choice(Part):
-    """Why this variant."""
+class Choice(MapPart):
+    """How the variant was chosen.
 
-    asked: str  # auto, or the variant that was asked for
+    Attributes:
+        asked: The requested variant, or `auto`.
+        reason: Reason of the choice, as a sentence.
+        candidates: Candidates of `auto`.
+        gains: Gains by number of labelled rows.
+    """
+
+    asked: str
     reason: str
     candidates: tuple[Candidate, ...]
     gains: tuple[Gain, ...]
 
 
-class Cell(Part):
-    """Rows of one decided label and one half of its reliabilities, unseen by the fit: what drift is held against."""
+class Cell(MapPart):
+    """Out-of-fold rows of one decided label and one half of its reliabilities: a reference of the drift test.
+
+    Attributes:
+        label: The decided label.
+        half: The half of the reliabilities.
+        rows: Number of rows.
+        mean_reliability: Mean reliability.
+        mean_residual: Mean of correct - reliability.
+        variance: Variance of the residual of one row; correlated rows of a group increase it.
+    """
 
     label: Count
     half: Half
     rows: Count
     mean_reliability: Share
-    mean_residual: Annotated[float, Field(ge=-1, le=1)]  # of correct - reliability
-    variance: Annotated[float, Field(ge=0)]  # of the residual, for one row; rows of a group that err together raise it
+    mean_residual: Annotated[float, Field(ge=-1, le=1)]
+    variance: Annotated[float, Field(ge=0)]
 
 
-class TopCell(Part):
-    """The most reliable rows that the fit had not seen: the reference of the drift test for the top of the ranking."""
+class TopCell(MapPart):
+    """The most reliable out-of-fold rows: the reference of the drift test for the top of the ranking.
 
-    share: Share  # of all rows, such as 0.1; the limit is the quantile of the reliability at 1 - share
+    Attributes:
+        share: Share of all rows, such as 0.1; the limit is the quantile of the reliability at 1 - share.
+        rows: Number of rows.
+        mean_reliability: Mean reliability.
+        mean_residual: Mean of correct - reliability.
+        variance: Variance of the residual of one row; correlated rows of a group increase it.
+    """
+
+    share: Share
     rows: Count
     mean_reliability: Share
-    mean_residual: Annotated[float, Field(ge=-1, le=1)]  # of correct - reliability
-    variance: Annotated[float, Field(ge=0)]  # of the residual of one row; correlated rows of a group increase it
+    mean_residual: Annotated[float, Field(ge=-1, le=1)]
+    variance: Annotated[float, Field(ge=0)]
 
 
-class HeldOut(Part):
-    """What was said of rows that the fit had not seen: out of fold, or the paper's projection-selection rows."""
+class HeldOut(MapPart):
+    """Summary of rows that were not used to fit their score: out of fold, or the paper's projection-selection rows.
+
+    Attributes:
+        rows: Number of rows.
+        label_spread: Label spread of the calibrated confidence, in [0, 2]; null where undefined.
+        label_spread_shuffled: 95th percentile of the spread of shuffled labels.
+        quantiles: Quantiles of the reliability, from 0% to 100%.
+        halves: For each label the reliability from which a row is in its upper half.
+        cells: Rows by label and half.
+        top: The most reliable rows; empty in maps written by earlier versions.
+    """
 
     rows: Count
-    label_spread: float | None  # of the calibrated confidence, in [0, 2]; null where undefined
-    label_spread_shuffled: float | None  # the 95th percentile of what shuffled labels show
-    quantiles: Annotated[tuple[Share, ...], Field(min_length=101, max_length=101)]  # of the reliability, 0% to 100%
-    halves: tuple[Share, ...]  # for each label the reliability from which a row is in its upper half
+    label_spread: float | None
+    label_spread_shuffled: float | None
+    quantiles: Annotated[tuple[Share, ...], Field(min_length=101, max_length=101)]
+    halves: tuple[Share, ...]
     cells: tuple[Cell, ...]
-    top: tuple[TopCell, ...] = ()  # empty in maps written by earlier versions
+    top: tuple[TopCell, ...] = ()
 
 
-class Fingerprint(Part):
-    """By what labelled rows are known again, whatever file or frame they come from."""
+class Fingerprint(MapPart):
+    """Hashes by which all labelled rows of the fit are recognized together, in any file or frame.
 
-    rows: Sha256  # decisions and labels, in their order
-    groups: Sha256 | None  # which rows are of one group
-    any_order: Sha256 | None  # what is said of the rows, sorted; None of decisions alone
+    Attributes:
+        rows: Hash of decisions and labels, in their order.
+        groups: Hash of the groups.
+        any_order: Hash of the sorted scores; null if there are only decisions.
+    """
+
+    rows: Sha256
+    groups: Sha256 | None
+    any_order: Sha256 | None
 
 
-class TrainingRows(Part):
-    """Salted, truncated hashes by which single rows of the fit are recognized."""
+class TrainingRows(MapPart):
+    """Salted, truncated hashes by which single rows of the fit are recognized.
 
-    # the prediction, or an id where predictions repeat; nothing where there is no id either
+    Attributes:
+        by: What is hashed: the prediction; an id where predictions repeat; nothing if there is no id either.
+        id_column: Column of the ids.
+        salt: Salt of the hashes.
+        share: Share of the rows of the fit that have a hash.
+        folds: Sorted hashes of each fold, 8 characters of base64 each; one entry for all rows without folds.
+    """
+
     by: Literal["prediction", "id", "nothing"]
     id_column: str | None
     salt: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-    share: Share  # of the rows of the fit that have a hash here
-    # for each fold its hashes, 8 characters of base64 each, sorted; one entry for all rows where there are no folds
+    share: Share
     folds: Annotated[
         tuple[Annotated[str, Field(pattern=r"^([A-Za-z0-9+/]{8})*$", max_length=MAX_HASH_CHARACTERS)], ...],
-        Field(max_length=MOST_FOLDS),
+        Field(max_length=MAX_FOLDS),
     ]
 
 
-class Source(Part):
-    """What the map was fitted on; nothing of it is needed to apply the map."""
+class Source(MapPart):
+    """Origin of a map; it is not needed to apply the map.
+
+    Attributes:
+        file: Name of the file of labelled rows.
+        sha256: Its SHA-256.
+        fingerprint: Hashes of all rows; null in maps written by earlier versions.
+        training_rows: Hashes of single rows; null in maps written by earlier versions.
+        rows: Number of rows.
+        seed: Seed of the fit.
+        group: Column of groups that folds do not split.
+        hold_out: Share of the rows that no fit used.
+        protocol: Split of the paper's protocol, if it was used in place of folds.
+        at: Date and time.
+        versions: Versions of the libraries.
+    """
 
     file: str
     sha256: Sha256
-    fingerprint: Fingerprint | None = None  # of maps before it, the file alone is known
-    training_rows: TrainingRows | None = None  # maps of earlier versions recognize all rows together, or none
+    fingerprint: Fingerprint | None = None
+    training_rows: TrainingRows | None = None
     rows: Count
     seed: Annotated[int, Field(ge=0)]
-    group: str | None  # the column whose groups were kept together
-    hold_out: Annotated[float, Field(ge=0, lt=1)] = 0.0  # share of the rows that was kept aside from every fit
-    protocol: ProtocolParams | None = None  # the paper's, if its parts were asked for in place of folds
-    at: str  # date and time
+    group: str | None
+    hold_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    protocol: ProtocolParams | None = None
+    at: str
     versions: dict[str, str]
 
 
-class MapDocument(Part):
-    """A reliability map: calibrator, projection, label names and where they come from."""
+class MapDocument(MapPart):
+    """A reliability map: calibrator, projection, label names and their origin.
+
+    Attributes:
+        format: Name of the format.
+        version: Version of the format.
+        input: What is read of each row: logits (or log-probabilities), a decision and a confidence, or a decision.
+        n_labels: Number of labels K.
+        label_names: Names of the labels.
+        calibrator: The calibrator.
+        projection: The variant.
+        correction: Correction of the logit of the projection; only `auto` fits one.
+        signals: Further columns that are read, in the order of their values.
+        choice: How the variant was chosen.
+        others: Alternatives; null in maps written by earlier versions.
+        held_out: Summary of out-of-fold rows.
+        default_threshold: Minimum reliability of automatic rows in `apply`; null in maps written by earlier versions.
+        folds: Models by which out-of-fold rows were scored; empty under the paper's protocol.
+        source: Origin of the map.
+    """
 
     format: Literal["mrp-reliability-map"] = "mrp-reliability-map"
     version: Literal[3] = 3
-    # log-probabilities are logits; or a decision and a confidence, or a decision alone
     input: Literal["logits", "confidence_only", "decision_only"]
     n_labels: Annotated[int, Field(ge=2, le=100_000)]
     label_names: tuple[str, ...] | None
     calibrator: Calibration
     projection: Projection
-    correction: Correction | None = None  # of the logit of the projection; only `auto` fits one
-    signals: tuple[Signal, ...] = ()  # what else is read of each row, in the order of the values
+    correction: Correction | None = None
+    signals: tuple[Signal, ...] = ()
     choice: Choice
-    others: Others | None = None  # maps of before do not know them
+    others: FittedAlternatives | None = None
     held_out: HeldOut
-    # from which reliability on `apply` uses a decision; maps written by earlier versions have none
     default_threshold: Annotated[float, Field(ge=0.5, le=1)] | None = None
-    folds: tuple[Fold, ...] = ()  # the fits behind what was held out; none under the paper's protocol
+    folds: tuple[Fold, ...] = ()
     source: Source
 
     @property
     def shown_names(self) -> tuple[str, ...]:
-        """A name for every label; `label 0` and so on, where names are not known."""
+        """Name of each label; `label 0` and so on for labels without names."""
         return self.label_names or tuple(f"label {label}" for label in range(self.n_labels))
 
     @property
     def fingerprint(self) -> str:
-        """Hex SHA-256 of all that decides what the map says of a row, wherever it lies and whenever it was made."""
+        """Hex SHA-256 of everything that determines the scores of a row, independent of the origin of the map."""
         parts = {"input", "n_labels", "label_names", "calibrator", "projection", "signals"}
-        if self.correction is not None:  # maps without one keep the fingerprint that earlier versions gave them
+        if self.correction is not None:  # maps without one keep the fingerprint that earlier versions computed
             parts.add("correction")
         return hashlib.sha256(self.model_dump_json(include=parts).encode()).hexdigest()
 
     @property
-    def judged_out_of_fold(self) -> dict[str, Any]:
-        """The candidates, and matrix scaling beside the map, on the rows of the fit; ready for JSON."""
-        recalibrated = self.others and self.others.recalibrated and self.others.recalibrated.model_dump()
+    def out_of_fold_results(self) -> dict[str, Any]:
+        """Candidates, and the comparison with matrix scaling, on the rows of the fit; ready for JSON."""
+        recalibrated = None
+        if self.others is not None and self.others.recalibrated is not None:
+            recalibrated = self.others.recalibrated.model_dump()
         return {"candidates": self.choice.model_dump()["candidates"], "recalibrated": recalibrated}
 
     @model_validator(mode="after")
-    def _sound(self) -> "MapDocument":
-        names, fitted = self.shown_names, self.calibrator.fitted
-        fits = [(fitted, self.projection.fitted), *((fold.calibrator, fold.projection) for fold in self.folds)]
-        others = [] if self.others is None else [*self.others.variants.values(), self.others.matrix]
-        values = [value for value in (*chain(*fits), *others) if value is not None]
-        wrong = [what for value in values for what in value.violations(self.n_labels)]
-        if len(set(names)) != self.n_labels or len(names) != self.n_labels:
-            wrong.append(f"there are {self.n_labels} labels and {len(names)} names, of which {len(set(names))} differ")
-        if self.input == "confidence_only" and not isinstance(fitted, OF_CONFIDENCE):
-            wrong.append(f"a stated confidence has no logits for the calibrator {self.calibrator.name}")
-        if (self.input == "decision_only") != isinstance(fitted, Constant):
-            wrong.append(f"the calibrator {self.calibrator.name} and the input {self.input} do not go together")
-        kinds, folds = {(type(calibrator), type(projection)) for calibrator, projection in fits}, len(self.folds)
-        if len(kinds) > 1 or folds == 1 or folds > MOST_FOLDS:
-            wrong.append(f"there are {folds} folds, of {len(kinds)} kinds of fits; 2 to {MOST_FOLDS} of one are due")
-        if self.input != "logits" and any(isinstance(value, WholeVector | Matrix) for value in values):
-            wrong.append(f"a score of the whole vector reads logits, and the input is {self.input}")
-        if any(isinstance(value, WithSignals) for value in others):
-            wrong.append("others.variants reads signals, which a map keeps for itself alone")
-        width = sum(len(getattr(signal, "values", "1")) for signal in self.signals)
-        weights = {len(value.weights) if isinstance(value, WithSignals) else 0 for _, value in fits}
-        if weights != {width}:
-            wrong.append(f"the signals are {width} columns, and there are weights for {sorted(weights)}")
-        wrong += self._wrong_corrections()
-        if len(self.projection.rows_by_label) != self.n_labels:
-            wrong.append(f"projection.rows_by_label has {len(self.projection.rows_by_label)} numbers")
-        if len(self.held_out.halves) != self.n_labels or any(c.label >= self.n_labels for c in self.held_out.cells):
-            wrong.append(f"held_out speaks of other labels than 0..{self.n_labels - 1}")
-        training = self.source.training_rows
-        if training is not None and training.folds and len(training.folds) != max(len(self.folds), 1):
-            wrong.append(f"source.training_rows has {len(training.folds)} folds, and there are {len(self.folds)}")
-        if (np.diff(self.held_out.quantiles) < 0).any():
-            wrong.append("held_out.quantiles fall")
-        if wrong:
-            raise ValueError("; ".join(wrong))
+    def _validate_parts(self) -> "MapDocument":
+        """Check what the types of the fields cannot express."""
+        violations = [
+            *self._value_violations(),
+            *self._name_violations(),
+            *self._input_violations(),
+            *self._fold_violations(),
+            *self._signal_violations(),
+            *self._correction_violations(),
+            *self._summary_violations(),
+        ]
+        if violations:
+            raise ValueError("; ".join(violations))
         return self
 
-    def _wrong_corrections(self) -> list[str]:
-        """Return what is wrong with the corrections of the map and of its folds, a sentence each."""
+    def _fits(self) -> list[tuple[Any, Any]]:
+        """Return calibrator and variant of the map and of each fold."""
+        fold_fits = [(fold.calibrator, fold.projection) for fold in self.folds]
+        return [(self.calibrator.fitted, self.projection.fitted), *fold_fits]
+
+    def _alternatives(self) -> list[Any]:
+        """Return the fitted alternatives."""
+        if self.others is None:
+            return []
+        matrix = [] if self.others.matrix is None else [self.others.matrix]
+        return [*self.others.variants.values(), *matrix]
+
+    def _values(self) -> list[Any]:
+        """Return every fitted calibrator and variant."""
+        values = []
+        for calibrator, projection in self._fits():
+            values += [calibrator, projection]
+        return values + self._alternatives()
+
+    def _value_violations(self) -> list[str]:
+        violations = []
+        for value in self._values():
+            violations += value.violations(self.n_labels)
+        return violations
+
+    def _name_violations(self) -> list[str]:
+        names = self.shown_names
+        n_distinct = len(set(names))
+        if len(names) == self.n_labels == n_distinct:
+            return []
+        return [f"there are {self.n_labels} labels and {len(names)} names, of which {n_distinct} are distinct"]
+
+    def _input_violations(self) -> list[str]:
+        """Check that calibrator and variants can read the input."""
+        violations = []
+        calibrator = self.calibrator
+        if self.input == "confidence_only" and not isinstance(calibrator.fitted, CONFIDENCE_CALIBRATORS):
+            violations.append(f"the calibrator {calibrator.name} needs logits, and the input is {self.input}")
+        if (self.input == "decision_only") != isinstance(calibrator.fitted, Constant):
+            violations.append(f"the calibrator {calibrator.name} does not match the input {self.input}")
+        if self.input != "logits" and any(isinstance(value, WholeVector | Matrix) for value in self._values()):
+            violations.append(f"a score of the whole vector needs logits, and the input is {self.input}")
+        return violations
+
+    def _fold_violations(self) -> list[str]:
+        """Check the number of folds, and that all fits have the same types."""
+        types = {(type(calibrator), type(projection)) for calibrator, projection in self._fits()}
+        n_folds = len(self.folds)
+        violations = []
+        if len(types) > 1 or n_folds == 1 or n_folds > MAX_FOLDS:
+            violations.append(
+                f"there are {n_folds} folds with {len(types)} types of fits; give 2 to {MAX_FOLDS} of one"
+            )
+        training = self.source.training_rows
+        if training is not None and training.folds and len(training.folds) != max(n_folds, 1):
+            violations.append(f"source.training_rows has {len(training.folds)} folds, and there are {n_folds}")
+        return violations
+
+    def _signal_violations(self) -> list[str]:
+        """Check that there is one weight for each column of signals, and that alternatives read none."""
+        violations = []
+        if any(isinstance(value, WithSignals) for value in self._alternatives()):
+            violations.append("others.variants reads signals, which only the projection of a map may do")
+        n_columns = sum(len(signal.values) if isinstance(signal, TextSignal) else 1 for signal in self.signals)
+        n_weights = set()
+        for _, projection in self._fits():
+            n_weights.add(len(projection.weights) if isinstance(projection, WithSignals) else 0)
+        if n_weights != {n_columns}:
+            violations.append(f"the signals have {n_columns} columns, and there are weights for {sorted(n_weights)}")
+        return violations
+
+    def _correction_violations(self) -> list[str]:
+        """Check the corrections of the map and of its folds."""
         corrections = [self.correction, *(fold.correction for fold in self.folds)]
-        wrong = [what for correction in corrections if correction is not None for what in correction.violations()]
+        violations = []
+        for correction in corrections:
+            if correction is not None:
+                violations += correction.violations()
         if len({correction is None for correction in corrections}) > 1:
-            wrong.append("the map and its folds must all have a correction, or none of them")
-        if self.correction is not None and not isinstance(self.projection.fitted, CORRECTABLE):
-            wrong.append(f"a correction does not apply to the variant {self.projection.name}")
-        return wrong
+            violations.append("the map and its folds must all have a correction, or none of them")
+        if self.correction is not None and not isinstance(self.projection.fitted, CORRECTABLE_TYPES):
+            violations.append(f"a correction does not apply to the variant {self.projection.name}")
+        return violations
+
+    def _summary_violations(self) -> list[str]:
+        """Check the summaries of the rows."""
+        violations = []
+        n_counts = len(self.projection.rows_by_label)
+        if n_counts != self.n_labels:
+            violations.append(f"projection.rows_by_label has {n_counts} numbers, and there are {self.n_labels} labels")
+        has_other_labels = any(cell.label >= self.n_labels for cell in self.held_out.cells)
+        if len(self.held_out.halves) != self.n_labels or has_other_labels:
+            violations.append(f"held_out has other labels than 0..{self.n_labels - 1}")
+        if (np.diff(self.held_out.quantiles) < 0).any():
+            violations.append("held_out.quantiles decrease")
+        return violations

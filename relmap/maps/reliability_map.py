@@ -1,4 +1,4 @@
-"""A reliability map at work: predictions in, the confidence and the reliability of each fixed decision out."""
+"""Score predictions with a fitted reliability map."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,83 +16,144 @@ from relmap.maps.document import Calibrator, MapDocument, Variant
 from relmap.projection.curves import Confidence
 from relmap.projection.decisions import CalibratedDecisions
 
-AT_ONCE = 2**15  # rows that are scored together: what is computed on the way fits in a cache
+CHUNK_ROWS = 2**15  # scored together, so that intermediate results fit in a cache
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
-    """What a map says of `n` fixed decisions."""
+class ScoredDecisions:
+    """Scores of n fixed decisions.
 
-    confidence: np.ndarray  # (n,) float64 in [0, 1], calibrated
-    logit: np.ndarray  # (n,) float64, logit of the reliability, infinite ones too; rank by this
+    Attributes:
+        confidence: Calibrated confidence, shape (n,), float64, in [0, 1].
+        logit: Logit of the reliability, shape (n,), float64; may be infinite. Ranks are by the logit.
+    """
+
+    confidence: np.ndarray
+    logit: np.ndarray
 
     @property
     def reliability(self) -> np.ndarray:
-        """The probability that the decision is correct, `(n,)` float64 in [0, 1]."""
+        """Probability that each decision is correct, shape (n,), float64, in [0, 1]."""
         return np.asarray(scipy.special.expit(self.logit))
 
-    def take(self, rows: np.ndarray) -> "Scored":
-        """Return the rows of these numbers `(m,)`, in this order."""
-        return Scored(self.confidence[rows], self.logit[rows])
+    def take(self, rows: np.ndarray) -> "ScoredDecisions":
+        """Select rows.
+
+        Args:
+            rows: Row numbers, shape (m,), or a mask.
+
+        Returns:
+            The selected rows, in that order.
+        """
+        return ScoredDecisions(confidence=self.confidence[rows], logit=self.logit[rows])
 
 
 @dataclass(frozen=True, eq=False)
 class FittedMap:
-    """A fitted calibrator and a fitted variant, and the correction of its score, if it has one."""
+    """Fitted models of a reliability map.
+
+    Attributes:
+        calibrator: Calibrator of the confidence.
+        projection: Model of the reliability.
+        correction: Correction of its logit, if there is one.
+    """
 
     calibrator: Calibrator
     projection: Variant = field(default_factory=Confidence)
     correction: Correction | None = None
 
     @classmethod
-    def of(cls, document: MapDocument) -> "FittedMap":
-        """The map that `map.json` describes."""
+    def from_document(cls, document: MapDocument) -> "FittedMap":
+        """Take the models of a document.
+
+        Args:
+            document: Content of `map.json`.
+
+        Returns:
+            The fitted map.
+        """
         return cls(document.calibrator.fitted, document.projection.fitted, document.correction)
 
-    def __call__(self, rows: PredictedRows) -> Scored:
-        """Confidence and reliability of checked rows.
+    def __call__(self, rows: PredictedRows) -> ScoredDecisions:
+        """Score rows.
 
-        A reliability that reads the confidence reads it as float64 holds it, so whoever has the columns decision and
-        confidence gets the same one, in SQL too.
+        A projection of the confidence reads it rounded to float64. So the columns decision and confidence give the same
+        reliability, also in SQL.
+
+        Args:
+            rows: n validated rows.
+
+        Returns:
+            Confidence and reliability.
         """
-        confidences, logits = [np.empty(0)], [np.empty(0)]
-        for first in range(0, len(rows), AT_ONCE):
-            piece = rows.take(slice(first, first + AT_ONCE))
-            confidences.append(calibrated_confidence(self.calibrator, piece))
-            seen = CalibratedDecisions(
-                scipy.special.logit(confidences[-1]), piece.decision, None, piece.logits, piece.signals
+        confidences = [np.empty(0)]
+        logits = [np.empty(0)]
+        for first in range(0, len(rows), CHUNK_ROWS):
+            chunk = rows.take(slice(first, first + CHUNK_ROWS))
+            confidence = calibrated_confidence(self.calibrator, chunk)
+            decisions = CalibratedDecisions(
+                scipy.special.logit(confidence), chunk.decision, None, chunk.logits, chunk.signals
             )
-            logit = np.asarray(self.projection(seen))
-            logits.append(logit if self.correction is None else self.correction(logit))
-        return Scored(np.concatenate(confidences), np.concatenate(logits))
+            logit = np.asarray(self.projection(decisions))
+            if self.correction is not None:
+                logit = self.correction(logit)
+            confidences.append(confidence)
+            logits.append(logit)
+        return ScoredDecisions(confidence=np.concatenate(confidences), logit=np.concatenate(logits))
 
 
-def scored_in_parts(rows: PredictedRows, parts: Iterable[tuple[FittedMap, np.ndarray]]) -> Scored:
-    """What several maps say of `rows`, each of a part of them, by row numbers `(m,)`, or `(n,)` bool."""
-    confidence, logits = np.empty(len(rows)), np.empty(len(rows))
+def score_parts(rows: PredictedRows, parts: Iterable[tuple[FittedMap, np.ndarray]]) -> ScoredDecisions:
+    """Score rows with several maps, each part of the rows with one of them.
+
+    Args:
+        rows: n validated rows.
+        parts: Maps, each with the numbers of its rows, or a mask of shape (n,). Together they contain every row.
+
+    Returns:
+        Confidence and reliability of all rows.
+    """
+    confidence = np.empty(len(rows))
+    logit = np.empty(len(rows))
     for reliability_map, part in parts:
         scored = reliability_map(rows.take(part))
-        confidence[part], logits[part] = scored.confidence, scored.logit
-    return Scored(confidence, logits)
+        confidence[part] = scored.confidence
+        logit[part] = scored.logit
+    return ScoredDecisions(confidence=confidence, logit=logit)
 
 
 def calibrated_confidence(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:
-    """The calibrated confidence of the fixed decisions, `(n,)` float64 in [0, 1]; a stated one as it is, if uncal."""
+    """Compute the calibrated confidence of the fixed decisions.
+
+    Args:
+        calibrator: A fitted calibrator; the identity returns a given confidence without rounding.
+        rows: n validated rows.
+
+    Returns:
+        Shape (n,), float64, in [0, 1].
+    """
     if rows.confidence is not None and isinstance(calibrator, Identity):
         return rows.confidence
     return np.asarray(scipy.special.expit(calibrated_logit(calibrator, rows)))
 
 
 def calibrated_logit(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:
-    """logit of the calibrated confidence of the fixed decisions, `(n,)` float64, infinite ones too."""
+    """Compute the logit of the calibrated confidence of the fixed decisions.
+
+    Args:
+        calibrator: A fitted calibrator.
+        rows: n validated rows.
+
+    Returns:
+        Shape (n,), float64; may be infinite.
+    """
     if isinstance(calibrator, Constant):
         return np.full(len(rows), scipy.special.logit(calibrator.share))
     if rows.logits is None:
         assert rows.confidence is not None
         assert isinstance(calibrator, Identity | Spline)
-        confidence_only = (
-            calibrator.calibrate_confidence(rows.confidence) if isinstance(calibrator, Spline) else rows.confidence
-        )
-        return np.asarray(scipy.special.logit(confidence_only))
-    by_label = np.asfortranarray(rows.logits)  # its sums over labels are sums of whole columns: a third quicker
+        confidence = rows.confidence
+        if isinstance(calibrator, Spline):
+            confidence = calibrator.calibrate_confidence(confidence)
+        return np.asarray(scipy.special.logit(confidence))
+    by_label = np.asfortranarray(rows.logits)  # sums over labels become sums of columns, which is a third faster
     return confidence_logit(calibrator(by_label), rows.decision)

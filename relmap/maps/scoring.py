@@ -1,46 +1,80 @@
-"""What a map says of the rows of a file, piece by piece, however long it is."""
+"""Score the rows of a file with a reliability map, in pieces, whatever the length of the file."""
 
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
-from relmap.io.files import Predictions, numbered, rows_of
-from relmap.io.frames import as_frame
-from relmap.io.output import in_order
+from relmap.io.files import NumberedBatch, Predictions, number_batches, rows_in_file
+from relmap.io.frames import arrow_to_polars
+from relmap.io.output import map_in_order
 from relmap.io.ranking import SCORES
 from relmap.io.reading import Layout, find_layout
-from relmap.io.rows import checked_rows, rows_of_array
-from relmap.io.signals import COMPUTED, group_signals, read_signals, relevance
+from relmap.io.rows import ArrayKind, PredictedRows, read_rows, rows_from_array
+from relmap.io.signals import GROUP_SIGNALS, group_signals, read_signals, relevance
 from relmap.maps.document import MapDocument
-from relmap.maps.reliability_map import FittedMap
+from relmap.maps.reliability_map import FittedMap, ScoredDecisions
 
-Progress = Callable[[str, int], None]
-
-
-def unwatched(_stage: str, _rows: int) -> None:
-    """Nobody asked how far it is."""
+Progress = Callable[[str, int], None]  # called with the stage and the number of rows of each piece
+SCORING_THREADS = 2
 
 
-def grouped_by(document: MapDocument) -> str | None:
-    """The column of groups, where a map reads a signal that is computed from whole groups."""
-    return document.source.group if any(signal.name in COMPUTED for signal in document.signals) else None
+def ignore_progress(_stage: str, _rows: int) -> None:
+    """Ignore the progress.
+
+    Args:
+        _stage: Name of the stage.
+        _rows: Number of rows that are done.
+    """
 
 
-def scored_file(document: MapDocument, file: Predictions, progress: Progress) -> tuple[Layout, pl.DataFrame]:
-    """How a file of predictions is read, and what the map says of its rows, with the columns of SCORES.
+def signal_group_column(document: MapDocument) -> str | None:
+    """Return the column of groups that the signals of a map need.
+
+    Args:
+        document: The map.
+
+    Returns:
+        Its name; None if no signal is computed from whole groups.
+    """
+    needs_groups = any(signal.name in GROUP_SIGNALS for signal in document.signals)
+    return document.source.group if needs_groups else None
+
+
+class ScoredFile(NamedTuple):
+    """Scores of all rows of a file.
+
+    Attributes:
+        layout: How the file was read.
+        scores: One row for each row of the file, with the columns of SCORES.
+    """
+
+    layout: Layout
+    scores: pl.DataFrame
+
+
+def score_file(document: MapDocument, file: Predictions, progress: Progress) -> ScoredFile:
+    """Score all rows of a file.
+
+    Args:
+        document: The map.
+        file: The predictions.
+        progress: Called with the stage and the number of rows of each piece.
+
+    Returns:
+        The layout of the file and the scores.
 
     Raises:
-        InputError: a column or row that cannot be read.
+        InputError: A column or row cannot be read.
     """
-    layout = layout_of(document, file)
-    return layout, pl.concat([pl.DataFrame(schema=SCORES), *scores_of(document, file, layout, progress)])
+    layout = find_map_layout(document, file)
+    scores = pl.concat([pl.DataFrame(schema=SCORES), *score_in_pieces(document, file, layout, progress)])
+    return ScoredFile(layout, scores)
 
 
-def scored_array(document: MapDocument, numbers: np.ndarray, kind: Literal["logits", "probabilities"]) -> pl.DataFrame:
-    """Score an array of predictions, as `scored_file` scores a file of them, but without a frame in between.
+def score_array(document: MapDocument, numbers: np.ndarray, kind: ArrayKind) -> pl.DataFrame:
+    """Score an array of predictions, as `score_file` scores a file of them, but without a frame in between.
 
     Args:
         document: A map that reads logits, and no signals.
@@ -51,50 +85,97 @@ def scored_array(document: MapDocument, numbers: np.ndarray, kind: Literal["logi
         The scores of each row, with the columns of SCORES.
 
     Raises:
-        InputError: A row that cannot be read.
+        InputError: A row cannot be read.
     """
-    rows = rows_of_array(numbers, kind, "X")
-    scored = FittedMap.of(document)(rows)
-    return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
+    rows = rows_from_array(numbers, kind, "X")
+    return _to_frame(rows, FittedMap.from_document(document)(rows))
 
 
-def reads_arrays(document: MapDocument) -> bool:
-    """Return whether an array of numbers for each label is all that a map reads of a row."""
+def reads_only_logits(document: MapDocument) -> bool:
+    """Return whether a map reads nothing but a number for each label.
+
+    Args:
+        document: The map.
+
+    Returns:
+        Whether it can score arrays.
+    """
     return document.input == "logits" and not document.signals
 
 
-def layout_of(document: MapDocument, file: Predictions) -> Layout:
-    """How a file of predictions is read for this map."""
-    asked = {"labelled": False, "group": grouped_by(document), "reads": document.input}
-    return find_layout(file.schema.names, str(file.path), reading=file.reading, **asked)  # type: ignore[arg-type]
+def find_map_layout(document: MapDocument, file: Predictions) -> Layout:
+    """Find the columns that a map reads of unlabelled predictions.
+
+    Args:
+        document: The map.
+        file: The predictions.
+
+    Returns:
+        The layout.
+
+    Raises:
+        InputError: A column is missing.
+    """
+    return find_layout(
+        file.schema.names,
+        str(file.path),
+        labelled=False,
+        group=signal_group_column(document),
+        reads=document.input,
+        reading=file.reading,
+    )
 
 
-def scores_of(document: MapDocument, file: Predictions, layout: Layout, progress: Progress) -> Iterator[pl.DataFrame]:
-    """What the map says of the rows, piece by piece, with the columns of SCORES."""
-    reliability_map, computed = FittedMap.of(document), _of_groups(document, file, layout)
-    also = [signal.name for signal in document.signals if signal.name in file.schema.names]
+def score_in_pieces(
+    document: MapDocument, file: Predictions, layout: Layout, progress: Progress
+) -> Iterator[pl.DataFrame]:
+    """Score the rows of a file in pieces.
 
-    def score(piece: tuple[int, pa.RecordBatch]) -> pl.DataFrame:
-        first, batch = piece
-        frame, names, at = as_frame(batch, file.path), document.label_names, rows_of(file, first)
-        rows = checked_rows(frame, layout, at, names=names, n_labels=document.n_labels)
-        here = {name: values[first : first + len(rows)] for name, values in computed.items()}
-        scored = reliability_map(read_signals(document.signals, frame, rows, document.n_labels, at, computed=here)[1])
-        return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
+    Args:
+        document: The map.
+        file: The predictions.
+        layout: How the file is read.
+        progress: Called with the stage and the number of rows of each piece.
 
-    for scores in in_order(score, numbered(file.batches(list(dict.fromkeys([*layout.read, *also])))), threads=2):
+    Yields:
+        Scores of consecutive rows, with the columns of SCORES.
+
+    Raises:
+        InputError: A row cannot be read.
+    """
+    reliability_map = FittedMap.from_document(document)
+    signals_of_groups = _compute_group_signals(document, file, layout)
+    signal_columns = [signal.name for signal in document.signals if signal.name in file.schema.names]
+    columns = list(dict.fromkeys([*layout.read, *signal_columns]))
+
+    def score(batch: NumberedBatch) -> pl.DataFrame:
+        frame = arrow_to_polars(batch.rows, file.path)
+        file_rows = rows_in_file(file, batch.first)
+        rows = read_rows(frame, layout, file_rows, names=document.label_names, n_labels=document.n_labels)
+        computed = {name: values[batch.first : batch.first + len(rows)] for name, values in signals_of_groups.items()}
+        with_signals = read_signals(document.signals, frame, rows, document.n_labels, file_rows, computed=computed).rows
+        return _to_frame(rows, reliability_map(with_signals))
+
+    for scores in map_in_order(score, number_batches(file.batches(columns)), threads=SCORING_THREADS):
         progress("scored", len(scores))
         yield scores
 
 
-def _of_groups(document: MapDocument, file: Predictions, layout: Layout) -> dict[str, np.ndarray]:
-    """The signals that are computed from whole groups, of all rows of the file; empty where the map reads none."""
-    if grouped_by(document) is None:
+def _to_frame(rows: PredictedRows, scored: ScoredDecisions) -> pl.DataFrame:
+    """Return scores with the columns of SCORES."""
+    return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
+
+
+def _compute_group_signals(document: MapDocument, file: Predictions, layout: Layout) -> dict[str, np.ndarray]:
+    """Compute the signals of whole groups for all rows of a file; empty if the map reads none."""
+    if signal_group_column(document) is None:
         return {}
-    scores, groups = [], []
-    for first, batch in numbered(file.batches(layout.read)):
-        frame, facts = as_frame(batch, file.path), {"names": document.label_names, "n_labels": document.n_labels}
-        rows = checked_rows(frame, layout, rows_of(file, first), **facts)  # type: ignore[arg-type]
+    scores = []
+    groups = []
+    for batch in number_batches(file.batches(layout.read)):
+        frame = arrow_to_polars(batch.rows, file.path)
+        file_rows = rows_in_file(file, batch.first)
+        rows = read_rows(frame, layout, file_rows, names=document.label_names, n_labels=document.n_labels)
         assert rows.group is not None
         scores.append(relevance(rows, document.n_labels))
         groups.append(rows.group)

@@ -1,10 +1,11 @@
-"""A reliability map as one SQL expression, for tables that no single machine holds."""
+"""Convert a reliability map to one SQL expression, for tables that are too large for a single machine."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from math import exp as e_to_the
-from typing import Any
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from sqlglot import expressions as exp
@@ -21,106 +22,349 @@ from relmap.projection.whole_vector import MIN_RELATIVE_LOGIT, WholeVector
 
 DIALECTS = ("duckdb", "postgres", "postgresql", "bigquery", "spark")
 
-# PostgreSQL stops a query where a result overflows, or is too small to be anything but 0; BigQuery where it overflows.
-FARTHEST_POWER = 700.0  # e to it is finite, and one over that is not 0
-FARTHEST_SUM = 1e300  # of logits
-LEAST_DIVIDEND = 1e-300  # over 1e6 it is not 0
-LEAST_RISE = 1e-15  # of a curve from knot to knot; below, rounding is all there is
+# PostgreSQL rejects results that overflow or underflow; BigQuery those that overflow
+MAX_EXPONENT = 700.0  # e to it is finite, and its reciprocal is not 0
+MAX_LOGIT_SUM = 1e300
+MIN_DIVIDEND = 1e-300  # divided by 1e6 it is not 0
+MIN_RISE = 1e-15  # of a curve between two knots; smaller ones are rounding errors
 
-Curve = tuple[Any, ...]  # a function of this file that writes a curve, and what to call it with
+
+class _Curve(Protocol):
+    """Reliability of one label as a function of the columns; hashable, so that labels can share its text."""
+
+    def reliability(self) -> exp.Expr:
+        """Return the reliability, in [0, 1]."""
+
+
+class _LogitCurve(_Curve, Protocol):
+    """A curve whose logit can be corrected."""
+
+    def logit(self) -> exp.Expr:
+        """Return the logit of the reliability."""
 
 
 def sql_expression(document: MapDocument, dialect: str) -> str:
-    """The reliability, a double in [0, 1], as an expression of the columns `decision` and `confidence`.
+    """Write the reliability, a double in [0, 1], as an SQL expression.
 
-    A map that reads the whole vector is one of `decision` and `logits_0`, `logits_1`, ..., which a comment before it
-    says as `said_of_logits` has it; one of decisions alone is one of `decision`. `decision` is an integer 0..K-1,
-    `confidence` the calibrated one, a double in [0, 1]. Where the decision is NULL or no label of the map, or the
-    confidence is NULL, NaN or outside [0, 1], the expression is NULL, never a number.
+    The expression reads the columns `decision` (integer 0..K-1) and `confidence` (calibrated, a double in [0, 1]). For
+    a map of the whole vector of logits it reads `decision` and `logits_0`, `logits_1`, ..., which a comment states; for
+    a map of decisions only, it reads `decision`. It is NULL if the decision is NULL or not a label of the map, or if
+    the confidence is NULL, NaN or outside [0, 1].
 
-    It agrees with `FittedMap` to 1e-12 unless a map is so steep that rounding the confidence moves its
-    reliability by more. No part of it overflows or divides by zero. The same map gives the same text.
+    It agrees with `FittedMap` to 1e-12, unless a map is so steep that rounding the confidence changes its reliability
+    by more. No part of it overflows or divides by zero. Equal maps give equal texts. Its size increases with the number
+    of knots or thresholds of all labels; labels with the same curve share its text. A correction repeats the text of
+    the score once per knot. Spark compiles a few hundred of them in seconds; a few thousand need more than a gigabyte
+    of driver memory.
 
-    Its size grows with the number of knots or thresholds over all labels; labels of one curve share its text. A
-    correction repeats the text of the score once per knot. Spark
-    compiles a few hundred of them in seconds, a few thousand not within a gigabyte of driver memory.
-    `dialect` is duckdb, postgres (or postgresql), bigquery or spark. Raises InputError for any other, and for a map
-    that reads signals.
+    Args:
+        document: The map.
+        dialect: duckdb, postgres (or postgresql), bigquery or spark.
+
+    Returns:
+        The expression, after comments if the map reads logits.
+
+    Raises:
+        InputError: The dialect is unknown, or the map reads signals.
     """
     if dialect not in DIALECTS:
-        raise InputError(f"there is no dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}")
-    fitted, labels_of = document.projection.fitted, dict[Curve, list[int]]()
-    if isinstance(fitted, WithSignals):
-        raise InputError("this map reads signals, which SQL does not get from us; use apply, or fit without signals")
-    curves = _scores(fitted) if isinstance(fitted, WholeVector) else _curves(fitted, document.n_labels)
-    if document.correction is not None:
-        curves = _corrected_curves(document.correction, curves)
-    for label, curve in enumerate(curves):
-        labels_of.setdefault(curve, []).append(label)
-    arms = [
-        exp.If(this=_decides(labels, document.n_labels), true=write(*numbers))
-        for (write, *numbers), labels in labels_of.items()
-    ]
-    tree: exp.Expr = exp.Case(ifs=arms)
-    whole = " + ".join(f"logits_{label}" for label in range(document.n_labels))
-    there = _confidence().between(0, 1)
-    if isinstance(fitted, WholeVector):  # no NULL lies between, and no NaN
-        there = exp.Between(this=parse_one(f"({whole})"), low=_number(-FARTHEST_SUM), high=_number(FARTHEST_SUM))
-    tree = exp.Case(ifs=[exp.If(this=there, true=tree)])
+        raise InputError(f"the dialect is {dialect!r}; give one of {', '.join(DIALECTS)}")
+    tree = _select_valid_input(document, _select_label(_label_curves(document), document.n_labels))
     if isinstance(document.calibrator.fitted, Constant):
-        same = _number(document.calibrator.fitted.share)
-        tree = tree.transform(lambda node: same.copy() if node == _confidence() else node, copy=False)
+        tree = _replace_confidence(tree, document.calibrator.fitted.share)
     if dialect.startswith("postgres"):
-        tree = tree.transform(_as_double, copy=False)
+        tree = tree.transform(_cast_to_double, copy=False)
     text = tree.sql(dialect="postgres" if dialect == "postgresql" else dialect)
-    comment = "".join(f"/* {sentence} */\n" for sentence in said_of_logits(document))
-    return comment + text.replace(" WHEN ", "\nWHEN ")  # a line for each case
+    comments = "".join(f"/* {sentence} */\n" for sentence in describe_logit_columns(document))
+    return comments + text.replace(" WHEN ", "\nWHEN ")  # one line for each case
 
 
-def said_of_logits(document: MapDocument) -> list[str]:
-    """What columns of logits must hold, in one sentence, where a map reads the whole vector; else none."""
+def describe_logit_columns(document: MapDocument) -> list[str]:
+    """Describe the columns of logits that the expression of a map reads.
+
+    Args:
+        document: The map.
+
+    Returns:
+        One sentence if the map reads the whole vector of logits; else none.
+    """
     if not isinstance(document.projection.fitted, WholeVector):
         return []
     columns = f"the columns decision and logits_0 to logits_{document.n_labels - 1}"
     return [f"This reads {columns}, which must be logits: of a probability p, its logarithm ln(greatest(p, 1e-12))."]
 
 
-def _curves(projection: Variant | Labelwise, n_labels: int) -> list[Curve]:
-    """The curve of each label 0..K-1."""
-    same: Curve = (_confidence,)
-    curves = [same] * n_labels
+def _label_curves(document: MapDocument) -> Sequence[_Curve]:
+    """Return the curve of each label 0..K-1, with the correction of the map."""
+    fitted = document.projection.fitted
+    if isinstance(fitted, WithSignals):
+        raise InputError("this map reads signals, which SQL does not support; use apply, or fit without signals")
+    curves = _vector_curves(fitted) if isinstance(fitted, WholeVector) else _curves(fitted, document.n_labels)
+    if document.correction is None:
+        return curves
+    return _corrected_curves(document.correction, curves)
+
+
+def _select_label(curves: Sequence[_Curve], n_labels: int) -> exp.Expr:
+    """Select the curve of the decision; labels with equal curves share one case."""
+    labels_by_curve: dict[_Curve, list[int]] = {}
+    for label, curve in enumerate(curves):
+        labels_by_curve.setdefault(curve, []).append(label)
+    cases = []
+    for curve, labels in labels_by_curve.items():
+        cases.append(exp.If(this=_decision_is_one_of(labels, n_labels), true=curve.reliability()))
+    return exp.Case(ifs=cases)
+
+
+def _select_valid_input(document: MapDocument, tree: exp.Expr) -> exp.Expr:
+    """Return NULL where the confidence, or a logit, is NULL, NaN or out of range."""
+    is_valid: exp.Expr = _confidence().between(0, 1)
+    if isinstance(document.projection.fitted, WholeVector):
+        logit_sum = " + ".join(f"logits_{label}" for label in range(document.n_labels))
+        is_valid = exp.Between(
+            this=parse_one(f"({logit_sum})"), low=_number(-MAX_LOGIT_SUM), high=_number(MAX_LOGIT_SUM)
+        )
+    return exp.Case(ifs=[exp.If(this=is_valid, true=tree)])
+
+
+def _replace_confidence(tree: exp.Expr, confidence: float) -> exp.Expr:
+    """Replace the column `confidence` with a number."""
+    column = _confidence()
+    number = _number(confidence)
+    return tree.transform(lambda node: number.copy() if node == column else node, copy=False)
+
+
+def _curves(projection: Variant | Labelwise, n_labels: int) -> list[_Curve]:
+    """Return the curve of each label 0..K-1."""
+    curves: Sequence[_Curve] = [_Identity()] * n_labels
     match projection:
         case SharedCurve(curves=shared):
             curves = _curves(shared, 1) * n_labels
-        case Curves(knots=knots, values=values, fallback=fallback):
-            own = [(_lattice, tuple(knots.tolist()), tuple(heights)) for heights in values.tolist()]
-            curves = [same if kind == "identity" else curve for kind, curve in zip(fallback, own, strict=True)]
-        case WithFallbacks(own=labelwise, shared=shared, fallback=fallback):
-            by_kind = {"none": _curves(labelwise, n_labels), "shared": _curves(shared, n_labels), "identity": curves}
-            curves = [by_kind[kind][label] for label, kind in enumerate(fallback)]
+        case Curves():
+            curves = _lattice_curves(projection)
+        case WithFallbacks():
+            curves = _fallback_curves(projection, n_labels)
         case Intercepts(alpha=shifts):
-            curves = [(_shifted, shift) for shift in shifts.tolist()]
-        case Lines(slope=slopes, intercept=intercepts, farthest=farthest):
-            curves = [(_line, *line, farthest) for line in zip(slopes.tolist(), intercepts.tolist(), strict=True)]
-        case ShrunkCurves(line=lines, curves=own, share=shares):
-            both = zip(shares.tolist(), _curves(lines, n_labels), _curves(own, n_labels), strict=True)
-            curves = [(_shrunk, share, line[1:], curve[1:]) for share, line, curve in both]
+            curves = [_Shift(shift) for shift in shifts.tolist()]
+        case Lines():
+            curves = _line_curves(projection)
+        case ShrunkCurves(line=lines, curves=lattice, share=shares):
+            parts = zip(shares.tolist(), _line_curves(lines), _lattices(lattice), strict=True)
+            curves = [_ShrunkCurve(share, line, curve) for share, line, curve in parts]
         case Isotonic(confidence=thresholds, reliability=heights):
-            pairs = zip(thresholds, heights, strict=True)
-            curves = [(_interpolated, *(tuple(steps.tolist()) for steps in pair)) for pair in pairs]
+            steps = zip(thresholds, heights, strict=True)
+            curves = [_Interpolation(tuple(knots.tolist()), tuple(values.tolist())) for knots, values in steps]
+    return [*curves]
+
+
+def _lattices(curves: Curves) -> list["_Lattice"]:
+    knots = tuple(curves.knots.tolist())
+    return [_Lattice(knots, tuple(values)) for values in curves.values.tolist()]
+
+
+def _lattice_curves(curves: Curves) -> list[_Curve]:
+    """Return the lattice of each label, or the identity as its fallback."""
+    identity = _Identity()
+    pairs = zip(curves.fallback, _lattices(curves), strict=True)
+    return [identity if fallback == "identity" else lattice for fallback, lattice in pairs]
+
+
+def _line_curves(lines: Lines) -> list["_Line"]:
+    coefficients = zip(lines.slope.tolist(), lines.intercept.tolist(), strict=True)
+    return [_Line(slope, intercept, lines.farthest) for slope, intercept in coefficients]
+
+
+def _fallback_curves(projection: WithFallbacks, n_labels: int) -> list[_Curve]:
+    curves_by_fallback = {
+        "none": _curves(projection.own, n_labels),
+        "shared": _curves(projection.shared, n_labels),
+        "identity": [_Identity()] * n_labels,
+    }
+    return [curves_by_fallback[fallback][label] for label, fallback in enumerate(projection.fallback)]
+
+
+def _vector_curves(projection: WholeVector) -> list[_Curve]:
+    """Return the probability of each label 0..K-1 by the logits."""
+    table = np.column_stack([projection.weights, projection.bias])
+    curves: list[_Curve] = []
+    for label, own in enumerate(table):
+        differences = np.delete(table - own, label, axis=0)
+        curves.append(_VectorScore(tuple(_LogitDifference(tuple(row[:-1]), row[-1]) for row in differences.tolist())))
     return curves
 
 
-def _corrected_curves(correction: Correction, curves: list[Curve]) -> list[Curve]:
-    """The curve of each label with the correction of its logit; `MapDocument` allows no other curves than these."""
-    writers = {_line: _line_logit, _shrunk: _shrunk_logit, _score: _score_logit}
+def _corrected_curves(correction: Correction, curves: Sequence[_Curve]) -> list[_Curve]:
+    """Correct the logit of each curve; `MapDocument` allows a correction only of curves that have one."""
     points = tuple(zip(correction.knots.tolist(), correction.values.tolist(), strict=True))
-    slopes = correction.first_slope, correction.last_slope
-    return [(_corrected, points, slopes, writers[write], *rest) for write, *rest in curves]
+    corrected: list[_Curve] = []
+    for curve in curves:
+        assert isinstance(curve, _Line | _ShrunkCurve | _VectorScore)
+        corrected.append(_CorrectedCurve(points, correction.first_slope, correction.last_slope, curve))
+    return corrected
 
 
-def _decides(labels: list[int], n_labels: int) -> exp.Expr:
-    """That the decision is one of `labels`."""
+@dataclass(frozen=True)
+class _Identity:
+    """The confidence."""
+
+    def reliability(self) -> exp.Expr:
+        return _confidence()
+
+
+@dataclass(frozen=True)
+class _Interpolation:
+    """Linear between knots of the confidence, constant outside."""
+
+    knots: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def reliability(self) -> exp.Expr:
+        if self.values[0] == self.values[-1]:
+            return _number(self.values[0])
+        cases = [exp.If(this=_confidence() <= _number(self.knots[0]), true=_number(self.values[0]))]
+        points = zip(self.knots, self.values, strict=True)
+        for (left, low), (right, high) in pairwise(points):
+            segment = _linear_segment(left, right, low, high)
+            cases.append(exp.If(this=_confidence() <= _number(right), true=segment))
+        return exp.Case(ifs=cases, default=_number(self.values[-1]))
+
+
+@dataclass(frozen=True)
+class _Lattice:
+    """Logit linear between knots of the confidence."""
+
+    knots: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def logit(self) -> exp.Expr:
+        return _Interpolation(self.knots, self.values).reliability()
+
+    def reliability(self) -> exp.Expr:
+        return _expit(self.logit(), self.max_logit)
+
+    @property
+    def max_logit(self) -> float:
+        return max(abs(value) for value in self.values)
+
+
+@dataclass(frozen=True)
+class _Shift:
+    """A shifted logit without logarithms: c / (c + (1 - c) exp(-shift))."""
+
+    shift: float
+
+    def reliability(self) -> exp.Expr:
+        divisor = exp.Add(this=_confidence(), expression=_complement_of_confidence() * _number(e_to_the(-self.shift)))
+        return _divide(_at_least(_confidence(), MIN_DIVIDEND), exp.paren(divisor))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line in the logit of the confidence c, which is clipped to ±farthest by clipping c and 1 - c."""
+
+    slope: float
+    intercept: float
+    farthest: float
+
+    def logit(self) -> exp.Expr:
+        lowest = e_to_the(-self.farthest) / (1 + e_to_the(-self.farthest))
+        highest = e_to_the(self.farthest) / (1 + e_to_the(self.farthest))
+        clipped = _at_most(_at_least(_confidence(), lowest), highest)
+        clipped_complement = _at_most(_at_least(_complement_of_confidence(), lowest), highest)
+        odds = _divide(clipped, clipped_complement)
+        return exp.Add(this=_number(self.slope) * exp.Ln(this=odds), expression=_number(self.intercept))
+
+    def reliability(self) -> exp.Expr:
+        return _expit(self.logit(), self.max_logit)
+
+    @property
+    def max_logit(self) -> float:
+        return self.slope * self.farthest + abs(self.intercept)
+
+
+@dataclass(frozen=True)
+class _ShrunkCurve:
+    """Weighted mean of a line and a lattice on the logit scale; the share is the weight of the lattice."""
+
+    share: float
+    line: _Line
+    lattice: _Lattice
+
+    def logit(self) -> exp.Expr:
+        line = _number(1 - self.share) * exp.paren(self.line.logit())
+        lattice = _number(self.share) * exp.paren(self.lattice.logit())
+        return exp.Add(this=line, expression=lattice)
+
+    def reliability(self) -> exp.Expr:
+        return _expit(self.logit(), max(self.line.max_logit, self.lattice.max_logit))
+
+
+class _LogitDifference(NamedTuple):
+    """Weights and bias of the difference between the new logits of another label and of the decision."""
+
+    weights: tuple[float, ...]
+    bias: float
+
+
+@dataclass(frozen=True)
+class _VectorScore:
+    """Probability of the decision by recalibrated logits: 1 / (1 + odds of the other labels)."""
+
+    differences: tuple[_LogitDifference, ...]
+
+    def logit(self) -> exp.Expr:
+        return exp.Neg(this=exp.Ln(this=self._odds()))
+
+    def reliability(self) -> exp.Expr:
+        divisor = exp.Add(this=exp.Literal.number(1), expression=self._odds())
+        return _divide(exp.Literal.number(1), exp.Paren(this=divisor))
+
+    def _odds(self) -> exp.Expr:
+        """Return the odds of a wrong decision: the sum of exp(difference) over the other labels."""
+        n_labels = len(self.differences[0].weights)
+        logits = [exp.column(f"logits_{label}") for label in range(n_labels)]
+        largest = exp.Greatest(this=logits[0], expressions=logits[1:], ignore_nulls=True)
+        powers: list[exp.Expr] = []
+        for difference in self.differences:
+            total: exp.Expr = _number(difference.bias)
+            for logit, weight in zip(logits, difference.weights, strict=True):
+                relative = _at_least(exp.paren(exp.Sub(this=logit, expression=largest)), MIN_RELATIVE_LOGIT)
+                total = exp.Add(this=total, expression=_number(weight) * relative)
+            clipped = exp.Least(
+                this=_at_least(total, -MAX_EXPONENT), expressions=[_number(MAX_EXPONENT)], ignore_nulls=False
+            )
+            powers.append(exp.Exp(this=clipped))
+        return reduce(lambda odds, power: exp.Add(this=odds, expression=power), powers)
+
+
+@dataclass(frozen=True)
+class _CorrectedCurve:
+    """A curve with a corrected logit: the value at the first knot, plus slope times covered distance per interval."""
+
+    points: tuple[tuple[float, float], ...]  # logits before and after the correction
+    first_slope: float
+    last_slope: float
+    curve: _LogitCurve
+
+    def reliability(self) -> exp.Expr:
+        logit = exp.paren(self.curve.logit())
+        first, first_value = self.points[0]
+        last, _ = self.points[-1]
+        total = _add_distance(_number(first_value), self.first_slope, _lesser(logit.copy(), first), first)
+        for (left, low), (right, high) in pairwise(self.points):
+            position = _lesser(_at_least(logit.copy(), left), right)
+            total = _add_distance(total, (high - low) / (right - left), position, left)
+        total = _add_distance(total, self.last_slope, _at_least(logit.copy(), last), last)
+        return _expit(total, np.inf)
+
+
+def _add_distance(total: exp.Expr, slope: float, position: exp.Expr, begin: float) -> exp.Expr:
+    """Add the slope times the distance of a position from the begin of its interval."""
+    distance = exp.paren(exp.Sub(this=position, expression=_number(begin)))
+    return exp.Add(this=total, expression=_number(slope) * distance)
+
+
+def _decision_is_one_of(labels: list[int], n_labels: int) -> exp.Expr:
     decision = exp.column("decision")
     if len(labels) == n_labels:
         return decision.between(0, n_labels - 1)
@@ -131,156 +375,54 @@ def _confidence() -> exp.Expr:
     return exp.column("confidence")
 
 
-def _doubt() -> exp.Expr:
+def _complement_of_confidence() -> exp.Expr:
     return exp.Literal.number(1) - _confidence()
 
 
-def _lattice(knots: Sequence[float], values: Sequence[float]) -> exp.Expr:
-    """A curve between knots, on the logit scale."""
-    return _expit(_interpolated(knots, values), max(map(abs, values)))
-
-
-def _shifted(shift: float) -> exp.Expr:
-    """c / (c + (1 - c) exp(-shift)): the logit of c, shifted, without logarithms."""
-    whole = exp.Add(this=_confidence(), expression=_doubt() * _number(e_to_the(-shift)))
-    return _over(_at_least(_confidence(), LEAST_DIVIDEND), exp.paren(whole))
-
-
-def _line(slope: float, intercept: float, farthest: float) -> exp.Expr:
-    """A line in the logit of c, which is cut to [-farthest, farthest] where c and 1 - c are."""
-    return _expit(_line_logit(slope, intercept, farthest), slope * farthest + abs(intercept))
-
-
-def _line_logit(slope: float, intercept: float, farthest: float) -> exp.Expr:
-    least, most = (e_to_the(-far) / (1 + e_to_the(-far)) for far in (farthest, -farthest))
-    odds = _over(*(_at_most(_at_least(side, least), most) for side in (_confidence(), _doubt())))
-    return exp.Add(this=_number(slope) * exp.Ln(this=odds), expression=_number(intercept))
-
-
-def _shrunk(share: float, line: tuple[float, ...], curve: tuple[Sequence[float], Sequence[float]]) -> exp.Expr:
-    """A curve that leans on a line, on the logit scale."""
-    slope, intercept, farthest = line
-    reach = max(slope * farthest + abs(intercept), *map(abs, curve[1]))
-    return _expit(_shrunk_logit(share, line, curve), reach)
-
-
-def _shrunk_logit(share: float, line: tuple[float, ...], curve: tuple[Sequence[float], Sequence[float]]) -> exp.Expr:
-    parts = _number(1 - share) * exp.paren(_line_logit(*line)), _number(share) * exp.paren(_interpolated(*curve))
-    return exp.Add(this=parts[0], expression=parts[1])
-
-
-def _corrected(
-    points: Sequence[tuple[float, float]],
-    slopes: tuple[float, float],
-    write_logit: Callable[..., exp.Expr],
-    *numbers: Any,
-) -> exp.Expr:
-    """The reliability of a corrected logit: the value at the first knot, and what each interval adds to it.
-
-    An interval adds its slope times the distance that the logit has covered of it.
-    """
-    logit = exp.paren(write_logit(*numbers))
-    (first, value), (last, _) = points[0], points[-1]
-    total = _sum_of_distance(_number(value), slopes[0], _lesser(logit.copy(), first), first)
-    for (left, low), (right, high) in pairwise(points):
-        within = _lesser(_at_least(logit.copy(), left), right)
-        total = _sum_of_distance(total, (high - low) / (right - left), within, left)
-    return _expit(_sum_of_distance(total, slopes[1], _at_least(logit.copy(), last), last), np.inf)
-
-
-def _sum_of_distance(total: exp.Expr, slope: float, place: exp.Expr, begin: float) -> exp.Expr:
-    """The total plus the slope times the distance of a place from the begin of its interval."""
-    distance = exp.paren(exp.Sub(this=place, expression=_number(begin)))
-    return exp.Add(this=total, expression=_number(slope) * distance)
-
-
-def _scores(projection: WholeVector) -> list[Curve]:
-    """For each label 0..K-1 what makes its probability from the logits."""
-    table = np.column_stack([projection.weights, projection.bias])
-    return [
-        (_score, tuple(map(tuple, np.delete(table - own, label, axis=0).tolist()))) for label, own in enumerate(table)
-    ]
-
-
-def _score(others: Sequence[Sequence[float]]) -> exp.Expr:
-    """1 / (1 + odds)."""
-    odds = exp.Add(this=exp.Literal.number(1), expression=_score_odds(others))
-    return _over(exp.Literal.number(1), exp.Paren(this=odds))
-
-
-def _score_logit(others: Sequence[Sequence[float]]) -> exp.Expr:
-    return exp.Neg(this=exp.Ln(this=_score_odds(others)))
-
-
-def _score_odds(others: Sequence[Sequence[float]]) -> exp.Expr:
-    """The odds of a wrong decision: the sum of exp, of each other label, how far its new logit lies above."""
-    powers: list[exp.Expr] = []
-    logits = [exp.column(f"logits_{place}") for place in range(len(others[0]) - 1)]
-    largest = exp.Greatest(this=logits[0], expressions=logits[1:], ignore_nulls=True)
-    for *weights, bias in others:
-        above: exp.Expr = _number(bias)
-        for logit, weight in zip(logits, weights, strict=True):
-            beside = _at_least(exp.paren(exp.Sub(this=logit, expression=largest)), MIN_RELATIVE_LOGIT)
-            above = exp.Add(this=above, expression=_number(weight) * beside)
-        near = exp.Least(
-            this=_at_least(above, -FARTHEST_POWER), expressions=[_number(FARTHEST_POWER)], ignore_nulls=False
-        )
-        powers.append(exp.Exp(this=near))
-    return reduce(lambda odds, power: exp.Add(this=odds, expression=power), powers)
-
-
-def _interpolated(knots: Sequence[float], heights: Sequence[float]) -> exp.Expr:
-    """Heights at rising knots, straight between them, constant beyond."""
-    if heights[0] == heights[-1]:
-        return _number(heights[0])
-    arms = [exp.If(this=_confidence() <= _number(knots[0]), true=_number(heights[0]))]
-    for (left, low), (right, high) in pairwise(zip(knots, heights, strict=True)):
-        arms.append(exp.If(this=_confidence() <= _number(right), true=_piece(left, right, low, high)))
-    return exp.Case(ifs=arms, default=_number(heights[-1]))
-
-
-def _piece(left: float, right: float, low: float, high: float) -> exp.Expr:
-    """A straight piece, measured from its right end: from the left, near a knot at 0, the product can underflow."""
-    if high - low < LEAST_RISE:
+def _linear_segment(left: float, right: float, low: float, high: float) -> exp.Expr:
+    """Interpolate, measured from the right end: from the left, near a knot at 0, the product can underflow."""
+    if high - low < MIN_RISE:
         return _number(high)
-    weight = _over(exp.Paren(this=exp.Sub(this=_number(right), expression=_confidence())), _number(right - left))
+    distance = exp.Paren(this=exp.Sub(this=_number(right), expression=_confidence()))
+    weight = _divide(distance, _number(right - left))
     return exp.Sub(this=_number(high), expression=exp.Mul(this=weight, expression=_number(high - low)))
 
 
-def _expit(logit: exp.Expr, farthest: float) -> exp.Expr:
-    """1 / (1 + exp(-logit)), where the logit lies within `farthest` of 0."""
-    if farthest > FARTHEST_POWER:
-        logit = _at_most(_at_least(logit, -FARTHEST_POWER), FARTHEST_POWER)
+def _expit(logit: exp.Expr, max_logit: float) -> exp.Expr:
+    """Return 1 / (1 + exp(-logit)), where the logit lies within ±max_logit."""
+    if max_logit > MAX_EXPONENT:
+        logit = _at_most(_at_least(logit, -MAX_EXPONENT), MAX_EXPONENT)
     power = exp.Exp(this=exp.Neg(this=exp.Paren(this=logit)))
-    return _over(exp.Literal.number(1), exp.Paren(this=exp.Add(this=exp.Literal.number(1), expression=power)))
+    divisor = exp.Add(this=exp.Literal.number(1), expression=power)
+    return _divide(exp.Literal.number(1), exp.Paren(this=divisor))
 
 
-def _at_least(value: exp.Expr, least: float) -> exp.Expr:
-    # what engines do with NULL in here differs, and does not matter: a NULL never comes so far
-    return exp.Greatest(this=value, expressions=[_number(least)], ignore_nulls=True)
+def _at_least(value: exp.Expr, lower: float) -> exp.Expr:
+    # engines treat NULL differently here, which has no effect: NULL is excluded before
+    return exp.Greatest(this=value, expressions=[_number(lower)], ignore_nulls=True)
 
 
-def _at_most(value: exp.Expr, most: float) -> exp.Expr:
-    if most == 1:  # to which the float64 nearest it rounds
+def _at_most(value: exp.Expr, upper: float) -> exp.Expr:
+    if upper == 1:  # the limit rounds to 1
         return value
-    return _lesser(value, most)
+    return _lesser(value, upper)
 
 
 def _lesser(value: exp.Expr, other: float) -> exp.Expr:
     return exp.Least(this=value, expressions=[_number(other)], ignore_nulls=True)
 
 
-def _over(dividend: exp.Expr, divisor: exp.Expr) -> exp.Expr:
-    return exp.Div(this=dividend, expression=divisor, typed=True)  # of doubles, so no dialect needs a cast
+def _divide(dividend: exp.Expr, divisor: exp.Expr) -> exp.Expr:
+    return exp.Div(this=dividend, expression=divisor, typed=True)  # of doubles, so that no dialect needs a cast
 
 
 def _number(value: float) -> exp.Expr:
-    """A literal that reads back as the same double: with an exponent, for else DuckDB and Spark make it a decimal."""
+    """Write a number that is read as the same double; without an exponent, DuckDB and Spark would read a decimal."""
     digits = repr(abs(float(value)))
     literal = exp.Literal.number(digits if "e" in digits else f"{digits}e0")
     return exp.Neg(this=literal) if value < 0 else literal
 
 
-def _as_double(node: exp.Expr) -> exp.Expr:
-    """To PostgreSQL every literal with an exponent is a decimal."""
+def _cast_to_double(node: exp.Expr) -> exp.Expr:
+    """Cast a literal with an exponent, which PostgreSQL reads as a decimal."""
     return exp.cast(node, exp.DType.DOUBLE) if isinstance(node, exp.Literal) and "e" in node.name else node

@@ -12,6 +12,7 @@ import numpy as np
 import scipy
 
 from relmap.calibrators.identity import log_softmax
+from relmap.calibrators.linear import transform_rows
 from relmap.calibrators.matrix import add_ridge, multinomial_loss
 from relmap.calibrators.temperature import fit_temperature
 from relmap.decisions import confidence_logit
@@ -45,7 +46,8 @@ class WholeVector(Value, kind="whole_vector"):
             Logit of the reliability, shape (n,), float64.
         """
         assert decisions.logits is not None
-        recalibrated = log_softmax(_relative_to_largest(decisions.logits) @ self.weights.T + self.bias)
+        relative = _relative_to_largest(decisions.logits)
+        recalibrated = log_softmax(transform_rows(relative, self.weights) + self.bias)
         return confidence_logit(recalibrated, decisions.decision)
 
 

@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from relmap.api import Answer, Judged, Recommendation
 from relmap.evaluation.agreement import format_share
-from relmap.io.columns import listed
-from relmap.io.reading import AS_NAMED, Reading
-from relmap.maps.map_file import described
+from relmap.io.columns import join_names
+from relmap.io.reading import DEFAULT_READING, Reading
+from relmap.maps.map_file import describe_map
 from relmap.projection.variants import VARIANTS
 from relmap.report.curves import reliability_by_label
 from relmap.report.figure import DrawnFigure
@@ -97,7 +97,7 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
             "labels": ", ".join(document.shown_names),
             "rows that are judged": f"{numbers['rows']:,}{of_groups}",
             "correct decisions": _share(numbers["accuracy"]),
-            "the map": described(document),
+            "the map": describe_map(document),
             "predictions": f"{source.file}, SHA-256 {source.sha256}",
             "fitted": source.at,
             "with": ", ".join(f"{name} {version}" for name, version in source.versions.items()),
@@ -115,7 +115,7 @@ def _options(reading: Reading, *, labelled: bool = False) -> str:
     """Write the options that read the columns of another file in the same way; those of labels if it is `labelled`."""
     text = ""
     for name, value in vars(reading).items():
-        if value == getattr(AS_NAMED, name) or (name in OF_LABELS and not labelled):
+        if value == getattr(DEFAULT_READING, name) or (name in OF_LABELS and not labelled):
             continue
         text += f" --{name.replace('_', '-')}"
         if value is not True:
@@ -131,7 +131,7 @@ def _explorer_section(judged: Judged, map_file: Path, reading: Reading) -> Explo
     never_decided = [name for label, name in enumerate(names) if label not in decided]
     notes = []
     if never_decided:
-        notes.append(f"No decision in these rows is {listed(never_decided)}.")
+        notes.append(f"No decision in these rows is {join_names(never_decided)}.")
     if explorer.weighted:
         notes.append(
             "Shares, accuracies and costs count each row by its sampling weight. Rows to review are labelled rows."

@@ -13,7 +13,7 @@ import vl_convert
 
 from relmap.api import Judged
 from relmap.errors import InputError
-from relmap.io.atomic import check_place, write_text, write_whole
+from relmap.io.atomic import check_output_path, write_atomically, write_text
 from relmap.maps.document import MapDocument
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.pooling import WithSignals
@@ -67,7 +67,7 @@ class Plot:
             InputError: The file has another ending or cannot be written.
         """
         out = Path(path)
-        check_place(out)
+        check_output_path(out)
         if out.suffix not in ENDINGS:
             raise InputError(f"charts are saved as {', '.join(ENDINGS)}, and {out} has another ending; rename it")
         if out.suffix == ".json":
@@ -78,7 +78,7 @@ class Plot:
             write_text(out, f'<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8">{self._repr_html_()}</html>\n')
         else:
             content = pdf(self._spec) if out.suffix == ".pdf" else self._png()
-            write_whole(out, lambda partial: partial.write_bytes(content))
+            write_atomically(out, lambda partial: partial.write_bytes(content))
 
     def _png(self) -> bytes:
         return bytes(vl_convert.vegalite_to_png(json.dumps(self._spec), scale=SCALE))

@@ -12,7 +12,7 @@ import numpy as np
 from relmap.evaluation.sample import EvaluationSample
 from relmap.metrics.intervals import effective_rows, wilson_interval
 from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
-from relmap.routing.cuts import DIGITS, MOST_DIGITS, NEAR
+from relmap.routing.reliability_thresholds import MAX_THRESHOLD_DIGITS, MIN_THRESHOLD_DIGITS, TIE_TOLERANCE
 
 MAX_THRESHOLDS = 1000
 MAX_CELLS = 20_000  # thresholds times lines of the table, which bounds the size of the page
@@ -150,7 +150,7 @@ def choose_thresholds(reliability: np.ndarray, n_max: int, threshold: float) -> 
     levels = np.unique(reliability)
     fixed = [0.0, 1.0, threshold]
     if 2 * len(HUNDREDTHS) < n_max:
-        fixed += HUNDREDTHS[_distance_to_nearest(levels, HUNDREDTHS) > NEAR].tolist()
+        fixed += HUNDREDTHS[_distance_to_nearest(levels, HUNDREDTHS) > TIE_TOLERANCE].tolist()
     thresholds = set(fixed)
     n_levels = n_max - len(thresholds)
     chosen = levels
@@ -167,7 +167,7 @@ def choose_thresholds(reliability: np.ndarray, n_max: int, threshold: float) -> 
 def _with_few_digits(threshold: float, levels: np.ndarray) -> float:
     """Return a threshold with the same automatic rows, with as few digits as possible if it has more than four."""
     place = int(np.searchsorted(levels, threshold))
-    if round(threshold, DIGITS) == threshold or place in (0, len(levels)):
+    if round(threshold, MIN_THRESHOLD_DIGITS) == threshold or place in (0, len(levels)):
         return threshold
     found = _shortest_between(float(levels[place - 1]), float(levels[place]))
     return threshold if found is None else found
@@ -182,10 +182,10 @@ def _distance_to_nearest(levels: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def _shortest_between(low: float, high: float) -> float | None:
     """Return the number of fewest digits between two levels, tied with neither; None if they are too close."""
-    for digits in range(1, MOST_DIGITS + 1):
+    for digits in range(1, MAX_THRESHOLD_DIGITS + 1):
         grain = 10**digits
-        found = math.ceil((low + NEAR) * grain) / grain
-        if found <= high - NEAR:
+        found = math.ceil((low + TIE_TOLERANCE) * grain) / grain
+        if found <= high - TIE_TOLERANCE:
             return found
     return None
 

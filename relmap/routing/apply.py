@@ -1,6 +1,6 @@
-"""Apply a reliability map to a file of predictions, however long: which decisions to use, and which to review first.
+"""Apply a reliability map to predictions: score and rank the rows, and decide which are used and which are reviewed.
 
-The file is read twice, a piece at a time: once for the reliability of each row, and once more when all are ranked.
+A file of any length is read twice in pieces: once to score the rows, and once to write them with their rank.
 """
 
 import re
@@ -17,34 +17,42 @@ import pyarrow as pa
 import scipy
 
 from relmap.errors import InputError
-from relmap.io.columns import are_numbers, listed
-from relmap.io.files import ParquetPredictions, Predictions, notes_on, opened
-from relmap.io.frames import FramePredictions, as_frame
-from relmap.io.output import Added, check_output, write_beside
-from relmap.io.ranking import IN_MEMORY, ranked
-from relmap.io.reading import AS_NAMED, Layout, Reading
+from relmap.io.columns import has_numeric_name, join_names
+from relmap.io.files import ParquetPredictions, Predictions, open_predictions, reading_notes
+from relmap.io.frames import FramePredictions, arrow_to_polars
+from relmap.io.output import ColumnBuilder, check_output, write_with_columns
+from relmap.io.ranking import MAX_ROWS_IN_MEMORY, Ranking, rank_rows
+from relmap.io.reading import DEFAULT_READING, Layout, Reading
 from relmap.maps.document import MapDocument
-from relmap.maps.scoring import Progress, layout_of, scores_of, unwatched
-from relmap.routing.cuts import cuts_by_label
+from relmap.maps.scoring import Progress, find_map_layout, ignore_progress, score_in_pieces
+from relmap.routing.reliability_thresholds import read_label_thresholds
 
-COVERAGE = "0.7"  # an example
-SMALL_BATCH = 100  # rows
+EXAMPLE_COVERAGE = "0.7"
+MIN_COVERAGE_ROWS = 100  # with fewer rows, a coverage gets a note
 NO_THRESHOLD = "This map was written by an earlier version and has no threshold of its own, so 0.5 is used."
-UNVERIFIED = "The predictions have no page checksums, or not everywhere: a flipped bit in them goes unseen."
-EVEN = 0.5  # below it another label may be likelier
+NO_CHECKSUMS = "Not all pages of the predictions have checksums: a corrupted bit may remain undetected."
+DEFAULT_THRESHOLD = 0.5  # below it another label may be more probable
 DECIMAL = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d{1,2})?", re.IGNORECASE)
+MAX_DECIMAL_CHARACTERS = 50
+ADDED_COLUMNS = ("decision", "decision_name", "confidence", "reliability", "review_rank", "route")
 
 
 @dataclass(frozen=True, eq=False)
 class RoutingRule:
-    """Which decisions are automatic: those that are in the share and reach the cut of their label."""
+    """Rule by which decisions are automatic: rows that are in the share and reach the threshold of their label.
 
-    share: Fraction  # of the rows that are given together, the most reliable ones
-    cuts: np.ndarray  # (K,) least reliability of each label; infinite where all of its rows go to review
+    Attributes:
+        share: Share of the rows that are routed together, the most reliable ones.
+        thresholds: Minimum reliability of each label, shape (K,); infinite if all of its rows are reviewed.
+        notes: Sentences for the user.
+    """
+
+    share: Fraction
+    thresholds: np.ndarray
     notes: tuple[str, ...] = ()
 
     def are_automatic(self, decision: np.ndarray, reliability: np.ndarray, rank: np.ndarray, n_rows: int) -> np.ndarray:
-        """Tell which decisions are used as they are.
+        """Return which decisions are used without a review.
 
         Args:
             decision: Decided labels, shape (m,).
@@ -56,55 +64,90 @@ class RoutingRule:
             Boolean array of shape (m,).
         """
         last_reviewed = n_rows - floor(self.share * n_rows)
-        return np.asarray((rank > last_reviewed) & (reliability >= self.cuts[decision]))
+        return np.asarray((rank > last_reviewed) & (reliability >= self.thresholds[decision]))
 
-    def notes_on(self, rows: int) -> tuple[str, ...]:
-        """Return what a person should know about the rule for so many rows."""
-        if self.share == 1 or not 0 < rows < SMALL_BATCH:
+    def notes_for(self, n_rows: int) -> tuple[str, ...]:
+        """Return the notes for a number of rows.
+
+        Args:
+            n_rows: Number of rows that are routed together.
+
+        Returns:
+            Sentences for the user.
+        """
+        if self.share == 1 or not 0 < n_rows < MIN_COVERAGE_ROWS:
             return self.notes
-        few = (
-            f"A coverage is a share of the rows that are given together, and here are only {rows}: the route of a row "
-            "depends on the others. For single rows or small batches, use the threshold of the map or a cut."
+        few_rows = (
+            f"A coverage is a share of the rows that are given together, and there are only {n_rows}: the route of a "
+            "row depends on the others. For single rows or small batches, use the threshold of the map or a cut."
         )
-        return (*self.notes, few)
+        return (*self.notes, few_rows)
 
 
 @dataclass(frozen=True)
-class Applied:
-    """What was written."""
+class RoutingSummary:
+    """Summary of the rows that were routed.
+
+    Attributes:
+        rows: Number of rows.
+        automatic: Number of rows whose decision is used without a review.
+        min_reliability: Lowest reliability of an automatic row; None without automatic rows.
+        expected_accuracy: Mean reliability of the automatic rows; None without automatic rows.
+        below_half: Number of automatic rows with a reliability below 0.5.
+        pooled_labels: Number of rows of each decided label whose curve is mostly that of other labels, since it had few
+            rows in the fit.
+        labels_without_threshold: Number of rows of each decided label without a threshold, where others have one.
+        notes: Sentences on how the file was read and routed.
+    """
 
     rows: int
-    automatic: int  # rows whose decision is used as it is
-    lowest_automatic: float | None  # the lowest reliability among them; None if there are none
-    expected: float | None  # share of them that is correct, as the map sees it
-    doubtful: int  # of them, those that are likelier wrong than correct
-    leaning: dict[int, int]  # label that leans on the others, for want of rows at the fit -> rows that decide it
-    uncut: dict[int, int]  # label without a cut of its own, where others have one -> rows that decide it
-    notes: tuple[str, ...] = ()  # on how the file was read
+    automatic: int
+    min_reliability: float | None
+    expected_accuracy: float | None
+    below_half: int
+    pooled_labels: dict[int, int]
+    labels_without_threshold: dict[int, int]
+    notes: tuple[str, ...] = ()
 
-    def in_words(self, names: Sequence[str]) -> list[str]:
-        """What is automatic, and which labels the map knows too little of."""
-        lines = [f"All {self.rows:,} rows go to review."]
-        if self.lowest_automatic is not None:
-            lines = [
-                f"{self.automatic:,} of {self.rows:,} rows ({self.automatic / self.rows:.1%}) are automatic: a "
-                f"reliability of {self.lowest_automatic:.4g} or more, {self.expected:.1%} of them correct by the map. "
-                "Review the rest."
-            ]
-        if self.doubtful:
-            other = f": the other label, of {' and '.join(names)}, is likelier" if len(names) == 2 else ""
+    def describe(self, names: Sequence[str]) -> list[str]:
+        """Describe which rows are automatic, and warn of labels with few rows in the fit.
+
+        Args:
+            names: Names of the labels 0..K-1.
+
+        Returns:
+            The notes and further sentences.
+        """
+        lines = [*self.notes]
+        if self.min_reliability is None:
+            lines.append(f"All {self.rows:,} rows go to review.")
+        else:
             lines.append(
-                f"Beware: {self.doubtful:,} automatic decisions are less likely right than wrong{other}. "
+                f"{self.automatic:,} of {self.rows:,} rows ({self.automatic / self.rows:.1%}) are automatic, with a "
+                f"reliability of at least {self.min_reliability:.4g} and an expected accuracy of "
+                f"{self.expected_accuracy:.1%}. Review the others."
+            )
+        if self.below_half:
+            other_label = ""
+            if len(names) == 2:
+                other_label = f"; the other label of {' and '.join(names)} is more probable"
+            lines.append(
+                f"Warning: {self.below_half:,} automatic decisions have a reliability below 0.5{other_label}. "
                 "A cut of 0.5 or more sends them to review."
             )
-        without = {
-            "No curve of their own, since the map was fitted on few rows of them or none": self.leaning,
-            "No cut of their own, so that all their rows go to review": self.uncut,
-        }
-        for why, labels in without.items():
-            if rare := [f"{names[label]} ({rows:,} rows)" for label, rows in labels.items() if rows]:
-                lines.append(f"{why}: {listed(rare)}.")
-        return [*self.notes, *lines]
+        lines += _describe_labels(
+            "No separate curve, since the map was fitted on few of their rows or none", self.pooled_labels, names
+        )
+        lines += _describe_labels(
+            "No separate threshold, so all their rows go to review", self.labels_without_threshold, names
+        )
+        return lines
+
+
+def _describe_labels(finding: str, n_rows: Mapping[int, int], names: Sequence[str]) -> list[str]:
+    """State a finding and the labels that it applies to, if any of them has rows."""
+    labels = [f"{names[label]} ({count:,} rows)" for label, count in n_rows.items() if count]
+    return [f"{finding}: {join_names(labels)}."] if labels else []
 
 
 def apply_map(
@@ -115,40 +158,84 @@ def apply_map(
     coverage: str | None = None,
     cut: float | None = None,
     cuts: Path | None = None,
-    in_memory: int = IN_MEMORY,
-    progress: Progress = unwatched,
-    reading: Reading = AS_NAMED,
-) -> Applied:
-    """Write the rows of `predictions` to `out`, untouched and in order, with what the map says of them.
+    in_memory: int = MAX_ROWS_IN_MEMORY,
+    progress: Progress = ignore_progress,
+    reading: Reading = DEFAULT_READING,
+) -> RoutingSummary:
+    """Write the rows of a file in their order, with the scores, rank and route of each.
 
-    Added are `decision` (int64; not where the file has one of numbers 0..K-1, `decision_code` where it has one of
-    names), `decision_name` (where the map has names), `confidence` (calibrated; `calibrated_confidence` where the file
-    has a confidence), `reliability` (float64), `review_rank` (int64; 1 = lowest reliability, review it first; ties by
-    row order) and `route`, `automatic` or `review`.
-    Of n rows the floor(coverage * n) most reliable ones are automatic, `coverage` being a decimal number in [0, 1],
-    taken exactly; or those whose reliability is at least `cut`; or what both allow. Or they are those whose reliability
-    reaches the cut of their label, or of all, in the file `cuts` that `thresholds` wrote. If nothing is asked for, the
-    threshold that the map has from its fit decides row by row: the route of a row does not depend on the others.
-    Beyond `in_memory` rows memory does not grow; temporary files beside `out` then take about 50 bytes a row.
-    `progress` is told of each piece: the stage, and its rows.
+    The columns that are added:
+
+    - `decision` (int64), unless the file has it with numbers 0..K-1; `decision_code` if it has it with names.
+    - `decision_name`, if the map has names.
+    - `confidence` (float64, calibrated); `calibrated_confidence` if the file has a confidence.
+    - `reliability` (float64).
+    - `review_rank` (int64): 1 is the lowest reliability, to be reviewed first; ties by row order.
+    - `route`: `automatic` or `review`.
+
+    Without `coverage`, `cut` and `cuts`, the threshold of the map decides, and the route of a row does not depend on
+    the other rows. Beyond `in_memory` rows, memory does not increase; temporary files in the folder of `out` then take
+    about 50 bytes for each row.
+
+    Args:
+        document: The map.
+        predictions: File of predictions.
+        out: File to write.
+        coverage: Share of automatic rows in [0, 1], as it was typed: of n rows, the floor(coverage * n) most reliable.
+        cut: Minimum reliability of automatic rows; with a coverage, both must be met.
+        cuts: File that `thresholds` wrote, with a threshold for each label or one for all.
+        in_memory: Maximal number of rows that are ranked in memory.
+        progress: Called with the stage and the number of rows of each piece.
+        reading: Names and units of the columns.
+
+    Returns:
+        A summary.
 
     Raises:
-        InputError: a file, column or row that cannot be read, or scored before; `out` then is as it was.
+        InputError: A file, column or row cannot be read, or the file was scored before; `out` is then unchanged.
     """
-    rule, file = routing_rule(document, coverage, cut, cuts), opened(predictions, reading)
+    rule = routing_rule(document, coverage, cut, cuts)
+    file = open_predictions(predictions, reading)
     check_output(file, out)
-    return _applied(document, file, rule, out, in_memory, progress, lambda added: write_beside(file, added, out))
+
+    def write(added: ColumnBuilder) -> None:
+        write_with_columns(file, added, out)
+
+    return _route(document, file, rule, out, in_memory, progress, write)
 
 
-def apply_to_frame(document: MapDocument, rows: FramePredictions, **given: Any) -> tuple[pl.DataFrame, Applied]:
-    """The columns that `apply_map` adds to rows in memory, `given` its coverage, cut or cuts; it raises the same."""
-    made, n_rows, rule = [], len(rows.frame), routing_rule(document, **given)
+def apply_to_frame(
+    document: MapDocument,
+    rows: FramePredictions,
+    *,
+    coverage: str | None = None,
+    cut: float | None = None,
+    cuts: Path | Mapping[str, Any] | None = None,
+) -> tuple[pl.DataFrame, RoutingSummary]:
+    """Score, rank and route rows in memory, as `apply_map` does with the rows of a file.
 
-    def keep(added: Added) -> None:
-        made.append(as_frame(added(0, n_rows), rows.path))
+    Args:
+        document: The map.
+        rows: The predictions.
+        coverage: See `routing_rule`.
+        cut: See `routing_rule`.
+        cuts: See `routing_rule`.
 
-    applied = _applied(document, rows, rule, rows.path, n_rows, unwatched, keep)
-    return made[0], applied
+    Returns:
+        The columns that `apply_map` adds, and a summary.
+
+    Raises:
+        InputError: A column or row cannot be read, or the rows were scored before.
+    """
+    n_rows = len(rows.frame)
+    rule = routing_rule(document, coverage, cut, cuts)
+    frames: list[pl.DataFrame] = []
+
+    def collect(added: ColumnBuilder) -> None:
+        frames.append(arrow_to_polars(added(0, n_rows), rows.path))
+
+    summary = _route(document, rows, rule, rows.path, n_rows, ignore_progress, collect)
+    return frames[0], summary
 
 
 def route_scores(
@@ -159,7 +246,7 @@ def route_scores(
     cut: float | None = None,
     cuts: Path | Mapping[str, Any] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Rank and route rows that have been scored together, as `apply_map` does with those of a file.
+    """Rank and route rows that have been scored together, as `apply_map` does with the rows of a file.
 
     Args:
         document: The map.
@@ -172,10 +259,11 @@ def route_scores(
         The columns that `apply_map` adds, by name and in their order, each of shape (n,).
 
     Raises:
-        InputError: If `coverage`, `cut` or `cuts` is out of range.
+        InputError: `coverage`, `cut` or `cuts` is out of range.
     """
     rule = routing_rule(document, coverage, cut, cuts)
-    decision, logit = scores["decision"].to_numpy().astype(np.int64), scores["logit"].to_numpy()
+    decision = scores["decision"].to_numpy().astype(np.int64)
+    logit = scores["logit"].to_numpy()
     rank = np.empty(len(logit), dtype=np.int64)
     rank[np.argsort(logit, kind="stable")] = np.arange(1, len(logit) + 1)
     reliability = scipy.special.expit(logit)
@@ -190,61 +278,119 @@ def route_scores(
     return added
 
 
-def _applied(
+def _route(
     document: MapDocument,
     file: Predictions,
     rule: RoutingRule,
-    beside: Path,
+    neighbor: Path,
     in_memory: int,
     progress: Progress,
-    write: Callable[[Added], None],
-) -> Applied:
-    """Let `write` ask for what is added to the rows of a file, in their order."""
-    layout = layout_of(document, file)
+    write: Callable[[ColumnBuilder], None],
+) -> RoutingSummary:
+    """Score and rank the rows of a file, and let `write` request the added columns in the order of the rows.
+
+    Temporary files are in the folder of `neighbor`.
+    """
+    layout = find_map_layout(document, file)
     names = _added_names(document, file, layout)
-    automatic, lowest, rows_by_label = 0, inf, np.zeros(document.n_labels, dtype=np.int64)
-    expected, doubtful = 0.0, 0
-    with ranked(scores_of(document, file, layout, progress), beside, in_memory=in_memory) as ranking:
+    scores = score_in_pieces(document, file, layout, progress)
+    with rank_rows(scores, neighbor, in_memory=in_memory) as ranking:
+        router = _Router(document, rule, ranking, names, progress)
+        write(router.added_columns)
+    notes = [*reading_notes(file)]
+    if isinstance(file, ParquetPredictions) and not file.has_checksums():
+        notes.append(NO_CHECKSUMS)
+    notes += rule.notes_for(ranking.n_rows)
+    return router.summarize(notes)
 
-        def added(first: int, count: int) -> pa.RecordBatch:
-            nonlocal automatic, lowest, rows_by_label, expected, doubtful
-            rows = ranking.rows(first, count)
-            decision, reliability = rows["decision"].to_numpy(), scipy.special.expit(rows["logit"].to_numpy())
-            used = rule.are_automatic(decision, reliability, rows["rank"].to_numpy(), ranking.n_rows)
-            automatic += int(used.sum())
-            expected += float(reliability[used].sum())
-            doubtful += int((reliability[used] < EVEN).sum())
-            lowest = min(lowest, reliability[used].min(initial=inf))
-            rows_by_label = rows_by_label + np.bincount(decision, minlength=document.n_labels)
-            values: dict[str, pa.Array] = {
-                "decision": _arrow(decision.astype(np.int64)),
-                "confidence": rows["confidence"].to_arrow(),
-                "reliability": _arrow(reliability),
-                "review_rank": rows["rank"].to_arrow(),
-                "route": _arrow(("review", "automatic")).take(_arrow(used.astype(np.int8))),
-            }
-            if document.label_names is not None:
-                values["decision_name"] = _arrow(document.label_names).take(_arrow(decision))
-            progress("written", count)
-            return pa.record_batch({name: values[key] for key, name in names.items()})
 
-        write(added)
-    bare = isinstance(file, ParquetPredictions) and not file.has_checksums()
-    return Applied(
-        rows=ranking.n_rows,
-        automatic=automatic,
-        lowest_automatic=float(lowest) if automatic else None,
-        expected=expected / automatic if automatic else None,
-        doubtful=doubtful,
-        leaning={k: int(rows_by_label[k]) for k, kind in enumerate(document.projection.fallback) if kind != "none"},
-        uncut={k: int(rows_by_label[k]) for k in np.flatnonzero(np.isinf(rule.cuts)).tolist()},
-        notes=(*notes_on(file), *([UNVERIFIED] if bare else []), *rule.notes_on(ranking.n_rows)),
-    )
+class _Router:
+    """Computes the columns that are added to the rows of a file, and counts the rows by route.
+
+    Args:
+        document: The map.
+        rule: Which decisions are automatic.
+        ranking: Scores and ranks of all rows.
+        names: Name in the file of each added column.
+        progress: Called with the stage and the number of rows of each piece.
+    """
+
+    def __init__(
+        self, document: MapDocument, rule: RoutingRule, ranking: Ranking, names: Mapping[str, str], progress: Progress
+    ) -> None:
+        self._document = document
+        self._rule = rule
+        self._ranking = ranking
+        self._names = names
+        self._progress = progress
+        self._n_automatic = 0
+        self._n_below_half = 0
+        self._sum_of_reliability = 0.0
+        self._min_reliability = inf
+        self._decision_counts = np.zeros(document.n_labels, dtype=np.int64)
+
+    def added_columns(self, first: int, count: int) -> pa.RecordBatch:
+        """Return the columns that are added to `count` rows from row `first` on."""
+        rows = self._ranking.rows(first, count)
+        decision = rows["decision"].to_numpy()
+        reliability = scipy.special.expit(rows["logit"].to_numpy())
+        automatic = self._rule.are_automatic(decision, reliability, rows["rank"].to_numpy(), self._ranking.n_rows)
+        self._count(decision, reliability[automatic])
+        values: dict[str, pa.Array] = {
+            "decision": _to_arrow(decision.astype(np.int64)),
+            "confidence": rows["confidence"].to_arrow(),
+            "reliability": _to_arrow(reliability),
+            "review_rank": rows["rank"].to_arrow(),
+            "route": _to_arrow(("review", "automatic")).take(_to_arrow(automatic.astype(np.int8))),
+        }
+        if self._document.label_names is not None:
+            values["decision_name"] = _to_arrow(self._document.label_names).take(_to_arrow(decision))
+        self._progress("written", count)
+        return pa.record_batch({name: values[key] for key, name in self._names.items()})
+
+    def _count(self, decision: np.ndarray, automatic_reliability: np.ndarray) -> None:
+        self._n_automatic += len(automatic_reliability)
+        self._sum_of_reliability += float(automatic_reliability.sum())
+        self._n_below_half += int((automatic_reliability < DEFAULT_THRESHOLD).sum())
+        self._min_reliability = min(self._min_reliability, automatic_reliability.min(initial=inf))
+        self._decision_counts = self._decision_counts + np.bincount(decision, minlength=self._document.n_labels)
+
+    def summarize(self, notes: Sequence[str]) -> RoutingSummary:
+        """Summarize the rows whose columns were requested."""
+        pooled_labels = {}
+        for label, fallback in enumerate(self._document.projection.fallback):
+            if fallback != "none":
+                pooled_labels[label] = int(self._decision_counts[label])
+        labels_without_threshold = {}
+        for label in np.flatnonzero(np.isinf(self._rule.thresholds)).tolist():
+            labels_without_threshold[label] = int(self._decision_counts[label])
+        min_reliability = None
+        expected_accuracy = None
+        if self._n_automatic:
+            min_reliability = float(self._min_reliability)
+            expected_accuracy = self._sum_of_reliability / self._n_automatic
+        return RoutingSummary(
+            rows=self._ranking.n_rows,
+            automatic=self._n_automatic,
+            min_reliability=min_reliability,
+            expected_accuracy=expected_accuracy,
+            below_half=self._n_below_half,
+            pooled_labels=pooled_labels,
+            labels_without_threshold=labels_without_threshold,
+            notes=tuple(notes),
+        )
 
 
 def default_threshold(document: MapDocument) -> float:
-    """Return the reliability from which a decision is used where nobody asks for another: that of the fit, or 0.5."""
-    return EVEN if document.default_threshold is None else document.default_threshold
+    """Return the threshold of a map.
+
+    Args:
+        document: The map.
+
+    Returns:
+        Minimum reliability of automatic rows if no other threshold is given; 0.5 for a map without one.
+    """
+    return DEFAULT_THRESHOLD if document.default_threshold is None else document.default_threshold
 
 
 def routing_rule(
@@ -253,57 +399,78 @@ def routing_rule(
     cut: float | None = None,
     cuts: Path | Mapping[str, Any] | None = None,
 ) -> RoutingRule:
-    """Return which decisions are automatic.
+    """Build the rule by which decisions are automatic.
 
     Args:
         document: The map.
-        coverage: Share of the rows in [0, 1], as it is typed; None if none is asked for.
-        cut: Least reliability, in [0, 1]; None if none is asked for.
-        cuts: What `thresholds` found; None if that is not asked for. If nothing is asked for, the rule is the map's
-            own threshold.
+        coverage: Share of automatic rows in [0, 1], as it was typed.
+        cut: Minimum reliability of automatic rows, in [0, 1].
+        cuts: Output of `thresholds`, or its file. Without any of the three, the threshold of the map is used.
+
+    Returns:
+        The rule.
 
     Raises:
-        InputError: If one of them is out of range, or `cuts` is given beside another.
+        InputError: One of them is out of range, or `cuts` is given together with another.
     """
     if cuts is not None:
         if coverage is not None or cut is not None:
-            raise InputError("give the cuts that `thresholds` found, or a cut or a coverage of your own, not both")
-        return RoutingRule(Fraction(1), cuts_by_label(document, cuts))
+            raise InputError("give either the output of `thresholds`, or a cut or a coverage, not both")
+        return RoutingRule(Fraction(1), read_label_thresholds(document, cuts))
     if cut is not None and not 0 <= cut <= 1:
         raise InputError(f"the cut is {cut}; it must be a reliability in [0, 1]")
-    if coverage is None:
-        notes = () if cut is not None or document.default_threshold is not None else (NO_THRESHOLD,)
-        threshold = default_threshold(document) if cut is None else cut
-        return RoutingRule(Fraction(1), np.full(document.n_labels, threshold), notes)
+    if coverage is not None:
+        return RoutingRule(_parse_coverage(coverage), np.full(document.n_labels, cut or 0.0))
+    if cut is not None:
+        return RoutingRule(Fraction(1), np.full(document.n_labels, cut))
+    notes = (NO_THRESHOLD,) if document.default_threshold is None else ()
+    return RoutingRule(Fraction(1), np.full(document.n_labels, default_threshold(document)), notes)
+
+
+def _parse_coverage(coverage: str) -> Fraction:
+    """Parse a decimal number in [0, 1] exactly."""
     text = coverage.strip()
-    share = Fraction(text) if len(text) < 50 and DECIMAL.fullmatch(text) else None
-    if share is None or share > 1:
-        raise InputError(f"the coverage is {text!r}; it must be a number in [0, 1] such as {COVERAGE}")
-    return RoutingRule(share, np.full(document.n_labels, cut or 0.0))
+    if len(text) < MAX_DECIMAL_CHARACTERS and DECIMAL.fullmatch(text):
+        share = Fraction(text)
+        if share <= 1:
+            return share
+    raise InputError(f"the coverage is {text!r}; it must be a number in [0, 1] such as {EXAMPLE_COVERAGE}")
 
 
 def _added_names(document: MapDocument, file: Predictions, layout: Layout) -> dict[str, str]:
-    """Each thing that is added, and the name of its column; InputError where the file has one of that name."""
-    there = file.schema.names
-    names = {name: name for name in ("decision", "decision_name", "confidence", "reliability", "review_rank", "route")}
-    names |= {"decision": "decision_code"} if "decision" in there else {}
-    names |= {"confidence": "calibrated_confidence"} if "confidence" in there else {}
-    codes = tuple(map(str, range(document.n_labels)))
-    whole = layout.decision == "decision" and pa.types.is_integer(file.schema.field("decision").type)
-    if whole and (document.label_names == codes or not are_numbers(document.label_names)):
+    """Return the name in the file of each column that is added.
+
+    Raises:
+        InputError: The file has a column of such a name.
+    """
+    existing = file.schema.names
+    names = {name: name for name in ADDED_COLUMNS}
+    if "decision" in existing:
+        names["decision"] = "decision_code"
+    if "confidence" in existing:
+        names["confidence"] = "calibrated_confidence"
+    if _has_decision_codes(document, file, layout):
         del names["decision"]
     if document.label_names is None:
         del names["decision_name"]
-    taken = [name for name in names.values() if name in there]
-    if taken:
+    conflicts = [name for name in names.values() if name in existing]
+    if conflicts:
         raise InputError(
-            f"{file.path} has the column {', '.join(taken)} already, which would be added; drop it or rename it "
-            "(was this file scored before? then take the file that it was made from)"
+            f"{file.path} has the column {', '.join(conflicts)} already, which would be added; drop it or rename it "
+            "(was this file scored before? Then give the file without scores)"
         )
     return names
 
 
-def _arrow(values: np.ndarray | Sequence[str]) -> pa.Array:
-    """Numbers `(n,)` or texts by way of polars: `pyarrow.array` imports pandas to see whether they are its own."""
-    made = pl.Series(values).to_arrow()
-    return made.cast(pa.string()) if pa.types.is_large_string(made.type) else made
+def _has_decision_codes(document: MapDocument, file: Predictions, layout: Layout) -> bool:
+    """Return whether the column `decision` of the file has label numbers 0..K-1."""
+    if layout.decision != "decision" or not pa.types.is_integer(file.schema.field("decision").type):
+        return False
+    codes = tuple(str(label) for label in range(document.n_labels))
+    return document.label_names == codes or not has_numeric_name(document.label_names)
+
+
+def _to_arrow(values: np.ndarray | Sequence[str]) -> pa.Array:
+    """Convert numbers or texts by polars: `pyarrow.array` imports pandas to check whether they are its objects."""
+    array = pl.Series(values).to_arrow()
+    return array.cast(pa.string()) if pa.types.is_large_string(array.type) else array

@@ -1,80 +1,151 @@
-"""The cut of the least expected cost, where a wrong decision that is used costs so much and a review so much.
+"""Find the threshold of least expected cost, given the cost of an error and the cost of a review.
 
-A decision goes to review where (1 - reliability) times the cost of an error is above that of a review: the cut is one
-less the second over the first, whatever the rows. They tell what it costs, a review being taken to end in the truth.
+A decision should be reviewed if (1 - reliability) times the cost of an error exceeds the cost of a review. So the
+threshold is 1 - review cost / error cost, whatever the rows; labelled rows estimate the resulting cost. A review is
+assumed to find the true label.
 """
 
-from dataclasses import asdict
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from relmap.errors import InputError
-from relmap.evaluation.sample import EvaluationSample
+from relmap.evaluation.sample import EvaluationSample, JsonNumbers
 from relmap.metrics.intervals import BETTER, WORSE, classify_change, format_interval
-from relmap.routing.cuts import NEAR, Cut, rounded_cut
+from relmap.routing.reliability_thresholds import TIE_TOLERANCE, ThresholdEstimate, round_threshold
 
-ROUNDING = 1e-12  # 1 - 1/5 is not to be just above 0.8
-HIGHEST = 1e30  # cost, whose sums are still finite
-SIGNS = {BETTER: "clearly dearer", WORSE: "clearly cheaper"}  # a way, where the change from it to the cut is such
+ROUNDING_TOLERANCE = 1e-12  # keeps 1 - 1/5 from rounding to just above 0.8
+MAX_COST = 1e30  # sums of costs remain finite
+COMPARISONS = {BETTER: "significantly more expensive", WORSE: "significantly cheaper"}  # by the change to the threshold
 
 
-def expected_costs(judged: EvaluationSample, error: float | None, review: float | None) -> tuple[dict[str, Any], Cut]:
-    """The mean cost of a row by the cut, and by other ways with what the cut changes, for JSON; and the cut itself.
+class PolicyCost(NamedTuple):
+    """Mean cost of a row under an alternative policy.
 
-    Intervals are of the bootstrap over groups, given the map; rows that stand for others count as often.
+    Attributes:
+        name: Name of the policy.
+        cost: Mean cost, with a 95% interval.
+        change: Change of the mean cost from the policy to the threshold, with a 95% interval.
+    """
+
+    name: str
+    cost: JsonNumbers
+    change: JsonNumbers
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    """Mean cost of a row under the threshold of least expected cost, and under alternative policies.
+
+    Attributes:
+        error_cost: Cost of a wrong automatic decision.
+        review_cost: Cost of a review.
+        overall: The threshold and its automatic rows.
+        cost: Mean cost of a row under the threshold, with a 95% interval.
+        alternatives: Mean costs under other policies.
+    """
+
+    error_cost: float
+    review_cost: float
+    overall: ThresholdEstimate
+    cost: JsonNumbers
+    alternatives: tuple[PolicyCost, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Convert the numbers for JSON; missing numbers are None."""
+        return {
+            "guaranteed": False,
+            "cost_error": self.error_cost,
+            "cost_review": self.review_cost,
+            "cost": self.cost,
+            "beside": {policy.name: {"cost": policy.cost, "change": policy.change} for policy in self.alternatives},
+            "overall": {"label": None, **self.overall.as_json()},
+            "labels": [],
+        }
+
+    def describe(self) -> list[str]:
+        """Describe the threshold, its cost and the costs of other policies, one line each."""
+        overall = self.overall
+        first = (
+            f"Review all: none of {overall.n_rows:,} labelled rows has a reliability of at least {overall.threshold}."
+        )
+        if overall.n_automatic:
+            first = (
+                f"Use {overall.coverage:.1%} of decisions as they are: those {overall.describe_rows()}. Review the "
+                "rest."
+            )
+        costs = f"an error costs {self.error_cost:g} and a review {self.review_cost:g}"
+        warnings = []
+        lines = [f"The mean cost of a row is {_format_number(self.cost)}, where {costs}. Alternatives:"]
+        for policy in self.alternatives:
+            sign = classify_change(-1, policy.change["low"], policy.change["high"], 0.0)
+            if sign == WORSE:
+                warnings = [
+                    f"Warning: {policy.name} is significantly cheaper on these rows, for which the map may not hold."
+                ]
+            comparison = COMPARISONS.get(sign, "not significantly different")
+            lines.append(
+                f"  {policy.name}: {policy.cost['value']:.4g}; the threshold changes it by "
+                f"{_format_number(policy.change)}: {comparison}"
+            )
+        return [first, *warnings, *lines]
+
+
+def estimate_costs(sample: EvaluationSample, error_cost: float | None, review_cost: float | None) -> CostEstimate:
+    """Estimate the mean cost of a row under the threshold of least expected cost.
+
+    Intervals are from the bootstrap over groups, given the map; weighted rows are repeated by their weight.
+
+    Args:
+        sample: Labelled rows with their reliability.
+        error_cost: Cost of a wrong automatic decision, above 0.
+        review_cost: Cost of a review, at least 0.
+
+    Returns:
+        The threshold, its cost and the costs of alternative policies.
 
     Raises:
-        InputError: a cost is missing, above HIGHEST, or below 0; or an error costs nothing.
+        InputError: A cost is missing or out of range.
     """
-    if error is None or review is None or not (0 < error <= HIGHEST and 0 <= review <= HIGHEST):
-        given = f"the cost of an error is {error}, and that of a review is {review}"
-        limits = f"an error above 0 and a review of 0 or more, {HIGHEST:g} at most"
-        raise InputError(f"{given}; give both, {limits}, such as 5 and 1")
-    exact = 1 - review / error - ROUNDING
-    cut = rounded_cut(exact - NEAR, np.empty(0), up=True) if review < error else 0.0
-    used = judged.scored.reliability >= cut
-    reviewed = {
-        "reviewing all": np.ones(len(judged), dtype=bool),
-        "reviewing none": np.zeros(len(judged), dtype=bool),
-        "the same cut on the confidence": judged.probability["confidence"] < cut,
-    }
-    costs = {way: np.where(at, review, error * ~judged.correct) for way, at in reviewed.items()}
-    own = np.where(used[judged.row_number], error * ~judged.correct, review)
-    beside = {
-        way: {"cost": judged.mean_with_interval(cost), "change": judged.mean_with_interval(own - cost)}
-        for way, cost in costs.items()
-    }
-    accuracy = float(judged.rows.correct[used].mean()) if used.any() else None
-    found = Cut(label=None, cut=cut, rows=len(used), automatic=int(used.sum()), accuracy=accuracy)
-    facts = {
-        "cost_error": float(error),
-        "cost_review": float(review),
-        "cost": judged.mean_with_interval(own),
-        "beside": beside,
-    }
-    overall = asdict(found) | {"coverage": found.coverage}
-    return {"guaranteed": False} | facts | {"overall": overall, "labels": []}, found
-
-
-def in_words(costs: dict[str, Any], cut: Cut) -> list[str]:
-    """What to use, what that costs, and what the other ways do, a line each."""
-    used = f"Review all: none of {cut.rows:,} labelled rows has a reliability of {cut.cut} or more."
-    if cut.automatic:
-        used = f"Use {cut.coverage:.1%} of decisions as they are: those {cut.place}. Review the rest."
-    each = f"where an error costs {costs['cost_error']:g} and a review {costs['cost_review']:g}"
-    lines, beware = [f"A row then costs {_shown(costs['cost'])} on the average, {each}. Other ways:"], []
-    for way, numbers in costs["beside"].items():
-        sign, change = (
-            classify_change(-1, numbers["change"]["low"], numbers["change"]["high"], 0.0),
-            _shown(numbers["change"]),
+    if error_cost is None or review_cost is None or not (0 < error_cost <= MAX_COST and 0 <= review_cost <= MAX_COST):
+        raise InputError(
+            f"the cost of an error is {error_cost}, and that of a review is {review_cost}; give both, an error cost "
+            f"above 0 and a review cost of 0 or more, {MAX_COST:g} at most, such as 5 and 1"
         )
-        if sign == WORSE:
-            beware = [f"Beware: {way} is clearly cheaper on these rows, for which the map may not hold."]
-        said = f"which the cut changes by {change}: {SIGNS.get(sign, 'not certainly different')}"
-        lines.append(f"  {way}: {numbers['cost']['value']:.4g}, {said}")
-    return [used, *beware, *lines]
+    threshold = 0.0
+    if review_cost < error_cost:
+        exact = 1 - review_cost / error_cost - ROUNDING_TOLERANCE
+        threshold = round_threshold(exact - TIE_TOLERANCE, np.empty(0), up=True)
+    is_automatic = sample.scored.reliability >= threshold
+    error_costs = error_cost * ~sample.correct
+    threshold_costs = np.where(is_automatic[sample.row_number], error_costs, review_cost)
+    is_reviewed = {
+        "reviewing all": np.ones(len(sample), dtype=bool),
+        "reviewing none": np.zeros(len(sample), dtype=bool),
+        "the same cut on the confidence": sample.probability["confidence"] < threshold,
+    }
+    alternatives = []
+    for name, reviewed in is_reviewed.items():
+        costs = np.where(reviewed, review_cost, error_costs)
+        change = sample.mean_with_interval(threshold_costs - costs)
+        alternatives.append(PolicyCost(name=name, cost=sample.mean_with_interval(costs), change=change))
+    overall = ThresholdEstimate(
+        label=None,
+        threshold=threshold,
+        n_rows=len(is_automatic),
+        n_automatic=int(is_automatic.sum()),
+        accuracy=float(sample.rows.correct[is_automatic].mean()) if is_automatic.any() else None,
+    )
+    return CostEstimate(
+        error_cost=float(error_cost),
+        review_cost=float(review_cost),
+        overall=overall,
+        cost=sample.mean_with_interval(threshold_costs),
+        alternatives=tuple(alternatives),
+    )
 
 
-def _shown(number: dict[str, float | None]) -> str:
+def _format_number(number: JsonNumbers) -> str:
+    """Format a mean with its 95% interval."""
     return f"{number['value']:.4g}{format_interval(number['low'], number['high'], '.4g')}"

@@ -1,8 +1,8 @@
-"""Which rows to label next: drawn with known probabilities, so that what their labels say holds of all rows.
+"""Sample rows to label with known probabilities, so that estimates from their labels are valid for all rows.
 
-A row is the likelier drawn the less sure the map is of it (the variance of a share is least if chances follow the
-deviation of what is counted: Neyman, 1934) and the rarer its decided label is. A part of the rows is drawn evenly, so
-that no row stands for too many, and a map that is surer than it should be is found out.
+Rows with an uncertain decision or a rare decided label have larger probabilities. The variance of an estimated share is
+least if the probability of a row is proportional to the standard deviation of its contribution (Neyman, 1934). Part of
+each probability is uniform. This bounds the weights, and detects a map whose reliability is too high.
 """
 
 from collections.abc import Sequence
@@ -15,112 +15,207 @@ import pyarrow as pa
 import scipy
 
 from relmap.errors import InputError
-from relmap.io.columns import listed
-from relmap.io.files import notes_on, numbered, opened, suffix_of
-from relmap.io.frames import FramePredictions, as_frame
-from relmap.io.output import NESTED, check_output, write_beside
-from relmap.io.reading import WEIGHT, Reading
+from relmap.io.columns import join_names
+from relmap.io.files import Predictions, format_suffix, number_batches, open_predictions, reading_notes
+from relmap.io.frames import FramePredictions, arrow_to_polars
+from relmap.io.output import NESTED_FORMATS, check_output, write_with_columns
+from relmap.io.reading import WEIGHT_COLUMN, Reading
 from relmap.maps.document import MapDocument
-from relmap.maps.scoring import Progress, grouped_by, scored_file
+from relmap.maps.scoring import Progress, score_file, signal_group_column
 from relmap.options import option
 
-EVENLY = 0.25  # of the rows: no weight is above four times that of rows that are all drawn alike
+UNIFORM_SHARE = 0.25  # of each probability; weights are at most four times those of a uniform sample
+NORMAL_QUANTILE = 1.96  # of a 95% interval
 
 
 @dataclass(frozen=True, eq=False)
-class ToLabel:
-    """What was drawn."""
+class LabelSample:
+    """Rows that were sampled to be labelled.
 
-    rows: int  # of the file
-    chance: np.ndarray  # (n,) of each row to be drawn
-    reliability: np.ndarray  # (n,)
-    drawn: np.ndarray  # row numbers, rising
-    decided: np.ndarray  # (K,) drawn rows of each decided label
-    column: str  # to fill in
-    notes: tuple[str, ...]  # on how the file was read
+    Attributes:
+        n_rows: Number n of rows of the file.
+        probability: Probability that each row is sampled, shape (n,).
+        reliability: Reliability of each row, shape (n,).
+        row_number: Increasing numbers of the sampled rows, shape (m,).
+        decision_counts: Number of sampled rows of each decided label, shape (K,).
+        label_column: Name of the column to fill in.
+        notes: Sentences on how the file was read.
+    """
 
-    def in_words(self, names: Sequence[str]) -> list[str]:
-        """How many rows of which labels were drawn, what their labels will tell, and what to do with them."""
-        variance = self.reliability * (1 - self.reliability)
-        alike = len(self.drawn) / self.rows
-        known, evenly = (
-            196 * float(np.sqrt((variance * (1 / chance - 1)).sum())) / self.rows for chance in (self.chance, alike)
-        )
-        of_labels = [f"{name} ({rows:,})" for name, rows in zip(names, self.decided.tolist(), strict=True) if rows]
+    n_rows: int
+    probability: np.ndarray
+    reliability: np.ndarray
+    row_number: np.ndarray
+    decision_counts: np.ndarray
+    label_column: str
+    notes: tuple[str, ...]
+
+    def describe(self, names: Sequence[str]) -> list[str]:
+        """Describe the sample, the precision of estimates from it, and the next step.
+
+        Args:
+            names: Names of the labels 0..K-1.
+
+        Returns:
+            Sentences.
+        """
+        n_sampled = len(self.row_number)
+        half_width = self._half_width(self.probability)
+        uniform_half_width = self._half_width(n_sampled / self.n_rows)
+        decided = []
+        for name, count in zip(names, self.decision_counts.tolist(), strict=True):
+            if count:
+                decided.append(f"{name} ({count:,})")
         return [
             *self.notes,
-            f"{len(self.drawn):,} of {self.rows:,} rows are drawn, by decision: {listed(of_labels)}.",
-            f"If the map is right, their labels tell the accuracy of all rows to {known:.1f} points to either side; "
-            f"as many rows drawn evenly, to {evenly:.1f}. Half of that takes four times the rows.",
-            f"Fill in the column {self.column}. Fit, evaluate and thresholds count each row by its {WEIGHT}, and "
-            f"evaluate with {option('unlabelled')}, the file they were drawn from, tells the accuracy of all its rows.",
+            f"{n_sampled:,} of {self.n_rows:,} rows are sampled, by decision: {join_names(decided)}.",
+            f"If the map holds, their labels estimate the accuracy of all rows to ±{half_width:.1f} percentage points "
+            f"(a uniform sample of this size: ±{uniform_half_width:.1f}). Half of that takes four times the rows.",
+            f"Fill in the column {self.label_column}. Fit, evaluate and thresholds weight each row by its "
+            f"{WEIGHT_COLUMN}. Evaluate with {option('unlabelled')}, the file they were sampled from, estimates the "
+            "accuracy of all of its rows.",
         ]
 
+    def _half_width(self, probability: np.ndarray | float) -> float:
+        """Return half the width of a 95% interval of the accuracy, in percentage points."""
+        variance = self.reliability * (1 - self.reliability)
+        standard_error = float(np.sqrt((variance * (1 / probability - 1)).sum()))
+        return 100 * NORMAL_QUANTILE * standard_error / self.n_rows
 
-def label_next(
+
+def sample_rows_to_label(
     document: MapDocument, predictions: Path, out: Path, *, rows: int, seed: int, progress: Progress, reading: Reading
-) -> ToLabel:
-    """Write `rows` rows of `predictions` to `out`, as they are, with an empty label and their inverse probability.
+) -> LabelSample:
+    """Write a sample of rows to label, with an empty label and their inverse probability.
 
-    The decision is not shown, so that it does not sway who labels; where the file has one, it stays. In a format
-    without lists, a list of numbers becomes a column for each.
+    No decision is added, since it could influence the labels; a decision in the file remains. In formats without
+    lists, a list of numbers becomes one column for each number.
+
+    Args:
+        document: The map.
+        predictions: File of unlabelled predictions.
+        out: File to write.
+        rows: Number of rows to sample.
+        seed: Seed of the random sample.
+        progress: Called with the stage and the number of rows that are done.
+        reading: Names and units of the columns.
+
+    Returns:
+        The sample.
 
     Raises:
-        InputError: a file, column or row that cannot be read, labels that are there already, or fewer rows than asked.
+        InputError: A file, column or row cannot be read, the rows have labels, or there are fewer rows than `rows`.
     """
-    file, label = opened(predictions, reading), reading.label or "label"
-    if there := [name for name in (label, WEIGHT) if name in file.schema.names]:
-        raise InputError(f"{predictions} has the column {there[0]} already; give the rows without labels, and drop it")
-    if grouped_by(document):
+    file = open_predictions(predictions, reading)
+    label = reading.label or "label"
+    _check_unlabelled(file, label)
+    if signal_group_column(document):
         raise InputError(
-            "the map reads signals of whole groups, which single rows do not hold; fit without them to draw rows"
+            "the map reads signals of whole groups, which a sample of rows does not have; fit without them to sample "
+            "rows"
         )
-    layout, scores = scored_file(document, file, progress)
-    in_csv = () if suffix_of(out) in NESTED else layout.columns
-    lists = [name for name in in_csv if pa.types.is_nested(file.schema.field(name).type)]
-    check_output(file, out, split=lists)
-    if not 0 < rows <= len(scores):
+    layout, scores = score_file(document, file, progress)
+    list_columns = []
+    if format_suffix(out) not in NESTED_FORMATS:
+        list_columns = [name for name in layout.columns if pa.types.is_nested(file.schema.field(name).type)]
+    check_output(file, out, split=list_columns)
+    n_rows = len(scores)
+    if not 0 < rows <= n_rows:
         raise InputError(
-            f"{option('rows')} is {rows:,}, and {predictions} has {len(scores):,} rows; ask for 1 to as many"
+            f"{option('rows')} is {rows:,}, and {predictions} has {n_rows:,} rows; give a number from 1 to {n_rows}"
         )
-    decision, reliability = scores["decision"].to_numpy(), scipy.special.expit(scores["logit"].to_numpy())
-    chance = chances(reliability, decision, rows)
-    drawn = draw(chance, rows, seed)
+    decision = scores["decision"].to_numpy()
+    reliability = scipy.special.expit(scores["logit"].to_numpy())
+    probability = sampling_probabilities(reliability, decision, rows)
+    row_number = sample_systematically(probability, rows, seed)
+    frame = _split_lists(_select_rows(file, row_number), list_columns, document.n_labels)
+    added_columns = pl.DataFrame(
+        [
+            pl.Series(label, [None] * rows, dtype=pl.String if document.label_names else pl.Int64),
+            pl.Series(WEIGHT_COLUMN, 1 / probability[row_number]),
+        ]
+    )
+    added = FramePredictions(added_columns, "").table.combine_chunks().to_batches()[0]
+    write_with_columns(FramePredictions(frame, "", predictions, text=file.text), added.slice, out)
+    return LabelSample(
+        n_rows=n_rows,
+        probability=probability,
+        reliability=reliability,
+        row_number=row_number,
+        decision_counts=np.bincount(decision[row_number], minlength=document.n_labels),
+        label_column=label,
+        notes=tuple(reading_notes(file)),
+    )
+
+
+def _check_unlabelled(file: Predictions, label: str) -> None:
+    """Check that the file has none of the columns that are added."""
+    for name in (label, WEIGHT_COLUMN):
+        if name in file.schema.names:
+            raise InputError(f"{file.path} has the column {name} already; give rows without labels, and drop it")
+
+
+def _select_rows(file: Predictions, row_number: np.ndarray) -> pl.DataFrame:
+    """Read the rows of increasing numbers."""
     pieces = []
-    for first, batch in numbered(file.batches()):
-        frame, here = as_frame(batch, predictions), drawn[(drawn >= first) & (drawn < first + len(batch))]
-        pieces.append(frame[here - first])
-    frame = pl.concat(pieces)
-    for name in lists:
-        values = frame[name].arr.to_list() if isinstance(frame.schema[name], pl.Array) else frame[name]
-        places = [values.list.get(place).alias(f"{name}_{place}") for place in range(document.n_labels)]
-        frame = frame.drop(name).hstack(places)
-    empty = pl.Series(label, [None] * rows, dtype=pl.String if document.label_names else pl.Int64)
-    added = FramePredictions(pl.DataFrame([empty, pl.Series(WEIGHT, 1 / chance[drawn])]), "").table.combine_chunks()
-    write_beside(FramePredictions(frame, "", predictions, text=file.text), added.to_batches()[0].slice, out)
-    decided = np.bincount(decision[drawn], minlength=document.n_labels)
-    return ToLabel(len(scores), chance, reliability, drawn, decided, label, tuple(notes_on(file)))
+    for first, batch in number_batches(file.batches()):
+        is_in_batch = (row_number >= first) & (row_number < first + len(batch))
+        pieces.append(arrow_to_polars(batch, file.path)[row_number[is_in_batch] - first])
+    return pl.concat(pieces)
 
 
-def chances(reliability: np.ndarray, decision: np.ndarray, rows: int) -> np.ndarray:
-    """The chance of each row to be drawn `(n,)`, in (0, 1]; they sum to `rows`.
+def _split_lists(frame: pl.DataFrame, columns: Sequence[str], n_labels: int) -> pl.DataFrame:
+    """Replace columns of lists of K numbers with one column for each number, as the last columns."""
+    for name in columns:
+        values = frame[name]
+        if isinstance(values.dtype, pl.Array):
+            values = values.arr.to_list()
+        numbers = [values.list.get(label).alias(f"{name}_{label}") for label in range(n_labels)]
+        frame = frame.drop(name).hstack(numbers)
+    return frame
 
-    Reliability `(n,)` in [0, 1], decision `(n,)` from 0. Apart from what is drawn evenly, chances are in proportion to
-    the deviation of a row being correct, over the square root of how many rows have its decision.
+
+def sampling_probabilities(reliability: np.ndarray, decision: np.ndarray, rows: int) -> np.ndarray:
+    """Compute the probability that each row is sampled.
+
+    Apart from the uniform part, probabilities are proportional to sqrt(r (1 - r) / m), where r is the reliability and m
+    the number of rows with the same decision. Probabilities above 1 are set to 1, and the others are increased.
+
+    Args:
+        reliability: Reliability of each row, shape (n,), in [0, 1].
+        decision: Decided label of each row, from 0, shape (n,).
+        rows: Number of rows to sample, at most n.
+
+    Returns:
+        Probabilities, shape (n,), in (0, 1]; their sum is `rows`.
     """
-    unsure = np.sqrt(reliability * (1 - reliability) / np.bincount(decision)[decision])
-    size = EVENLY * unsure.mean() + (1 - EVENLY) * unsure if unsure.any() else np.ones(len(unsure))
-    certain = np.zeros(len(size), dtype=bool)
+    deviation = np.sqrt(reliability * (1 - reliability) / np.bincount(decision)[decision])
+    size = np.ones(len(deviation))
+    if deviation.any():
+        size = UNIFORM_SHARE * deviation.mean() + (1 - UNIFORM_SHARE) * deviation
+    is_certain = np.zeros(len(size), dtype=bool)
     while True:
-        chance = np.where(certain, 1.0, (rows - certain.sum()) * size / size.sum(where=~certain, initial=1e-300))
-        if not (more := chance > 1).any():
-            return np.asarray(chance)
-        certain |= more
+        proportional = (rows - is_certain.sum()) * size / size.sum(where=~is_certain, initial=1e-300)
+        probability = np.where(is_certain, 1.0, proportional)
+        exceeds_one = probability > 1
+        if not exceeds_one.any():
+            return np.asarray(probability)
+        is_certain |= exceeds_one
 
 
-def draw(chance: np.ndarray, rows: int, seed: int) -> np.ndarray:
-    """`rows` row numbers, rising, each drawn with its `chance (n,)`: systematically, in random order (Madow, 1949)."""
+def sample_systematically(probability: np.ndarray, rows: int, seed: int) -> np.ndarray:
+    """Sample rows with given probabilities, systematically in random order (Madow, 1949).
+
+    Args:
+        probability: Probability of each row, shape (n,); the sum is `rows`.
+        rows: Number of rows to sample.
+        seed: Seed of the random numbers.
+
+    Returns:
+        Increasing row numbers, shape (rows,).
+    """
     generator = np.random.default_rng(seed)
-    order = generator.permutation(len(chance))
-    at = np.searchsorted(np.cumsum(chance[order]), generator.random() + np.arange(rows), side="right")
-    return np.sort(order[np.minimum(at, len(chance) - 1)])
+    order = generator.permutation(len(probability))
+    positions = generator.random() + np.arange(rows)
+    selected = np.searchsorted(np.cumsum(probability[order]), positions, side="right")
+    return np.sort(order[np.minimum(selected, len(probability) - 1)])

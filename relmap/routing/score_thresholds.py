@@ -8,19 +8,20 @@ groups where it is defined. No bound on the size of groups is assumed, which the
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 import scipy
 
 from relmap.errors import InputError
-from relmap.io.columns import TRUTH, listed, numbers, shares, unlabelled
-from relmap.io.files import Predictions, columns_of, notes_on, rows_of
-from relmap.io.reading import WEIGHT
+from relmap.io.columns import BOOLEAN_LABELS, is_unlabelled, join_names, read_numbers, read_probabilities
+from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
+from relmap.io.reading import WEIGHT_COLUMN
 from relmap.options import assignment, option
-from relmap.routing.thresholds import MORE_ROWS, rejected_in_turn
+from relmap.routing.thresholds import SAMPLE_SIZE_FACTORS, reject_in_order
 
 PLANNING_SHARE = 0.25
 N_CANDIDATES = 100
@@ -28,6 +29,7 @@ MIN_UNITS = 8  # independent rows or groups
 N_BETS = 24
 N_CURVE_POINTS = 400
 SIGNIFICANT_DIGITS = 6
+MAX_LISTED_LABELS = 6
 Metric = Literal["precision", "recall", "npv"]
 NAMES: dict[Metric, str] = {"precision": "precision", "recall": "recall", "npv": "negative predictive value"}
 MEANINGS: dict[Metric, str] = {
@@ -89,36 +91,24 @@ class ScoreThresholds:
             "rows": self.rows,
             "groups": self.groups,
             "positives": self.positives,
-            "thresholds": [asdict(each) for each in self.thresholds],
+            "thresholds": [asdict(result) for result in self.thresholds],
             "review": None if self.review is None else list(self.review),
             "review_rows": self.review_rows,
             "curve": self.curve.to_dict(as_series=False),
         }
 
-    def in_words(self) -> list[str]:
-        """Return the thresholds, their guarantee and the review band in sentences."""
+    def describe(self) -> list[str]:
+        """Describe the thresholds, their guarantee and the review band.
+
+        Returns:
+            Sentences.
+        """
         lines = []
-        for found in self.thresholds:
-            name = NAMES[found.metric]
-            target = f"{name} of {100 * found.target:g}%"
-            if found.threshold is None:
-                lines.append(f"No threshold for a {target}.")
-                lines += found.advice
-                continue
-            side = "below it" if found.metric == "npv" else "at or above it"
-            lines.append(
-                f"Threshold {found.threshold:g} for a {target}: {found.covered:,} of {self.rows:,} labelled rows "
-                f"({found.covered / self.rows:.1%}) are {side}. Observed {name}: {found.observed:.1%}."
-            )
-        valid = [found for found in self.thresholds if found.threshold is not None]
+        for result in self.thresholds:
+            lines += self._describe_threshold(result)
+        valid = [result for result in self.thresholds if result.threshold is not None]
         if valid:
-            claims = "; ".join(f"at least {100 * each.target:g}% {MEANINGS[each.metric]}" for each in valid)
-            together = "all of these hold: " if len(valid) > 1 else ""
-            drawn = "groups" if self.groups is not None else "rows"
-            lines.append(
-                f"With {100 * self.confidence:g}% confidence {together}{claims}, if new {drawn} are like these and "
-                "drawn independently."
-            )
+            lines.append(self._describe_guarantee(valid))
         if self.groups is not None:
             lines.append(
                 f"All rows of the {self.groups:,} groups are used. A rate is the mean of the rates of groups "
@@ -126,14 +116,36 @@ class ScoreThresholds:
                 "Groups where a rate is undefined do not count in it."
             )
         if self.review is not None:
-            low, high = self.review
-            lines.append(
-                f"Review scores from {low:g} to below {high:g}: {self.review_rows:,} of {self.rows:,} labelled rows "
-                f"({self.review_rows / self.rows:.1%}). Treat lower scores as negative and higher scores as positive."
-                if low < high
-                else f"No row needs a review: {high:g} separates negative from positive rows."
-            )
+            lines.append(self._describe_review(*self.review))
         return lines
+
+    def _describe_threshold(self, result: ScoreThreshold) -> list[str]:
+        name = NAMES[result.metric]
+        target = f"{name} of {100 * result.target:g}%"
+        if result.threshold is None:
+            return [f"No threshold for a {target}.", *result.advice]
+        side = "below it" if result.metric == "npv" else "at or above it"
+        return [
+            f"Threshold {result.threshold:g} for a {target}: {result.covered:,} of {self.rows:,} labelled rows "
+            f"({result.covered / self.rows:.1%}) are {side}. Observed {name}: {result.observed:.1%}."
+        ]
+
+    def _describe_guarantee(self, valid: Sequence[ScoreThreshold]) -> str:
+        guarantees = [f"at least {100 * result.target:g}% {MEANINGS[result.metric]}" for result in valid]
+        together = "all of these hold: " if len(valid) > 1 else ""
+        units = "groups" if self.groups is not None else "rows"
+        return (
+            f"With {100 * self.confidence:g}% confidence {together}{'; '.join(guarantees)}, if new {units} are "
+            "independent and from the same distribution."
+        )
+
+    def _describe_review(self, low: float, high: float) -> str:
+        if low == high:
+            return f"No row needs a review: {high:g} separates negative from positive rows."
+        return (
+            f"Review scores from {low:g} to below {high:g}: {self.review_rows:,} of {self.rows:,} labelled rows "
+            f"({self.review_rows / self.rows:.1%}). Treat lower scores as negative and higher scores as positive."
+        )
 
 
 def find_score_thresholds(
@@ -175,72 +187,59 @@ def find_score_thresholds(
     """
     score = np.asarray(score, dtype=np.float64)
     positive = np.asarray(positive)
-    targets: dict[Metric, float | None] = {"precision": precision, "recall": recall, "npv": npv}
-    given = {metric: target for metric, target in targets.items() if target is not None}
-    _check_input(score, positive, groups, given, confidence)
-    code = np.arange(len(score)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-    n_units = int(code.max()) + 1
-    if n_units < MIN_UNITS:
-        what = "rows" if groups is None else "groups"
-        raise InputError(f"{n_units} labelled {what} are too few for a threshold; give at least {MIN_UNITS}")
-    order = np.random.default_rng(seed).permutation(n_units)
-    n_planning = max(2, round(PLANNING_SHARE * n_units))
-    rank = np.empty(n_units, dtype=np.int64)
-    rank[order] = np.arange(n_units)
-    is_planning = rank[code] < n_planning
-    candidates = _candidates(score[is_planning])
-    test = ~is_planning
-    level = (1 - confidence) / len(given)
+    requested: dict[Metric, float | None] = {"precision": precision, "recall": recall, "npv": npv}
+    targets = {metric: target for metric, target in requested.items() if target is not None}
+    _check_input(score, positive, groups, targets, confidence)
+    rows = _LabelledScores(score, positive, _unit_codes(score, groups), is_grouped=groups is not None)
+    split = _split_rows(rows, seed)
+    candidates = _candidates(split.planning.score)
+    level = (1 - confidence) / len(targets)
     accepted: dict[Metric, np.ndarray] = {}
     advice: dict[Metric, tuple[str, ...]] = {}
-    for metric, target in given.items():
-        shares_of_level = _shares(metric, target, candidates, score[is_planning], positive[is_planning])
-        unit = rank[code[test]] - n_planning
-        trial = _Trial(metric, candidates, score[test], positive[test], unit, groups is not None)
-        accepted[metric] = trial.accepted(target, level, shares_of_level)
+    for metric, target in targets.items():
+        level_shares = _level_shares(metric, target, candidates, split.planning)
+        test = _CandidateTest(metric, candidates, split.test)
+        accepted[metric] = test.accepted(target, level, level_shares)
         if not accepted[metric].any():
-            unit_name = "rows" if groups is None else "groups"
-            advice[metric] = _advice(trial, target, level, shares_of_level, unit_name, n_units)
-    chosen = _choose(accepted)
-    found = []
-    for metric, target in given.items():
-        if metric not in chosen:
-            why = advice.get(metric, ())
-            found.append(ScoreThreshold(metric=metric, target=target, threshold=None, advice=why))
-            continue
-        threshold = float(candidates[chosen[metric]])
-        selected = score < threshold if metric == "npv" else score >= threshold
-        found.append(
-            ScoreThreshold(
-                metric=metric,
-                target=target,
-                threshold=threshold,
-                covered=int(selected.sum()),
-                observed=_observed(metric, score, positive, threshold, code, groups is not None),
-            )
-        )
-    low_metric: Metric = "npv" if "npv" in given else "recall"
-    review, review_rows = None, 0
-    if "precision" in chosen and low_metric in chosen:
-        high = float(candidates[chosen["precision"]])
-        low = min(float(candidates[chosen[low_metric]]), high)
-        review = (low, high)
-        review_rows = int(((score >= low) & (score < high)).sum())
+            advice[metric] = _advise(test, target, level, level_shares, rows)
+    chosen = {metric: float(candidates[index]) for metric, index in _choose(accepted).items()}
+    thresholds = [
+        _describe_threshold(rows, metric, target, chosen.get(metric), advice.get(metric, ()))
+        for metric, target in targets.items()
+    ]
+    review = _review_band(chosen, "npv" if "npv" in targets else "recall")
+    n_review_rows = 0
+    if review is not None:
+        n_review_rows = int(((score >= review[0]) & (score < review[1])).sum())
     return ScoreThresholds(
         confidence=confidence,
         rows=len(score),
-        groups=None if groups is None else n_units,
+        groups=rows.n_units if rows.is_grouped else None,
         positives=int(positive.sum()),
-        thresholds=tuple(found),
+        thresholds=tuple(thresholds),
         review=review,
-        review_rows=review_rows,
-        curve=_curve(score, positive),
+        review_rows=n_review_rows,
+        curve=_precision_recall_curve(score, positive),
     )
 
 
-def read_score(
-    file: Predictions, *, positive: str, group: str | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[str]]:
+class ScoreRows(NamedTuple):
+    """Labelled rows with a score.
+
+    Attributes:
+        score: Shape (n,), float64.
+        positive: Whether each row is positive, shape (n,), bool.
+        groups: Group of each row, shape (n,), text; None without groups.
+        notes: Sentences for the user.
+    """
+
+    score: np.ndarray
+    positive: np.ndarray
+    groups: np.ndarray | None
+    notes: list[str]
+
+
+def read_score(file: Predictions, *, positive: str, group: str | None = None) -> ScoreRows:
     """Read the score, whether each row is positive, and its group.
 
     Args:
@@ -249,83 +248,210 @@ def read_score(
         group: Column of groups, or None.
 
     Returns:
-        Scores (n,) float64, positive (n,) bool, groups (n,) text or None, and notes for the user.
+        The rows, and notes for the user.
 
     Raises:
-        InputError: A missing column, a value that cannot be read, sampling weights, or an unknown positive label.
+        InputError: A column is missing, a value cannot be read, the rows have sampling weights, or no row has the
+            positive label.
     """
-    reading, path = file.reading, file.path
-    column = reading.score or reading.probability
-    if column is None:
+    reading = file.reading
+    score_column = reading.score or reading.probability
+    if score_column is None:
         raise InputError(
             f"name the column of the score: {assignment('score', 'COLUMN')}, or {assignment('probability', 'COLUMN')}"
         )
-    if WEIGHT in file.schema.names:
+    if WEIGHT_COLUMN in file.schema.names:
         raise InputError(
-            f"{path} has sampling weights in {WEIGHT}: thresholds on a score need rows that were all as likely to be "
-            f"drawn. Give such rows, without the column {WEIGHT}"
+            f"{file.path} has sampling weights in {WEIGHT_COLUMN}: thresholds on a score need rows that were sampled "
+            f"with equal probabilities. Give such rows, without the column {WEIGHT_COLUMN}"
         )
     label = reading.label or "label"
-    names = [column, label] if group is None else [column, label, group]
-    if len(set(names)) < len(names):
-        raise InputError(f"{path}: score, label and group must be different columns; they are {listed(names)}")
-    frame, rows = columns_of(file, names), rows_of(file)
-    notes = notes_on(file)
+    columns = [score_column, label] if group is None else [score_column, label, group]
+    if len(set(columns)) < len(columns):
+        raise InputError(
+            f"{file.path}: score, label and group must be different columns; they are {join_names(columns)}"
+        )
+    frame = read_columns(file, columns)
+    rows = rows_in_file(file)
+    notes = reading_notes(file)
     if reading.drop_unlabelled:
-        missing = unlabelled(frame[label])
-        frame, rows = frame.filter(~pl.Series(missing)), rows.without(missing)
-        notes = [*notes, f"{int(missing.sum()):,} rows without a label are dropped."]
+        missing = is_unlabelled(frame[label])
+        frame = frame.filter(~pl.Series(missing))
+        rows = rows.without(missing)
+        notes.append(f"{int(missing.sum()):,} rows without a label are dropped.")
     without_label = f"{label} is missing; drop or label the row, or give {assignment('drop_unlabelled', True)}"
-    rows.refuse(unlabelled(frame[label]), lambda _: without_label)
-    score = numbers(frame[column], rows) if reading.score else shares(frame[column], rows, reading)
-    rows.refuse(~np.isfinite(score), lambda row: f"{column} is {score[row]}; it must be finite")
+    rows.reject(is_unlabelled(frame[label]), lambda _: without_label)
+    score = (
+        read_numbers(frame[score_column], rows)
+        if reading.score
+        else read_probabilities(frame[score_column], rows, reading)
+    )
+    rows.reject(~np.isfinite(score), lambda row: f"{score_column} is {score[row]}; it must be finite")
     is_positive = _is_label(frame[label], positive)
     if not is_positive.any():
-        seen = [str(value) for value in frame[label].unique().sort().head(6)]
+        existing = [str(value) for value in frame[label].unique().sort().head(MAX_LISTED_LABELS)]
         raise InputError(
-            f"{path}: no row has the label {positive!r} of {option('positive')}; {label} has {listed(seen)}"
+            f"{file.path}: no row has the label {positive!r} of {option('positive')}; {label} has "
+            f"{join_names(existing)}"
         )
     groups = None
     if group is not None:
-        rows.refuse_missing(frame[group])
+        rows.reject_missing(frame[group])
         groups = frame[group].cast(pl.String).to_numpy()
-    return score, is_positive, groups, notes
+    return ScoreRows(score=score, positive=is_positive, groups=groups, notes=notes)
 
 
 @dataclass(frozen=True, eq=False)
-class _Trial:
-    """Labelled rows that test candidate thresholds for one metric."""
+class _LabelledScores:
+    """Labelled rows with a score.
 
-    metric: Metric
-    candidates: np.ndarray  # (C,) rising
+    Attributes:
+        score: Shape (n,), float64.
+        positive: Whether each row is positive, shape (n,), bool.
+        unit: Number of the independent unit (row or group) of each row, from 0, shape (n,), int.
+        is_grouped: Whether the units are groups.
+    """
+
     score: np.ndarray
     positive: np.ndarray
-    unit: np.ndarray  # (n,) int, number of the independent unit, in random order
-    grouped: bool
+    unit: np.ndarray
+    is_grouped: bool
 
-    def accepted(self, target: float, level: float, shares: np.ndarray, times: int = 1) -> np.ndarray:
-        """Return the candidates with a guarantee, (C,) bool; `times` repeats the rows, to plan a larger sample."""
-        p_values = self.p_values(target, times)
+    @property
+    def n_units(self) -> int:
+        """Number of independent rows or groups."""
+        return int(self.unit.max()) + 1
+
+    @property
+    def unit_name(self) -> str:
+        """Plural noun for the units."""
+        return "groups" if self.is_grouped else "rows"
+
+
+class _Split(NamedTuple):
+    """Rows that fix the candidates, and rows that test them; the units of the latter are in random order."""
+
+    planning: _LabelledScores
+    test: _LabelledScores
+
+
+@dataclass(frozen=True, eq=False)
+class _CandidateTest:
+    """Test of candidate thresholds for one metric.
+
+    Attributes:
+        metric: The metric.
+        candidates: Increasing thresholds, shape (C,).
+        rows: Test rows.
+    """
+
+    metric: Metric
+    candidates: np.ndarray
+    rows: _LabelledScores
+
+    def accepted(self, target: float, level: float, level_shares: np.ndarray, factor: int = 1) -> np.ndarray:
+        """Return which candidates have a guarantee, shape (C,), bool; `factor` repeats the rows of the test."""
+        p_values = self.p_values(target, factor)
         # few selected rows come first: high thresholds for the precision, low ones for npv; recall starts where it is 1
-        forward = slice(None, None, -1) if self.metric == "precision" else slice(None)
-        rejected = rejected_in_turn(p_values[forward], level * shares[forward])
-        return np.asarray(rejected[forward] > 0)
+        order = slice(None, None, -1) if self.metric == "precision" else slice(None)
+        rejected_at = reject_in_order(p_values[order], level * level_shares[order])
+        return np.asarray(rejected_at[order] > 0)
 
-    def p_values(self, target: float, times: int = 1) -> np.ndarray:
-        """Return p-values (C,) of the hypotheses that the rate is at most the target."""
+    def p_values(self, target: float, factor: int = 1) -> np.ndarray:
+        """Return p-values of the hypotheses that the rate is at most the target, shape (C,)."""
         values = []
         for candidate in self.candidates:
-            counted, good = _counted(self.metric, self.score, self.positive, float(candidate))
-            if not self.grouped:
-                n = times * int(counted.sum())
-                errors = n - times * int((counted & good).sum())
-                values.append(float(scipy.special.bdtr(errors, n, 1 - target)) if n else 1.0)
-                continue
-            size = np.bincount(self.unit, counted)
-            right = np.bincount(self.unit, counted & good)
-            payoff = right[size > 0] / size[size > 0] - target
-            values.append(betting_p_value(np.tile(payoff, times), target))
+            rate = _rate_at(self.metric, self.rows, float(candidate))
+            if self.rows.is_grouped:
+                payoff = rate.by_unit(self.rows.unit) - target
+                values.append(betting_p_value(np.tile(payoff, factor), target))
+            else:
+                n_rows = factor * int(rate.counted.sum())
+                n_errors = n_rows - factor * int((rate.counted & rate.successful).sum())
+                values.append(float(scipy.special.bdtr(n_errors, n_rows, 1 - target)) if n_rows else 1.0)
         return np.array(values)
+
+
+class _Rate(NamedTuple):
+    """Rows in the denominator of a rate, and rows that are successes, each of shape (n,), bool."""
+
+    counted: np.ndarray
+    successful: np.ndarray
+
+    def by_unit(self, unit: np.ndarray) -> np.ndarray:
+        """Return the rate of each unit where it is defined, in the order of the units."""
+        n_counted = np.bincount(unit, self.counted)
+        n_successful = np.bincount(unit, self.counted & self.successful)
+        is_defined = n_counted > 0
+        return np.asarray(n_successful[is_defined] / n_counted[is_defined])
+
+
+def _rate_at(metric: Metric, rows: _LabelledScores, threshold: float) -> _Rate:
+    """Return the rows of a rate at a threshold."""
+    is_above = rows.score >= threshold
+    if metric == "precision":
+        return _Rate(counted=is_above, successful=rows.positive)
+    if metric == "recall":
+        return _Rate(counted=rows.positive, successful=is_above)
+    return _Rate(counted=~is_above, successful=~rows.positive)
+
+
+def _unit_codes(score: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
+    """Number the independent units: rows, or groups in the order of their names, shape (n,)."""
+    if groups is None:
+        return np.arange(len(score))
+    _, codes = np.unique(np.asarray(groups), return_inverse=True)
+    return np.asarray(codes)
+
+
+def _split_rows(rows: _LabelledScores, seed: int) -> _Split:
+    """Split the units at random; a quarter of them fixes the candidates.
+
+    Raises:
+        InputError: There are too few units.
+    """
+    n_units = rows.n_units
+    if n_units < MIN_UNITS:
+        raise InputError(f"{n_units} labelled {rows.unit_name} are too few for a threshold; give at least {MIN_UNITS}")
+    order = np.random.default_rng(seed).permutation(n_units)
+    n_planning = max(2, round(PLANNING_SHARE * n_units))
+    rank = np.empty(n_units, dtype=np.int64)
+    rank[order] = np.arange(n_units)
+    unit_rank = rank[rows.unit]
+    is_planning = unit_rank < n_planning
+    is_test = ~is_planning
+    return _Split(
+        planning=_LabelledScores(
+            rows.score[is_planning], rows.positive[is_planning], unit_rank[is_planning], rows.is_grouped
+        ),
+        test=_LabelledScores(
+            rows.score[is_test], rows.positive[is_test], unit_rank[is_test] - n_planning, rows.is_grouped
+        ),
+    )
+
+
+def _describe_threshold(
+    rows: _LabelledScores, metric: Metric, target: float, threshold: float | None, advice: tuple[str, ...]
+) -> ScoreThreshold:
+    """Compute what the labelled rows show at a threshold."""
+    if threshold is None:
+        return ScoreThreshold(metric=metric, target=target, threshold=None, advice=advice)
+    selected = rows.score < threshold if metric == "npv" else rows.score >= threshold
+    return ScoreThreshold(
+        metric=metric,
+        target=target,
+        threshold=threshold,
+        covered=int(selected.sum()),
+        observed=_observed_rate(metric, rows, threshold),
+    )
+
+
+def _review_band(chosen: Mapping[Metric, float], low_metric: Metric) -> tuple[float, float] | None:
+    """Return the scores between the thresholds of negative and positive rows; None if one of them is missing."""
+    if "precision" not in chosen or low_metric not in chosen:
+        return None
+    high = chosen["precision"]
+    return min(chosen[low_metric], high), high
 
 
 def betting_p_value(payoff: np.ndarray, lowest: float) -> float:
@@ -347,22 +473,8 @@ def betting_p_value(payoff: np.ndarray, lowest: float) -> float:
     return float(np.exp(-max(0.0, log_mixture.max(initial=0.0))))
 
 
-def _counted(
-    metric: Metric, score: np.ndarray, positive: np.ndarray, threshold: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows in the denominator of a rate, and the rows that are right, each (n,) bool."""
-    above = score >= threshold
-    if metric == "precision":
-        return above, positive
-    if metric == "recall":
-        return positive, above
-    return ~above, ~positive
-
-
-def _shares(
-    metric: Metric, target: float, candidates: np.ndarray, score: np.ndarray, positive: np.ndarray
-) -> np.ndarray:
-    """Return the share (C,) of the error level that each candidate starts with, from the planning rows.
+def _level_shares(metric: Metric, target: float, candidates: np.ndarray, planning: _LabelledScores) -> np.ndarray:
+    """Return the share of the error level that each candidate starts with, shape (C,).
 
     Recall falls with the threshold, so one sequence from the lowest candidate has the whole level. Precision and NPV
     may rise and fall: half starts at the candidate with the most evidence, half at every tenth candidate.
@@ -373,9 +485,10 @@ def _shares(
         return shares
     evidence = np.zeros(len(candidates))
     for i, candidate in enumerate(candidates):
-        counted, good = _counted(metric, score, positive, float(candidate))
-        n = counted.sum()
-        evidence[i] = ((counted & good).sum() + target - target * (n + 1)) / math.sqrt(n + 1)
+        rate = _rate_at(metric, planning, float(candidate))
+        n_rows = rate.counted.sum()
+        n_successful = (rate.counted & rate.successful).sum()
+        evidence[i] = (n_successful + target - target * (n_rows + 1)) / math.sqrt(n_rows + 1)
     starts = np.unique(np.linspace(0, len(candidates) - 1, min(10, len(candidates))).astype(int))
     shares[starts] = 0.5 / len(starts)
     shares[evidence.argmax()] += 0.5
@@ -388,63 +501,63 @@ def _candidates(score: np.ndarray) -> np.ndarray:
     return np.unique([float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in quantiles])
 
 
-def _choose(accepted: dict[Metric, np.ndarray]) -> dict[Metric, int]:
-    """Return the chosen candidate of each metric: the most rows covered, and no overlap of negative and positive."""
+def _choose(accepted: Mapping[Metric, np.ndarray]) -> dict[Metric, int]:
+    """Return the index of the chosen candidate of each metric that has one.
+
+    Each choice covers the most rows, and negative rows do not overlap positive rows.
+    """
     chosen: dict[Metric, int] = {}
-    places = {metric: np.flatnonzero(of_metric) for metric, of_metric in accepted.items()}
-    if len(places.get("precision", ())):
-        chosen["precision"] = int(places["precision"][0])
-    if len(places.get("recall", ())):
-        chosen["recall"] = int(places["recall"][-1])
-    if "precision" in chosen and "recall" in chosen:
-        both = np.intersect1d(places["precision"], places["recall"])
-        if len(both):
-            chosen["precision"] = chosen["recall"] = int(both[0])
-    if len(places.get("npv", ())):
-        below = places["npv"]
-        if "precision" in chosen:
-            below = below[below <= chosen["precision"]]
-        if len(below):
-            chosen["npv"] = int(below[-1])
+    indices = {metric: np.flatnonzero(is_accepted) for metric, is_accepted in accepted.items()}
+    none_accepted = np.empty(0, dtype=np.int64)
+    precision_indices = indices.get("precision", none_accepted)
+    recall_indices = indices.get("recall", none_accepted)
+    if len(precision_indices):
+        chosen["precision"] = int(precision_indices[0])
+    if len(recall_indices):
+        chosen["recall"] = int(recall_indices[-1])
+    common_indices = np.intersect1d(precision_indices, recall_indices)
+    if len(common_indices):
+        chosen["precision"] = int(common_indices[0])
+        chosen["recall"] = int(common_indices[0])
+    npv_indices = indices.get("npv", none_accepted)
+    if "precision" in chosen:
+        npv_indices = npv_indices[npv_indices <= chosen["precision"]]
+    if len(npv_indices):
+        chosen["npv"] = int(npv_indices[-1])
     return chosen
 
 
-def _advice(
-    trial: _Trial, target: float, level: float, shares: np.ndarray, unit_name: str, n_units: int
+def _advise(
+    test: _CandidateTest, target: float, level: float, level_shares: np.ndarray, rows: _LabelledScores
 ) -> tuple[str, ...]:
     """Return the highest target with a threshold, and how many rows or groups would suffice."""
+    advice = []
+    for percent in range(math.ceil(100 * target) - 1, 0, -1):
+        if test.accepted(percent / 100, level, level_shares).any():
+            advice.append(f"The highest {NAMES[test.metric]} for which these rows have a threshold is {percent}%.")
+            break
+    for factor in SAMPLE_SIZE_FACTORS:
+        if test.accepted(target, level, level_shares, factor).any():
+            advice.append(
+                f"About {factor * rows.n_units:,} {rows.unit_name} like these would suffice; there are "
+                f"{rows.n_units:,}."
+            )
+            return tuple(advice)
+    advice.append(f"Even {SAMPLE_SIZE_FACTORS[-1]} times as many {rows.unit_name} like these would not suffice.")
+    return tuple(advice)
 
-    def find(rate: float, times: int) -> bool:
-        return bool(trial.accepted(rate, level, shares, times).any())
 
-    lines = []
-    percents = range(math.ceil(100 * target) - 1, 0, -1)
-    highest = next((percent for percent in percents if find(percent / 100, 1)), None)
-    if highest is not None:
-        lines.append(f"The highest {NAMES[trial.metric]} for which these rows have a threshold is {highest}%.")
-    times = next((times for times in MORE_ROWS if find(target, times)), None)
-    if times is not None:
-        lines.append(f"About {times * n_units:,} {unit_name} like these would suffice; there are {n_units:,}.")
-    else:
-        lines.append(f"Even {MORE_ROWS[-1]} times as many {unit_name} like these would not suffice.")
-    return tuple(lines)
-
-
-def _observed(
-    metric: Metric, score: np.ndarray, positive: np.ndarray, threshold: float, unit: np.ndarray, grouped: bool
-) -> float | None:
+def _observed_rate(metric: Metric, rows: _LabelledScores, threshold: float) -> float | None:
     """Return the rate at a threshold, with groups its mean over groups; None where it is undefined."""
-    counted, good = _counted(metric, score, positive, threshold)
-    if not counted.any():
+    rate = _rate_at(metric, rows, threshold)
+    if not rate.counted.any():
         return None
-    if not grouped:
-        return float(good[counted].mean())
-    size = np.bincount(unit, counted)
-    right = np.bincount(unit, counted & good)
-    return float((right[size > 0] / size[size > 0]).mean())
+    if rows.is_grouped:
+        return float(rate.by_unit(rows.unit).mean())
+    return float(rate.successful[rate.counted].mean())
 
 
-def _curve(score: np.ndarray, positive: np.ndarray) -> pl.DataFrame:
+def _precision_recall_curve(score: np.ndarray, positive: np.ndarray) -> pl.DataFrame:
     """Return the precision-recall curve, of pooled rows, at most 400 points, one for each distinct score."""
     order = np.argsort(-score, kind="stable")
     true_positives = np.cumsum(positive[order])
@@ -466,7 +579,7 @@ def _is_label(column: pl.Series, positive: str) -> np.ndarray:
     text = positive.strip()
     matches = column.cast(pl.String).str.strip_chars() == text
     if column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean):
-        as_number = pl.Series([TRUTH.get(text.lower(), text)]).cast(pl.Float64, strict=False)[0]
+        as_number = pl.Series([BOOLEAN_LABELS.get(text.lower(), text)]).cast(pl.Float64, strict=False)[0]
         if as_number is not None:
             matches = matches | (column.cast(pl.Float64, strict=False) == as_number).fill_null(False)
     return matches.to_numpy()

@@ -1,16 +1,20 @@
-"""Which decisions to use as they are: a cut on reliability, and what is certain of the decisions at or above it.
+"""Find or validate thresholds on the reliability, at or above which decisions are used without a review.
 
-The guarantees need no model and no large samples, only labelled rows that the map was not fitted on, drawn
-independently and like those to come. Rows of one group are not independent: see `independent_rows`.
+The guarantees need neither a model nor large samples, only labelled rows that were not used to fit the map, and that
+are independent and from the same distribution as new rows. Rows of one group are dependent: see
+`sample_independent_rows`.
 
-For a target accuracy, Learn then Test (Angelopoulos et al., 2021): each cut of a grid that the map fixed beforehand is
-a hypothesis, "too few of the decisions at or above it are correct", with an exact binomial p-value (Clopper and
-Pearson, 1934), and the fallback procedure (Wiens, 2003) says which are rejected, from few decisions to all of them.
+For a target accuracy, thresholds are chosen by Learn then Test (Angelopoulos et al., 2021). Each threshold of a grid,
+which depends only on the map, is a hypothesis: "the accuracy of the decisions at or above it is below the target". Its
+p-value is exact (binomial; Clopper and Pearson, 1934). The fallback procedure (Wiens, 2003) tests the hypotheses in
+order, from high thresholds to low ones.
 """
 
 import math
 import re
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -19,13 +23,38 @@ from relmap.errors import InputError
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument
 from relmap.metrics.probability import reject_nan
-from relmap.routing.cuts import Cut, Thresholds, rounded_cut
+from relmap.routing.reliability_thresholds import ReliabilityThresholds, ThresholdEstimate, round_threshold
 
-EVERY = 5  # percent of coverage from one start to the next
-MORE_ROWS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # times as many, to look for what a target takes
+START_INTERVAL = 5  # percent of coverage between two starting points of the fallback procedure
+SAMPLE_SIZE_FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # multiples of the rows that the advice considers
+MIN_ADVISED_PERCENT = 50  # lowest target accuracy that the advice considers
 
 
-def find_cuts(
+class IndependentRows(NamedTuple):
+    """A sample of independent rows.
+
+    Attributes:
+        row_number: Increasing row numbers, shape (m,).
+        notes: Sentences on how the rows were sampled.
+    """
+
+    row_number: np.ndarray
+    notes: list[str]
+
+
+class ThresholdGrid(NamedTuple):
+    """Candidate thresholds in test order.
+
+    Attributes:
+        thresholds: Decreasing thresholds, the last one 0, shape (C,).
+        level_shares: Share of the error level that each threshold starts with, shape (C,); the sum is 1.
+    """
+
+    thresholds: np.ndarray
+    level_shares: np.ndarray
+
+
+def find_accuracy_thresholds(
     document: MapDocument,
     reliability: np.ndarray,
     decision: np.ndarray,
@@ -33,102 +62,161 @@ def find_cuts(
     *,
     target: float,
     confidence: float = 0.95,
-) -> Thresholds:
-    """The cuts of most coverage at or above which decisions are surely correct at a rate of `target` or more.
+) -> ReliabilityThresholds:
+    """Find the thresholds of largest coverage that guarantee an accuracy.
 
-    Reliability `(n,)` in [0, 1], decision `(n,)` int, correct `(n,)` bool, of labelled rows drawn independently. The
-    chance that the overall cut misses the target is at most 1 - confidence; so is the chance that the cut of any label
-    does: these are found in the same way, with that chance shared by the labels that have rows enough. (Which these
-    are depends on decisions alone, and given those the rows of a label are still independent.)
+    The probability that the accuracy of all selected decisions is below the target is at most 1 - confidence. The same
+    holds for the labels together: those with enough rows share that probability equally. Which labels these are depends
+    on the decisions only, and given the decisions the rows of a label are still independent.
 
-    The guarantee of the cut that was chosen is the target. `lower_bound` is of Clopper and Pearson, at the level at
-    which this cut was accepted; what it has above the target would hold of a cut that was chosen beforehand.
+    The guarantee of the chosen threshold is the target. `lower_bound` is the bound of Clopper and Pearson at the level
+    at which the threshold was accepted; above the target, it would be valid only for a threshold chosen beforehand.
+
+    Args:
+        document: The map.
+        reliability: Reliability of independent labelled rows, shape (n,), in [0, 1].
+        decision: Decided labels, shape (n,), int.
+        correct: Whether each decision is correct, shape (n,), bool.
+        target: Accuracy to guarantee, in (0, 1).
+        confidence: Confidence of the guarantee, in (0, 1).
+
+    Returns:
+        A threshold for all decisions and for each decided label, or the reason why there is none.
 
     Raises:
-        InputError: target or confidence is not in (0, 1), or there is no row.
+        InputError: `target` or `confidence` is out of range, or there is no row.
     """
-    _check(reliability, confidence)
+    _check_input(reliability, confidence)
     if not 0 < target < 1:
-        raise InputError(f"no cut can guarantee an accuracy of {target}; give one above 0 and below 1, such as 0.95")
-    cuts, shares = grid(document, target)
-    labels, rows, errors = _counts(cuts, reliability, decision, correct)
-    able = rows[1:, -1] >= fewest_rows(target, 1 - confidence)
-    levels = np.r_[1 - confidence, np.full(len(able), (1 - confidence) / max(1, int(able.sum())))]
-    p_values = scipy.special.bdtr(errors.astype(np.float64), rows, 1 - target)
-    accepted = rejected_in_turn(p_values, np.outer(levels * np.r_[True, able], shares))
-    overall, *of_labels = [
-        _best(label, float(level), target, cuts, *of_cuts)
-        for label, level, *of_cuts in zip(labels, levels, rows, errors, p_values, accepted, strict=True)
-    ]
-    instead = () if overall.cut is not None else _instead(document, rows[0], errors[0], target, 1 - confidence)
-    return Thresholds(target, None, confidence, overall, tuple(of_labels), instead)
+        raise InputError(f"no threshold guarantees an accuracy of {target}; give one above 0 and below 1, such as 0.95")
+    grid = threshold_grid(document, target)
+    counts = _count_rows(grid.thresholds, reliability, decision, correct)
+    has_enough_rows = counts.rows[1:, -1] >= min_rows_to_reject(target, 1 - confidence)
+    label_level = (1 - confidence) / max(1, int(has_enough_rows.sum()))
+    levels = np.r_[1 - confidence, np.full(len(has_enough_rows), label_level)]
+    p_values = scipy.special.bdtr(counts.errors.astype(np.float64), counts.rows, 1 - target)
+    accepted_at = reject_in_order(p_values, np.outer(levels * np.r_[True, has_enough_rows], grid.level_shares))
+    estimates = []
+    for k, label in enumerate(counts.labels):
+        search = _ThresholdSearch(
+            label=label,
+            target=target,
+            level=float(levels[k]),
+            thresholds=grid.thresholds,
+            rows=counts.rows[k],
+            errors=counts.errors[k],
+            p_values=p_values[k],
+            accepted_at=accepted_at[k],
+        )
+        estimates.append(search.best_estimate())
+    overall = estimates[0]
+    advice: tuple[str, ...] = ()
+    if overall.threshold is None:
+        advice = _advise(document, counts.rows[0], counts.errors[0], target, 1 - confidence)
+    return ReliabilityThresholds(
+        target=target,
+        requested_coverage=None,
+        confidence=confidence,
+        overall=overall,
+        labels=tuple(estimates[1:]),
+        advice=advice,
+    )
 
 
-def _instead(
+def _advise(
     document: MapDocument, rows: np.ndarray, errors: np.ndarray, target: float, level: float
 ) -> tuple[str, ...]:
-    """What would have a cut, where so many rows and errors lie at or above each: a lower accuracy, or more rows."""
+    """Suggest a lower accuracy, or more rows, for which there would be a threshold.
 
-    def coverage(target: float, times: int = 1) -> float:
-        p_values = scipy.special.bdtr(times * errors.astype(np.float64), times * rows, 1 - target)
-        accepted = rejected_in_turn(p_values, level * grid(document, target)[1])
-        return float(rows[accepted > 0].max(initial=0) / rows[-1])
+    Rows and errors are numbers at or above each threshold of the grid, shape (C,).
+    """
 
-    lower = [percent / 100 for percent in range(math.ceil(100 * target) - 1, 49, -1)]
-    highest = next((accuracy for accuracy in lower if coverage(accuracy)), None)
-    times = next((many for many in MORE_ROWS if coverage(target, many)), None)
-    lines = ["(A binomial bound at the best of the cuts would be too sure: these rows would have picked that cut.)"]
-    if times is not None:
-        lines.insert(0, f"It would take about {times} times as many rows (or groups), if they are like these.")
-    if highest is not None:
-        shown = f"{highest:.0%}, with {coverage(highest):.1%} of decisions used as they are"
-        lines.insert(0, f"The highest accuracy for which these rows have a cut is {shown}.")
-    return tuple(lines)
+    def coverage_at(accuracy: float, factor: int) -> float:
+        p_values = scipy.special.bdtr(factor * errors.astype(np.float64), factor * rows, 1 - accuracy)
+        accepted_at = reject_in_order(p_values, level * threshold_grid(document, accuracy).level_shares)
+        return float(rows[accepted_at > 0].max(initial=0) / rows[-1])
+
+    advice = []
+    for percent in range(math.ceil(100 * target) - 1, MIN_ADVISED_PERCENT - 1, -1):
+        coverage = coverage_at(percent / 100, 1)
+        if coverage:
+            advice.append(
+                f"The highest accuracy with a threshold on these rows is {percent / 100:.0%}, which uses "
+                f"{coverage:.1%} of decisions as they are."
+            )
+            break
+    for factor in SAMPLE_SIZE_FACTORS:
+        if coverage_at(target, factor):
+            advice.append(f"About {factor} times as many rows (or groups) like these would suffice.")
+            break
+    advice.append(
+        "(The binomial bound of the best threshold is not valid here, because that threshold was chosen on these rows.)"
+    )
+    return tuple(advice)
 
 
-def cut_at_coverage(
+def find_coverage_threshold(
     reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, coverage: str, confidence: float = 0.95
-) -> Thresholds:
-    """The cut that takes `coverage` of these rows, or as few less as its digits allow, and how often they are correct.
+) -> ReliabilityThresholds:
+    """Find the threshold that selects a share of the rows, and bound the accuracy of the selected decisions.
 
-    Rows as in `find_cuts`; coverage is a decimal number in (0, 1], as text so that its share of the rows is exact. The
-    lower bounds, by Clopper and Pearson, hold at once for all labels, and by itself for all decisions. They are exact:
-    the cut depends only on the largest reliability that is left out, and given this and which rows lie above the cut,
-    these are independent draws of all that lies there, with ties too. A cut at a row's own reliability lacks this.
+    The lower bounds of Clopper and Pearson are valid for all labels together, and for all decisions by themselves. They
+    are exact: the threshold depends only on the largest reliability that is not selected. Given that value and which
+    rows are above the threshold, these rows are independent samples of the distribution above it, also with ties. For a
+    threshold at the reliability of a selected row this would not be true.
+
+    Args:
+        reliability: Reliability of independent labelled rows, shape (n,), in [0, 1].
+        decision: Decided labels, shape (n,), int.
+        correct: Whether each decision is correct, shape (n,), bool.
+        coverage: Maximal share of selected rows, a decimal number in (0, 1]; text, so that the share is exact.
+        confidence: Confidence of the lower bounds, in (0, 1).
+
+    Returns:
+        The threshold, with accuracy and lower bound of all decisions and of each decided label.
 
     Raises:
-        InputError: coverage is not in (0, 1] or less than a row, confidence is not in (0, 1), or there is no row.
+        InputError: `coverage` is out of range or less than one row, `confidence` is out of range, or there is no row.
     """
-    _check(reliability, confidence)
+    _check_input(reliability, confidence)
     if not re.fullmatch(r"0?\.\d{1,15}|1(\.0{1,15})?", coverage) or not Fraction(coverage):
-        raise InputError(f"there is no coverage of {coverage!r}; give one above 0 and at most 1, such as 0.7")
-    n = len(reliability)
-    left = n - math.floor(Fraction(coverage) * n)
-    if left == n:
-        raise InputError(f"a coverage of {coverage} is less than one of {n:,} labelled rows; ask for more, or add rows")
-    cut = rounded_cut(np.partition(reliability, left - 1)[left - 1], reliability, up=True) if left else 0.0
-    labels, rows, errors = _counts(np.array([cut, 0.0]), reliability, decision, correct)
-    automatic, correct_rows = rows[:, 0], rows[:, 0] - errors[:, 0]
-    level = (1 - confidence) / max(1, int((automatic[1:] > 0).sum()))
-    numbers = zip(labels, rows[:, 1].tolist(), automatic.tolist(), correct_rows.tolist(), strict=True)
-    overall, *of_labels = [_at(cut, 1 - confidence if each[0] is None else level, *each) for each in numbers]
-    return Thresholds(None, coverage, confidence, overall, tuple(of_labels))
+        raise InputError(f"the coverage is {coverage!r}; give a number above 0 and at most 1, such as 0.7")
+    n_rows = len(reliability)
+    n_reviewed = n_rows - math.floor(Fraction(coverage) * n_rows)
+    if n_reviewed == n_rows:
+        raise InputError(
+            f"a coverage of {coverage} is less than one of {n_rows:,} labelled rows; give a larger one or more rows"
+        )
+    threshold = 0.0
+    if n_reviewed:
+        largest_reviewed = np.partition(reliability, n_reviewed - 1)[n_reviewed - 1]
+        threshold = round_threshold(largest_reviewed, reliability, up=True)
+    counts = _count_rows(np.array([threshold, 0.0]), reliability, decision, correct)
+    requirement = "a reliability above the threshold; rows with equal reliability are not separated"
+    estimates = _estimates_at_threshold(counts, threshold, confidence, requirement)
+    return ReliabilityThresholds(
+        target=None,
+        requested_coverage=coverage,
+        confidence=confidence,
+        overall=estimates[0],
+        labels=tuple(estimates[1:]),
+    )
 
 
-def accuracy_at_cut(
-    reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, cut: float, confidence: float = 0.95
-) -> Thresholds:
-    """Bound the accuracy of the decisions at or above a cut that was chosen without these rows.
+def bound_accuracy(
+    reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, threshold: float, confidence: float = 0.95
+) -> ReliabilityThresholds:
+    """Bound the accuracy of the decisions at or above a threshold that was chosen without these rows.
 
-    The cut is fixed before the rows are drawn, so the number of correct rows at or above it is binomial given their
-    number, and the lower bounds of Clopper and Pearson (1934) are exact. The bound of all decisions holds by itself;
-    the bounds of the labels hold together, each at an equal share of the level.
+    The threshold is fixed before the rows are sampled, so the number of correct rows at or above it is binomial given
+    their number, and the lower bounds of Clopper and Pearson (1934) are exact. The bound of all decisions holds by
+    itself; the bounds of the labels hold together, each at an equal share of the level.
 
     Args:
         reliability: Reliability of independent labelled rows, shape (n,), in [0, 1].
         decision: Decided labels, shape (n,).
         correct: Whether each decision is correct, shape (n,).
-        cut: Minimum reliability of automatic rows, in [0, 1].
+        threshold: Minimum reliability of automatic rows, in [0, 1].
         confidence: Confidence of the lower bounds, in (0, 1).
 
     Returns:
@@ -136,127 +224,256 @@ def accuracy_at_cut(
         there is no accuracy, and the reason is given.
 
     Raises:
-        InputError: The cut or the confidence is out of range, or there is no row.
+        InputError: The threshold or the confidence is out of range, or there is no row.
     """
-    _check(reliability, confidence)
-    if not 0 <= cut <= 1:
-        raise InputError(f"the cut is {cut}; it must be a reliability in [0, 1]")
-    labels, rows, errors = _counts(np.array([cut, 0.0]), reliability, decision, correct)
-    n_with_rows = int((rows[1:, 0] > 0).sum())
-    found = []
-    for place, label in enumerate(labels):
-        n_rows, automatic = int(rows[place, 1]), int(rows[place, 0])
-        level = 1 - confidence if label is None else (1 - confidence) / max(1, n_with_rows)
-        if automatic == 0:
-            why = f"none of {n_rows:,} labelled rows has a reliability of at least {cut}"
-            found.append(Cut(label=label, rows=n_rows, why=why))
-        else:
-            found.append(_at(cut, level, label, n_rows, automatic, automatic - int(errors[place, 0])))
-    return Thresholds(None, None, confidence, found[0], tuple(found[1:]), chosen_cut=cut)
+    _check_input(reliability, confidence)
+    if not 0 <= threshold <= 1:
+        raise InputError(f"the cut is {threshold}; it must be a reliability in [0, 1]")
+    counts = _count_rows(np.array([threshold, 0.0]), reliability, decision, correct)
+    estimates = _estimates_at_threshold(counts, threshold, confidence, f"a reliability of at least {threshold}")
+    return ReliabilityThresholds(
+        target=None,
+        requested_coverage=None,
+        confidence=confidence,
+        overall=estimates[0],
+        labels=tuple(estimates[1:]),
+        chosen_threshold=threshold,
+    )
 
 
-def independent_rows(rows: PredictedRows, seed: int) -> tuple[np.ndarray, list[str]]:
-    """Numbers, rising, of rows that are independent and were all as likely to be drawn, and notes in words.
+def sample_independent_rows(rows: PredictedRows, seed: int) -> IndependentRows:
+    """Sample rows that are independent and had equal probabilities of being selected.
 
-    Rows that were drawn with unequal chances stay with a chance in proportion to the inverse, since binomial tails know
-    no weights. Rows of one group stand and fall together: one of each group stays, drawn by `seed`. What is guaranteed
-    then speaks of a random row of a new group, so that large groups count no more than small ones; of drawn rows, whose
-    groups are not whole, it speaks of a random row: a group stays with a chance in proportion to its rows.
+    Rows that were sampled with unequal probabilities are retained with a probability proportional to their weight,
+    since binomial tails have no weights. Rows of one group are dependent, so one row of each group is sampled. The
+    guarantee then refers to a random row of a new group: large groups count as much as small ones. If the rows are
+    weighted, their groups are incomplete, and the guarantee refers to a random row: a group is retained with a
+    probability proportional to its number of rows.
+
+    Args:
+        rows: Labelled rows.
+        seed: Seed of the random sample.
+
+    Returns:
+        Row numbers and notes.
     """
-    generator = np.random.default_rng(seed)  # one for all draws, so that these are independent
-    kept, notes = np.arange(len(rows)), []
+    generator = np.random.default_rng(seed)  # one generator, so that all samples are independent
+    row_number = np.arange(len(rows))
+    notes = []
     if rows.weight is not None:
-        kept = np.flatnonzero(generator.random(len(rows)) * rows.weight.max() < rows.weight)
-        notes.append(f"Of the rows {len(kept):,} are used, drawn so that all rows were as likely to be among them.")
-    if rows.group is not None and rows.weight is not None:  # of a group as likely as it has rows
-        _, of_group, sizes = np.unique(rows.group[kept], return_inverse=True, return_counts=True)
-        kept = kept[(generator.random(len(sizes)) * sizes.max() < sizes)[of_group]]
+        row_number = np.flatnonzero(generator.random(len(rows)) * rows.weight.max() < rows.weight)
+        notes.append(f"A sample of {len(row_number):,} rows is used, in which all rows have the same probability.")
+    if rows.group is not None and rows.weight is not None:
+        _, group_code, group_sizes = np.unique(rows.group[row_number], return_inverse=True, return_counts=True)
+        is_retained = generator.random(len(group_sizes)) * group_sizes.max() < group_sizes
+        row_number = row_number[is_retained[group_code]]
     if rows.group is not None:
-        order = kept[generator.permutation(len(kept))]
-        kept = np.sort(order[np.unique(rows.group[order], return_index=True)[1]])
-        notes.append(f"One row of each group, drawn at random, so that rows are independent: {len(kept):,} rows.")
-    return kept, notes
+        shuffled = row_number[generator.permutation(len(row_number))]
+        _, first_of_group = np.unique(rows.group[shuffled], return_index=True)
+        row_number = np.sort(shuffled[first_of_group])
+        notes.append(f"One random row of each group is used, so that rows are independent: {len(row_number):,} rows.")
+    return IndependentRows(row_number, notes)
 
 
-def fewest_rows(target: float, level: float) -> int:
-    """With fewer rows, all of them correct, an accuracy below `target` is not rejected at `level`; both in (0, 1)."""
+def min_rows_to_reject(target: float, level: float) -> int:
+    """Compute the number of rows that can show an accuracy above a target if all of them are correct.
+
+    Args:
+        target: Accuracy, in (0, 1).
+        level: Level of the binomial test, in (0, 1).
+
+    Returns:
+        The smallest n with target^n <= level.
+    """
     return math.ceil(math.log(level) / math.log(target))
 
 
-def rejected_in_turn(p_values: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Hypotheses in order along the last axis to the levels at which they are rejected, 0 where they are not.
+def reject_in_order(p_values: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Test hypotheses in order by the fallback procedure (Wiens, 2003).
 
-    Each is tested at its own level plus that of the one before it, if that was rejected. The chance to reject any true
-    one is at most the sum of `levels`, however the p-values depend on one another (Wiens, 2003).
+    Each hypothesis is tested at its own level plus the level of the previous one, if that was rejected. The probability
+    of rejecting any true hypothesis is at most the sum of the levels, for any dependence of the p-values.
+
+    Args:
+        p_values: p-values, in order along the last axis, shape (..., C).
+        levels: Own level of each hypothesis, shape (..., C).
+
+    Returns:
+        Level at which each hypothesis was rejected, shape (..., C); 0 where it was not.
     """
-    rejected = np.zeros_like(levels)
-    carried = np.zeros(levels.shape[:-1])
+    rejected_at = np.zeros_like(levels)
+    inherited = np.zeros(levels.shape[:-1])
     for i in range(levels.shape[-1]):
-        level = levels[..., i] + carried
-        carried = rejected[..., i] = np.where(p_values[..., i] <= level, level, 0)
-    return rejected
+        level = levels[..., i] + inherited
+        inherited = np.where(p_values[..., i] <= level, level, 0)
+        rejected_at[..., i] = inherited
+    return rejected_at
 
 
-def grid(document: MapDocument, target: float) -> tuple[np.ndarray, np.ndarray]:
-    """The cuts, falling to 0, and their shares of the level: half at one start, half at every 5% of coverage.
+def threshold_grid(document: MapDocument, target: float) -> ThresholdGrid:
+    """Build the candidate thresholds of a map from the quantiles of its out-of-fold reliability.
 
-    The one start is where, if the map is right, the accuracy lies most standard errors above the target.
+    Half of the level starts at the threshold whose expected accuracy under the map exceeds the target by the most
+    standard errors; the other half starts at every 5% of coverage.
+
+    Args:
+        document: The map.
+        target: Accuracy to guarantee, in (0, 1).
+
+    Returns:
+        Decreasing thresholds, and the share of the level of each.
     """
     quantiles = np.array(document.held_out.quantiles)[::-1]
     percent = np.arange(len(quantiles))
-    shares = np.where((percent > 0) & (percent % EVERY == 0), EVERY / 100, 0)
+    is_start = (percent > 0) & (percent % START_INTERVAL == 0)
+    shares = np.where(is_start, START_INTERVAL / 100, 0)
     evidence = (np.cumsum(quantiles) / (percent + 1) - target) * np.sqrt(percent)
     if evidence.max() > 0:
         shares = (shares + (percent == evidence.argmax())) / 2
-    cuts = np.array([*(rounded_cut(quantile, quantiles) for quantile in quantiles[:-1]), 0.0])
-    rising, place = np.unique(cuts, return_inverse=True)
-    return rising[::-1], np.bincount(place, weights=shares)[::-1]
+    rounded = [round_threshold(quantile, quantiles) for quantile in quantiles[:-1]]
+    increasing, position = np.unique(np.array([*rounded, 0.0]), return_inverse=True)
+    return ThresholdGrid(thresholds=increasing[::-1], level_shares=np.bincount(position, weights=shares)[::-1])
 
 
-def _counts(
-    cuts: np.ndarray, reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray
-) -> tuple[list[int | None], np.ndarray, np.ndarray]:
-    """The decided labels after None, for all of them; rows, and errors, at or above each cut `(labels, C)` int64.
+@dataclass(frozen=True, eq=False)
+class _RowCounts:
+    """Numbers of rows and errors at or above each of C decreasing thresholds.
 
-    The cuts `(C,)` fall to 0.
+    Attributes:
+        labels: None for all decisions, then the L decided labels.
+        rows: Shape (L + 1, C), int64.
+        errors: Shape (L + 1, C), int64.
     """
-    labels, label = np.unique(decision, return_inverse=True)
-    shape = len(labels), len(cuts)
-    cell = label * len(cuts) + len(cuts) - np.searchsorted(cuts[::-1], reliability, side="right")
-    counts = [np.bincount(kept, minlength=shape[0] * shape[1]).reshape(shape) for kept in (cell, cell[~correct])]
-    rows, errors = (np.concatenate([each.sum(axis=0, keepdims=True), each]).cumsum(axis=1) for each in counts)
-    return [None, *labels.tolist()], rows, errors
+
+    labels: list[int | None]
+    rows: np.ndarray
+    errors: np.ndarray
 
 
-def _best(label: int | None, level: float, target: float, cuts: np.ndarray, *of_cuts: np.ndarray) -> Cut:
-    """The accepted cut of most coverage, or why there is none, from what is known `of_cuts`, arrays `(C,)` each."""
-    rows, errors, p_values, accepted = of_cuts
-    n = int(rows[-1])
-    if accepted.any():
-        best = np.flatnonzero(accepted)[-1]
-        correct = int(rows[best] - errors[best])
-        return _at(float(cuts[best]), float(accepted[best]), label, n, int(rows[best]), correct)
-    if n < (needed := fewest_rows(target, level)):
-        return Cut(label=label, rows=n, why=f"{n:,} rows are too few; it takes {needed:,} even if all are correct")
-    near = int(np.where(rows >= needed, p_values, np.inf).argmin())
-    accuracy = 1 - errors[near] / rows[near]
-    short = "less than" if accuracy < target else "not enough to be sure of"
-    why = f"at best, at a reliability of at least {cuts[near]}, {accuracy:.1%} of {rows[near]:,} rows are correct, "
-    return Cut(label=label, rows=n, why=f"{why}{short} {100 * target:g}%")
+def _count_rows(
+    thresholds: np.ndarray, reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray
+) -> _RowCounts:
+    """Count rows and errors at or above each threshold; the last threshold is 0."""
+    labels, label_code = np.unique(decision, return_inverse=True)
+    n_thresholds = len(thresholds)
+    column = n_thresholds - np.searchsorted(thresholds[::-1], reliability, side="right")
+    cell = label_code * n_thresholds + column
+    return _RowCounts(
+        labels=[None, *labels.tolist()],
+        rows=_cumulative_counts(cell, len(labels), n_thresholds),
+        errors=_cumulative_counts(cell[~correct], len(labels), n_thresholds),
+    )
 
 
-def _at(cut: float, level: float, label: int | None, rows: int, automatic: int, correct: int) -> Cut:
-    """What is known of decisions at or above a cut."""
-    if automatic == 0:
-        return Cut(label=label, rows=rows, why=f"none of {rows:,} rows lies above, perhaps because they tie")
-    bound = float(scipy.special.betaincinv(correct, automatic - correct + 1, level)) if correct else 0.0
-    accuracy = correct / automatic
-    return Cut(label=label, cut=cut, rows=rows, automatic=automatic, accuracy=accuracy, lower_bound=bound)
+def _cumulative_counts(cell: np.ndarray, n_labels: int, n_thresholds: int) -> np.ndarray:
+    """Count the rows of each cell, cumulated over thresholds, shape (n_labels + 1, n_thresholds); the sums first."""
+    counts = np.bincount(cell, minlength=n_labels * n_thresholds).reshape(n_labels, n_thresholds)
+    return np.asarray(np.concatenate([counts.sum(axis=0, keepdims=True), counts]).cumsum(axis=1))
 
 
-def _check(reliability: np.ndarray, confidence: float) -> None:
+@dataclass(frozen=True, eq=False)
+class _ThresholdSearch:
+    """Test results of the decisions of one label, or of all decisions, at C thresholds.
+
+    Attributes:
+        label: The decided label; None for all.
+        target: Accuracy to guarantee.
+        level: Error level of the label.
+        thresholds: Decreasing thresholds, shape (C,).
+        rows: Number of rows at or above each, shape (C,).
+        errors: Number of errors among them, shape (C,).
+        p_values: p-values, shape (C,).
+        accepted_at: Level at which each threshold was accepted, shape (C,); 0 where it was not.
+    """
+
+    label: int | None
+    target: float
+    level: float
+    thresholds: np.ndarray
+    rows: np.ndarray
+    errors: np.ndarray
+    p_values: np.ndarray
+    accepted_at: np.ndarray
+
+    def best_estimate(self) -> ThresholdEstimate:
+        """Return the accepted threshold of largest coverage, or the reason why there is none."""
+        if not self.accepted_at.any():
+            return ThresholdEstimate(label=self.label, n_rows=int(self.rows[-1]), reason=self._reason())
+        best = np.flatnonzero(self.accepted_at)[-1]
+        return _estimate_accuracy(
+            label=self.label,
+            threshold=float(self.thresholds[best]),
+            level=float(self.accepted_at[best]),
+            n_rows=int(self.rows[-1]),
+            n_automatic=int(self.rows[best]),
+            n_correct=int(self.rows[best] - self.errors[best]),
+        )
+
+    def _reason(self) -> str:
+        """Explain why no threshold was accepted."""
+        n_rows = int(self.rows[-1])
+        n_needed = min_rows_to_reject(self.target, self.level)
+        if n_rows < n_needed:
+            return f"{n_rows:,} rows are too few; {n_needed:,} are needed even if all are correct"
+        closest = int(np.where(self.rows >= n_needed, self.p_values, np.inf).argmin())
+        accuracy = 1 - self.errors[closest] / self.rows[closest]
+        shortfall = "less than" if accuracy < self.target else "too few rows to guarantee"
+        return (
+            f"the best candidate is a reliability of at least {self.thresholds[closest]}, where {accuracy:.1%} of "
+            f"{self.rows[closest]:,} rows are correct, {shortfall} {100 * self.target:g}%"
+        )
+
+
+def _estimates_at_threshold(
+    counts: _RowCounts, threshold: float, confidence: float, requirement: str
+) -> list[ThresholdEstimate]:
+    """Estimate the accuracy at the first of two thresholds, for all decisions and for each label.
+
+    Labels with automatic rows share the level; `requirement` describes what a row without them lacks.
+    """
+    n_labels_with_rows = int((counts.rows[1:, 0] > 0).sum())
+    label_level = (1 - confidence) / max(1, n_labels_with_rows)
+    estimates = []
+    for k, label in enumerate(counts.labels):
+        n_rows = int(counts.rows[k, 1])
+        n_automatic = int(counts.rows[k, 0])
+        if n_automatic == 0:
+            reason = f"none of {n_rows:,} labelled rows has {requirement}"
+            estimates.append(ThresholdEstimate(label=label, n_rows=n_rows, reason=reason))
+            continue
+        estimates.append(
+            _estimate_accuracy(
+                label=label,
+                threshold=threshold,
+                level=1 - confidence if label is None else label_level,
+                n_rows=n_rows,
+                n_automatic=n_automatic,
+                n_correct=n_automatic - int(counts.errors[k, 0]),
+            )
+        )
+    return estimates
+
+
+def _estimate_accuracy(
+    *, label: int | None, threshold: float, level: float, n_rows: int, n_automatic: int, n_correct: int
+) -> ThresholdEstimate:
+    """Estimate the accuracy of automatic rows, with the lower bound of Clopper and Pearson."""
+    lower_bound = 0.0
+    if n_correct:
+        lower_bound = float(scipy.special.betaincinv(n_correct, n_automatic - n_correct + 1, level))
+    return ThresholdEstimate(
+        label=label,
+        threshold=threshold,
+        n_rows=n_rows,
+        n_automatic=n_automatic,
+        accuracy=n_correct / n_automatic,
+        lower_bound=lower_bound,
+    )
+
+
+def _check_input(reliability: np.ndarray, confidence: float) -> None:
     reject_nan(reliability, "reliability")
     if not 0 < confidence < 1:
         raise InputError(f"a confidence of {confidence} is not above 0 and below 1; give one such as 0.95")
     if len(reliability) == 0:
-        raise InputError("there is no labelled row to find a cut with; give predictions with their labels")
+        raise InputError("there is no labelled row to find a threshold with; give predictions with their labels")

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from relmap.errors import InputError
-from relmap.io.contents import parsing
+from relmap.io.contents import report_parse_errors
 from tasks.datasets.base import Judged, joined_text
 from tasks.datasets.own import FilesOptions, Lookup, Pairs, coded, judged, named, placed
 from tasks.datasets.raw import FETCH, ROW, SEPARATORS, forbid, opened, read_columns, require
@@ -42,7 +42,7 @@ def read(folder: Path, chosen: FilesOptions) -> Judged:
 
 def _features(path: Path, width: int) -> pl.DataFrame:
     """All lines of a file, plain or gzip: ROW (line number from 1), `label` and `group` as text, `features`."""
-    with parsing(path, "a text file of svmlight lines", FETCH):
+    with report_parse_errors(path, "a text file of svmlight lines", FETCH):
         lines = pl.read_lines(opened(path)).with_row_index(ROW, offset=1)
     lines = lines.with_columns(pl.col("line").str.replace(r"#.*$", "")).filter(pl.col("line").str.contains(r"\S"))
     if lines.is_empty():

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from relmap.errors import InputError
-from relmap.io.contents import PARQUET, first_line, parsing
+from relmap.io.contents import PARQUET, first_line, report_parse_errors
 from tasks.datasets.base import Judged
 from tasks.datasets.own import OwnOptions
 from tasks.datasets.raw import FETCH, ROW, forbid, opened, require
@@ -96,7 +96,7 @@ def _of_arrays(path: Path) -> list[Part]:
 
 
 def _of_columns(path: Path) -> list[Part]:
-    with parsing(path, PARQUET, FETCH):
+    with report_parse_errors(path, PARQUET, FETCH):
         frame = pl.read_parquet(opened(path)).with_row_index(ROW, offset=1)
     require(path, frame.columns, ("split", "label", "logits"))
     if "group" not in frame.columns:

@@ -21,7 +21,7 @@ import polars as pl
 import polars.selectors as cs
 
 from relmap.errors import InputError
-from relmap.io.contents import HEAD, JSON_LINES, PARQUET, check_content, parsing, refuse_no_data
+from relmap.io.contents import HEAD_BYTES, JSON_LINES, PARQUET, check_content, reject_non_data, report_parse_errors
 from tasks.sources.hub import INDEX
 
 ROW = "(row)"  # the column that counts the rows of a raw file from 1, for messages and for pair names
@@ -57,7 +57,7 @@ def opened(path: Path) -> Path | bytes:
         content = gzip.decompress(path.read_bytes())
     except (EOFError, OSError, zlib.error) as error:
         raise InputError(f"{path} is a cut or corrupt gzip file ({error}); {FETCH}") from None
-    refuse_no_data(path, content[:HEAD], FETCH)
+    reject_non_data(path, content[:HEAD_BYTES], FETCH)
     return content
 
 
@@ -69,13 +69,13 @@ def read_columns(path: Path, kinds: Mapping[str, str]) -> pl.DataFrame:
     """
     source, ending = opened(path), file_format(path.name)
     if ending == ".parquet":
-        with parsing(path, PARQUET, FETCH):
+        with report_parse_errors(path, PARQUET, FETCH):
             return typed(path, pl.scan_parquet(source).with_row_index(ROW, offset=1), kinds)
     if ending not in SEPARATORS:
-        with parsing(path, JSON_LINES, FETCH, source):
+        with report_parse_errors(path, JSON_LINES, FETCH, source):
             frame = pl.read_ndjson(source, infer_schema_length=None)
         return typed(path, frame.lazy().with_row_index(ROW, offset=1), kinds)
-    with parsing(path, "a whole table", FETCH):
+    with report_parse_errors(path, "a whole table", FETCH):
         frame = pl.read_csv(source, separator=SEPARATORS[ending], infer_schema=False)
     rows = frame.lazy().with_row_index(ROW, offset=1)
     return typed(path, rows.filter(~pl.all_horizontal(pl.exclude(ROW).is_null())), kinds)
@@ -190,7 +190,7 @@ def opened_repository(folder: Path) -> Iterator[OpenedRepository]:
         if path.is_file() and path.suffix != ".md":
             opened(path)
             if path.suffix == ".parquet":
-                with parsing(path, PARQUET, FETCH):  # what it holds stands at its end
+                with report_parse_errors(path, PARQUET, FETCH):  # what it holds stands at its end
                     pl.read_parquet_schema(path)
     library = hub_library()
     with tempfile.TemporaryDirectory() as place:

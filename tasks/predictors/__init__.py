@@ -17,7 +17,7 @@ import polars as pl
 from pydantic import BaseModel, ValidationError
 
 from relmap.errors import InputError, describe_validation_errors
-from relmap.io.atomic import write_json, write_whole
+from relmap.io.atomic import write_atomically, write_json
 from tasks.predictors.boosted import BoostedPredictor, BoostedSettings, fit_boosted, read_boosted
 from tasks.predictors.linear import (
     LinearPredictor,
@@ -103,7 +103,7 @@ class Predictor:
             "versions": {library: version(library) for library in ("numpy", "scikit-learn", "lightgbm")},
             "model": {"file": self.model.file, "sha256": sha256(content).hexdigest()},
         }
-        write_whole(folder / self.model.file, lambda path: path.write_bytes(content))
+        write_atomically(folder / self.model.file, lambda path: path.write_bytes(content))
         write_json(folder / HEADER, header)
 
 

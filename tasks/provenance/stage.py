@@ -14,7 +14,7 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from relmap.errors import InputError, escape_unprintable
-from relmap.io.atomic import remove, write_json
+from relmap.io.atomic import remove_path, write_json
 from tasks.provenance.dvc_stages import DvcStage, read_dvc_stage
 from tasks.provenance.lock import hold_lock
 from tasks.provenance.manifest import (
@@ -218,4 +218,4 @@ def _remove_outputs(stage: DvcStage) -> None:
         partial_files += folder.rglob(".*.partial")
     outputs = [path for path in stage.outputs if path not in stage.persistent_outputs]
     for path in (stage.manifest, *outputs, *partial_files):
-        remove(path)
+        remove_path(path)

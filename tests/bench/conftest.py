@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from relmap.io.atomic import write_whole
+from relmap.io.atomic import write_atomically
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MILLION = 1_000_000
@@ -200,7 +200,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     whole = asked.markexpr == "bench" and not asked.keyword
     if measured and whole and exitstatus == pytest.ExitCode.OK:
         text = json.dumps([asdict(each) for each in measured], indent=2) + "\n"
-        write_whole(ROOT / "bench.json", lambda partial: partial.write_text(text, encoding="utf-8"))
+        write_atomically(ROOT / "bench.json", lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

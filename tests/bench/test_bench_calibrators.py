@@ -13,7 +13,8 @@ from relmap.calibrators.temperature import fit_temperature
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.whole_vector import fit_whole_vector
 from tests.bench.conftest import ON_ONE_CORE_TOO
-from tests.fits import descended, logits_and_labels
+from tests.fits import logits_and_labels
+from tests.torch_fits import descended
 
 pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("default")]  # peers warn of what is theirs
 ROWS, K, FITS = 8000, 5, 18

@@ -16,7 +16,8 @@ from relmap.projection.labelwise import MIN_RELIABILITY, Isotonic, fit_isotonic
 from relmap.projection.lattice import N_NODES, FitRows, mrp_objective
 from relmap.settings import ProjectionParams
 from tests.bench.conftest import ON_ONE_CORE_TOO
-from tests.fits import fits, mrp_of_torch, simulated
+from tests.fits import fits, simulated
+from tests.torch_fits import mrp_of_torch
 
 pytestmark = pytest.mark.bench
 FITS, ROWS, K = 108, 8000, 5

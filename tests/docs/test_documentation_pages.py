@@ -1,4 +1,4 @@
-"""The code of every page runs, and what is not run says why."""
+"""The code of the README runs, and pages are laid out so that `make docs` runs theirs."""
 
 import re
 import shlex
@@ -33,9 +33,9 @@ def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks_to_run(page.read_text())], ids=name)
-def test_the_code_of_a_page_runs(page):
-    run_page(page)
+def test_the_code_of_the_readme_runs():
+    """`make docs` runs the code of all other pages."""
+    run_page(ROOT / "README.md")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -1,9 +1,11 @@
 """Put on the path of a process under test: it, and every Python that it starts, may talk to this machine alone.
 
-Whoever looks up or calls another host is written down in the file that GUARD_REPORT names, and refused.
+Whoever looks up or calls another host is written down in the file that GUARD_REPORT names, and refused. Each
+process that imports `relmap` writes the imported file and its command into the file that LIBRARY_REPORT names.
 """
 
 import ipaddress
+import json
 import os
 import socket
 import sys
@@ -33,5 +35,15 @@ def guard(event: str, arguments: tuple) -> None:
         raise OSError(f"the guard of the tests refuses a call to {host}")
 
 
+def record_library(event: str, arguments: tuple) -> None:
+    """Record the file of `relmap` when its code is executed."""
+    file = getattr(arguments[0], "co_filename", "") if event == "exec" else ""
+    if file.endswith("relmap/__init__.py"):
+        with Path(os.environ["LIBRARY_REPORT"]).open("a") as report:
+            report.write(json.dumps([file, sys.orig_argv]) + "\n")
+
+
+if "LIBRARY_REPORT" in os.environ:
+    sys.addaudithook(record_library)
 if "GUARD_REPORT" in os.environ:
     sys.addaudithook(guard)

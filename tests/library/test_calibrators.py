@@ -60,6 +60,16 @@ def test_every_calibrator_gives_each_row_finite_log_probabilities_and_keeps_the_
 
 
 @every_calibrator
+@pytest.mark.parametrize("n_labels", [2, 4, 7])
+def test_a_row_is_calibrated_to_the_same_bits_alone_and_among_others(name, n_labels):
+    logits, labels = simulated(131, n_labels)
+    fitted = fit(name, logits, labels)
+    together = fitted(logits)
+    alone = np.vstack([fitted(logits[row : row + 1]) for row in range(len(logits))])
+    np.testing.assert_array_equal(alone, together)
+
+
+@every_calibrator
 def test_a_fit_on_first_rows_equals_a_fit_on_those_rows_only(name):
     (logits, labels), asked, chosen = simulated(260, 3), [160, 40, 260, 1000, 160], QUICK.get(name)
     fits = fit_prefixes(name, logits, labels, asked, seed=2, settings=chosen)

@@ -159,7 +159,7 @@ def corrected(rows):
 def test_auto_corrects_the_score_and_keeps_its_ranking(rows, corrected):
     document = corrected.document
     plain = FittedMap(document.calibrator.fitted, document.projection.fitted)(rows).logit
-    scored = FittedMap.of(document)(rows).logit
+    scored = FittedMap.from_document(document)(rows).logit
     np.testing.assert_array_equal(scored, document.correction(plain))
     before, after = (ranking_metrics(find_tie_groups(score, rows.correct)) for score in (plain, scored))
     for name, value in before.items():
@@ -197,7 +197,9 @@ def test_a_confidence_that_is_kept_and_the_protocol_of_the_paper_get_no_correcti
 def test_a_map_is_read_back_with_its_correction_bit_for_bit(rows, corrected, tmp_path):
     save_map(corrected.document, tmp_path / "map.json")
     read = load_map(tmp_path / "map.json")
-    np.testing.assert_array_equal(FittedMap.of(read)(rows).logit, FittedMap.of(corrected.document)(rows).logit)
+    np.testing.assert_array_equal(
+        FittedMap.from_document(read)(rows).logit, FittedMap.from_document(corrected.document)(rows).logit
+    )
     assert read.fingerprint == corrected.document.fingerprint
 
 

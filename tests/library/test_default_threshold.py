@@ -11,7 +11,7 @@ from relmap import ReliabilityMap
 from relmap.fitting.folds import restore_fold_split
 from relmap.fitting.labelled_rows import score_out_of_fold
 from relmap.maps.map_file import load_map
-from relmap.routing.apply import NO_THRESHOLD, SMALL_BATCH, apply_map, routing_rule
+from relmap.routing.apply import MIN_COVERAGE_ROWS, NO_THRESHOLD, apply_map, routing_rule
 
 EARLIER = sorted((Path(__file__).parents[1] / "data/maps_c857e97").glob("*.json"))
 
@@ -61,11 +61,11 @@ def test_the_route_of_a_row_does_not_depend_on_the_rows_beside_it(fitted):
 @pytest.mark.parametrize("file", EARLIER, ids=lambda path: path.stem)
 def test_an_earlier_map_has_no_threshold_uses_one_half_and_says_so(file):
     rule = routing_rule(load_map(file))
-    assert (rule.cuts == 0.5).all()
+    assert (rule.thresholds == 0.5).all()
     assert rule.notes == (NO_THRESHOLD,)
 
 
-@pytest.mark.parametrize(("n", "warned"), [(SMALL_BATCH - 1, True), (SMALL_BATCH, False)])
+@pytest.mark.parametrize(("n", "warned"), [(MIN_COVERAGE_ROWS - 1, True), (MIN_COVERAGE_ROWS, False)])
 def test_a_coverage_of_few_rows_is_warned_of(fitted, tmp_path, n, warned):
     new = maps.write(maps.predictions(n).drop("label"), tmp_path / "new.parquet")
     for asked, said in (({"coverage": "0.7"}, warned), ({}, False), ({"cut": 0.6}, False), ({"coverage": "1"}, False)):

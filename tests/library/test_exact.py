@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fits import Rows, batch, fits, hats, seen, simulated, stated_objective
+from fits import Rows, batch, fits, hats, seen, simulated
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
+from torch_fits import stated_objective
 
 from relmap.projection.adam_lattice import fit_lattices
 from relmap.projection.cell_rows import CellRows

@@ -12,7 +12,7 @@ from scipy.stats import binomtest, norm
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample
 from relmap.io.rows import PredictedRows
-from relmap.maps.reliability_map import Scored
+from relmap.maps.reliability_map import ScoredDecisions
 from relmap.report.threshold_explorer import (
     MAX_CELLS,
     MAX_THRESHOLDS,
@@ -46,7 +46,7 @@ def decided(seed: int, n: int, kind: str = "alone", n_labels: int = 3, *, tied: 
         weight=weight if "weights" in kind else None,
     )
     with np.errstate(divide="ignore"):
-        return EvaluationSample.from_rows(rows, Scored(reliability, logit(reliability)), maps.RULES)
+        return EvaluationSample.from_rows(rows, ScoredDecisions(reliability, logit(reliability)), maps.RULES)
 
 
 def naive_interval(correct: list[bool], cluster: list[int], row: list[int]) -> tuple[float, float]:
@@ -116,7 +116,7 @@ def test_without_errors_a_group_counts_as_one_row():
     group = np.repeat([f"g{place:02}" for place in range(n_groups)], rows_of_group)
     rows = PredictedRows(None, reliability, decision, decision, group)
     explorer = ThresholdExplorer.of(
-        EvaluationSample.from_rows(rows, Scored(reliability, logit(reliability)), maps.RULES), 0.5
+        EvaluationSample.from_rows(rows, ScoredDecisions(reliability, logit(reliability)), maps.RULES), 0.5
     )
     expected = binomtest(n_groups, n_groups).proportion_ci(method="wilson")
     assert explorer.overall.low[0] == pytest.approx(expected.low)

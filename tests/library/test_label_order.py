@@ -13,7 +13,7 @@ from scipy.special import expit, softmax
 
 from relmap.errors import InputError
 from relmap.fitting.label_order import find_better_assignment
-from relmap.io.files import opened
+from relmap.io.files import open_predictions
 from relmap.maps.map_file import load_map
 from relmap.options import naming
 from relmap.routing.apply import apply_map
@@ -102,7 +102,7 @@ def test_one_command_fits_a_probability_of_one_of_two_labels(words, column, tmp_
     scored = pl.read_csv(tmp_path / "scored.csv", infer_schema=False)
     assert (scored["decision_name"] == positive).to_list() == (PROBABILITY > 0.5).tolist()
     if other == "irrelevant":
-        with pytest.raises(InputError, match="say of which: --positive irrelevant or --positive relevant"):
+        with pytest.raises(InputError, match="name its label: --positive irrelevant or --positive relevant"):
             fit(file, *column.split())
         with pytest.raises(InputError, match=r"give --positive relevant; .* give --accept-label-order"):
             fit(file, *column.split(), "--positive", "irrelevant")
@@ -179,4 +179,4 @@ def test_the_remedy_is_named_as_its_reader_writes_it(style, shown, named):
     from relmap.api import fit_map
 
     with naming(style), pytest.raises(InputError, match=shown):
-        fit_map(opened(named), names=("bad", "excellent", "fair"))
+        fit_map(open_predictions(named), names=("bad", "excellent", "fair"))

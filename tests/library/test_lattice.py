@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from fits import fits, hats, mrp_of_torch, seen, simulated, stated_objective
+from fits import fits, hats, seen, simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
+from torch_fits import mrp_of_torch, stated_objective
 
 from relmap.projection.adam_lattice import CellTensors, build_cell_tensors, fit_lattices
 from relmap.projection.cell_rows import CellRows

@@ -19,7 +19,7 @@ from relmap.fitting.label_order import find_better_assignment
 from relmap.fitting.map_fit import MapFit
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument
-from relmap.maps.reliability_map import FittedMap, Scored
+from relmap.maps.reliability_map import FittedMap, ScoredDecisions
 from tests import maps, naive
 from tests.naive import Sample
 
@@ -49,7 +49,7 @@ class Case:
     def document(self) -> MapDocument:
         return self.learned.document
 
-    def out_of_fold(self, variant: bool = True) -> Scored:
+    def out_of_fold(self, variant: bool = True) -> ScoredDecisions:
         """Score each row with what the map holds of the fit without its fold; or the confidence alone."""
         confidence, score = np.empty(N), np.empty(N)
         folds = split_folds(N, self.rows.group, SEED).folds
@@ -59,7 +59,7 @@ class Case:
             )
             scored = model(self.rows.take(members))
             confidence[members], score[members] = scored.confidence, scored.logit
-        return Scored(confidence, score)
+        return ScoredDecisions(confidence, score)
 
     def losses(self, variant: bool = True) -> np.ndarray:
         return naive.log_losses(self.out_of_fold(variant).logit, self.rows.correct)
@@ -137,7 +137,7 @@ def test_accuracy_and_threshold_are_those_of_repeated_rows(case):
     assert case.learned.accuracy == pytest.approx(case.rows.correct[rows].mean())
     reliability = case.out_of_fold().reliability
     if case.rows.kind == "decision_only":
-        reliability = FittedMap.of(case.document)(case.rows).reliability
+        reliability = FittedMap.from_document(case.document)(case.rows).reliability
     reached = max(value for value in reliability if (reliability[rows] >= value).mean() >= 0.7 - 1e-12)
     assert case.document.default_threshold == max(reached, 0.5)
     label = case.rows.label[rows]
@@ -177,7 +177,7 @@ def test_auto_stores_the_corrections_of_the_weighted_out_of_fold_logits(weighted
     chosen = next(each for each in document.choice.candidates if each.variant == document.projection.name)
     assert chosen.nll_correct == pytest.approx(naive.log_losses(corrected, rows.correct)[sample.rows].mean())
     top = sample.rows[np.argsort(-score[sample.rows], kind="stable")[: -(-len(sample.rows) // 10)]]
-    before, after = (Scored(score, logit).reliability[top].mean() for logit in (score, corrected))
+    before, after = (ScoredDecisions(score, logit).reliability[top].mean() for logit in (score, corrected))
     numbers = re.findall(r"\d\.\d+", learned.correction_summary[0])
     losses = [naive.log_losses(logit, rows.correct)[sample.rows].mean() for logit in (score, corrected)]
     expected = [f"{loss:.4f}" for loss in losses] + [

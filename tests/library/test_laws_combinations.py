@@ -82,7 +82,7 @@ def case(request, fitted) -> Case:
     weighted, grouped, tied = request.param
     frame, copies = rows_of(weighted, grouped, tied)
     rows = maps.checked(frame)
-    scored = FittedMap.of(fitted.document_)(rows)
+    scored = FittedMap.from_document(fitted.document_)(rows)
     group = frame["query"].to_numpy() if grouped else None
     sample = Sample.of(copies, group)
     return Case(
@@ -214,7 +214,7 @@ def test_agreement_with_the_truth(case, numbers, fitted, few_resamples, known_ro
     labels = range(3)
     if known_rows:
         stream = maps.checked(maps.predictions(900, shift=2.5, seed=8))
-        scored = FittedMap.of(fitted.document_)(stream)
+        scored = FittedMap.from_document(fitted.document_)(stream)
         all_rows = stream.decision, scored.reliability
         everything = PopulationSummary.from_scores(stream.decision, scored.logit, 3)
         agreed = fitted._judged(case.frame, None, case.group).evaluation(everything).numbers["agreement"]

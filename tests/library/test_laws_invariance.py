@@ -81,7 +81,7 @@ def test_thresholds_without_groups_do_not_depend_on_the_order_of_rows(fitted, ne
 def test_a_row_is_scored_and_ranked_the_same_wherever_it_is(fitted, new_rows, settings):
     order = np.random.default_rng(1).permutation(N)
     scored = [
-        apply_to_frame(fitted.document_, FramePredictions.of(rows.select("logits")), **settings)[0]
+        apply_to_frame(fitted.document_, FramePredictions.from_frame(rows.select("logits")), **settings)[0]
         for rows in (new_rows, new_rows[order])
     ]
     assert scored[1].equals(scored[0][order])
@@ -245,7 +245,7 @@ def test_rows_that_are_held_out_change_nothing_but_where_they_come_from():
 def test_each_row_is_scored_by_itself():
     made = ReliabilityMap().fit(LOGITS.drop("group"))
     rows = maps.checked(LOGITS.drop("group"))
-    scored = FittedMap.of(made.document_)(rows)
+    scored = FittedMap.from_document(made.document_)(rows)
     for row in range(0, N, 40):
-        alone = FittedMap.of(made.document_)(rows.take(slice(row, row + 1)))
+        alone = FittedMap.from_document(made.document_)(rows.take(slice(row, row + 1)))
         assert (alone.confidence[0], alone.logit[0]) == (scored.confidence[row], scored.logit[row])

@@ -12,9 +12,9 @@ import pytest
 from relmap import ReliabilityMap
 from relmap.api import Judged, fit_map
 from relmap.errors import InputError
-from relmap.io.files import opened
+from relmap.io.files import open_predictions
 from relmap.io.frames import FramePredictions
-from relmap.io.reading import AS_NAMED, Reading
+from relmap.io.reading import DEFAULT_READING, Reading
 from relmap.routing.apply import apply_map
 from relmap.routing.score_thresholds import read_score
 from tests import maps
@@ -51,7 +51,7 @@ def spoilt(frame: pl.DataFrame, column: str, value: float | None) -> pl.DataFram
 
 
 def in_memory(frame: pl.DataFrame, reading: Reading, _: Path) -> FramePredictions:
-    return replace(FramePredictions.of(frame), reading=reading)
+    return replace(FramePredictions.from_frame(frame), reading=reading)
 
 
 def in_file(suffix: str) -> Callable:
@@ -61,7 +61,7 @@ def in_file(suffix: str) -> Callable:
             frame.write_json(path)
         else:
             maps.write(frame, path)
-        return opened(path, reading)
+        return open_predictions(path, reading)
 
     return written
 
@@ -89,12 +89,12 @@ def test_a_missing_value_is_refused_by_its_row_and_column(case, form, tmp_path):
 def test_new_rows_with_a_missing_value_are_refused_as_labelled_ones_are(case, tmp_path):
     frame, column, reading, settings = CASES[case]
     variant = "label_signals" if "signal" in case else "confidence"
-    document, _ = fit_map(in_memory(frame, AS_NAMED, tmp_path), variant=variant, **settings)
+    document, _ = fit_map(in_memory(frame, DEFAULT_READING, tmp_path), variant=variant, **settings)
     for value in MISSING.values():
         path = maps.write(spoilt(frame, column, value), tmp_path / "new.parquet")
         for use in (
             lambda file: apply_map(document, file, tmp_path / "out.parquet", reading=Reading(**reading)),
-            lambda file: Judged.read(document, opened(file)),
+            lambda file: Judged.read(document, open_predictions(file)),
         ):
             with pytest.raises(InputError, match=rf"row {ROW} \(from 0\): {column} is missing"):
                 use(path)
@@ -120,7 +120,7 @@ def test_rows_without_a_label_are_dropped_alike(kind, form, tmp_path):
     frame = WIDE.with_columns(label=pl.when(dropped).then(LABELS[kind]).otherwise(pl.col("label").cast(dtype)))
     rows = FORMS[form](frame, Reading(drop_unlabelled=True), tmp_path)
     document, recommended = fit_map(rows, variant="confidence", group=None, names=None)
-    left, _ = fit_map(in_memory(WIDE.filter(~dropped), AS_NAMED, tmp_path), variant="confidence")
+    left, _ = fit_map(in_memory(WIDE.filter(~dropped), DEFAULT_READING, tmp_path), variant="confidence")
     assert document.held_out == left.held_out
     assert document.source.rows == left.source.rows == N - 8
     assert "8 of 70 rows have no label" in " ".join(recommended.notes)

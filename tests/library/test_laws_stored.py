@@ -163,9 +163,9 @@ OTHER: dict[str, pl.Expr] = {  # the same column with another value in one row
 
 
 def test_each_column_changes_what_rows_in_memory_are_known_by():
-    known = {FramePredictions.of(ROWS).sha256}
+    known = {FramePredictions.from_frame(ROWS).sha256}
     for name, change in OTHER.items():
-        known.add(FramePredictions.of(ROWS.with_columns(change.alias(name))).sha256)
+        known.add(FramePredictions.from_frame(ROWS.with_columns(change.alias(name))).sha256)
     assert len(known) == len(OTHER) + 1 == len(ROWS.columns) + 1
 
 
@@ -238,7 +238,7 @@ def test_the_papers_protocol_reads_what_it_holds_out_from_selection_rows_alone()
     made = ReliabilityMap(variant="label_intercept", protocol="paper", calibrator="diag", seed=2)
     document = made.fit(rows.logits, rows.label).document_
     calibrator_fit, fit, selection = split_validation(N, 2, DEFAULTS.protocol, None)
-    scored = FittedMap.of(document)(rows)
+    scored = FittedMap.from_document(document)(rows)
     np.testing.assert_allclose(
         document.held_out.quantiles, np.quantile(scored.reliability[selection], np.linspace(0, 1, 101))
     )

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from sqlglot import expressions as exp
 
 from relmap.errors import InputError
-from relmap.io.files import columns_of, opened
-from relmap.io.ranking import SCORES, ranked
+from relmap.io.files import open_predictions, read_columns
+from relmap.io.ranking import SCORES, rank_rows
 from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import FittedMap
 from relmap.maps.sql import sql_expression
@@ -39,7 +39,7 @@ def scored(path: Path, suffix: str = ".parquet", **options) -> pl.DataFrame:
     """What apply writes; the map is that of `document`, unless another one is given."""
     out = path.with_name(f"scored{suffix}")
     apply_map(options.pop("reliability_map", document()), path, out, **options)
-    return columns_of(opened(out), opened(out).schema.names)
+    return read_columns(open_predictions(out), open_predictions(out).schema.names)
 
 
 def naive_ranks(logit: list[float]) -> list[int]:
@@ -53,7 +53,7 @@ def test_the_input_comes_first_and_what_the_map_says_after_it(path):
     assert table.columns == [*predictions(90).columns, *ADDED]
     assert table.select(predictions(90).columns).equals(predictions(90))
     assert table.select(ADDED).dtypes == [pl.Int64, pl.String, pl.Float64, pl.Float64, pl.Int64, pl.String]
-    expected = FittedMap.of(document())(checked(predictions(90)))
+    expected = FittedMap.from_document(document())(checked(predictions(90)))
     assert (table["confidence"].to_numpy() == expected.confidence).all()
     assert (table["reliability"].to_numpy() == expected.reliability).all()
     assert table["decision"].to_list() == [max(range(3), key=row.__getitem__) for row in predictions(90)["logits"]]
@@ -71,27 +71,27 @@ def test_automatic_rows_are_the_exact_floor_of_coverage_or_those_from_a_cut_on(c
     out, automatic = path.with_name("scored.parquet"), floor(Fraction(coverage) * 90)
     applied = apply_map(document(), path, out, coverage=coverage)
     used = pl.read_parquet(out).filter(pl.col("route") == "automatic")
-    assert (applied.automatic, applied.lowest_automatic) == (automatic, used["reliability"].min())
+    assert (applied.automatic, applied.min_reliability) == (automatic, used["reliability"].min())
     assert set(used["review_rank"]) == set(range(91 - automatic, 91))
-    if applied.lowest_automatic is not None:
-        cut = apply_map(document(), path, path.with_name("cut.parquet"), cut=applied.lowest_automatic)
+    if applied.min_reliability is not None:
+        cut = apply_map(document(), path, path.with_name("cut.parquet"), cut=applied.min_reliability)
         assert replace(cut, notes=()) == replace(applied, notes=())
         assert pl.read_parquet(path.with_name("cut.parquet")).equals(pl.read_parquet(out))
-        assert applied.expected == pytest.approx(used["reliability"].mean())
-        assert applied.doubtful == (used["reliability"] < 0.5).sum()
+        assert applied.expected_accuracy == pytest.approx(used["reliability"].mean())
+        assert applied.below_half == (used["reliability"] < 0.5).sum()
     sure = apply_map(document(), path, out, coverage=coverage, cut=0.5)
-    assert (sure.automatic, sure.doubtful) == (automatic - applied.doubtful, 0)
+    assert (sure.automatic, sure.below_half) == (automatic - applied.below_half, 0)
     by_default = apply_map(document(), path, out)  # a map without a threshold of its own
     assert replace(by_default, notes=()) == replace(apply_map(document(), path, out, cut=0.5), notes=())
-    assert any("less likely right than wrong" in line for line in applied.in_words(NAMES)) == bool(applied.doubtful)
+    assert any("have a reliability below 0.5" in line for line in applied.describe(NAMES)) == bool(applied.below_half)
 
 
 def test_rows_that_a_label_without_its_own_curve_decides_are_counted(path):
     applied, shared = (apply_map(document(name), path, path.with_name("out.parquet")) for name in ("mrp", "shared_1d"))
     decided = checked(predictions(90)).decision
     assert applied.rows == 90
-    assert applied.leaning == {1: (decided == 1).sum(), 2: (decided == 2).sum()}
-    assert shared.leaning == {}
+    assert applied.pooled_labels == {1: (decided == 1).sum(), 2: (decided == 2).sum()}
+    assert shared.pooled_labels == {}
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv"])
@@ -132,7 +132,7 @@ def test_a_decision_or_a_confidence_that_is_there_stays_beside_ours(made, column
 def ranks(logit: list[float], folder: Path, size: int, in_memory: int) -> list[int]:
     """Ranks of logits that come `size` at a time."""
     whole = pl.DataFrame([(1, 0.5, value) for value in logit], schema=SCORES, orient="row")
-    with ranked(whole.iter_slices(size), folder / "out.parquet", in_memory=in_memory) as ranking:
+    with rank_rows(whole.iter_slices(size), folder / "out.parquet", in_memory=in_memory) as ranking:
         assert ranking.n_rows == len(logit)
         pieces = [ranking.rows(first, size) for first in range(0, len(logit), size)]
     assert not list(folder.iterdir())
@@ -192,12 +192,15 @@ def test_predictions_without_checksums_are_said_to_have_none(path):
     predictions(90).select(logits_0=1.0, logits_1=2.0, logits_2=3.0).write_csv(text)
     for file, warned in ((path, True), (safe, False), (text, False)):
         applied = apply_map(document(), file, path.with_name("out.parquet"))
-        assert any("no page checksums" in line for line in applied.in_words(NAMES)) == warned
+        assert any("Not all pages" in line for line in applied.describe(NAMES)) == warned
 
 
 DOCUMENTS = maps.documents_for_sql(thresholds=500)
 SMALL = [name for name in DOCUMENTS if "thresholds" not in name]
-PAIRS = [*product(DOCUMENTS, ["duckdb"]), *product(SMALL, ["postgres", "bigquery", "spark"])]
+# sqlglot writes each LEAST of BigQuery with three copies of its arguments: here 13 million characters, for a minute
+TOO_LONG = ("label_vector, corrected, K = 5", "bigquery")
+OTHER_DIALECTS = [pair for pair in product(SMALL, ["postgres", "bigquery", "spark"]) if pair != TOO_LONG]
+PAIRS = [*product(DOCUMENTS, ["duckdb"]), *OTHER_DIALECTS]
 
 
 @pytest.fixture(scope="module")

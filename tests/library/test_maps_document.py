@@ -48,7 +48,7 @@ def test_a_map_that_is_written_is_as_the_schema_says_and_read_back_as_it_was(var
     assert read.model_dump_json() == document.model_dump_json()
     rows = PredictedRows(decisions.logits, None, decisions.decision, None, None)
     made = FittedMap(Temperature(0.8), maps.variants()[variant])(rows)
-    np.testing.assert_array_equal(FittedMap.of(read)(rows).logit, made.logit)
+    np.testing.assert_array_equal(FittedMap.from_document(read)(rows).logit, made.logit)
 
 
 def test_a_map_with_a_correction_is_as_the_schema_says_and_an_incomplete_correction_is_not(saved):
@@ -99,13 +99,13 @@ REFUSED = {
     "a shift too far": (PROJECTION, BESIDE | {"own": SHIFTS}, "alpha.1"),
     "steps without their reliability": (PROJECTION, BESIDE | {"own": STEPS}, "label 1 has 1 thresholds and 2 values"),
     "a spline of equal confidences": (CALIBRATOR, SPLINE | {"knots": [0.5, 0.5]}, "do not rise"),
-    "a name twice": (("label_names",), ["a", "a", "b"], "2 differ"),
+    "a name twice": (("label_names",), ["a", "a", "b"], "2 are distinct"),
     "another number of labels": (("n_labels",), 4, "than 0..3"),
     "a group that steers the terminal": (("source", "group"), "\x9b2J", "source.group"),
-    "another format": (("format",), "pmml", "no reliability map"),
+    "another format": (("format",), "pmml", "not a reliability map"),
     "an older version": (("version",), 1, "version 1 of the map format, and this program reads version 3; fit"),
-    "logits that are not there": (("input",), "confidence_only", "has no logits"),
-    "quantiles that fall": (("held_out", "quantiles", 50), 0.0, "quantiles fall"),
+    "logits that are not there": (("input",), "confidence_only", "needs logits"),
+    "quantiles that fall": (("held_out", "quantiles", 50), 0.0, "quantiles decrease"),
     "halves of other labels": (("held_out", "halves"), [0.5], "other labels"),
     "a cell of no label": (("held_out", "cells"), [CELL], "other labels"),
     "a network cut off": (CALIBRATOR, NETWORK, "7 parameters, which is not H^2 + 4 H + 1"),
@@ -135,7 +135,7 @@ WHOLE = maps.document("label_platt").model_dump_json()
         ),
         (lambda path: path.write_text(" " * 2**26 + "{}"), "a reliability map is far smaller"),
         (os.mkfifo, r"map\.json is a pipe or a device"),
-        (lambda _: None, "no such file"),
+        (lambda _: None, "does not exist"),
     ],
 )
 def test_what_is_no_map_is_refused_and_a_pipe_keeps_nobody_waiting(make, message, tmp_path):
@@ -167,6 +167,6 @@ def test_a_spoilt_map_is_refused_or_still_a_sound_one(tmp_path_factory, variant,
     assert SCHEMA.is_valid(json.loads(path.read_text()))
     rows = PredictedRows(np.linspace(-5, 5, 300).reshape(-1, 3), None, np.arange(100) % 3, None, None)
     if document.input == "logits" and document.n_labels == 3:
-        scored = FittedMap.of(document)(rows)
+        scored = FittedMap.from_document(document)(rows)
         assert ((scored.reliability >= 0) & (scored.reliability <= 1)).all()
         assert document.projection.fitted.violations(3) == []

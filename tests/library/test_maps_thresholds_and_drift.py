@@ -19,10 +19,16 @@ from relmap.evaluation.drift import detect_drift, summarize_reference_cells
 from relmap.evaluation.sample import EvaluationSample
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import Cell, MapDocument
-from relmap.maps.reliability_map import Scored
-from relmap.routing.costs import expected_costs, in_words
-from relmap.routing.cuts import Cut, Thresholds, rounded_cut
-from relmap.routing.thresholds import accuracy_at_cut, cut_at_coverage, find_cuts, grid, independent_rows
+from relmap.maps.reliability_map import ScoredDecisions
+from relmap.routing.costs import estimate_costs
+from relmap.routing.reliability_thresholds import ReliabilityThresholds, ThresholdEstimate, round_threshold
+from relmap.routing.thresholds import (
+    bound_accuracy,
+    find_accuracy_thresholds,
+    find_coverage_threshold,
+    sample_independent_rows,
+    threshold_grid,
+)
 from tests.maps import NAMES, RULES, document, held_out
 
 DRAWS, PAIRS = 400, 300
@@ -59,23 +65,23 @@ def levelled(seed: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_cuts_are_those_of_a_loop_of_binomial_tests(seed, n, target, confidence):
     r, decision, z = levelled(seed, n)
     doc = with_quantiles(np.round(EVENLY * 20) / 20)  # five quantiles in one place
-    thresholds = find_cuts(doc, r, decision, z, target=target, confidence=confidence)
+    thresholds = find_accuracy_thresholds(doc, r, decision, z, target=target, confidence=confidence)
     able = [k for k in set(decision) if target ** np.count_nonzero(decision == k) <= 1 - confidence + 1e-12]
     for cut in (thresholds.overall, *thresholds.labels):
         own = np.full(len(r), True) if cut.label is None else decision == cut.label
         own_level = (1 - confidence) / (1 if cut.label is None else max(1, len(able)))
         best, before = (None, 0.0), 0.0
-        for place, share in zip(*grid(doc, target), strict=True):
+        for place, share in zip(*threshold_grid(doc, target), strict=True):
             kept = z[own & (r >= place)]
             p = binomtest(int(kept.sum()), len(kept), target, alternative="greater").pvalue if len(kept) else 1.0
             before = before + share * own_level
             before = before if p <= before and (cut.label is None or cut.label in able) else 0.0
             best = (place, before) if before else best
-        assert cut.cut == best[0]
-        assert (cut.why is None) == (cut.cut is not None)
-        if cut.cut is not None:
-            kept = z[own & (r >= cut.cut)]
-            assert (cut.automatic, cut.accuracy) == (len(kept), kept.mean())
+        assert cut.threshold == best[0]
+        assert (cut.reason is None) == (cut.threshold is not None)
+        if cut.threshold is not None:
+            kept = z[own & (r >= cut.threshold)]
+            assert (cut.n_automatic, cut.accuracy) == (len(kept), kept.mean())
             test = binomtest(int(kept.sum()), len(kept), alternative="greater")
             assert cut.lower_bound == pytest.approx(test.proportion_ci(1 - best[1], method="exact").low, abs=1e-9)
             assert cut.lower_bound >= target - 1e-9
@@ -88,16 +94,16 @@ def test_a_cut_at_a_coverage_takes_no_more_and_bounds_exactly(seed, n, coverage)
     most = int(round(float(coverage) * 1000) * len(r) // 1000)
     if most == 0:
         with pytest.raises(InputError, match="less than one"):
-            cut_at_coverage(r, decision, z, coverage=coverage)
+            find_coverage_threshold(r, decision, z, coverage=coverage)
         return
-    thresholds = cut_at_coverage(r, decision, z, coverage=coverage)
+    thresholds = find_coverage_threshold(r, decision, z, coverage=coverage)
     overall, labels = thresholds.overall, thresholds.labels
     whole = [value for value in np.unique(r) if np.count_nonzero(r >= value) <= most]  # ties are not parted
-    assert overall.automatic == (np.count_nonzero(r >= min(whole)) if whole else 0)
-    with_rows = [cut for cut in labels if cut.cut is not None]
-    assert sum(cut.automatic for cut in labels) == overall.automatic
-    for cut in [overall, *with_rows] if overall.automatic else []:
-        kept = z[(r >= overall.cut) & ((decision == cut.label) if cut.label is not None else True)]
+    assert overall.n_automatic == (np.count_nonzero(r >= min(whole)) if whole else 0)
+    with_rows = [cut for cut in labels if cut.threshold is not None]
+    assert sum(cut.n_automatic for cut in labels) == overall.n_automatic
+    for cut in [overall, *with_rows] if overall.n_automatic else []:
+        kept = z[(r >= overall.threshold) & ((decision == cut.label) if cut.label is not None else True)]
         level = 0.05 / (1 if cut.label is None else len(with_rows))
         test = binomtest(int(kept.sum()), len(kept), alternative="greater")
         assert cut.lower_bound == pytest.approx(test.proportion_ci(1 - level, method="exact").low, abs=1e-9)
@@ -107,36 +113,36 @@ def test_a_cut_at_a_coverage_takes_no_more_and_bounds_exactly(seed, n, coverage)
 @given(**ROWS, cut=st.sampled_from([0.0, 0.3, 0.5, 0.8123, 1.0]))
 def test_a_chosen_cut_has_the_bounds_of_binomial_tests_with_a_shared_level_for_labels(seed, n, cut):
     r, decision, z = levelled(seed, n)
-    validated = accuracy_at_cut(r, decision, z, cut=cut)
+    validated = bound_accuracy(r, decision, z, threshold=cut)
     assert [each.label for each in validated.labels] == sorted(set(decision.tolist()))
     n_bounds = len({label for label, value in zip(decision.tolist(), r, strict=True) if value >= cut})
     for each in (validated.overall, *validated.labels):
         own = np.full(n, True) if each.label is None else decision == each.label
         automatic = z[own & (r >= cut)]
-        assert (each.rows, each.automatic) == (np.count_nonzero(own), len(automatic))
+        assert (each.n_rows, each.n_automatic) == (np.count_nonzero(own), len(automatic))
         if not len(automatic):
-            assert (each.cut, each.accuracy, each.lower_bound) == (None, None, None)
-            assert f"none of {each.rows:,} labelled rows" in each.why
+            assert (each.threshold, each.accuracy, each.lower_bound) == (None, None, None)
+            assert f"none of {each.n_rows:,} labelled rows" in each.reason
             continue
         level = 0.05 / (1 if each.label is None else n_bounds)
         test = binomtest(int(automatic.sum()), len(automatic), alternative="greater")
-        assert (each.cut, each.accuracy) == (cut, pytest.approx(automatic.mean()))
+        assert (each.threshold, each.accuracy) == (cut, pytest.approx(automatic.mean()))
         assert each.lower_bound == pytest.approx(test.proportion_ci(1 - level, method="exact").low, abs=1e-9)
 
 
 def test_a_chosen_cut_is_described_with_what_is_known_of_it():
     r, decision, z = levelled(0, 900)
-    lines = accuracy_at_cut(r, decision, z, cut=0.8).in_words(["a", "b", "c"])
+    lines = bound_accuracy(r, decision, z, threshold=0.8).describe(["a", "b", "c"])
     assert "those with a reliability of at least 0.8 (" in lines[0]
-    assert lines[1].startswith("With 95% confidence at least ")
-    assert lines[2] == "That cut for each label; with 95% confidence all of it holds:"
-    unknown = accuracy_at_cut(r * 0.9, decision, z, cut=0.95).in_words(["a", "b", "c"])
+    assert lines[1].startswith("With 95% confidence, at least ")
+    assert lines[2] == "The same threshold for each label; with 95% confidence, all of these hold together:"
+    unknown = bound_accuracy(r * 0.9, decision, z, threshold=0.95).describe(["a", "b", "c"])
     assert unknown[0] == (
-        "Nothing is known about the cut 0.95: none of 900 labelled rows has a reliability of at least 0.95."
+        "The accuracy at the threshold 0.95 is unknown: none of 900 labelled rows has a reliability of at least 0.95."
     )
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(InputError, match="must be a reliability"):
-            accuracy_at_cut(r, decision, z, cut=wrong)
+            bound_accuracy(r, decision, z, threshold=wrong)
 
 
 # The guarantee, in simulation: a row of rank 0 to 1 is wrong with WORST * (1 - rank), and the map says something else
@@ -153,15 +159,15 @@ def ranked_rows(says, n, generator):
     return says(rank), decision, generator.random(n) < 1 - WORST[decision] * (1 - rank)
 
 
-def accuracy(rank_of, cut: Cut) -> float:
+def accuracy(rank_of, cut: ThresholdEstimate) -> float:
     """The true accuracy of the decisions at or above a cut."""
-    return 1 - (WORST @ SHARE if cut.label is None else WORST[cut.label]) * (1 - rank_of(cut.cut)) / 2
+    return 1 - (WORST @ SHARE if cut.label is None else WORST[cut.label]) * (1 - rank_of(cut.threshold)) / 2
 
 
-def misses(thresholds: Thresholds, wrong) -> np.ndarray:
+def misses(thresholds: ReliabilityThresholds, wrong) -> np.ndarray:
     """Whether there is an overall cut, whether it is `wrong`, and whether that of any label is."""
-    labels = [cut for cut in thresholds.labels if cut.cut is not None]
-    overall = thresholds.overall.cut is not None
+    labels = [cut for cut in thresholds.labels if cut.threshold is not None]
+    overall = thresholds.overall.threshold is not None
     return np.array([overall, overall and wrong(thresholds.overall), any(map(wrong, labels))])
 
 
@@ -170,7 +176,9 @@ def test_the_target_is_missed_no_more_often_than_stated(name):
     generator, delta, target, (says, rank_of) = np.random.default_rng(1), 0.1, 0.9, WORLDS[name]
     doc, counts = with_quantiles(np.quantile(ranked_rows(says, 2000, generator)[0], EVENLY)), np.zeros(3)
     for _ in range(DRAWS):
-        thresholds = find_cuts(doc, *ranked_rows(says, 1000, generator), target=target, confidence=1 - delta)
+        thresholds = find_accuracy_thresholds(
+            doc, *ranked_rows(says, 1000, generator), target=target, confidence=1 - delta
+        )
         counts += misses(thresholds, lambda cut: accuracy(rank_of, cut) < target)
     assert (counts[1:] <= at_most(delta, DRAWS)).all()
     assert counts[0] > 0.9 * DRAWS  # it is not by silence that the target is met
@@ -181,7 +189,9 @@ def test_the_target_is_missed_no_more_often_where_every_cut_just_misses_it():
     doc, counts = with_quantiles(EVENLY), np.zeros(3)
     for _ in range(DRAWS):
         decision, right = generator.choice(3, 800, p=SHARE), generator.random(800) < target - 1e-9
-        thresholds = find_cuts(doc, generator.random(800), decision, right, target=target, confidence=1 - delta)
+        thresholds = find_accuracy_thresholds(
+            doc, generator.random(800), decision, right, target=target, confidence=1 - delta
+        )
         counts += misses(thresholds, lambda _: True)
     assert (counts > 0).all()
     assert (counts <= at_most(delta, DRAWS)).all()
@@ -191,7 +201,7 @@ def test_the_target_is_missed_no_more_often_where_every_cut_just_misses_it():
 def test_the_bound_at_a_coverage_is_wrong_no_more_often_than_stated(name):
     generator, delta, (says, rank_of), counts = np.random.default_rng(3), 0.1, WORLDS[name], np.zeros(3)
     for _ in range(DRAWS):
-        thresholds = cut_at_coverage(*ranked_rows(says, 600, generator), coverage="0.6", confidence=1 - delta)
+        thresholds = find_coverage_threshold(*ranked_rows(says, 600, generator), coverage="0.6", confidence=1 - delta)
         counts += misses(thresholds, lambda cut: accuracy(rank_of, cut) < cut.lower_bound)
     assert (counts[1:] <= at_most(delta, DRAWS)).all()
     assert name == "round numbers" or counts[1] > delta * DRAWS / 3  # the bound is no wider than it has to be
@@ -201,7 +211,7 @@ def test_the_bound_of_a_chosen_cut_is_wrong_no_more_often_than_stated():
     generator, delta, counts = np.random.default_rng(4), 0.1, np.zeros(3)
     says, rank_of = WORLDS["the map is too sure"]
     for _ in range(DRAWS):
-        validated = accuracy_at_cut(*ranked_rows(says, 600, generator), cut=0.7, confidence=1 - delta)
+        validated = bound_accuracy(*ranked_rows(says, 600, generator), threshold=0.7, confidence=1 - delta)
         counts += misses(validated, lambda cut: accuracy(rank_of, cut) < cut.lower_bound)
     assert (counts[1:] <= at_most(delta, DRAWS)).all()
     assert counts[1] > delta * DRAWS / 3  # the bound is no wider than it has to be
@@ -211,7 +221,7 @@ def test_the_bound_of_a_chosen_cut_is_wrong_no_more_often_than_stated():
 @given(st.lists(st.integers(0, 20), min_size=101, max_size=101), st.sampled_from([0.2, 0.9, 0.999]))
 def test_the_grid_shares_the_whole_level_over_falling_cuts(levels, target):
     quantiles = np.sort(levels) / 20
-    cuts, shares = grid(with_quantiles(quantiles), target)
+    cuts, shares = threshold_grid(with_quantiles(quantiles), target)
     assert (np.diff(cuts) < 0).all()
     assert cuts[-1] == 0
     assert shares.sum() == pytest.approx(1)
@@ -225,7 +235,7 @@ SOME = st.floats(0, 1) | st.sampled_from([0.85, 0.9999, 1e-6, 0.5 + 1e-9, 1 - 1e
 @settings(max_examples=60)
 @given(SOME, st.lists(SOME, max_size=5), st.booleans())
 def test_a_cut_has_four_digits_or_as_many_as_it_takes_and_is_on_the_side_that_was_asked_for(beside, seen, up):
-    cut = rounded_cut(beside, np.array([*seen, beside]), up=up)
+    cut = round_threshold(beside, np.array([*seen, beside]), up=up)
     assert (cut > beside) if up else (cut < beside or cut == 0)
     assert cut == round(cut, 9)
     if 0.01 < beside < 0.99 and not any(abs(value - cut) < 2e-4 for value in seen):
@@ -235,7 +245,7 @@ def test_a_cut_has_four_digits_or_as_many_as_it_takes_and_is_on_the_side_that_wa
 
 def test_half_of_the_level_starts_where_the_map_is_surest_and_half_at_every_twentieth():
     quantiles = np.sqrt(EVENLY)
-    cuts, shares = grid(with_quantiles(quantiles), 0.8)
+    cuts, shares = threshold_grid(with_quantiles(quantiles), 0.8)
     above = quantiles >= cuts[:, None]
     surest = (np.mean(quantiles * above, axis=1) / above.mean(axis=1) - 0.8) * np.sqrt(above.sum(axis=1) - 1)
     evenly = shares - 0.5 * (np.arange(101) == surest.argmax())
@@ -245,47 +255,54 @@ def test_half_of_the_level_starts_where_the_map_is_surest_and_half_at_every_twen
 @pytest.mark.parametrize(
     ("r", "right", "asked", "why"),
     [
-        ([0.9] * 20, [True] * 20, {"target": 0.95}, "20 rows are too few; it takes 59 even if all are correct"),
+        ([0.9] * 20, [True] * 20, {"target": 0.95}, "20 rows are too few; 59 are needed even if all are correct"),
         (np.linspace(0, 1, 500), np.arange(500) % 2, {"target": 0.95}, "less than 95%"),
-        (EVENLY, np.arange(101) != 50, {"target": 0.985, "confidence": 0.75}, "not enough to be sure of"),
+        (EVENLY, np.arange(101) != 50, {"target": 0.985, "confidence": 0.75}, "too few rows to guarantee"),
         ([0.5] * 90, [False] * 90, {"target": 0.95}, "0.0% of 90 rows"),
     ],
 )
 def test_where_there_is_no_cut_it_is_said_why(r, right, asked, why):
-    assert why in find_cuts(with_quantiles(EVENLY), *rows_of(r, right), **asked).overall.why
+    assert why in find_accuracy_thresholds(with_quantiles(EVENLY), *rows_of(r, right), **asked).overall.reason
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_where_there_is_no_cut_a_lower_accuracy_and_more_rows_have_one(seed):
     r = np.random.default_rng(seed).random(300)
     document, right = with_quantiles(EVENLY), np.random.default_rng(seed + 9).random(300) < 0.6 + 0.39 * r
-    missed = find_cuts(document, *rows_of(r, right), target=0.95)
-    highest, rows, beware = missed.instead
-    assert missed.in_words()[1:4] == [highest, rows, beware]
+    missed = find_accuracy_thresholds(document, *rows_of(r, right), target=0.95)
+    highest, rows, beware = missed.advice
+    assert missed.describe()[1:4] == [highest, rows, beware]
     percent, times = (int(re.search(r"(\d+)(%| times)", line)[1]) for line in (highest, rows))
     for target, cut in ((percent / 100, True), ((percent + 1) / 100, False)):
-        assert (find_cuts(document, *rows_of(r, right), target=target).overall.cut is not None) == cut
-    assert find_cuts(document, *rows_of(np.tile(r, times), np.tile(right, times)), target=0.95).overall.cut is not None
+        assert (
+            find_accuracy_thresholds(document, *rows_of(r, right), target=target).overall.threshold is not None
+        ) == cut
+    assert (
+        find_accuracy_thresholds(
+            document, *rows_of(np.tile(r, times), np.tile(right, times)), target=0.95
+        ).overall.threshold
+        is not None
+    )
 
 
 def test_words_and_json_say_it_plainly():
     generator = np.random.default_rng(0)
     r = generator.random(4000)
     rows = rows_of(r, generator.random(4000) < r**0.05, generator.integers(0, 9, 4000))
-    target = find_cuts(with_quantiles(EVENLY), *rows, target=0.95)
-    for thresholds in (target, cut_at_coverage(*rows, coverage="0.62")):
-        lines = thresholds.in_words([f"name {k}" for k in range(9)])
+    target = find_accuracy_thresholds(with_quantiles(EVENLY), *rows, target=0.95)
+    for thresholds in (target, find_coverage_threshold(*rows, coverage="0.62")):
+        lines = thresholds.describe([f"name {k}" for k in range(9)])
         assert len(lines) <= 10
         assert "as they are: those with a reliability of at least" in lines[0]
-        assert "With 95% confidence at least 9" in lines[1]
+        assert "With 95% confidence, at least 9" in lines[1]
         promised = float(re.search(r"at least ([\d.]+)% of such", lines[1])[1])
         assert promised <= 100 * thresholds.overall.lower_bound < promised + 5
         most = sorted(np.argsort(-np.bincount(rows[1]), kind="stable")[:5])
         assert [line.split(":")[0] for line in lines if line.startswith("  name ")] == [f"  name {k}" for k in most]
         assert lines[-1] == "  and 4 more labels"
-        assert str(thresholds.overall.cut) in lines[0]  # a cut that is copied is the cut that was tested
+        assert str(thresholds.overall.threshold) in lines[0]  # a cut that is copied is the cut that was tested
         plain = json.loads(json.dumps(thresholds.as_json(), allow_nan=False))
-        assert plain["overall"]["cut"] == thresholds.overall.cut
+        assert plain["overall"]["cut"] == thresholds.overall.threshold
         assert [cut["label"] for cut in plain["labels"]] == list(range(9))
 
 
@@ -296,24 +313,25 @@ def test_words_and_json_say_it_plainly():
 def test_the_cut_of_least_cost_is_where_a_review_costs_as_much_as_the_errors(error, review, cut):
     reliability, decision, right = levelled(0, 900)
     rows = PredictedRows(None, reliability, decision, np.where(right, decision, decision + 1), None)
-    said = Scored(reliability, logit(reliability))
-    expected, found = expected_costs(EvaluationSample.from_rows(rows, said, RULES), error, review)
+    said = ScoredDecisions(reliability, logit(reliability))
+    estimate = estimate_costs(EvaluationSample.from_rows(rows, said, RULES), error, review)
+    expected, found = estimate.as_json(), estimate.overall
     cost = np.where(said.reliability >= cut, error * ~right, review).mean()
-    assert (found.cut, expected["cost"]["value"]) == (cut, pytest.approx(cost))
-    assert in_words(expected, found)[0].startswith("Use" if found.automatic else "Review all: none of 900 labelled")
+    assert (found.threshold, expected["cost"]["value"]) == (cut, pytest.approx(cost))
+    assert estimate.describe()[0].startswith("Use" if found.n_automatic else "Review all: none of 900 labelled")
     for numbers, value in zip(expected["beside"].values(), (review, error * (~right).mean(), cost), strict=True):
         beside = [numbers[name]["value"] for name in ("cost", "change")]
         assert beside == pytest.approx([value, cost - value])
-    wrong = expected_costs(EvaluationSample.from_rows(replace(rows, label=decision + 1), said, RULES), 5, 1)
-    assert "Beware: reviewing all is clearly cheaper" in in_words(*wrong)[1]
+    wrong = estimate_costs(EvaluationSample.from_rows(replace(rows, label=decision + 1), said, RULES), 5, 1)
+    assert "Warning: reviewing all is significantly cheaper" in wrong.describe()[1]
 
 
 def test_one_row_of_each_group_is_drawn_by_the_seed():
     group = np.array(["b", "a", "b", "c", "a", "b"])
     rows = PredictedRows(None, None, np.zeros(6, dtype=int), None, group)
-    draws = [independent_rows(rows, seed)[0] for seed in range(300)]
+    draws = [sample_independent_rows(rows, seed)[0] for seed in range(300)]
     assert all(sorted(group[kept]) == ["a", "b", "c"] and (np.diff(kept) > 0).all() for kept in draws)
-    assert (independent_rows(rows, 7)[0] == draws[7]).all()
+    assert (sample_independent_rows(rows, 7)[0] == draws[7]).all()
     taken = np.bincount(np.concatenate(draws), minlength=6) / 300
     assert taken == pytest.approx(np.array([1 / 3, 1 / 2, 1 / 3, 1, 1 / 2, 1 / 3]), abs=0.1)
 
@@ -460,8 +478,8 @@ REFUSED = [
 def test_what_neither_a_cut_nor_a_test_can_be_made_of_is_refused(rows, asked, message):
     some, made = rows_of([0.5] * rows, [True] * rows), document()
     judge = {
-        "target": partial(find_cuts, made),
-        "coverage": cut_at_coverage,
+        "target": partial(find_accuracy_thresholds, made),
+        "coverage": find_coverage_threshold,
         "level": partial(detect_drift, made, group=None),
     }
     assert rows or summarize_reference_cells(*some, None, 3) == ((0.5, 0.5, 0.5), ())

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.differentiate import hessian
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit, log_softmax, logit
 
@@ -167,6 +166,7 @@ def test_the_weight_of_a_curve_grows_with_the_rows_of_its_label():
 
 @pytest.mark.parametrize(("n_labels", "shift"), [(2, 0.0), (2, 0.3), (3, 0.2), (MAX_LABELS + 1, 1.0)])
 def test_a_whole_vector_is_the_ridged_optimum_weighted_by_its_posterior_probability(n_labels, shift):
+    hessian = pytest.importorskip("scipy.differentiate", reason="SciPy has it since 1.15").hessian
     logits, labels = fits.logits_and_labels(200, n_labels, shift=shift * np.arange(n_labels))
     fitted, beta = fit_whole_vector(logits, labels), fit_temperature(logits, labels, seed=0).beta
     start = np.c_[np.eye(n_labels), np.zeros(n_labels)]

@@ -19,11 +19,11 @@ from pyarrow import parquet
 
 from relmap.errors import InputError
 from relmap.io import files
-from relmap.io.columns import FileRows, labels_in, numbers
-from relmap.io.files import columns_of, opened
-from relmap.io.output import in_order, write_beside
+from relmap.io.columns import FileRows, count_labels, read_numbers
+from relmap.io.files import open_predictions, read_columns
+from relmap.io.output import map_in_order, write_with_columns
 from relmap.io.reading import find_layout
-from relmap.io.rows import PredictedRows, checked_rows
+from relmap.io.rows import PredictedRows, read_rows
 from tests.maps import WRITE, small_pieces, write
 
 ROWS = 100
@@ -57,8 +57,8 @@ def odd() -> pa.Table:
     ).replace_schema_metadata({"made": "by hand"})
 
 
-def read_rows(path: Path, columns: list[str]) -> pl.DataFrame:
-    return columns_of(opened(path), columns)
+def read_file(path: Path, columns: list[str]) -> pl.DataFrame:
+    return read_columns(open_predictions(path), columns)
 
 
 def ranks(first: int, count: int) -> pa.RecordBatch:
@@ -69,28 +69,28 @@ def ranks(first: int, count: int) -> pa.RecordBatch:
 @pytest.mark.parametrize("suffix", WRITE)
 def test_pieces_are_the_whole(suffix, tmp_path, monkeypatch):
     path = write(plain(), tmp_path / f"p{suffix}")
-    whole = pa.Table.from_batches(opened(path).batches())
+    whole = pa.Table.from_batches(open_predictions(path).batches())
     small_pieces(monkeypatch)
-    pieces = list(opened(path).batches())
+    pieces = list(open_predictions(path).batches())
     assert len(pieces) > 3
     assert pa.Table.from_batches(pieces).equals(whole)
-    assert opened(path).schema.names == plain().columns
-    assert read_rows(path, ["text", "id"]).equals(plain().select("text", "id"))
+    assert open_predictions(path).schema.names == plain().columns
+    assert read_file(path, ["text", "id"]).equals(plain().select("text", "id"))
 
 
 def test_a_field_of_csv_stays_the_text_that_it_is(tmp_path):
     path = tmp_path / "p.csv"
     path.write_bytes(b'\xef\xbb\xbfid,x,,at\r\n007,1.10,,2020-01-01\r\n\r\n1e5,"","a ""b"", c"," NA"\r\n')
-    assert opened(path).schema.names == ["id", "x", "", "at"]
+    assert open_predictions(path).schema.names == ["id", "x", "", "at"]
     rows = [("007", "1.10", None, "2020-01-01"), ("1e5", "", 'a "b", c', " NA")]
-    assert read_rows(path, ["id", "x", "", "at"]).rows() == rows
+    assert read_file(path, ["id", "x", "", "at"]).rows() == rows
     path.write_text("x\n7\n\n8\n\n")
-    assert read_rows(path, ["x"])["x"].to_list() == ["7", None, "8", None]
+    assert read_file(path, ["x"])["x"].to_list() == ["7", None, "8", None]
 
 
 def test_columns_are_read_as_what_they_say():
-    assert numbers(pl.Series("x", [" 0.5", "1 "]), FileRows("file")).tolist() == [0.5, 1]
-    assert labels_in(pl.DataFrame({"label": [0, 0]}), ["label"], FileRows("file")) == 2
+    assert read_numbers(pl.Series("x", [" 0.5", "1 "]), FileRows("file")).tolist() == [0.5, 1]
+    assert count_labels(pl.DataFrame({"label": [0, 0]}), ["label"], FileRows("file")) == 2
     both = ["logits", "probabilities", "decision", "confidence"]
     assert find_layout(both, "file", labelled=False, reads="confidence_only").kind == "confidence_only"
     logits = rows_of(pl.DataFrame({"probabilities": [[0.334, 0.333, 0.32], [0.0, 0.5, 0.51]], "label": [0, 1]})).logits
@@ -103,7 +103,7 @@ HALVES, SURE = [[0.5, 0.5]], {"decision": [1], "confidence": [1.0]}
 def rows_of(frame: pl.DataFrame, group=None, reads=None, **known) -> PredictedRows:
     """The rows of a labelled frame whose first row is row 40 of a file."""
     layout = find_layout(frame.columns, "file", labelled=True, group=group, reads=reads)
-    return checked_rows(frame, layout, FileRows("file", 40), **known)
+    return read_rows(frame, layout, FileRows("file", 40), **known)
 
 
 def test_a_row_that_cannot_be_is_told_by_its_number_and_many_labels_may_be_no_further_off_than_few():
@@ -114,18 +114,18 @@ def test_a_row_that_cannot_be_is_told_by_its_number_and_many_labels_may_be_no_fu
 
 
 def test_types_of_json_lines_are_those_of_all_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "BLOCK", 16)
+    monkeypatch.setattr(files, "BLOCK_BYTES", 16)
     path = tmp_path / "p.jsonl"
     path.write_text('\ufeff{"x": 1}\n\n{"x": 2.5, "late": "a"}\r\n{"x": null, "list": [1]}\n{"x": 3, "list": [0.5]}')
-    read = read_rows(path, ["x", "late", "list"])
+    read = read_file(path, ["x", "late", "list"])
     assert read.rows() == [(1.0, None, None), (2.5, "a", None), (None, None, [1.0]), (3.0, None, [0.5])]
 
 
 def test_a_large_row_is_read_in_pieces_of_few_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "PIECE", 10_000)
+    monkeypatch.setattr(files, "BATCH_BYTES", 10_000)
     wide = pl.DataFrame({"logits": np.arange(20_000.0).reshape(200, 100)})
     wide.write_parquet(tmp_path / "p.parquet", compression="uncompressed")
-    assert max(map(len, opened(tmp_path / "p.parquet").batches())) <= 13
+    assert max(map(len, open_predictions(tmp_path / "p.parquet").batches())) <= 13
 
 
 @pytest.mark.parametrize("codec", ["SNAPPY", "ZSTD", "UNCOMPRESSED"])
@@ -133,7 +133,7 @@ def test_parquet_keeps_every_bit_and_type(codec, tmp_path, monkeypatch):
     source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
     parquet.write_table(odd(), source, compression="none" if codec == "UNCOMPRESSED" else codec)
     small_pieces(monkeypatch)
-    write_beside(opened(source), ranks, out)
+    write_with_columns(open_predictions(source), ranks, out)
     before, after = parquet.read_table(source), parquet.read_table(out)
     assert after.select(before.column_names).schema.equals(before.schema, check_metadata=True)
     for name in before.column_names:
@@ -156,7 +156,7 @@ def test_parquet_keeps_every_bit_and_type(codec, tmp_path, monkeypatch):
 def test_csv_and_json_lines_keep_their_text(suffix, text, added, tmp_path):
     source, out = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     source.write_text(text)
-    write_beside(opened(source), ranks, out)
+    write_with_columns(open_predictions(source), ranks, out)
     lines = [line.strip().removesuffix("}") for line in text.split("\n") if line.strip()]
     assert out.read_text() == "".join(map("".join, zip(lines, added, strict=True)))
 
@@ -168,21 +168,25 @@ REFUSED = {  # file, its bytes or what makes it, what is said
     "a device": ("p.jsonl", lambda path: path.symlink_to("/dev/zero"), "is a pipe or a device"),
     "a name that is not UTF-8": ("p\udcff.csv", b"a,b\n", "has a name that is not UTF-8"),
     "a blank file": ("p.csv", b" \n\n", "p.csv is empty"),
-    "parquet that is cut off": ("p.parquet", WHOLE[: len(WHOLE) // 2], "p.parquet is not a whole parquet file"),
-    "spoilt parquet": ("p.parquet", WHOLE[:40] + b"\xff" * 160 + WHOLE[200:], "is not a whole parquet file"),
+    "parquet that is cut off": ("p.parquet", WHOLE[: len(WHOLE) // 2], "p.parquet is not a complete parquet file"),
+    "spoilt parquet": ("p.parquet", WHOLE[:40] + b"\xff" * 160 + WHOLE[200:], "is not a complete parquet file"),
     "two columns of one name": ("p.csv", b"a,b,a\n1,2,3\n", "p.csv has more than one column named a"),
-    "csv in no encoding": ("p.csv", b"a,b\n1,\xff\x81\n", "p.csv is not a whole csv file .*UTF8"),
+    "csv in no encoding": ("p.csv", b"a,b\n1,\xff\x81\n", "p.csv is not a complete csv file .*UTF8"),
     "a line that is cut off": ("p.jsonl", b'{"a": 1}\n\n{"a": ', "p.jsonl, line 3 is not one JSON"),
     "a NaN in JSON": ("p.jsonl", b'{"a": 1}\n{"a": NaN}\n', "p.jsonl, line 2 is not one JSON"),
-    "a key twice": ("p.jsonl", b'{"a": 1}\n\n{"a": 1, "b": 2, "a" :3}\n', "line 3 has an .* a key twice"),
-    "a key twice within a value": ("p.jsonl", b'{"a": {"b": 1, "b": 1}}\n', "line 1 has an .* twice"),
-    "no gzip": ("p.csv.gz", b"a,b\n", "is not a whole gzip file"),
-    "gzip that is cut off": ("p.tsv.gz", gzip.compress(b"a\tb\n" * 999)[:40], "is not a whole gzip file"),
+    "a key twice": ("p.jsonl", b'{"a": 1}\n\n{"a": 1, "b": 2, "a" :3}\n', "line 3 has an .* a repeated key"),
+    "a key twice within a value": ("p.jsonl", b'{"a": {"b": 1, "b": 1}}\n', "line 1 has an .* repeated key"),
+    "no gzip": ("p.csv.gz", b"a,b\n", "is not a complete gzip file"),
+    "gzip that is cut off": ("p.tsv.gz", gzip.compress(b"a\tb\n" * 999)[:40], "is not a complete gzip file"),
     "columns of JSON": ("p.json", b'{"a": {"0": 1}}', "orient='records'"),
     "a JSON list that is cut off": ("p.json", b'[{"a": 1}, {"a"', "is not a JSON list of objects"),
-    "a key twice in a list": ("p.json", b'[{"a": 1, "a": 2}]', "an object with a key twice"),
+    "a key twice in a list": ("p.json", b'[{"a": 1, "a": 2}]', "an object with a repeated key"),
     "no workbook": ("p.xlsx", b"PK", "p.xlsx.* workbook"),
-    "too much to read whole": ("p.json", lambda path: path.touch() or os.truncate(path, 2**28), "is read whole, up to"),
+    "too much to read whole": (
+        "p.json",
+        lambda path: path.touch() or os.truncate(path, 2**28),
+        "read into memory",
+    ),
 }
 
 
@@ -190,23 +194,23 @@ REFUSED = {  # file, its bytes or what makes it, what is said
 def test_what_is_no_file_of_predictions_is_refused(name, make, message, tmp_path):
     (make if callable(make) else lambda path: path.write_bytes(make))(tmp_path / name)
     with pytest.raises(InputError, match=message):
-        read_rows(tmp_path / name, opened(tmp_path / name).schema.names)
+        read_file(tmp_path / name, open_predictions(tmp_path / name).schema.names)
 
 
 @pytest.mark.parametrize("name", ["bytes", "took", "by.key", "label"])
 def test_a_column_that_is_not_there_or_that_nothing_can_be_made_of_is_named(name, tmp_path):
     parquet.write_table(odd(), tmp_path / "p.parquet")
-    assert read_rows(tmp_path / "p.parquet", ["logits", "price", "colour", "fixed"]).height == ROWS
+    assert read_file(tmp_path / "p.parquet", ["logits", "price", "colour", "fixed"]).height == ROWS
     with pytest.raises(InputError, match=f"the column {name} is|p.parquet has no column label; it has logits, fixed"):
-        read_rows(tmp_path / "p.parquet", [name])
+        read_file(tmp_path / "p.parquet", [name])
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(), max_size=20), st.integers(1, 4))
 def test_work_on_threads_keeps_its_order_and_what_a_thread_raises_comes_through(items, threads):
-    assert list(in_order(lambda item: item * 2, items, threads=threads)) == [item * 2 for item in items]
+    assert list(map_in_order(lambda item: item * 2, items, threads=threads)) == [item * 2 for item in items]
     with pytest.raises(ZeroDivisionError):
-        list(in_order(lambda item: 1 // item, [1, 2, 0, 3, 4], threads=2))
+        list(map_in_order(lambda item: 1 // item, [1, 2, 0, 3, 4], threads=2))
 
 
 KEYS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=5)
@@ -224,15 +228,15 @@ def test_one_format_becomes_another_and_any_text_survives(origin, suffix, tmp_pa
     path, out = write(frame, folder / f"in{origin}"), folder / f"out{suffix}"
     with pytest.MonkeyPatch.context() as patch:
         small_pieces(patch)
-        write_beside(opened(path), ranks, out)
-    read = read_rows(out, [*frame.columns, "rank"]).with_columns(pl.col("x", "rank").cast(pl.Float64))
+        write_with_columns(open_predictions(path), ranks, out)
+    read = read_file(out, [*frame.columns, "rank"]).with_columns(pl.col("x", "rank").cast(pl.Float64))
     assert read.equals(frame.with_columns(rank=pl.int_range(pl.len()).cast(pl.Float64)))
 
 
 def test_one_key_in_two_objects_of_a_line_and_in_its_text_is_no_key_twice(tmp_path):
     line = '{"a": [{"b": 1}, {"b": 2}], "b": "\\"a\\": \\"b\\":", "c": ":a:", "d\\\\": "d", "d": 1}\n'
     (tmp_path / "p.jsonl").write_text(line * 2)
-    assert read_rows(tmp_path / "p.jsonl", ["b"])["b"].to_list() == [json.loads(line)["b"]] * 2
+    assert read_file(tmp_path / "p.jsonl", ["b"])["b"].to_list() == [json.loads(line)["b"]] * 2
 
 
 def test_whether_parquet_has_checksums_is_seen(tmp_path):
@@ -240,15 +244,17 @@ def test_whether_parquet_has_checksums_is_seen(tmp_path):
     for codec, version, dictionary, checksums in product(["none", "zstd"], ["1.0", "2.0"], options, options):
         parquet.write_table(table, tmp_path / "p.parquet", row_group_size=30, compression=codec,
             use_dictionary=dictionary, data_page_version=version, write_page_checksum=checksums)  # fmt: skip
-        assert opened(tmp_path / "p.parquet").has_checksums() == checksums
+        assert open_predictions(tmp_path / "p.parquet").has_checksums() == checksums
 
 
 def test_a_flipped_bit_in_what_we_write_is_seen(tmp_path):
     out, numbers_5000 = tmp_path / "p.parquet", pa.array(np.arange(5000.0))
     parquet.write_table(pa.table({"x": numbers_5000}), tmp_path / "in.parquet", compression="none")
-    write_beside(opened(tmp_path / "in.parquet"), lambda _, n: pa.record_batch({"y": numbers_5000[:n]}), out)
+    write_with_columns(
+        open_predictions(tmp_path / "in.parquet"), lambda _, n: pa.record_batch({"y": numbers_5000[:n]}), out
+    )
     content = bytearray(out.read_bytes())
     content[20_000] ^= 1
     out.write_bytes(content)
     with pytest.raises(InputError, match="CRC checksum verification failed"):
-        read_rows(out, ["x"])
+        read_file(out, ["x"])

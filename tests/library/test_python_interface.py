@@ -72,7 +72,7 @@ JUDGE = {"decision": TWO["decision"], "confidence": TWO["confidence"]}
         (pl.DataFrame({"softmax": SHARES}), LABEL, {}, "name yours: probabilities='softmax'"),
         (pl.DataFrame(JUDGE), None, {}, "name yours with label='COLUMN'"),
         (pl.DataFrame(JUDGE | {"gold": TWO["label"]}), None, {}, "name yours: label='gold'"),
-        (pl.DataFrame({"decision": TWO["decision"], "confidence": 95.0}), TWO["label"], {}, "say so with percent"),
+        (pl.DataFrame({"decision": TWO["decision"], "confidence": 95.0}), TWO["label"], {}, "give percent"),
         (
             pl.DataFrame({"decision": TWO["decision"], "confidence": "low"}),
             TWO["label"],
@@ -188,14 +188,14 @@ COLUMNS = {name: SHARES[:, place] for place, name in enumerate("abc")}
     ("given", "settings", "told"),
     [
         (SHARES, {}, r"X has 3 columns, and there are 4 labels \(a, b, c, d\)"),
-        (SHARES[:, 0], {}, "X has one number a row, and there are 4 labels"),
-        (pl.DataFrame(COLUMNS), {}, "X has 3 columns of .*, and there are 4 labels .*: it lacks d"),
+        (SHARES[:, 0], {}, "X has one number in each row, and there are 4 labels"),
+        (pl.DataFrame(COLUMNS), {}, "X has 3 columns of .*, and there are 4 labels .*; it lacks d"),
         (
             pl.DataFrame(COLUMNS),
             {"probabilities": ["a", "b", "c"]},
             "X has 3 columns of probabilities, and",
         ),
-        (pl.DataFrame({"probabilities": SHARES}), {}, "3 probabilities a row, where there are 4 labels"),
+        (pl.DataFrame({"probabilities": SHARES}), {}, "3 probabilities in each row, but there are 4 labels"),
     ],
 )
 def test_too_few_columns_are_reported_as_such(given, settings, told, of_four):

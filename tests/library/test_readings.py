@@ -13,7 +13,7 @@ from scipy.special import softmax
 from relmap.errors import InputError
 from relmap.fitting.labelled_rows import read_labelled_rows
 from relmap.io import files, output
-from relmap.io.files import columns_of, opened, rows_of
+from relmap.io.files import open_predictions, read_columns, rows_in_file
 from relmap.io.reading import Reading
 from relmap.routing.apply import apply_map
 
@@ -36,7 +36,7 @@ def save(rows: pl.DataFrame | bytes, path: Path) -> Path:
 def read(rows: pl.DataFrame | bytes, path: Path, names: str = "", **reading: object) -> list[np.ndarray]:
     """What a fit reads of a file."""
     labels = tuple(names.split(",")) if names else None
-    checked = read_labelled_rows(opened(save(rows, path), Reading(**reading)), group=None, names=labels)[0]
+    checked = read_labelled_rows(open_predictions(save(rows, path), Reading(**reading)), group=None, names=labels)[0]
     return [part for part in vars(checked).values() if part is not None]
 
 
@@ -146,7 +146,7 @@ def test_what_is_written_beside_rows_is_the_same_whatever_they_came_in(name, out
     document, both = maps.document(confidence_only=True, n_labels=2), []
     for source, rows in ((name, AS_STATED[FORMS[name]][1]), ("own.parquet", TWO)):
         apply_map(document, save(rows, tmp_path / source), tmp_path / f"o{out}")
-        both.append(columns_of(opened(tmp_path / f"o{out}"), ["confidence", "reliability", "review_rank"]))
+        both.append(read_columns(open_predictions(tmp_path / f"o{out}"), ["confidence", "reliability", "review_rank"]))
     assert numeric(both[0]).equals(numeric(both[1]))
 
 
@@ -163,21 +163,21 @@ QUESTIONS = {
     "of three": (maps.confidence_only(300).with_columns(confidence=0.2), "In 300 of 300 rows confidence is below 1/3"),
     "1 to K": (maps.confidence_only(300).with_columns(pl.col("decision", "label") + 1), "--labels 1,2,3"),
     "not logits": (LISTS.rename({"probabilities": "logits"}), "look like probabilities.* --probabilities logits"),
-    "dialect": (text(";").encode("cp1252"), "columns parted by semicolons.*is not UTF-8: it is read as cp1252"),
+    "dialect": (text(";").encode("cp1252"), "columns separated by semicolons.*is not UTF-8: it is read as cp1252"),
 }
 
 
 @pytest.mark.parametrize(("rows", "question"), QUESTIONS.values(), ids=QUESTIONS)
 def test_what_is_doubtful_is_asked_and_what_is_taken_is_told(rows, question, tmp_path):
     path = tmp_path / ("p.csv" if isinstance(rows, bytes) else "p.parquet")
-    notes = read_labelled_rows(opened(save(rows, path)), group=None, names=None)[3]
+    notes = read_labelled_rows(open_predictions(save(rows, path)), group=None, names=None)[3]
     assert re.search(question, " ".join(notes))
 
 
 def test_a_row_of_text_is_told_by_its_line(tmp_path):
     content = 'label,decision,note\n\n1,1,"a\nb"\n\n0,0,c\n0,bad,d\n'
-    at = rows_of(opened(save(content.encode(), tmp_path / "p.csv")))
-    assert [at.place(row) for row in range(4)] == ["line 3", "line 6", "line 7", "row 3 (from 0)"]
+    at = rows_in_file(open_predictions(save(content.encode(), tmp_path / "p.csv")))
+    assert [at.locate(row) for row in range(4)] == ["line 3", "line 6", "line 7", "row 3 (from 0)"]
     with pytest.raises(InputError, match="line 7: decision is 'bad'"):
         read(content.encode(), tmp_path / "p.csv")
     with pytest.raises(InputError, match="line 7: decision is 'bad'"):
@@ -196,7 +196,7 @@ def test_every_format_that_is_read_is_written_and_reads_as_the_same_rows(out, ro
         assert path.read_bytes() == b""  # which has no columns to read
         return
     written, as_parquet = (
-        pl.concat([pl.DataFrame(batch) for batch in [*opened(place).batches()]] or [pl.DataFrame()])
+        pl.concat([pl.DataFrame(batch) for batch in [*open_predictions(place).batches()]] or [pl.DataFrame()])
         for place in (path, expected)
     )
     assert written.columns == as_parquet.columns or (out in {".json", ".jsonl"} and rows.is_empty())

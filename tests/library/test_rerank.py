@@ -17,7 +17,7 @@ from maps import run
 from relmap.console import show
 from relmap.errors import InputError
 from relmap.fitting.folds import split_folds
-from relmap.io.files import columns_of, opened
+from relmap.io.files import open_predictions, read_columns
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,7 +101,9 @@ def test_fit_says_what_to_deploy_and_why_and_a_certain_confidence_counts_as_a_li
 def test_apply_touches_no_column_and_the_sql_of_a_map_says_the_same(folder, map_file, new, columns, tmp_path, capsys):
     out = tmp_path / f"scored{Path(new).suffix}"
     run("apply", "--map", folder / map_file, "--predictions", folder / new, "--out", out, "--coverage", "0.7")
-    before, after = (columns_of(opened(path), opened(path).schema.names) for path in (folder / new, out))
+    before, after = (
+        read_columns(open_predictions(path), open_predictions(path).schema.names) for path in (folder / new, out)
+    )
     assert after.select(before.columns).equals(before)
     assert (after["route"] == "automatic").sum() == 0.7 * len(before)
     run("sql", "--map", folder / map_file)
@@ -114,7 +116,7 @@ def test_apply_touches_no_column_and_the_sql_of_a_map_says_the_same(folder, map_
 def test_rows_to_label_come_back_labelled_through_every_command(suffix, folder, tmp_path, capsys):
     drawn, known = tmp_path / f"to_label.{suffix}", ("--map", folder / "map.json", "--predictions")
     run("label", *known, folder / "unlabelled.parquet", "--rows", 300, "--out", drawn)
-    assert "300 of 3,000 rows are drawn" in capsys.readouterr().err
+    assert "300 of 3,000 rows are sampled" in capsys.readouterr().err
     read = {"csv": pl.read_csv, "parquet": pl.read_parquet, "jsonl": pl.read_ndjson}[suffix](drawn)
     assert (len(read), read["label"].null_count()) == (300, 300)
     assert "decision" not in read.columns  # it must not sway who labels
@@ -197,7 +199,7 @@ def test_a_signal_is_read_the_same_in_every_format_whatever_rows_are_kept_aside_
     for name, frame in (("new.parquet", made.drop("label")), ("new.csv", pandas), ("few.csv", pandas.head(10))):
         out = tmp_path / f"scored_{name}"
         run("apply", "--map", tmp_path / "map.json", "--predictions", maps.write(frame, tmp_path / name), "--out", out)
-        scored.append(columns_of(opened(out), ["reliability"])["reliability"].cast(pl.Float64).to_numpy())
+        scored.append(read_columns(open_predictions(out), ["reliability"])["reliability"].cast(pl.Float64).to_numpy())
     np.testing.assert_allclose(scored[1], scored[0], atol=1e-12)
     np.testing.assert_allclose(scored[2], scored[0][:10], atol=1e-12)  # a whole group
 
@@ -221,7 +223,7 @@ def test_a_cut_with_its_guarantee_is_what_apply_takes(folder, capsys, tmp_path):
         by_label = at_all is None or len(own) == 3  # then a label without a cut of its own goes to review
         least = pl.Series([own.get(label, 2) if by_label else cut for label in table["decision"]])
         assert ((table["reliability"] >= least) == (table["route"] == "automatic")).all()
-        assert ("No cut of their own" in capsys.readouterr().err) == (at_all is None)
+        assert ("No separate threshold" in capsys.readouterr().err) == (at_all is None)
 
 
 def test_a_chosen_cut_is_validated_on_other_rows_and_only_estimated_on_rows_of_the_fit(folder, capsys, tmp_path):
@@ -303,7 +305,7 @@ def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folde
     assert str(path) in (refused or str(path))
     if refused or (suffix == ".jsonl" and not rows):
         return
-    scored = columns_of(opened(out), opened(out).schema.names)
+    scored = read_columns(open_predictions(out), open_predictions(out).schema.names)
     assert scored.height == len(rows)
     assert scored["reliability"].cast(pl.Float64).is_between(0, 1).all()
     if not stated and rows:

@@ -19,7 +19,7 @@ from relmap.evaluation.top_calibration import (
     measure_top_calibration,
 )
 from relmap.io.rows import PredictedRows
-from relmap.maps.reliability_map import FittedMap, Scored
+from relmap.maps.reliability_map import FittedMap, ScoredDecisions
 from relmap.report.page import _of_top
 from tests import maps
 
@@ -31,7 +31,7 @@ def decided(reliability: np.ndarray, correct: np.ndarray, group=None, weight=Non
     decision = np.zeros(len(reliability), dtype=np.int64)
     label = np.where(correct, 0, 1)
     rows = PredictedRows(None, np.full(len(reliability), 0.5), decision, label, group, None, weight)
-    return EvaluationSample.from_rows(rows, Scored(rows.confidence, logit(reliability)), maps.RULES)
+    return EvaluationSample.from_rows(rows, ScoredDecisions(rows.confidence, logit(reliability)), maps.RULES)
 
 
 def drawn(seed: int, n: int, worse: float = 0.0, level: float = 1.5) -> tuple[np.ndarray, np.ndarray]:
@@ -125,7 +125,7 @@ def test_a_gap_that_rounds_to_zero_has_no_sign():
 def test_the_evaluation_and_the_recommendation_of_a_map_report_the_top():
     rows = maps.checked(maps.predictions(1200), "group")
     document = maps.document("mrp")
-    judged = Judged(document, rows, FittedMap.of(document)(rows), "new", [], np.zeros(len(rows), dtype=bool))
+    judged = Judged(document, rows, FittedMap.from_document(document)(rows), "new", [], np.zeros(len(rows), dtype=bool))
     evaluation = judged.evaluation()
     top = evaluation.to_dict()["top"]
     assert [(each["share"], each["rows"]) for each in top] == [(0.1, 120), (0.3, 360)]

@@ -67,10 +67,10 @@ def test_each_row_has_the_score_of_the_model_without_its_fold_whatever_is_around
     whole = score_out_of_fold(document, rows, restore_fold_split(document, rows)).logit
     order = np.random.default_rng(0).permutation(len(ROWS))[:300]
     mixed = pl.concat([ROWS[order.tolist()], NEW_ROWS])
-    read = read_and_score_rows(document, FramePredictions.of(mixed), group=None)
+    read = read_and_score_rows(document, FramePredictions.from_frame(mixed), group=None)
     np.testing.assert_array_equal(read.fitted, np.arange(len(mixed)) < 300)
     np.testing.assert_array_equal(read.scored.logit[:300], whole[order])
-    alone = read_and_score_rows(document, FramePredictions.of(NEW_ROWS), group=None)
+    alone = read_and_score_rows(document, FramePredictions.from_frame(NEW_ROWS), group=None)
     np.testing.assert_array_equal(read.scored.logit[300:], alone.scored.logit)
     assert alone.origin == "new"
 
@@ -208,7 +208,7 @@ def test_an_earlier_map_reports_that_it_cannot_recognize_single_rows(file, capsy
         document = load_map(file)
         rows = rows.with_columns(label=pl.lit((document.label_names or ("0",))[0]))
     document = load_map(file)
-    read = read_and_score_rows(document, FramePredictions.of(rows), group=None)
+    read = read_and_score_rows(document, FramePredictions.from_frame(rows), group=None)
     assert read.origin == "new"
     assert "written by an earlier version" in " ".join(read.notes)
 

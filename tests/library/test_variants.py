@@ -8,18 +8,13 @@ from contextlib import nullcontext
 import fits
 import numpy as np
 import pytest
-import torch
-from fits import descended, hats, logits_and_labels, seen
+from fits import seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
-from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
-from relmap.calibrators.identity import Identity
-from relmap.decisions import FixedDecisions, decide
 from relmap.projection.batch import FitBatch, fit_mrp_batches, measure_optimality_gap
-from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
-from relmap.projection.lattice import initial_curve
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.surface import Surfaces, fit_surfaces
 from relmap.projection.variants import PIPELINE_VARIANTS, VARIANTS, fit_variants
 from relmap.settings import ProjectionParams
@@ -127,15 +122,6 @@ def test_batches_with_different_rows_fitted_together_equal_those_fitted_apart():
             np.testing.assert_array_equal(curves.values, alone.values)
 
 
-def calibrated(m: int, K: int) -> tuple[np.ndarray, ...]:
-    """Confidence, gap, decision and correct of m rows, `(m,)` each, of a calibrated multinomial model."""
-    logits, labels = logits_and_labels(m, K, overconfidence=1)
-    rows = LabelledDecisions.from_calibrators(
-        [Identity()], FixedDecisions(logits, labels, decide(logits), np.arange(m))
-    )
-    return expit(rows.by_calibrator[0].confidence_logit), rows.by_calibrator[0].gap, rows.decision, rows.correct
-
-
 @pytest.mark.parametrize(
     ("probabilities", "logits", "expected"),
     [
@@ -159,30 +145,6 @@ def test_a_cell_worked_by_hand(gap, expected):
     # corners 0, 1 along the gap at confidence 0, and 2, 5 at confidence 1/2: a quarter up, half right
     surfaces = Surfaces(np.array([0, 0.5, 1]), np.array([-1.0, 3.0]), np.array([[[0.0, 1.0], [2.0, 5.0], [6.0, 9.0]]]))
     assert surfaces(seen(logit(np.array([0.25])), 0, np.array([gap]))) == pytest.approx(expected)
-
-
-def test_torchs_own_adam_takes_the_same_steps():
-    confidence, gap, decision, correct = rows = calibrated(200, 3)
-    chosen, z = ProjectionParams(epochs=100), torch.from_numpy(correct.astype(np.float64))
-    low, high = np.quantile(gap, [0.01, 0.99])
-    along_gap = hats(np.clip((gap - low) / (high - low), 0, 1), 6)
-    weights = torch.from_numpy(hats(confidence, chosen.knots)[:, :, None] * along_gap[:, None])
-
-    def values_of(theta: torch.Tensor) -> torch.Tensor:
-        rises = softplus(theta)
-        rises = torch.cat([torch.cat([theta[:, :1, :1], rises[:, :1, 1:]], dim=2), rises[:, 1:]], dim=1)
-        return rises.cumsum(dim=1).cumsum(dim=2)
-
-    def objective(theta: torch.Tensor) -> torch.Tensor:
-        values = values_of(theta)
-        bends = sum(values.diff(n=2, dim=axis).square().mean() for axis in (1, 2))
-        loss = binary_cross_entropy_with_logits((weights * values[decision]).sum(dim=(1, 2)), z)
-        return loss + chosen.smoothness * bends
-
-    start = np.full((3, chosen.knots, 6), np.log(np.expm1(1e-3)))
-    start[:, 0], start[:, :, 0] = np.log(np.expm1(1e-2)), initial_curve(chosen.knots)
-    fitted = fit_surfaces(*rows, n_labels=3, settings=chosen)
-    np.testing.assert_allclose(fitted.values, values_of(descended(start, objective, chosen)), rtol=0, atol=1e-7)
 
 
 def test_fitted_surfaces_are_monotone_recover_the_truth_and_ignore_row_order():

@@ -32,7 +32,7 @@ def test_a_csv_of_pandas_with_arrays_as_text_labels_as_words_and_semicolons_take
     in_words(ROWS, "label").to_pandas().to_csv("val.csv", sep=";")
     run("fit", "--predictions", "val.csv", "--labels", ",".join(NAMES), "--group", "group", "--out", "map.json")
     said, document = capsys.readouterr().err, ReliabilityMap.load("map.json").document_
-    assert said.startswith("val.csv is read as columns parted by semicolons.\n")
+    assert said.startswith("val.csv is read with columns separated by semicolons.\n")
     assert "\nThe map contains " in said
     assert (document.input, document.label_names) == ("logits", NAMES)
 
@@ -61,7 +61,7 @@ def test_a_judge_with_words_or_percent_is_typed_through_every_command(sure, how,
     run("label", *known, "new.csv", "--label", "truth", "--rows", 5, "--out", "drawn.csv")
     run("evaluate", *known, "judge.csv", "--label", "truth", "--unlabelled", "scored.csv", "--out", "e.json")
     run("thresholds", *known, "judge.csv", "--label", "truth", "--target-accuracy", 0.7, "--confidence", 0.9)
-    assert capsys.readouterr().err.count("is read as columns parted by semicolons") == 6
+    assert capsys.readouterr().err.count("is read with columns separated by semicolons") == 6
     scored, drawn = (pl.read_csv(name, separator=";") for name in ("scored.csv", "drawn.csv"))
     assert scored.select(judge.drop("truth").columns).equals(judge.drop("truth"))
     assert scored["decision_name"].equals(judge["answer"], check_names=False)

@@ -132,7 +132,7 @@ BAD = {  # set, file, change, what is said
     "an id twice": ("esci_rerank_us", "us-queries/test", repeated, "/us-queries/test, row 1, column '_id'"),
     "a grade of five": ("mslr_web10k", "data/train", graded, r"/train, row \d+, .*'labels': found 5 .*; .* 0, 1, 2"),
     "a feature too few": ("mslr_web10k", "data/train", shorter, "/train, row .*'features': found 135 .* must be 136"),
-    "a cut file": ("scidocs", "data/test", cut, ".*test-00000-of-00001.parquet is not a whole parquet file"),
+    "a cut file": ("scidocs", "data/test", cut, ".*test-00000-of-00001.parquet is not a complete parquet file"),
     "no such split": ("scidocs", "data/test", Path.unlink, ": split test cannot be read"),
 }
 

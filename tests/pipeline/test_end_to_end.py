@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -21,7 +22,17 @@ from relmap.decisions import decide
 from tasks.records.store import read_json
 from tasks.settings.params import load_params
 from tasks.tables import TABLES
-from tests.project_copy import OWN_PAIRS, ROOT, copy_project, edit_params, run, small, write_own_pairs
+from tests.project_copy import (
+    OWN_PAIRS,
+    ROOT,
+    copy_project,
+    edit_params,
+    processes_by_library,
+    recorded_libraries,
+    run,
+    small,
+    write_own_pairs,
+)
 
 
 def stages_run(printed: str) -> set[str]:
@@ -39,7 +50,8 @@ def project(tmp_path_factory):
 
 def guarded(report: Path) -> dict[str, str]:
     """The environment in which no Python can call another host; whoever tries is named in `report`."""
-    return {"PYTHONPATH": str(ROOT / "tests/guard"), "GUARD_REPORT": str(report)}
+    libraries = recorded_libraries(report.with_name("libraries.txt"))
+    return {**libraries, "GUARD_REPORT": str(report)}
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +79,21 @@ def test_the_first_run_runs_every_stage_and_calls_no_other_host(project, first_r
     datasets, stages = ("wands", "mine"), ("download", "train", "reliability")
     assert stages_run(first_run) == {"report", *(f"{stage}@{name}" for stage in stages for name in datasets)}
     assert not (project / "called.txt").exists()
+
+
+def test_every_process_of_a_run_imports_the_library_of_its_own_checkout(project, first_run):
+    ((library, commands),) = processes_by_library(project / "libraries.txt").items()
+    assert library == project / "relmap/__init__.py"
+    started = {command.partition("-m ")[2].partition(" ")[0] for command in commands}
+    assert started >= {"flows.refresh", "tasks.download", "tasks.train", "flows.reliability", "flows.report"}
+
+
+def test_the_library_of_another_checkout_is_seen(tmp_path):
+    report = tmp_path / "libraries.txt"
+    variables = recorded_libraries(report)
+    variables["PYTHONPATH"] += f"{os.pathsep}{ROOT}"
+    run(tmp_path, "-c", "import relmap", **variables)
+    assert [*processes_by_library(report)] == [ROOT / "relmap/__init__.py"]
 
 
 CALLS = """
@@ -193,10 +220,11 @@ def test_a_stage_repeats_only_a_fit_that_rotted_to_the_same_bytes_and_a_choice_i
     assert read_json(fits / "explored/wands.json")["calibrators_fitted"] == 0
 
 
-RUN_EVERY_CALIBRATOR = """
+RUN_EVERY_CALIBRATOR_TWICE = """
 from flows.reliability import main
 from relmap.calibrators.registry import CALIBRATORS
-main('wands', [2], list(CALIBRATORS))
+for _ in range(2):
+    main('wands', [2], list(CALIBRATORS))
 """
 
 
@@ -213,8 +241,7 @@ def smart_with_settings(project):
 
 @pytest.mark.usefixtures("smart_with_settings")
 def test_every_calibrator_is_fitted_once_and_then_found_in_the_cache(project):
-    run(project, "-c", RUN_EVERY_CALIBRATOR)
-    run(project, "-c", RUN_EVERY_CALIBRATOR)
+    run(project, "-c", RUN_EVERY_CALIBRATOR_TWICE)
     fits = read_json(project / "data/.state/fits/explored/wands.json")
     assert fits == {"calibrators_fitted": 0, "calibrators_reused": len(CALIBRATORS)}
 
@@ -238,8 +265,8 @@ os.execv(sys.executable, [sys.executable, "-c", os.environ["COMMAND"]])
 
 def test_a_read_only_store_gives_its_fits_and_what_it_cannot_take_is_reported(project, tmp_path):
     store = tmp_path / "store"
+    shutil.copytree(project / ".prefect/storage", store, ignore=shutil.ignore_patterns("uncal-*"))
     variables = {"PREFECT_LOCAL_STORAGE_PATH": str(store)}
-    run(project, "-c", "from flows.reliability import main; main('wands', [2], ['ts'])", **variables)
     store.chmod(0o555)
     command = "from flows.reliability import main; main('wands', [2], ['ts', 'uncal'])"
     printed = run(project, "-c", WITHOUT_RIGHTS_OF_ROOT, COMMAND=command, **variables)

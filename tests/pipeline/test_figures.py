@@ -19,10 +19,10 @@ from relmap.projection.variants import VARIANTS
 from relmap.report.curves import BARS, FEWEST_ROWS, GROUPS, curve_rows, histogram, observed
 from relmap.report.figure import DARK, LIGHT, DrawnFigure, Results, colour, pdf, svg, written_out
 from relmap.report.ranking import retained
-from tasks.figures import FIGURES, drawn_for
-from tasks.figures.overview import measured, picture
-from tasks.page.page import facts_in_words
-from tests.report_data import KNOTS, contrast, curve, made
+from tasks.figures import FIGURES, draw_all
+from tasks.figures.overview import overview_picture, select_changes
+from tasks.page.page import describe_facts
+from tests.report_data import KNOTS, contrast_ratio, make_curve, make_results
 
 TEN = tuple(f"grade {place}" for place in range(10))
 SHAPES = {  # what data sets differ in
@@ -39,12 +39,12 @@ every_shape = pytest.mark.parametrize("shape", SHAPES)
 
 @cache
 def results(shape: str) -> Results:
-    return made(**SHAPES[shape])
+    return make_results(**SHAPES[shape])
 
 
 @cache
 def figures(shape: str) -> dict[str, DrawnFigure]:
-    return {figure.key: figure for figure in drawn_for("data set", results(shape))}
+    return {figure.key: figure for figure in draw_all("data set", results(shape))}
 
 
 def each_seed(shape: str) -> list[pl.DataFrame]:
@@ -86,20 +86,20 @@ def test_a_chart_reads_columns_of_its_rows_has_colours_of_both_themes_and_says_w
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
 def test_text_and_lines_stand_out_from_their_ground(colours):
-    assert contrast("#000000", "rgb(255, 255, 255)") == pytest.approx(21)
+    assert contrast_ratio("#000000", "rgb(255, 255, 255)") == pytest.approx(21)
     assert list(LIGHT) == list(DARK)
     assert len({colours[name] for name in ("confidence", "isotonic", "platt", "mrp", "fifth")}) == 5
     for name in ("ink", "quiet", "mrp", "confidence", "isotonic", "platt", "other", "fifth"):  # WCAG 2.2, level AA
-        assert contrast(colours[name], colours["paper"]) >= (4.5 if name in ("ink", "quiet", "mrp") else 3), name
+        assert contrast_ratio(colours[name], colours["paper"]) >= (4.5 if name in ("ink", "quiet", "mrp") else 3), name
 
 
 def test_what_was_not_run_has_no_figure():
-    whole = made()
+    whole = make_results()
     other = pl.col("metric").is_in(["label_spread", "nll_correct", "aurc"]) | (pl.col("variant") == "mrc")
     without = replace(whole, rivals=whole.rivals.clear(), metrics=whole.metrics.filter(~other))
     every = [key for key, figure in FIGURES.items() if figure.role == "data set"]
     assert [*figures("three labels")] == every
-    assert set(every) - {figure.key for figure in drawn_for("data set", without)} == {
+    assert set(every) - {figure.key for figure in draw_all("data set", without)} == {
         *("labelled_rows", "simplex_feasibility", "label_spread", "ablation")
     }
     assert set(every) - set(figures("one label decided")) == {"label_spread"}
@@ -178,7 +178,7 @@ def test_a_panel_shows_every_test_row_once_says_on_how_many_rows_it_stands_and_d
         drawn = rows.filter(kind="curve")
         assert drawn["seed"].unique(maintain_order=True).to_list() == results(shape).seeds
         for (seed,), part in drawn.group_by("seed"):
-            fitted, expected = curve(place, "", int(seed)), part["confidence"].to_numpy()
+            fitted, expected = make_curve(place, "", int(seed)), part["confidence"].to_numpy()
             if fitted["fallback"] != "identity":
                 expected = expit(np.interp(expected, KNOTS, fitted["values"]))
             assert part["reliability"].to_numpy() == pytest.approx(expected)
@@ -221,9 +221,9 @@ def test_spreads_are_in_percentage_points_by_calibrator_and_what_is_measured_und
     rows = figures("three labels")["label_spread"].rows
     assert rows["calibrator"].to_list() == results("three labels").calibrators
     assert rows.select("spread", "shuffled").unique().rows() == [(pytest.approx(20), pytest.approx(5))]
-    whole = made()
+    whole = make_results()
     other = whole.metrics.with_columns(calibrator=pl.lit("matrix"), value=pl.lit(99.0))
-    for figure in drawn_for("data set", replace(whole, metrics=pl.concat([whole.metrics, other]))):
+    for figure in draw_all("data set", replace(whole, metrics=pl.concat([whole.metrics, other]))):
         assert figure.rows.equals(figures("three labels")[figure.key].rows), figure.key
 
 
@@ -247,7 +247,7 @@ def test_the_ablation_is_a_mean_over_seeds_then_over_calibrators():
 
 def test_labelled_rows_tell_apart_what_each_way_was_given():
     rows = figures("three labels")["labelled_rows"].rows
-    ways = ["ts, confidence", "MRP on ts", "matrix scaling", "matrix scaling, the rows of both"]
+    ways = ["ts, confidence", "MRP on ts", "matrix scaling", "matrix scaling, rows of both parts"]
     assert rows["way"].unique(maintain_order=True).to_list() == ways
     assert rows["rows"].unique().sort().to_list() == [100, 400]
     at_400 = dict(rows.filter(rows=400, metric="AURC").select("way", "value").iter_rows())
@@ -260,12 +260,12 @@ def test_the_overview_leaves_out_what_failed_and_keeps_the_order():
         schema=["dataset", "nll_correct_delta", "low", "high", "found_per_1000_conf", "found_per_1000_mrp"],
         orient="row",
     )
-    (figure,) = drawn_for("all data sets", table)
+    (figure,) = draw_all("all data sets", table)
     bounded = figure.rows.select("dataset", "change", "low", "high").rows()
     assert bounded == [("b", 0.1, 0.0, 0.2), ("a", -0.1, None, None)]
     assert '"sort": ["b", "a"]' in json.dumps(figure.spec)
-    assert drawn_for("all data sets", table[1:2]) == []
-    errors = picture(table)["hconcat"][1]["layer"]  # a line between the two ways, and a dot for each
+    assert draw_all("all data sets", table[1:2]) == []
+    errors = overview_picture(table)["hconcat"][1]["layer"]  # a line between the two ways, and a dot for each
     assert [layer["encoding"]["x"]["field"] for layer in errors] == ["found_conf", "found_conf", "found_mrp"]
 
 
@@ -286,7 +286,7 @@ def overview_rows(changes: list[float], half_width: float = 0.02) -> pl.DataFram
 @pytest.mark.parametrize("side", [-1, 1])
 def test_an_outlier_of_the_overview_is_cut_off_at_an_arrow_that_has_its_numbers(side):
     changes = [side * change for change in (1.2, 0.05, 0.1, 0.08, 0.03)]
-    (figure,) = drawn_for("all data sets", overview_rows(changes))
+    (figure,) = draw_all("all data sets", overview_rows(changes))
     outlier, *others = figure.rows.to_dicts()
     assert outlier["change"] == changes[0]  # the CSV keeps the true number
     assert outlier["drawn_change"] is None
@@ -303,7 +303,7 @@ def test_an_outlier_of_the_overview_is_cut_off_at_an_arrow_that_has_its_numbers(
 
 @given(st.lists(st.floats(-2, 2), max_size=8), st.floats(0, 1))
 def test_nothing_is_drawn_at_a_wrong_place_of_the_overview(changes, half_width):
-    rows = measured(overview_rows(changes, half_width))
+    rows = select_changes(overview_rows(changes, half_width))
     for row in rows.iter_rows(named=True):
         cut_off = row["arrow_at"] is not None
         assert cut_off == (row["numbers"] is not None)
@@ -330,9 +330,9 @@ def test_a_label_with_fewer_than_100_fit_rows_is_marked_and_no_other():
         assert headings.str.contains(r" fit rows \(few rows\)").all() == marked
         assert headings.str.contains("few rows").any() == marked
         assert of_few.labels_with_few_rows == (of_few.labels if marked else ())
-        shown = facts_in_words(of_few.facts, of_few.labels_with_few_rows)["labels"]
+        shown = describe_facts(of_few.facts, of_few.labels_with_few_rows)["labels"]
         assert shown.count("(few rows)") == marked * len(of_few.labels)
-        (by_label,) = [figure for figure in drawn_for("data set", of_few) if figure.key == "reliability_by_label"]
+        (by_label,) = [figure for figure in draw_all("data set", of_few) if figure.key == "reliability_by_label"]
         assert by_label.rows["panel"].str.contains("few rows").all() == marked
     assert not rows["panel"].str.contains("few rows").any()
 
@@ -342,7 +342,7 @@ PAGE, COLUMN = 504, 252  # points, of a page of two columns
 
 @cache
 def for_paper(*shapes: str) -> dict[str, DrawnFigure]:
-    return {figure.key: figure for figure in drawn_for("paper", [results(shape) for shape in shapes])}
+    return {figure.key: figure for figure in draw_all("paper", [results(shape) for shape in shapes])}
 
 
 @pytest.mark.parametrize("name", [key for key, figure in FIGURES.items() if figure.role == "paper"])
@@ -358,9 +358,9 @@ def test_a_figure_for_a_paper_is_small_says_what_is_simulated_and_is_the_same_ea
 
 
 def test_a_paper_shows_the_set_whose_labels_differ_most_its_first_seed_and_its_own_two_orders():
-    spread, apart = pl.when(pl.col("metric") == "label_spread").then(0.9).otherwise("value"), made("apart")
+    spread, apart = pl.when(pl.col("metric") == "label_spread").then(0.9).otherwise("value"), make_results("apart")
     apart = replace(apart, metrics=apart.metrics.with_columns(value=spread))
-    drawn = {figure.key: figure for figure in drawn_for("paper", [results("three labels"), apart])}
+    drawn = {figure.key: figure for figure in draw_all("paper", [results("three labels"), apart])}
     overview, paths = (drawn[name] for name in ("method_overview", "simplex_paths"))
     assert all("apart" in str(figure.spec["title"]) for figure in (overview, paths))
     assert set(overview.rows.filter(kind="curve")["seed"]) == {apart.seeds[0]}

@@ -142,9 +142,9 @@ def folder(monkeypatch, tmp_path):
 OUTSIDE = ("/etc/map.json", "../map.json", "a/../../map.json", "link/map.json", "out.json", ".")
 REFUSED = dict.fromkeys(OUTSIDE, r"the only folder(.|\n)*--out")
 REFUSED |= dict.fromkeys(["map", "map.sh", "map.json.py"], r"must end in \.json or \.csv")
-REFUSED[".json"] = r"\.json is an ending without a name; give a name, such as result\.json"
+REFUSED[".json"] = r"\.json has no name before its suffix; give a name, such as result\.json"
 REFUSED["~/map.json"] = "begins with ~"
-REFUSED["a\0b.json"] = "holds a NUL character"
+REFUSED["a\0b.json"] = "contains a NUL character"
 REFUSED["m" * 300 + ".json"] = "has more than 220 bytes"
 
 

@@ -24,18 +24,18 @@ from relmap.evaluation.verdict import describe_alternatives, describe_evaluation
 from relmap.fitting.model_choice import lowest_loss_candidate
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import Candidate, MapDocument
-from relmap.maps.reliability_map import FittedMap, Scored
+from relmap.maps.reliability_map import FittedMap, ScoredDecisions
 from relmap.metrics.advice import KEEP, MIXED, SAFE, UNKNOWN, USE, WORSENS
 from relmap.metrics.intervals import percentile_interval, two_sided_p
 from relmap.metrics.probability import ece
 from relmap.metrics.registry import compute_reliability_metrics
 from relmap.metrics.resampling import draw_resamples
 from relmap.metrics.spread import LabelCells
-from relmap.routing.label import EVENLY, chances, draw
-from relmap.routing.thresholds import independent_rows
-from tasks.records.advice import in_words, numbers
-from tasks.records.measured import bounded, measured
-from tasks.records.results import Projected, ProjectedDecisions
+from relmap.routing.label import UNIFORM_SHARE, sample_systematically, sampling_probabilities
+from relmap.routing.thresholds import sample_independent_rows
+from tasks.records.advice import describe_recommendation, summarize_datasets
+from tasks.records.measurements import bootstrap_rows, compute_metrics
+from tasks.records.results import ProjectedDecisions, SeedResults
 from tasks.tables.overview import overview_table
 from tests import maps, report_data
 
@@ -47,24 +47,24 @@ def fitted(shift: float = 1.5, n: int = 6000) -> MapDocument:
     return maps.learned(maps.checked(maps.predictions(n, shift=shift, seed=1)), "label_platt", "uncal").document
 
 
-def evaluation_of(document: MapDocument, rows: PredictedRows, scored: Scored) -> dict:
+def evaluation_of(document: MapDocument, rows: PredictedRows, scored: ScoredDecisions) -> dict:
     return evaluate_map(document, EvaluationSample.from_rows(rows, scored))
 
 
-def agreed_on(rows: PredictedRows, scored: Scored, everything: PopulationSummary | None = None) -> dict:
+def agreed_on(rows: PredictedRows, scored: ScoredDecisions, everything: PopulationSummary | None = None) -> dict:
     return measure_agreement(MAP, EvaluationSample.from_rows(rows, scored, maps.RULES), everything)
 
 
 def evaluated(document: MapDocument, rows: PredictedRows) -> dict:
-    return evaluation_of(document, rows, FittedMap.of(document)(rows))
+    return evaluation_of(document, rows, FittedMap.from_document(document)(rows))
 
 
-def judge(decision, correct, confidence, reliability_logit, group=None) -> tuple[PredictedRows, Scored]:
+def judge(decision, correct, confidence, reliability_logit, group=None) -> tuple[PredictedRows, ScoredDecisions]:
     """Rows and what a map says of them, as one likes."""
     decision, correct = np.asarray(decision), np.asarray(correct, dtype=bool)
     label = np.where(correct, decision, (decision + 1) % 3)
     rows = PredictedRows(None, np.asarray(confidence, dtype=float), decision, label, group)
-    return rows, Scored(rows.confidence, np.asarray(reliability_logit, dtype=float))
+    return rows, ScoredDecisions(rows.confidence, np.asarray(reliability_logit, dtype=float))
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def helps(helpful, grouped) -> dict:
 @pytest.fixture(scope="module")
 def views(helpful, grouped) -> dict:
     """What a row is ranked by and the share that it says, by confidence and by reliability."""
-    said = FittedMap.of(helpful)(grouped)
+    said = FittedMap.from_document(helpful)(grouped)
     return {"confidence": (logit(said.confidence), said.confidence), "reliability": (said.logit, said.reliability)}
 
 
@@ -115,7 +115,7 @@ def test_errors_per_1000_reviews_are_those_among_the_least_sure_rows(views, grou
 
 def test_labels_have_their_rows_and_what_the_map_has_behind_them(grouped):
     document = maps.document("mrp", calibrator=Identity())
-    scored = FittedMap.of(document)(grouped)
+    scored = FittedMap.from_document(document)(grouped)
     behind = [("irrelevant", 500, "none"), ("partial", 7, "shared"), ("exact", 0, "identity")]
     for label, row in enumerate(evaluation_of(document, grouped, scored)["labels"]):
         mine = grouped.decision == label
@@ -331,26 +331,26 @@ def test_the_report_and_the_commands_advise_the_same_on_the_same_rows_and_calibr
     logs = np.log(np.where(np.eye(3)[decision] > 0, expit(before)[:, None], expit(-before)[:, None] / 2))
     simplex = SimpleNamespace(log_probabilities=logs, feasible=correct, solved=correct)
     projected = ProjectedDecisions("ts", decision, logs, {"confidence": before, "mrp": after}, {}, simplex, 0, 0, ())
-    values = {("ts", *place): value for *place, value in measured(projected, rows.label, maps.RULES)}
+    values = {("ts", *place): value for *place, value in compute_metrics(projected, rows.label, maps.RULES)}
     test = FixedDecisions(logs, rows.label, decision, rows.group)
-    bounds = bounded([Projected(1, [projected], (), (), [])], test, values, ("ts",), maps.RULES)
+    bounds = bootstrap_rows([SeedResults(1, [projected], (), (), [])], test, values, ("ts",), maps.RULES)
     cells = [("shop", "simulated", name, 1, *rest, value) for (name, *rest), value in values.items()]
     intervals = pl.select(dataset=pl.lit("shop"), source=pl.lit("simulated")).join(pl.DataFrame(bounds), how="cross")
     of_set = dataclasses.replace(
-        report_data.made(rows=n), metrics=report_data.frame("metrics", *cells), intervals=intervals
+        report_data.make_results(rows=n), metrics=report_data.make_frame("metrics", *cells), intervals=intervals
     )
-    (row,) = numbers(of_set.metrics, of_set.intervals, [of_set.facts]).to_dicts()
-    (shown,) = overview_table(report_data.together([of_set]))["advice"]
-    of_stage = in_words(row, of_set.intervals, maps.RULES.smallest_relevant_change)
+    (row,) = summarize_datasets(of_set.metrics, of_set.intervals, [of_set.facts]).to_dicts()
+    (shown,) = overview_table(report_data.combine_runs([of_set]))["advice"]
+    of_stage = describe_recommendation(row, of_set.intervals, maps.RULES.smallest_relevant_change)
     assert of_map[0] == of_stage[0] == shown
     assert shown.startswith(begins)
-    assert ("calibrator uncal" in of_map[-1], "means over the calibrators that ran (1)" in of_stage[-1]) == (True, True)
+    assert ("calibrator uncal" in of_map[-1], "Means over 1 calibrators" in of_stage[-1]) == (True, True)
 
 
 def test_candidates_and_recalibrating_are_judged_on_new_rows_as_maps_of_them_would_be(grouped):
     rows = maps.checked(maps.predictions(900, seed=1))
     made = maps.learned(rows).document
-    judged = EvaluationSample.from_rows(grouped, FittedMap.of(made)(grouped))
+    judged = EvaluationSample.from_rows(grouped, FittedMap.from_document(made)(grouped))
     said = evaluate_alternatives(made, judged)
     for each in said["candidates"][2::3]:
         chosen = each["variant"] == made.projection.name  # with a correction, unlike a variant that is chosen by name
@@ -383,7 +383,7 @@ def test_recalibrating_is_better_only_where_its_interval_says_so_and_else_does_a
         assert (word in lines[0]) if word else not lines
 
 
-def judged(n: int, seed: int = 0, wrong_by: float = 0.0) -> tuple[PredictedRows, Scored]:
+def judged(n: int, seed: int = 0, wrong_by: float = 0.0) -> tuple[PredictedRows, ScoredDecisions]:
     """Rows of three labels, and a reliability that is off by so many logits."""
     generator = np.random.default_rng(seed)
     decision, t = generator.choice(3, n, p=[0.6, 0.3, 0.1]), generator.normal(1, 1.5, n)
@@ -395,28 +395,28 @@ def judged(n: int, seed: int = 0, wrong_by: float = 0.0) -> tuple[PredictedRows,
 def test_chances_sum_to_the_rows_that_are_asked_for_and_so_many_are_drawn(rows, data):
     reliability, decision = (np.array(column) for column in zip(*rows, strict=True))
     asked = data.draw(st.integers(1, len(rows)))
-    chance = chances(reliability, decision, asked)
+    chance = sampling_probabilities(reliability, decision, asked)
     assert ((chance > 0) & (chance <= 1)).all()
     assert chance.sum() == pytest.approx(asked)
-    assert chance.min() >= EVENLY * asked / len(rows) * (1 - 1e-9)
-    assert len(np.unique(draw(chance, asked, seed=0))) == asked
+    assert chance.min() >= UNIFORM_SHARE * asked / len(rows) * (1 - 1e-9)
+    assert len(np.unique(sample_systematically(chance, asked, seed=0))) == asked
 
 
 def test_a_row_is_the_likelier_drawn_the_less_sure_and_the_rarer_it_is():
     reliability, decision = np.array([0.5, 0.9, 0.9, 0.9]), np.array([0, 0, 0, 1])
-    unsure, sure, _, rare = chances(reliability, decision, 1)
+    unsure, sure, _, rare = sampling_probabilities(reliability, decision, 1)
     assert (unsure > sure, rare > sure) == (True, True)
-    no_floor = [(chance - EVENLY / 4 * 1) for chance in (unsure, sure, rare)]
+    no_floor = [(chance - UNIFORM_SHARE / 4 * 1) for chance in (unsure, sure, rare)]
     assert no_floor[0] / no_floor[1] == pytest.approx(np.sqrt(0.25 / 0.09))
     assert no_floor[2] / no_floor[1] == pytest.approx(np.sqrt(3))
 
 
 def test_rows_are_drawn_and_kept_as_often_as_is_said():
-    chance, runs = chances(np.linspace(0.5, 0.99, 30), np.arange(30) % 3, 10), 4000
-    drawn = np.bincount(np.concatenate([draw(chance, 10, seed) for seed in range(runs)]), minlength=30)
+    chance, runs = sampling_probabilities(np.linspace(0.5, 0.99, 30), np.arange(30) % 3, 10), 4000
+    drawn = np.bincount(np.concatenate([sample_systematically(chance, 10, seed) for seed in range(runs)]), minlength=30)
     assert drawn / runs == pytest.approx(chance, abs=5 * np.sqrt(0.25 / runs))
     rows = PredictedRows(None, None, np.zeros(30, dtype=int), None, None, weight=1 / chance)
-    kept = np.concatenate([independent_rows(rows, seed)[0] for seed in range(runs)])
+    kept = np.concatenate([sample_independent_rows(rows, seed)[0] for seed in range(runs)])
     alike = np.bincount(kept, minlength=30) / runs * chance  # of all rows, by both draws
     assert alike == pytest.approx(np.full(30, chance.min()), abs=5 * np.sqrt(0.25 / runs))
 
@@ -430,7 +430,7 @@ def test_precision_recall_and_kappa_are_those_of_scikit_learn():
         assert values == pytest.approx(reference(*truth, average=None).tolist())
     assert agreed["kappa"]["value"] == pytest.approx(cohen_kappa_score(*truth))
     assert (agreed["rows"], agreed["accuracy"]["value"]) == (400, pytest.approx(rows.correct.mean()))
-    few = agreed_on(rows.take(slice(9)), Scored(scored.confidence[:9], scored.logit[:9]))
+    few = agreed_on(rows.take(slice(9)), ScoredDecisions(scored.confidence[:9], scored.logit[:9]))
     assert few["kappa"]["low"] is few["accuracy"]["high"] is None
 
 
@@ -440,14 +440,14 @@ def test_labels_that_were_drawn_by_chance_tell_the_accuracy_of_all_rows(wrong_by
     rows, scored = judged(4000, wrong_by=wrong_by)
     known, chance = (
         PopulationSummary.from_scores(rows.decision, scored.logit, 3),
-        chances(scored.reliability, rows.decision, 250),
+        sampling_probabilities(scored.reliability, rows.decision, 250),
     )
     rare = recall_score(rows.label, rows.decision, average=None)[2]
     inside, widths, values = [], [], []
     for seed in range(60):
-        at = draw(chance, 250, seed)
+        at = sample_systematically(chance, 250, seed)
         drawn = dataclasses.replace(rows.take(at), weight=1 / chance[at])
-        said = Scored(scored.confidence[at], scored.logit[at])
+        said = ScoredDecisions(scored.confidence[at], scored.logit[at])
         helped, alone = (agreed_on(drawn, said, all_rows) for all_rows in (known, None))
         shares = (helped["accuracy"], rows.correct.mean()), (helped["labels"][2]["recall"], rare)
         inside.append([share["low"] <= true <= share["high"] for share, true in shares])
@@ -473,7 +473,7 @@ def test_what_no_labelled_row_tells_has_no_number_and_rows_that_are_all_right_le
 
 def test_a_map_that_tells_nothing_leaves_the_accuracy_as_it_was():
     rows, scored = judged(300)
-    flat = Scored(scored.confidence, np.zeros(300))
+    flat = ScoredDecisions(scored.confidence, np.zeros(300))
     known = PopulationSummary.from_scores(np.arange(3000) % 3, np.zeros(3000), 3)
     helped, alone = (agreed_on(rows, flat, all_rows)["accuracy"] for all_rows in (known, None))
     assert helped == pytest.approx(alone)

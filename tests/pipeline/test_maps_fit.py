@@ -49,9 +49,9 @@ def test_under_the_papers_protocol_the_same_rows_give_the_pipelines_numbers(cali
     behind = behind if split else dataclasses.replace(behind, group=None)
     alone = QUICK.projection.model_copy(update={"minimum_rows": 0})  # as the flow has it for the paper's sets
     projected = project.fn(fits, parts, test, load_params().model_copy(update={"projection": alone}), "cpu")
-    for pipeline, variant in product(projected.rows, variants):
+    for pipeline, variant in product(projected.projections, variants):
         document = learned(behind, variant, pipeline.calibrator, seed, protocol, names=None, params=QUICK).document
-        scored = FittedMap.of(document)(new)
+        scored = FittedMap.from_document(document)(new)
         np.testing.assert_allclose(scored.reliability, expit(pipeline.reliability_logits[variant]), rtol=0, atol=1e-12)
         confidence = np.exp(pipeline.log_probabilities[np.arange(len(new)), new.decision])
         np.testing.assert_allclose(scored.confidence, confidence, rtol=0, atol=1e-12)
@@ -137,7 +137,7 @@ def test_label_and_confidence_alone_are_enough_ties_and_round_numbers_included()
         result = learned(rows, AUTO, calibrator)
         assert result.document.input == "confidence_only"
         assert result.document.projection.name.startswith(("label", "mrp"))
-        scored = FittedMap.of(result.document)(rows)
+        scored = FittedMap.from_document(result.document)(rows)
         assert np.isfinite(scored.logit).all()
         assert (scored.confidence == rows.confidence).all() == (calibrator == "uncal")  # kept to the last bit
         assert result.document.others.recalibrated is None
@@ -174,7 +174,7 @@ def simulated(sets: int, shift: float, n: int) -> Iterator[tuple[Candidate, floa
             for count, at in ((n, seed), (10_000, 10**6 + seed))
         )
         document = learned(rows, names=None, params=QUICK).document
-        scored = FittedMap.of(document)(fresh)
+        scored = FittedMap.from_document(document)(fresh)
         losses = (correctness_log_loss(t, fresh.correct, SMALLEST) for t in (scored.logit, logit(scored.confidence)))
         name = document.projection.name
         chosen = next(each for each in document.choice.candidates if each.variant == name)

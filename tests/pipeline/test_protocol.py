@@ -21,7 +21,7 @@ from scipy.special import log_softmax, logit
 from relmap.calibrators.registry import calibrators_with_role
 from relmap.decisions import FixedDecisions, confidence_logit, decide
 from relmap.errors import InputError
-from relmap.io.atomic import check_place, write_json, write_whole
+from relmap.io.atomic import check_output_path, write_atomically, write_json
 from relmap.serialization import Axes, Value
 from relmap.settings import METRIC_DEFAULTS, ProtocolParams
 from relmap.splits import select_validation_rows, split_validation
@@ -163,10 +163,10 @@ def cut(path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "spoil", "words"),
     [
-        ("logits.parquet", Path.unlink, "is missing; `dvc repro` makes it"),
-        ("logits.parquet", cut, "is not a whole parquet file"),
-        ("base.json", cut, "is not whole JSON"),
-        ("base.json", lambda path: path.write_text("[]"), "holds list, not an object"),
+        ("logits.parquet", Path.unlink, "is missing; create it with `dvc repro`"),
+        ("logits.parquet", cut, "is not a complete parquet file"),
+        ("base.json", cut, "is not complete JSON"),
+        ("base.json", lambda path: path.write_text("[]"), "contains list, not an object"),
         ("logits.parquet", first_logits(0.0, np.nan, 1.0), ": validation row 0 has logits"),
         ("logits.parquet", first_logits(0.0, 1.0), ": validation row 0 has 2 logits, not K = 3"),
         ("logits.parquet", change(split=pl.lit("validation")), "has no test rows"),
@@ -185,7 +185,7 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path):
 
     (tmp_path / "kept").write_text("old")
     with pytest.raises(OSError, match="disk full"):
-        write_whole(tmp_path / "kept", fail)
+        write_atomically(tmp_path / "kept", fail)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     assert (tmp_path / "kept").read_text() == "old"
 
@@ -204,7 +204,7 @@ def test_what_a_killed_process_left_beside_a_file_goes_and_what_a_living_one_wri
         (tmp_path / name).touch()
     with (tmp_path / ".x.csv.12.partial").open() as living:
         fcntl.flock(living, fcntl.LOCK_EX)
-        write_whole(tmp_path / "x.csv", lambda partial: partial.write_text("whole"))
+        write_atomically(tmp_path / "x.csv", lambda partial: partial.write_text("whole"))
     assert {path.name for path in tmp_path.iterdir()} == {"x.csv", *kept}
 
 
@@ -212,11 +212,11 @@ def test_nothing_is_written_over_what_is_no_file_or_what_is_read_under_another_n
     os.mkfifo(tmp_path / "pipe")
     for place in (tmp_path / "pipe", Path("/dev/null"), tmp_path):
         with pytest.raises(InputError, match="name a file"):
-            check_place(place)
+            check_output_path(place)
     (tmp_path / "read").write_text("rows")
     (tmp_path / "link").symlink_to("read")
-    with pytest.raises(InputError, match="a file that is read here"):
-        check_place(tmp_path / "link", tmp_path / "read")
+    with pytest.raises(InputError, match="is an input file"):
+        check_output_path(tmp_path / "link", tmp_path / "read")
 
 
 PARAMS = ROOT / "params.yaml"

@@ -103,6 +103,17 @@ def test_whatever_a_command_locks_first_closes_the_folders_of_a_clone_to_other_u
         assert {folder: Path(folder).stat().st_mode & 0o777 for folder in FOLDERS} == dict.fromkeys(FOLDERS, 0o700)
 
 
+def test_a_stage_of_an_experiment_in_a_folder_of_its_own_closes_the_cache_of_the_checkout(tmp_path, monkeypatch):
+    experiment = tmp_path / ".dvc/tmp/exps/standalone/tmp1"  # as of `dvc exp run --temp`
+    experiment.mkdir(parents=True)
+    for folder in (tmp_path, tmp_path / ".dvc"):
+        folder.chmod(0o755)
+    monkeypatch.chdir(experiment)
+    make_private()
+    assert (tmp_path / ".dvc").stat().st_mode & 0o777 == 0o700
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
 def test_folders_of_another_user_are_left_as_they_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()

@@ -2,8 +2,16 @@
 
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from flows.stage_output import StageOutput
+import pytest
+from prefect.client.schemas.objects import StateType
+from prefect.logging import disable_run_logger
+from prefect.states import State
+
+from flows.stage_output import StageOutput, show_stage
+from tasks.provenance.stage import StageRecord
 
 PRINTED = """before any stage
 Running stage 'download@wands':
@@ -49,3 +57,52 @@ def test_silence_is_told_so_that_the_reason_of_a_stage_can_be_looked_up(monkeypa
         assert next(lines) is None
         process.stdin.close()
         assert [line for line in lines if line is not None] == ["end"]
+
+
+@pytest.fixture
+def ended_stage() -> StageOutput:
+    """The output of the stage `a`, which has started and ended."""
+    output = StageOutput()
+    program = r"print('Running stage \'a\':')"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        output.follow(process)
+        output.wait()
+    return output
+
+
+def last_state(output: StageOutput) -> State[None]:
+    with disable_run_logger():
+        return show_stage.fn("a", output, datetime.now(UTC) - timedelta(minutes=1))
+
+
+def write_record(folder: Path, monkeypatch: pytest.MonkeyPatch, **fields: str) -> None:
+    monkeypatch.chdir(folder)
+    StageRecord(stage="a", process=1, started=datetime.now(UTC), **fields).write()
+
+
+def test_a_failed_stage_is_shown_with_its_reason(ended_stage, tmp_path, monkeypatch):
+    write_record(tmp_path, monkeypatch, outcome="failed", reason="row 7 has no label")
+    state = last_state(ended_stage)
+    assert (state.type, state.message) == (StateType.FAILED, "a: row 7 has no label")
+
+
+def test_a_stage_without_a_record_could_not_start(ended_stage, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    state = last_state(ended_stage)
+    assert (state.type, state.message) == (StateType.FAILED, "a could not start; its output says why")
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_stage_that_a_cancelled_refresh_ends_is_shown_as_cancelled(ended_stage, tmp_path, monkeypatch, recorded):
+    monkeypatch.chdir(tmp_path)
+    if recorded:
+        write_record(tmp_path, monkeypatch)
+    ended_stage.stopped = True
+    state = last_state(ended_stage)
+    assert (state.type, state.message) == (StateType.CANCELLED, "a was ended together with the refresh")
+
+
+def test_a_stage_that_finished_before_a_cancellation_is_shown_as_completed(ended_stage, tmp_path, monkeypatch):
+    write_record(tmp_path, monkeypatch, outcome="finished", why="it had not finished on this machine before")
+    ended_stage.stopped = True
+    assert last_state(ended_stage).type == StateType.COMPLETED

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from relmap.errors import InputError
-from relmap.io.atomic import write_whole
+from relmap.io.atomic import write_atomically
 from tasks.provenance.dvc_stages import read_dvc_stage
 from tasks.provenance.lock import hold_lock, is_lock_held
 from tasks.provenance.manifest import read_manifest
@@ -191,7 +191,7 @@ ROWS = pl.DataFrame({"a": range(9)})
 FULL = {
     "the system": lambda: ends(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/base/wands/table.csv")),
     "Python": lambda: Path("/dev/full").write_text("x"),
-    "Polars, parquet": lambda: write_whole(Path("table"), lambda _: ROWS.write_parquet("/dev/full")),
+    "Polars, parquet": lambda: write_atomically(Path("table"), lambda _: ROWS.write_parquet("/dev/full")),
 }
 
 

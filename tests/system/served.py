@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flows.server import answers
-from tests.project_copy import start
+from tests.project_copy import recorded_libraries, start
 from tests.system.browser import PATIENCE, eventually
 
 
@@ -30,7 +30,9 @@ class Served:
     def __init__(self, project: Path, *options: str) -> None:
         self.project, self.port, self.log = project, free_port(), project / "serve.log"
         self.address = f"http://127.0.0.1:{self.port}"
-        self.process = start(project, "flows.serve", "--port", str(self.port), *options, log=self.log)
+        self.libraries = project / "libraries.txt"
+        variables = recorded_libraries(self.libraries)
+        self.process = start(project, "flows.serve", "--port", str(self.port), *options, log=self.log, **variables)
 
     def alive(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()

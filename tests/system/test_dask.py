@@ -13,7 +13,16 @@ import psutil
 import pytest
 
 from flows import processes
-from tests.project_copy import ROOT, copy_project, edit_params, run, small, start
+from tests.project_copy import (
+    ROOT,
+    copy_project,
+    edit_params,
+    processes_by_library,
+    recorded_libraries,
+    run,
+    small,
+    start,
+)
 from tests.system.browser import PATIENCE, eventually
 from tests.system.served import answering, free_port
 from tests.system.test_ports import assert_shut, listening
@@ -100,7 +109,8 @@ def scheduler(project) -> Iterator[str]:
         for name in ("one", "two"):
             folder = str(project / f".dask-{name}")
             words = (*worker_words, "--name", name, "--local-directory", folder)
-            stack.enter_context(running(project, *words, **no_routes))
+            libraries = recorded_libraries(project / f"libraries-{name}.txt")
+            stack.enter_context(running(project, *words, **no_routes, **libraries))
         certificates = {
             "tls_ca_file": "dask-ca.pem",
             "tls_client_cert": "dask-cert.pem",
@@ -140,8 +150,15 @@ def by_threads(project, server) -> dict[str, bytes]:
 @pytest.mark.parametrize("whose", ["a scheduler's", "the run's own"])
 def test_worker_processes_make_the_bytes_that_threads_make(request, project, server, by_threads, whose):
     choose(project, "dask", request.getfixturevalue("scheduler") if whose == "a scheduler's" else None)
-    printed = run(project, "flows.reliability", "wands", PREFECT_API_URL=server, PREFECT_TASKS_REFRESH_CACHE="true")
+    report = project / "libraries-run.txt"
+    report.unlink(missing_ok=True)
+    variables = {"PREFECT_API_URL": server, "PREFECT_TASKS_REFRESH_CACHE": "true"} | recorded_libraries(report)
+    printed = run(project, "flows.reliability", "wands", **variables)
     assert fitted(project) == (FITS, 0)
+    for file in project.glob("libraries-*.txt"):  # of workers and of the run
+        assert [*processes_by_library(file)] == [project / "relmap/__init__.py"]
+    processes_of_run = len(report.read_text().splitlines())
+    assert processes_of_run > 1 or whose == "a scheduler's"
     assert results(project) == by_threads
     assert "distributed" not in printed  # nor any other of Dask's own words
     run(project, "flows.reliability", "wands", PREFECT_API_URL=server)

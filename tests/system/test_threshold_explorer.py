@@ -15,7 +15,7 @@ import pytest
 
 from relmap import cli
 from relmap.api import Judged
-from relmap.io.files import opened
+from relmap.io.files import open_predictions
 from relmap.maps.map_file import load_map
 from tests.system.browser import asked_for, eventually, open_browser
 
@@ -45,7 +45,7 @@ def page(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def rows(page) -> Rows:
-    judged = Judged.read(load_map(page.with_name("page.map.json")), opened(page.with_name("rows.parquet")))
+    judged = Judged.read(load_map(page.with_name("page.map.json")), open_predictions(page.with_name("rows.parquet")))
     return Rows(judged.scored.reliability, judged.rows.decision, judged.rows.correct)
 
 

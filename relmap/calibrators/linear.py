@@ -1,0 +1,25 @@
+"""A linear map of logits whose result for a row does not depend on the other rows."""
+
+import numpy as np
+
+
+def transform_rows(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Compute `rows @ weights.T`, adding the products of a row in a fixed order.
+
+    A product of matrices by BLAS rounds differently for different numbers of rows, so a row that is scored alone could
+    fall on the other side of a threshold than the same row in a file.
+
+    Args:
+        rows: Shape (n, K), float64.
+        weights: Shape (L, K), float64.
+
+    Returns:
+        Shape (n, L), float64, stored column by column.
+    """
+    columns = np.ascontiguousarray(np.transpose(rows))
+    transformed = np.zeros((len(weights), len(rows)))
+    for label, column in np.ndindex(weights.shape):
+        weight = weights[label, column]
+        if weight != 0:
+            transformed[label] += weight * columns[column]
+    return transformed.T

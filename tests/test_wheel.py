@@ -1,0 +1,187 @@
+"""The wheel: its files, what it installs, and its work in a folder that has modules named `tasks` and `flows`."""
+
+import json
+import re
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+import pytest
+import yaml
+
+from relmap import __version__
+from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
+from tests.environments import (
+    PYTHONS,
+    ROOT,
+    create_environment,
+    find_python,
+    install,
+    run_command,
+    uv_pip,
+    write_constraints,
+)
+from tests.library.test_services import FIRST_USE, N_THREADS
+
+MAX_PACKAGES = 30  # of the core
+MAX_MEGABYTES = {"core": 700, "report": 850}  # as `du -m` counts; bytecode is written later
+NOT_IN_WHEEL = {"README.md"}
+OTHER_VERSIONS = ("numpy<2.4", "scikit-learn<1.9", "pydantic<2.13")  # which users have asked for
+MISSING = ("torch", "prefect", "dvc", "great_expectations", "lightgbm", "datasets", "pandas")
+RUN_PAGE = """
+import sys
+from pathlib import Path
+sys.path.append(sys.argv[1])
+from page_code import run_page
+run_page(Path(sys.argv[2]))
+"""
+
+
+class Installed(NamedTuple):
+    """The wheel in an environment of its own.
+
+    Attributes:
+        python: The interpreter of the environment.
+        folder: A folder with the user's own `tasks.py` and `flows.py`.
+        packages: Number of packages of the core.
+        megabytes: Size of the packages of the core, and with the extra `report`.
+    """
+
+    python: Path
+    folder: Path
+    packages: int
+    megabytes: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """Build the wheel in a copy of the library's files, since a build writes next to them."""
+    folder = tmp_path_factory.mktemp("source")
+    shutil.copytree(ROOT / "relmap", folder / "relmap", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / name)
+    run_command(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", folder=folder)
+    return folder / f"dist/relmap-{__version__}-py3-none-any.whl"
+
+
+def count_megabytes(folder: Path) -> int:
+    """Return the size of the files of a folder on the disk, in MiB."""
+    files = [path.lstat() for path in folder.rglob("*") if path.suffix != ".pyc"]
+    return sum(file.st_blocks for file in files) * 512 // 2**20
+
+
+def find_interpreter(installation: str) -> Path:
+    """Find the Python of an installation: this one, the first supported one, or the last other one."""
+    others = [python for python in map(find_python, PYTHONS) if python not in (None, Path(sys.executable))]
+    found = {"tested": Path(sys.executable), "lowest": find_python(PYTHONS[0]), "other Python": [None, *others][-1]}
+    interpreter = found[installation]
+    if interpreter is None:
+        pytest.skip(f"needs more of the versions of Python {', '.join(PYTHONS)}")
+    return interpreter
+
+
+@pytest.fixture(scope="module", params=["tested", "lowest", "other Python"])
+def installed(request, wheel, tmp_path_factory) -> Installed:
+    """Install the wheel with the tested or the lowest versions of its dependencies, or for another Python."""
+    folder = tmp_path_factory.mktemp("installed")
+    interpreter = find_interpreter(request.param)
+    versions = "lowest" if request.param == "lowest" else "tested"
+    constraints = write_constraints(folder, interpreter, versions, extra="report")
+    python = create_environment(folder, interpreter)
+    install(python, constraints, wheel)
+    packages = len(json.loads(uv_pip("list", "--quiet", "--format", "json", "--python", python)))
+    megabytes = {"core": count_megabytes(folder / "environment")}
+    install(python, constraints, f"{wheel}[report]")
+    megabytes["report"] = count_megabytes(folder / "environment")
+    own = folder / "own"
+    own.mkdir()
+    for name in ("tasks.py", "flows.py"):
+        (own / name).write_text("raise RuntimeError('a module of the user')\n")
+    return Installed(python, own, packages, megabytes)
+
+
+def test_the_wheel_contains_the_library_and_its_data_alone(wheel):
+    files = {path.relative_to(ROOT) for path in (ROOT / "relmap").rglob("*") if path.is_file()}
+    expected = {str(file) for file in files if file.suffix != ".pyc" and file.name not in NOT_IN_WHEEL}
+    contained = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert contained == expected
+    assert contained >= {"relmap/py.typed", "relmap/maps/map.schema.json", "relmap/report/templates/page.css"}
+
+
+@pytest.mark.parametrize("other", [*OTHER_VERSIONS, " ".join(OTHER_VERSIONS)])
+def test_other_versions_of_common_libraries_can_be_installed_with_the_wheel(other, wheel, tmp_path):
+    requirements = tmp_path / "requirements.in"
+    requirements.write_text("\n".join([f"relmap[report] @ {wheel.as_uri()}", *other.split()]))
+    assert "relmap @ " in uv_pip("compile", "--quiet", "--python", sys.executable, requirements)
+
+
+def test_the_installation_is_small(installed):
+    assert installed.packages <= MAX_PACKAGES
+    assert {name for name, size in installed.megabytes.items() if size > MAX_MEGABYTES[name]} == set()
+
+
+def test_the_installed_library_is_used_and_nothing_of_the_pipeline_is_there(installed):
+    code = "import importlib.util as u, relmap; print(relmap.__file__, [n for n in {} if u.find_spec(n)])"
+    printed = run_command(installed.python, "-c", code.format(MISSING), folder=installed.folder)
+    assert printed == f"{next(installed.python.parents[1].glob('lib/*/site-packages'))}/relmap/__init__.py []\n"
+
+
+def test_the_readme_runs_beside_modules_named_tasks_and_flows(installed):
+    words = ("-c", RUN_PAGE, ROOT / "docs/_ext", ROOT / "README.md")
+    run_command(installed.python, *words, folder=installed.folder, PYTHONPATH=str(installed.folder))
+
+
+def test_the_command_fits_applies_and_reports_beside_modules_named_tasks_and_flows(installed):
+    command, folder = installed.python.with_name("relmap"), installed.folder
+    assert run_command(command, "--version", folder=folder) == f"relmap {__version__}\n"
+    run_command(command, "demo", "--folder", "demo", folder=folder)  # fit, apply, thresholds, label and evaluate
+    assert (folder / "demo/scored.parquet").exists()
+    words = ("--predictions", "demo/validation.parquet", "--labels", ",".join(LABEL_NAMES), "--out", "page.html")
+    run_command(command, "report", *words, folder=folder)
+    simulated = simulate_predictions(200, seed=0)
+    logits = [pl.col("logits").list.get(label).alias(f"logits_{label}") for label in range(3)]
+    simulated.select("label", *logits).write_csv(folder / "rows.csv")
+    words = ("--predictions", "rows.csv", "--labels", ",".join(LABEL_NAMES), "--out", "map.json")
+    run_command(command, "fit", *words, folder=folder)
+    run_command(
+        command, "apply", "--map", "map.json", "--predictions", "rows.csv", "--out", "routed.csv", folder=folder
+    )
+    assert (folder / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_missing_extra_is_named(installed):
+    (installed.folder / "rows.xlsx").write_bytes(b"PK")
+    words = ("fit", "--predictions", "rows.xlsx", "--out", "map.json")
+    command = installed.python.with_name("relmap")
+    assert "relmap[excel]" in run_command(command, *words, folder=installed.folder, status=1)
+
+
+def test_threads_can_load_and_score_at_once_as_the_first_use_in_a_process(installed):
+    fit = """
+import numpy as np
+from relmap import ReliabilityMap
+generator = np.random.default_rng(0)
+probabilities = generator.dirichlet(np.ones(3), 300)
+labels = (probabilities.cumsum(axis=1) > generator.random((300, 1))).argmax(axis=1)
+ReliabilityMap().fit(probabilities, labels).save("threads.json")
+"""
+    run_command(installed.python, "-c", fit, folder=installed.folder)
+    code = f"import io, sys; sys.stdin = io.StringIO('[[0.2, 0.3, 0.5], [0.1, 0.8, 0.1]]')\n{FIRST_USE}"
+    printed = run_command(installed.python, "-c", code, "threads.json", N_THREADS, folder=installed.folder)
+    reliability = json.loads(printed)
+    assert reliability == [reliability[0]] * N_THREADS
+
+
+def test_the_release_makes_the_links_of_the_readme_absolute(tmp_path):
+    steps = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]["build"]["steps"]
+    (step,) = [step for step in steps if "README" in step.get("name", "")]
+    shutil.copy(ROOT / "README.md", tmp_path)
+    variables = {"GITHUB_REPOSITORY": "owner/relmap", "GITHUB_REF_NAME": "v1"}
+    run_command("bash", "-c", step["run"], folder=tmp_path, **variables)
+    links = re.findall(r"\]\(([^)]+)\)", (tmp_path / "README.md").read_text(encoding="utf-8"))
+    assert "https://raw.githubusercontent.com/owner/relmap/v1/docs/_static/overview.svg" in links
+    assert "https://github.com/owner/relmap/blob/v1/CHANGELOG.md" in links
+    assert not [link for link in links if not link.startswith("https://")]
