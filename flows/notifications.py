@@ -16,8 +16,9 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.logging.loggers import flow_run_logger
 from prefect.states import State
 
-from relmap.errors import escape_unprintable
+from relmap.errors import InputError, escape_unprintable
 from relmap.timestamps import current_timestamp
+from tasks.records.errors import RunFailed
 
 ADDRESSES_VARIABLE = "MRP_NOTIFY"  # addresses of Apprise, separated by spaces
 COMMAND_VARIABLE = "MRP_NOTIFY_COMMAND"  # program and arguments; it reads the message as JSON from standard input
@@ -33,19 +34,30 @@ ENDINGS: dict[str, Ending] = {
 AFTER_CANCELLATION = {
     "refresh": "Its stages were ended. Finished results are kept, and the next refresh continues from them.",
 }
-# Log lines of Prefect about a cancelled run. The first is wrong; the others would hide the last message of the run.
-MISLEADING_LINES = {
+# Log lines of Prefect about a cancelled or failed run that are wrong or do not help.
+MISLEADING_LINES = (
     "Finished in state Running()",
-    "Running hook 'report_end' in response to entering state 'Cancelling'",
+    "Running hook 'report_end' in response to entering state",
     "Hook 'report_end' finished running successfully",
-}
+    "Engine execution exited with unexpected exception",
+)
 
 
 def _is_helpful(record: logging.LogRecord) -> bool:
-    return record.getMessage() not in MISLEADING_LINES
+    """Check whether a log line of Prefect is helpful. The traceback of an expected error is removed."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None and not isinstance(error, InputError | RunFailed):
+        return True
+    is_misleading = record.getMessage().startswith(MISLEADING_LINES)
+    if error is not None:
+        record.msg = escape_unprintable_lines(str(error))
+        record.args = ()
+        record.exc_info = None
+    return not is_misleading
 
 
-logging.getLogger("prefect.flow_runs").addFilter(_is_helpful)
+for _name in ("prefect.flow_runs", "prefect.task_runs"):
+    logging.getLogger(_name).addFilter(_is_helpful)
 
 
 def report_end(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
@@ -87,7 +99,7 @@ def notify(run: str, ending: Ending, reason: str) -> list[str]:
         A message for each notification that could not be sent.
     """
     problems: list[str] = []
-    reason = "\n".join(escape_unprintable(line) for line in reason[:MAX_MESSAGE_LENGTH].splitlines())
+    reason = escape_unprintable_lines(reason[:MAX_MESSAGE_LENGTH])
     addresses = os.environ.get(ADDRESSES_VARIABLE, "").split()
     if addresses:
         problems += _notify_addresses(addresses, title=f"relmap: {run} {ending}", body=reason)
@@ -117,6 +129,18 @@ def _notify_addresses(addresses: list[str], title: str, body: str) -> list[str]:
     if len(receivers) and not receivers.notify(body=body or title, title=title):
         problems.append(f"not every address of {ADDRESSES_VARIABLE} could be notified")
     return problems
+
+
+def escape_unprintable_lines(text: str) -> str:
+    """Escape the control characters of a text, except line breaks.
+
+    Args:
+        text: Text of several lines.
+
+    Returns:
+        The escaped text.
+    """
+    return "\n".join(escape_unprintable(line) for line in text.splitlines())
 
 
 def _run_command(command: str, message: dict[str, str]) -> list[str]:

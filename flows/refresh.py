@@ -38,7 +38,7 @@ from tasks.records import store
 from tasks.records.errors import RunFailed
 from tasks.records.results import display_name
 from tasks.settings.params import Params, load_params
-from tasks.tables.display import shown
+from tasks.tables.display import format_table
 from tasks.tables.paper import main_table
 from tasks.watch import watched
 
@@ -301,7 +301,7 @@ def _show_headline() -> None:
 
 def _show_report() -> None:
     """Print the main table, the headline and the path of the report, and link the report as an artifact."""
-    table_content = shown(main_table, store.read_csv(store.REPORT / "main.csv"))
+    table_content = format_table(main_table, store.read_csv(store.REPORT / "main.csv"))
     headers = [name.replace("nll_correct", "nll").replace("_", " ") for name in table_content.columns]
     columns = [Column(header, no_wrap=index < 2) for index, header in enumerate(headers)]
     table = Table(*columns, title="The same fixed decisions, ranked by confidence and by MRP (± in the CSV)")

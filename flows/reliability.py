@@ -25,15 +25,15 @@ from relmap.projection.device import select_device
 from relmap.splits import ValidationRows, select_validation_rows
 from tasks.calibrate import calibrate
 from tasks.expectations.check import GateFailed, get_batch_definition
-from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
+from tasks.measure import bootstrap_intervals, compare_calibrators, measure, measure_alternatives
 from tasks.project import project
 from tasks.provenance import lock, stage
 from tasks.records import store
-from tasks.records.results import Projected, display_name
+from tasks.records.results import SeedResults, display_name
 from tasks.records.store import Base
 from tasks.settings.params import Params, load_params
 from tasks.validate import check_inputs, check_invariants
-from tasks.write import show, show_gates, verdict, write_runs
+from tasks.write import recommend, show_gates, show_metrics, write_runs
 
 Futures = dict[str, dict[str, Any]]  # kind of result -> description of the task -> its future
 GateRecords = list[dict[str, Any]]
@@ -191,10 +191,10 @@ def _submit_seed(
     futures["metrics"][seed] = measure.submit(
         checked, base.test.labels, params.metrics, member_tests, calibrators.fits_of_members
     )
-    futures["rivals"][seed] = baselines.submit(
+    futures["rivals"][seed] = compare_calibrators.submit(
         fits, calibrators.rivals_on_both_parts, row_counts, rows, base.test, params, device
     )
-    futures["sensitivity"][seed] = sensitivity.submit(checked, fits, rows, base, params, device)
+    futures["sensitivity"][seed] = measure_alternatives.submit(checked, fits, rows, base, params, device)
 
 
 def _submit_calibrators(
@@ -269,8 +269,8 @@ def collect_gate_records(futures: Futures) -> GateRecords:
             records.append(result.record)
         elif isinstance(result, dict):
             records.append(result)
-        elif isinstance(result, Projected):
-            records += result.gates
+        elif isinstance(result, SeedResults):
+            records += result.gate_records
     return records
 
 
@@ -351,8 +351,8 @@ def write_results(experiment: Experiment, results: dict[str, list[Any]], is_expl
     # A stage of DVC holds a lock of its own already.
     with lock.hold_lock(f"explored@{base.name}") if is_exploration else nullcontext():
         metrics = write_runs(base, results, params, {"device": experiment.device}, folder)
-        show(base, metrics, folder)
-        sentences: list[str] = verdict(base, params, folder, metrics_file)
+        show_metrics(base, metrics, folder)
+        sentences: list[str] = recommend(base, params, folder, metrics_file)
     return sentences
 
 
@@ -399,7 +399,7 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         report_gates(base, futures, is_exploration)
         results = collect_results(dataset, futures)
         for seed in results["projected"]:
-            for sentence in seed.fallbacks(base.labels):
+            for sentence in seed.describe_fallbacks(base.labels):
                 print(f"{dataset}, {sentence}")
         verdict_sentences = write_results(experiment, results, is_exploration)
         fit_states = [fit.state for fit in futures["fits"].values()]

@@ -12,7 +12,7 @@ from relmap.errors import InputError
 from tasks.provenance.lock import hold_lock
 from tasks.provenance.stage import run_command, run_stage
 from tasks.records.store import REPORT, explored_folder
-from tasks.report import draw, gather, write_figures, write_page, write_paper_figures, write_table
+from tasks.report import draw_figures, load_runs, write_figures, write_page, write_paper_figures, write_table
 from tasks.settings.params import load_params
 from tasks.tables import TABLES
 
@@ -43,14 +43,14 @@ def report(missing: dict[str, str] | None = None, only: list[str] | None = None)
         advance = start_progress(
             "report", len(TABLES) + len(finished) + 1, "tables, figures and the page that are written"
         )
-        runs = _hide_from_prefect(gather(params, list(reasons)))
+        runs = _hide_from_prefect(load_runs(params, list(reasons)))
         tables = {}
         for name in TABLES:
             tables[name] = write_table(name, runs, folder)
             advance()
         figures_of_datasets = []
         for name in finished:
-            figures_of_datasets.append(draw(name, runs))
+            figures_of_datasets.append(draw_figures(name, runs))
             advance()
         drawn = _hide_from_prefect(figures_of_datasets)
         write_figures(drawn, folder)

@@ -11,14 +11,24 @@ import signal
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Self
+from uuid import UUID
 
 import typer
-from prefect import Flow, flow, tags
+from prefect import Flow, flow, get_client, tags
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterId,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import StateType
 from prefect.deployments.runner import RunnerDeployment
 from prefect.runner import Runner
 from prefect.runner.storage import LocalStorage
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
+from prefect.states import Scheduled
 from prefect.utilities.callables import parameter_schema
 from pydantic import Field
 
@@ -37,7 +47,7 @@ from flows.logs import log_output
 from flows.notifications import HOOKS
 from flows.refresh import main as refresh_command
 from flows.refresh import refresh
-from flows.server import SECRET_FILE, create_prefect_home, find_server, serve_api
+from flows.server import ADDRESS_FILE, SECRET_FILE, create_prefect_home, find_server, serve_api
 from relmap.errors import InputError
 from tasks.provenance.stage import run_command
 from tasks.records.errors import RunFailed
@@ -188,9 +198,28 @@ async def run_until_stopped(deployments: Sequence[RunnerDeployment]) -> None:
         deployments: Deployments.
     """
     runner = StoppableRunner(query_seconds=POLL_SECONDS)
-    for deployment in deployments:
-        await runner.aadd_deployment(deployment)
+    identifiers = [await runner.aadd_deployment(deployment) for deployment in deployments]
+    if ADDRESS_FILE.exists():  # on another server, other processes may be starting these runs
+        await reschedule_lost_runs(identifiers)
     await runner.start()
+
+
+async def reschedule_lost_runs(deployments: list[UUID]) -> None:
+    """Schedule runs again that a killed `flows.serve` had taken but not started.
+
+    Args:
+        deployments: Identifiers of the deployments whose runs this process starts.
+    """
+    taken = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PENDING]))
+    async with get_client() as client:
+        lost = await client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(state=taken),
+            deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=deployments)),
+        )
+        for run in lost:
+            await client.set_flow_run_state(run.id, Scheduled(), force=True)
+    if lost:
+        print(f"runs of a killed process that had not started, now scheduled again: {len(lost)}")
 
 
 def main(

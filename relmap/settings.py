@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Share = Annotated[float, Field(gt=0, lt=1)]
+PartialShare = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Section(BaseModel):
@@ -15,7 +15,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-Count = Annotated[int, Field(ge=1)]
+PositiveCount = Annotated[int, Field(ge=1)]
 
 
 class ProtocolParams(Section):
@@ -28,8 +28,8 @@ class ProtocolParams(Section):
         split: Whether rows or groups are split.
     """
 
-    parts: tuple[Share, Share, Share]
-    projection_cap: Count
+    parts: tuple[PartialShare, PartialShare, PartialShare]
+    projection_cap: PositiveCount
     temperature_rows: Literal["validation", "calibrator_fit"]
     split: Literal["row", "group"]
 
@@ -54,7 +54,7 @@ class ProjectionParams(Section):
     knots: Annotated[int, Field(ge=3)] = 8
     smoothness: Annotated[float, Field(ge=0)] = 1e-4
     learning_rate: Annotated[float, Field(gt=0)] = 0.03
-    epochs: Count = 400
+    epochs: PositiveCount = 400
     minimum_rows: Annotated[int, Field(ge=0)] = 0
 
 
@@ -75,13 +75,13 @@ class MetricParams(Section):
             for six data sets.
     """
 
-    ece_bins: Count = 15
+    ece_bins: PositiveCount = 15
     ties: Literal["expected", "threshold"] = "expected"
     smallest_probability: Annotated[float, Field(ge=0, lt=0.5)] = 1e-12
     smallest_reliability: Annotated[float, Field(gt=0, lt=0.5)] = 1e-6
-    spread_groups: Count = 10
-    spread_minimum_cell: Count = 30
-    spread_permutations: Count = 200
+    spread_groups: PositiveCount = 10
+    spread_minimum_cell: PositiveCount = 30
+    spread_permutations: PositiveCount = 200
     smallest_relevant_change: Annotated[float, Field(ge=1e-4)] = 1e-3
     resamples: Annotated[int, Field(ge=300)] = 1000
 
@@ -105,7 +105,7 @@ class Settings(Section):
     )
     projection: ProjectionParams = ProjectionParams(minimum_rows=20)
     metrics: MetricParams = METRIC_DEFAULTS
-    learning_curve_rows: tuple[Count, ...] = LEARNING_CURVE_ROWS
+    learning_curve_rows: tuple[PositiveCount, ...] = LEARNING_CURVE_ROWS
 
 
 DEFAULTS = Settings()

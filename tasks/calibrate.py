@@ -1,4 +1,4 @@
-"""Prefect task: one calibrator, one protocol seed. A finished fit is kept, and found again under what it depends on."""
+"""Prefect task: fit one calibrator for one protocol seed. A cached fit is reused while its inputs are the same."""
 
 import hashlib
 import json
@@ -17,46 +17,54 @@ from relmap import splits
 from relmap.calibrators.registry import CALIBRATORS, fit_prefixes
 from relmap.hashing import sha256_of_arrays
 from tasks.provenance.hashing import code_fingerprint, imported_files, imported_modules
-from tasks.records import results
+from tasks.records.results import CalibratorFit
 
-# its checksum tells a kept fit that rotted, which is fitted again, not believed: a pickle may be read as another one
-WITH_CHECKSUM = CompressedPickleSerializer(compressionlib="gzip")
-LIBRARIES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}  # that a calibrator may compute with
+# gzip has a checksum: a damaged file is an error, and the fit is repeated; a damaged pickle may load with other values
+SERIALIZER = CompressedPickleSerializer(compressionlib="gzip")
+NUMERICAL_LIBRARIES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}  # module -> distribution
 
 
 @cache
-def _code_of(calibrator: str) -> list[str]:
-    """The code that a calibrator's own file reaches, and the versions of the libraries that it computes with."""
+def _describe_code(calibrator: str) -> list[str]:
+    """Return the fingerprint of the code of a calibrator, and the versions of the numerical libraries that it uses."""
     file = Path(*CALIBRATORS[calibrator].fit.__module__.split(".")).with_suffix(".py")
-    used = {
-        name.split(".")[0] for reached in imported_files(file, packages=False) for name in imported_modules(reached)
-    }
-    return [code_fingerprint(file), *(f"{name}{version(LIBRARIES[name])}" for name in sorted(used & LIBRARIES.keys()))]
+    imported: set[str] = set()
+    for imported_file in imported_files(file, packages=False):
+        imported.update(module.split(".")[0] for module in imported_modules(imported_file))
+    libraries = sorted(imported & NUMERICAL_LIBRARIES.keys())
+    return [code_fingerprint(file), *(f"{name}{version(NUMERICAL_LIBRARIES[name])}" for name in libraries)]
 
 
 def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
-    """Return the name under which a fit is stored: a readable start, and a hash of everything that it depends on.
+    """Compute the cache key of a fit.
 
     The key is a file name, and file systems allow 255 bytes.
 
     Args:
         _context: Unused; Prefect passes it.
-        arguments: The arguments of `calibrate`.
+        arguments: Arguments of `calibrate`.
 
     Returns:
-        The calibrator, the seed and a hash of both, of the rows, the settings, the code and the versions of libraries.
+        The calibrator, the seed, and a hash of both, the rows, the settings, the code, the versions of libraries and
+        the fields of the result.
     """
-    calibrator, seed, few = arguments["calibrator"], arguments["seed"], arguments["few"]
+    calibrator = arguments["calibrator"]
+    seed = arguments["seed"]
+    row_counts = arguments["row_counts"]
     parts: splits.ValidationRows = arguments["parts"]
     rows = parts.rows_for_calibrator(calibrator)
+    first_rows_hash = None
+    if row_counts:
+        first_rows_hash = sha256_of_arrays(parts.calibrator_fit.logits, parts.calibrator_fit.labels)
     content = [
         calibrator,
         seed,
-        list(few),
-        dict(arguments["chosen"] or {}),
+        list(row_counts),
+        dict(arguments["settings"] or {}),
         sha256_of_arrays(rows.logits, rows.labels),
-        sha256_of_arrays(parts.calibrator_fit.logits, parts.calibrator_fit.labels) if few else None,
-        _code_of(calibrator),
+        first_rows_hash,
+        _describe_code(calibrator),
+        CalibratorFit._fields,
     ]
     digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
     return f"{calibrator}-{seed}-{digest[:32]}"
@@ -66,19 +74,42 @@ def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
     task_run_name="calibrate/{calibrator}/{seed}",
     cache_policy=CacheKeyFnPolicy(cache_key_fn=fit_key),
     persist_result=True,
-    result_serializer=WITH_CHECKSUM,
+    result_serializer=SERIALIZER,
 )
 def calibrate(
     parts: splits.ValidationRows,
     calibrator: str,
     seed: int,
-    few: tuple[int, ...] = (),
-    chosen: Mapping[str, int] | None = None,
-) -> results.Calibrated:
-    """Fit `calibrator` with its `chosen` settings on its rows, and on only the first calibrator-fit rows, by `few`."""
-    rows, first = parts.rows_for_calibrator(calibrator), parts.calibrator_fit
-    steps = [len(first), *few] if rows is first else few  # together, since equal numbers share one fit
-    fits = fit_prefixes(calibrator, first.logits, first.labels, steps, seed=seed, settings=chosen)
-    if rows is not first:
-        fits = fit_prefixes(calibrator, rows.logits, rows.labels, [len(rows)], seed=seed, settings=chosen) + fits
-    return results.Calibrated(calibrator, seed, len(rows), fits[0], dict(zip(few, fits[1:], strict=True)))
+    row_counts: tuple[int, ...] = (),
+    settings: Mapping[str, int] | None = None,
+) -> CalibratorFit:
+    """Fit a calibrator on its rows, and on the first calibrator-fit rows only.
+
+    Args:
+        parts: Validation rows of the protocol seed.
+        calibrator: Key of the calibrator.
+        seed: Protocol seed.
+        row_counts: Numbers of first calibrator-fit rows for further fits.
+        settings: Settings of the calibrator that differ from its defaults.
+
+    Returns:
+        The fitted calibrators.
+    """
+    rows = parts.rows_for_calibrator(calibrator)
+    first_rows = parts.calibrator_fit
+    if rows is first_rows:  # one call, since equal numbers of rows share one fit
+        model, *prefix_models = fit_prefixes(
+            calibrator, rows.logits, rows.labels, [len(rows), *row_counts], seed=seed, settings=settings
+        )
+    else:
+        (model,) = fit_prefixes(calibrator, rows.logits, rows.labels, [len(rows)], seed=seed, settings=settings)
+        prefix_models = fit_prefixes(
+            calibrator, first_rows.logits, first_rows.labels, row_counts, seed=seed, settings=settings
+        )
+    return CalibratorFit(
+        calibrator=calibrator,
+        seed=seed,
+        n_rows=len(rows),
+        model=model,
+        models_by_row_count=dict(zip(row_counts, prefix_models, strict=True)),
+    )

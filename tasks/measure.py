@@ -1,14 +1,15 @@
-"""Prefect tasks: what one protocol seed measures, also on fewer rows and with another choice, and intervals."""
+"""Prefect tasks: metrics of one protocol seed, comparisons with fewer rows or other choices, and intervals."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from prefect import task
 
 from relmap.calibrators.registry import fit_prefixes
-from relmap.decisions import FixedDecisions
+from relmap.decisions import Calibrator, FixedDecisions
 from relmap.metrics.probability import accuracy
 from relmap.metrics.registry import ProbabilityView, ReliabilityView, compute_compared_metrics, metrics_for_views
 from relmap.projection.batch import FitBatch, fit_mrp_batches
@@ -17,160 +18,295 @@ from relmap.projection.simplex import SimplexProjection, project_simplex
 from relmap.projection.variants import fit_variants
 from relmap.settings import MetricParams
 from relmap.splits import ValidationRows, select_validation_rows
-from tasks.records.measured import Measurement, averaged, bounded, changed_metrics, measured
-from tasks.records.results import METRICS, RIVALS, SENSITIVITY, SIMPLEX, Calibrated, Projected, ProjectedDecisions
+from tasks.records.measurements import (
+    Measurement,
+    average_members,
+    bootstrap_rows,
+    compute_metrics,
+    find_affected_metrics,
+)
+from tasks.records.results import (
+    METRICS_SCHEMA,
+    RIVALS_SCHEMA,
+    SENSITIVITY_SCHEMA,
+    SIMPLEX,
+    CalibratorFit,
+    ProjectedDecisions,
+    SeedResults,
+)
 from tasks.records.store import Base, base_folder, read_base
 from tasks.settings.params import Params
 
-Varied = tuple[str, str, Measurement]  # calibrator, alternative, and what it measures
+
+class AlternativeMeasurement(NamedTuple):
+    """A measurement under one alternative of params.yaml.
+
+    Attributes:
+        calibrator: Key of the calibrator.
+        option: Key of the alternative.
+        measurement: Variant, metric and value.
+    """
+
+    calibrator: str
+    option: str
+    measurement: Measurement
 
 
-@task(task_run_name="measure/{projected.seed}")
+class _Refit(NamedTuple):
+    """Calibrators and a batch of fits for an alternative that needs new fits."""
+
+    option: str
+    calibrators: list[Calibrator]
+    batch: FitBatch
+    test: FixedDecisions
+
+
+@task(task_run_name="measure/{results.seed}")
 def measure(
-    projected: Projected,
+    results: SeedResults,
     labels: np.ndarray,
     params: MetricParams,
     members: Sequence[FixedDecisions] = (),
-    calibrated: Sequence[Sequence[Calibrated]] = (),
+    fits_of_members: Sequence[Sequence[CalibratorFit]] = (),
 ) -> pl.DataFrame:
-    """Return rows of calibrator, seed, variant, metric, value on the test rows; `labels` `(n,)` are the true ones.
+    """Compute the metrics of one protocol seed on the test rows.
 
-    The label spread is that of the mean probabilities of `members`, each with its own `calibrated`, if there are any.
+    Args:
+        results: Results of the seed.
+        labels: True labels of the test rows, shape (n,).
+        params: Settings of the metrics.
+        members: Test rows of the members of a model run. If there are any, the label spread is that of their mean
+            probabilities.
+        fits_of_members: Fitted calibrators of each member, in the order of `results.projections`.
+
+    Returns:
+        Rows with the columns of METRICS_SCHEMA.
     """
-    values: list[tuple[object, ...]] = []
-    for place, rows in enumerate(projected.rows):
-        run = averaged(rows, members, [fits[place].value for fits in calibrated]) if members else None
-        measurements = measured(rows, labels, params, seed=projected.seed, run=run)
-        values += [(rows.calibrator, projected.seed, *measurement) for measurement in measurements]
-    return pl.DataFrame(values, schema=METRICS, orient="row")
+    rows: list[tuple[object, ...]] = []
+    for index, decisions in enumerate(results.projections):
+        spread_decisions = None
+        if members:
+            calibrators = [fits[index].model for fits in fits_of_members]
+            spread_decisions = average_members(decisions, members, calibrators)
+        measurements = compute_metrics(decisions, labels, params, seed=results.seed, spread_decisions=spread_decisions)
+        rows += [(decisions.calibrator, results.seed, *measurement) for measurement in measurements]
+    return pl.DataFrame(rows, schema=METRICS_SCHEMA, orient="row")
 
 
 @task
 def bootstrap_intervals(
-    projected: list[Projected],
-    measured: list[pl.DataFrame],
+    results: list[SeedResults],
+    metrics: list[pl.DataFrame],
     test: FixedDecisions,
     calibrators: tuple[str, ...],
     params: MetricParams,
 ) -> pl.DataFrame:
-    """Return rows of calibrator, metric, quantity, value, standard_error, low, high, p, for those in `calibrators`.
+    """Compute intervals of the metrics by a paired bootstrap over the groups of the test rows.
 
-    The intervals are of a paired bootstrap over the groups of `test`.
+    Args:
+        results: Results of each protocol seed.
+        metrics: Metrics of each protocol seed.
+        test: Test rows.
+        calibrators: Calibrators to compute intervals for, if they ran.
+        params: Settings of the metrics.
+
+    Returns:
+        Rows with the columns calibrator, metric, quantity, value, standard_error, low, high, p and groups.
     """
-    ran = [rows.calibrator for rows in projected[0].rows if rows.calibrator in calibrators]
-    keys = ["calibrator", "variant", "metric"]
-    means = pl.concat(measured).group_by(keys).agg(pl.col("value").mean())
+    ran = [decisions.calibrator for decisions in results[0].projections if decisions.calibrator in calibrators]
+    means = pl.concat(metrics).group_by("calibrator", "variant", "metric").agg(pl.col("value").mean())
     values = {(calibrator, variant, metric): value for calibrator, variant, metric, value in means.iter_rows()}
-    return pl.DataFrame(bounded(projected, test, values, ran, params), infer_schema_length=None)
+    return pl.DataFrame(bootstrap_rows(results, test, values, ran, params), infer_schema_length=None)
 
 
-@task(task_run_name="baselines/{parts.seed}", tags=["gpu"])
-def baselines(
-    calibrated: list[Calibrated],
-    both_parts: list[Calibrated],
-    steps: tuple[int, ...],
+@task(task_run_name="compare calibrators/{parts.seed}", tags=["gpu"])
+def compare_calibrators(
+    fits: list[CalibratorFit],
+    fits_on_both_parts: list[CalibratorFit],
+    row_counts: tuple[int, ...],
     parts: ValidationRows,
     test: FixedDecisions,
     params: Params,
     device: str,
 ) -> pl.DataFrame:
-    """Return rows of seed, rows asked for (`steps`) and true numbers of fit rows, calibrator, variant, metric, value.
+    """Compare calibrators with and without MRP, fitted on fewer labelled rows.
 
-    MRP takes as many projection-fit rows as its calibrator takes calibrator-fit rows. So that no rival lacks a label,
-    `both_parts` were fitted on as many rows of each; that leaves MRP none, and only confidence is measured.
+    MRP uses as many projection-fit rows as its calibrator uses calibrator-fit rows. For a fair comparison, class-wise
+    calibrators are also fitted on the rows of both parts. No rows are then left for MRP, so only the confidence is
+    measured.
+
+    Args:
+        fits: Fitted calibrators, also on the first rows by each of `row_counts`.
+        fits_on_both_parts: Fitted calibrators, also on the first rows of both parts by twice each of `row_counts`.
+        row_counts: Requested numbers of rows.
+        parts: Validation rows of the seed.
+        test: Test rows.
+        params: Settings.
+        device: Device of the lattices.
+
+    Returns:
+        Rows with the columns of RIVALS_SCHEMA: requested and available numbers of rows, and measurements.
     """
-    settings, names = params.projection, [fit.calibrator for fit in calibrated]
-    few = [[fit.few[asked] for fit in calibrated] for asked in steps]
-    first = [parts.limit_fit_rows(asked) for asked in steps]
-    batches = [
-        FitBatch.from_validation_rows(fits, rows, settings, device) for fits, rows in zip(few, first, strict=True)
+    limited_parts = [parts.limit_fit_rows(row_count) for row_count in row_counts]
+    batches = []
+    for row_count, limited in zip(row_counts, limited_parts, strict=True):
+        calibrators = [fit.models_by_row_count[row_count] for fit in fits]
+        batches.append(FitBatch.from_validation_rows(calibrators, limited, params.projection, device))
+    rows: list[tuple[object, ...]] = []
+    curves_of_batches = fit_mrp_batches(batches)
+    for row_count, limited, curves in zip(row_counts, limited_parts, curves_of_batches, strict=True):
+        n_rows = (len(limited.calibrator_fit), len(limited.projection_fit))
+        for fit, mrp in zip(fits, curves, strict=True):
+            calibrated = CalibratedDecisions.from_calibrator(fit.models_by_row_count[row_count], test)
+            logits = {"confidence": calibrated.confidence_logit, "mrp": mrp(calibrated)}
+            for measurement in compute_compared_metrics(logits, test.correct, params.metrics):
+                rows.append((parts.seed, row_count, *n_rows, fit.calibrator, *measurement))
+    for fit in fits_on_both_parts:
+        for row_count in row_counts:
+            n_rows = (min(2 * row_count, fit.n_rows), 0)
+            calibrated = CalibratedDecisions.from_calibrator(fit.models_by_row_count[2 * row_count], test)
+            logits = {"confidence": calibrated.confidence_logit}
+            for measurement in compute_compared_metrics(logits, test.correct, params.metrics):
+                rows.append((parts.seed, row_count, *n_rows, fit.calibrator, *measurement))
+    return pl.DataFrame(rows, schema=RIVALS_SCHEMA, orient="row")
+
+
+@task(task_run_name="measure alternatives/{parts.seed}", tags=["gpu"])
+def measure_alternatives(
+    results: SeedResults,
+    fits: list[CalibratorFit],
+    parts: ValidationRows,
+    base: Base,
+    params: Params,
+    device: str,
+) -> pl.DataFrame:
+    """Measure each alternative of `sensitivity` in params.yaml.
+
+    Only the calibrators of the tables are varied, and only metrics that an alternative affects are measured. Another
+    projection affects MRP, but its MRC is not measured. Another protocol or base predictor needs new fits, which are
+    made for the calibrators of `sensitivity` only.
+
+    Args:
+        results: Results of one protocol seed.
+        fits: Fitted calibrators, in the order of `results.projections`.
+        parts: Validation rows of the seed.
+        base: Decisions of the base predictor.
+        params: Settings.
+        device: Device of the lattices.
+
+    Returns:
+        Rows with the columns of SENSITIVITY_SCHEMA.
+    """
+    indices = [index for index, fit in enumerate(fits) if fit.calibrator in params.calibrators]
+    results = replace(results, projections=[results.projections[index] for index in indices])
+    calibrators = [fits[index].model for index in indices]
+    batch = FitBatch.from_validation_rows(calibrators, parts, params.projection, device)
+    measurements = [
+        *_measure_refits(parts, base, params, device),
+        *_measure_other_settings(results, batch, base.test.labels, params),
     ]
-    measurements: list[tuple[object, ...]] = []
-    for asked, fits, rows, curves in zip(steps, few, first, fit_mrp_batches(batches), strict=True):
-        counts = parts.seed, asked, len(rows.calibrator_fit), len(rows.projection_fit)
-        for name, calibrator, mrp in zip(names, fits, curves, strict=True):
-            seen = CalibratedDecisions.from_calibrator(calibrator, test)
-            logits = {"confidence": seen.confidence_logit, "mrp": mrp(seen)}
-            measurements += [
-                (*counts, name, *row) for row in compute_compared_metrics(logits, test.correct, params.metrics)
-            ]
-    for fit in both_parts:
-        for asked in steps:
-            place = parts.seed, asked, min(2 * asked, fit.rows), 0, fit.calibrator
-            logits = {"confidence": CalibratedDecisions.from_calibrator(fit.few[2 * asked], test).confidence_logit}
-            measurements += [(*place, *row) for row in compute_compared_metrics(logits, test.correct, params.metrics)]
-    return pl.DataFrame(measurements, schema=RIVALS, orient="row")
+    rows = [(calibrator, parts.seed, option, *values) for calibrator, option, values in measurements]
+    return pl.DataFrame(rows, schema=SENSITIVITY_SCHEMA, orient="row")
 
 
-def _refitted(parts: ValidationRows, base: Base, params: Params, device: str) -> Iterator[Varied]:
-    """Each alternative of the protocol, and each base predictor that there is logits of: what takes new fits."""
-    names, settings, fits = params.sensitivity.calibrators, params.projection, {}
+def _measure_refits(parts: ValidationRows, base: Base, params: Params, device: str) -> Iterator[AlternativeMeasurement]:
+    """Measure the alternatives of the protocol and of the base predictor, which need new fits."""
+    names = params.sensitivity.calibrators
+    refits = _prepare_refits(parts, base, params, device)
+    curves_of_refits = fit_mrp_batches([refit.batch for refit in refits])
+    for refit, curves in zip(refits, curves_of_refits, strict=True):
+        test = refit.test
+        for name, calibrator, mrp in zip(names, refit.calibrators, curves, strict=True):
+            calibrated = CalibratedDecisions.from_calibrator(calibrator, test)
+            test_accuracy = accuracy(test.decision, test.labels)
+            yield AlternativeMeasurement(name, refit.option, ("confidence", "accuracy", test_accuracy))
+            logits = {"confidence": calibrated.confidence_logit, "mrp": mrp(calibrated)}
+            for measurement in compute_compared_metrics(logits, test.correct, params.metrics):
+                yield AlternativeMeasurement(name, refit.option, measurement)
+
+
+def _prepare_refits(parts: ValidationRows, base: Base, params: Params, device: str) -> list[_Refit]:
+    """Fit the calibrators of the alternatives that need new fits; skip base predictors without saved logits."""
+    refits: list[_Refit] = []
+    names = params.sensitivity.calibrators
+    if not names:
+        return refits
     for option, alternative in params.sensitivity.alternatives.items():
-        other_base = alternative.base and base_folder(base.name, "sensitivity", f"{alternative.base}.parquet").exists()
-        if not names or not (other_base or alternative.protocol):
+        alternative_base = base
+        if alternative.base is not None:
+            if not base_folder(base.name, "sensitivity", f"{alternative.base}.parquet").exists():
+                continue
+            alternative_base = read_base(base.name, alternative.base)
+        elif not alternative.protocol:
             continue
-        other = read_base(base.name, alternative.base) if other_base else base
-        cut = select_validation_rows(other.validation, parts.seed, params.with_alternative(option).protocol)
-        rows = ((name, cut.rows_for_calibrator(name)) for name in names)
-        calibrators = [fit_prefixes(name, fit.logits, fit.labels, [len(fit)], seed=cut.seed)[0] for name, fit in rows]
-        fits[option] = calibrators, FitBatch.from_validation_rows(calibrators, cut, settings, device), other.test
-    together = fit_mrp_batches([batch for _, batch, _ in fits.values()])
-    for (option, (calibrators, _, test)), curves in zip(fits.items(), together, strict=True):
-        for name, calibrator, mrp in zip(names, calibrators, curves, strict=True):
-            seen = CalibratedDecisions.from_calibrator(calibrator, test)
-            logits = {"confidence": seen.confidence_logit, "mrp": mrp(seen)}
-            yield name, option, ("confidence", "accuracy", accuracy(test.decision, test.labels))
-            yield from ((name, option, row) for row in compute_compared_metrics(logits, test.correct, params.metrics))
+        protocol = params.with_alternative(option).protocol
+        rows = select_validation_rows(alternative_base.validation, parts.seed, protocol)
+        calibrators = []
+        for name in names:
+            fit_rows = rows.rows_for_calibrator(name)
+            calibrators += fit_prefixes(name, fit_rows.logits, fit_rows.labels, [len(fit_rows)], seed=rows.seed)
+        batch = FitBatch.from_validation_rows(calibrators, rows, params.projection, device)
+        refits.append(_Refit(option, calibrators, batch, alternative_base.test))
+    return refits
 
 
-def _remeasured(projected: Projected, batch: FitBatch, labels: np.ndarray, params: Params) -> Iterator[Varied]:
-    """Each alternative of projection, MRC and metrics, where `labels (n,)` are the true ones."""
+def _measure_other_settings(
+    results: SeedResults, batch: FitBatch, labels: np.ndarray, params: Params
+) -> Iterator[AlternativeMeasurement]:
+    """Measure the alternatives of projection, MRC and metrics."""
     for option, alternative in params.sensitivity.alternatives.items():
         if alternative.base or alternative.protocol:
             continue
         other = params.with_alternative(option)
-        varied, only = projected.rows, changed_metrics(params.metrics, other.metrics)
+        projections = results.projections
+        metric_keys: Collection[str] = find_affected_metrics(params.metrics, other.metrics)
         if other.projection != params.projection:
-            again = fit_variants(replace(batch, settings=other.projection), ("mrp",))["mrp"]
-            seen = (CalibratedDecisions(rows.reliability_logits["confidence"], rows.decision) for rows in varied)
-            logits = [{"mrp": mrp(decisions)} for mrp, decisions in zip(again, seen, strict=True)]
-            varied = [replace(rows, reliability_logits=of) for rows, of in zip(varied, logits, strict=True)]
-            only = {metric.key for metric in metrics_for_views(ReliabilityView)}
+            projections = _refit_mrp(projections, replace(batch, settings=other.projection))
+            metric_keys = {metric.key for metric in metrics_for_views(ReliabilityView)}
         elif other.simplex != params.simplex:
-            mrc = [with_off_top_alpha(rows, other.simplex.off_top_alpha) for rows in varied]
-            varied = [replace(rows, simplex=of) for rows, of in zip(varied, mrc, strict=True)]
-            only = {metric.key for metric in metrics_for_views(ProbabilityView)}
-        for rows in varied:
-            for row in measured(rows, labels, other.metrics, seed=projected.seed, only=only):
-                if other.simplex == params.simplex or row[0] == SIMPLEX:
-                    yield rows.calibrator, option, row
+            alpha = other.simplex.off_top_alpha
+            projections = [
+                replace(decisions, simplex=change_off_top_alpha(decisions, alpha)) for decisions in projections
+            ]
+            metric_keys = {metric.key for metric in metrics_for_views(ProbabilityView)}
+        for decisions in projections:
+            measurements = compute_metrics(decisions, labels, other.metrics, seed=results.seed, metric_keys=metric_keys)
+            for measurement in measurements:
+                variant = measurement[0]
+                if other.simplex == params.simplex or variant == SIMPLEX:
+                    yield AlternativeMeasurement(decisions.calibrator, option, measurement)
 
 
-@task(task_run_name="sensitivity/{parts.seed}", tags=["gpu"])
-def sensitivity(
-    projected: Projected, calibrated: list[Calibrated], parts: ValidationRows, base: Base, params: Params, device: str
-) -> pl.DataFrame:
-    """Return rows of calibrator, seed, option, variant, metric, value, of each alternative in params.yaml.
+def _refit_mrp(projections: Sequence[ProjectedDecisions], batch: FitBatch) -> list[ProjectedDecisions]:
+    """Fit MRP again; return the test rows with the new reliability only."""
+    models = fit_variants(batch, ("mrp",))["mrp"]
+    refitted = []
+    for decisions, mrp in zip(projections, models, strict=True):
+        calibrated = CalibratedDecisions(decisions.reliability_logits["confidence"], decisions.decision)
+        refitted.append(replace(decisions, reliability_logits={"mrp": mrp(calibrated)}))
+    return refitted
 
-    Only the calibrators of the tables are varied, and only what an alternative bears on is measured; of another
-    projection that is MRP itself, not the MRC made from it. Another protocol or base predictor takes new fits, which
-    are made under the calibrators of `sensitivity` alone.
+
+def change_off_top_alpha(decisions: ProjectedDecisions, off_top_alpha: float) -> SimplexProjection:
+    """Project test rows again with another power for rows whose decision is not the most probable label.
+
+    Args:
+        decisions: Projected test rows.
+        off_top_alpha: New power of these rows.
+
+    Returns:
+        The projection; all other rows are unchanged.
     """
-    kept = [place for place, fit in enumerate(calibrated) if fit.calibrator in params.calibrators]
-    projected = replace(projected, rows=[projected.rows[place] for place in kept])
-    calibrators = [calibrated[place].value for place in kept]
-    batch = FitBatch.from_validation_rows(calibrators, parts, params.projection, device)
-    varied = *_refitted(parts, base, params, device), *_remeasured(projected, batch, base.test.labels, params)
-    return pl.DataFrame(
-        [(calibrator, parts.seed, option, *row) for calibrator, option, row in varied], schema=SENSITIVITY, orient="row"
+    before = decisions.simplex
+    off_top = ~before.solved
+    projected = project_simplex(
+        decisions.log_probabilities[off_top],
+        decisions.decision[off_top],
+        decisions.reliability_logits["mrp"][off_top],
+        off_top_alpha=off_top_alpha,
     )
-
-
-def with_off_top_alpha(rows: ProjectedDecisions, off_top_alpha: float) -> SimplexProjection:
-    """Return what `project_simplex` makes of `rows` with another alpha off the top; rows on top stay."""
-    before, off = rows.simplex, ~rows.simplex.solved
-    of_rows = rows.log_probabilities[off], rows.decision[off], rows.reliability_logits["mrp"][off]
-    alpha, moved = before.alpha.copy(), before.log_probabilities.copy(order="K")
-    alpha[off] = off_top_alpha
-    moved[off] = project_simplex(*of_rows, off_top_alpha=off_top_alpha).log_probabilities
-    return SimplexProjection(moved, alpha, before.feasible, before.solved)
+    alpha = before.alpha.copy()
+    alpha[off_top] = off_top_alpha
+    log_probabilities = before.log_probabilities.copy(order="K")
+    log_probabilities[off_top] = projected.log_probabilities
+    return SimplexProjection(log_probabilities, alpha, before.feasible, before.solved)

@@ -1,55 +1,94 @@
-"""Prefect task: one protocol seed, every calibrator and variant in as few batches as possible."""
+"""Prefect task: fit every variant for all calibrators of one protocol seed."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 from prefect import task
 
 from relmap.decisions import FixedDecisions
 from relmap.projection.batch import FitBatch, measure_optimality_gap
-from relmap.projection.curves import Curves, SharedCurve
+from relmap.projection.curves import Curves, ReliabilityModel, SharedCurve
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.simplex import project_simplex
 from relmap.projection.variants import VARIANTS, fit_variants
 from relmap.splits import ValidationRows
-from tasks.records.results import Calibrated, Projected, ProjectedDecisions
+from tasks.records.results import CalibratorFit, ProjectedDecisions, SeedResults
 from tasks.settings.params import Params
 
 
 @task(task_run_name="project/{parts.seed}", tags=["gpu"])
 def project(
-    calibrated: list[Calibrated], parts: ValidationRows, test: FixedDecisions, params: Params, device: str
-) -> Projected:
-    """Fit every variant on the projection-fit rows of one seed, then read each on the test rows."""
-    calibrators = [fit.value for fit in calibrated]
-    batch = FitBatch.from_validation_rows(calibrators, parts, params.projection, device)
-    batch = replace(batch, n_surfaces=len(params.calibrators))  # those of the tables come first
-    variants = fit_variants(batch)
+    fits: list[CalibratorFit], parts: ValidationRows, test: FixedDecisions, params: Params, device: str
+) -> SeedResults:
+    """Fit every variant on the projection-fit rows of one seed, and score the test rows.
+
+    Args:
+        fits: Fitted calibrators of the seed, those of the tables first.
+        parts: Validation rows of the seed.
+        test: Test rows.
+        params: Settings.
+        device: Device of the lattices.
+
+    Returns:
+        Results of the seed, without gate records.
+    """
+    batch = FitBatch.from_validation_rows([fit.model for fit in fits], parts, params.projection, device)
+    batch = replace(batch, n_surfaces=len(params.calibrators))
+    models_by_variant = fit_variants(batch)
     gap = measure_optimality_gap(batch)
-    rows: list[ProjectedDecisions] = []
-    for place, fit in enumerate(calibrated):
-        seen = CalibratedDecisions.from_calibrator(fit.value, test)
-        log_probabilities = seen.log_probabilities
+    projections: list[ProjectedDecisions] = []
+    shared_logits: dict[str, np.ndarray] = {}  # of variants that do not depend on the calibrator
+    for index, fit in enumerate(fits):
+        models = {variant: models[index] for variant, models in models_by_variant.items() if index < len(models)}
+        calibrated = CalibratedDecisions.from_calibrator(fit.model, test)
+        log_probabilities = calibrated.log_probabilities
         assert log_probabilities is not None
-        fitted = {name: values[place] for name, values in variants.items() if place < len(values)}
-        curves = {name: value.curves if isinstance(value, SharedCurve) else value for name, value in fitted.items()}
-        # what reads no calibrator says the same under each
-        known = {}
-        for name in fitted:
-            if rows and VARIANTS[name].required_input == "logits":
-                known[name] = rows[0].reliability_logits[name]
-        logits = {name: known[name] if name in known else value(seen) for name, value in fitted.items()}
-        mrc = log_probabilities, test.decision, logits["mrp"]
-        rows.append(
+        reliability_logits = {}
+        for variant, model in models.items():
+            reliability_logits[variant] = shared_logits[variant] if variant in shared_logits else model(calibrated)
+            if VARIANTS[variant].required_input == "logits":
+                shared_logits[variant] = reliability_logits[variant]
+        simplex = project_simplex(
+            log_probabilities,
+            test.decision,
+            reliability_logits["mrp"],
+            off_top_alpha=params.simplex.off_top_alpha,
+        )
+        projections.append(
             ProjectedDecisions(
                 calibrator=fit.calibrator,
-                decision=test.decision.copy(),
+                decision=test.decision.copy(),  # a gate compares the copy with the original
                 log_probabilities=log_probabilities,
-                reliability_logits=logits,
-                lattices={name: value for name, value in curves.items() if isinstance(value, Curves)},
-                simplex=project_simplex(*mrc, off_top_alpha=params.simplex.off_top_alpha),
-                adam_above_optimum=float(gap.excess[place]),
-                kkt=float(gap.kkt_residual[place]),
-                violations=tuple(f"{name}: {what}" for name, value in fitted.items() for what in value.violations()),
+                reliability_logits=reliability_logits,
+                lattices=_select_curves(models),
+                simplex=simplex,
+                objective_excess=float(gap.excess[index]),
+                kkt_residual=float(gap.kkt_residual[index]),
+                violations=_list_violations(models),
             )
         )
-    return Projected(parts.seed, rows, tuple(batch.rows_per_label.tolist()), batch.fallback, gates=[])
+    return SeedResults(
+        seed=parts.seed,
+        projections=projections,
+        rows_per_label=tuple(batch.rows_per_label.tolist()),
+        fallbacks=batch.fallback,
+        gate_records=[],
+    )
+
+
+def _select_curves(models: Mapping[str, ReliabilityModel]) -> dict[str, Curves]:
+    """Return the curves of the variants that are curves."""
+    lattices = {}
+    for variant, model in models.items():
+        curves = model.curves if isinstance(model, SharedCurve) else model
+        if isinstance(curves, Curves):
+            lattices[variant] = curves
+    return lattices
+
+
+def _list_violations(models: Mapping[str, ReliabilityModel]) -> tuple[str, ...]:
+    violations = []
+    for variant, model in models.items():
+        violations += [f"{variant}: {violation}" for violation in model.violations()]
+    return tuple(violations)

@@ -1,8 +1,10 @@
-"""Prefect tasks: the tables, figures and page of the report, from the runs of every data set."""
+"""Prefect tasks: write the tables, figures and page of the report from the results of all data sets."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from prefect import task
@@ -11,63 +13,95 @@ from prefect.artifacts import create_link_artifact, create_table_artifact
 from relmap.calibrators.registry import PAPER_FIGURE_CALIBRATOR
 from relmap.io.atomic import write_atomically, write_json, write_text
 from relmap.report.figure import DrawnFigure, Results, pdf, svg
-from tasks.figures import drawn_for
-from tasks.figures.overview import picture
+from tasks.figures import draw_all
+from tasks.figures.overview import overview_picture
 from tasks.page import page
 from tasks.provenance import checkout, manifest
 from tasks.records import store
 from tasks.records.results import FAILED, display_name
 from tasks.records.store import REPORT, read_json, read_parquet
 from tasks.settings.params import Params
-from tasks.tables import TABLES, overview
-from tasks.tables.display import latex, shown
+from tasks.tables import TABLES
+from tasks.tables.display import format_table, render_latex
+from tasks.tables.overview import compute_headline, describe_headline
 from tasks.tables.runs import Runs
 
-SHOWN_ROWS = 200  # of a table in the Prefect UI
-Drawn = list[tuple[Results, list[DrawnFigure]]]  # the figures of each data set, and what they were drawn from
+MAX_ARTIFACT_ROWS = 200  # of a table in the Prefect UI
+DatasetFigures = list[tuple[Results, list[DrawnFigure]]]  # results of each data set, and its figures
 
 
 @task
-def gather(params: Params, missing: list[str]) -> Runs:
-    """Return the results of all data sets, in their order; those in `missing` become marked holes."""
+def load_runs(params: Params, missing: list[str]) -> Runs:
+    """Load the results of all data sets.
+
+    Args:
+        params: Settings.
+        missing: Data sets that failed.
+
+    Returns:
+        Results in the order of params.yaml.
+    """
     datasets = [name for name in params.datasets if name not in missing]
-    chosen = {name: entry.calibrators for name, entry in params.datasets.items() if entry.calibrators}
-    frames = {
-        name: pl.concat([read_parquet(store.runs_folder(dataset) / f"{name}.parquet") for dataset in datasets])
-        for name in ("metrics", "intervals", "rivals", "sensitivity")
-    }
-    facts = tuple(read_json(store.base_folder(dataset) / "base.json") for dataset in datasets)
+
+    def concatenate(name: str) -> pl.DataFrame:
+        return pl.concat([read_parquet(store.runs_folder(dataset) / f"{name}.parquet") for dataset in datasets])
+
     return Runs(
-        **frames,
-        facts=facts,
+        metrics=concatenate("metrics"),
+        intervals=concatenate("intervals"),
+        rivals=concatenate("rivals"),
+        sensitivity=concatenate("sensitivity"),
+        facts=tuple(read_json(store.base_folder(dataset) / "base.json") for dataset in datasets),
         missing=tuple(missing),
         calibrators=params.calibrators,
-        calibrators_of=chosen,
+        calibrators_by_dataset={
+            name: entry.calibrators for name, entry in params.datasets.items() if entry.calibrators
+        },
         smallest_relevant_change=params.metrics.smallest_relevant_change,
     )
 
 
 @task(task_run_name="{name}")
 def write_table(name: str, runs: Runs, folder: Path = REPORT) -> pl.DataFrame:
-    """Write one table as CSV (full precision), Markdown and LaTeX (rounded), and show it in the Prefect UI."""
+    """Write one table as CSV (full precision), Markdown and LaTeX (rounded), and show it in the Prefect UI.
+
+    Args:
+        name: Key of the table.
+        runs: Results of all data sets.
+        folder: Folder of the report.
+
+    Returns:
+        Rows of the table.
+    """
     frame = TABLES[name](runs)
-    table = shown(TABLES[name], frame)
+    formatted = format_table(TABLES[name], frame)
     write_atomically(folder / f"{name}.csv", frame.write_csv)
-    for ending, text in (("md", table.markdown()), ("tex", latex(table, frame.schema))):
-        write_text(folder / f"{name}.{ending}", text)
-    cut = f" The first {SHOWN_ROWS} of {table.rows} rows." if table.rows > SHOWN_ROWS else ""
+    write_text(folder / f"{name}.md", formatted.markdown())
+    write_text(folder / f"{name}.tex", render_latex(formatted, frame.schema))
+    description = f"{formatted.caption} {formatted.note}"
+    if formatted.rows > MAX_ARTIFACT_ROWS:
+        description += f" The first {MAX_ARTIFACT_ROWS} of {formatted.rows} rows."
     create_table_artifact(
-        [dict(zip(table.columns, row, strict=True)) for row in table.texts[:SHOWN_ROWS]],
+        [dict(zip(formatted.columns, row, strict=True)) for row in formatted.texts[:MAX_ARTIFACT_ROWS]],
         key=name.replace("_", "-"),
-        description=f"{table.caption} {table.note}{cut}",
+        description=description,
     )
     return frame
 
 
 @task(task_run_name="draw/{dataset}")
-def draw(dataset: str, runs: Runs) -> tuple[Results, list[DrawnFigure]]:
-    """Return the figures of one data set, and what they were drawn from."""
-    folder, facts = store.runs_folder(dataset), next(fact for fact in runs.facts if fact["dataset"] == dataset)
+def draw_figures(dataset: str, runs: Runs) -> tuple[Results, list[DrawnFigure]]:
+    """Draw the figures of one data set.
+
+    Args:
+        dataset: Key of the data set.
+        runs: Results of all data sets.
+
+    Returns:
+        Results of the data set, and the figures.
+    """
+    folder = store.runs_folder(dataset)
+    facts = next(fact for fact in runs.facts if fact["dataset"] == dataset)
     results = Results(
         name=dataset,
         shown=display_name(dataset, facts["source"]),
@@ -79,72 +113,126 @@ def draw(dataset: str, runs: Runs) -> tuple[Results, list[DrawnFigure]]:
         simplex=read_parquet(folder / "simplex.parquet"),
         test_rows=facts["rows"]["test"],
     )
-    return results, drawn_for("data set", results)
+    return results, draw_all("data set", results)
 
 
 @task
-def write_figures(drawn: Drawn, folder: Path = REPORT) -> None:
-    """Write the rows behind each figure, of all data sets together, as CSV, and what `dvc plots` shows them in."""
-    every = [(results.shown, figure) for results, figures in drawn for figure in figures]
-    for key in dict.fromkeys(figure.key for _, figure in every):
-        mine = [(shown, figure.rows) for shown, figure in every if figure.key == key]
-        named = [rows.select(pl.lit(shown).alias("dataset"), pl.all()) for shown, rows in mine]
-        write_atomically(folder / f"figures/{key}.csv", pl.concat(named).write_csv)
-    write_text(folder / "figures/dvc_plots.html", page.dvc_plots_page())
+def write_figures(drawn: DatasetFigures, folder: Path = REPORT) -> None:
+    """Write the data of each figure as CSV, for all data sets together, and the page template of `dvc plots`.
+
+    Args:
+        drawn: Results and figures of each data set.
+        folder: Folder of the report.
+    """
+    rows_by_key: dict[str, list[pl.DataFrame]] = {}
+    for results, figures in drawn:
+        for figure in figures:
+            rows = figure.rows.select(pl.lit(results.shown).alias("dataset"), pl.all())
+            rows_by_key.setdefault(figure.key, []).append(rows)
+    for key, frames in rows_by_key.items():
+        write_atomically(folder / f"figures/{key}.csv", pl.concat(frames).write_csv)
+    write_text(folder / "figures/dvc_plots.html", page.render_dvc_plots_page())
 
 
 @task
-def write_paper_figures(drawn: Drawn, folder: Path = REPORT) -> None:
-    """Write the paper's three figures from our data, each as SVG and PDF, and their captions."""
-    figures = drawn_for("paper", [replace(results, drawn_under=PAPER_FIGURE_CALIBRATOR) for results, _ in drawn])
-    place = folder / "figures"
-    write_text(place / "captions.md", "".join(f"**{figure.key}** {figure.caption}\n\n" for figure in figures))
+def write_paper_figures(drawn: DatasetFigures, folder: Path = REPORT) -> None:
+    """Write the three figures of the paper from this run as SVG and PDF, and their captions.
+
+    Args:
+        drawn: Results and figures of each data set.
+        folder: Folder of the report.
+    """
+    all_results = [replace(results, drawn_under=PAPER_FIGURE_CALIBRATOR) for results, _ in drawn]
+    figures = draw_all("paper", all_results)
+    figure_folder = folder / "figures"
+    captions = [f"**{figure.key}** {figure.caption}\n\n" for figure in figures]
+    write_text(figure_folder / "captions.md", "".join(captions))
     for figure in figures:
-        write_text(place / f"{figure.key}.svg", svg(figure.spec))
-        write_atomically(place / f"{figure.key}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
+        write_text(figure_folder / f"{figure.key}.svg", svg(figure.spec))
+        write_atomically(figure_folder / f"{figure.key}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
 
 
 @task
 def write_page(
-    runs: Runs, tables: dict[str, pl.DataFrame], drawn: Drawn, reasons: dict[str, str], folder: Path = REPORT
+    runs: Runs,
+    tables: dict[str, pl.DataFrame],
+    drawn: DatasetFigures,
+    reasons: dict[str, str],
+    folder: Path = REPORT,
 ) -> None:
-    """Write `index.html` and link it, and the headline, in words and in numbers for `dvc metrics`.
+    """Write the page `index.html` and a link to it, and the headline as text and as numbers for `dvc metrics`.
 
-    `reasons` say why each data set that is missing has failed.
+    Args:
+        runs: Results of all data sets.
+        tables: Rows of each table.
+        drawn: Results and figures of each data set.
+        reasons: Data set that failed -> reason.
+        folder: Folder of the report.
     """
-    sentence = overview.headline_sentence(runs)
-    write_json(folder / "metrics.json", overview.headline(runs))
-    write_text(folder / "headline.txt", f"{sentence}\n")
+    headline = describe_headline(runs)
+    write_json(folder / "metrics.json", compute_headline(runs))
+    write_text(folder / "headline.txt", f"{headline}\n")
     names = [display_name(*row) for row in tables["overview"].select("dataset", "source").iter_rows()]
-    first = tables["overview"].with_columns(dataset=pl.Series(names, dtype=pl.String))
-    headline_figures = drawn_for("all data sets", first)
-    for figure in headline_figures:
+    overview = tables["overview"].with_columns(dataset=pl.Series(names, dtype=pl.String))
+    overview_figures = draw_all("all data sets", overview)
+    for figure in overview_figures:
         write_atomically(folder / f"figures/{figure.key}.csv", figure.rows.write_csv)
-    write_text(folder / "figures/overview.svg", svg(picture(first)))
-    words = {row["dataset"]: row for row in first.to_dicts()}
-    data_sets, simulated = [], []
-    for facts, (results, figures) in zip(runs.facts, drawn, strict=True):
-        said, contract = words.get(results.shown, {}), store.base_folder(results.name) / "contract.json"
-        gates = [read_json(contract)] if contract.exists() else []  # of official files
-        gates += read_json(store.runs_folder(results.name) / "gates.json")["gates"]
-        answers = said.get("advice") or "", said.get("remarks") or "", page.map_command(results.name, results.labels)
-        described = page.facts_in_words(facts, results.labels_with_few_rows), figures, *answers
-        data_sets.append(page.DataSet(results.name, results.shown, page.gates_of(gates), *described))
-        simulated += [results.shown] if facts["source"] == "simulated" else []
-    for name in runs.missing:
-        kept = store.failed_gates_file(name)
-        gates = page.gates_of(read_json(kept)["gates"] if kept.exists() else [])
-        data_sets.append(page.DataSet(name, display_name(name, FAILED), gates, failed=reasons.get(name, "")))
-    text = page.html(
+    write_text(folder / "figures/overview.svg", svg(overview_picture(overview)))
+    text = page.render_report(
         tables,
-        data_sets,
-        headline=headline_figures,
-        verdict=page.verdict_in_words(first, sentence),
-        simulated=simulated,
-        provenance=page.provenance_in_words(
+        _dataset_sections(runs, overview, drawn, reasons),
+        verdict=page.describe_verdict(overview, headline),
+        overview_figures=overview_figures,
+        simulated=[
+            results.shown
+            for facts, (results, _) in zip(runs.facts, drawn, strict=True)
+            if facts["source"] == "simulated"
+        ],
+        provenance=page.describe_provenance(
             runs.facts, commit=checkout.describe_commit(), versions=manifest.library_versions()
         ),
     )
-    place = folder / "index.html"
-    write_text(place, text)
-    create_link_artifact(place.resolve().as_uri(), link_text=str(place), key="report", description="the report")
+    path = folder / "index.html"
+    write_text(path, text)
+    create_link_artifact(path.resolve().as_uri(), link_text=str(path), key="report", description="the report")
+
+
+def _dataset_sections(
+    runs: Runs, overview: pl.DataFrame, drawn: DatasetFigures, reasons: Mapping[str, str]
+) -> list[page.DatasetSection]:
+    """Return the section of each data set of the page, failed ones last."""
+    overview_rows = {row["dataset"]: row for row in overview.to_dicts()}
+    sections = []
+    for facts, (results, figures) in zip(runs.facts, drawn, strict=True):
+        overview_row = overview_rows.get(results.shown, {})
+        sections.append(
+            page.DatasetSection(
+                name=results.name,
+                shown=results.shown,
+                gates=page.summarize_gates(_read_gate_records(results.name)),
+                facts=page.describe_facts(facts, results.labels_with_few_rows),
+                figures=figures,
+                advice=overview_row.get("advice") or "",
+                remarks=overview_row.get("remarks") or "",
+                command=page.map_command(results.name, results.labels),
+            )
+        )
+    for name in runs.missing:
+        gates_file = store.failed_gates_file(name)
+        gate_records = read_json(gates_file)["gates"] if gates_file.exists() else []
+        sections.append(
+            page.DatasetSection(
+                name=name,
+                shown=display_name(name, FAILED),
+                gates=page.summarize_gates(gate_records),
+                failed=reasons.get(name, ""),
+            )
+        )
+    return sections
+
+
+def _read_gate_records(dataset: str) -> Sequence[Mapping[str, Any]]:
+    """Read the records of the gates of a data set, that of official files first."""
+    contract_file = store.base_folder(dataset) / "contract.json"
+    records = [read_json(contract_file)] if contract_file.exists() else []
+    return [*records, *read_json(store.runs_folder(dataset) / "gates.json")["gates"]]

@@ -8,7 +8,7 @@ from prefect import task
 from relmap.decisions import decide
 from tasks.expectations.invariants import CheckedRun, check_unchanged
 from tasks.expectations.pairs import check_pairs
-from tasks.records.results import Calibrated, Projected
+from tasks.records.results import CalibratorFit, SeedResults
 from tasks.records.store import base_folder, read_base, read_parquet
 
 
@@ -35,20 +35,20 @@ def check_inputs(dataset: str) -> dict[str, Any]:
     )
 
 
-@task(task_run_name="check_invariants/{projected.seed}")
-def check_invariants(projected: Projected, calibrated: list[Calibrated], dataset: str, ece_bins: int) -> Projected:
+@task(task_run_name="check_invariants/{results.seed}")
+def check_invariants(results: SeedResults, fits: list[CalibratorFit], dataset: str, ece_bins: int) -> SeedResults:
     """Check that the projection left decisions, probabilities, accuracy and ECE unchanged.
 
     The values before the projection are recomputed from `logits.parquet` and the fitted calibrators.
 
     Args:
-        projected: Results of one protocol seed.
-        calibrated: Fitted calibrators of the seed, in the order of `projected.rows`.
+        results: Results of one protocol seed.
+        fits: Fitted calibrators of the seed, in the order of `results.projections`.
         dataset: Key of the data set.
         ece_bins: Number of bins of the ECE.
 
     Returns:
-        `projected` with the record of this gate.
+        The results with the record of this gate.
 
     Raises:
         GateFailed: Something changed. The message names data set, seed, calibrator and the differences.
@@ -56,14 +56,14 @@ def check_invariants(projected: Projected, calibrated: list[Calibrated], dataset
     base = read_base(dataset)
     decision = decide(base.test.logits)
     runs = []
-    for fit, after in zip(calibrated, projected.rows, strict=True):
-        log_probabilities = fit.value(base.test.logits)
+    for fit, after in zip(fits, results.projections, strict=True):
+        log_probabilities = fit.model(base.test.logits)
         runs.append(CheckedRun(decision=decision, log_probabilities=log_probabilities, after=after))
     record = check_unchanged(
         runs,
         labels=base.test.labels,
         seed0_accuracy=base.seed0_accuracy,
         ece_bins=ece_bins,
-        coordinates={"dataset": dataset, "seed": projected.seed},
+        coordinates={"dataset": dataset, "seed": results.seed},
     )
-    return replace(projected, gates=[*projected.gates, record])
+    return replace(results, gate_records=[*results.gate_records, record])

@@ -1,4 +1,4 @@
-"""Prefect tasks: the results of one data set, written once all are there, and shown, or the gate that stopped it."""
+"""Prefect tasks: write and show the results of one data set, or the gate that failed."""
 
 from pathlib import Path
 from typing import Any
@@ -13,157 +13,277 @@ from relmap.calibrators.registry import PAPER_FIGURE_CALIBRATOR
 from relmap.decisions import FixedDecisions
 from relmap.io.atomic import write_atomically, write_json
 from relmap.metrics.registry import COMPARED_METRICS
+from relmap.projection.curves import Curves
 from tasks.expectations.check import list_failed_expectations
 from tasks.provenance.manifest import library_versions
-from tasks.records.advice import in_words, numbers
-from tasks.records.results import Projected, ProjectedDecisions, display_name
+from tasks.records.advice import describe_recommendation, summarize_datasets
+from tasks.records.results import ProjectedDecisions, SeedResults, display_name
 from tasks.records.store import Base, base_folder, read_json, read_parquet
 from tasks.settings.params import Params
 
-SCORED_ROWS = 50_000  # beyond this many test rows, scores.parquet holds a sample of them
-SIMPLEX_ROWS = 2000  # that simplex.parquet holds at most
-MEASURED = (  # what `dvc metrics` shows of a data set
-    *("accuracy", "commonest_label", "nll_correct_delta", "aurc_conf", "aurc_mrp"),
-    *("found_per_1000_conf", "found_per_1000_mrp"),
+MAX_SCORED_ROWS = 50_000  # scores.parquet contains a sample of this size if there are more test rows
+MAX_SIMPLEX_ROWS = 2000  # of simplex.parquet
+DVC_METRICS = (  # numbers of a data set for `dvc metrics`
+    "accuracy",
+    "commonest_label",
+    "nll_correct_delta",
+    "aurc_conf",
+    "aurc_mrp",
+    "found_per_1000_conf",
+    "found_per_1000_mrp",
 )
-CURVE = ("label", "values", "rows", "fallback")
 
 
-def sampled(n: int, most: int) -> np.ndarray:
-    """Return row numbers of `n` rows: all of them, or a sample of `most` under a fixed seed."""
-    return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+def sample_rows(n_rows: int, max_rows: int) -> np.ndarray:
+    """Return all row numbers, or a random sample of them under a fixed seed.
+
+    Args:
+        n_rows: Number of rows.
+        max_rows: Maximum size of the sample.
+
+    Returns:
+        Row numbers in increasing order, int.
+    """
+    if n_rows <= max_rows:
+        return np.arange(n_rows)
+    return np.sort(np.random.default_rng(0).choice(n_rows, max_rows, replace=False))
 
 
-def _decided(seed: Projected, rows: ProjectedDecisions, test: FixedDecisions, kept: np.ndarray) -> dict[str, Any]:
+def _decision_columns(
+    seed: int, decisions: ProjectedDecisions, test: FixedDecisions, rows: np.ndarray
+) -> dict[str, Any]:
+    """Return the columns that scores.parquet and simplex.parquet share."""
     return {
-        "row": kept,
-        "group": test.group[kept].tolist(),
-        "label": test.labels[kept],
-        "decision": rows.decision[kept],
-        "calibrator": [rows.calibrator] * len(kept),
-        "seed": [seed.seed] * len(kept),
-        "confidence": np.exp(rows.log_probabilities[kept, rows.decision[kept]]),
-        "reliability": scipy.special.expit(rows.reliability_logits["mrp"][kept]),
+        "row": rows,
+        "group": test.group[rows].tolist(),
+        "label": test.labels[rows],
+        "decision": decisions.decision[rows],
+        "calibrator": [decisions.calibrator] * len(rows),
+        "seed": [seed] * len(rows),
+        "confidence": np.exp(decisions.log_probabilities[rows, decisions.decision[rows]]),
+        "reliability": scipy.special.expit(decisions.reliability_logits["mrp"][rows]),
     }
 
 
-def scores(projected: list[Projected], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
-    """Return a row for each scored test row, calibrator of the tables and seed; rank by the logits, unsaturated."""
-    kept = sampled(len(test), SCORED_ROWS)
-    return pl.concat(
-        pl.DataFrame(
-            _decided(seed, rows, test, kept)
-            | {f"logit_{name}": values[kept] for name, values in rows.reliability_logits.items()}
-        )
-        for seed in projected
-        for rows in seed.rows
-        if rows.calibrator in calibrators
-    )
+def build_scores(results: list[SeedResults], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
+    """Build the rows of scores.parquet.
+
+    Args:
+        results: Results of each protocol seed.
+        test: Test rows.
+        calibrators: Calibrators of the tables.
+
+    Returns:
+        One row for each sampled test row, calibrator and seed. Rank rows by the columns `logit_<variant>`: confidence
+        and reliability saturate at 1.
+    """
+    rows = sample_rows(len(test), MAX_SCORED_ROWS)
+    frames = []
+    for seed_results in results:
+        for decisions in seed_results.projections:
+            if decisions.calibrator in calibrators:
+                columns = _decision_columns(seed_results.seed, decisions, test, rows)
+                for variant, logit in decisions.reliability_logits.items():
+                    columns[f"logit_{variant}"] = logit[rows]
+                frames.append(pl.DataFrame(columns))
+    return pl.concat(frames)
 
 
-def simplex(projected: list[Projected], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
-    """Return sampled test rows and probabilities before and after MRC: first seed, headline's calibrator if it ran."""
-    kept = sampled(len(test), SIMPLEX_ROWS)
-    shown = PAPER_FIGURE_CALIBRATOR if PAPER_FIGURE_CALIBRATOR in calibrators else calibrators[-1]
-    rows = next(rows for rows in projected[0].rows if rows.calibrator == shown)
-    of_mrc = {name: getattr(rows.simplex, name)[kept] for name in ("alpha", "feasible", "solved")}
-    before, after = (np.exp(of[kept]).tolist() for of in (rows.log_probabilities, rows.simplex.log_probabilities))
-    decided = pl.DataFrame(_decided(projected[0], rows, test, kept) | of_mrc | {"base": before, "mrc": after})
-    return decided.drop("group", "confidence")
+def build_simplex_rows(results: list[SeedResults], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
+    """Build the rows of simplex.parquet: probability vectors before and after MRC.
+
+    Args:
+        results: Results of each protocol seed; the first one is used.
+        test: Test rows.
+        calibrators: Calibrators of the tables. The one of the paper's figures is used if it ran, else the last.
+
+    Returns:
+        One row for each sampled test row.
+    """
+    rows = sample_rows(len(test), MAX_SIMPLEX_ROWS)
+    calibrator = PAPER_FIGURE_CALIBRATOR if PAPER_FIGURE_CALIBRATOR in calibrators else calibrators[-1]
+    first = results[0]
+    decisions = next(decisions for decisions in first.projections if decisions.calibrator == calibrator)
+    simplex = decisions.simplex
+    columns = _decision_columns(first.seed, decisions, test, rows)
+    columns["alpha"] = simplex.alpha[rows]
+    columns["feasible"] = simplex.feasible[rows]
+    columns["solved"] = simplex.solved[rows]
+    columns["base"] = np.exp(decisions.log_probabilities[rows]).tolist()
+    columns["mrc"] = np.exp(simplex.log_probabilities[rows]).tolist()
+    return pl.DataFrame(columns).drop("group", "confidence")
 
 
-def optimum(projected: list[Projected], metrics: pl.DataFrame) -> dict[str, Any]:
-    """Return how far MRP as published is from the optimum of its objective, at worst over calibrators and seeds."""
-    rows = [rows for seed in projected for rows in seed.rows]
-    place, pair = ["calibrator", "seed", "metric"], ["mrp", "mrp_exact"]
-    both = metrics.filter(pl.col("variant").is_in(pair)).pivot("variant", index=place, values="value")
-    gap = (pl.col("mrp") - pl.col("mrp_exact")).abs().max()
-    gaps = both.group_by("metric", maintain_order=True).agg(gap)
+def summarize_optimality(results: list[SeedResults], metrics: pl.DataFrame) -> dict[str, Any]:
+    """Compare MRP as published with the optimum of its objective.
+
+    Args:
+        results: Results of each protocol seed.
+        metrics: Metrics of all seeds.
+
+    Returns:
+        Maxima over calibrators and seeds: `adam_objective_above_it` and `kkt_residual`, and by metric
+        `largest_difference` of the metrics of both.
+    """
+    projections = [decisions for seed_results in results for decisions in seed_results.projections]
+    both = metrics.filter(pl.col("variant").is_in(["mrp", "mrp_exact"]))
+    by_variant = both.pivot("variant", index=["calibrator", "seed", "metric"], values="value")
+    difference = (pl.col("mrp") - pl.col("mrp_exact")).abs()
+    largest = by_variant.group_by("metric", maintain_order=True).agg(difference.max())
     return {
-        "adam_objective_above_it": max(of.adam_above_optimum for of in rows),
-        "kkt_residual": max(of.kkt for of in rows),
-        "largest_difference": dict(gaps.iter_rows()),
+        "adam_objective_above_it": max(decisions.objective_excess for decisions in projections),
+        "kkt_residual": max(decisions.kkt_residual for decisions in projections),
+        "largest_difference": dict(largest.iter_rows()),
     }
 
 
-def curves(projected: list[Projected], labels: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return every fitted lattice: knots, values for each label, and the rows behind each label."""
+def list_lattices(results: list[SeedResults], labels: tuple[str, ...]) -> list[dict[str, Any]]:
+    """List all fitted lattices for curves.json.
+
+    Args:
+        results: Results of each protocol seed.
+        labels: Names of the K labels.
+
+    Returns:
+        For each lattice its calibrator, seed, variant, knots and curves. A curve has a label, values, the number of
+        fit rows and the fallback.
+    """
     lattices = []
-    for seed, rows in ((of.seed, rows) for of in projected for rows in of.rows):
-        for variant, lattice in rows.lattices.items():
-            names = labels if len(lattice.values) > 1 else ("every label",)
-            columns = lattice.values.tolist(), map(int, lattice.rows), lattice.fallback
-            of_labels = [dict(zip(CURVE, row, strict=True)) for row in zip(names, *columns, strict=True)]
-            place = {"calibrator": rows.calibrator, "seed": seed, "variant": variant}
-            lattices.append(place | {"knots": lattice.knots.tolist(), "curves": of_labels})
+    for seed_results in results:
+        for decisions in seed_results.projections:
+            for variant, lattice in decisions.lattices.items():
+                lattices.append(
+                    {
+                        "calibrator": decisions.calibrator,
+                        "seed": seed_results.seed,
+                        "variant": variant,
+                        "knots": lattice.knots.tolist(),
+                        "curves": _list_curves(lattice, labels),
+                    }
+                )
     return lattices
+
+
+def _list_curves(lattice: Curves, labels: tuple[str, ...]) -> list[dict[str, Any]]:
+    names = labels if len(lattice.values) > 1 else ("every label",)
+    curves = []
+    for name, values, n_rows, fallback in zip(
+        names, lattice.values.tolist(), lattice.rows, lattice.fallback, strict=True
+    ):
+        curves.append({"label": name, "values": values, "rows": int(n_rows), "fallback": fallback})
+    return curves
 
 
 @task(task_run_name="write/{base.name}")
 def write_runs(
     base: Base, results: dict[str, list[Any]], params: Params, provenance: dict[str, Any], folder: Path
 ) -> pl.DataFrame:
-    """Write the results into `folder`, the same bytes for the same inputs, and return the metrics.
+    """Write the results of one data set. The same results give the same bytes.
 
-    `results` are what the tasks made, each a list: records of `gates`, `projected`, and as frames `metrics`, `rivals`,
-    `sensitivity` and `intervals`.
+    Args:
+        base: Decisions of the base predictor.
+        results: Lists of the results of the tasks: records of `gates`, `projected` (one `SeedResults` for each seed),
+            and data frames of `metrics`, `rivals`, `sensitivity` and `intervals`.
+        params: Settings.
+        provenance: Facts about the run for run.json.
+        folder: Folder of the files.
+
+    Returns:
+        The metrics of all seeds.
     """
-    projected = results["projected"]
-    named = {"dataset": base.name, "source": base.source}
-    named_columns = [pl.lit(value).alias(name) for name, value in named.items()]
+    seeds: list[SeedResults] = results["projected"]
+    dataset_facts = {"dataset": base.name, "source": base.source}
+    dataset_columns = [pl.lit(value).alias(name) for name, value in dataset_facts.items()]
     frames = {name: pl.concat(results[name]) for name in ("metrics", "rivals", "sensitivity", "intervals")}
-    frames["simplex"] = simplex(projected, base.test, params.calibrators)
+    frames["simplex"] = build_simplex_rows(seeds, base.test, params.calibrators)
     for name, frame in frames.items():
-        write_atomically(folder / f"{name}.parquet", frame.select(*named_columns, pl.all()).write_parquet)
-    scored = scores(projected, base.test, params.calibrators).with_columns(source=pl.lit(base.source))
-    write_atomically(folder / "scores.parquet", scored.write_parquet)
-    write_json(folder / "curves.json", named | {"lattices": curves(projected, base.labels)})
-    passed = [*results["gates"], *(record for seed in projected for record in seed.gates)]
-    write_json(folder / "gates.json", named | {"gates": passed})
-    sizes = {"test_rows": len(base.test), "scored_rows": len(sampled(len(base.test), SCORED_ROWS))}
-    facts = {
-        "fallbacks": [sentence for seed in projected for sentence in seed.fallbacks(base.labels)],
-        "optimum": optimum(projected, frames["metrics"]),
+        write_atomically(folder / f"{name}.parquet", frame.select(*dataset_columns, pl.all()).write_parquet)
+    scores = build_scores(seeds, base.test, params.calibrators).with_columns(source=pl.lit(base.source))
+    write_atomically(folder / "scores.parquet", scores.write_parquet)
+    write_json(folder / "curves.json", dataset_facts | {"lattices": list_lattices(seeds, base.labels)})
+    gate_records = list(results["gates"])
+    fallbacks = []
+    for seed_results in seeds:
+        gate_records += seed_results.gate_records
+        fallbacks += seed_results.describe_fallbacks(base.labels)
+    write_json(folder / "gates.json", dataset_facts | {"gates": gate_records})
+    run = {
+        **dataset_facts,
+        "test_rows": len(base.test),
+        "scored_rows": len(sample_rows(len(base.test), MAX_SCORED_ROWS)),
+        "fallbacks": fallbacks,
+        "optimum": summarize_optimality(seeds, frames["metrics"]),
+        **provenance,
+        "versions": library_versions(),
     }
-    write_json(folder / "run.json", named | sizes | facts | provenance | {"versions": library_versions()})
+    write_json(folder / "run.json", run)
     return frames["metrics"]
 
 
 @task(task_run_name="show/{base.name}")
-def show(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
-    """Show a table of confidence beside MRP, mean over protocol seeds, and a link to the files in `folder`."""
-    pair, key, shown = ["confidence", "mrp"], base.name.replace("_", "-"), display_name(base.name, base.source)
-    both = metrics.filter(pl.col("variant").is_in(pair), pl.col("metric").is_in(COMPARED_METRICS))
-    place = ["calibrator", "metric"]
-    means = both.pivot("variant", index=place, values="value", aggregate_function="mean", maintain_order=True)
-    rows = means.with_columns(change=pl.col("mrp") - pl.col("confidence")).with_columns(pl.selectors.float().round(5))
+def show_metrics(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
+    """Show a table that compares confidence and MRP, and a link to the files, in the Prefect UI.
+
+    Args:
+        base: Decisions of the base predictor.
+        metrics: Metrics of all seeds.
+        folder: Folder of the files.
+    """
+    dataset = display_name(base.name, base.source)
+    artifact_name = base.name.replace("_", "-")
+    is_shown = pl.col("variant").is_in(["confidence", "mrp"]) & pl.col("metric").is_in(COMPARED_METRICS)
+    means = metrics.filter(is_shown).pivot(
+        "variant", index=["calibrator", "metric"], values="value", aggregate_function="mean", maintain_order=True
+    )
+    rows = means.with_columns(change=pl.col("mrp") - pl.col("confidence"))
     create_table_artifact(
-        rows.to_dicts(),
-        key=f"metrics-{key}",
-        description=f"{shown}: mean over protocol seeds, test rows ranked by confidence and by MRP. In full: {folder}/",
+        rows.with_columns(pl.selectors.float().round(5)).to_dicts(),
+        key=f"metrics-{artifact_name}",
+        description=(
+            f"{dataset}: means over protocol seeds, test rows ranked by confidence and by MRP. All results: {folder}/"
+        ),
     )
     create_link_artifact(
-        folder.resolve().as_uri(), link_text=f"{folder}/", key=f"files-{key}", description=f"{shown}: files"
+        folder.resolve().as_uri(),
+        link_text=f"{folder}/",
+        key=f"files-{artifact_name}",
+        description=f"{dataset}: files",
     )
 
 
-@task(task_run_name="verdict/{base.name}")
-def verdict(base: Base, params: Params, folder: Path, place: Path | None) -> list[str]:
-    """Return the verdict on the results in `folder` in words; its numbers go to `place`, if there is one."""
+@task(task_run_name="recommend/{base.name}")
+def recommend(base: Base, params: Params, folder: Path, metrics_path: Path | None) -> list[str]:
+    """Recommend the reliability or the confidence for one data set.
+
+    Args:
+        base: Decisions of the base predictor.
+        params: Settings.
+        folder: Folder of the results.
+        metrics_path: Path to write the numbers for `dvc metrics` to; None to write nothing.
+
+    Returns:
+        Sentences, the recommendation first.
+    """
     metrics = read_parquet(folder / "metrics.parquet").filter(pl.col("calibrator").is_in(params.calibrators))
-    intervals, facts = read_parquet(folder / "intervals.parquet"), read_json(base_folder(base.name) / "base.json")
-    (row,) = numbers(metrics, intervals, [facts]).iter_rows(named=True)
-    if place is not None:
-        write_json(place, {name: row[name] for name in MEASURED if row[name] is not None})
-    return in_words(row, intervals, params.metrics.smallest_relevant_change)
+    intervals = read_parquet(folder / "intervals.parquet")
+    facts = read_json(base_folder(base.name) / "base.json")
+    (row,) = summarize_datasets(metrics, intervals, [facts]).iter_rows(named=True)
+    if metrics_path is not None:
+        write_json(metrics_path, {name: row[name] for name in DVC_METRICS if row[name] is not None})
+    return describe_recommendation(row, intervals, params.metrics.smallest_relevant_change)
 
 
 @task(task_run_name="show gates/{base.name}")
 def show_gates(base: Base, gates: list[dict[str, Any]]) -> None:
-    """Show the failed expectations of gates as a table: place, expectation, values found."""
-    shown = display_name(base.name, base.source)
+    """Show the failed expectations of gates in the Prefect UI: place, expectation and values found.
+
+    Args:
+        base: Decisions of the base predictor.
+        gates: Records of the gates.
+    """
+    dataset = display_name(base.name, base.source)
     create_table_artifact(
-        [row | {"dataset": shown} for row in list_failed_expectations(gates)],
+        [row | {"dataset": dataset} for row in list_failed_expectations(gates)],
         key=f"gates-{base.name.replace('_', '-')}",
-        description=f"{shown}: a gate failed, so no result of this run is reported. Failed expectations:",
+        description=f"{dataset}: a gate failed, so no result of this run is reported. Failed expectations:",
     )

@@ -4,6 +4,7 @@ They need a package index, or a cache of uv that has the packages. `UV_OFFLINE=1
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-VERSIONS = ("tested", "lowest")  # those of constraints.txt, and the lowest ones that pyproject.toml allows
+PYTHONS = ("3.11", "3.12", "3.13")  # the lowest versions have wheels for the first alone
 
 
 def run_command(*command: object, folder: Path = ROOT, status: int = 0, **variables: str) -> str:
@@ -24,25 +25,42 @@ def run_command(*command: object, folder: Path = ROOT, status: int = 0, **variab
 
 
 def uv_pip(subcommand: str, *options: object) -> str:
-    """Run `uv pip` for an environment of this Python."""
+    """Run `uv pip`; return what it printed."""
     if os.environ.get("UV_OFFLINE"):
         pytest.skip("UV_OFFLINE is set, and new environments need packages")
     return run_command(sys.executable, "-m", "uv", "pip", subcommand, *options)
 
 
-def write_constraints(folder: Path, versions: str, extra: str) -> Path:
-    """Write the versions of the library's dependencies, with those of an extra, into a file of constraints."""
+def write_constraints(folder: Path, python: Path, versions: str, extra: str) -> Path:
+    """Write the versions of the library's dependencies, with those of an extra, into a file of constraints.
+
+    `versions` are "tested", those of constraints.txt, or "lowest", the lowest ones that pyproject.toml allows.
+    """
     if versions == "tested":
         return ROOT / "constraints.txt"
     file = folder / "lowest.txt"
-    options = ["--quiet", "--no-header", "--no-annotate", "--python", sys.executable, "--output-file", file]
+    options = ["--quiet", "--no-header", "--no-annotate", "--python", python, "--output-file", file]
     uv_pip("compile", ROOT / "pyproject.toml", "--extra", extra, "--resolution", "lowest-direct", *options)
     return file
 
 
-def create_environment(folder: Path) -> Path:
-    """Create an empty environment, and return its Python."""
-    run_command(sys.executable, "-m", "uv", "venv", "--quiet", "--python", sys.executable, folder / "environment")
+def find_python(version: str) -> Path | None:
+    """Find the interpreter of a version, such as 3.13, on the path or among those of pyenv; None if there is none."""
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        return Path(sys.executable)
+    found = shutil.which(f"python{version}")
+    candidates = [] if found is None else [Path(found)]
+    candidates += sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    for python in candidates:
+        done = subprocess.run([python, "--version"], capture_output=True, text=True, check=False)
+        if done.stdout.startswith(f"Python {version}."):  # a shim of pyenv may refuse to start
+            return python
+    return None
+
+
+def create_environment(folder: Path, python: Path = Path(sys.executable)) -> Path:
+    """Create an empty environment with an interpreter, and return its Python."""
+    run_command(sys.executable, "-m", "uv", "venv", "--quiet", "--python", python, folder / "environment")
     return folder / "environment/bin/python"
 
 

@@ -68,14 +68,14 @@ import json, typing
 from typer.testing import CliRunner
 from flows import forms
 from relmap import cli as rerank
-from tasks.records.measured import BOUNDED
-from tests.report_data import made, reported
+from tasks.records.measurements import RESAMPLED_METRICS
+from tests.report_data import make_results, write_report
 
 print(json.dumps({
-    "page": str(reported([made(calibrators=("uncal", "doubled"))])),
+    "page": str(write_report([make_results(calibrators=("uncal", "doubled"))])),
     "help": CliRunner(env={"COLUMNS": "400"}).invoke(rerank.app, ["fit", "--help"]).output,
     "forms": [*typing.get_args(forms.CalibratorName), *typing.get_args(forms.VariantName)],
-    "bounded": BOUNDED,
+    "bounded": RESAMPLED_METRICS,
 }))
 """
 SHOWN = {  # files of the report, and what of the additions they name

@@ -1,6 +1,7 @@
 """The wheel: its files, what it installs, and its work in a folder that has modules named `tasks` and `flows`."""
 
 import json
+import re
 import shutil
 import sys
 import zipfile
@@ -9,13 +10,15 @@ from typing import NamedTuple
 
 import polars as pl
 import pytest
+import yaml
 
 from relmap import __version__
 from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
 from tests.environments import (
+    PYTHONS,
     ROOT,
-    VERSIONS,
     create_environment,
+    find_python,
     install,
     run_command,
     uv_pip,
@@ -70,12 +73,24 @@ def count_megabytes(folder: Path) -> int:
     return sum(file.st_blocks for file in files) * 512 // 2**20
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+def find_interpreter(installation: str) -> Path:
+    """Find the Python of an installation: this one, the first supported one, or the last other one."""
+    others = [python for python in map(find_python, PYTHONS) if python not in (None, Path(sys.executable))]
+    found = {"tested": Path(sys.executable), "lowest": find_python(PYTHONS[0]), "other Python": [None, *others][-1]}
+    interpreter = found[installation]
+    if interpreter is None:
+        pytest.skip(f"needs more of the versions of Python {', '.join(PYTHONS)}")
+    return interpreter
+
+
+@pytest.fixture(scope="module", params=["tested", "lowest", "other Python"])
 def installed(request, wheel, tmp_path_factory) -> Installed:
-    """Install the wheel with the tested or the lowest versions of its dependencies."""
-    folder = tmp_path_factory.mktemp(request.param)
-    constraints = write_constraints(folder, request.param, extra="report")
-    python = create_environment(folder)
+    """Install the wheel with the tested or the lowest versions of its dependencies, or for another Python."""
+    folder = tmp_path_factory.mktemp("installed")
+    interpreter = find_interpreter(request.param)
+    versions = "lowest" if request.param == "lowest" else "tested"
+    constraints = write_constraints(folder, interpreter, versions, extra="report")
+    python = create_environment(folder, interpreter)
     install(python, constraints, wheel)
     packages = len(json.loads(uv_pip("list", "--quiet", "--format", "json", "--python", python)))
     megabytes = {"core": count_megabytes(folder / "environment")}
@@ -158,3 +173,15 @@ ReliabilityMap().fit(probabilities, labels).save("threads.json")
     printed = run_command(installed.python, "-c", code, "threads.json", N_THREADS, folder=installed.folder)
     reliability = json.loads(printed)
     assert reliability == [reliability[0]] * N_THREADS
+
+
+def test_the_release_makes_the_links_of_the_readme_absolute(tmp_path):
+    steps = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]["build"]["steps"]
+    (step,) = [step for step in steps if "README" in step.get("name", "")]
+    shutil.copy(ROOT / "README.md", tmp_path)
+    variables = {"GITHUB_REPOSITORY": "owner/relmap", "GITHUB_REF_NAME": "v1"}
+    run_command("bash", "-c", step["run"], folder=tmp_path, **variables)
+    links = re.findall(r"\]\(([^)]+)\)", (tmp_path / "README.md").read_text(encoding="utf-8"))
+    assert "https://raw.githubusercontent.com/owner/relmap/v1/docs/_static/overview.svg" in links
+    assert "https://github.com/owner/relmap/blob/v1/CHANGELOG.md" in links
+    assert not [link for link in links if not link.startswith("https://")]

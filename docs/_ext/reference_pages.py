@@ -31,7 +31,7 @@ from relmap.simulation.predictions import simulate_predictions
 from tasks.records import results
 from tasks.settings.params import Params
 from tasks.tables import TABLES
-from tasks.tables.display import metric_of
+from tasks.tables.display import parse_metric_column
 from tasks.tables.runs import PAPER_CALIBRATORS, Runs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -298,7 +298,8 @@ def empty_runs() -> Runs:
     texts, numbers = pl.String, pl.Float64
     intervals = dict.fromkeys(("calibrator", "metric", "quantity"), texts)
     intervals |= dict.fromkeys(("value", "standard_error", "low", "high", "p"), numbers)
-    schemas = [results.METRICS, intervals | {"groups": pl.Int64}, results.RIVALS, results.SENSITIVITY]
+    intervals |= {"groups": pl.Int64}
+    schemas = [results.METRICS_SCHEMA, intervals, results.RIVALS_SCHEMA, results.SENSITIVITY_SCHEMA]
     frames = [pl.DataFrame(schema={"dataset": texts, "source": texts} | schema) for schema in schemas]
     return Runs(*frames, (), (), PAPER_CALIBRATORS, {}, METRIC_DEFAULTS.smallest_relevant_change)
 
@@ -329,7 +330,7 @@ def column_meaning(name: str, column: str) -> str:
         return f"standard deviation of `{column.removesuffix('_std')}` over the protocol seeds (n − 1)"
     if column in METRICS:
         return metric_title(column)
-    metric, member = metric_of(column)
+    metric, member = parse_metric_column(column)
     if metric is None:
         raise KeyError(f"{name}.{column}")
     return f"{metric_title(metric.key)}, {MEMBERS[member]}"

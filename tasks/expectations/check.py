@@ -161,13 +161,23 @@ def make_expectation(kind: str, *columns: str, description: str | None = None, *
         columns: One or two column names, or none for the number of rows.
         description: Requirement in plain words.
         limits: Arguments of the expectation, such as `min_value`.
+
+    Returns:
+        The expectation.
     """
     expectation_class = getattr(import_great_expectations().expectations, EXPECTATION_CLASSES[kind])
     return expectation_class(**column_arguments(columns), description=description, **limits)
 
 
 def column_arguments(columns: Sequence[str]) -> dict[str, str]:
-    """Map one or two columns to the argument names of Great Expectations."""
+    """Map columns to the argument names of Great Expectations.
+
+    Args:
+        columns: One or two column names.
+
+    Returns:
+        Argument name -> column.
+    """
     if len(columns) == 1:
         return {"column": columns[0]}
     return dict(zip(("column_A", "column_B"), columns, strict=False))
@@ -177,6 +187,15 @@ def make_range_expectations(column: str, lowest: float, highest: float | None, d
     """Create the two expectations of a numeric column: no missing values, and values within a range.
 
     Both are needed, since null and NaN satisfy every range.
+
+    Args:
+        column: Numeric column.
+        lowest: Lower end of the range.
+        highest: Upper end of the range; None for no limit.
+        description: Requirement in plain words.
+
+    Returns:
+        The two expectations.
     """
     return [
         make_expectation("not null", column, description=f"{description}, never NaN"),

@@ -131,7 +131,7 @@ def measure_run(run: CheckedRun, labels: np.ndarray, seed0_accuracy: float, ece_
         "accuracy_seed0": seed0_accuracy,
         # between neighbouring knots, over all labels
         "smallest_increment": float(np.diff(run.after.lattices["mrp"].values, axis=1).min()),
-        "kkt": run.after.kkt,
+        "kkt": run.after.kkt_residual,
         "violations": "; ".join(run.after.violations),
     }
 

@@ -1,12 +1,14 @@
-"""The figures of the report by key, in the order in which they are read.
+"""Figures of the report by key, in reading order.
 
-A new one is a file with a function of what its role says, which `figure` makes a `Figure`, and a line here.
+To add one, write a file with a function that draws it, decorated with `figure`, and add an entry here.
 """
 
-from typing import Any
+from collections.abc import Sequence
+
+import polars as pl
 
 from relmap.report import curves, ranking
-from relmap.report.figure import DrawnFigure, Role
+from relmap.report.figure import DrawnFigure, Results, Role
 from tasks.figures import for_paper, overview, variants
 
 FIGURES = {
@@ -29,7 +31,20 @@ FIGURES = {
 }
 
 
-def drawn_for(role: Role, source: Any) -> list[DrawnFigure]:
-    """Return every figure that is for `role`, made of `source`; what was not run has none."""
-    made = (figure(source) for figure in FIGURES.values() if figure.role == role)
-    return [figure for figure in made if figure]
+def draw_all(role: Role, source: Results | Sequence[Results] | pl.DataFrame) -> list[DrawnFigure]:
+    """Draw every figure of a role.
+
+    Args:
+        role: Role of the figures.
+        source: Data of this role: the results of one data set, those of all data sets, or the table `overview`.
+
+    Returns:
+        The figures, without those whose data were not computed.
+    """
+    drawn = []
+    for figure in FIGURES.values():
+        if figure.role == role:
+            result = figure(source)
+            if result is not None:
+                drawn.append(result)
+    return drawn

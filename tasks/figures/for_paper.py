@@ -1,7 +1,7 @@
-"""The paper's three figures from our own data, for print: as wide as a column or a page, text of 8 points.
+"""The three figures of the paper from the results of this run, in the sizes of a column or a page.
 
-Method overview, label-wise curves, and MRC on the simplex (paper, figures 1 to 3). Like the paper's they are drawn
-under the headline's calibrator, from the first protocol seed.
+Method overview, label-wise curves, and MRC on the simplex (paper, figures 1 to 3). As in the paper, they show the
+calibrator of the headline and the first protocol seed.
 """
 
 from collections.abc import Sequence
@@ -16,176 +16,224 @@ from relmap.report.curves import axes, curve_rows, identity
 from relmap.report.figure import LABELS, POINTS, Drawing, Results, colour, figure, for_print, of_kind
 
 COLUMN_WIDTH = 240  # points
-RERANKED = 14  # decisions that are followed from one order to the other
-MOVED = 150  # rows whose way on the simplex is drawn; of the longest way of each label, the whole path
-HEIGHT = np.sqrt(3) / 2  # of a triangle of width 1
-CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, HEIGHT]])
+N_RANKED_DECISIONS = 14  # in the panel with both rankings
+MAX_MOVED_ROWS = 150  # of the figure of the simplex
+N_PATH_POINTS = 40
+TRIANGLE_HEIGHT = np.sqrt(3) / 2  # of a triangle of width 1
+CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, TRIANGLE_HEIGHT]])
+CORNER_TEXT_OFFSETS = np.array([[0, -0.05], [0, -0.05], [0, 0.04]])
 
 
 @figure(
     "method_overview",
     "Overview of MRP",
-    "Left: at equal calibrated confidence, how often a decision is right depends on its label. Middle: the curve that "
-    "MRP learns for each label. Right: decisions in the order of confidence and of reliability, highest on top; hollow "
-    "ones are wrong. No decision changes its label.",
+    "Left: at equal calibrated confidence, the accuracy of a decision depends on its label. Middle: the curve that MRP "
+    "fits for each label. Right: decisions ranked by confidence and by reliability, highest first; hollow circles are "
+    "wrong. No decision changes its label.",
     "paper",
 )
-def method_overview(every: Sequence[Results]) -> Drawing:
-    """Return what calibration leaves where labels differ most, the curves that MRP learns of it, and the new order."""
-    results = max(every, key=_apart)
-    rows = pl.concat([_of_first_seed(results), _reranked(results)], how="diagonal")
+def method_overview(all_results: Sequence[Results]) -> Drawing:
+    """Draw accuracy after calibration, fitted curves and both rankings, for the data set with the largest label spread.
+
+    Args:
+        all_results: Results of each data set.
+
+    Returns:
+        Rows, chart and an empty addition to the caption.
+    """
+    results = max(all_results, key=_label_spread)
+    rows = pl.concat([_curve_rows_of_first_seed(results), _ranked_rows(results)], how="diagonal")
     size = {"width": 124, "height": 116}
-    dots = of_kind("test rows").encode(x="confidence:Q", color=_by_label(results))
-    left = alt.layer(
-        _identity(results),
-        dots.mark_rule(strokeWidth=0.8).encode(y=alt.Y("low:Q", title="test rows that are right"), y2="high:Q"),
+    dots = of_kind("test rows").encode(x="confidence:Q", color=_label_color(results))
+    accuracy_panel = alt.layer(
+        _identity_layer(results),
+        dots.mark_rule(strokeWidth=0.8).encode(y=alt.Y("low:Q", title="accuracy on test rows"), y2="high:Q"),
         dots.mark_point(filled=True, size=18, opacity=1).encode(y="reliability:Q"),
     ).properties(title="after calibration", **size)
-    order = of_kind("rank").encode(
+    curve_panel = _curve_layers(results).properties(title="curves of MRP", **size)
+    ranks = of_kind("rank").encode(
         x=alt.X("by:N", title="ranked by", axis=alt.Axis(labelAngle=0, domain=False, ticks=False)),
         y=alt.Y("place:Q", axis=None, scale=alt.Scale(reverse=True)),
-        color=_by_label(results),
+        color=_label_color(results),
     )
-    right = alt.layer(
-        order.mark_line(strokeWidth=1).encode(detail="row:N"),
-        order.mark_point(filled=True, size=26, opacity=1),
-        order.transform_filter(~alt.datum.correct).mark_point(fill=colour("paper"), size=24, opacity=1),
+    wrong_decisions = ranks.transform_filter(~alt.datum.correct)
+    ranking_panel = alt.layer(
+        ranks.mark_line(strokeWidth=1).encode(detail="row:N"),
+        ranks.mark_point(filled=True, size=26, opacity=1),
+        wrong_decisions.mark_point(fill=colour("paper"), size=24, opacity=1),
     ).properties(title="the same decisions, reranked", **size)
-    panels = left, _learned(results).properties(title="what MRP learns", **size), right
-    chart = alt.hconcat(*panels, spacing=26).properties(title=results.subtitle)
+    chart = alt.hconcat(accuracy_panel, curve_panel, ranking_panel, spacing=26).properties(title=results.subtitle)
     return rows, for_print(chart, rows), ""
 
 
 @figure(
     "labelwise_curves",
     "Label-wise curves",
-    "Learned label-wise reliability curves; on the dashed line the reliability is the confidence.",
+    "Fitted label-wise reliability curves; on the dashed line the reliability is equal to the confidence.",
     "paper",
 )
-def labelwise_curves(every: Sequence[Results]) -> Drawing:
-    """Return the curves T_k of each data set in a panel of its own; the dashed line is the confidence itself."""
-    rows = pl.concat(_of_first_seed(results).with_columns(panel=place) for place, results in enumerate(every))
-    panels = [
-        _learned(results)
-        .transform_filter(alt.datum.panel == place)
-        .properties(title=results.shown, width=104, height=92)
-        for place, results in enumerate(every)
-    ]
+def labelwise_curves(all_results: Sequence[Results]) -> Drawing:
+    """Draw the curves of each data set in its own panel.
+
+    Args:
+        all_results: Results of each data set.
+
+    Returns:
+        Rows, chart and an addition to the caption.
+    """
+    frames = []
+    panels = []
+    for index, results in enumerate(all_results):
+        frames.append(_curve_rows_of_first_seed(results).with_columns(panel=index))
+        panel = _curve_layers(results).transform_filter(alt.datum.panel == index)
+        panels.append(panel.properties(title=results.shown, width=104, height=92))
+    rows = pl.concat(frames)
     chart = alt.concat(*panels, columns=3, spacing=14).resolve_scale(color="independent")
-    return rows, for_print(chart, rows), f"Under {every[0].calibrator}, first protocol seed."
+    return rows, for_print(chart, rows), f"Calibrator {all_results[0].calibrator}, first protocol seed."
 
 
 @figure(
     "simplex_paths",
     "MRC on the simplex",
-    "Each line leads from a calibrated probability vector to that of MRC. For one row of each decision: the vector "
+    "Each line connects a calibrated probability vector with that of MRC. For one row of each decision: the vector "
     "(1), the contour on which the decision has MRP's reliability (dashed), and MRC (2), where the power path meets "
-    "it. Rows whose reliability is below 1/K, which become uniform, are left out.",
+    "it. Rows with a reliability below 1/K, which become uniform, are omitted.",
     "paper",
 )
-def simplex_paths(every: Sequence[Results]) -> Drawing | None:
-    """Return the ways from calibrated vectors (1) to MRC's (2), of the set of three labels that differ most."""
-    of_three = [results for results in every if len(results.labels) == len(CORNERS) and len(_moved(results))]
-    if not of_three:
+def simplex_paths(all_results: Sequence[Results]) -> Drawing | None:
+    """Draw the change of probability vectors by MRC, for the data set of three labels with the largest label spread.
+
+    Args:
+        all_results: Results of each data set.
+
+    Returns:
+        Rows, chart and an empty addition to the caption; None without a data set of three labels.
+    """
+    candidates = []
+    for results in all_results:
+        if len(results.labels) == len(CORNERS) and len(_solved_rows(results)):
+            candidates.append(results)
+    if not candidates:
         return None
-    results = max(of_three, key=_apart)
-    moved = _moved(results)
-    start, end = (np.array(moved[name].to_list()) @ CORNERS for name in ("base", "mrc"))
-    to_where = np.where(moved["alpha"].to_numpy() > 1, "surer", "less sure")
-    moves = _points("move", start, to_x=end[:, 0], to_y=end[:, 1], moved=to_where)
-    longest = moved.with_columns(way=np.linalg.norm(end - start, axis=1)).sort("way", descending=True)
-    followed = longest.unique("decision", keep="first", maintain_order=True)
-    below = np.array([[0, -0.05], [0, -0.05], [0, 0.04]])
-    named = _points("corner", CORNERS + below, text=pl.Series(results.labels))
-    paths = [path for row in followed.iter_rows(named=True) for path in _path(row)]
-    rows = pl.concat([_points("outline", CORNERS[[0, 1, 2, 0]]), named, moves, *paths], how="diagonal")
-
-    def line(kind: str, tone: str, **style: Any) -> alt.Chart:
-        return _placed(kind).mark_line(color=colour(tone), **style).encode(order="place:Q", detail="decision:N")
-
-    tones = alt.Scale(domain=["surer", "less sure"], range=[colour("mrp"), colour("fifth")])
-    texts: dict[str, Any] = {"fontSize": POINTS, "color": colour("ink")}
-    ways = _placed("move").mark_rule(opacity=0.45, strokeWidth=0.8)
+    results = max(candidates, key=_label_spread)
+    rows = _simplex_rows(results)
+    color_scale = alt.Scale(domain=["surer", "less sure"], range=[colour("mrp"), colour("fifth")])
+    text_style: dict[str, Any] = {"fontSize": POINTS, "color": colour("ink")}
+    moves = _simplex_layer("move").mark_rule(opacity=0.45, strokeWidth=0.8)
+    size = COLUMN_WIDTH - 30
     chart = alt.layer(
-        line("outline", "quiet", strokeWidth=0.8),
-        _placed("corner").mark_text(**texts).encode(text="text:N"),
-        ways.encode(x2="to_x:Q", y2="to_y:Q", color=alt.Color("moved:N", scale=tones)),
-        line("contour", "ink", strokeWidth=0.7, strokeDash=[2, 2]),
-        line("path", "ink", strokeWidth=1.6),
-        _placed("end").mark_point(filled=True, color=colour("ink"), size=14, opacity=1),
-        _placed("end").mark_text(dx=6, dy=-4, **texts).encode(text="text:N"),
-    ).properties(width=COLUMN_WIDTH - 30, height=(COLUMN_WIDTH - 30) * HEIGHT, title=results.subtitle)
+        _simplex_line("outline", color=colour("quiet"), strokeWidth=0.8),
+        _simplex_layer("corner").mark_text(**text_style).encode(text="text:N"),
+        moves.encode(x2="to_x:Q", y2="to_y:Q", color=alt.Color("moved:N", scale=color_scale)),
+        _simplex_line("contour", color=colour("ink"), strokeWidth=0.7, strokeDash=[2, 2]),
+        _simplex_line("path", color=colour("ink"), strokeWidth=1.6),
+        _simplex_layer("end").mark_point(filled=True, color=colour("ink"), size=14, opacity=1),
+        _simplex_layer("end").mark_text(dx=6, dy=-4, **text_style).encode(text="text:N"),
+    ).properties(width=size, height=size * TRIANGLE_HEIGHT, title=results.subtitle)
     return rows, for_print(chart, rows), ""
 
 
-def _moved(results: Results) -> pl.DataFrame:
-    """The first rows whose vector states MRP's reliability."""
-    return results.simplex.filter(pl.col("feasible") & pl.col("solved"))[:MOVED]
+def _simplex_rows(results: Results) -> pl.DataFrame:
+    """Return the rows of the figure of the simplex: outline, corners, changes of all rows, and one path per label."""
+    solved = _solved_rows(results)
+    start = np.array(solved["base"].to_list()) @ CORNERS
+    end = np.array(solved["mrc"].to_list()) @ CORNERS
+    direction = np.where(solved["alpha"].to_numpy() > 1, "surer", "less sure")
+    with_distance = solved.with_columns(distance=np.linalg.norm(end - start, axis=1))
+    longest = with_distance.sort("distance", descending=True).unique("decision", keep="first", maintain_order=True)
+    frames = [
+        _points("outline", CORNERS[[0, 1, 2, 0]]),
+        _points("corner", CORNERS + CORNER_TEXT_OFFSETS, text=pl.Series(results.labels)),
+        _points("move", start, to_x=end[:, 0], to_y=end[:, 1], moved=direction),
+    ]
+    for row in longest.iter_rows(named=True):
+        frames += _path_rows(row["base"], row["decision"], row["alpha"])
+    return pl.concat(frames, how="diagonal")
 
 
-def _apart(results: Results) -> float:
-    """The label spread under the calibrator that is drawn; 0 where there is none."""
-    spread = results.measured("confidence", spread="label_spread").filter(calibrator=results.calibrator)["spread"]
-    return float(spread[0]) if len(spread) else 0.0
+def _solved_rows(results: Results) -> pl.DataFrame:
+    """Return the first rows whose vector has MRP's reliability."""
+    return results.simplex.filter(pl.col("feasible") & pl.col("solved"))[:MAX_MOVED_ROWS]
 
 
-def _of_first_seed(results: Results) -> pl.DataFrame:
+def _label_spread(results: Results) -> float:
+    """Return the label spread of the calibrator of the figures; 0 if there is none."""
+    spreads = results.measured("confidence", spread="label_spread").filter(calibrator=results.calibrator)["spread"]
+    return float(spreads[0]) if len(spreads) else 0.0
+
+
+def _curve_rows_of_first_seed(results: Results) -> pl.DataFrame:
     rows = curve_rows(results).drop("panel").filter(pl.col("kind") != "histogram", pl.col("rows").fill_null(1) > 0)
     return rows.filter(pl.col("seed").is_null() | (pl.col("seed") == results.seeds[0]))
 
 
-def _by_label(results: Results) -> alt.Color:
-    tones = [colour(LABELS[place % len(LABELS)]) for place in range(len(results.labels))]
+def _label_color(results: Results) -> alt.Color:
+    colors = [colour(LABELS[index % len(LABELS)]) for index in range(len(results.labels))]
     legend = alt.Legend(title=None, orient="bottom", columns=min(3, len(results.labels)), symbolType="stroke")
-    return alt.Color("label:N", scale=alt.Scale(domain=list(results.labels), range=tones), legend=legend)
+    return alt.Color("label:N", scale=alt.Scale(domain=list(results.labels), range=colors), legend=legend)
 
 
-def _identity(results: Results) -> alt.Chart:
+def _identity_layer(results: Results) -> alt.Chart:
     return identity(strokeWidth=0.8).encode(**axes(results.lowest(), "calibrated confidence"))
 
 
-def _learned(results: Results) -> Any:
-    lines = of_kind("curve").mark_line(strokeWidth=1.4)
+def _curve_layers(results: Results) -> alt.LayerChart | alt.FacetChart:
+    curves = of_kind("curve").mark_line(strokeWidth=1.4)
     reliability = alt.Y("reliability:Q", title="reliability")
-    return alt.layer(_identity(results), lines.encode(x="confidence:Q", y=reliability, color=_by_label(results)))
-
-
-def _reranked(results: Results) -> pl.DataFrame:
-    """Decisions at even places of the order by confidence, and where they are in that by reliability."""
-    ranks = {"confidence": "logit_confidence", "reliability": "logit_mrp"}
-    rank = [pl.col(logit).rank("ordinal", descending=True).alias(by) for by, logit in ranks.items()]
-    ranked = results.scored(results.seeds[0]).with_columns(rank)
-    places = np.linspace(1, len(ranked), min(RERANKED, len(ranked))).round().astype(int)
-    chosen = ranked.filter(pl.col("confidence").is_in(places.tolist())).with_columns(
-        pl.col(*ranks).rank("ordinal"),
-        label=pl.col("decision").replace_strict(dict(enumerate(results.labels)), return_dtype=pl.String),
+    return alt.layer(
+        _identity_layer(results), curves.encode(x="confidence:Q", y=reliability, color=_label_color(results))
     )
-    ends = chosen.unpivot([*ranks], index=["row", "label", "correct"], variable_name="by", value_name="place")
-    return ends.with_columns(kind=pl.lit("rank"))
 
 
-def _placed(kind: str) -> alt.Chart:
-    """Points of one kind on the plane of the simplex, which has no axes."""
+def _ranked_rows(results: Results) -> pl.DataFrame:
+    """Return decisions at equal distances in the ranking by confidence, with their ranks by confidence and reliability.
+
+    The ranks are among these decisions.
+    """
+    logit_columns = {"confidence": "logit_confidence", "reliability": "logit_mrp"}
+    ranks = [pl.col(logit).rank("ordinal", descending=True).alias(score) for score, logit in logit_columns.items()]
+    ranked = results.scored(results.seeds[0]).with_columns(ranks)
+    chosen_ranks = np.linspace(1, len(ranked), min(N_RANKED_DECISIONS, len(ranked))).round().astype(int)
+    label_names = dict(enumerate(results.labels))
+    chosen = ranked.filter(pl.col("confidence").is_in(chosen_ranks.tolist())).with_columns(
+        pl.col(*logit_columns).rank("ordinal"),
+        label=pl.col("decision").replace_strict(label_names, return_dtype=pl.String),
+    )
+    rows = chosen.unpivot([*logit_columns], index=["row", "label", "correct"], variable_name="by", value_name="place")
+    return rows.with_columns(kind=pl.lit("rank"))
+
+
+def _simplex_layer(kind: str) -> alt.Chart:
+    """Return a layer of the points of one kind in the plane of the simplex, without axes."""
     return of_kind(kind).encode(
         x=alt.X("x:Q", axis=None, scale=alt.Scale(domain=[-0.05, 1.05])),
         y=alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[-0.08, 0.95])),
     )
 
 
+def _simplex_line(kind: str, **style: Any) -> alt.Chart:
+    return _simplex_layer(kind).mark_line(**style).encode(order="place:Q", detail="decision:N")
+
+
 def _points(kind: str, points: np.ndarray, **columns: Any) -> pl.DataFrame:
-    """Points `(n, 2)` of the plane, in their order, and what more is known of them."""
-    places = {"x": points[:, 0], "y": points[:, 1], "place": np.arange(len(points))}
-    return pl.DataFrame(places).with_columns(kind=pl.lit(kind), **columns)
+    """Return points (n, 2) of the plane with their order and further columns."""
+    coordinates = pl.DataFrame({"x": points[:, 0], "y": points[:, 1], "place": np.arange(len(points))})
+    return coordinates.with_columns(kind=pl.lit(kind), **columns)
 
 
-def _path(row: dict[str, Any]) -> list[pl.DataFrame]:
-    """The power path of one row from its vector to MRC's, the contour of its target, and the two ends by number."""
+def _path_rows(probabilities: Sequence[float], decision: int, alpha: float) -> list[pl.DataFrame]:
+    """Return the power path from a vector to that of MRC, the contour of equal reliability, and both ends."""
     with np.errstate(divide="ignore"):
-        logs = np.log(row["base"])
-    path = np.stack([scipy.special.softmax(power * logs) for power in np.linspace(1.0, row["alpha"], 40)])
-    target = path[-1, row["decision"]]
-    others = np.delete(np.eye(len(logs)), row["decision"], axis=0)
-    contour = target * np.eye(len(logs))[row["decision"]] + (1 - target) * others
-    ends = _points("end", path[[0, -1]] @ CORNERS, text=pl.Series(["1", "2"]))
-    lines = _points("path", path @ CORNERS), _points("contour", contour @ CORNERS), ends
-    return [points.with_columns(decision=row["decision"]) for points in lines]
+        log_probabilities = np.log(probabilities)
+    powers = np.linspace(1.0, alpha, N_PATH_POINTS)
+    path = np.stack([scipy.special.softmax(power * log_probabilities) for power in powers])
+    reliability = path[-1, decision]
+    corners = np.eye(len(log_probabilities))
+    other_corners = np.delete(corners, decision, axis=0)
+    contour = reliability * corners[decision] + (1 - reliability) * other_corners
+    frames = [
+        _points("path", path @ CORNERS),
+        _points("contour", contour @ CORNERS),
+        _points("end", path[[0, -1]] @ CORNERS, text=pl.Series(["1", "2"])),
+    ]
+    return [frame.with_columns(decision=decision) for frame in frames]

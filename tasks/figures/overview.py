@@ -1,4 +1,4 @@
-"""All data sets in one picture: does the reliability predict better, and does it find more errors?"""
+"""Figures about all data sets: changes of the log loss, and errors found in reviews."""
 
 from typing import Any
 
@@ -9,29 +9,36 @@ import polars as pl
 from relmap.report.figure import ROWS, Drawing, colour, drawn, figure, for_print, hover
 
 ROW_HEIGHT = 30
-PICTURE_TEXT = 11
+FONT_SIZE = 11
 MAX_TIMES_MEDIAN = 3  # a data set whose interval reaches farther than this multiple of the median is cut off
 AXIS_MARGIN = 1.25  # of the largest distance that is not cut off, where an end of the axis cuts something off
-CUT_OFF = "An arrow at the edge marks an interval that is cut off; its numbers are next to the arrow."
+CUT_OFF_NOTE = "An arrow at the edge marks an interval that is cut off; its numbers are next to the arrow."
 
 
 @figure(
     "overview",
     "Does the reliability predict better than the confidence?",
-    "Change of the correctness NLL, MRP minus confidence, with its 95% interval. Left of zero MRP is better; an "
-    "interval that reaches zero says that the test rows do not tell. Means over calibrators and protocol seeds. The "
-    "intervals are not corrected over data sets; the advice is.",
+    "Change of the correctness NLL, MRP minus confidence, with its 95% interval. Left of zero, MRP is better. If the "
+    "interval includes zero, the difference is not certain. Means over calibrators and protocol seeds. The intervals "
+    "are not corrected over data sets; the advice is.",
     "all data sets",
 )
 def overview(table: pl.DataFrame) -> Drawing:
-    """Return the rows of the table `overview`, with `dataset` as people read it, that did not fail, as a chart."""
-    rows = measured(table)
-    more = CUT_OFF if rows["arrow_at"].is_not_null().any() else ""
-    return rows, drawn(changes(rows), subtitle="", height=ROW_HEIGHT * len(rows) + 10), more
+    """Draw the changes of all data sets that did not fail.
+
+    Args:
+        table: The table `overview`, with display names in `dataset`.
+
+    Returns:
+        Rows, chart and an addition to the caption.
+    """
+    rows = select_changes(table)
+    note = CUT_OFF_NOTE if rows["arrow_at"].is_not_null().any() else ""
+    return rows, drawn(changes_chart(rows), subtitle="", height=ROW_HEIGHT * len(rows) + 10), note
 
 
-def measured(table: pl.DataFrame) -> pl.DataFrame:
-    """Return change, interval and errors found of the data sets whose change is known.
+def select_changes(table: pl.DataFrame) -> pl.DataFrame:
+    """Select change, interval and errors found of the data sets whose change is known.
 
     Args:
         table: The table `overview`.
@@ -39,8 +46,13 @@ def measured(table: pl.DataFrame) -> pl.DataFrame:
     Returns:
         A row for each data set, with the columns that `with_ends_cut_off` adds.
     """
-    columns = {"change": "nll_correct_delta", "low": "low", "high": "high"}
-    columns |= {"found_conf": "found_per_1000_conf", "found_mrp": "found_per_1000_mrp"}
+    columns = {
+        "change": "nll_correct_delta",
+        "low": "low",
+        "high": "high",
+        "found_conf": "found_per_1000_conf",
+        "found_mrp": "found_per_1000_mrp",
+    }
     numbers = {name: pl.col(column).cast(pl.Float64) for name, column in columns.items()}
     return with_ends_cut_off(table.select("dataset", **numbers).filter(pl.col("change").is_not_null()))
 
@@ -89,30 +101,40 @@ def _rounded(column: str) -> pl.Expr:
     return unsigned_zero.cast(pl.String)
 
 
-def picture(table: pl.DataFrame) -> dict[str, Any]:
-    """Return the same for where no page surrounds it, with the errors that 1,000 reviews find, before and after."""
-    rows = measured(table)
+def overview_picture(table: pl.DataFrame) -> dict[str, Any]:
+    """Draw the overview for a separate file, with the errors found per 1,000 reviews in a second panel.
+
+    Args:
+        table: The table `overview`, with display names in `dataset`.
+
+    Returns:
+        Vega-Lite with the data.
+    """
+    rows = select_changes(table)
     base = alt.Chart(ROWS).encode(y=alt.Y("dataset:N", sort=rows["dataset"].to_list(), axis=None))
-    ways = {"by confidence": ("found_conf:Q", "confidence"), "by reliability": ("found_mrp:Q", "mrp")}
-    tones = alt.Scale(domain=[*ways], range=[colour(tone) for _, tone in ways.values()])
+    scores = {"by confidence": ("found_conf:Q", "confidence"), "by reliability": ("found_mrp:Q", "mrp")}
+    color_scale = alt.Scale(domain=[*scores], range=[colour(name) for _, name in scores.values()])
     errors = alt.layer(
         base.mark_rule(color=colour("bars"), strokeWidth=3).encode(
             x=alt.X("found_conf:Q", title="errors found per 1,000 reviews"), x2="found_mrp:Q"
         ),
         *(
             base.mark_point(filled=True, size=50, opacity=1).encode(x=column, color=alt.datum(name))
-            for name, (column, _) in ways.items()
+            for name, (column, _) in scores.items()
         ),
-    ).encode(color=alt.Color(scale=tones, legend=alt.Legend(title=None, symbolType="circle", orient="bottom")))
-    panels = [panel.properties(width=280, height=20 * len(rows)) for panel in (changes(rows), errors)]
-    return for_print(alt.hconcat(*panels, spacing=20), rows, PICTURE_TEXT)
+    ).encode(color=alt.Color(scale=color_scale, legend=alt.Legend(title=None, symbolType="circle", orient="bottom")))
+    panels = [panel.properties(width=280, height=20 * len(rows)) for panel in (changes_chart(rows), errors)]
+    return for_print(alt.hconcat(*panels, spacing=20), rows, FONT_SIZE)
 
 
-def changes(rows: pl.DataFrame) -> Any:
-    """Return the change of the correctness NLL of each data set as a chart.
+def changes_chart(rows: pl.DataFrame) -> alt.LayerChart | alt.FacetChart:
+    """Draw the change of the correctness NLL of each data set.
 
     Args:
-        rows: Result of `measured`.
+        rows: Result of `select_changes`.
+
+    Returns:
+        A chart without data.
     """
     base = alt.Chart(ROWS).encode(
         y=alt.Y("dataset:N", sort=rows["dataset"].to_list(), title=None, axis=alt.Axis(labelLimit=180)),
@@ -137,12 +159,12 @@ def changes(rows: pl.DataFrame) -> Any:
         arrows = base.transform_filter(alt.datum.arrow_at < 0).encode(x="arrow_at:Q")
         layers += [
             arrows.mark_point(shape="triangle-left", filled=True, size=110, opacity=1),
-            arrows.mark_text(align="left", dx=12, fontSize=PICTURE_TEXT).encode(text="numbers:N"),
+            arrows.mark_text(align="left", dx=12, fontSize=FONT_SIZE).encode(text="numbers:N"),
         ]
     if (rows["arrow_at"] > 0).any():
         arrows = base.transform_filter(alt.datum.arrow_at > 0).encode(x="arrow_at:Q")
         layers += [
             arrows.mark_point(shape="triangle-right", filled=True, size=110, opacity=1),
-            arrows.mark_text(align="right", dx=-12, fontSize=PICTURE_TEXT).encode(text="numbers:N"),
+            arrows.mark_text(align="right", dx=-12, fontSize=FONT_SIZE).encode(text="numbers:N"),
         ]
     return alt.layer(*layers)

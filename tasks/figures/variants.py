@@ -1,9 +1,6 @@
-"""Calibrators and curves side by side: how far labels are apart, where a probability vector follows, what does as well.
+"""Figures that compare calibrators, variants and numbers of labelled rows of one data set."""
 
-And what labelled rows buy.
-"""
-
-from typing import Any
+from typing import NamedTuple
 
 import altair as alt
 import polars as pl
@@ -13,69 +10,120 @@ from relmap.projection.variants import VARIANTS, variants_with_role
 from relmap.report.figure import ROWS, Drawing, Results, colour, drawn, figure, hover
 from tasks.records.results import SIMPLEX
 
-SHOWN = {key: METRICS[key].title for key in ("nll_correct", "aurc")}
-PANEL = 260
-WAYS = {  # of using labelled rows: calibrator ({}, of `Results.calibrator`, if None), variant, rows of both parts, tone
-    "{}, confidence": (None, "confidence", False, "confidence"),
-    "MRP on {}": (None, "mrp", False, "mrp"),
-    "matrix scaling": ("matrix", "confidence", False, "platt"),
-    "matrix scaling, the rows of both": ("matrix", "confidence", True, "fifth"),
-}
+METRIC_TITLES = {key: METRICS[key].title for key in ("nll_correct", "aurc")}
+PANEL_WIDTH = 260
 ROW_HEIGHT = 34
+
+
+class Method(NamedTuple):
+    """A method to use labelled rows.
+
+    Attributes:
+        title: Title in the legend; {} is the calibrator of the figures.
+        calibrator: Key of the calibrator; None for the calibrator of the figures.
+        variant: Key of the variant.
+        on_both_parts: Whether the calibrator was fitted on the rows of both parts.
+        color: Name of the color.
+    """
+
+    title: str
+    calibrator: str | None
+    variant: str
+    on_both_parts: bool
+    color: str
+
+
+METHODS = (
+    Method("{}, confidence", calibrator=None, variant="confidence", on_both_parts=False, color="confidence"),
+    Method("MRP on {}", calibrator=None, variant="mrp", on_both_parts=False, color="mrp"),
+    Method("matrix scaling", calibrator="matrix", variant="confidence", on_both_parts=False, color="platt"),
+    Method(
+        "matrix scaling, rows of both parts",
+        calibrator="matrix",
+        variant="confidence",
+        on_both_parts=True,
+        color="fifth",
+    ),
+)
 
 
 @figure(
     "ablation",
-    "Which curve?",
-    "Rings: one calibrator each; bar: their mean. Further left is better. Where label Platt, two numbers a label, "
-    "stands as far left as MRP, it does as well; where all stand together, keep your confidence.",
+    "Comparison of the variants",
+    "Circles: one calibrator each; bar: their mean. Further left is better. If label Platt, which has two parameters "
+    "for each label, is as far left as MRP, it is as good. If all variants are equal, keep your confidence.",
 )
 def ablation(results: Results) -> Drawing:
-    """Return each variant under each calibrator, and the mean over them."""
-    chosen = pl.col("metric").is_in([*SHOWN]) & pl.col("calibrator").is_in(results.calibrators)
-    mine = results.metrics.filter(chosen, ~pl.col("variant").is_in([*variants_with_role("sensitivity"), SIMPLEX]))
-    cells = mine.group_by("metric", "variant", "calibrator", maintain_order=True).agg(pl.col("value").mean())
+    """Draw each variant with each calibrator, and the mean over calibrators.
+
+    Args:
+        results: Results of one data set.
+
+    Returns:
+        Rows, chart and an empty addition to the caption.
+    """
+    omitted_variants = [*variants_with_role("sensitivity"), SIMPLEX]
+    metrics = results.metrics.filter(
+        pl.col("metric").is_in([*METRIC_TITLES]) & pl.col("calibrator").is_in(results.calibrators),
+        ~pl.col("variant").is_in(omitted_variants),
+    )
+    cells = metrics.group_by("metric", "variant", "calibrator", maintain_order=True).agg(pl.col("value").mean())
     cells = cells.filter(pl.col("value").is_not_nan())
     ran = cells["variant"].unique().to_list()
-    names = {key: variant.title for key, variant in VARIANTS.items() if key in ran}
+    variant_titles = {key: variant.title for key, variant in VARIANTS.items() if key in ran}
     rows = cells.select(
-        pl.col("metric").replace_strict(SHOWN),
-        pl.col("variant").replace(names),
+        pl.col("metric").replace_strict(METRIC_TITLES),
+        pl.col("variant").replace(variant_titles),
         "calibrator",
         "value",
         mean=pl.col("value").mean().over("metric", "variant"),
     )
     base = alt.Chart(ROWS).encode(
-        y=alt.Y("variant:N", sort=[*names.values()], title=None),
+        y=alt.Y("variant:N", sort=[*variant_titles.values()], title=None),
         x=alt.X("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4)),
     )
-    message = hover(variant="", calibrator="", value=".4f")
-    mean = [*hover(variant=""), alt.Tooltip("mean:Q", format=".4f", title="mean over calibrators")]
+    tooltip = hover(variant="", calibrator="", value=".4f")
+    mean_tooltip = [*hover(variant=""), alt.Tooltip("mean:Q", format=".4f", title="mean over calibrators")]
     panel = alt.layer(
-        base.mark_point(color=colour("quiet"), size=40, opacity=0.8, filled=False).encode(tooltip=message),
-        base.mark_tick(color=colour("mrp"), thickness=3, size=18).encode(x="mean:Q", tooltip=mean),
-    ).properties(width=PANEL, height=190)
-    return rows, drawn(_by_metric(panel).resolve_scale(x="independent"), subtitle=results.shown, height=None), ""
+        base.mark_point(color=colour("quiet"), size=40, opacity=0.8, filled=False).encode(tooltip=tooltip),
+        base.mark_tick(color=colour("mrp"), thickness=3, size=18).encode(x="mean:Q", tooltip=mean_tooltip),
+    ).properties(width=PANEL_WIDTH, height=190)
+    chart = _facet_by_metric(panel).resolve_scale(x="independent")
+    return rows, drawn(chart, subtitle=results.shown, height=None), ""
 
 
 @figure(
     "labelled_rows",
-    "How many labelled rows does it take?",
-    "Lower is better. Each part has as many labelled rows: one fits the calibrator, one the curves of MRP. Matrix "
-    "scaling fits every label's probabilities on the first part, or on both; it needs all logits, and changes "
-    "probabilities. Where it is as low as MRP, recalibrating does as well, if your probabilities may change.",
+    "Effect of the number of labelled rows",
+    "Lower is better. Both parts have the same number of labelled rows: one fits the calibrator, the other the curves "
+    "of MRP. Matrix scaling is fitted on the first part or on both; it needs all logits, and changes probabilities. "
+    "If it is as low as MRP and your probabilities may change, recalibration is as good.",
 )
 def labelled_rows(results: Results) -> Drawing:
-    """Return what more labelled rows buy: MRP on a calibrator, beside a calibrator that sees each label."""
-    tones: dict[str, str] = {}
-    frames, both_parts = [], pl.col("projection_fit_rows") == 0
-    measured = results.rivals.filter(pl.col("metric").is_in([*SHOWN])).with_columns(both=both_parts)
-    for way, (calibrator, variant, both, tone) in WAYS.items():
-        mine = measured.filter(calibrator=calibrator or results.calibrator, variant=variant, both=both)
-        cells = mine.group_by("rows", "metric", maintain_order=True).agg(pl.col("value").mean())
-        shown = way.format(results.calibrator)
-        frames.append(cells.select(pl.lit(shown).alias("way"), pl.col("metric").replace_strict(SHOWN), "rows", "value"))
-        tones |= {shown: colour(tone)} if len(cells) else {}
+    """Draw MRP and matrix scaling by the number of labelled rows.
+
+    Args:
+        results: Results of one data set.
+
+    Returns:
+        Rows, chart and an empty addition to the caption.
+    """
+    colors: dict[str, str] = {}
+    frames = []
+    metrics = results.rivals.filter(pl.col("metric").is_in([*METRIC_TITLES]))
+    metrics = metrics.with_columns(on_both_parts=pl.col("projection_fit_rows") == 0)
+    for method in METHODS:
+        of_method = metrics.filter(
+            calibrator=method.calibrator or results.calibrator,
+            variant=method.variant,
+            on_both_parts=method.on_both_parts,
+        )
+        cells = of_method.group_by("rows", "metric", maintain_order=True).agg(pl.col("value").mean())
+        title = method.title.format(results.calibrator)
+        metric_title = pl.col("metric").replace_strict(METRIC_TITLES)
+        frames.append(cells.select(pl.lit(title).alias("way"), metric_title, "rows", "value"))
+        if len(cells):
+            colors[title] = colour(method.color)
     rows = pl.concat(frames).filter(pl.col("value").is_not_nan())
     base = alt.Chart(ROWS).encode(
         x=alt.X(
@@ -85,60 +133,76 @@ def labelled_rows(results: Results) -> Drawing:
             axis=alt.Axis(values=sorted(rows["rows"].unique().to_list()), format="~s", grid=False),
         ),
         y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)),
-        color=alt.Color("way:N", scale=alt.Scale(domain=[*tones], range=[*tones.values()]), sort=[*tones]),
+        color=alt.Color("way:N", scale=alt.Scale(domain=[*colors], range=[*colors.values()]), sort=[*colors]),
     )
-    message = hover(way="", rows=",", value=".4f")
+    points = base.mark_point(filled=True, size=50, opacity=1)
     panel = alt.layer(
-        base.mark_line(strokeWidth=2), base.mark_point(filled=True, size=50, opacity=1).encode(tooltip=message)
-    ).properties(width=PANEL, height=200)
-    return rows, drawn(_by_metric(panel).resolve_scale(y="independent"), subtitle=results.shown, height=None), ""
+        base.mark_line(strokeWidth=2), points.encode(tooltip=hover(way="", rows=",", value=".4f"))
+    ).properties(width=PANEL_WIDTH, height=200)
+    chart = _facet_by_metric(panel).resolve_scale(y="independent")
+    return rows, drawn(chart, subtitle=results.shown, height=None), ""
 
 
-def _by_metric(panel: Any) -> Any:
-    return panel.facet(facet=alt.Facet("metric:N", title=None, sort=[*SHOWN.values()]), data=ROWS, columns=2)
+def _facet_by_metric(panel: alt.LayerChart | alt.FacetChart) -> alt.FacetChart:
+    facet = alt.Facet("metric:N", title=None, sort=[*METRIC_TITLES.values()])
+    return panel.facet(facet=facet, data=ROWS, columns=2)
 
 
 @figure(
     "label_spread",
-    "How far labels are apart at equal confidence",
-    "Among decisions of about the same confidence, how far are the labels apart in how often they are right (dot)? The "
-    "bar is what shuffled labels reach by chance in one of twenty cases: a dot to its left does not stand out from "
-    "chance. Means over protocol seeds.",
+    "Differences between labels at equal confidence",
+    "Dot: how much the accuracy differs between labels, among decisions of about the same confidence. Bar: the 95th "
+    "percentile for shuffled labels; a dot to the left of its bar is consistent with chance. Means over protocol "
+    "seeds.",
 )
 def label_spread(results: Results) -> Drawing:
-    """Return the spread between labels at equal confidence, beside that of shuffled labels, in percentage points."""
+    """Draw the label spread and that of shuffled labels, in percentage points.
+
+    Args:
+        results: Results of one data set.
+
+    Returns:
+        Rows, chart and an empty addition to the caption.
+    """
     rows = results.measured("confidence", spread="label_spread", shuffled="label_spread_null_p95")
     rows = rows.with_columns(pl.col("spread", "shuffled") * 100)
-    base = _by_calibrator(rows).encode(tooltip=hover(calibrator="", spread=".1f", shuffled=".1f"))
+    base = _rows_by_calibrator(rows).encode(tooltip=hover(calibrator="", spread=".1f", shuffled=".1f"))
     chart = alt.layer(
         base.mark_rule(color=colour("grid"), strokeWidth=3).encode(
             x=alt.X("shuffled:Q", title="percentage points"), x2="spread:Q"
         ),
         base.mark_tick(color=colour("quiet"), thickness=3, size=20).encode(x="shuffled:Q"),
-        _dot(base, "mrp", "spread"),
+        _dots(base, "mrp", "spread"),
     )
     return rows, drawn(chart, subtitle=results.shown, height=ROW_HEIGHT * len(rows)), ""
 
 
 @figure(
     "simplex_feasibility",
-    "Can the probability vector follow? (MRC)",
-    "Blue: rows that are solved, as a vector with the same decision on top states MRP's reliability, or comes as near "
-    "as it can. Orange: rows whose reliability is below 1/K, where no decision on top can say so little: they become "
-    "uniform. Rows whose decision is not on top after calibration keep their vector. Means over protocol seeds.",
+    "Rows whose probability vector can have the reliability (MRC)",
+    "Blue: solved rows, for which MRC found a vector with the same top label that has MRP's reliability, or is as "
+    "close as possible. Orange: rows whose reliability is below 1/K, which no top label can have; they become "
+    "uniform. Rows whose decision is not the top label after calibration keep their vector. Means over protocol seeds.",
 )
 def simplex_feasibility(results: Results) -> Drawing:
-    """Return how many probability vectors can take MRP's reliability as that of their decision, and how many cannot."""
+    """Draw the shares of test rows that MRC solves, and of rows with an infeasible reliability.
+
+    Args:
+        results: Results of one data set.
+
+    Returns:
+        Rows, chart and an empty addition to the caption.
+    """
     rows = results.measured(SIMPLEX, solved="solved_share", infeasible="infeasible_share")
     share = alt.X(title="share of test rows", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
-    base = _by_calibrator(rows).encode(tooltip=hover(calibrator="", solved=".2%", infeasible=".2%"))
-    chart = alt.layer(_dot(base, "mrp", "solved"), _dot(base, "fifth", "infeasible")).encode(x=share)
+    base = _rows_by_calibrator(rows).encode(tooltip=hover(calibrator="", solved=".2%", infeasible=".2%"))
+    chart = alt.layer(_dots(base, "mrp", "solved"), _dots(base, "fifth", "infeasible")).encode(x=share)
     return rows, drawn(chart, subtitle=results.shown, height=ROW_HEIGHT * len(rows)), ""
 
 
-def _by_calibrator(rows: pl.DataFrame) -> alt.Chart:
+def _rows_by_calibrator(rows: pl.DataFrame) -> alt.Chart:
     return alt.Chart(ROWS).encode(y=alt.Y("calibrator:N", sort=rows["calibrator"].to_list(), title=None))
 
 
-def _dot(base: alt.Chart, tone: str, column: str) -> alt.Chart:
-    return base.mark_point(color=colour(tone), filled=True, size=110, opacity=1).encode(x=f"{column}:Q")
+def _dots(base: alt.Chart, color: str, column: str) -> alt.Chart:
+    return base.mark_point(color=colour(color), filled=True, size=110, opacity=1).encode(x=f"{column}:Q")

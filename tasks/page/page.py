@@ -1,15 +1,12 @@
-"""The report as one HTML file that asks for nothing: styles, script, charts and their rows stand inside it.
-
-And numbers and records as the sentences, short facts and rows that a person reads there.
-"""
+"""The report as one HTML file that loads nothing: styles, script, charts and their data are inside the file."""
 
 import csv
 import io
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 from markupsafe import Markup
@@ -20,134 +17,214 @@ from relmap.report.html import environment, library, rendered
 from tasks.records.results import FAILED, display_name
 from tasks.records.store import base_folder
 from tasks.tables import TABLES
-from tasks.tables.display import shown
-from tasks.tables.overview import HEADS
+from tasks.tables.display import format_table
+from tasks.tables.overview import COLUMN_TITLES
 
-HERE = Path(__file__).parent
-ANSWERS = {  # what a group of data sets is told, and in which words
+TEMPLATE_FOLDER = Path(__file__).parent
+GROUP_SENTENCES = {  # answer -> start of a sentence that lists data sets
     USE: "Rerank by the reliability on",
-    MIXED: "It is mixed on",
+    MIXED: "The results are mixed on",
     WORSENS: "The reliability is worse, so keep your confidence on",
     KEEP: "Keep your confidence on",
-    UNKNOWN: "There is too little to tell on",
+    UNKNOWN: "There are too few data for a recommendation on",
 }
 CONCEPTS_OF_PAGE = ("fixed-decisions", "label-wise-reliability", "intervals", "simulated-and-real-data")
-MOST_LISTED = 3  # data sets that are named where the same is said of all
+MAX_LISTED_DATASETS = 3  # listed by name if the same sentence holds for all data sets
 LIBRARIES = ("python", "torch", "polars", "prefect", "dvc", "great-expectations")
 
 
-class DataSet(NamedTuple):
-    """One data set of the page; one that failed has no figures, and says why there are none."""
+@dataclass(frozen=True, kw_only=True)
+class GateSummary:
+    """An expectation of a gate with its results over all places in the run.
+
+    Attributes:
+        gate: Name of the check.
+        description: Requirement in plain words.
+        n_checks: Number of times that the expectation was checked.
+        failures: Place, values found and values allowed of each failure.
+    """
+
+    gate: str
+    description: str
+    n_checks: int
+    failures: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSection:
+    """Section of one data set on the page.
+
+    Attributes:
+        name: Key of the data set.
+        shown: Name for people, such as "wands (simulated)".
+        gates: Expectations of its gates.
+        facts: Title -> fact about the data set.
+        figures: Its figures; none if it failed.
+        advice: Recommendation.
+        remarks: Remarks on the recommendation.
+        command: Command that fits a map of its predictions.
+        failed: Reason of the failure; empty if it finished.
+    """
 
     name: str
-    shown: str  # `wands (simulated)`
-    gates: Sequence[Mapping[str, Any]]  # of `gates_of`
-    facts: Mapping[str, str] = MappingProxyType({})  # what to know before reading on, by what it is
+    shown: str
+    gates: Sequence[GateSummary]
+    facts: Mapping[str, str] = field(default_factory=dict)
     figures: Sequence[DrawnFigure] = ()
     advice: str = ""
-    remarks: str = ""  # on the advice
-    command: str = ""  # that makes a map of its predictions
+    remarks: str = ""
+    command: str = ""
     failed: str = ""
 
 
-def html(tables: Mapping[str, pl.DataFrame], data_sets: Sequence[DataSet], **parts: Any) -> str:
-    """Return the page as text: `tables` by key, `data_sets`, and what a person reads before and between them.
+def render_report(
+    tables: Mapping[str, pl.DataFrame],
+    sections: Sequence[DatasetSection],
+    *,
+    verdict: Sequence[str],
+    overview_figures: Sequence[DrawnFigure],
+    simulated: Sequence[str],
+    provenance: Mapping[str, str],
+) -> str:
+    """Render the page.
 
-    That is the `verdict` in words, whose first sentence is the finding, the `headline` figures of all data sets, the
-    names of those `simulated`, and the `provenance` by what it is.
+    Args:
+        tables: Key -> rows of each table.
+        sections: Sections of the data sets.
+        verdict: Sentences, the main result first.
+        overview_figures: Figures about all data sets.
+        simulated: Names of simulated data sets.
+        provenance: Title -> fact about the origin of data and code.
+
+    Returns:
+        HTML.
     """
-    listed = [(table.place, shown(table, tables[key])) for key, table in TABLES.items()]
     return rendered(
         "page.html.jinja",
-        parts,
-        folders=(HERE,),
-        data_sets=data_sets,
-        tables=listed,
-        heads=HEADS,
+        folders=(TEMPLATE_FOLDER,),
+        tables=[(table.place, format_table(table, tables[key])) for key, table in TABLES.items()],
+        column_titles=COLUMN_TITLES,
         concepts=CONCEPTS_OF_PAGE,
+        sections=sections,
+        verdict=verdict,
+        overview_figures=overview_figures,
+        simulated=simulated,
+        provenance=provenance,
     )
 
 
-def dvc_plots_page() -> str:
-    """Return the page in which DVC fills in `{plot_divs}`, with Vega inside; DVC's own would load it from a CDN."""
-    script = Markup(library())  # noqa: S704 - Vega's own
-    return environment(HERE).get_template("dvc_plots.html.jinja").render(library=script) + "\n"
+def render_dvc_plots_page() -> str:
+    """Render the page template of `dvc plots`, with Vega inside; the one of DVC would load it from a CDN.
+
+    Returns:
+        HTML with the placeholder `{plot_divs}`.
+    """
+    script = Markup(library())  # noqa: S704 - the script is part of vl-convert
+    return environment(TEMPLATE_FOLDER).get_template("dvc_plots.html.jinja").render(library=script) + "\n"
 
 
-def verdict_in_words(overview: pl.DataFrame, headline: str) -> list[str]:
-    """Return the finding in one sentence, the answer for each data set, and the evidence.
+def describe_verdict(overview: pl.DataFrame, headline: str) -> list[str]:
+    """Describe the main result, the recommendation for each data set, and the evidence.
 
     Args:
-        overview: The table `overview`, with `dataset` as it is displayed.
-        headline: Sentences about the intervals, placed last.
+        overview: The table `overview`, with display names in `dataset`.
+        headline: Sentences about the intervals.
+
+    Returns:
+        Sentences: the main result first, the headline last.
     """
     finished = overview.filter(pl.col("source") != FAILED)
-    answers = []
-    for answer, words in ANSWERS.items():
+    sentences = [describe_finding(finished)]
+    for answer, start in GROUP_SENTENCES.items():
         names = finished.filter(pl.col("advice").str.starts_with(answer))["dataset"].to_list()
-        several = f"{_listed(names)} ({len(names)} of {len(finished)})" if names else ""
-        if len(names) == len(finished) > MOST_LISTED:
-            several = f"all {len(names)} data sets ({'+'.join(finished['source'].unique(maintain_order=True))})"
-        answers += [f"{words} {several}."] if names else []
+        if len(names) == len(finished) > MAX_LISTED_DATASETS:
+            sources = "+".join(finished["source"].unique(maintain_order=True))
+            sentences.append(f"{start} all {len(names)} data sets ({sources}).")
+        elif names:
+            sentences.append(f"{start} {_join_names(names)} ({len(names)} of {len(finished)}).")
+    sentences += _describe_review_gains(finished)
     failed = overview.filter(source=FAILED)["dataset"].unique(maintain_order=True).to_list()
-    holes = [f"What is said here is said without {_listed(failed)}."] if failed else []
-    return [finding(finished), *answers, *_gains(finished), *holes, headline]
+    if failed:
+        sentences.append(f"These results are without {_join_names(failed)}.")
+    return [*sentences, headline]
 
 
-def finding(finished: pl.DataFrame) -> str:
-    """Return the main result in one sentence: on how many data sets the reliability is better.
+def describe_finding(finished: pl.DataFrame) -> str:
+    """Describe the main result in one sentence: on how many data sets the reliability is better.
 
     Args:
         finished: The rows of the table `overview` that did not fail.
+
+    Returns:
+        One sentence.
     """
     advised = finished.drop_nulls("advice")
     if advised.is_empty():
-        return "No interval was computed, so nothing can be advised."
-    better = advised.filter(pl.col("advice").str.starts_with(USE)).height
+        return "No interval was computed, so there is no recommendation."
+    n_better = advised.filter(pl.col("advice").str.starts_with(USE)).height
     sources = advised["source"].unique(maintain_order=True).to_list()
-    counted = "1 data set" if len(finished) == 1 else f"{len(finished)} data sets"
-    of_sources = f"{counted} ({', '.join(sources)})"
-    if not better:
-        return f"The reliability is not certain to be better than the confidence on any of {of_sources}."
-    return f"The reliability is better than the confidence on {better} of {of_sources}."
+    n_datasets = "1 data set" if len(finished) == 1 else f"{len(finished)} data sets"
+    datasets = f"{n_datasets} ({', '.join(sources)})"
+    if not n_better:
+        return f"The reliability is not certain to be better than the confidence on any of {datasets}."
+    return f"The reliability is better than the confidence on {n_better} of {datasets}."
 
 
-def _gains(finished: pl.DataFrame) -> list[str]:
-    """On how many sets reviews surely find more, where it helps."""
-    helped = finished.filter(pl.col("advice").str.starts_with(USE)).drop_nulls("found_per_1000_mrp")
-    certain = int((helped["found_per_1000_low"] > 0).sum())
-    if helped.is_empty():
+def _describe_review_gains(finished: pl.DataFrame) -> list[str]:
+    """Describe on how many of the improved data sets reviews certainly find more errors."""
+    improved = finished.filter(pl.col("advice").str.starts_with(USE)).drop_nulls("found_per_1000_mrp")
+    if improved.is_empty():
         return []
+    n_certain = int((improved["found_per_1000_low"] > 0).sum())
     return [
-        f"On {certain} of these {len(helped)}, 1,000 reviews of the least reliable 30% surely find more errors than by "
-        "the confidence; the table says how many. No label and no probability has changed."
+        f"On {n_certain} of these {len(improved)}, 1,000 reviews of the least reliable 30% certainly find more errors "
+        "than reviews chosen by confidence; the table has the numbers. No label and no probability has changed."
     ]
 
 
 def map_command(dataset: str, labels: Sequence[str]) -> str:
-    """Return the command that makes a reliability map of the logits of a data set."""
-    csv.writer(named := io.StringIO(), lineterminator="").writerow(labels)
-    options = {"predictions": base_folder(dataset) / "logits.parquet", "group": "group", "labels": named.getvalue()}
-    given = [f"--{option} {shlex.quote(str(value))}" for option, value in options.items()]
-    return f"relmap fit {' '.join(given)} --out {shlex.quote(f'{dataset}.json')}"
+    """Return the command that fits a reliability map on the logits of a data set.
+
+    Args:
+        dataset: Key of the data set.
+        labels: Names of the labels.
+
+    Returns:
+        A shell command.
+    """
+    label_list = io.StringIO()
+    csv.writer(label_list, lineterminator="").writerow(labels)
+    options = {
+        "predictions": str(base_folder(dataset) / "logits.parquet"),
+        "group": "group",
+        "labels": label_list.getvalue(),
+    }
+    arguments = [f"--{option} {shlex.quote(value)}" for option, value in options.items()]
+    return f"relmap fit {' '.join(arguments)} --out {shlex.quote(f'{dataset}.json')}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def facts_in_words(facts: Mapping[str, Any], labels_with_few_rows: Sequence[str] = ()) -> dict[str, str]:
-    """Return what to know of a data set before its figures.
+def describe_facts(facts: Mapping[str, Any], labels_with_few_rows: Sequence[str] = ()) -> dict[str, str]:
+    """Describe a data set.
 
     Args:
         facts: Content of its base.json.
         labels_with_few_rows: Labels to mark, since their curves are fitted on few rows.
+
+    Returns:
+        Title -> fact.
     """
-    rows, groups = facts["rows"], facts["groups"]
+    rows = facts["rows"]
+    groups = facts["groups"]
     labels = [f"{label} ({FEW_ROWS})" if label in labels_with_few_rows else label for label in facts["labels"]]
-    explained = f"; {FEW_ROWS}: fewer than {MIN_FIT_ROWS} projection-fit rows" if labels_with_few_rows else ""
+    label_text = ", ".join(labels)
+    if labels_with_few_rows:
+        label_text += f"; {FEW_ROWS}: fewer than {MIN_FIT_ROWS} projection-fit rows"
     return {
-        "labels": ", ".join(labels) + explained,
+        "labels": label_text,
         "test rows": f"{rows['test']:,} in {groups['test']:,} groups",
         "validation rows": f"{rows['validation']:,} in {groups['validation']:,} groups",
         "base predictor": f"{facts['predictor']}, class weights: {facts['class_weight']}",
@@ -155,32 +232,53 @@ def facts_in_words(facts: Mapping[str, Any], labels_with_few_rows: Sequence[str]
     }
 
 
-def provenance_in_words(
+def describe_provenance(
     facts: Sequence[Mapping[str, Any]], *, commit: str, versions: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return where the data and the code of a report come from, by what it is."""
-    sources = {}
-    for fact in facts:
-        origin, preset = fact.get("origin", {}), fact.get("preset")
-        parts = [fact["source"], *(origin.get(part) for part in ("origin", "revision", "licence"))]
-        parts.append(f"preset {preset}" if preset else "")
-        sources[display_name(fact["dataset"], fact["source"])] = "; ".join(str(part) for part in parts if part)
-    libraries = ", ".join(f"{name} {versions[name]}" for name in LIBRARIES if name in versions)
-    return {"Commit": commit} | sources | {"With": libraries}
+    """Describe the origin of data and code of a report.
 
+    Args:
+        facts: Content of the base.json of each data set.
+        commit: Commit of the code.
+        versions: Library -> version.
 
-def gates_of(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the expectations in records of gates.json, in the order in which they were first asked.
-
-    Each has its `gate`, its `words`, how often it was `asked`, and its `failures`: where, and what was there.
+    Returns:
+        Title -> description.
     """
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for check in (check for record in records for check in record["checks"]):
-        where = ", ".join(str(value) for value in check["coordinates"].values())
-        for expected in check["expectations"]:
-            key = gate, words = check["gate"], expected["description"]
-            row = rows.setdefault(key, {"gate": gate, "words": words, "asked": 0, "failures": []})
-            row["asked"] += 1
-            if not expected["success"]:
-                row["failures"].append(f"{where}: {expected['found']} (allowed: {expected['allowed']})")
-    return list(rows.values())
+    provenance = {"Commit": commit}
+    for fact in facts:
+        origin = fact.get("origin", {})
+        parts = [fact["source"], origin.get("origin"), origin.get("revision"), origin.get("licence")]
+        if fact.get("preset"):
+            parts.append(f"preset {fact['preset']}")
+        description = "; ".join(str(part) for part in parts if part)
+        provenance[display_name(fact["dataset"], fact["source"])] = description
+    libraries = [f"{name} {versions[name]}" for name in LIBRARIES if name in versions]
+    provenance["Libraries"] = ", ".join(libraries)
+    return provenance
+
+
+def summarize_gates(records: Iterable[Mapping[str, Any]]) -> list[GateSummary]:
+    """Summarize the expectations of gates over all places in the run.
+
+    Args:
+        records: Records in gates.json.
+
+    Returns:
+        The expectations in the order in which they were first checked.
+    """
+    n_checks: dict[tuple[str, str], int] = {}
+    failures: dict[tuple[str, str], list[str]] = {}
+    for record in records:
+        for check in record["checks"]:
+            place = ", ".join(str(value) for value in check["coordinates"].values())
+            for expectation in check["expectations"]:
+                key = (check["gate"], expectation["description"])
+                n_checks[key] = n_checks.get(key, 0) + 1
+                failures.setdefault(key, [])
+                if not expectation["success"]:
+                    failures[key].append(f"{place}: {expectation['found']} (allowed: {expectation['allowed']})")
+    return [
+        GateSummary(gate=gate, description=description, n_checks=count, failures=tuple(failures[gate, description]))
+        for (gate, description), count in n_checks.items()
+    ]

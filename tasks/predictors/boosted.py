@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 from sklearn.utils.class_weight import compute_sample_weight
 
-from relmap.settings import Count
+from relmap.settings import PositiveCount
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
 
@@ -15,15 +15,15 @@ Fraction = Annotated[float, Field(gt=0, le=1)]
 class BoostedSettings(BaseModel, frozen=True, extra="forbid"):
     """Number of trees, and parameters of LightGBM under their own names."""
 
-    rounds: Count = 600  # at most
-    patience: Count = 50  # rounds without a lower log loss of the validation rows, after which training stops
+    rounds: PositiveCount = 600  # at most
+    patience: PositiveCount = 50  # rounds without a lower log loss of the validation rows, after which training stops
     learning_rate: Annotated[float, Field(gt=0)] = 0.04
     num_leaves: Annotated[int, Field(ge=2)] = 63
-    min_data_in_leaf: Count = 80
+    min_data_in_leaf: PositiveCount = 80
     bagging_fraction: Fraction = 0.9  # of the rows, sampled in each round
     feature_fraction: Fraction = 0.9
     lambda_l2: Annotated[float, Field(ge=0)] = 1.0
-    num_threads: Count = 1  # more threads change the order of sums
+    num_threads: PositiveCount = 1  # more threads change the order of sums
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from relmap.errors import InputError
-from relmap.settings import Count
+from relmap.settings import PositiveCount
 
 TERM_SEPARATOR = "\n"  # no term contains a line break
 Positive = Annotated[float, Field(gt=0)]
@@ -30,7 +30,7 @@ class SgdFeatureSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of `linear` on standardized features."""
 
     alpha: Positive = 2e-5  # weight of the L2 penalty
-    passes: Count = 24  # maximum number of passes over the rows
+    passes: PositiveCount = 24  # maximum number of passes over the rows
     tolerance: Positive = 1e-4  # of the mean loss; training stops after five passes with a smaller gain
 
 
@@ -38,21 +38,21 @@ class MultinomialFeatureSettings(BaseModel, frozen=True, extra="forbid"):
     """Settings of `multinomial` on standardized features."""
 
     inverse_penalty: Positive = 1.0  # scikit-learn's C
-    max_iterations: Count = 5000
+    max_iterations: PositiveCount = 5000
 
 
 class TermSettings(BaseModel, frozen=True, extra="forbid"):
     """Selection of words and word pairs of texts."""
 
-    max_features: Count = 80_000
-    min_rows: Count = 3  # minimum number of texts that contain a term
+    max_features: PositiveCount = 80_000
+    min_rows: PositiveCount = 3  # minimum number of texts that contain a term
 
 
 class SgdTextSettings(SgdFeatureSettings, TermSettings, frozen=True):
     """Settings of `linear` on TF-IDF."""
 
     alpha: Positive = 1e-5
-    passes: Count = 14
+    passes: PositiveCount = 14
 
 
 class MultinomialTextSettings(MultinomialFeatureSettings, TermSettings, frozen=True):

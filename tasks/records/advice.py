@@ -1,4 +1,4 @@
-"""Advice on a data set from the results of the pipeline."""
+"""Recommendation for each data set, computed from the results of the pipeline."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,10 +9,9 @@ from relmap.metrics.advice import RETAINED_TENTHS, USE, Advice, Changes, advise,
 from relmap.metrics.intervals import errors_found_per_1000
 from tasks.records.results import AVERAGE
 
-HARDLY = 0.02  # of the test rows: a base predictor that gains no more over the commonest label has learnt little
+MIN_ACCURACY_GAIN = 0.02  # of a base predictor over the most frequent label, to count as useful
 
-
-MEANS = {  # column -> variant and metric
+MEAN_COLUMNS = {  # column -> variant and metric
     "accuracy": ("confidence", "accuracy"),
     "aurc_conf": ("confidence", "aurc"),
     "aurc_mrp": ("mrp", "aurc"),
@@ -23,109 +22,163 @@ MEANS = {  # column -> variant and metric
 }
 
 
-def numbers(metrics: pl.DataFrame, intervals: pl.DataFrame, facts: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """Return a row for each data set: means over seeds and then over calibrators, and intervals of two changes.
+def summarize_datasets(
+    metrics: pl.DataFrame, intervals: pl.DataFrame, facts: Sequence[Mapping[str, Any]]
+) -> pl.DataFrame:
+    """Summarize the results of each data set in one row.
 
-    `found_per_1000_conf` and `found_per_1000_mrp` are the wrong decisions among 1,000 reviewed, where all are but the
-    most reliable 70%; `_low` and `_high` bound their difference. `low` and `high` bound `nll_correct_delta`, both at
-    95%. `commonest_label` is the accuracy of always deciding the label that most test rows have. `calibrators` and
-    `seeds` are what is meant over. What is not known is null.
+    Numbers are means over seeds, then over calibrators. Unknown numbers are null.
 
     Args:
-        metrics: long, as in metrics.parquet, of the calibrators that count.
-        intervals: as in intervals.parquet.
-        facts: the base.json of each data set.
+        metrics: Rows of metrics.parquet, of the calibrators to average over.
+        intervals: Rows of intervals.parquet.
+        facts: Content of the base.json of each data set.
+
+    Returns:
+        One row for each data set. `nll_correct_delta` has the 95% interval `low` to `high`. `found_per_1000_conf` and
+        `found_per_1000_mrp` are the numbers of wrong decisions in 1,000 reviews of the least reliable 30%, and
+        `found_per_1000_low` to `found_per_1000_high` is the 95% interval of their difference. `commonest_label` is the
+        accuracy of always deciding the most frequent label of the test rows. `calibrators` and `seeds` count what was
+        averaged.
     """
-    means = {name: pl.col("value").filter(variant=of, metric=metric).mean() for name, (of, metric) in MEANS.items()}
-    cells = metrics.group_by("dataset", "source", "calibrator", maintain_order=True).agg(
-        **means, seeds=pl.col("seed").n_unique()
-    )
-    rows = cells.group_by("dataset", "source", maintain_order=True).agg(
-        pl.col(*MEANS).fill_nan(None).mean(), pl.col("seeds").max(), calibrators=pl.len()
-    )
+    rows = _average_metrics(metrics)
     changes = intervals.filter(calibrator=AVERAGE, quantity="delta")
     for metric, prefix in (("nll_correct", ""), ("selacc_70", "kept_")):
         bounds = changes.filter(metric=metric).select("dataset", pl.col("value", "low", "high").name.prefix(prefix))
         rows = rows.join(bounds, on="dataset", how="left", maintain_order="left")
-    counts = {fact["dataset"]: fact.get("class_counts", {}).get("test") for fact in facts}
-    shares = {name: max(labels) / sum(labels) for name, labels in counts.items() if labels and sum(labels)}
-    n = test_rows(facts)
-    kept = (RETAINED_TENTHS * n + 9) // 10  # as many as selacc_70 keeps
-    errors, reviews = (1 - pl.col("accuracy")) * n, pl.when(n > kept).then(n - kept)
-    columns = {
-        way: errors_found_per_1000(errors, (1 - pl.col(f"kept_{way}")) * kept, reviews) for way in ("conf", "mrp")
-    }
-    columns |= {end: errors_found_per_1000(pl.col(f"kept_{end}") * kept, 0, reviews) for end in ("low", "high")}
+    n_rows = count_test_rows(facts)
+    n_retained = (RETAINED_TENTHS * n_rows + 9) // 10  # as many as selacc_70 retains
+    n_reviews = pl.when(n_rows > n_retained).then(n_rows - n_retained)
+    n_errors = (1 - pl.col("accuracy")) * n_rows
+    errors_found = []
+    for score in ("conf", "mrp"):
+        retained_errors = (1 - pl.col(f"kept_{score}")) * n_retained
+        found = errors_found_per_1000(n_errors, retained_errors, n_reviews)
+        errors_found.append(found.alias(f"found_per_1000_{score}"))
+    for bound in ("low", "high"):
+        found = errors_found_per_1000(pl.col(f"kept_{bound}") * n_retained, 0, n_reviews)
+        errors_found.append(found.alias(f"found_per_1000_{bound}"))
     return rows.with_columns(
-        *(number.alias(f"found_per_1000_{name}") for name, number in columns.items()),
+        *errors_found,
         pl.col("label_spread_pp", "random_p95_pp") * 100,
-        commonest_label=pl.col("dataset").replace_strict(shares, default=None, return_dtype=pl.Float64),
-        rows=n,
-        errors=errors.round().cast(pl.Int64),
+        commonest_label=_most_frequent_share(facts),
+        rows=n_rows,
+        errors=n_errors.round().cast(pl.Int64),
         nll_correct_delta="value",
     ).fill_nan(None)
 
 
-def test_rows(facts: Sequence[Mapping[str, Any]]) -> pl.Expr:
-    """Return the number of test rows of the set in the column `dataset`; null where its `facts` do not say it."""
-    sizes = {fact["dataset"]: fact.get("rows", {}).get("test") for fact in facts}
-    return pl.col("dataset").replace_strict(sizes, default=None, return_dtype=pl.Int64)
-
-
-def advice_on(row: Mapping[str, Any], averages: pl.DataFrame, smallest: float) -> Advice:
-    """Return what to do with a data set.
-
-    Args:
-        row: Its row of `numbers`.
-        averages: Its rows of intervals.parquet with changes of means over calibrators; their `p` may be corrected for
-            the number of data sets.
-        smallest: Smallest relevant change.
-    """
-    return advise(
-        _changes(averages),
-        rows=row["rows"],
-        errors=row["errors"],
-        groups=averages["groups"][0],
-        smallest=smallest,
+def _average_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Average the metrics of MEAN_COLUMNS over seeds, then over calibrators."""
+    means = {
+        column: pl.col("value").filter(variant=variant, metric=metric).mean()
+        for column, (variant, metric) in MEAN_COLUMNS.items()
+    }
+    by_calibrator = metrics.group_by("dataset", "source", "calibrator", maintain_order=True).agg(
+        **means, seeds=pl.col("seed").n_unique()
+    )
+    return by_calibrator.group_by("dataset", "source", maintain_order=True).agg(
+        pl.col(*MEAN_COLUMNS).fill_nan(None).mean(), pl.col("seeds").max(), calibrators=pl.len()
     )
 
 
-def _changes(averages: pl.DataFrame) -> Changes:
+def _most_frequent_share(facts: Sequence[Mapping[str, Any]]) -> pl.Expr:
+    """Return the share of the most frequent label in the test rows; null where the counts are unknown."""
+    shares = {}
+    for fact in facts:
+        counts = fact.get("class_counts", {}).get("test")
+        if counts and sum(counts):
+            shares[fact["dataset"]] = max(counts) / sum(counts)
+    return pl.col("dataset").replace_strict(shares, default=None, return_dtype=pl.Float64)
+
+
+def count_test_rows(facts: Sequence[Mapping[str, Any]]) -> pl.Expr:
+    """Return an expression for the number of test rows of each data set.
+
+    Args:
+        facts: Content of the base.json of each data set.
+
+    Returns:
+        Expression of the column `dataset`; null where the facts have no number.
+    """
+    counts = {fact["dataset"]: fact.get("rows", {}).get("test") for fact in facts}
+    return pl.col("dataset").replace_strict(counts, default=None, return_dtype=pl.Int64)
+
+
+def advise_dataset(row: Mapping[str, Any], averages: pl.DataFrame, smallest_relevant_change: float) -> Advice:
+    """Recommend the reliability or the confidence for one data set.
+
+    Args:
+        row: Row of `summarize_datasets`.
+        averages: Rows of intervals.parquet of this data set: changes averaged over calibrators. Their `p` may be
+            corrected for the number of data sets.
+        smallest_relevant_change: Smallest relevant change.
+
+    Returns:
+        The recommendation with its reason.
+    """
+    return advise(
+        _changes_by_metric(averages),
+        rows=row["rows"],
+        errors=row["errors"],
+        groups=averages["groups"][0],
+        smallest=smallest_relevant_change,
+    )
+
+
+def _changes_by_metric(averages: pl.DataFrame) -> Changes:
     rows = averages.select(pl.exclude("value"), change="value").fill_nan(None).iter_rows(named=True)
     return {row["metric"]: row for row in rows}
 
 
-def remarks(advice: Advice | None, row: Mapping[str, Any]) -> list[str]:
-    """Return what a row of `numbers` says against its data set, or against the `advice` on it."""
-    both, said = (row["found_per_1000_conf"], row["found_per_1000_mrp"]), []
-    if advice is not None and advice.answer == USE and None not in both and abs(both[1] - both[0]) < 1:
-        said.append("Where 30% are reviewed, it finds no more errors.")
-    accuracy, commonest = row["accuracy"], row["commonest_label"]
-    if None not in (accuracy, commonest) and accuracy < commonest + HARDLY:
-        hardly = "no better" if accuracy <= commonest else "hardly better"
-        said.append(
-            f"The base predictor is {hardly} than always deciding the commonest label: {accuracy:.1%} of its decisions "
-            f"are right, and {commonest:.1%} would be. Mend it first."
-        )
-    return said
-
-
-def in_words(row: Mapping[str, Any], intervals: pl.DataFrame, smallest: float) -> list[str]:
-    """Return the recommendation for one data set, the answer first.
+def list_remarks(advice: Advice | None, row: Mapping[str, Any]) -> list[str]:
+    """List reasons for caution about a data set or its recommendation.
 
     Args:
-        row: Its row of `numbers`.
-        intervals: Its intervals.parquet.
-        smallest: Smallest relevant change.
+        advice: Recommendation, if there is one.
+        row: Row of `summarize_datasets`.
+
+    Returns:
+        Sentences.
+    """
+    remarks = []
+    found_by_confidence = row["found_per_1000_conf"]
+    found_by_reliability = row["found_per_1000_mrp"]
+    is_known = found_by_confidence is not None and found_by_reliability is not None
+    if advice is not None and advice.answer == USE and is_known and abs(found_by_reliability - found_by_confidence) < 1:
+        remarks.append("Where 30% of the decisions are reviewed, it finds no more errors.")
+    accuracy = row["accuracy"]
+    most_frequent = row["commonest_label"]
+    if accuracy is not None and most_frequent is not None and accuracy < most_frequent + MIN_ACCURACY_GAIN:
+        comparison = "no better" if accuracy <= most_frequent else "hardly better"
+        remarks.append(
+            f"The base predictor is {comparison} than always deciding the most frequent label: its accuracy is "
+            f"{accuracy:.1%}, compared with {most_frequent:.1%}. Improve it first."
+        )
+    return remarks
+
+
+def describe_recommendation(
+    row: Mapping[str, Any], intervals: pl.DataFrame, smallest_relevant_change: float
+) -> list[str]:
+    """Describe the recommendation for one data set and the numbers that support it.
+
+    Args:
+        row: Row of `summarize_datasets`.
+        intervals: Rows of intervals.parquet of this data set.
+        smallest_relevant_change: Smallest relevant change.
+
+    Returns:
+        Sentences, the recommendation first.
     """
     averages = intervals.filter(calibrator=AVERAGE, quantity="delta")
-    advice = advice_on(row, averages, smallest)
-    found = [row[f"found_per_1000_{name}"] for name in ("conf", "mrp", "low", "high")]
+    advice = advise_dataset(row, averages, smallest_relevant_change)
+    errors_found = [row[f"found_per_1000_{name}"] for name in ("conf", "mrp", "low", "high")]
     return [
         str(advice),
         *advice.then,
-        *remarks(advice, row),
-        *describe_evidence(found, _changes(averages), smallest),
-        f"These are means over the calibrators that ran ({row['calibrators']}) and protocol seeds ({row['seeds']}); "
-        "the report of several data sets also corrects for their number.",
+        *list_remarks(advice, row),
+        *describe_evidence(errors_found, _changes_by_metric(averages), smallest_relevant_change),
+        f"Means over {row['calibrators']} calibrators and {row['seeds']} protocol seeds. The report of several data "
+        "sets also corrects for their number.",
     ]

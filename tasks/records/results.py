@@ -1,69 +1,128 @@
-"""What the tasks of one run hand to one another."""
+"""Results that the tasks of one run pass to each other, and the schemas of the results that they write."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from relmap.decisions import Calibrator
 
-AVERAGE = "average"  # over the calibrators of a data set, or over the data sets: what such results are filed under
-SIMPLEX = "mrc"  # MRP's reliability as the top of a probability vector: what its results are filed under
-FAILED = "failed"  # the source of a data set that did not finish
-_NUMBER = {"variant": pl.String(), "metric": pl.String(), "value": pl.Float64()}
-_ROWS = ("rows", "calibrator_fit_rows", "projection_fit_rows")  # asked for, and there
-METRICS = pl.Schema({"calibrator": pl.String(), "seed": pl.Int64(), **_NUMBER})
-RIVALS = pl.Schema({**dict.fromkeys(("seed", *_ROWS), pl.Int64()), "calibrator": pl.String(), **_NUMBER})
-SENSITIVITY = pl.Schema({"calibrator": pl.String(), "seed": pl.Int64(), "option": pl.String(), **_NUMBER})
+if TYPE_CHECKING:
+    from relmap.projection.curves import Curves
+    from relmap.projection.simplex import SimplexProjection
+
+AVERAGE = "average"  # value of `calibrator` or `dataset` in rows that average over calibrators or data sets
+SIMPLEX = "mrc"  # value of `variant` in rows about the probability vectors of MRC
+FAILED = "failed"  # value of `source` of a data set that did not finish
+
+_MEASUREMENT_COLUMNS = {"variant": pl.String(), "metric": pl.String(), "value": pl.Float64()}
+METRICS_SCHEMA = pl.Schema({"calibrator": pl.String(), "seed": pl.Int64(), **_MEASUREMENT_COLUMNS})
+RIVALS_SCHEMA = pl.Schema(
+    {
+        "seed": pl.Int64(),
+        "rows": pl.Int64(),  # requested number of rows; the next two are the available numbers
+        "calibrator_fit_rows": pl.Int64(),
+        "projection_fit_rows": pl.Int64(),
+        "calibrator": pl.String(),
+        **_MEASUREMENT_COLUMNS,
+    }
+)
+SENSITIVITY_SCHEMA = pl.Schema(
+    {"calibrator": pl.String(), "seed": pl.Int64(), "option": pl.String(), **_MEASUREMENT_COLUMNS}
+)
+FALLBACK_SENTENCES = {"shared": "takes the shared curve", "identity": "keeps its confidence"}
 
 
 def display_name(name: str, source: str) -> str:
-    """Return `wands (simulated)` for a twin, `wands (failed)` for a hole, the plain key for everything else."""
+    """Return the name of a data set for people.
+
+    Args:
+        name: Key of the data set.
+        source: Its source.
+
+    Returns:
+        The key; for simulated and failed data sets with the source, such as "wands (simulated)".
+    """
     return f"{name} ({source})" if "simulated" in source or source == FAILED else name
 
 
-class Calibrated(NamedTuple):
-    """One calibrator of one protocol seed; `value` is the frozen thing that `fit_<name>` returned."""
+class CalibratorFit(NamedTuple):
+    """A calibrator fitted for one protocol seed.
+
+    Attributes:
+        calibrator: Key of the calibrator.
+        seed: Protocol seed.
+        n_rows: Number of rows that `model` was fitted on.
+        model: Calibrator fitted on all rows.
+        models_by_row_count: Maximum number of rows -> calibrator fitted on the first rows only.
+    """
 
     calibrator: str
     seed: int
-    rows: int  # that it was fitted on
-    value: Calibrator
-    few: Mapping[int, Calibrator]  # number of rows -> the same, fitted on so many of the first rows at most
+    n_rows: int
+    model: Calibrator
+    models_by_row_count: Mapping[int, Calibrator]
 
 
 @dataclass(frozen=True)
 class ProjectedDecisions:
-    """The test rows under one calibrator, with the reliability of every variant; all arrays share the rows."""
+    """Test rows of one calibrator with the reliability of every variant.
+
+    Attributes:
+        calibrator: Key of the calibrator.
+        decision: Decisions of the base predictor, shape (n,), int.
+        log_probabilities: Calibrated log-probabilities, shape (n, K).
+        reliability_logits: Variant -> logit of the probability that the decision is correct, shape (n,).
+        lattices: Variant -> fitted curves, for variants that are curves.
+        simplex: Probability vectors of MRC.
+        objective_excess: Objective of MRP as published minus its minimum, on the projection-fit rows.
+        kkt_residual: Largest residual of the optimality conditions at that minimum.
+        violations: Violations that the fitted variants report.
+    """
 
     calibrator: str
-    decision: np.ndarray  # (n,) as fixed by the base predictor
-    log_probabilities: np.ndarray  # (n, K) of the calibrator
-    reliability_logits: dict[str, np.ndarray]  # variant -> (n,) logit of the probability that the decision is correct
-    lattices: dict[str, Any]  # variant -> its fitted curves, for those that are lattices
-    simplex: Any  # MRP's reliability put back into the class probabilities
-    adam_above_optimum: float  # objective of MRP as published less the lowest one, on the projection-fit rows
-    kkt: float  # the largest residual that proves the lowest one
-    violations: tuple[str, ...]  # what the fitted variants name as wrong with themselves
+    decision: np.ndarray
+    log_probabilities: np.ndarray
+    reliability_logits: dict[str, np.ndarray]
+    lattices: dict[str, "Curves"]
+    simplex: "SimplexProjection"
+    objective_excess: float
+    kkt_residual: float
+    violations: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Projected:
-    """Everything that one protocol seed projected."""
+class SeedResults:
+    """Results of one protocol seed.
+
+    Attributes:
+        seed: Protocol seed.
+        projections: Test rows of each calibrator.
+        rows_per_label: Number of projection-fit rows of each label.
+        fallbacks: Model of each label: "none" for its own curve, "shared" or "identity".
+        gate_records: Records of the gates that the results have passed.
+    """
 
     seed: int
-    rows: list[ProjectedDecisions]
-    label_rows: tuple[int, ...]  # projection-fit rows behind each label
-    fallback: tuple[str, ...]  # what each label stands on: none (its own curve), shared or identity
-    gates: list[dict[str, Any]]  # the records of the gates that it has passed
+    projections: list[ProjectedDecisions]
+    rows_per_label: tuple[int, ...]
+    fallbacks: tuple[str, ...]
+    gate_records: list[dict[str, Any]]
 
-    def fallbacks(self, labels: tuple[str, ...]) -> list[str]:
-        """A sentence for each label that has too few projection-fit rows for a curve of its own."""
-        takes = {"shared": "takes the shared curve", "identity": "keeps its confidence"}
-        return [
-            f"seed {self.seed}: {label} with {rows} projection-fit rows {takes[kind]}"
-            for label, rows, kind in zip(labels, self.label_rows, self.fallback, strict=True)
-            if kind in takes
-        ]
+    def describe_fallbacks(self, labels: tuple[str, ...]) -> list[str]:
+        """Describe the labels that have too few projection-fit rows for a curve of their own.
+
+        Args:
+            labels: Names of the K labels.
+
+        Returns:
+            One sentence for each such label.
+        """
+        sentences = []
+        for label, n_rows, fallback in zip(labels, self.rows_per_label, self.fallbacks, strict=True):
+            if fallback in FALLBACK_SENTENCES:
+                sentence = FALLBACK_SENTENCES[fallback]
+                sentences.append(f"seed {self.seed}: {label} with {n_rows} projection-fit rows {sentence}")
+        return sentences

@@ -1,12 +1,10 @@
-"""The only place that knows paths and file formats under `data/`, all relative to the project's root folder."""
+"""Paths and file formats under `data/`. All paths are relative to the root folder of the project."""
 
 import json
 import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,16 +17,15 @@ from relmap.io.atomic import write_atomically, write_json
 
 DATA = Path("data")
 REPORT = DATA / "report"
-STATE = DATA / ".state"  # locks and records of this machine's runs; no stage reads it
+STATE = DATA / ".state"  # locks and records of runs on this machine; not the input of a stage
+PRIVATE_FOLDERS = (DATA, Path(".dvc"), Path(".dvc/cache"), Path(".dvc/tmp"), Path(".prefect"))
 Content = TypeVar("Content")
-# Each takes the name of a data set.
-raw_folder = (DATA / "raw").joinpath  # raw files, as downloaded, simulated or linked; nothing changes them afterwards
-base_folder = (DATA / "base").joinpath  # the base predictor, its seed-0 logits, the outline of every judged pair
+
+# Each function takes the key of a data set.
+raw_folder = (DATA / "raw").joinpath  # raw files, as downloaded, simulated or linked; never changed afterwards
+base_folder = (DATA / "base").joinpath  # base predictor, its logits and the summary of all judged pairs
 runs_folder = (DATA / "runs").joinpath  # metrics, scores, curves and gates
-explored_folder = (DATA / "explored").joinpath  # results of chosen seeds or calibrators only; no stage reads them
-
-
-PRIVATE = (DATA, Path(".dvc"), Path(".dvc/cache"), Path(".dvc/tmp"), Path(".prefect"))
+explored_folder = (DATA / "explored").joinpath  # results of selected seeds or calibrators; not the input of a stage
 
 
 def make_private() -> None:
@@ -36,10 +33,10 @@ def make_private() -> None:
 
     A clone creates them with the mode that git and DVC choose, usually readable by everyone. Folders of another user
     are left as they are. `dvc exp run --temp` and `--queue` run stages in a folder below `.dvc` of the checkout, and
-    fill the cache there: that `.dvc` is closed too.
+    fill its cache, so that `.dvc` is closed too.
     """
-    outer = [folder for folder in Path.cwd().parents if folder.name == ".dvc"]
-    for folder in (*PRIVATE, *outer):
+    outer_folders = [folder for folder in Path.cwd().parents if folder.name == ".dvc"]
+    for folder in (*PRIVATE_FOLDERS, *outer_folders):
         with suppress(FileNotFoundError):
             state = folder.stat()
             if state.st_uid == os.getuid() and state.st_mode & 0o077:
@@ -47,103 +44,199 @@ def make_private() -> None:
 
 
 def manifest_file(dataset: str, stage: str) -> Path:
-    """Return the file that says what the outputs of a stage were made of; `dataset` is empty for the report."""
+    """Return the path of a manifest, which records the inputs and outputs of a finished stage.
+
+    Args:
+        dataset: Key of the data set; empty for the report.
+        stage: Name of the stage.
+    """
     return DATA / "manifests" / dataset / f"{stage}.json"
 
 
 def metrics_file(dataset: str) -> Path:
-    """Return the file of the numbers of a data set that `dvc metrics` shows."""
+    """Return the path of the numbers of a data set that `dvc metrics` shows.
+
+    Args:
+        dataset: Key of the data set.
+    """
     return DATA / "metrics" / f"{dataset}.json"
 
 
 def failed_gates_file(dataset: str) -> Path:
-    """Return the file of the gates that the last run of a data set reached, where one of them failed.
+    """Return the path of the gate records of a data set whose last run failed at a gate.
 
-    The next run removes it. No stage reads it: it is for the report in which that data set is a hole.
+    The next run removes the file. No stage depends on it; the report shows it for the failed data set.
+
+    Args:
+        dataset: Key of the data set.
     """
     return STATE / "gates" / f"{dataset}.json"
 
 
 def read_text(path: Path) -> str:
-    """Read a text of ours; InputError where it is missing."""
-    return _read(path, lambda: path.read_text(encoding="utf-8"))
+    """Read a text file of the pipeline.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        Its content.
+
+    Raises:
+        InputError: The file is missing or not UTF-8 text.
+    """
+    return _read(path, lambda: path.read_text(encoding="utf-8"), "text")
 
 
 def read_csv(path: Path) -> pl.DataFrame:
-    """Read a results table of ours; InputError where it is missing."""
-    return _read(path, lambda: pl.read_csv(path))
+    """Read a CSV file of the pipeline.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        Its rows.
+
+    Raises:
+        InputError: The file is missing or not CSV text.
+    """
+    return _read(path, lambda: pl.read_csv(path), "text")
 
 
 def read_parquet(path: Path) -> pl.DataFrame:
-    """Read a parquet file of ours; InputError where it is missing or cut off."""
-    return _read(path, lambda: pl.read_parquet(path), "a whole parquet file")
+    """Read a parquet file of the pipeline.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        Its rows.
+
+    Raises:
+        InputError: The file is missing or incomplete.
+    """
+    return _read(path, lambda: pl.read_parquet(path), "a complete parquet file")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; InputError where it is missing or cut off."""
-    content = _read(path, lambda: json.loads(path.read_text(encoding="utf-8")), "whole JSON")
+    """Read a JSON object of the pipeline.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        The object.
+
+    Raises:
+        InputError: The file is missing, incomplete or contains another type.
+    """
+    content = _read(path, lambda: json.loads(path.read_text(encoding="utf-8")), "complete JSON")
     if not isinstance(content, dict):
-        raise InputError(f"{path} holds {type(content).__name__}, not an object; delete it and run `dvc repro`")
+        raise InputError(f"{path} contains {type(content).__name__}, not an object; delete it and run `dvc repro`")
     return content
 
 
-def _read(path: Path, read: Callable[[], Content], what: str = "text") -> Content:
+def _read(path: Path, read: Callable[[], Content], expected_format: str) -> Content:
+    """Call a function that reads a file; raise InputError with a remedy if the file is missing or damaged."""
     try:
         return read()
     except FileNotFoundError:
-        raise InputError(f"{path} is missing; `dvc repro` makes it, `dvc checkout` brings it back") from None
+        raise InputError(f"{path} is missing; create it with `dvc repro`, or restore it with `dvc checkout`") from None
     except (pl.exceptions.ComputeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not {what} ({error}); delete it and run `dvc repro`") from None
+        raise InputError(f"{path} is not {expected_format} ({error}); delete it and run `dvc repro`") from None
 
 
 class Base(NamedTuple):
-    """What `train` hands on: fixed decisions on validation and test rows, and the facts about them."""
+    """Output of the stage `train`: fixed decisions on validation and test rows.
 
-    name: str  # key of the data set
+    Attributes:
+        name: Key of the data set.
+        validation: Decisions on the validation rows.
+        test: Decisions on the test rows.
+        labels: Names of the K labels.
+        split_by: Unit of the split into train, validation and test: "row" or "group".
+        drawn: Splits that were drawn at random from one pool, instead of being fixed by the source.
+        source: Source of the data set: "simulated", "hub" or "files".
+        seed0_accuracy: Accuracy on the test rows, as computed by the stage `train`.
+    """
+
+    name: str
     validation: FixedDecisions
     test: FixedDecisions
-    labels: tuple[str, ...]  # names, index = label
-    split_by: str  # row or group: what kept train, validation and test apart
-    drawn: tuple[str, ...]  # the splits that were drawn from one pool, in place of given by the source
-    source: str  # simulated, hub or files
-    seed0_accuracy: float  # of the decisions on the test rows, as `train` saw it
+    labels: tuple[str, ...]
+    split_by: str
+    drawn: tuple[str, ...]
+    source: str
+    seed0_accuracy: float
 
 
 def write_decisions(path: Path, parts: Mapping[str, FixedDecisions]) -> None:
-    """Write `split, group, label, decision, logits`, rows in the order of `parts`."""
-    frame = pl.concat(
+    """Write decisions to a parquet file with the columns `split, group, label, decision, logits`.
+
+    Args:
+        path: Path of the file.
+        parts: Split -> decisions, in the order of the rows of the file.
+    """
+    frames = [
         pl.DataFrame(
             {
-                "split": [split] * len(rows),
-                "group": pl.Series(rows.group.tolist(), dtype=pl.String),
-                "label": pl.Series(rows.labels, dtype=pl.Int8),
-                "decision": pl.Series(rows.decision, dtype=pl.Int8),
-                "logits": pl.Series(rows.logits).arr.to_list(),
+                "split": [split] * len(decisions),
+                "group": pl.Series(decisions.group.tolist(), dtype=pl.String),
+                "label": pl.Series(decisions.labels, dtype=pl.Int8),
+                "decision": pl.Series(decisions.decision, dtype=pl.Int8),
+                "logits": pl.Series(decisions.logits).arr.to_list(),
             }
         )
-        for split, rows in parts.items()
-    )
-    write_atomically(path, frame.write_parquet)
+        for split, decisions in parts.items()
+    ]
+    write_atomically(path, pl.concat(frames).write_parquet)
 
 
 def write_logits(dataset: str, parts: Mapping[str, FixedDecisions], facts: Mapping[str, Any]) -> None:
-    """Write `base/<d>/logits.parquet` and `base/<d>/base.json`."""
+    """Write `logits.parquet` and `base.json` of a data set.
+
+    Args:
+        dataset: Key of the data set.
+        parts: Split -> decisions.
+        facts: Content of `base.json`.
+    """
     write_decisions(base_folder(dataset) / "logits.parquet", parts)
     write_json(base_folder(dataset) / "base.json", facts)
 
 
 def read_members(dataset: str) -> list[list[Base]]:
-    """Read the members of each model run, where `train` made several base predictors; else return an empty list."""
-    files = (base_folder(dataset) / "members").glob("run_*_member_*.parquet")
-    places = sorted((int(run), int(member)) for run, member in (re.findall(r"\d+", path.stem) for path in files))
-    return [
-        [read_base(dataset, f"run_{run}_member_{member}", "members") for _, member in of_run]
-        for run, of_run in groupby(places, key=itemgetter(0))
-    ]
+    """Read the decisions of all members of each model run.
+
+    Args:
+        dataset: Key of the data set.
+
+    Returns:
+        Members of each run; empty if the stage `train` made only one base predictor.
+    """
+    members_by_run: dict[int, list[int]] = {}
+    for path in (base_folder(dataset) / "members").glob("run_*_member_*.parquet"):
+        run, member = re.findall(r"\d+", path.stem)
+        members_by_run.setdefault(int(run), []).append(int(member))
+    runs = []
+    for run, members in sorted(members_by_run.items()):
+        runs.append([read_base(dataset, f"run_{run}_member_{member}", "members") for member in sorted(members)])
+    return runs
 
 
 def read_base(dataset: str, other: str | None = None, kind: str = "sensitivity") -> Base:
-    """Read what `train` wrote, or another base predictor of its; InputError names the file, the row and the mistake."""
+    """Read the decisions of a base predictor.
+
+    Args:
+        dataset: Key of the data set.
+        other: Name of another base predictor that the stage `train` wrote; None for the main one.
+        kind: Subfolder of the other base predictor.
+
+    Returns:
+        The decisions on validation and test rows.
+
+    Raises:
+        InputError: A file is missing or invalid. The message names the file, the row and the mistake.
+    """
     path = base_folder(dataset) / (f"{kind}/{other}.parquet" if other else "logits.parquet")
     facts = read_json(base_folder(dataset) / "base.json")
     labels = tuple(facts["labels"])
@@ -153,13 +246,35 @@ def read_base(dataset: str, other: str | None = None, kind: str = "sensitivity")
         rows = frame.filter(pl.col("split") == split)
         if rows.is_empty():
             raise InputError(f"{path} has no {split} rows; check `split` of {dataset} in params.yaml")
-        lengths = rows["logits"].list.len().to_numpy()
-        for row in np.flatnonzero(lengths != len(labels))[:1]:
-            raise InputError(f"{path}: {split} row {row} has {lengths[row]} logits, not K = {len(labels)}")
-        logits = rows["logits"].list.to_array(len(labels)).to_numpy().astype(np.float64, order="F")  # label by label
-        for row in np.flatnonzero(~np.isfinite(logits).all(axis=1))[:1]:
-            raise InputError(f"{path}: {split} row {row} has logits {logits[row].tolist()}; every logit must be finite")
-        label, decision = (rows[column].to_numpy().astype(np.int64) for column in ("label", "decision"))
-        parts[split] = FixedDecisions(logits, label, decision, rows["group"].to_numpy())
-    how = facts["split_by"], tuple(facts["drawn"]), facts["source"]
-    return Base(dataset, parts["validation"], parts["test"], labels, *how, seed0_accuracy=facts["accuracy"]["test"])
+        parts[split] = FixedDecisions(
+            _valid_logits(rows, len(labels), f"{path}: {split}"),
+            rows["label"].to_numpy().astype(np.int64),
+            rows["decision"].to_numpy().astype(np.int64),
+            rows["group"].to_numpy(),
+        )
+    return Base(
+        name=dataset,
+        validation=parts["validation"],
+        test=parts["test"],
+        labels=labels,
+        split_by=facts["split_by"],
+        drawn=tuple(facts["drawn"]),
+        source=facts["source"],
+        seed0_accuracy=facts["accuracy"]["test"],
+    )
+
+
+def _valid_logits(rows: pl.DataFrame, n_labels: int, location: str) -> np.ndarray:
+    """Return the logits of rows as an array (n, K); raise InputError for the first invalid row."""
+    lengths = rows["logits"].list.len().to_numpy()
+    wrong_length = np.flatnonzero(lengths != n_labels)
+    if len(wrong_length):
+        row = wrong_length[0]
+        raise InputError(f"{location} row {row} has {lengths[row]} logits, not K = {n_labels}")
+    # the calibrators compute label by label
+    logits = rows["logits"].list.to_array(n_labels).to_numpy().astype(np.float64, order="F")
+    not_finite = np.flatnonzero(~np.isfinite(logits).all(axis=1))
+    if len(not_finite):
+        row = not_finite[0]
+        raise InputError(f"{location} row {row} has logits {logits[row].tolist()}; every logit must be finite")
+    return logits

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from relmap.settings import Section, Share
+from relmap.settings import PartialShare, Section
 
 # Readers of data sets that are not in the paper -> sources that they read.
 OWN_READERS = {"files": ("files",), "logits": ("files",), "hub": ("hub",)}
@@ -15,8 +15,8 @@ class SplitParams(Section):
     """Shares of validation and test among the rows (or groups) without a given split; the others are train."""
 
     by: Literal["row", "group"]
-    validation: Share | None = None
-    test: Share | None = None
+    validation: PartialShare | None = None
+    test: PartialShare | None = None
 
     @property
     def shares(self) -> dict[str, float]:

@@ -8,7 +8,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from relmap.errors import InputError, describe_validation_errors
-from relmap.settings import Count, MetricParams, ProjectionParams, ProtocolParams, Section, Settings, row_counts
+from relmap.settings import MetricParams, PositiveCount, ProjectionParams, ProtocolParams, Section, Settings, row_counts
 from tasks.settings.dataset_params import DatasetParams
 
 PARAMS_FILE = Path("params.yaml")
@@ -26,7 +26,7 @@ class RivalParams(Section):
     """Class-wise calibrators to compare with MRP, and the numbers of calibrator-fit rows for the comparison."""
 
     calibrators: tuple[str, ...]
-    rows: Annotated[tuple[Count, ...], Field(min_length=1)]
+    rows: Annotated[tuple[PositiveCount, ...], Field(min_length=1)]
 
     def row_counts(self, available: int) -> tuple[int, ...]:
         """Return the numbers of rows of the comparison, up to the first one that includes all available rows."""
@@ -63,8 +63,8 @@ class TrainParams(Section):
     """Base predictors of the tables, and alternatives for the sensitivity tables."""
 
     seed: int  # of base predictors of other data sets than the paper's, which declare their own
-    members: Count  # base predictors of a run, each with another order of the training rows
-    runs: Count
+    members: PositiveCount  # base predictors of a run, each with another order of the training rows
+    runs: PositiveCount
     alternatives: tuple[Literal["unweighted", "multinomial", "member_1", "member_2"], ...]
     alternatives_on_simulated: bool = False  # they say nothing about real data, and take a quarter of the time
 
@@ -85,7 +85,7 @@ class DaskParams(Section):
     """
 
     address: Annotated[str, Field(pattern=r"^(tcp|tls)://[^/\s]+:[0-9]+$")] | None  # of a running scheduler
-    workers: Count  # processes, where there is no address
+    workers: PositiveCount  # processes, where there is no address
     tls: DaskTls | None = None  # certificates for a tls:// address
     allow_unencrypted: bool = False  # accept a tcp:// address, at which every user of the network can run code
 
@@ -122,7 +122,7 @@ class Params(Section):
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
     calibrators: Annotated[tuple[str, ...], Field(min_length=1)]
     calibrator_settings: Mapping[Key, Mapping[str, Mapping[str, int]]]  # data set -> calibrator -> setting
-    lanes: Count  # number of data sets that `flows.refresh` runs at the same time
+    lanes: PositiveCount  # number of data sets that `flows.refresh` runs at the same time
     stage_minutes: Annotated[float, Field(ge=0)] = 0  # time limit of one stage; 0 means no limit
     engine: Literal["thread", "dask"]  # what runs the tasks of a flow
     dask: DaskParams

@@ -1,6 +1,6 @@
-"""The tables of the report by key, in the order of the page."""
+"""Tables of the report by key, in the order of the page."""
 
-from tasks.tables import ours, paper
+from tasks.tables import additional, paper
 from tasks.tables.overview import overview_table
 from tasks.tables.verdict import verdict_table
 
@@ -9,17 +9,17 @@ TABLES = {
     for table in (
         overview_table,
         paper.main_table,
-        ours.intervals_table,
+        additional.intervals_table,
         paper.ablation_table,
         paper.ablation_by_dataset,
         paper.budgeted_fallback_table,
         paper.label_spread_table,
         paper.label_spread_by_calibrator,
         paper.simplex_projection_table,
-        ours.rivals_table,
+        additional.rivals_table,
         paper.robustness_table,
         paper.datasets_table,
-        ours.sensitivity_table,
+        additional.sensitivity_table,
         verdict_table,
     )
 }

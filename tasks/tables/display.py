@@ -1,11 +1,12 @@
-"""How tables read where people look: rounded, a dash for what is undefined, simulated sets named as such.
+"""Tables as people read them, in Markdown and LaTeX: rounded, with a dash for undefined numbers.
 
-In LaTeX they are ready to paste: that needs the package booktabs, and longtable for those that fill pages.
+LaTeX tables need the package booktabs; tables that fill pages also need longtable.
 """
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,13 +18,13 @@ from relmap.metrics.registry import METRICS, Metric
 from tasks.records.results import AVERAGE, display_name
 from tasks.tables.runs import BOOSTED, PAPER_DATASETS, Table
 
-OWN = "Own data sets"
-SIMULATED = (
-    "Rows marked simulated were measured on twins of our own making: they say that the pipeline works, "
-    "nothing about the data set of that name."
+OWN_HEADING = "Own data sets"
+SIMULATED_NOTE = (
+    "Rows marked simulated are results on simulated data. They show that the pipeline works, and are no evidence about "
+    "the real data set of the same name."
 )
-MEMBERS = {"conf": "Conf.", "base": "Base", "mrp": "MRP", "mrc": "MRC", "delta": "Δ"}  # columns of a metric
-TEMPLATES = Environment(  # noqa: S701 - Markdown and LaTeX; `latex` escapes for the latter
+COLUMN_KINDS = {"conf": "Conf.", "base": "Base", "mrp": "MRP", "mrc": "MRC", "delta": "Δ"}  # suffix -> LaTeX header
+TEMPLATES = Environment(  # noqa: S701 - Markdown and LaTeX; `render_latex` escapes for the latter
     loader=FileSystemLoader(Path(__file__).parent),
     undefined=StrictUndefined,
     trim_blocks=True,
@@ -32,12 +33,12 @@ TEMPLATES = Environment(  # noqa: S701 - Markdown and LaTeX; `latex` escapes for
     variable_start_string="<<",
     variable_end_string=">>",
 )
-SYMBOLS = {"nll_correct": r"\mathrm{NLL}_{\mathrm{correct}}"}
-HEADS = {"ece": "Fixed ECE", "top_ece": "Top ECE", "brier": "Brier"}  # where the paper's are shorter than titles
-PAGE = 45  # rows; a longer table is a longtable
-WIDE = ("reason", "tolerance_from", "chosen_to_match", "labels", "task")  # columns of text that must wrap
-SPECIAL = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+METRIC_SYMBOLS = {"nll_correct": r"\mathrm{NLL}_{\mathrm{correct}}"}
+SHORT_TITLES = {"ece": "Fixed ECE", "top_ece": "Top ECE", "brier": "Brier"}  # as in the paper
+MAX_ROWS_ON_PAGE = 45  # longer tables use longtable
+WRAPPED_COLUMNS = ("reason", "tolerance_from", "chosen_to_match", "labels", "task")
+LATEX_CHARACTERS = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -49,134 +50,252 @@ SPECIAL = {
 }
 
 
-class Shown(NamedTuple):
-    """A cell as people read it."""
+class Cell(NamedTuple):
+    """A formatted cell.
+
+    Attributes:
+        text: Text of the cell.
+        improved: Whether it is a change that is an improvement.
+    """
 
     text: str
     improved: bool = False
 
 
-class ShownTable(NamedTuple):
-    """A table as people read it: rounded, with every row of its CSV."""
+class MetricColumn(NamedTuple):
+    """Meaning of a column.
+
+    Attributes:
+        metric: Metric of the column; None for other columns.
+        kind: Key of COLUMN_KINDS; the name of the column if it has no metric.
+    """
+
+    metric: Metric | None
+    kind: str
+
+
+@dataclass(frozen=True)
+class FormattedTable:
+    """A table with formatted cells and every row of its CSV.
+
+    Attributes:
+        key: Name of its files.
+        caption: Caption.
+        note: What readers must know to interpret the numbers.
+        columns: Names of the columns.
+        sections: Heading -> rows. The paper's data sets have no heading.
+        rows: Number of rows.
+    """
 
     key: str
     caption: str
     note: str
     columns: list[str]
-    sections: dict[str, list[list[Shown]]]  # rows by their heading: the paper's data sets have none
+    sections: dict[str, list[list[Cell]]]
     rows: int
 
     @property
     def texts(self) -> list[list[str]]:
-        """Return the cells of all rows, without marks or sections."""
+        """Texts of the cells of all rows."""
         return [[cell.text for cell in row] for rows in self.sections.values() for row in rows]
 
     def markdown(self) -> str:
-        """Return the table in Markdown: caption, rows, note; improvements are bold."""
+        """Return the table in Markdown: caption, rows and note; improvements are bold."""
         return TEMPLATES.get_template("table.md.jinja").render(table=self).rstrip() + "\n"
 
 
-def shown(table: Table, frame: pl.DataFrame) -> ShownTable:
-    """Return the rows of a table as people read them; `source` moves into the name, a deviation behind its mean.
+def format_table(table: Table, frame: pl.DataFrame) -> FormattedTable:
+    """Format the rows of a table.
 
-    One's own data sets stand in a section of their own.
+    The source becomes a part of the name of a data set, and a standard deviation is appended to its mean. Own data sets
+    have their own section.
+
+    Args:
+        table: Table.
+        frame: Its rows.
+
+    Returns:
+        The formatted table.
     """
-    of_paper = [*PAPER_DATASETS, BOOSTED, AVERAGE, "all"]
-    own = ~pl.col("dataset").is_in(of_paper) if "dataset" in frame.columns else pl.lit(value=False)
-    parts = {"": frame.filter(~own), OWN: frame.filter(own)}
-    sections = {
-        heading: [list(_row(table, row)) for row in rows.iter_rows(named=True)]
-        for heading, rows in parts.items()
-        if len(rows)
-    }
-    simulated = any("simulated" in (source or "") for source in frame["source"])
-    columns = [name for name in frame.columns if name != "source" and not name.endswith("_std")]
-    note = f"{table.note} {SIMULATED if simulated else ''}".strip()
-    return ShownTable(table.key, table.caption, note, columns, sections or {"": []}, len(frame))
-
-
-def cell(value: object, digits: int = 3, *, signed: bool = False) -> str:
-    """Return a number with `digits` decimals, a dash where it is undefined, anything else as it is."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        rounded = round(value, digits) + 0.0  # no -0.000
-        return "–" if math.isnan(value) else f"{rounded:{'+' if signed and rounded else ''}.{digits}f}"
-    return "–" if value is None or value == "" else str(value)
-
-
-def metric_of(column: str) -> tuple[Metric | None, str]:
-    """Return the metric that a column is about and which of its MEMBERS it holds; None and the column for any other."""
-    change = column.removeprefix("delta_")
-    name, _, member = column.rpartition("_") if change == column else (change, "", "delta")
-    metric = METRICS.get(name.removeprefix("fixed_"))
-    return (metric, member) if metric and member in MEMBERS else (None, column)
-
-
-def _row(table: Table, row: Mapping[str, Any]) -> Iterator[Shown]:
-    named = "dataset" if "dataset" in row else next(iter(row))
-    low, high = row.get("low"), row.get("high")
-    unchanged = low is not None and high is not None and low <= 0 <= high  # then nothing in it is an improvement
-    for column, value in row.items():
-        if column == named:
-            yield Shown(display_name(value, row["source"] or ""))
-        elif column != "source" and not column.endswith("_std"):
-            digits = 0 if "_per_1000_" in column else 1 if re.search("_(pct|pp)$", column) else table.digits
-            text = cell(value, digits, signed="delta" in column or column == "difference")
-            std = row.get(f"{column}_std")
-            deviation = "" if std is None or text == "–" else f" ± {cell(std, digits)}"
-            metric, member = metric_of(column)
-            better = metric and text.startswith("-" if metric.direction < 0 else "+")
-            yield Shown(text + deviation, bool(better) and member == "delta" and not unchanged)
-
-
-def escaped(text: str) -> str:
-    """Return plain text as LaTeX prints it, a leading minus as a minus."""
-    return re.sub(r"^-(?=\d)", "$-$", "".join(SPECIAL.get(sign, sign) for sign in text))
-
-
-def latex(table: ShownTable, schema: pl.Schema) -> str:
-    """Return a table with columns of `schema` as a LaTeX table with caption and label; improvements are bold."""
-    kinds = ("p{3cm}" if name in WIDE else "r" if schema[name].is_numeric() else "l" for name in table.columns)
-    return TEMPLATES.get_template("table.tex.jinja").render(
-        table=table,
-        long=table.rows > PAGE,
-        kinds="".join(kinds),
-        caption=escaped(f"{table.caption} {table.note}".strip()),
-        header=_header(table.columns),
-        sections=[(heading, _lines(rows, table.columns)) for heading, rows in table.sections.items()],
+    paper_names = [*PAPER_DATASETS, BOOSTED, AVERAGE, "all"]
+    is_own = ~pl.col("dataset").is_in(paper_names) if "dataset" in frame.columns else pl.lit(value=False)
+    sections = {}
+    for heading, rows in (("", frame.filter(~is_own)), (OWN_HEADING, frame.filter(is_own))):
+        if len(rows):
+            sections[heading] = [_format_row(table, row) for row in rows.iter_rows(named=True)]
+    is_simulated = any("simulated" in (source or "") for source in frame["source"])
+    return FormattedTable(
+        key=table.key,
+        caption=table.caption,
+        note=f"{table.note} {SIMULATED_NOTE if is_simulated else ''}".strip(),
+        columns=[name for name in frame.columns if name != "source" and not name.endswith("_std")],
+        sections=sections or {"": []},
+        rows=len(frame),
     )
 
 
-def _header(columns: list[str]) -> list[str]:
-    """One line, or two where columns belong together: the metric above confidence, MRP and change."""
-    parts = [(None, name) if name.startswith("delta_") else metric_of(name) for name in columns]
-    below = _line(escaped(MEMBERS[member] if metric else member) for metric, member in parts)
-    if not any(metric for metric, _ in parts):
-        return [below]
-    above = []
-    for metric, members in groupby(parts, key=lambda part: part[0]):
+def format_value(value: object, digits: int = 3, *, signed: bool = False) -> str:
+    """Format the value of a cell.
+
+    Args:
+        value: Value.
+        digits: Number of decimals.
+        signed: Whether positive numbers have a sign.
+
+    Returns:
+        A rounded number, "yes" or "no", the text itself, or a dash if the value is undefined.
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        if math.isnan(value):
+            return "–"
+        rounded = round(value, digits) + 0.0  # no -0.000
+        sign = "+" if signed and rounded else ""
+        return f"{rounded:{sign}.{digits}f}"
+    return "–" if value is None or value == "" else str(value)
+
+
+def parse_metric_column(column: str) -> MetricColumn:
+    """Find the metric of a column by its name, such as `aurc_mrp` or `delta_selacc_50`.
+
+    Args:
+        column: Name of the column.
+
+    Returns:
+        Metric and kind; no metric for other columns.
+    """
+    if column.startswith("delta_"):
+        name = column.removeprefix("delta_")
+        kind = "delta"
+    else:
+        name, _, kind = column.rpartition("_")
+    metric = METRICS.get(name.removeprefix("fixed_"))
+    if metric is None or kind not in COLUMN_KINDS:
+        return MetricColumn(None, column)
+    return MetricColumn(metric, kind)
+
+
+def _format_row(table: Table, row: Mapping[str, Any]) -> list[Cell]:
+    name_column = "dataset" if "dataset" in row else next(iter(row))
+    low = row.get("low")
+    high = row.get("high")
+    interval_covers_zero = low is not None and high is not None and low <= 0 <= high
+    cells = []
+    for column, value in row.items():
+        if column == name_column:
+            cells.append(Cell(display_name(value, row["source"] or "")))
+        elif column != "source" and not column.endswith("_std"):
+            cell = _format_number(column, value, row.get(f"{column}_std"), _digits_of(column, table))
+            cells.append(Cell(cell.text) if interval_covers_zero else cell)
+    return cells
+
+
+def _digits_of(column: str, table: Table) -> int:
+    if "_per_1000_" in column:
+        return 0
+    if column.endswith(("_pct", "_pp")):
+        return 1
+    return table.digits
+
+
+def _format_number(column: str, value: object, deviation: float | None, digits: int) -> Cell:
+    """Format a value with its standard deviation; mark a change that is an improvement."""
+    text = format_value(value, digits, signed="delta" in column or column == "difference")
+    metric, kind = parse_metric_column(column)
+    improved = False
+    if metric is not None and kind == "delta":
+        improved = text.startswith("-" if metric.direction < 0 else "+")
+    if deviation is not None and text != "–":
+        text += f" ± {format_value(deviation, digits)}"
+    return Cell(text, improved)
+
+
+def escape_latex(text: str) -> str:
+    """Escape plain text for LaTeX; a leading hyphen before a digit becomes a minus.
+
+    Args:
+        text: Plain text.
+
+    Returns:
+        LaTeX source.
+    """
+    escaped = "".join(LATEX_CHARACTERS.get(character, character) for character in text)
+    return re.sub(r"^-(?=\d)", "$-$", escaped)
+
+
+def render_latex(table: FormattedTable, schema: pl.Schema) -> str:
+    """Render a table in LaTeX with caption and label; improvements are bold.
+
+    Args:
+        table: Formatted table.
+        schema: Columns and types of its rows.
+
+    Returns:
+        LaTeX source.
+    """
+    alignments = [_alignment(name, schema[name]) for name in table.columns]
+    return TEMPLATES.get_template("table.tex.jinja").render(
+        table=table,
+        long=table.rows > MAX_ROWS_ON_PAGE,
+        alignments="".join(alignments),
+        caption=escape_latex(f"{table.caption} {table.note}".strip()),
+        header=_latex_header(table.columns),
+        sections=[(heading, _latex_rows(rows, table.columns)) for heading, rows in table.sections.items()],
+    )
+
+
+def _alignment(column: str, data_type: pl.DataType) -> str:
+    if column in WRAPPED_COLUMNS:
+        return "p{3cm}"
+    return "r" if data_type.is_numeric() else "l"
+
+
+def _latex_header(columns: Sequence[str]) -> list[str]:
+    """Return one line with the names of the columns, or two lines if several columns belong to one metric."""
+    meanings = []
+    for column in columns:
+        is_change_column = column.startswith("delta_")
+        meanings.append(MetricColumn(None, column) if is_change_column else parse_metric_column(column))
+    names = [kind if metric is None else COLUMN_KINDS[kind] for metric, kind in meanings]
+    second_line = _latex_line(escape_latex(name) for name in names)
+    if all(meaning.metric is None for meaning in meanings):
+        return [second_line]
+    spanning_cells = []
+    for metric, members in groupby(meanings, key=lambda meaning: meaning.metric):
         width = len(list(members))
-        above += [f"\\multicolumn{{{width}}}{{c}}{{{_head(metric)}}}"] if metric else [""] * width
-    return [_line(above), below]
+        if metric is None:
+            spanning_cells += [""] * width
+        else:
+            spanning_cells.append(f"\\multicolumn{{{width}}}{{c}}{{{_latex_title(metric)}}}")
+    return [_latex_line(spanning_cells), second_line]
 
 
-def _head(metric: Metric) -> str:
-    """What a metric is called in the paper, and an arrow to where it is better."""
-    symbol, arrow = SYMBOLS.get(metric.key), r"\downarrow" if metric.direction < 0 else r"\uparrow"
-    return f"${symbol}{arrow}$" if symbol else f"{escaped(HEADS.get(metric.key, metric.title))}${arrow}$"
+def _latex_title(metric: Metric) -> str:
+    """Return the title of a metric as in the paper, with an arrow in the direction of improvement."""
+    arrow = r"\downarrow" if metric.direction < 0 else r"\uparrow"
+    if metric.key in METRIC_SYMBOLS:
+        return f"${METRIC_SYMBOLS[metric.key]}{arrow}$"
+    return f"{escape_latex(SHORT_TITLES.get(metric.key, metric.title))}${arrow}$"
 
 
-def _lines(rows: list[list[Shown]], columns: list[str]) -> list[str]:
-    """Rows, with a rule wherever the data set changes in a table of several rows for each."""
-    place = columns.index("dataset") if "dataset" in columns else 0
-    blocks = [
-        [_line(rf"\textbf{{{escaped(text)}}}" if improved else escaped(text) for text, improved in row) for row in rows]
-        for _, rows in groupby(rows, lambda row: row[place].text)
-    ]
-    parted = [r"\midrule"] if any(len(lines) > 1 for lines in blocks) else []
-    return [line for lines in blocks for line in (lines if lines is blocks[0] else parted + lines)]
+def _latex_rows(rows: Sequence[Sequence[Cell]], columns: Sequence[str]) -> list[str]:
+    """Return the lines of rows; data sets are separated by rules if one of them has several rows."""
+    name_index = columns.index("dataset") if "dataset" in columns else 0
+    blocks = [list(block) for _, block in groupby(rows, lambda row: row[name_index].text)]
+    needs_rules = any(len(block) > 1 for block in blocks)
+    lines = []
+    for index, block in enumerate(blocks):
+        if needs_rules and index > 0:
+            lines.append(r"\midrule")
+        lines += [_latex_line(_latex_cell(cell) for cell in row) for row in block]
+    return lines
 
 
-def _line(cells: Iterable[str]) -> str:
+def _latex_cell(cell: Cell) -> str:
+    escaped = escape_latex(cell.text)
+    return rf"\textbf{{{escaped}}}" if cell.improved else escaped
+
+
+def _latex_line(cells: Iterable[str]) -> str:
     return f"{' & '.join(cells)} \\\\"

@@ -1,10 +1,7 @@
-"""The first table that a person reads: does reranking by reliability help, where, by how much, and what to do.
+"""Overview table and headline: whether MRP helps, on which data sets and by how much, and what to do."""
 
-And the headline: on how many data sets does MRP help, after correction, and what does that number cover?
-"""
-
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -12,16 +9,18 @@ import polars as pl
 from relmap.metrics.advice import MIXED, USE
 from relmap.metrics.intervals import BETTER, WORSE, classify_change
 from relmap.metrics.registry import COMPARED_METRICS, METRICS
-from tasks.records.advice import advice_on, numbers, remarks
+from tasks.records.advice import advise_dataset, list_remarks, summarize_datasets
 from tasks.records.results import AVERAGE, FAILED, display_name
-from tasks.tables import ours, paper
-from tasks.tables.runs import NUMBER, PAPER_DATASETS, TEXT, Runs, finished, table
+from tasks.tables.additional import intervals_table, rivals_table
+from tasks.tables.paper import ablation_by_dataset, main_table
+from tasks.tables.runs import NUMBER, PAPER_DATASETS, TEXT, Runs, finish_table, table
 
-AS_WELL, OF_THE_GAIN = 0.001, 0.1  # how far behind MRP a cheaper way may be: so much, and that share of what MRP gains
-BASE = "ts"  # what MRP stands on where it is held against recalibration
-JUDGED = {key: METRICS[key].title for key in ("nll_correct", "aurc")}  # what a cheaper way has to reach: lower
-UNMEASURED = [None] * len(JUDGED)
-HEADS = {  # of the columns that the page shows, numbers first; the CSV has more
+# A cheaper method is as good as MRP if it is worse by at most both of these.
+MAX_LOSS = 0.001
+MAX_SHARE_OF_GAIN = 0.1  # of the gain of MRP over the confidence
+BASE_CALIBRATOR = "ts"  # of MRP in the comparison with recalibration
+CRITERIA = ("nll_correct", "aurc")  # metrics that a cheaper method must reach; lower is better
+COLUMN_TITLES = {  # of the columns that the page shows, numbers first; the CSV has more columns
     "dataset": "data set",
     "found_per_1000_conf": "errors found in 1,000 reviews, by confidence",
     "found_per_1000_mrp": "by reliability",
@@ -30,18 +29,19 @@ HEADS = {  # of the columns that the page shows, numbers first; the CSV has more
     "nll_correct_delta": "change of the log loss",
     "low": "at least",
     "high": "at most",
-    "accuracy": "right decisions",
-    "commonest_label": "right by the commonest label",
+    "accuracy": "accuracy",
+    "commonest_label": "accuracy of the most frequent label",
     "advice": "what to do",
 }
-OTHERS = ("aurc_conf", "aurc_mrp", "label_spread_pp", "random_p95_pp")
+FURTHER_COLUMNS = ("aurc_conf", "aurc_mrp", "label_spread_pp", "random_p95_pp")
 SCHEMA = pl.Schema(
-    dict.fromkeys((*HEADS, *OTHERS), NUMBER) | dict.fromkeys(("dataset", "advice", "remarks", "source"), TEXT)
+    dict.fromkeys((*COLUMN_TITLES, *FURTHER_COLUMNS), NUMBER)
+    | dict.fromkeys(("dataset", "advice", "remarks", "source"), TEXT)
 )
-COVERS = (
-    "Advice and changes are of means over the calibrators and protocol seeds that ran. The interval covers the "
-    "drawing of test groups, given the fits of the seeds; it covers neither other training and validation rows nor "
-    "other data sets."
+SCOPE_OF_INTERVALS = (
+    "Advice and changes are about means over the calibrators and protocol seeds that ran. Intervals reflect the "
+    "sampling of test groups, for the given fits. They cover neither other training and validation rows nor other data "
+    "sets."
 )
 
 
@@ -49,106 +49,188 @@ COVERS = (
     "overview",
     "Does reranking by reliability help, by how much, and what to do.",
     "Means over calibrators and protocol seeds, with 95% intervals of the changes. Errors are found among the least "
-    "reliable 30% of decisions; the log loss is that of being right (correctness NLL). To rank better is by AUPR-Error "
-    "or by AURC. Advice rests on 95% intervals and on p-values corrected over data sets (Holm). What does as well is, "
-    "in NLL and in AURC, at most .001 and a tenth of MRP's gain behind it; clearly better is what has an interval of "
-    "the difference in NLL that leaves out 0.",
+    "reliable 30% of decisions; the log loss is the correctness NLL. Advice uses 95% intervals and p-values corrected "
+    "over data sets (Holm); a better ranking has a better AUPR-Error or AURC. A method is as good as MRP if its NLL "
+    "and AURC are at most .001, and at most a tenth of the gain of MRP, higher. It is clearly better if the 95% "
+    "interval of the difference in NLL excludes 0.",
     place="first",
 )
 def overview_table(runs: Runs) -> pl.DataFrame:
-    """Return a row for each data set: means over calibrators and seeds, the interval of the change, and advice.
+    """Summarize each data set in one row, with advice.
 
-    Numbers are those of `advice.numbers`; their intervals are not corrected over data sets, as the advice is. The label
-    spread stands beside the 95th percentile of shuffled labels, in percentage points.
+    Args:
+        runs: Results of all data sets.
+
+    Returns:
+        Numbers of `summarize_datasets`, advice and remarks. The intervals are not corrected over data sets; the advice
+        is. The label spread and its 95th percentile over shuffled labels are in percentage points.
     """
-    rows = numbers(runs.rows(own=True), runs.intervals, runs.facts)
-    averages = judged(runs).drop("p").rename({"delta": "value", "p_holm": "p"})
-    others = [paper.ablation_by_dataset(runs), ours.rivals_table(runs)]
-    words = []
+    rows = summarize_datasets(runs.table_metrics(include_own=True), runs.intervals, runs.facts)
+    averages = classify_averages(runs).drop("p").rename({"delta": "value", "p_holm": "p"})
+    ablation = ablation_by_dataset(runs)
+    rivals = rivals_table(runs)
+    advice_rows = []
     for row in rows.iter_rows(named=True):
-        of_set, advice, said = {"dataset": row["dataset"]}, None, []
-        if len(changes := averages.filter(**of_set)):
-            advice = advice_on(row, changes, runs.smallest_relevant_change)
-            ends = runs.intervals.filter(**of_set, quantity="beside_mrp").select("low", "high").iter_rows()
-            better = any(
-                classify_change(METRICS["nll_correct"].direction, low, high, 0) == BETTER for low, high in ends
-            )
+        dataset = row["dataset"]
+        changes = averages.filter(dataset=dataset)
+        advice = None
+        remarks = []
+        if len(changes):
+            advice = advise_dataset(row, changes, runs.smallest_relevant_change)
             if advice.answer in (USE, MIXED):
-                said = list(_as_well(better, *(table.filter(**of_set) for table in others)))
-        words.append((advice and str(advice), " ".join(said + remarks(advice, row))))
-    advised = pl.DataFrame(words, schema={"advice": TEXT, "remarks": TEXT}, orient="row")
-    return finished(rows.hstack(advised).select(SCHEMA.names()), runs, own=True)
+                remarks += _list_alternatives(runs, dataset, ablation, rivals)
+        remarks += list_remarks(advice, row)
+        advice_rows.append((str(advice) if advice else None, " ".join(remarks)))
+    advice_columns = pl.DataFrame(advice_rows, schema={"advice": TEXT, "remarks": TEXT}, orient="row")
+    return finish_table(rows.hstack(advice_columns).select(SCHEMA.names()), runs, include_own=True)
 
 
-def _as_well(better: bool, variants: pl.DataFrame, calibrators: pl.DataFrame) -> Iterator[str]:
-    """Cheaper ways that reach what MRP does on one data set, and recalibrating where it is `better`."""
-    shared = calibrators.filter(pl.col("projection_fit_rows") > 0)
-    most = shared.filter(pl.col("rows") == pl.col("rows").max()).to_dicts()
-    of = {row["variant"]: [row[metric] for metric in JUDGED] for row in variants.to_dicts()}
-    for row, way in product(most, ("conf", "mrp")):
-        of[row["calibrator"], way] = [row[f"{metric}_{way}"] for metric in JUDGED]
-    for words, surpasses, *places in (
-        ("A Platt line for each label", False, "label_platt", "mrp", "confidence"),
-        ("If probabilities may change, matrix scaling", better, ("matrix", "conf"), (BASE, "mrp"), (BASE, "conf")),
-    ):
-        numbers = [*zip(JUDGED.values(), *(of.get(place, UNMEASURED) for place in places), strict=True)]
-        known = all(None not in columns for columns in numbers)
-        if known and (surpasses or all(_reached(*columns) for _, *columns in numbers)):
-            beside = (f"{name} {at:.3f} beside {mrp:.3f}" for name, at, mrp, _ in numbers)
-            yield f"{words} {'is clearly better' if surpasses else 'does as well'} ({', '.join(beside)})."
+@dataclass(frozen=True)
+class _Losses:
+    """Values of CRITERIA of one method."""
+
+    values: tuple[float, ...]
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any] | None, suffix: str = "") -> "_Losses | None":
+        """Read the values from a row; None if one of them is unknown."""
+        values = [None if row is None else row[f"{metric}{suffix}"] for metric in CRITERIA]
+        known = tuple(value for value in values if value is not None)
+        return cls(known) if len(known) == len(CRITERIA) else None
+
+    def is_as_good_as(self, mrp: "_Losses", confidence: "_Losses") -> bool:
+        """Return whether all values are about as low as those of MRP, relative to its gain over the confidence."""
+        return all(
+            value <= mrp_value + min(MAX_LOSS, MAX_SHARE_OF_GAIN * max(confidence_value - mrp_value, 0))
+            for value, mrp_value, confidence_value in zip(self.values, mrp.values, confidence.values, strict=True)
+        )
+
+    def describe(self, mrp: "_Losses") -> str:
+        """Describe the values and those of MRP."""
+        parts = [
+            f"{METRICS[metric].title} {value:.3f} compared with {mrp_value:.3f}"
+            for metric, value, mrp_value in zip(CRITERIA, self.values, mrp.values, strict=True)
+        ]
+        return ", ".join(parts)
 
 
-def _reached(at: float, mrp: float, confidence: float) -> bool:
-    """Is a cheaper way's number about as low as MRP's, which stands in place of that of the confidence?"""
-    return at <= mrp + min(AS_WELL, OF_THE_GAIN * max(confidence - mrp, 0))
+def _list_alternatives(runs: Runs, dataset: str, ablation: pl.DataFrame, rivals: pl.DataFrame) -> list[str]:
+    """Describe cheaper methods that are as good as MRP on a data set, and matrix scaling if it is better."""
+    sentences = []
+    by_variant = {row["variant"]: row for row in ablation.filter(dataset=dataset).to_dicts()}
+    platt = _Losses.from_row(by_variant.get("label_platt"))
+    mrp = _Losses.from_row(by_variant.get("mrp"))
+    confidence = _Losses.from_row(by_variant.get("confidence"))
+    if platt and mrp and confidence and platt.is_as_good_as(mrp, confidence):
+        sentences.append(f"A Platt line for each label is as good ({platt.describe(mrp)}).")
+    with_projection_rows = rivals.filter(pl.col("projection_fit_rows") > 0, dataset=dataset)
+    with_most_rows = with_projection_rows.filter(pl.col("rows") == pl.col("rows").max())
+    by_calibrator = {row["calibrator"]: row for row in with_most_rows.to_dicts()}
+    matrix = _Losses.from_row(by_calibrator.get("matrix"), "_conf")
+    mrp = _Losses.from_row(by_calibrator.get(BASE_CALIBRATOR), "_mrp")
+    confidence = _Losses.from_row(by_calibrator.get(BASE_CALIBRATOR), "_conf")
+    if matrix and mrp and confidence:
+        is_better = _is_recalibration_better(runs, dataset)
+        if is_better or matrix.is_as_good_as(mrp, confidence):
+            comparison = "clearly better" if is_better else "as good"
+            sentences.append(f"If probabilities may change, matrix scaling is {comparison} ({matrix.describe(mrp)}).")
+    return sentences
 
 
-def headline(runs: Runs) -> dict[str, Any]:
-    """Return the change of each metric on each data set, MRP minus confidence, meant over calibrators, then counts.
+def _is_recalibration_better(runs: Runs, dataset: str) -> bool:
+    """Return whether the interval of matrix scaling minus MRP is below 0."""
+    intervals = runs.intervals.filter(dataset=dataset, quantity="beside_mrp")
+    direction = METRICS["nll_correct"].direction
+    signs = [classify_change(direction, low, high, p=0) for low, high in intervals.select("low", "high").iter_rows()]
+    return BETTER in signs
 
-    Data sets are named as people read them, for `dvc metrics` shows these names; `data_sets` counts, for each metric,
-    those with an interval: improved, worsened, and all of them.
+
+def compute_headline(runs: Runs) -> dict[str, Any]:
+    """Compute the numbers of the headline for `dvc metrics`.
+
+    Args:
+        runs: Results of all data sets.
+
+    Returns:
+        Display name of a data set -> metric -> change, MRP minus confidence, averaged over calibrators. `data_sets`
+        has for each metric the numbers of data sets with an interval: improved, worsened and all.
     """
-    table = paper.main_table(runs).filter(pl.col("source") != FAILED).group_by("dataset", "source", maintain_order=True)
-    means = table.agg(pl.col(f"{metric}_delta").mean().alias(metric) for metric in COMPARED_METRICS)
-    changes = {display_name(row.pop("dataset"), row.pop("source")): row for row in means.iter_rows(named=True)}
-    averages = judged(runs)
-    return changes | {"data_sets": {metric: _counts(averages.filter(metric=metric)) for metric in COMPARED_METRICS}}
+    finished = main_table(runs).filter(pl.col("source") != FAILED)
+    means = finished.group_by("dataset", "source", maintain_order=True).agg(
+        pl.col(f"{metric}_delta").mean().alias(metric) for metric in COMPARED_METRICS
+    )
+    headline: dict[str, Any] = {}
+    for row in means.iter_rows(named=True):
+        name = display_name(row["dataset"], row["source"])
+        headline[name] = {metric: row[metric] for metric in COMPARED_METRICS}
+    averages = classify_averages(runs)
+    counts = {metric: _count_signs(averages.filter(metric=metric)) for metric in COMPARED_METRICS}
+    return headline | {"data_sets": counts}
 
 
-def judged(runs: Runs) -> pl.DataFrame:
-    """Return the average of each data set with its `sign`, by its 95% interval and by Holm's p over data sets."""
-    averages = ours.intervals_table(runs).filter(pl.col("calibrator") == AVERAGE)
-    looks = averages.select("metric", "low", "high", "p_holm").iter_rows()
-    signs = [classify_change(METRICS[metric].direction, low, high, p) for metric, low, high, p in looks]
+def classify_averages(runs: Runs) -> pl.DataFrame:
+    """Classify the average change of each data set and metric.
+
+    Args:
+        runs: Results of all data sets.
+
+    Returns:
+        Averages over calibrators of `intervals_table`, with `sign`: better, worse or not certain, by the 95% interval
+        and by the p-value with Holm's correction over data sets.
+    """
+    averages = intervals_table(runs).filter(pl.col("calibrator") == AVERAGE)
+    signs = [
+        classify_change(METRICS[metric].direction, low, high, p_value)
+        for metric, low, high, p_value in averages.select("metric", "low", "high", "p_holm").iter_rows()
+    ]
     return averages.with_columns(pl.Series("sign", signs, dtype=pl.String))
 
 
-def _counts(rows: pl.DataFrame) -> dict[str, int]:
-    improved, worsened = (rows.filter(sign=sign).height for sign in (BETTER, WORSE))
-    return {"improved": improved, "worsened": worsened, "of": rows["low"].count()}
+def _count_signs(averages: pl.DataFrame) -> dict[str, int]:
+    return {
+        "improved": averages.filter(sign=BETTER).height,
+        "worsened": averages.filter(sign=WORSE).height,
+        "of": averages["low"].count(),
+    }
 
 
-def headline_sentence(runs: Runs) -> str:
-    """Return on how many of the paper's and of one's own sets correctness NLL falls, and what the interval covers."""
-    averages = judged(runs).filter(metric="nll_correct")
-    paper = pl.col("dataset").is_in(PAPER_DATASETS)
-    families = ((averages.filter(paper), "data sets"), (averages.filter(~paper), "own data sets"))
-    sentences = [_sentence(rows, name) for rows, name in families if len(rows)]
+def describe_headline(runs: Runs) -> str:
+    """Describe on how many data sets MRP lowers the correctness NLL, and the scope of the intervals.
+
+    Args:
+        runs: Results of all data sets.
+
+    Returns:
+        Sentences about the paper's data sets, own data sets and failed data sets.
+    """
+    averages = classify_averages(runs).filter(metric="nll_correct")
+    is_paper_dataset = pl.col("dataset").is_in(PAPER_DATASETS)
+    sentences = []
+    for family, name in (
+        (averages.filter(is_paper_dataset), "data sets"),
+        (averages.filter(~is_paper_dataset), "own data sets"),
+    ):
+        if len(family):
+            sentences.append(_describe_family(family, name))
     if not sentences:
-        return "No interval was computed, so no number of data sets can be claimed."
-    failed = [f"Not finished: {', '.join(runs.missing)}."] if runs.missing else []
-    return " ".join([*sentences, *failed, COVERS])
+        return "No interval was computed, so there is no number of improved data sets."
+    if runs.missing:
+        sentences.append(f"Not finished: {', '.join(runs.missing)}.")
+    return " ".join([*sentences, SCOPE_OF_INTERVALS])
 
 
-def _sentence(rows: pl.DataFrame, name: str) -> str:
-    counts = _counts(rows)
-    sources = rows.group_by("source", maintain_order=True).len().iter_rows()
-    named = ", ".join(source if count == len(rows) else f"{count} {source}" for source, count in sources)
-    worse = f"; on {counts['worsened']} it raises it" if counts["worsened"] else ""
-    without = len(rows) - counts["of"]
-    unknown = f"; on {without} there are too few test groups for an interval" if without else ""
-    return (
-        f"On {counts['improved']} of {len(rows)} {name} ({named}) MRP lowers correctness NLL: the 95% interval lies "
-        f"below zero, and p < .05 after Holm's correction over data sets{worse}{unknown}."
+def _describe_family(averages: pl.DataFrame, name: str) -> str:
+    counts = _count_signs(averages)
+    sources = []
+    for source, count in averages.group_by("source", maintain_order=True).len().iter_rows():
+        sources.append(source if count == len(averages) else f"{count} {source}")
+    sentence = (
+        f"On {counts['improved']} of {len(averages)} {name} ({', '.join(sources)}) MRP lowers correctness NLL: the 95% "
+        "interval is below zero, and p < .05 after Holm's correction over data sets"
     )
+    if counts["worsened"]:
+        sentence += f"; on {counts['worsened']} it raises it"
+    n_without_interval = len(averages) - counts["of"]
+    if n_without_interval:
+        sentence += f"; on {n_without_interval} there are too few test groups for an interval"
+    return f"{sentence}."

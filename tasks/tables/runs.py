@@ -1,9 +1,9 @@
-"""What a table is, and what it is made from: the results of all data sets, as one frozen value, and their gathering."""
+"""Definition of a table of the report, and the results of all data sets that tables are computed from."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import polars as pl
 from polars.selectors import float as float_columns
@@ -13,25 +13,38 @@ from relmap.metrics.registry import COMPARED_METRICS
 from tasks.records.results import FAILED
 
 PAPER_DATASETS = ("amazon_esci", "mslr_web10k", "alloprof_rerank", "esci_rerank_us", "wands", "scidocs")
-BOOSTED = "mslr_web10k_boosted"  # the same judgements under a LightGBM base: the paper's robustness check
+BOOSTED = "mslr_web10k_boosted"  # the same data set with a LightGBM base predictor: the paper's robustness check
 PAPER_CALIBRATORS = calibrators_with_role("paper")
-TEXT, NUMBER = pl.String, pl.Float64
+TEXT = pl.String
+NUMBER = pl.Float64
 KEYS = ("dataset", "source", "calibrator")
-ORDER = ("dataset", "calibrator", "seed")  # of the rows of a table
-Place = Literal["first", "comparison", "list", "beside"]  # on the page; `beside` it are those of thousands of rows
-BOLD = "Bold changes are improvements."
-DEVIATION = (
-    "± is the deviation over the protocol seeds, each a split of the validation rows; it is no confidence interval."
+SORT_COLUMNS = ("dataset", "calibrator", "seed")
+BOLD_NOTE = "Bold changes are improvements."
+DEVIATION_NOTE = (
+    "± is the standard deviation over the protocol seeds, each of which splits the validation rows differently; it is "
+    "not a confidence interval."
 )
+
+# Where the page shows a table: first, in the comparison with the paper, in the list of all tables, or as a link only
+# because it has thousands of rows.
+Placement = Literal["first", "comparison", "list", "link"]
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The results of all data sets, long; what was not run is absent, what is undefined is NaN.
+    """Results of all data sets in long format. What was not run is absent, undefined numbers are NaN.
 
-    In `intervals`, `quantity` is before, after or delta: before is the confidence, or the calibrator's probabilities;
-    after is MRP, or MRC. `beside_mrp` is matrix scaling alone less MRP under a temperature. `facts` holds the
-    `base.json` of each data set, in the order in which own sets are shown.
+    Attributes:
+        metrics: Rows of metrics.parquet of all data sets.
+        intervals: Rows of intervals.parquet. `quantity` is `before` (confidence, or probabilities of the calibrator),
+            `after` (MRP, or MRC), `delta`, or `beside_mrp` (matrix scaling minus MRP with temperature scaling).
+        rivals: Rows of rivals.parquet.
+        sensitivity: Rows of sensitivity.parquet.
+        facts: Content of the `base.json` of each data set, in the order of own data sets.
+        missing: Data sets that failed.
+        calibrators: Calibrators of the tables.
+        calibrators_by_dataset: Data set -> its own calibrators of the tables.
+        smallest_relevant_change: Smaller changes are reported as no relevant difference.
     """
 
     metrics: pl.DataFrame
@@ -39,96 +52,195 @@ class Runs:
     rivals: pl.DataFrame
     sensitivity: pl.DataFrame
     facts: tuple[Mapping[str, Any], ...]
-    missing: tuple[str, ...]  # data sets that failed
-    calibrators: tuple[str, ...]  # those that were asked for,
-    calibrators_of: Mapping[str, tuple[str, ...]]  # and of single data sets instead
-    smallest_relevant_change: float  # smaller ones are reported as no relevant difference
+    missing: tuple[str, ...]
+    calibrators: tuple[str, ...]
+    calibrators_by_dataset: Mapping[str, tuple[str, ...]]
+    smallest_relevant_change: float
 
-    def own(self) -> list[str]:
-        """Return data sets that are not the paper's, in the order of the facts, then of the results."""
-        seen = [fact["dataset"] for fact in self.facts] + [*self.metrics["dataset"].unique(maintain_order=True)]
-        return [name for name in dict.fromkeys([*seen, *self.missing]) if name not in (*PAPER_DATASETS, BOOSTED)]
+    def own_datasets(self) -> list[str]:
+        """List the data sets that are not in the paper.
 
-    def asked(self, dataset: str) -> tuple[str, ...]:
-        """Return the calibrators that were asked for on one data set, without rivals that ran beside them."""
-        return self.calibrators_of.get(dataset, self.calibrators)
+        Returns:
+            Keys, in the order of the facts, then of the results.
+        """
+        with_facts = [fact["dataset"] for fact in self.facts]
+        with_metrics = self.metrics["dataset"].unique(maintain_order=True)
+        names = [*with_facts, *with_metrics, *self.missing]
+        return [name for name in dict.fromkeys(names) if name not in (*PAPER_DATASETS, BOOSTED)]
 
-    def others(self) -> list[str]:
-        """Return calibrators that ran and are not the paper's, the known rivals first."""
+    def calibrators_for(self, dataset: str) -> tuple[str, ...]:
+        """Return the calibrators of the tables for a data set, without rivals.
+
+        Args:
+            dataset: Key of the data set.
+        """
+        return self.calibrators_by_dataset.get(dataset, self.calibrators)
+
+    def other_calibrators(self) -> list[str]:
+        """List the calibrators that ran and are not in the paper.
+
+        Returns:
+            Keys, those of the registry first.
+        """
         ran = self.metrics["calibrator"].unique(maintain_order=True)
-        return [name for name in dict.fromkeys([*CALIBRATORS, *ran]) if name in set(ran) - {*PAPER_CALIBRATORS}]
+        others = set(ran) - set(PAPER_CALIBRATORS)
+        return [name for name in dict.fromkeys([*CALIBRATORS, *ran]) if name in others]
 
-    def rows(self, *, own: bool = False) -> pl.DataFrame:
-        """Return metrics under the calibrators asked for on the paper's sets (and one's own), in the tables' order."""
-        asked = pl.any_horizontal(
-            (pl.col("dataset") == dataset) & pl.col("calibrator").is_in(self.asked(dataset))
-            for dataset in (*PAPER_DATASETS, *self.own())
+    def table_metrics(self, *, include_own: bool = False) -> pl.DataFrame:
+        """Return the metrics of the calibrators of the tables, in the order of tables.
+
+        Args:
+            include_own: Whether to include own data sets.
+
+        Returns:
+            Rows of `metrics`.
+        """
+        is_in_tables = pl.any_horizontal(
+            (pl.col("dataset") == dataset) & pl.col("calibrator").is_in(self.calibrators_for(dataset))
+            for dataset in (*PAPER_DATASETS, *self.own_datasets())
         )
-        return in_order(self, self.metrics.filter(asked), own=own)
+        return sort_rows(self, self.metrics.filter(is_in_tables), include_own=include_own)
 
-    def cells(self, columns: Mapping[str, pl.Expr], *, own: bool = False) -> pl.DataFrame:
-        """Return KEYS and these `columns` of the rows of each data set and calibrator."""
-        return self.rows(own=own).group_by(*KEYS, maintain_order=True).agg(**columns)
+    def aggregate(self, columns: Mapping[str, pl.Expr], *, include_own: bool = False) -> pl.DataFrame:
+        """Aggregate the metrics of each data set and calibrator.
+
+        Args:
+            columns: Name -> expression over the metrics of one data set and calibrator.
+            include_own: Whether to include own data sets.
+
+        Returns:
+            KEYS and the columns.
+        """
+        rows = self.table_metrics(include_own=include_own)
+        return rows.group_by(*KEYS, maintain_order=True).agg(**columns)
 
 
-class Table(NamedTuple):
-    """A table of the report."""
+@dataclass(frozen=True)
+class Table:
+    """A table of the report.
 
-    key: str  # of its files
+    Attributes:
+        key: Name of its files.
+        caption: Caption.
+        note: What readers must know to interpret the numbers.
+        digits: Number of displayed decimals; those of the paper if the paper has the table.
+        place: Place on the page.
+        compute: Computes the rows.
+    """
+
+    key: str
     caption: str
-    note: str  # on what its numbers do not say
-    digits: int  # of decimals that people see: the paper's, where it has the table
-    place: Place
-    make: Callable[[Runs], pl.DataFrame]
+    note: str
+    digits: int
+    place: Placement
+    compute: Callable[[Runs], pl.DataFrame]
 
     def __call__(self, runs: Runs) -> pl.DataFrame:
-        """Return the rows in full precision, with `source` as the last column."""
-        return self.make(runs)
+        """Compute the rows in full precision, with `source` as the last column.
+
+        Args:
+            runs: Results of all data sets.
+
+        Returns:
+            The rows.
+        """
+        return self.compute(runs)
 
 
 def table(
-    key: str, caption: str, note: str = "", *, digits: int = 3, place: Place = "list"
+    key: str, caption: str, note: str = "", *, digits: int = 3, place: Placement = "list"
 ) -> Callable[[Callable[[Runs], pl.DataFrame]], Table]:
-    """Make a table of the function that is decorated."""
+    """Turn a function that computes rows into a table.
+
+    Args:
+        key: Name of its files.
+        caption: Caption.
+        note: What readers must know to interpret the numbers.
+        digits: Number of displayed decimals.
+        place: Place on the page.
+
+    Returns:
+        A decorator.
+    """
     return partial(Table, key, caption, note, digits, place)
 
 
-def in_order(runs: Runs, frame: pl.DataFrame, *, own: bool, by: Iterable[str] = ORDER) -> pl.DataFrame:
-    """Return rows of the paper's data sets (and one's own), sorted by those columns of `by` that the frame has."""
-    datasets = [*PAPER_DATASETS, *(runs.own() if own else [])]
-    kinds = {"dataset": pl.Enum(datasets), "calibrator": pl.Enum([*dict.fromkeys([*CALIBRATORS, *runs.others()])])}
-    columns = (name for name in by if name in frame.columns)
-    keys = [pl.col(name).cast(kinds[name], strict=False) if name in kinds else pl.col(name) for name in columns]
-    return frame.filter(pl.col("dataset").is_in(datasets)).sort(keys, nulls_last=True, maintain_order=True)
+def sort_rows(runs: Runs, frame: pl.DataFrame, *, include_own: bool, by: Iterable[str] = SORT_COLUMNS) -> pl.DataFrame:
+    """Select the rows of the paper's data sets, and sort them in the order of tables.
+
+    Args:
+        runs: Results of all data sets.
+        frame: Rows with a column `dataset`.
+        include_own: Whether to include own data sets, which come last.
+        by: Columns to sort by, where the frame has them. Data sets and calibrators are in the order of the paper.
+
+    Returns:
+        The sorted rows.
+    """
+    datasets = [*PAPER_DATASETS, *(runs.own_datasets() if include_own else [])]
+    calibrators = [*dict.fromkeys([*CALIBRATORS, *runs.other_calibrators()])]
+    orders = {"dataset": pl.Enum(datasets), "calibrator": pl.Enum(calibrators)}
+    sort_keys = []
+    for column in by:
+        if column not in frame.columns:
+            continue
+        sort_key = pl.col(column)
+        if column in orders:
+            sort_key = sort_key.cast(orders[column], strict=False)
+        sort_keys.append(sort_key)
+    return frame.filter(pl.col("dataset").is_in(datasets)).sort(sort_keys, nulls_last=True, maintain_order=True)
 
 
-def values(variant: str, metric: str) -> pl.Expr:
-    """Return, in a group of rows, the values of one metric of one variant, one for each seed."""
+def select_values(variant: str, metric: str) -> pl.Expr:
+    """Return an expression for the values of one metric of one variant, one for each seed.
+
+    Args:
+        variant: Key of the variant.
+        metric: Key of the metric.
+    """
     return pl.col("value").filter((pl.col("variant") == variant) & (pl.col("metric") == metric))
 
 
-def compared() -> dict[str, pl.Expr]:
-    """Return the paper's columns for each metric: confidence and MRP, mean and deviation over seeds (n - 1), delta."""
+def comparison_columns() -> dict[str, pl.Expr]:
+    """Return the columns of the paper that compare confidence and MRP.
+
+    Returns:
+        For each compared metric the mean `_conf` and `_mrp`, the standard deviation `_std` of each over seeds (n - 1),
+        and the change `_delta`.
+    """
     columns: dict[str, pl.Expr] = {}
     for metric in COMPARED_METRICS:
-        before, after = values("confidence", metric), values("mrp", metric)
-        columns |= {f"{metric}_conf": before.mean(), f"{metric}_conf_std": before.std(ddof=1)}
-        columns |= {f"{metric}_mrp": after.mean(), f"{metric}_mrp_std": after.std(ddof=1)}
+        before = select_values("confidence", metric)
+        after = select_values("mrp", metric)
+        columns[f"{metric}_conf"] = before.mean()
+        columns[f"{metric}_conf_std"] = before.std(ddof=1)
+        columns[f"{metric}_mrp"] = after.mean()
+        columns[f"{metric}_mrp_std"] = after.std(ddof=1)
         columns[f"{metric}_delta"] = after.mean() - before.mean()
     return columns
 
 
-def finished(table: pl.DataFrame, runs: Runs | None = None, *, own: bool = False) -> pl.DataFrame:
-    """Return the table with undefined numbers empty and `source` last; given `runs`, with a row for each failed set."""
+def finish_table(table: pl.DataFrame, runs: Runs | None = None, *, include_own: bool = False) -> pl.DataFrame:
+    """Replace undefined numbers by null, and move `source` to the end.
+
+    Args:
+        table: Rows of a table.
+        runs: Results of all data sets, to add rows for failed data sets; None to add nothing.
+        include_own: Whether the table includes own data sets.
+
+    Returns:
+        The finished rows.
+    """
     if runs is not None:
-        holes = pl.DataFrame({"dataset": runs.missing, "source": FAILED}, schema={"dataset": TEXT, "source": TEXT})
+        failed = pl.DataFrame({"dataset": runs.missing, "source": FAILED}, schema={"dataset": TEXT, "source": TEXT})
         if "calibrator" in table.columns:
-            under = [runs.asked(name) for name in runs.missing]
-            holes = holes.with_columns(calibrator=pl.Series(under, dtype=pl.List(TEXT))).explode("calibrator")
-        table = in_order(runs, pl.concat([table, holes], how="diagonal"), own=own)
+            calibrators = [runs.calibrators_for(name) for name in runs.missing]
+            calibrators_column = pl.Series(calibrators, dtype=pl.List(TEXT))
+            failed = failed.with_columns(calibrator=calibrators_column).explode("calibrator")
+        table = sort_rows(runs, pl.concat([table, failed], how="diagonal"), include_own=include_own)
     return table.select(pl.exclude("source"), "source").with_columns(float_columns().fill_nan(None))
 
 
-def joined_sources() -> pl.Expr:
-    """Return the source of an average: the one of all its members, or all of theirs."""
+def join_sources() -> pl.Expr:
+    """Return an expression for the source of an average: the sources of its members, joined by +."""
     return pl.col("source").unique().sort().str.join("+")

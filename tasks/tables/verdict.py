@@ -1,102 +1,142 @@
-"""The verdict: every number of the paper's tables beside ours.
+"""Comparison of every number of the paper's tables with that of this run.
 
-equal: within half a unit of the paper's last digit. near: within a tolerance derived from the deviation of both over
-seeds and test rows, stated in the row. off: further away. Simulated numbers are never compared.
+equal: within half a unit of the last digit in the paper. near: within a tolerance that is derived from the standard
+deviations of both numbers over seeds and test rows, and stated in the row. off: further away. Simulated data are never
+compared.
 
-`paper/*.csv` holds the paper's tables with the digits that it gives. A number is named by table, data set, row and
-column. `row` is a calibrator, a variant, a base predictor, or `average`; the data set of an average over all six is
-`average` too.
+`paper/*.csv` contains the tables of the paper with their digits. A number is identified by table, data set, row and
+column. `row` is a calibrator, a variant, a base predictor, or `average`; the data set of an average over all six data
+sets is `average` too.
 
-The paper's test rows are unknown: its sampling deviation is taken to be as large as ours.
+The test rows of the paper are unknown, so the sampling error of the paper is assumed to be that of this run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 import polars as pl
 
 from relmap.metrics.registry import METRICS
 from tasks.records.results import AVERAGE, FAILED
-from tasks.tables.deviations import CELL, deviations
-from tasks.tables.display import metric_of
-from tasks.tables.paper import BASES, TABLES, UNCALIBRATED
-from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs, finished, table
+from tasks.tables.deviations import CELL, compute_deviations
+from tasks.tables.display import parse_metric_column
+from tasks.tables.paper import BASE_PREDICTORS, TABLES, UNCALIBRATED
+from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs, finish_table, table
 
-FOLDER = Path(__file__).parent / "paper"
-PLACE = ("table", "dataset", "row", "column")  # where a number stands
-ROWS = ("calibrator", "variant", "base")  # columns that name the row, where there is one of them
+PAPER_FOLDER = Path(__file__).parent / "paper"
+NUMBER_KEY = ("table", "dataset", "row", "column")
+ROW_COLUMNS = ("calibrator", "variant", "base")  # a table has at most one of them, whose value names the row
 SCHEMA = pl.Schema(
-    dict.fromkeys(PLACE, pl.String)
+    dict.fromkeys(NUMBER_KEY, pl.String)
     | dict.fromkeys(("paper", "ours", "difference", "tolerance"), pl.Float64)
     | {"tolerance_from": pl.String, "sign_agrees": pl.Boolean}
     | dict.fromkeys(("chosen_to_match", "verdict", "reason", "source"), pl.String)
 )
 NOT_COMPARABLE = "not comparable"
-OFFICIAL = "hub"  # where the paper's data sets lie, drawn as its authors drew them
-# Averages are compared only if all that the paper averages is there, and nothing else.
-OTHER_SETS = "the paper averages its six data sets, and not all of them come from the hub here"
-OTHER_CALIBRATORS = "the paper averages six calibrators, and it was not just these that were run"
-ALL = "all"  # stands for every table, row or data set that a reason holds for
-QUANTITIES = {"conf": "before", "base": "before", "mrp": "after", "mrc": "after", "delta": "delta"}
-MEASURED = {  # metric and quantity of columns that do not say it by their names
+OFFICIAL_SOURCE = "hub"  # source of the paper's data sets
+OTHER_DATASETS_REASON = "the paper averages its six data sets, and not all of them come from the hub here"
+OTHER_CALIBRATORS_REASON = "the paper averages six calibrators, and this run has other calibrators"
+ALL = "all"  # table, row or data set of a reason that holds for all of them
+QUANTITIES = {"conf": "before", "base": "before", "mrp": "after", "mrc": "after", "delta": "delta"}  # kind of a column
+MEANINGS = {  # column -> metric and quantity, if its name does not contain them
     **{metric: (metric, "before") for metric in METRICS},
     "label_spread_pp": ("label_spread", "before"),
     "q_below_uniform_pct": ("infeasible_share", "after"),
     "solved_pct": ("solved_share", "after"),
 }
-NO_TOLERANCE = {
-    "label_spread": "what shuffled labels show falls with the number of test rows, which the paper does not say"
+NO_TOLERANCE_REASONS = {
+    "label_spread": "the spread of shuffled labels falls with the number of test rows, which the paper does not give"
 }
-SEEDS = 3  # the paper's
-# The one step of the set-up that the authors' release lacks, inferred from the paper's own tables.
-INFERRED = "ts: solved to the optimum"
+N_PAPER_SEEDS = 3
+# The authors' release lacks one step of the set-up, which is inferred from the paper's own tables.
+INFERRED_CHOICE = "ts: solved to the optimum"
+ROUNDING = 1e-12  # of differences
 
 
 @table(
     "verdict",
-    "The paper's numbers beside ours.",
-    "The tables follow what the authors' released code does. It differs from the paper's text in two places: the "
-    "temperature is fitted on all validation rows, where the text says calibrator-fit; and the label spread is the "
-    "mean over six calibrators and three trainings, where the text says SMART and three protocol seeds. Where "
-    "chosen_to_match names a choice, it was inferred from the paper's own tables: agreement there is no "
-    "independent confirmation.",
+    "The numbers of the paper compared with those of this run.",
+    "The tables follow the code that the authors released. It differs from the text of the paper in two places: the "
+    "temperature is fitted on all validation rows instead of the calibrator-fit rows, and the label spread is the "
+    "mean over six calibrators and three trainings instead of SMART and three protocol seeds. A choice in "
+    "chosen_to_match was inferred from the paper's own tables, so agreement is not an independent confirmation.",
     digits=4,
     place="comparison",
 )
 def verdict_table(runs: Runs) -> pl.DataFrame:
-    """Return a row for each number of the paper, or one that says why a data set, or all, cannot be compared."""
-    sources = dict.fromkeys(runs.missing, FAILED) | dict(runs.metrics.select("dataset", "source").iter_rows())
-    places = {name: sources.get(name, "not run") for name in (*PAPER_DATASETS, BOOSTED)}
-    if OFFICIAL not in [places[name] for name in PAPER_DATASETS]:
-        named = ", ".join(f"{name} ({places[name]})" for name in PAPER_DATASETS)
-        return finished(_not_comparable({ALL: f"no data set of the paper comes from the hub: {named}"}, {ALL: ALL}))
-    reasons = {
-        name: "" if source == OFFICIAL else f"{name} is {source} here; only the set on the hub can be compared"
-        for name, source in places.items()
-    }
-    ran = dict(runs.rows().group_by("dataset").agg(pl.col("calibrator").unique()).iter_rows())
-    unlike = {name for name in PAPER_DATASETS if {*ran.get(name, ())} != {*PAPER_CALIBRATORS}}
-    some_missing = any(reasons[name] for name in PAPER_DATASETS)
-    reasons[AVERAGE] = OTHER_SETS if some_missing else OTHER_CALIBRATORS if unlike else ""
-    numbers = printed().filter(pl.col("dataset").is_in([name for name, why in reasons.items() if not why]))
-    return finished(pl.concat([_compared(runs, numbers, unlike), _not_comparable(reasons, sources)]))
+    """Compare each number of the paper with that of this run.
 
+    Args:
+        runs: Results of all data sets.
 
-def printed() -> pl.DataFrame:
-    """Return every number of the paper's six tables by its PLACE: `value`, and half a unit of its last digit."""
-    names = [table.key for table in TABLES]
-    return pl.concat([placed(name, pl.read_csv(FOLDER / f"{name}.csv", infer_schema=False)) for name in names])
-
-
-def placed(name: str, table: pl.DataFrame) -> pl.DataFrame:
-    """Return the filled cells of a table, the paper's or ours, by PLACE: `value`, and `half_unit` of its last digit.
-
-    A count such as 17/18 is a share, whose unit is one of the count.
+    Returns:
+        One row for each number, and one row with the reason for each data set that cannot be compared. If there is no
+        official data set, one row with the reason.
     """
-    row = next((pl.col(key) for key in ROWS if key in table.columns), pl.lit(AVERAGE))
-    dataset = pl.col("dataset") if "dataset" in table.columns else pl.lit(AVERAGE)
-    numbers = table.select(pl.exclude("dataset", "source", "ours", *ROWS).cast(pl.String))
-    keys = table.select(dataset=pl.coalesce(row.replace_strict(BASES, default=None), dataset), row=row)
+    known_sources = dict(runs.metrics.select("dataset", "source").iter_rows())
+    sources = dict.fromkeys((*PAPER_DATASETS, BOOSTED), "not run")
+    for name in sources:
+        if name in known_sources:
+            sources[name] = known_sources[name]
+        elif name in runs.missing:
+            sources[name] = FAILED
+    if all(sources[name] != OFFICIAL_SOURCE for name in PAPER_DATASETS):
+        datasets = ", ".join(f"{name} ({sources[name]})" for name in PAPER_DATASETS)
+        reasons = {ALL: f"no data set of the paper comes from the hub: {datasets}"}
+        return finish_table(_rows_without_comparison(reasons, {ALL: ALL}))
+    reasons = {}
+    for name, source in sources.items():
+        is_official = source == OFFICIAL_SOURCE
+        reasons[name] = "" if is_official else f"{name} is {source} here; only the data set on the hub can be compared"
+    other_calibrators = _datasets_with_other_calibrators(runs)
+    reasons[AVERAGE] = ""
+    if any(reasons[name] for name in PAPER_DATASETS):
+        reasons[AVERAGE] = OTHER_DATASETS_REASON
+    elif other_calibrators:
+        reasons[AVERAGE] = OTHER_CALIBRATORS_REASON
+    comparable = [name for name, reason in reasons.items() if not reason]
+    numbers = read_paper_numbers().filter(pl.col("dataset").is_in(comparable))
+    reported_sources = {name: source for name, source in sources.items() if source != "not run"}
+    return finish_table(
+        pl.concat([_compare(runs, numbers, other_calibrators), _rows_without_comparison(reasons, reported_sources)])
+    )
+
+
+def _datasets_with_other_calibrators(runs: Runs) -> set[str]:
+    """Return the paper's data sets that ran with other calibrators than those of the paper."""
+    calibrators = runs.table_metrics().group_by("dataset").agg(pl.col("calibrator").unique())
+    ran = {dataset: set(names) for dataset, names in calibrators.iter_rows()}
+    return {name for name in PAPER_DATASETS if ran.get(name, set()) != set(PAPER_CALIBRATORS)}
+
+
+def read_paper_numbers() -> pl.DataFrame:
+    """Read every number of the six result tables of the paper.
+
+    Returns:
+        Rows with NUMBER_KEY, `value`, and `half_unit` of its last digit.
+    """
+    frames = []
+    for paper_table in TABLES:
+        content = pl.read_csv(PAPER_FOLDER / f"{paper_table.key}.csv", infer_schema=False)
+        frames.append(list_numbers(paper_table.key, content))
+    return pl.concat(frames)
+
+
+def list_numbers(table_key: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """List the numbers of a table of the paper or of this run.
+
+    Args:
+        table_key: Key of the table.
+        rows: Rows of the table. A count such as 17/18 is a share, whose unit is one of the count.
+
+    Returns:
+        Rows with NUMBER_KEY, `value`, and `half_unit` of its last digit; cells without a number are omitted.
+    """
+    row_name = next((pl.col(column) for column in ROW_COLUMNS if column in rows.columns), pl.lit(AVERAGE))
+    dataset = pl.col("dataset") if "dataset" in rows.columns else pl.lit(AVERAGE)
+    dataset_of_base = row_name.replace_strict(BASE_PREDICTORS, default=None)
+    keys = rows.select(dataset=pl.coalesce(dataset_of_base, dataset), row=row_name)
+    numbers = rows.select(pl.exclude("dataset", "source", "ours", *ROW_COLUMNS).cast(pl.String))
     cells = (
         pl.concat([keys, numbers], how="horizontal")
         .with_row_index("line")
@@ -104,95 +144,158 @@ def placed(name: str, table: pl.DataFrame) -> pl.DataFrame:
         .drop_nulls("text")
         .sort("line", maintain_order=True)
     )
-    count, of = (pl.col("text").str.split("/").list.get(part, null_on_oob=True).cast(pl.Float64) for part in (0, 1))
-    digits = pl.col("text").str.split(".").list.get(1, null_on_oob=True).str.len_chars().cast(pl.Int64).fill_null(0)
+    parts = pl.col("text").str.split("/")
+    numerator = parts.list.get(0, null_on_oob=True).cast(pl.Float64)
+    denominator = parts.list.get(1, null_on_oob=True).cast(pl.Float64)
+    decimals = pl.col("text").str.split(".").list.get(1, null_on_oob=True)
+    n_decimals = decimals.str.len_chars().cast(pl.Int64).fill_null(0)
     return cells.select(
-        pl.lit(name).alias("table"),
-        *PLACE[1:],
-        value=pl.when(of.is_null()).then(count).otherwise(count / of),
-        half_unit=0.5 / pl.coalesce(of, pl.lit(10.0).pow(digits)),
+        pl.lit(table_key).alias("table"),
+        *NUMBER_KEY[1:],
+        value=pl.when(denominator.is_null()).then(numerator).otherwise(numerator / denominator),
+        half_unit=0.5 / pl.coalesce(denominator, pl.lit(10.0).pow(n_decimals)),
     )
 
 
-def _compared(runs: Runs, numbers: pl.DataFrame, unlike: set[str]) -> pl.DataFrame:
-    """A row for each of `numbers`; no mean over calibrators is compared where they are `unlike` the paper's."""
-    table, row, column, ours = (pl.col(name) for name in ("table", "row", "column", "ours"))
-    other_average = (row == AVERAGE) & pl.col("dataset").is_in(unlike)
-    averaged = table.is_in(["ablation", "budgeted_fallback", "label_spread"])
-    measured = pl.concat([placed(each.key, each(runs)) for each in TABLES]).select(*PLACE, ours="value")
-    both = numbers.join(measured, on=PLACE, how="left", maintain_order="left")
-    compared = _with_tolerances(both, deviations(runs)).with_columns(
-        pl.when(~other_average, ours.is_not_null()).then(pl.col("ours", "tolerance", "tolerance_from"))
+def _compare(runs: Runs, numbers: pl.DataFrame, other_calibrators: Set[str]) -> pl.DataFrame:
+    """Compare numbers of the paper with this run, except averages over other calibrators than those of the paper."""
+    ours = pl.col("ours")
+    table_key = pl.col("table")
+    measured = pl.concat([list_numbers(each.key, each(runs)) for each in TABLES]).select(*NUMBER_KEY, ours="value")
+    both = numbers.join(measured, on=NUMBER_KEY, how="left", maintain_order="left")
+    is_other_average = (pl.col("row") == AVERAGE) & pl.col("dataset").is_in(other_calibrators)
+    with_tolerances = _add_tolerances(both, compute_deviations(runs)).with_columns(
+        pl.when(~is_other_average, ours.is_not_null()).then(pl.col("ours", "tolerance", "tolerance_from"))
     )
-    paper, tolerance, difference = pl.col("value"), pl.col("tolerance"), ours - pl.col("value")
-    near = pl.when(difference.abs() <= tolerance).then(pl.lit("near")).otherwise(pl.lit("off"))
-    unequal = pl.when(tolerance.is_null()).then(pl.lit(NOT_COMPARABLE)).otherwise(near)
-    verdict = pl.when(difference.abs() <= pl.col("half_unit") + 1e-12).then(pl.lit("equal")).otherwise(unequal)
-    why = table.replace_strict(NO_TOLERANCE, default="no sampling deviation was measured for it")
-    return compared.with_columns(
+    paper = pl.col("value")
+    difference = ours - paper
+    is_equal = difference.abs() <= pl.col("half_unit") + ROUNDING
+    is_near = difference.abs() <= pl.col("tolerance")
+    verdict = (
+        pl.when(is_equal)
+        .then(pl.lit("equal"))
+        .when(pl.col("tolerance").is_null())
+        .then(pl.lit(NOT_COMPARABLE))
+        .when(is_near)
+        .then(pl.lit("near"))
+        .otherwise(pl.lit("off"))
+    )
+    uses_inferred_choice = table_key.is_in(["ablation", "budgeted_fallback", "label_spread"]) | (pl.col("row") == "ts")
+    no_tolerance_reason = table_key.replace_strict(
+        NO_TOLERANCE_REASONS, default="no sampling deviation was measured for it"
+    )
+    return with_tolerances.with_columns(
         paper=paper,
         difference=difference,
-        sign_agrees=pl.when(column.str.contains("delta"), paper != 0).then(ours * paper > 0),
-        chosen_to_match=pl.when(averaged | (row == "ts")).then(pl.lit(INFERRED)).otherwise(pl.lit("")),
+        sign_agrees=pl.when(pl.col("column").str.contains("delta"), paper != 0).then(ours * paper > 0),
+        chosen_to_match=pl.when(uses_inferred_choice).then(pl.lit(INFERRED_CHOICE)).otherwise(pl.lit("")),
         verdict=verdict,
         reason=pl.coalesce(
-            pl.when(other_average).then(pl.lit(OTHER_CALIBRATORS)),
+            pl.when(is_other_average).then(pl.lit(OTHER_CALIBRATORS_REASON)),
             pl.when(ours.is_null()).then(pl.lit("not measured in this run")),
-            pl.when(verdict == NOT_COMPARABLE).then(pl.format("differs, and no tolerance can be computed: {}", why)),
+            pl.when(verdict == NOT_COMPARABLE).then(
+                pl.format("differs, and no tolerance can be computed: {}", no_tolerance_reason)
+            ),
         ),
-        source=pl.lit(OFFICIAL),
+        source=pl.lit(OFFICIAL_SOURCE),
     ).select(SCHEMA.names())
 
 
-def _with_tolerances(numbers: pl.DataFrame, varying: pl.DataFrame) -> pl.DataFrame:
-    """With the tolerance of each number, null where it has no deviation (counts, ratios, shuffles), and its source."""
-    table, row, column = (pl.col(name) for name in ("table", "row", "column"))
-    of_ablation, of_deviation = table == "ablation", column.str.ends_with("_std")
-    parts = {name: metric_of(name.removesuffix("_std")) for name in numbers["column"].unique()}
-    places = MEASURED | {name: (metric.key, QUANTITIES[member]) for name, (metric, member) in parts.items() if metric}
-    meanings = [(name, *meaning) for name, meaning in places.items()]
-    known = pl.DataFrame(meanings, schema=("column", *CELL[2:]), orient="row")
-    theirs = numbers.filter(of_deviation).with_columns(column=column.str.strip_suffix("_std"))
-    scale = pl.when(column.str.contains("_(pp|pct)$")).then(100.0).otherwise(1.0)
-    others = pl.when(table == "robustness").then(pl.lit(UNCALIBRATED)).otherwise(row)
-    judged = (
+def _add_tolerances(numbers: pl.DataFrame, deviations: pl.DataFrame) -> pl.DataFrame:
+    """Add the tolerance of each number and its origin; null without a deviation (counts, ratios, shuffles).
+
+    The variance of a difference of two means over seeds is
+
+        2 standard_error^2 + seeds^2 / n_seeds + paper_seeds^2 / N_PAPER_SEEDS,
+
+    and a standard deviation s over n seeds has the variance s^2 / (2 (n - 1)), asymptotically. The tolerance is two
+    standard deviations and half a printed unit.
+    """
+    is_ablation = pl.col("table") == "ablation"
+    is_deviation = pl.col("column").str.ends_with("_std")
+    with_deviations = _join_deviations(numbers, deviations)
+    standard_error = pl.col("standard_error")
+    seeds = pl.col("seeds")
+    n_seeds = pl.col("n_seeds")
+    paper_seeds = pl.col("paper_seeds")
+    variance_of_means = (
+        2 * standard_error**2 + seeds**2 / n_seeds + pl.coalesce("paper_seeds", seeds) ** 2 / N_PAPER_SEEDS
+    )
+    variance_of_deviations = pl.col("ours") ** 2 / (2 * (n_seeds - 1)) + pl.col("value") ** 2 / (
+        2 * (N_PAPER_SEEDS - 1)
+    )
+    variance = pl.when(is_deviation).then(variance_of_deviations).otherwise(variance_of_means)
+    tolerance = 2 * variance.sqrt() + pl.col("half_unit")
+    # only confidence and MRP have bootstrap intervals
+    uses_errors_of_mrp = is_ablation & ~pl.col("row").is_in(["confidence", "mrp"])
+    mrp_remark = pl.when(uses_errors_of_mrp).then(pl.lit("; both are those of MRP on the same rows"))
+    origin_for_means = pl.format(
+        "2 standard deviations and half a printed unit: sampling {} ({}), assumed equal for the paper; seeds {}, paper "
+        "{}{}",
+        _round_digits(standard_error, 2),
+        "sampled",
+        _round_digits(seeds, 2),
+        _round_digits(paper_seeds, 3).fill_null("assumed equal"),
+        mrp_remark.fill_null(""),
+    )
+    origin_for_deviations = pl.lit("2 standard deviations of two deviations over seeds, and half a printed unit")
+    origin = pl.when(is_deviation & n_seeds.is_not_null()).then(origin_for_deviations).otherwise(origin_for_means)
+    return with_deviations.with_columns(
+        tolerance=pl.when(n_seeds > 1).then(tolerance), tolerance_from=origin.fill_null("")
+    )
+
+
+def _join_deviations(numbers: pl.DataFrame, deviations: pl.DataFrame) -> pl.DataFrame:
+    """Add `standard_error`, `seeds`, `n_seeds` and `sampled` of each number, and `paper_seeds` of the paper."""
+    column = pl.col("column")
+    row = pl.col("row")
+    is_ablation = pl.col("table") == "ablation"
+    meanings = dict(MEANINGS)
+    for name in numbers["column"].unique():
+        metric, kind = parse_metric_column(name.removesuffix("_std"))
+        if metric is not None:
+            meanings[name] = (metric.key, QUANTITIES[kind])
+    meaning_rows = [(name, metric_key, quantity) for name, (metric_key, quantity) in meanings.items()]
+    known = pl.DataFrame(meaning_rows, schema=("column", "metric", "quantity"), orient="row")
+    paper_deviations = numbers.filter(column.str.ends_with("_std")).with_columns(column=column.str.strip_suffix("_std"))
+    unit = pl.when(column.str.contains("_(pp|pct)$")).then(100.0).otherwise(1.0)
+    calibrator = pl.when(pl.col("table") == "robustness").then(pl.lit(UNCALIBRATED)).otherwise(row)
+    return (
         numbers.join(known, on="column", how="left", maintain_order="left")
         .with_columns(
-            calibrator=pl.when(of_ablation).then(pl.lit(AVERAGE)).otherwise(others),
-            quantity=pl.when(of_ablation, row != "confidence").then(pl.lit("after")).otherwise("quantity"),
+            calibrator=pl.when(is_ablation).then(pl.lit(AVERAGE)).otherwise(calibrator),
+            quantity=pl.when(is_ablation, row != "confidence").then(pl.lit("after")).otherwise("quantity"),
         )
-        .join(varying, on=CELL, how="left", maintain_order="left")
-        .join(theirs.select(*PLACE, paper_seeds="value"), on=PLACE, how="left", maintain_order="left")
-        .with_columns(pl.col("standard_error", "seeds") * scale)
-    )
-    error, seeds, n = pl.col("standard_error"), pl.col("seeds"), pl.col("n_seeds")
-    # The sampling of both sides, and the drawing of seeds behind each mean over seeds.
-    variance = 2 * error**2 + seeds**2 / n + pl.coalesce("paper_seeds", seeds) ** 2 / SEEDS
-    # Of a deviation over n seeds itself: s / sqrt(2 (n - 1)) on each side.
-    of_both = pl.col("ours") ** 2 / (2 * (n - 1)) + pl.col("value") ** 2 / (2 * (SEEDS - 1))
-    tolerance = 2 * pl.when(of_deviation).then(of_both).otherwise(variance).sqrt() + pl.col("half_unit")
-    of_others = of_ablation & ~row.is_in(["confidence", "mrp"])  # intervals are made of these two only
-    borrowed = pl.when(of_others).then(pl.lit("; both are MRP's, on the same rows"))
-    described = pl.format(
-        "2 standard deviations and half a printed unit: sampling {} ({}), as much again for the paper; "
-        "seeds {}, the paper's {}{}",
-        *(_digits(error, 2), "sampled", _digits(seeds, 2)),
-        _digits(pl.col("paper_seeds"), 3).fill_null("taken as ours"),
-        borrowed.fill_null(""),
-    )
-    of_deviations = pl.lit("2 standard deviations of two deviations over seeds, and half a printed unit")
-    return judged.with_columns(
-        tolerance=pl.when(n > 1).then(tolerance),
-        tolerance_from=pl.when(of_deviation & n.is_not_null()).then(of_deviations).otherwise(described).fill_null(""),
+        .join(deviations, on=CELL, how="left", maintain_order="left")
+        .join(
+            paper_deviations.select(*NUMBER_KEY, paper_seeds="value"),
+            on=NUMBER_KEY,
+            how="left",
+            maintain_order="left",
+        )
+        .with_columns(pl.col("standard_error", "seeds") * unit)
     )
 
 
-def _digits(number: pl.Expr, digits: int) -> pl.Expr:
+def _round_digits(number: pl.Expr, digits: int) -> pl.Expr:
+    """Return a number as text with the given number of significant digits."""
     return number.map_elements(lambda value: f"{value:.{digits}g}", return_dtype=pl.String)
 
 
-def _not_comparable(reasons: Mapping[str, str], sources: Mapping[str, str]) -> pl.DataFrame:
-    """A row for each data set that there is a reason for."""
-    same = {"table": ALL, "row": ALL, "column": ALL, "verdict": NOT_COMPARABLE}
-    rows = (same | {"dataset": name, "reason": why, "source": sources.get(name, "")} for name, why in reasons.items())
-    return pl.DataFrame([row for row in rows if row["reason"]], schema=SCHEMA)
+def _rows_without_comparison(reasons: Mapping[str, str], sources: Mapping[str, str]) -> pl.DataFrame:
+    """Return one row for each data set with a reason."""
+    rows = []
+    for name, reason in reasons.items():
+        if reason:
+            rows.append(
+                {
+                    "table": ALL,
+                    "dataset": name,
+                    "row": ALL,
+                    "column": ALL,
+                    "verdict": NOT_COMPARABLE,
+                    "reason": reason,
+                    "source": sources.get(name, ""),
+                }
+            )
+    return pl.DataFrame(rows, schema=SCHEMA)

@@ -15,7 +15,7 @@ from flows.reliability import with_calibrators
 from relmap.splits import select_validation_rows
 from tasks import download, train
 from tasks.calibrate import calibrate
-from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
+from tasks.measure import bootstrap_intervals, compare_calibrators, measure, measure_alternatives
 from tasks.project import project
 from tasks.records.store import read_base, runs_folder
 from tasks.settings.params import load_params
@@ -41,8 +41,8 @@ def reliability(dataset: str) -> None:
         gated = check_invariants.fn(projected, fits, dataset, params.metrics.ece_bins)
         made["projected"].append(gated)
         made["metrics"].append(measure.fn(gated, base.test.labels, params.metrics))
-        made["rivals"].append(baselines.fn(fits, both, steps, parts, base.test, params, "cpu"))
-        made["sensitivity"].append(sensitivity.fn(gated, fits, parts, base, params, "cpu"))
+        made["rivals"].append(compare_calibrators.fn(fits, both, steps, parts, base.test, params, "cpu"))
+        made["sensitivity"].append(measure_alternatives.fn(gated, fits, parts, base, params, "cpu"))
     intervals = bootstrap_intervals.fn(
         made["projected"], made["metrics"], base.test, params.calibrators, params.metrics
     )
@@ -52,6 +52,7 @@ def reliability(dataset: str) -> None:
 def report() -> None:
     """The flow `report` with functions in place of its tasks; what they show in the Prefect UI is shown to nobody."""
     functions = {name: each.fn for name, each in vars(flows.report).items() if isinstance(each, Task)}
+    functions["_hide_from_prefect"] = lambda value: value
     shows = {name: lambda *_, **__: None for name in vars(tasks.report) if name.startswith("create_")}
     with (
         patch.multiple(flows.report, hold_run_lock=nullcontext, start_progress=lambda *_: lambda: None, **functions),

@@ -2,7 +2,10 @@
 
 import json
 import math
+import re
+from dataclasses import replace
 from itertools import combinations, product
+from xml.etree import ElementTree
 
 import numpy as np
 import polars as pl
@@ -13,6 +16,8 @@ from relmap import ReliabilityMap
 from relmap.errors import InputError
 from relmap.io.rows import PredictedRows
 from relmap.maps.reliability_map import FittedMap
+from relmap.report.figure import LIGHT
+from relmap.report.score import precision_recall_svg
 from relmap.routing.score_thresholds import ScoreThreshold, ScoreThresholds, find_score_thresholds
 from relmap.routing.thresholds import find_accuracy_thresholds, find_coverage_threshold, sample_independent_rows
 from tests import maps
@@ -418,3 +423,36 @@ REFUSED = {
 def test_arrays_and_targets_that_cannot_be_used_are_refused(changes, message):
     with pytest.raises(InputError, match=message):
         find_score_thresholds(**ROWS | changes)
+
+
+def numbers_of(text: str) -> np.ndarray:
+    """The pairs of numbers in an attribute of SVG, shape (n, 2)."""
+    return np.array(re.findall(r"-?[\d.]+(?:e-?\d+)?", text), dtype=float).reshape(-1, 2)
+
+
+def test_the_figure_draws_the_curve_and_a_point_of_its_own_at_each_threshold():
+    score, positive, _ = scored_rows(tied=False)
+    targets = {"precision": 0.9, "recall": 0.85, "npv": 0.7}
+    answer = find_score_thresholds(score, positive, confidence=0.8, **targets)
+    found = [each for each in answer.thresholds if each.threshold is not None]
+    assert len({each.threshold for each in found}) > 1
+    without = replace(found[0], metric="recall", threshold=None)
+    drawn = ElementTree.fromstring(precision_recall_svg(replace(answer, thresholds=(*found, without))))
+    marks = {each.get("class"): each for each in drawn.iter() if "role-mark" in (each.get("class") or "")}
+    (line,) = next(group for name, group in marks.items() if name.startswith("mark-line"))
+    curve = answer.curve.sort("threshold")
+    expected = np.column_stack([480 * curve["recall"].to_numpy(), 300 - 300 * curve["precision"].to_numpy()])
+    np.testing.assert_allclose(numbers_of(line.get("d")), expected, atol=0.01)
+    assert line.get("stroke") == LIGHT["mrp"]
+    points = list(next(group for name, group in marks.items() if name.startswith("mark-symbol")))
+    colours = {each.get("fill") for each in points}
+    assert len(colours) == len(points) == len(found)
+    assert colours <= {LIGHT[name] for name in ("isotonic", "platt", "other")}
+    places = sorted(numbers_of(each.get("transform"))[0].tolist() for each in points)
+    at = [((score >= each.threshold)[positive].mean(), positive[score >= each.threshold].mean()) for each in found]
+    np.testing.assert_allclose(
+        places, sorted([480 * recall, 300 - 300 * precision] for recall, precision in at), atol=4
+    )
+    texts = {each.text for each in drawn.iter() if each.tag.endswith("text")}
+    legend = {f"{NAMES[each.metric]} at least {100 * each.target:g}%: {each.threshold:g}" for each in answer.thresholds}
+    assert legend | {"Threshold for", "Precision and recall by score", "recall", "precision", "100%"} <= texts

@@ -11,7 +11,8 @@ from relmap.cli import app
 from relmap.errors import InputError
 from relmap.routing.score_thresholds import betting_p_value, find_score_thresholds
 
-N_DRAWS = 200
+N_DRAWS = 100
+N_POPULATION = 100_000  # groups
 LEVEL = 0.1
 TARGET = 0.9
 
@@ -35,10 +36,10 @@ def test_a_bet_on_payoffs_of_mean_zero_seldom_wins():
 
 @pytest.mark.parametrize("rows_per_group", [1, 10])
 def test_the_precision_at_the_chosen_threshold_misses_its_target_no_more_often_than_stated(rows_per_group):
-    score, positive, _ = sample(10_000, 200_000, 1 if rows_per_group == 1 else 10)
+    score, positive, _ = sample(10_000, N_POPULATION, rows_per_group)
     grid = np.linspace(-1, 4, 51)
     # a group has the same number of rows, and scores do not depend on its effect
-    groups = np.repeat(np.arange(200_000), rows_per_group)
+    groups = np.repeat(np.arange(N_POPULATION), rows_per_group)
     true_precision = []
     for threshold in grid:
         selected = score >= threshold

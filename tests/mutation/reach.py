@@ -26,20 +26,17 @@ from tests.mutation.sample import Mutant, source_hash
 # Tests of servers, processes and whole runs: they start interpreters, which see no coverage, and take minutes
 EXCLUDED_TESTS = frozenset(
     {
-        "test_counted_work.py",
         "test_end_to_end.py",
         "test_engine.py",
-        "test_figures.py",
         "test_forms.py",
         "test_logs.py",
         "test_notifications.py",
-        "test_page.py",
         "test_processes.py",
         "test_prune.py",
         "test_serve.py",
         "test_server_origins.py",
         "test_server_pages.py",
-        "test_verbs.py",
+        "test_tasks.py",
         "test_score_thresholds_study.py",
     }
 )

@@ -1,7 +1,7 @@
-"""How much each fast path does, counted: fits, descents, passes, draws and reads, which no busy machine makes more.
+"""Number of fits, optimizations, passes, draws and reads of the fast paths, which does not depend on the machine.
 
-Beside other work of the same kind: sorts in test_metrics and test_labelwise, nodes in test_lattice, slopes in
-test_calibrators, kept fits in test_end_to_end.
+Other tests of this kind: sorts in test_metrics and test_labelwise, nodes in test_lattice, slopes in test_calibrators,
+cached fits in test_end_to_end.
 """
 
 from collections.abc import Callable
@@ -27,21 +27,24 @@ from tasks.measure import bootstrap_intervals, measure
 from tasks.project import project
 from tasks.records.store import Base
 
-K = 3
-FEW = (100, 300, 1000)
+CALIBRATE_ARGUMENTS = ("parts", "calibrator", "seed", "row_counts", "settings")
 
 
-def counted(patch: pytest.MonkeyPatch, place: Any, name: str, count: Callable[..., Any]) -> list[Any]:
-    """A list that will hold what `count` says of the arguments of each call of `place.name` from here on."""
+def record_calls(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, describe: Callable[..., Any]) -> list[Any]:
+    """Return a list that receives `describe(*arguments)` at each later call of `owner.name`."""
     calls: list[Any] = []
-    original = getattr(place, name)
+    original = getattr(owner, name)
 
-    def counting(*arguments: Any, **named: Any) -> Any:
-        calls.append(count(*arguments, **named))
-        return original(*arguments, **named)
+    def recording(*arguments: Any, **options: Any) -> Any:
+        calls.append(describe(*arguments, **options))
+        return original(*arguments, **options)
 
-    patch.setattr(place, name, counting)
+    monkeypatch.setattr(owner, name, recording)
     return calls
+
+
+def count_fits(rows: Any, **_: Any) -> int:
+    return len(rows)
 
 
 @pytest.fixture
@@ -49,87 +52,107 @@ def parts(decisions) -> ValidationRows:
     return ValidationRows(1, *[decisions] * 4)
 
 
-def fits_of(rows: Any, **_: Any) -> int:
-    return len(rows)
-
-
 def test_the_calibrators_of_a_seed_are_projected_in_one_batch_of_each_kind(monkeypatch, decisions, parts, quick_params):
-    calibrated = [calibrate.fn(parts, name, 1) for name in quick_params.calibrators]
-    descents = counted(monkeypatch, adam_lattice, "fit_lattices", fits_of)
-    optima = counted(monkeypatch, batch_module, "fit_exact", fits_of)
-    project.fn(calibrated, parts, decisions, quick_params, "cpu")
-    assert descents == [len(calibrated)] * 2  # the curves of labels, and the one that they share
-    assert optima == [len(calibrated)]
+    fits = [calibrate.fn(parts, calibrator, 1) for calibrator in quick_params.calibrators]
+    adam_batches = record_calls(monkeypatch, adam_lattice, "fit_lattices", count_fits)
+    exact_batches = record_calls(monkeypatch, batch_module, "fit_exact", count_fits)
+
+    project.fn(fits, parts, decisions, quick_params, "cpu")
+
+    assert adam_batches == [len(fits)] * 2  # label-wise curves, and the shared curve
+    assert exact_batches == [len(fits)]
 
 
 def test_a_calibrator_is_fitted_once_on_each_number_of_rows(monkeypatch, parts):
-    diagonal, all_rows = CALIBRATORS["diag"], len(parts.calibrator_fit)
-    fitted = MagicMock(side_effect=diagonal.fit)
-    monkeypatch.setitem(CALIBRATORS, "diag", replace(diagonal, fit=fitted))
-    calibrate.fn(parts, "diag", 1, (100, all_rows, 2 * all_rows))
-    assert sorted(len(call.args[1]) for call in fitted.call_args_list) == [100, all_rows]
+    diagonal = CALIBRATORS["diag"]
+    n_rows = len(parts.calibrator_fit)
+    fit = MagicMock(side_effect=diagonal.fit)
+    monkeypatch.setitem(CALIBRATORS, "diag", replace(diagonal, fit=fit))
+    calibrate.fn(parts, "diag", 1, (100, n_rows, 2 * n_rows))
+    assert sorted(len(call.args[1]) for call in fit.call_args_list) == [100, n_rows]
 
 
-def test_one_draw_of_counts_serves_every_metric_calibrator_and_seed(monkeypatch, decisions, parts, quick_params):
-    seeds = []
+def test_all_metrics_calibrators_and_seeds_share_the_resamples(monkeypatch, decisions, parts, quick_params):
+    results = []
     for seed in (1, 2):
-        calibrated = [calibrate.fn(parts, name, seed) for name in quick_params.calibrators]
-        seeds.append(project.fn(calibrated, parts._replace(seed=seed), decisions, quick_params, "cpu"))
-    cut = counted(monkeypatch, spread, "assign_confidence_groups", lambda confidence, _groups: len(confidence))
-    measured = [measure.fn(seed, decisions.labels, quick_params.metrics) for seed in seeds]
-    assert cut == [len(decisions)] * 2 * len(quick_params.calibrators)  # for the label spread and its null together
-    drawn = counted(monkeypatch, resampling.Resamples._counts, "func", lambda draws: draws.resamples)
-    sorted_once = counted(monkeypatch, resampling, "order_by_risk", lambda logit, _correct: len(logit))
-    passes = counted(monkeypatch, resampling.Resamples, "_weighted", lambda _draws, order: order.groups)
-    bootstrap_intervals.fn(seeds, measured, decisions, quick_params.calibrators, quick_params.metrics)
-    assert drawn == [quick_params.metrics.resamples]
-    assert sorted_once == [len(decisions)] * 2 * 2 * len(quick_params.calibrators)  # before and after, in each seed
-    assert len(passes) == len(sorted_once)  # one for all metrics of a score
+        fits = [calibrate.fn(parts, calibrator, seed) for calibrator in quick_params.calibrators]
+        results.append(project.fn(fits, parts._replace(seed=seed), decisions, quick_params, "cpu"))
+    n_projections = len(results) * len(quick_params.calibrators)
+
+    groupings = record_calls(
+        monkeypatch, spread, "assign_confidence_groups", lambda confidence, _groups: len(confidence)
+    )
+    metrics = [measure.fn(seed_results, decisions.labels, quick_params.metrics) for seed_results in results]
+    assert groupings == [len(decisions)] * n_projections  # for the label spread and its shuffles together
+
+    draws = record_calls(monkeypatch, resampling.Resamples._counts, "func", lambda draws: draws.resamples)
+    sorts = record_calls(monkeypatch, resampling, "order_by_risk", lambda logit, _correct: len(logit))
+    passes = record_calls(monkeypatch, resampling.Resamples, "_weighted", lambda _draws, order: order.groups)
+    bootstrap_intervals.fn(results, metrics, decisions, quick_params.calibrators, quick_params.metrics)
+    assert draws == [quick_params.metrics.resamples]
+    assert sorts == [len(decisions)] * 2 * n_projections  # confidence and MRP
+    assert len(passes) == len(sorts)  # one for all metrics of a score
     assert max(passes) <= resampling.MAX_TIE_GROUPS
 
 
 @pytest.mark.parametrize("rows", [200, 2 * CHUNK_ROWS + 5])
 def test_applying_a_map_reads_the_file_twice_and_scores_each_row_once(monkeypatch, tmp_path, rows):
     predictions(200).sample(rows, with_replacement=True, seed=0).write_parquet(tmp_path / "new.parquet")
-    read = counted(monkeypatch, files.ParquetPredictions, "batches", lambda _file, columns=None: columns)
-    scored = counted(monkeypatch, reliability_map, "calibrated_confidence", lambda _calibrator, piece: len(piece))
+    reads = record_calls(monkeypatch, files.ParquetPredictions, "batches", lambda _file, columns=None: columns)
+    scored = record_calls(monkeypatch, reliability_map, "calibrated_confidence", lambda _calibrator, piece: len(piece))
     apply_map(document(), tmp_path / "new.parquet", tmp_path / "scored.parquet")
-    assert len(read) == 2  # to score, for which the logits are enough, and to write what was there beside it
-    assert read[0] == ["logits"]
+    assert len(reads) == 2  # one to score, which needs the logits only, and one to write all columns
+    assert reads[0] == ["logits"]
     assert sum(scored) == rows
     assert max(scored) <= CHUNK_ROWS
 
 
-@pytest.mark.parametrize(("runs", "of_seeds"), [(3, [0, 1, 2]), (2, [0, 0, 0]), (0, [])])
-def test_a_data_set_asks_for_each_fit_once_and_for_one_projection_of_each_seed(
-    monkeypatch, decisions, quick_params, runs, of_seeds
+TASKS_BY_SEED = ("project", "check_invariants", "measure", "compare_calibrators", "measure_alternatives")
+
+
+@pytest.mark.parametrize(("n_runs", "run_of_seed"), [(3, [0, 1, 2]), (2, [0, 0, 0]), (0, [])])
+def test_each_fit_and_each_projection_of_a_data_set_is_submitted_once(
+    monkeypatch, decisions, quick_params, n_runs, run_of_seed
 ):
-    by_seed = ("project", "check_invariants", "measure", "baselines", "sensitivity")
-    tasks = {name: MagicMock() for name in (*by_seed, "calibrate", "bootstrap_intervals", "check_inputs")}
+    tasks = {name: MagicMock() for name in (*TASKS_BY_SEED, "calibrate", "bootstrap_intervals", "check_inputs")}
     for name, task in tasks.items():
         task.with_options.return_value = task
         monkeypatch.setattr(reliability, name, task)
     params = reliability.with_calibrators(quick_params, calibrators_with_role("paper"))
-    base = Base("wands", decisions, decisions, ("a", "b", "c"), "group", ("test",), "simulated", 0.5)
-    sizes = [[9 + 2 * run, 10 + 2 * run] for run in range(runs)]  # test rows of the members of each model run
-    members = [
-        [base._replace(validation=decisions.take(slice(n, None)), test=decisions.take(slice(n))) for n in of]
-        for of in sizes
-    ]
+    base = Base(
+        name="wands",
+        validation=decisions,
+        test=decisions,
+        labels=("a", "b", "c"),
+        split_by="group",
+        drawn=("test",),
+        source="simulated",
+        seed0_accuracy=0.5,
+    )
+    test_sizes = [[9 + 2 * run, 10 + 2 * run] for run in range(n_runs)]  # of the two members of each model run
+    members = []
+    for sizes in test_sizes:
+        members.append(
+            [
+                base._replace(validation=decisions.take(slice(size, None)), test=decisions.take(slice(size)))
+                for size in sizes
+            ]
+        )
+
     reliability.submit_all(base, params, "cpu", params.seeds, members)
-    asked = {name: [call.args for call in task.submit.call_args_list] for name, task in tasks.items()}
-    keys = [
-        fit_key(None, dict(zip(("parts", "calibrator", "seed", "few", "chosen"), arguments, strict=True)))
-        for arguments in asked["calibrate"]
-    ]
-    rivals, of_members = len(params.rivals.calibrators), 2 * bool(runs)
-    of_seed = len(params.calibrators) + 2 * rivals + of_members * (len(params.calibrators) + rivals)
-    assert len(keys) == len(set(keys)) == len(params.seeds) * of_seed
-    assert {name: len(calls) for name, calls in asked.items() if name != "calibrate"} == {
-        **dict.fromkeys(by_seed, len(params.seeds)),
+
+    calls = {name: [call.args for call in task.submit.call_args_list] for name, task in tasks.items()}
+    keys = [fit_key(None, dict(zip(CALIBRATE_ARGUMENTS, call, strict=True))) for call in calls["calibrate"]]
+    n_rivals = len(params.rivals.calibrators)
+    n_calibrators = len(params.calibrators)
+    n_members = 2 if n_runs else 0
+    fits_of_seed = n_calibrators + 2 * n_rivals + n_members * (n_calibrators + n_rivals)
+    assert len(keys) == len(set(keys)) == len(params.seeds) * fits_of_seed
+    assert {name: len(submitted) for name, submitted in calls.items() if name != "calibrate"} == {
+        **dict.fromkeys(TASKS_BY_SEED, len(params.seeds)),
         "bootstrap_intervals": 1,
         "check_inputs": 1,
     }
-    measured = [[len(test) for test in tests] for *_, tests, _ in asked["measure"]]
-    # with as many model runs as seeds each seed has one of its own, otherwise the first
-    assert measured == ([sizes[run] for run in of_seeds] or [[]] * len(params.seeds))
+    # with as many model runs as seeds, each seed uses its own run, otherwise the first
+    measured_sizes = [[len(test) for test in tests] for *_, tests, _ in calls["measure"]]
+    assert measured_sizes == ([test_sizes[run] for run in run_of_seed] or [[]] * len(params.seeds))

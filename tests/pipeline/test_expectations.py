@@ -37,7 +37,7 @@ from tasks.expectations.check import (
 from tasks.expectations.docs import build_docs
 from tasks.expectations.invariants import CheckedRun, check_unchanged, measure_run
 from tasks.expectations.pairs import bound_class_shares, check_contract, check_pairs, summarize_pairs
-from tasks.records.results import Projected, ProjectedDecisions
+from tasks.records.results import ProjectedDecisions, SeedResults
 from tasks.records.splits import SPLITS, draw_splits
 from tasks.records.store import base_folder, failed_gates_file, read_json, runs_folder
 
@@ -270,9 +270,15 @@ INVALID_MEASUREMENTS = {"accuracy_seed0": 0.999, "kkt": 2e-8, "smallest_incremen
 
 @pytest.mark.parametrize("changes", [INVALID_MEASUREMENTS, dict.fromkeys(INVALID_MEASUREMENTS, NAN)])
 def test_a_run_with_invalid_measurements_fails(changes):
-    handed_on = changes | {"lattices": curves_with_increment(changes["smallest_increment"])}
-    del handed_on["smallest_increment"]
-    message = str(gate_error(gate_unchanged, violations=("mrp: label 2 falls",), **handed_on))
+    message = str(
+        gate_error(
+            gate_unchanged,
+            accuracy_seed0=changes["accuracy_seed0"],
+            kkt_residual=changes["kkt"],
+            lattices=curves_with_increment(changes["smallest_increment"]),
+            violations=("mrp: label 2 falls",),
+        )
+    )
     wrong = {"violations": "mrp: label 2 falls", **changes}
     assert all(f"calibrator ts: {name} = {value}" in message for name, value in wrong.items()), message
 
@@ -391,7 +397,7 @@ def test_the_record_of_a_run_has_all_gates_that_it_reached(failed_gate):
         return Mock(**{"state.is_final.return_value": result is not None, "result.return_value": result})
 
     passed = gate_shares([0.5], seed=1)
-    projected = Projected(seed=1, rows=[], label_rows=(), fallback=(), gates=[passed])
+    projected = SeedResults(seed=1, projections=[], rows_per_label=(), fallbacks=(), gate_records=[passed])
     results = (projected, failed_gate, None, ZeroDivisionError("no gate"))
     of_seeds = {f"seed {seed}": future(result) for seed, result in enumerate(results, 1)}
     reached = reliability.collect_gate_records({"gates": {"incoming": future(passed)}, "projected": of_seeds})

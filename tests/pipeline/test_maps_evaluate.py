@@ -33,9 +33,9 @@ from relmap.metrics.resampling import draw_resamples
 from relmap.metrics.spread import LabelCells
 from relmap.routing.label import UNIFORM_SHARE, sample_systematically, sampling_probabilities
 from relmap.routing.thresholds import sample_independent_rows
-from tasks.records.advice import in_words, numbers
-from tasks.records.measured import bounded, measured
-from tasks.records.results import Projected, ProjectedDecisions
+from tasks.records.advice import describe_recommendation, summarize_datasets
+from tasks.records.measurements import bootstrap_rows, compute_metrics
+from tasks.records.results import ProjectedDecisions, SeedResults
 from tasks.tables.overview import overview_table
 from tests import maps, report_data
 
@@ -331,20 +331,20 @@ def test_the_report_and_the_commands_advise_the_same_on_the_same_rows_and_calibr
     logs = np.log(np.where(np.eye(3)[decision] > 0, expit(before)[:, None], expit(-before)[:, None] / 2))
     simplex = SimpleNamespace(log_probabilities=logs, feasible=correct, solved=correct)
     projected = ProjectedDecisions("ts", decision, logs, {"confidence": before, "mrp": after}, {}, simplex, 0, 0, ())
-    values = {("ts", *place): value for *place, value in measured(projected, rows.label, maps.RULES)}
+    values = {("ts", *place): value for *place, value in compute_metrics(projected, rows.label, maps.RULES)}
     test = FixedDecisions(logs, rows.label, decision, rows.group)
-    bounds = bounded([Projected(1, [projected], (), (), [])], test, values, ("ts",), maps.RULES)
+    bounds = bootstrap_rows([SeedResults(1, [projected], (), (), [])], test, values, ("ts",), maps.RULES)
     cells = [("shop", "simulated", name, 1, *rest, value) for (name, *rest), value in values.items()]
     intervals = pl.select(dataset=pl.lit("shop"), source=pl.lit("simulated")).join(pl.DataFrame(bounds), how="cross")
     of_set = dataclasses.replace(
-        report_data.made(rows=n), metrics=report_data.frame("metrics", *cells), intervals=intervals
+        report_data.make_results(rows=n), metrics=report_data.make_frame("metrics", *cells), intervals=intervals
     )
-    (row,) = numbers(of_set.metrics, of_set.intervals, [of_set.facts]).to_dicts()
-    (shown,) = overview_table(report_data.together([of_set]))["advice"]
-    of_stage = in_words(row, of_set.intervals, maps.RULES.smallest_relevant_change)
+    (row,) = summarize_datasets(of_set.metrics, of_set.intervals, [of_set.facts]).to_dicts()
+    (shown,) = overview_table(report_data.combine_runs([of_set]))["advice"]
+    of_stage = describe_recommendation(row, of_set.intervals, maps.RULES.smallest_relevant_change)
     assert of_map[0] == of_stage[0] == shown
     assert shown.startswith(begins)
-    assert ("calibrator uncal" in of_map[-1], "means over the calibrators that ran (1)" in of_stage[-1]) == (True, True)
+    assert ("calibrator uncal" in of_map[-1], "Means over 1 calibrators" in of_stage[-1]) == (True, True)
 
 
 def test_candidates_and_recalibrating_are_judged_on_new_rows_as_maps_of_them_would_be(grouped):

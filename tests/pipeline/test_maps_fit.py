@@ -49,7 +49,7 @@ def test_under_the_papers_protocol_the_same_rows_give_the_pipelines_numbers(cali
     behind = behind if split else dataclasses.replace(behind, group=None)
     alone = QUICK.projection.model_copy(update={"minimum_rows": 0})  # as the flow has it for the paper's sets
     projected = project.fn(fits, parts, test, load_params().model_copy(update={"projection": alone}), "cpu")
-    for pipeline, variant in product(projected.rows, variants):
+    for pipeline, variant in product(projected.projections, variants):
         document = learned(behind, variant, pipeline.calibrator, seed, protocol, names=None, params=QUICK).document
         scored = FittedMap.from_document(document)(new)
         np.testing.assert_allclose(scored.reliability, expit(pipeline.reliability_logits[variant]), rtol=0, atol=1e-12)

@@ -17,6 +17,7 @@ from prefect.states import Cancelling, Completed, Crashed, Failed
 
 from flows import notifications
 from flows.notifications import ADDRESSES_VARIABLE, COMMAND_VARIABLE, HOOKS, notify, report_end
+from tasks.records.errors import RunFailed
 
 
 @pytest.fixture
@@ -112,6 +113,30 @@ def test_the_hook_notifies_and_logs_how_the_run_ended(monkeypatch, caplog, state
     assert sent == [("refresh", ending, state.message or "")]
     assert f"refresh {ending}." in caplog.text
     assert "a problem" in caplog.text
+
+
+def kept_record(name: str, message: str, error: Exception | None) -> logging.LogRecord | None:
+    """Return what a logger of Prefect makes of a line; None if it drops the line."""
+    exc_info = (type(error), error, None) if error is not None else None
+    record = logging.LogRecord(name, logging.ERROR, __file__, 1, message, (), exc_info)
+    return record if logging.getLogger(name).filter(record) else None
+
+
+@pytest.mark.parametrize("name", ["prefect.flow_runs", "prefect.task_runs"])
+def test_an_error_that_explains_itself_is_logged_once_and_without_a_traceback(name):
+    error = RunFailed("the refresh failed:\n  wands: 50% of the rows")
+    record = kept_record(name, "Encountered exception during execution: RunFailed(...)", error)
+    assert record is not None
+    assert record.getMessage() == str(error)
+    assert record.exc_info is None
+    assert kept_record(name, "Engine execution exited with unexpected exception", error) is None
+
+
+def test_an_unexpected_error_keeps_its_traceback():
+    for message in ("Encountered exception during execution: ...", "Engine execution exited with unexpected exception"):
+        record = kept_record("prefect.flow_runs", message, ValueError("a bug"))
+        assert record is not None
+        assert record.exc_info is not None
 
 
 def test_a_completed_run_sends_no_notification(monkeypatch):

@@ -1,6 +1,6 @@
-"""The report page as a file: it asks for nothing, hides nothing, and nothing in the data can become part of it.
+"""The report page as a file: it loads nothing, shows everything, and data cannot inject HTML.
 
-So do the plots of `dvc plots`: dvc.yaml names files of the report, and its templates draw them offline.
+The same holds for the plots of `dvc plots`: dvc.yaml names files of the report, and its templates work offline.
 """
 
 import configparser
@@ -20,30 +20,39 @@ import yaml
 from dvc_render.vega import VegaRenderer
 
 from relmap.report.concepts import CONCEPTS
-from tasks.page.page import CONCEPTS_OF_PAGE, gates_of
+from tasks.page.page import CONCEPTS_OF_PAGE, summarize_gates
 from tasks.records.store import REPORT
 from tasks.tables import TABLES
-from tests.report_data import BETTER, gate, made, reported, write_plotted
+from tests.report_data import BETTER, make_gate, make_results, write_dvc_plots, write_report
 
 ROOT = Path(__file__).resolve().parents[2]
-TEMPLATES = ROOT / ".dvc" / "plots"
-DECLARED = yaml.safe_load((ROOT / "dvc.yaml").read_text())
-PLOTS = {Path(path).stem: plot | {"path": path} for plots in DECLARED["plots"] for path, plot in plots.items()}
+PLOT_TEMPLATES = ROOT / ".dvc" / "plots"
+DVC_YAML = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+PLOTS = {Path(path).stem: plot | {"path": path} for plots in DVC_YAML["plots"] for path, plot in plots.items()}
 OKABE_ITO = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"}
+HOSTILE_LABEL = "</script><b>\"'&{{ 1 }}</style>"
+HOSTILE_NAME = "<b>&\"'"  # also the name of a folder
+HOSTILE_REASON = "the gate 'unchanged rows' failed </script><b>"
+N_SHARED_SCRIPTS = 2  # at the end of the page: Vega, and the script that draws the charts
 every_plot = pytest.mark.parametrize("name", PLOTS)
-HOSTILE = "</script><b>\"'&{{ 1 }}</style>"
-HOSTILE_NAME = "<b>&\"'"  # a folder, too
-REASON = "the gate 'unchanged rows' failed </script><b>"
 
 
-class Read(HTMLParser):
-    """What a browser would find in a page: tags with their attributes, text, and what stands in scripts and styles."""
+class ParsedPage(HTMLParser):
+    """Tags, text, scripts and styles of an HTML file.
 
-    def __init__(self, place: Path) -> None:
+    Attributes:
+        source: Content of the file.
+        tags: Name and attributes of each tag.
+        raw: Content of each script and style.
+        text: Text outside of scripts and styles, with single spaces.
+    """
+
+    def __init__(self, path: Path) -> None:
         super().__init__()
+        self.source = path.read_text(encoding="utf-8")
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.raw: dict[str, list[str]] = {"script": [], "style": []}
-        self.source, self.text = place.read_text(encoding="utf-8"), ""
+        self.text = ""
         self.feed(self.source)
         self.text = re.sub(r"\s+", " ", self.text)
 
@@ -53,43 +62,59 @@ class Read(HTMLParser):
             self.raw[tag].append("")
 
     def handle_data(self, data: str) -> None:
-        if self.cdata_elem:  # within a script or a style
+        if self.cdata_elem:  # inside a script or a style
             self.raw[self.cdata_elem][-1] += data
         else:
             self.text += f" {data}"
 
-    def all(self, what: str) -> list[dict[str, str | None]]:
-        """The attributes of every tag of that name, or of that class."""
-        return [values for name, values in self.tags if what in (name, *(values.get("class") or "").split())]
+    def select(self, name: str) -> list[dict[str, str | None]]:
+        """Return the attributes of every tag with this name or class."""
+        return [
+            attributes
+            for tag, attributes in self.tags
+            if tag == name or name in (attributes.get("class") or "").split()
+        ]
+
+    @property
+    def ids(self) -> list[str | None]:
+        return [attributes["id"] for _, attributes in self.tags if "id" in attributes]
+
+    @property
+    def charts(self) -> list[Any]:
+        """Content of the chart scripts."""
+        return [json.loads(script) for script in self.raw["script"][:-N_SHARED_SCRIPTS]]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
-    """A page with everything: two and three labels, hostile names, one's own sets, and failed ones."""
+def path(tmp_path_factory) -> Path:
+    """A page with two and three labels, hostile names, own data sets and failed data sets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("report"))
-        sets = [
-            made("wands", rows=300, groups=30),
-            made(HOSTILE_NAME, labels=(HOSTILE, "yes"), rows=300, source="hub", calibrators=("uncal", "ts", "spline")),
-            made("few", rows=300, groups=4, changes=dict.fromkeys(BETTER), failing=True),
+        datasets = [
+            make_results("wands", rows=300, groups=30),
+            make_results(
+                HOSTILE_NAME,
+                labels=(HOSTILE_LABEL, "yes"),
+                rows=300,
+                source="hub",
+                calibrators=("uncal", "ts", "spline"),
+            ),
+            make_results("few", rows=300, groups=4, changes=dict.fromkeys(BETTER), failing=True),
         ]
-        return reported(sets, {"scidocs": REASON, "mine": "it was stopped"})
+        return write_report(datasets, {"scidocs": HOSTILE_REASON, "mine": "it was stopped"})
 
 
 @pytest.fixture(scope="module")
-def page(place) -> Read:
-    return Read(place)
+def page(path) -> ParsedPage:
+    return ParsedPage(path)
 
 
-def test_a_browser_has_nothing_to_ask_for(page, place):
-    fetching = {"src", "srcset", "data", "poster", "action", "formaction", "background", "manifest", "ping"}
-    assert not [tag for tag, attributes in page.tags if fetching & set(attributes)]
+def test_the_page_loads_nothing(page):
+    loading = {"src", "srcset", "data", "poster", "action", "formaction", "background", "manifest", "ping"}
+    assert not [tag for tag, attributes in page.tags if loading & set(attributes)]
     assert not {tag for tag, _ in page.tags} & {"link", "base", "iframe", "object", "embed", "img", "form"}
     styles = [*page.raw["style"], *(attributes.get("style") or "" for _, attributes in page.tags)]
     assert not re.search(r"url\(|@import", "".join(styles))
-    ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
-    for link in (attributes["href"] for attributes in page.all("a")):
-        assert link[1:] in ids if link.startswith("#") else (place.parent / link).is_file(), link
     *charts, vega, script = page.raw["script"]
     assert "vegaEmbed" in vega
     assert "http" not in script
@@ -97,157 +122,196 @@ def test_a_browser_has_nothing_to_ask_for(page, place):
     assert not [chart for chart in charts if "http" in re.sub(r'"\$schema":"[^"]*"', "", chart)]
 
 
+def test_links_lead_to_the_page_itself_or_to_files_of_the_report(page, path):
+    for attributes in page.select("a"):
+        link = attributes["href"]
+        if link.startswith("#"):
+            assert link[1:] in page.ids, link
+        else:
+            assert (path.parent / link).is_file(), link
+
+
 def test_the_page_links_to_the_concepts_that_it_uses_and_defines_them(page):
-    links = {attributes["href"] for attributes in page.all("a") if attributes["href"].startswith("#concept-")}
-    defined = {attributes["id"] for attributes in page.all("dt") if "id" in attributes}
+    links = {attributes["href"] for attributes in page.select("a") if attributes["href"].startswith("#concept-")}
+    defined = {attributes["id"] for attributes in page.select("dt") if "id" in attributes}
     assert links == {f"#{name}" for name in defined} == {f"#concept-{name}" for name in CONCEPTS_OF_PAGE}
     for name in CONCEPTS_OF_PAGE:
         assert f"{CONCEPTS[name].title} {CONCEPTS[name].definition}" in page.text
         assert f"docs/concepts/{name}" in page.text
 
 
-def test_every_table_is_there_with_every_row_of_its_csv(page, place):
+def test_every_table_has_every_row_of_its_csv(page, path):
     tables = dict(re.findall(r'<table data-csv="(\w+)">.*?</thead>(.*?)</table>', page.source, re.DOTALL))
-    assert set(tables) == {key for key, entry in TABLES.items() if entry.place != "beside"}
+    assert set(tables) == {key for key, table in TABLES.items() if table.place != "link"}
     for name, body in tables.items():
-        assert body.count("<tr>") == len(pl.read_csv(place.parent / f"{name}.csv", infer_schema=False)), name
+        assert body.count("<tr>") == len(pl.read_csv(path.parent / f"{name}.csv", infer_schema=False)), name
     assert tables["overview"].count("<tr>") == 5
-    calibrators = pl.read_csv(place.parent / "main.csv").group_by("dataset").agg("calibrator").rows_by_key("dataset")
-    assert {HOSTILE_NAME: [(["uncal", "ts", "spline"],)], "few": [(["uncal", "ts"],)]}.items() <= calibrators.items()
 
 
-def test_every_figure_holds_the_rows_that_its_csv_has(page, place):
-    figures = [attributes["id"] for attributes in page.all("figure")]
-    sizes: Counter[str] = Counter()
-    for figure, chart in zip(figures, page.raw["script"], strict=False):  # two more scripts draw them
-        content = json.loads(chart)
-        rows = pl.read_csv(content["csv"].encode(), infer_schema=False)
-        assert rows.columns == list(content["types"])
-        sizes[figure.rsplit("-", 1)[-1]] += len(rows)
-    assert len(figures) == 3 * 9 + 1
-    for name, size in sizes.items():
-        assert size == len(pl.read_csv(place.parent / f"figures/{name}.csv", infer_schema=False)), name
+def test_every_data_set_has_its_own_calibrators_in_the_main_table(path):
+    rows = pl.read_csv(path.parent / "main.csv").group_by("dataset").agg("calibrator")
+    calibrators = dict(rows.iter_rows())
+    assert calibrators[HOSTILE_NAME] == ["uncal", "ts", "spline"]
+    assert calibrators["few"] == ["uncal", "ts"]
 
 
-def test_nothing_that_data_say_becomes_part_of_the_page(page):
+def test_every_figure_has_the_rows_of_its_csv(page, path):
+    ids = [attributes["id"] for attributes in page.select("figure")]
+    n_rows: Counter[str] = Counter()
+    for figure_id, chart in zip(ids, page.charts, strict=True):
+        rows = pl.read_csv(chart["csv"].encode(), infer_schema=False)
+        assert rows.columns == list(chart["types"])
+        n_rows[figure_id.rsplit("-", 1)[-1]] += len(rows)
+    assert len(ids) == 3 * 9 + 1
+    for name, count in n_rows.items():
+        assert count == len(pl.read_csv(path.parent / f"figures/{name}.csv", infer_schema=False)), name
+
+
+def test_data_cannot_inject_html(page):
     assert "b" not in {tag for tag, _ in page.tags}
-    assert page.text.count("</script><b>") >= 2  # the label and the reason, as they are
-    assert HOSTILE in page.text
+    assert page.text.count("</script><b>") >= 2  # the label and the reason, as text
+    assert HOSTILE_LABEL in page.text
     assert HOSTILE_NAME in page.text
-    assert page.source.count("</script>") == len(page.raw["script"])  # they end only where the page ends them
+    assert page.source.count("</script>") == len(page.raw["script"])
     assert page.source.count("</style>") == len(page.raw["style"]) == 1
-    assert any(HOSTILE.replace('"', '""') in json.loads(script)["csv"] for script in page.raw["script"][:-2])
+    assert any(HOSTILE_LABEL.replace('"', '""') in chart["csv"] for chart in page.charts)
 
 
-def test_numbers_of_twins_are_named_as_such(page):
-    (banner,) = page.all("banner")
+def test_results_of_simulated_data_are_marked(page):
+    (banner,) = page.select("banner")
     assert banner["role"] == "note"
-    assert "Simulated data. wands (simulated), few (simulated) are twins" in page.text
+    assert "Simulated data. wands (simulated), few (simulated) are simulated" in page.text
     names = rf"(wands \(simulated\)|few \(simulated\)|{re.escape(HOSTILE_NAME)})(,|$)"
-    assert all(re.match(names, json.loads(script)["spec"]["title"]) for script in page.raw["script"][1:-2])
+    _, *others = page.charts  # the first one shows all data sets
+    assert all(re.match(names, chart["spec"]["title"]) for chart in others)
 
 
-def test_a_failed_set_is_named_with_its_reason_and_the_gate_that_failed(page):
-    for name, reason in (("scidocs", REASON), ("mine", "it was stopped")):
-        assert f"set-{name}" in [section.get("id") for section in page.all("data-set")]
-        assert f"{name} (failed) This data set did not finish. {reason}" in page.text
-        assert not [figure for figure in page.all("figure") if figure["id"].startswith(f"set-{name}")]
+@pytest.mark.parametrize(("name", "reason"), [("scidocs", HOSTILE_REASON), ("mine", "it was stopped")])
+def test_a_failed_data_set_is_shown_with_its_reason_and_without_figures(page, name, reason):
+    assert f"set-{name}" in [section.get("id") for section in page.select("data-set")]
+    assert f"{name} (failed) This data set did not finish. {reason}" in page.text
+    assert not [figure for figure in page.select("figure") if figure["id"].startswith(f"set-{name}")]
+
+
+def test_failed_gates_are_shown_open(page):
     assert re.search(r"no decision changes mine, 1: 7 rows.{0,20} FAILED, 0 of 1", page.text)
     assert "1 of 2 checks failed" in page.text
     assert "without scidocs (failed) and mine (failed)" in page.text
-    assert ["open" in details for details in page.all("details")[:5]] == [False, False, True, True, True]
+    is_open = ["open" in details for details in page.select("details")[:5]]
+    assert is_open == [False, False, True, True, True]
 
 
-def test_the_page_is_one_of_its_language_for_every_reader(page):
-    assert page.all("html") == [{"lang": "en"}]
+def test_the_page_is_accessible(page):
+    assert page.select("html") == [{"lang": "en"}]
     assert [tag for tag, _ in page.tags if tag in ("h1", "main", "title")] == ["title", "h1", "main"]
-    assert all(plot["role"] == "img" and len(plot["aria-label"]) > 50 for plot in page.all("plot"))
-    assert all(region["tabindex"] == "0" and region["aria-label"] for region in page.all("scrolled"))
+    assert all(plot["role"] == "img" and len(plot["aria-label"]) > 50 for plot in page.select("plot"))
+    assert all(region["tabindex"] == "0" and region["aria-label"] for region in page.select("scrolled"))
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
     assert all(after <= before + 1 for before, after in pairwise(levels))
-    assert all(heading["scope"] for heading in page.all("th"))
-    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
-    assert len({*ids}) == len(ids)
-    assert {label["aria-labelledby"] for _, label in page.tags if "aria-labelledby" in label} <= {*ids}
+    assert all(heading["scope"] for heading in page.select("th"))
+    assert len(set(page.ids)) == len(page.ids)
+    labels = {attributes["aria-labelledby"] for _, attributes in page.tags if "aria-labelledby" in attributes}
+    assert labels <= set(page.ids)
 
 
-def test_the_same_runs_give_the_same_page_but_for_the_commit_and_it_reads_without_any_interval(tmp_path, monkeypatch):
+@pytest.fixture
+def pages_of_two_commits(tmp_path, monkeypatch) -> list[ParsedPage]:
+    """Pages of the same real data without intervals."""
     pages = []
     for commit in ("0123abc", "4567def"):
         (tmp_path / commit).mkdir()
         monkeypatch.chdir(tmp_path / commit)
         monkeypatch.setattr("tasks.provenance.checkout.describe_commit", lambda commit=commit: commit)
-        pages.append(Read(reported([made(source="hub", rows=200, groups=4, changes={})])))
-    first, later = pages
-    assert first.source.replace("0123abc", "4567def") == later.source != first.source
-    assert not first.all("banner")  # nothing is simulated
+        pages.append(ParsedPage(write_report([make_results(source="hub", rows=200, groups=4, changes={})])))
+    return pages
+
+
+def test_pages_of_the_same_results_differ_in_the_commit_only(pages_of_two_commits):
+    first, second = pages_of_two_commits
+    assert first.source != second.source
+    assert first.source.replace("0123abc", "4567def") == second.source
+
+
+def test_a_page_without_intervals_and_simulated_data_has_no_recommendation_and_no_banner(pages_of_two_commits):
+    first, _ = pages_of_two_commits
+    assert not first.select("banner")
     assert "No interval was computed" in first.text
     assert "None" not in first.text
 
 
-def test_gates_count_what_was_asked_over_all_places():
-    records = [gate("shop", "rows", seed=seed) for seed in (1, 2)] + [gate("shop", "rows", seed=3, passed=False)]
-    first, second = gates_of(records)
-    assert (first["asked"], first["failures"], second["asked"]) == (3, [], 3)
-    (failure,) = second["failures"]
+def test_gates_are_counted_over_all_places():
+    records = [make_gate("shop", "rows", seed=1), make_gate("shop", "rows", seed=2)]
+    records.append(make_gate("shop", "rows", seed=3, passed=False))
+    first, second = summarize_gates(records)
+    assert first.n_checks == 3
+    assert first.failures == ()
+    assert second.n_checks == 3
+    (failure,) = second.failures
     assert failure.startswith("shop, 3: 7 rows")
-    several = [check for name in ("rows", "classes") for check in gate("shop", name)["checks"]]
-    assert [row["gate"] for row in gates_of([{"checks": several}])] == ["rows", "rows", "classes", "classes"]
+
+
+def test_gates_are_in_the_order_of_their_first_check():
+    checks = [*make_gate("shop", "rows")["checks"], *make_gate("shop", "classes")["checks"]]
+    assert [gate.gate for gate in summarize_gates([{"checks": checks}])] == ["rows", "rows", "classes", "classes"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    """Where the report has the figures of two data sets."""
+def plots_folder(tmp_path_factory) -> Path:
+    """A folder with the figures of two data sets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("plots"))
-        write_plotted(made("wands", rows=300))
+        write_dvc_plots(make_results("wands", rows=300))
         return Path.cwd()
 
 
-def filled(name: str, folder: Path, *revisions: str) -> tuple[dict[str, Any], str]:
-    """The Vega-Lite that `dvc plots` would write, which reads all as text, and its own text without data."""
+def fill_template(name: str, folder: Path, *revisions: str) -> dict[str, Any]:
+    """Return the Vega-Lite that `dvc plots` makes of a plot; it reads all values as text."""
     rows = pl.read_csv(folder / PLOTS[name]["path"], infer_schema=False).fill_null("").to_dicts()
     points = [row | {"rev": revision} for revision in revisions for row in rows]
-    spec = VegaRenderer(points, name, template_dir=str(TEMPLATES), **PLOTS[name]).get_filled_template()
-    return spec, json.dumps({key: value for key, value in spec.items() if key != "data"})
+    return VegaRenderer(points, name, template_dir=str(PLOT_TEMPLATES), **PLOTS[name]).get_filled_template()
 
 
-def test_metrics_are_of_the_report_and_every_plot_has_its_template_and_every_template_its_plot():
-    assert DECLARED["metrics"] == [(REPORT / "metrics.json").as_posix()]
-    assert {plot["template"] for plot in PLOTS.values()} == {path.stem for path in TEMPLATES.glob("*.json")}
+def text_without_data(spec: dict[str, Any]) -> str:
+    return json.dumps({key: value for key, value in spec.items() if key != "data"})
+
+
+def test_dvc_yaml_names_the_metrics_of_the_report_and_a_template_for_each_plot():
+    assert DVC_YAML["metrics"] == [(REPORT / "metrics.json").as_posix()]
+    assert {plot["template"] for plot in PLOTS.values()} == {path.stem for path in PLOT_TEMPLATES.glob("*.json")}
 
 
 @every_plot
-def test_a_template_reads_columns_of_its_file_or_what_it_computes(name, folder):
-    spec, text = filled(name, folder, "workspace")
-    computed, fields = (set(re.findall(rf'"{key}": "(\w+)"', text)) for key in ("as", "field"))
-    assert fields | set(re.findall(r"datum\.(\w+)", text)) <= set(spec["data"]["values"][0]) | computed
+def test_a_template_uses_only_columns_of_its_file_and_computed_ones(name, plots_folder):
+    spec = fill_template(name, plots_folder, "workspace")
+    text = text_without_data(spec)
+    computed = set(re.findall(r'"as": "(\w+)"', text))
+    fields = set(re.findall(r'"field": "(\w+)"', text))
+    columns = set(spec["data"]["values"][0])
+    assert fields | set(re.findall(r"datum\.(\w+)", text)) <= columns | computed
     assert {PLOTS[name]["x"], PLOTS[name]["y"]} <= fields
 
 
 @pytest.mark.parametrize("revisions", [("workspace",), ("HEAD", "workspace")], ids=["show", "diff"])
 @every_plot
-def test_a_plot_is_drawn_with_a_panel_for_each_data_set_and_its_revisions_in_colours_that_all_can_tell(
-    name, revisions, folder
-):
-    spec, text = filled(name, folder, *revisions)
-    assert set(re.findall(r'"(#\w+)"', text)) == OKABE_ITO
+def test_a_plot_has_a_panel_for_each_data_set_and_distinguishable_colors(name, revisions, plots_folder):
+    spec = fill_template(name, plots_folder, *revisions)
+    assert set(re.findall(r'"(#\w+)"', text_without_data(spec))) == OKABE_ITO
     svg = vl_convert.vegalite_to_svg(spec)
-    words = set(re.findall(r">([^<>]+)</text>", svg))
-    assert {"wands (simulated)", "mine", *revisions, PLOTS[name]["title"]} <= words
-    assert not {"NaN", "undefined", "null"} & words
+    texts = set(re.findall(r">([^<>]+)</text>", svg))
+    assert {"wands (simulated)", "mine", *revisions, PLOTS[name]["title"]} <= texts
+    assert not {"NaN", "undefined", "null"} & texts
     assert not re.search(r'd="[^"]*NaN', svg)
-    seen = {colour.upper() for colour in re.findall("#[0-9a-fA-F]{6}", svg)}
-    assert len(revisions) == 1 or {"#0072B2", "#D55E00"} <= seen
+    colors = {color.upper() for color in re.findall("#[0-9a-fA-F]{6}", svg)}
+    assert len(revisions) == 1 or {"#0072B2", "#D55E00"} <= colors
 
 
-def test_the_page_holds_vega_itself_and_a_place_for_the_plots_where_dvc_finds_it(folder):
+def test_the_page_of_dvc_plots_contains_vega_and_the_placeholder_of_the_plots(plots_folder):
     settings = configparser.ConfigParser()
     settings.read(ROOT / ".dvc" / "config")
-    place = (ROOT / ".dvc" / settings["plots"]["html_template"]).resolve()  # DVC reads it from its own folder
-    page = (folder / place.relative_to(ROOT)).read_text(encoding="utf-8")
+    path = (ROOT / ".dvc" / settings["plots"]["html_template"]).resolve()  # relative to the folder of DVC
+    page = (plots_folder / path.relative_to(ROOT)).read_text(encoding="utf-8")
     assert page.count("{plot_divs}") == 1
-    assert "{scripts}" not in page  # DVC's own, from a CDN
+    assert "{scripts}" not in page  # DVC replaces it with scripts from a CDN
     assert not re.search(r"(src|href)=", re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL))
     assert "window.vegaEmbed" in page
     assert len(page) < 1_000_000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.report_data import made, write_plotted
+from tests.report_data import make_results, write_dvc_plots
 from tests.system.browser import asked_for, eventually, open_browser
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -35,14 +35,14 @@ def project(tmp_path_factory) -> Path:
     (folder / "dvc.yaml").write_text(yaml.safe_dump({"plots": plots}, sort_keys=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        write_plotted(made("wands"))
+        write_dvc_plots(make_results("wands"))
         command(folder, "git", "init", "-q")
         command(folder, sys.executable, "-m", "dvc", "init", "-q")
         shutil.copy(ROOT / ".dvc/config", ".dvc/config")
         shutil.copytree(ROOT / ".dvc/plots", ".dvc/plots", dirs_exist_ok=True)
         command(folder, "git", "add", "-A")
         command(folder, "git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "before")
-        write_plotted(made("wands", rows=900))
+        write_dvc_plots(make_results("wands", rows=900))
     return folder
 
 

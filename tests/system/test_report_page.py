@@ -15,7 +15,7 @@ import pytest
 from relmap import cli as rerank
 from relmap.report.figure import DARK, LIGHT
 from tasks.tables.runs import PAPER_DATASETS
-from tests.report_data import BETTER, NOTHING, contrast, made, reported
+from tests.report_data import BETTER, NOTHING, contrast_ratio, make_results, write_report
 from tests.system.browser import asked_for, eventually, open_browser
 
 TEN = tuple(f"grade {place}" for place in range(10))
@@ -81,22 +81,25 @@ def place(request, tmp_path_factory) -> Iterator[Path]:
         yield rows.with_name(PAGE)
         return
     first = [
-        made(PAPER_DATASETS[0], labels=TEN, rows=3000, groups=150),
-        made(PAPER_DATASETS[1], labels=("no", "yes")),
-        made(PAPER_DATASETS[2], decided=1, changes=dict.fromkeys(BETTER, NOTHING)),
-        made(PAPER_DATASETS[3], groups=5, changes=dict.fromkeys(BETTER)),
-        made(PAPER_DATASETS[4], labels=("n", LONG, "y")),
-        made(PAPER_DATASETS[5], source="official", failing=True),
+        make_results(PAPER_DATASETS[0], labels=TEN, rows=3000, groups=150),
+        make_results(PAPER_DATASETS[1], labels=("no", "yes")),
+        make_results(PAPER_DATASETS[2], decided=1, changes=dict.fromkeys(BETTER, NOTHING)),
+        make_results(PAPER_DATASETS[3], groups=5, changes=dict.fromkeys(BETTER)),
+        make_results(PAPER_DATASETS[4], labels=("n", LONG, "y")),
+        make_results(PAPER_DATASETS[5], source="official", failing=True),
     ]
-    own = [made(f"own_{place}", labels=TEN[: 2 + 2 * (place % 5)], rows=1500, source="official") for place in range(6)]
+    own = [
+        make_results(f"own_{place}", labels=TEN[: 2 + 2 * (place % 5)], rows=1500, source="official")
+        for place in range(6)
+    ]
     sets, missing = {
-        "one": ([made("shop", labels=("no", "yes"), source="official")], {}),
+        "one": ([make_results("shop", labels=("no", "yes"), source="official")], {}),
         "twelve": (first + own, {}),
         "failed": (first[:1], {"wands": "the gate 'pairs' failed", "own": "it was stopped"}),
     }[request.param]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp(request.param))
-        yield reported(sets, missing)
+        yield write_report(sets, missing)
 
 
 class Reader:
@@ -186,12 +189,12 @@ def test_the_page_is_as_wide_as_the_screen(reader, width):
 def test_all_text_has_enough_contrast_in_both_themes(reader, theme, colours):
     reader.in_theme(theme)
     ground = reader.run("return getComputedStyle(document.body).backgroundColor")
-    assert contrast(ground, colours["paper"]) == pytest.approx(1)
+    assert contrast_ratio(ground, colours["paper"]) == pytest.approx(1)
     pairs = reader.run(COLOURS)
     assert len(pairs) > 3
     for pair in pairs:
         text, behind, _ = re.split(" on | by ", pair)
-        assert contrast(text, behind) >= 4.5, pair  # WCAG 2.2, level AA
+        assert contrast_ratio(text, behind) >= 4.5, pair  # WCAG 2.2, level AA
 
 
 def test_hovering_shows_numbers(reader):

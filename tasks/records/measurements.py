@@ -1,0 +1,256 @@
+"""Metrics of projected decisions and their bootstrap intervals.
+
+Intervals are from one paired bootstrap over test groups. A quantity is a mean over protocol seeds: `before` (metric of
+the confidence, or of the calibrator's probabilities), `after` (of MRP, or of MRC) and `delta` (after minus before). All
+calibrators and seeds share the resamples, so means over calibrators and deltas have replicates, too.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+import scipy
+
+from relmap.decisions import Calibrator, FixedDecisions, decide
+from relmap.metrics.intervals import Estimate
+from relmap.metrics.registry import (
+    METRICS,
+    DecisionView,
+    LabelView,
+    MetricValue,
+    ProbabilityView,
+    ReliabilityView,
+    SimplexView,
+    metrics_for_views,
+)
+from relmap.metrics.resampling import BOOTSTRAP_SEED, MIN_BOOTSTRAP_GROUPS, Resamples, draw_resamples
+from relmap.settings import MetricParams
+from tasks.records.results import AVERAGE, SIMPLEX, ProjectedDecisions, SeedResults
+
+RESAMPLED_METRICS = tuple(key for key, metric in METRICS.items() if metric.resampled)
+AFTER_VARIANTS = ("mrp", SIMPLEX)  # compared with the confidence, or with the calibrator's probabilities
+
+# Calibrators and variants whose log losses of the same decisions are compared.
+RECALIBRATION = ("matrix", "confidence")
+RECALIBRATION_BASELINE = ("ts", "mrp")
+
+Key = tuple[str, str, str]  # calibrator, variant and metric
+MeanValues = Mapping[Key, float]  # means over seeds
+Measurement = tuple[str, str, MetricValue]  # variant, metric and value
+IntervalRow = dict[str, str | int | float]
+
+
+def compute_metrics(
+    decisions: ProjectedDecisions,
+    labels: np.ndarray,
+    params: MetricParams,
+    *,
+    seed: int = 0,
+    spread_decisions: ProjectedDecisions | None = None,
+    draws: Resamples | None = None,
+    metric_keys: Collection[str] = METRICS.keys(),
+) -> Iterator[Measurement]:
+    """Compute the metrics of test rows, or of each of their resamples.
+
+    Args:
+        decisions: n test rows of one calibrator.
+        labels: True labels, shape (n,).
+        params: Settings of the metrics.
+        seed: Seed of the shuffles of labels for the label spread under chance.
+        spread_decisions: Decisions to compute the label spread of, instead of `decisions`: those of all members of a
+            model run.
+        draws: Resamples of the rows; None for all rows.
+        metric_keys: Keys of the metrics to compute.
+
+    Yields:
+        Variant, metric and value: a float, or an array (R,) of the resamples.
+    """
+    for variant, view in _views(decisions, labels, params, seed, spread_decisions or decisions, draws):
+        for metric in metrics_for_views(type(view)):
+            if metric.key in metric_keys:
+                yield variant, metric.key, metric.function(view)
+
+
+def _views(
+    decisions: ProjectedDecisions,
+    labels: np.ndarray,
+    params: MetricParams,
+    seed: int,
+    spread_decisions: ProjectedDecisions,
+    draws: Resamples | None,
+) -> list[tuple[str, DecisionView]]:
+    """Return the views of the metrics, each with its variant."""
+    correct = decisions.decision == labels
+    base_probabilities = ProbabilityView(
+        correct, params, draws, decisions.decision, decisions.log_probabilities, labels
+    )
+    simplex = decisions.simplex
+    simplex_probabilities = ProbabilityView(
+        correct, params, draws, decisions.decision, simplex.log_probabilities, labels
+    )
+    label_view = LabelView(
+        spread_decisions.decision == labels,
+        params,
+        draws,
+        spread_decisions.decision,
+        spread_decisions.log_probabilities,
+        labels,
+        seed,
+    )
+    reliability_views = [
+        (variant, ReliabilityView(correct, params, draws, logit))
+        for variant, logit in decisions.reliability_logits.items()
+    ]
+    return [
+        ("confidence", DecisionView(correct, params, draws)),
+        ("confidence", base_probabilities),
+        (SIMPLEX, simplex_probabilities),
+        ("confidence", label_view),
+        *reliability_views,
+        (SIMPLEX, SimplexView(correct, params, draws, simplex.feasible, simplex.solved)),
+    ]
+
+
+def average_members(
+    decisions: ProjectedDecisions, members: Sequence[FixedDecisions], calibrators: Sequence[Calibrator]
+) -> ProjectedDecisions:
+    """Average the probabilities of the members of a model run.
+
+    The decision is the first largest of the mean uncalibrated probabilities. This is inferred: the paper does not
+    define it.
+
+    Args:
+        decisions: Test rows to replace decision and probabilities of.
+        members: Decisions of each member on the same rows.
+        calibrators: Calibrator of each member.
+
+    Returns:
+        The rows with the decision and the mean probabilities of the members.
+    """
+    uncalibrated = np.mean([scipy.special.softmax(member.logits, axis=1) for member in members], axis=0)
+    calibrated = [np.exp(calibrator(member.logits)) for calibrator, member in zip(calibrators, members, strict=True)]
+    with np.errstate(divide="ignore"):
+        log_mean = np.log(np.mean(calibrated, axis=0))
+    return replace(decisions, decision=decide(uncalibrated), log_probabilities=log_mean)
+
+
+def find_affected_metrics(params: MetricParams, other: MetricParams) -> set[str]:
+    """Find the metrics that depend on a setting in which two sets of settings differ.
+
+    Args:
+        params: Settings of the metrics.
+        other: Other settings.
+
+    Returns:
+        Keys of the metrics.
+    """
+    changed = {name for name in MetricParams.model_fields if getattr(params, name) != getattr(other, name)}
+    return {key for key, metric in METRICS.items() if changed.intersection(metric.choices)}
+
+
+def bootstrap_rows(
+    results: Sequence[SeedResults],
+    test: FixedDecisions,
+    values: MeanValues,
+    calibrators: Sequence[str],
+    params: MetricParams,
+) -> list[IntervalRow]:
+    """Compute bootstrap intervals of all metrics.
+
+    The quantity `beside_mrp` is the correctness NLL of matrix scaling minus that of MRP with temperature scaling, if
+    both ran.
+
+    Args:
+        results: Results of each protocol seed.
+        test: Test rows with their groups.
+        values: Metrics of all test rows, averaged over seeds.
+        calibrators: Calibrators to compute intervals for, and to average over.
+        params: Settings of the metrics.
+
+    Returns:
+        Rows with calibrator, metric, quantity, value, standard_error, low, high (95%), p (NaN except for changes) and
+        groups. With fewer than ten groups, all numbers but the value are NaN. So are they for AUPR-Error with ties by
+        threshold, which the bootstrap does not support.
+    """
+    draws = draw_resamples(test.group, resamples=params.resamples, seed=BOOTSTRAP_SEED)
+    compares_recalibration = RECALIBRATION_BASELINE[0] in calibrators and (*RECALIBRATION, "nll_correct") in values
+    replicates: dict[Key, np.ndarray] = {}
+    if draws.clusters >= MIN_BOOTSTRAP_GROUPS:
+        for calibrator in calibrators:
+            replicates |= _draw_replicates(results, test.labels, calibrator, params, draws, RESAMPLED_METRICS)
+        if compares_recalibration and RECALIBRATION[0] not in calibrators:
+            replicates |= _draw_replicates(results, test.labels, RECALIBRATION[0], params, draws, ("nll_correct",))
+    estimates = _Estimates(values, replicates, tuple(calibrators))
+    rows: list[IntervalRow] = []
+    for calibrator, metric in product((*calibrators, AVERAGE), RESAMPLED_METRICS):
+        before = estimates.get(calibrator, "confidence", metric)
+        rows.append(_interval_row(calibrator, metric, "before", before))
+        for variant in AFTER_VARIANTS:
+            if (calibrators[0], variant, metric) in values:
+                after = estimates.get(calibrator, variant, metric)
+                rows.append(_interval_row(calibrator, metric, "after", after))
+                rows.append(_interval_row(calibrator, metric, "delta", after - before, is_change=True))
+    if compares_recalibration:
+        recalibrated = estimates.get(*RECALIBRATION, "nll_correct")
+        change = recalibrated - estimates.get(*RECALIBRATION_BASELINE, "nll_correct")
+        rows.append(_interval_row(RECALIBRATION[0], "nll_correct", "beside_mrp", change, is_change=True))
+    return [{**row, "groups": draws.groups} for row in rows]
+
+
+def _draw_replicates(
+    results: Sequence[SeedResults],
+    labels: np.ndarray,
+    calibrator: str,
+    params: MetricParams,
+    draws: Resamples,
+    metric_keys: Collection[str],
+) -> dict[Key, np.ndarray]:
+    """Compute the bootstrap replicates of metrics of one calibrator, averaged over seeds."""
+    replicates_of_seeds: list[dict[tuple[str, str], np.ndarray]] = []
+    for seed_results in results:
+        for decisions in seed_results.projections:
+            if decisions.calibrator != calibrator:
+                continue
+            compared_logits = {key: decisions.reliability_logits[key] for key in ("confidence", "mrp")}
+            compared = replace(decisions, reliability_logits=compared_logits)
+            measurements = compute_metrics(compared, labels, params, draws=draws, metric_keys=metric_keys)
+            replicates_of_seeds.append({(variant, metric): value for variant, metric, value in measurements})
+    return {
+        (calibrator, *key): np.mean([replicates[key] for replicates in replicates_of_seeds], axis=0)
+        for key in replicates_of_seeds[0]
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Estimates:
+    """Means over seeds with their bootstrap replicates, also averaged over calibrators."""
+
+    values: MeanValues
+    replicates: Mapping[Key, np.ndarray]
+    calibrators: tuple[str, ...]
+
+    def get(self, calibrator: str, variant: str, metric: str) -> Estimate:
+        """Return the estimate of one calibrator, or of AVERAGE over all of them."""
+        averaged = self.calibrators if calibrator == AVERAGE else (calibrator,)
+        keys = [(name, variant, metric) for name in averaged]
+        replicates = None
+        if self.replicates:
+            replicates = np.mean([self.replicates[key] for key in keys], axis=0)
+        return Estimate(float(np.mean([self.values[key] for key in keys])), replicates)
+
+
+def _interval_row(
+    calibrator: str, metric: str, quantity: str, estimate: Estimate, *, is_change: bool = False
+) -> IntervalRow:
+    interval = estimate.interval
+    return {
+        "calibrator": calibrator,
+        "metric": metric,
+        "quantity": quantity,
+        "value": estimate.value,
+        "standard_error": interval.standard_error,
+        "low": interval.low,
+        "high": interval.high,
+        "p": estimate.p_value if is_change else np.nan,
+    }

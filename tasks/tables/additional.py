@@ -1,0 +1,114 @@
+"""Tables that the paper does not have: intervals, rivals by number of labelled rows, and effects of alternatives."""
+
+import polars as pl
+
+from relmap.metrics.intervals import holm_adjust
+from relmap.metrics.registry import COMPARED_METRICS
+from relmap.projection.variants import variants_with_role
+from tasks.records.results import AVERAGE
+from tasks.tables.runs import (
+    BOLD_NOTE,
+    BOOSTED,
+    DEVIATION_NOTE,
+    PAPER_DATASETS,
+    Runs,
+    comparison_columns,
+    finish_table,
+    sort_rows,
+    table,
+)
+
+FIT_ROW_COLUMNS = ("calibrator_fit_rows", "projection_fit_rows")
+# Column, alternative and default, for alternatives that are variants or data sets.
+ALTERNATIVES = (
+    *(("variant", key, "mrp") for key in variants_with_role("sensitivity")),
+    ("dataset", BOOSTED, "mslr_web10k"),
+)
+
+
+@table(
+    "intervals",
+    "MRP minus confidence, with 95% intervals.",
+    "Intervals reflect the sampling of test groups, for the given fits of the protocol seeds. There are none with "
+    "fewer than ten groups. The p-values of averages over calibrators have Holm's correction over data sets.",
+    digits=4,
+)
+def intervals_table(runs: Runs) -> pl.DataFrame:
+    """Compute MRP minus confidence for each data set and calibrator, and on average over the calibrators that ran.
+
+    Args:
+        runs: Results of all data sets.
+
+    Returns:
+        Rows with `delta` and its interval. `p_holm`, for averages only, is corrected over data sets for each metric:
+        the paper's data sets are one family, own data sets another.
+    """
+    is_compared = (pl.col("quantity") == "delta") & pl.col("metric").is_in(COMPARED_METRICS)
+    rows = sort_rows(runs, runs.intervals.filter(is_compared), include_own=True).rename({"value": "delta"})
+    is_average = pl.col("calibrator") == AVERAGE
+    is_paper_dataset = pl.col("dataset").is_in(PAPER_DATASETS)
+    p_value = pl.col("p").fill_null(float("nan"))
+    adjusted = p_value.map_batches(
+        lambda p_values: pl.Series(holm_adjust(p_values.to_numpy())), return_dtype=pl.Float64
+    )
+    p_holm = pl.when(is_average).then(adjusted.over(is_average, is_paper_dataset, "metric"))
+    return finish_table(rows.with_columns(p_holm=p_holm).select(pl.exclude("quantity", "groups"), "groups"))
+
+
+@table(
+    "rivals",
+    "Class-wise calibrators compared with MRP, by number of labelled rows.",
+    f"{DEVIATION_NOTE} {BOLD_NOTE} With 0 projection-fit rows, the calibrator was fitted on the rows of both parts. "
+    "For data sets that are split by group, the first rows are those of whole groups.",
+)
+def rivals_table(runs: Runs) -> pl.DataFrame:
+    """Compare calibrators with and without MRP for each data set and requested number of rows.
+
+    Args:
+        runs: Results of all data sets.
+
+    Returns:
+        Means and standard deviations over seeds. `calibrator_fit_rows` and `projection_fit_rows` are means of the
+        available numbers. With 0 projection-fit rows, the calibrator was fitted on the rows of both parts, and MRP has
+        no numbers.
+    """
+    columns = comparison_columns()
+    frame = runs.rivals.with_columns(on_both_parts=pl.col("projection_fit_rows") == 0)
+    order = ("dataset", "rows", "on_both_parts", "calibrator", "seed")
+    rows = sort_rows(runs, frame, include_own=True, by=order)
+    cells = rows.group_by("dataset", "rows", "calibrator", "on_both_parts", "source", maintain_order=True)
+    means = cells.agg(pl.col(*FIT_ROW_COLUMNS).mean().round().cast(pl.Int64), **columns)
+    return finish_table(means.select("dataset", "rows", *FIT_ROW_COLUMNS, "calibrator", *columns, "source"))
+
+
+@table(
+    "sensitivity",
+    "Effect of each choice.",
+    "Means over the protocol seeds for which both the alternative and the default ran.",
+    digits=4,
+    place="link",
+)
+def sensitivity_table(runs: Runs) -> pl.DataFrame:
+    """Compare each alternative with its default.
+
+    Args:
+        runs: Results of all data sets.
+
+    Returns:
+        One row for each option and number: means over seeds, and the difference. `calibrator`, `variant` and `dataset`
+        are those of the default. An option that is a calibrator, a variant or a data set replaces it.
+    """
+    replacements = [("calibrator", other, "ts") for other in runs.other_calibrators()]
+    replacements += ALTERNATIVES
+    options = [runs.sensitivity]
+    for column, alternative, default in replacements:
+        rows = runs.metrics.filter(pl.col(column) == alternative)
+        rows = rows.with_columns(pl.lit(default).alias(column), option=pl.lit(alternative))
+        options.append(rows.select(runs.sensitivity.columns))
+    keys = ("dataset", "source", "calibrator", "seed", "variant", "metric")
+    defaults = runs.metrics.rename({"value": "default"})
+    pairs = pl.concat(options).join(defaults, on=keys, maintain_order="left")
+    rows = sort_rows(runs, pairs, include_own=True, by=("dataset", "calibrator")).sort("seed", maintain_order=True)
+    difference = (pl.col("value") - pl.col("default")).mean()
+    cells = rows.group_by("dataset", "calibrator", "option", "variant", "metric", "source", maintain_order=True)
+    return finish_table(cells.agg(pl.col("default", "value").mean(), difference=difference))

@@ -1,0 +1,277 @@
+"""Advice of the overview table, its remarks, and the sentences of the verdict on the page."""
+
+import re
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import polars as pl
+import pytest
+
+from relmap.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS
+from tasks.page.page import describe_verdict
+from tasks.records.advice import describe_recommendation, summarize_datasets
+from tasks.tables.overview import describe_headline, overview_table
+from tasks.tables.runs import PAPER_DATASETS
+from tests.report_data import (
+    BETTER,
+    DECREASE,
+    EMPTY,
+    INCREASE,
+    NOTHING,
+    DatasetResults,
+    combine_runs,
+    make_frame,
+    make_intervals,
+    make_results,
+)
+
+WORSE = {"nll_correct": INCREASE, "aupr_error": DECREASE, "aurc": INCREASE}
+BETTER_LOSS_ONLY = {"nll_correct": DECREASE, "aupr_error": NOTHING, "aurc": NOTHING}
+NO_CHANGE = dict.fromkeys(BETTER, NOTHING)
+WITHOUT_INTERVALS = dict.fromkeys(BETTER)
+
+
+@cache
+def shop() -> DatasetResults:
+    return make_results()
+
+
+def with_changes(changes: dict[str, tuple[float, float] | None], groups: int = 60) -> DatasetResults:
+    """Return the results of the shop with other intervals."""
+    return replace(shop(), intervals=make_intervals("shop", "simulated", ("uncal", "ts"), changes, groups))
+
+
+def with_value(results: DatasetResults, value: float, field: str = "metrics", **where: Any) -> DatasetResults:
+    """Replace values of a frame in the rows where columns have given values."""
+    frame = getattr(results, field)
+    changed = pl.when(pl.lit(value=True), **where).then(pl.lit(value)).otherwise("value")
+    return replace(results, **{field: frame.with_columns(value=changed)})
+
+
+def overview_rows(*datasets: DatasetResults, missing: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    return overview_table(combine_runs(datasets, missing)).to_dicts()
+
+
+def advice_and_remarks(results: DatasetResults) -> str:
+    (row,) = overview_rows(results)
+    return " ".join(text for text in (row["advice"], row["remarks"]) if text)
+
+
+ADVICE_CASES = [
+    (with_changes(BETTER), f"{USE}: it predicts and ranks better."),
+    (
+        with_changes(BETTER | {"aupr_error": DECREASE}),
+        f"{MIXED}: the reliability predicts better and ranks better by one metric",
+    ),
+    (with_changes(WORSE), f"{WORSENS}: the reliability predicts worse and ranks worse."),
+    (with_changes(NO_CHANGE), f"{KEEP}: nothing is certain to change."),
+    (with_changes(BETTER | {"aupr_error": None}), f"{USE}: it predicts and ranks better."),
+    (
+        with_changes(BETTER, groups=29),
+        f"{UNKNOWN}: there are 29 groups, and a difference among fewer than 30 may be chance.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("results", "start"), ADVICE_CASES, ids=[start for _, start in ADVICE_CASES])
+def test_the_advice_follows_from_the_intervals(results, start):
+    assert advice_and_remarks(results).startswith(start)
+
+
+@pytest.mark.parametrize(("results", "start"), ADVICE_CASES, ids=[start for _, start in ADVICE_CASES])
+def test_cheaper_methods_are_named_only_if_the_reliability_is_recommended(results, start):
+    with_good_platt = with_value(results, 0.0, variant="label_platt")
+    assert ("is as good" in advice_and_remarks(with_good_platt)) == start.startswith((USE, MIXED))
+
+
+def test_a_change_that_is_not_significant_after_the_correction_gives_no_recommendation():
+    p_value = pl.when(pl.col("p") < 0.05).then(0.04).otherwise("p").alias("p")
+    first = make_results(PAPER_DATASETS[0])
+    one_of_one = replace(shop(), intervals=shop().intervals.with_columns(p_value))
+    one_of_six = replace(first, intervals=first.intervals.with_columns(p_value))
+    others = [make_results(name, changes=NO_CHANGE, rows=60) for name in PAPER_DATASETS[1:]]
+    assert advice_and_remarks(one_of_one).startswith(USE)
+    assert overview_rows(one_of_six, *others)[0]["advice"].startswith(KEEP)
+
+
+@pytest.mark.parametrize(("n_rows", "n_reviewed"), [(1000, 300), (1003, 300), (1007, 302)])
+def test_errors_found_in_1000_reviews_agree_with_a_count_over_the_reviewed_rows(n_rows, n_reviewed):
+    results = make_results(rows=n_rows)  # without ties
+    (row,) = overview_rows(results)
+    scores = results.scores.with_columns(wrong=pl.col("label") != pl.col("decision"))
+    for variant, column in (("confidence", "found_per_1000_conf"), ("mrp", "found_per_1000_mrp")):
+        reviewed = pl.col("wrong").sort_by(f"logit_{variant}").head(n_reviewed)
+        share_wrong = scores.group_by("calibrator", "seed").agg(reviewed.mean())
+        assert row[column] == pytest.approx(1000 * share_wrong["wrong"].mean())
+    assert row["found_per_1000_mrp"] != row["found_per_1000_conf"]
+
+
+@pytest.mark.parametrize(
+    ("accuracy_by_confidence", "changes", "is_named"), [(0.9, BETTER, True), (0.8, BETTER, False), (0.9, WORSE, False)]
+)
+def test_a_recommended_reliability_that_finds_no_more_errors_has_a_remark(accuracy_by_confidence, changes, is_named):
+    results = with_value(with_changes(changes), 0.9, variant="mrp", metric="selacc_70")
+    results = with_value(results, accuracy_by_confidence, variant="confidence", metric="selacc_70")
+    assert ("it finds no more errors" in advice_and_remarks(results)) == is_named
+
+
+def test_a_row_has_means_over_seeds_then_calibrators_and_the_interval_of_the_average():
+    results = make_results(seeds=(1, 2, 3))
+    incomplete = results.metrics.filter((pl.col("calibrator") == "ts") | (pl.col("seed") == 1))
+    (row,) = overview_rows(replace(results, metrics=incomplete))
+    for column, variant, metric in (
+        ("accuracy", "confidence", "accuracy"),
+        ("aurc_conf", "confidence", "aurc"),
+        ("aurc_mrp", "mrp", "aurc"),
+    ):
+        means = incomplete.filter(variant=variant, metric=metric).group_by("calibrator").agg(pl.mean("value"))
+        assert row[column] == pytest.approx(means["value"].mean())
+    assert (row["low"], row["high"]) == DECREASE
+    assert row["nll_correct_delta"] == pytest.approx(sum(DECREASE) / 2)
+    assert row["label_spread_pp"] == pytest.approx(20)
+    assert row["random_p95_pp"] == pytest.approx(5)
+    assert row["source"] == "simulated"
+
+
+def test_a_data_set_without_label_spread_and_rivals_has_advice():
+    results = make_results(decided=1)
+    (row,) = overview_rows(replace(results, rivals=results.rivals.clear()))
+    assert row["label_spread_pp"] is None
+    assert row["advice"].startswith(USE)
+
+
+# NLL and AURC of the cheaper method, if those of MRP are .4 and .1; NLL of the confidence
+CHEAPER_METHODS = [
+    (0.300, 0.09, 0.5, True),
+    (0.4005, 0.1005, 0.5, True),
+    (0.402, 0.1, 0.5, False),
+    (0.4, 0.102, 0.5, False),  # the NLL is as good, the ranking is worse
+    (0.4005, 0.1, 0.401, False),  # half of the gain of MRP is lost
+]
+
+
+@pytest.mark.parametrize(("nll", "aurc", "nll_of_confidence", "is_named"), CHEAPER_METHODS)
+def test_platt_lines_that_are_as_good_as_mrp_are_named(nll, aurc, nll_of_confidence, is_named):
+    results = with_value(shop(), 99.0, "rivals")
+    for variant, variant_nll, variant_aurc in (
+        ("label_platt", nll, aurc),
+        ("mrp", 0.4, 0.1),
+        ("confidence", nll_of_confidence, 0.2),
+    ):
+        results = with_value(results, variant_nll, variant=variant, metric="nll_correct")
+        results = with_value(results, variant_aurc, variant=variant, metric="aurc")
+    numbers = f"(correctness NLL {nll:.3f} compared with 0.400, AURC {aurc:.3f} compared with 0.100)"
+    text = advice_and_remarks(results)
+    assert ("A Platt line for each label is as good" in text) == is_named
+    assert (f"A Platt line for each label is as good {numbers}" in text) == is_named
+
+
+@pytest.mark.parametrize(("nll", "aurc", "nll_of_confidence", "is_named"), CHEAPER_METHODS)
+def test_matrix_scaling_that_is_as_good_as_mrp_is_named(nll, aurc, nll_of_confidence, is_named):
+    results = with_value(shop(), 99.0, "rivals")
+    for calibrator, variant, variant_nll, variant_aurc in (
+        ("matrix", "confidence", nll, aurc),
+        ("ts", "mrp", 0.4, 0.1),
+        ("ts", "confidence", nll_of_confidence, 0.2),
+    ):
+        where = {"rows": 400, "projection_fit_rows": 400, "calibrator": calibrator, "variant": variant}
+        results = with_value(results, variant_nll, "rivals", metric="nll_correct", **where)
+        results = with_value(results, variant_aurc, "rivals", metric="aurc", **where)
+    numbers = f"(correctness NLL {nll:.3f} compared with 0.400, AURC {aurc:.3f} compared with 0.100)"
+    text = advice_and_remarks(results)
+    assert ("matrix scaling is as good" in text) == is_named
+    assert (f"matrix scaling is as good {numbers}" in text) == is_named
+
+
+@pytest.mark.parametrize(("high", "is_better"), [(-0.001, True), (0.001, False), (None, False)])
+def test_matrix_scaling_is_clearly_better_only_if_its_interval_excludes_zero(high, is_better):
+    row = ("shop", "simulated", "matrix", "nll_correct", "beside_mrp", -0.01, 0.01, -0.02, high, 0.01, 60)
+    intervals = pl.concat([shop().intervals, make_frame("intervals", row)])
+    text = advice_and_remarks(replace(shop(), intervals=intervals))
+    assert ("matrix scaling is clearly better" in text) == is_better
+
+
+@pytest.mark.parametrize("changes", [BETTER, BETTER_LOSS_ONLY, WORSE, WITHOUT_INTERVALS])
+def test_the_stage_of_a_data_set_and_the_report_have_the_same_numbers_and_advice(changes):
+    results = with_changes(changes)
+    (report_row,) = overview_rows(results)
+    (stage_row,) = summarize_datasets(results.metrics, results.intervals, [results.facts]).to_dicts()
+    columns = set(report_row) - {"advice", "remarks"}
+    assert {column: stage_row[column] for column in columns} == {column: report_row[column] for column in columns}
+    sentences = describe_recommendation(stage_row, results.intervals, EMPTY.smallest_relevant_change)
+    assert sentences[0] == report_row["advice"]
+
+
+def test_a_larger_smallest_relevant_change_turns_an_improvement_into_no_relevant_difference():
+    runs = replace(combine_runs([shop()]), smallest_relevant_change=1.0)
+    (row,) = summarize_datasets(shop().metrics, shop().intervals, [shop().facts]).to_dicts()
+
+    table = overview_table(runs)
+    sentences = describe_recommendation(row, shop().intervals, runs.smallest_relevant_change)
+
+    expected = f"{KEEP}: there is no relevant difference."
+    assert overview_rows(shop())[0]["advice"].startswith(USE)
+    assert table["advice"].to_list() == [expected]
+    assert sentences[0] == expected
+    assert any("There is no relevant difference (below 1)" in sentence for sentence in sentences)
+
+
+@pytest.mark.parametrize(("excess", "comparisons"), [(-0.03, []), (-0.01, ["hardly better"]), (0.01, ["no better"])])
+def test_a_base_predictor_that_is_hardly_better_than_the_most_frequent_label_has_a_remark(excess, comparisons):
+    n_most_frequent = round(1000 * (shop().facts["accuracy"]["test"] + excess))
+    facts = shop().facts | {"class_counts": {"test": [1000 - n_most_frequent, n_most_frequent]}}
+    text = advice_and_remarks(replace(shop(), facts=facts))
+    assert re.findall(r"The base predictor is ([a-z ]+) than always deciding", text) == comparisons
+
+
+def verdict_sentences(*datasets: DatasetResults, missing: tuple[str, ...] = ()) -> list[str]:
+    runs = combine_runs(datasets, missing)
+    return describe_verdict(overview_table(runs), describe_headline(runs))
+
+
+def test_the_verdict_starts_with_the_main_result_and_lists_every_data_set_once():
+    changes_of_datasets = {
+        "a": BETTER,
+        "b": BETTER,
+        "c": BETTER_LOSS_ONLY,
+        "d": WORSE,
+        "e": WITHOUT_INTERVALS,
+    }
+    datasets = [make_results(name, changes=changes, rows=100) for name, changes in changes_of_datasets.items()]
+    sentences = verdict_sentences(*datasets, missing=("f",))
+    assert sentences[0].endswith("better than the confidence on 3 of 5 data sets (simulated).")
+    assert sentences[1].endswith("a, b and c (3 of 5).")
+    assert sentences[2].endswith("d (1 of 5).")
+    assert sentences[3].endswith("e (1 of 5).")
+    assert "These results are without f." in sentences
+
+
+@pytest.mark.parametrize(
+    ("n_better", "expected"),
+    [
+        (0, "not certain to be better than the confidence on any of 3"),
+        (1, " on 1 of 3 data sets"),
+        (3, " on 3 of 3 data sets"),
+    ],
+)
+def test_the_main_result_is_one_short_sentence_without_names(n_better, expected):
+    datasets = [make_results(f"set_{i}", changes=BETTER if i < n_better else WORSE) for i in range(3)]
+    finding = verdict_sentences(*datasets)[0]
+    assert finding.count(".") == 1
+    assert len(finding.split()) <= 20
+    assert "set_" not in finding
+    assert expected in finding
+
+
+@pytest.mark.parametrize(("interval", "n_certain"), [(INCREASE, 1), (NOTHING, 0)])
+def test_the_verdict_counts_the_data_sets_on_which_reviews_certainly_find_more(interval, n_certain):
+    text = " ".join(verdict_sentences(with_changes(BETTER | {"selacc_70": interval})))
+    assert f"On {n_certain} of these 1, 1,000 reviews of the least reliable 30% certainly find more" in text
+
+
+@pytest.mark.parametrize("changes", [WORSE, {}], ids=["worse", "no interval"])
+def test_a_verdict_without_improvements_recommends_nothing(changes):
+    text = " ".join(verdict_sentences(with_changes(changes)))
+    for claim in (USE, "Rerank by the reliability", "1,000 reviews"):
+        assert claim not in text

@@ -1,0 +1,333 @@
+"""Comparison with the numbers of the paper: what is compared, each tolerance, and each verdict."""
+
+import math
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import polars as pl
+import pytest
+
+from relmap.metrics.registry import COMPARED_METRICS
+from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
+from tasks.tables.verdict import (
+    NOT_COMPARABLE,
+    NUMBER_KEY,
+    PAPER_FOLDER,
+    TABLES,
+    read_paper_numbers,
+    verdict_table,
+)
+from tests.report_data import QUANTITIES, make_frame, make_runs
+
+STANDARD_ERROR = 0.002  # of every bootstrap
+BINOMIAL_ERROR = math.sqrt(0.376 * 0.624 / 10_000)  # of the share in one cell of the paper
+COLUMN_SUFFIXES = (("confidence", "conf"), ("mrp", "mrp"))
+Key = tuple[str, str, str, str]  # data set, calibrator, variant, metric
+
+
+def read_paper_table(key: str) -> list[dict[str, Any]]:
+    return pl.read_csv(PAPER_FOLDER / f"{key}.csv").to_dicts()
+
+
+def paper_means_and_deviations() -> tuple[dict[Key, float], dict[Key, float]]:
+    """Read the mean (and the standard deviation over seeds) of every number that some table of the paper has."""
+    means: dict[Key, float] = {}
+    deviations: dict[Key, float] = {}
+    ablation = read_paper_table("ablation")
+    for row, dataset, calibrator in product(ablation, PAPER_DATASETS, PAPER_CALIBRATORS):
+        for metric in (*COMPARED_METRICS, "selacc_50"):  # every cell is the average of its variant
+            means[dataset, calibrator, row["variant"], metric] = row[metric]
+    for row in read_paper_table("main"):
+        key = (row["dataset"], row["calibrator"])
+        means[*key, "confidence", "accuracy"] = row["accuracy"]
+        for metric, (variant, suffix) in product(COMPARED_METRICS, COLUMN_SUFFIXES):
+            means[*key, variant, metric] = row[f"{metric}_{suffix}"]
+            deviations[*key, variant, metric] = row[f"{metric}_{suffix}_std"]
+    accuracy_before = ablation[0]["selacc_50"]
+    for row, calibrator, coverage in product(
+        read_paper_table("budgeted_fallback")[:-1], PAPER_CALIBRATORS, (10, 50, 70, 90)
+    ):
+        metric = f"selacc_{coverage}"
+        means[row["dataset"], calibrator, "confidence", metric] = accuracy_before
+        means[row["dataset"], calibrator, "mrp", metric] = accuracy_before + row[f"delta_{metric}"]
+    for row, calibrator in product(read_paper_table("label_spread"), PAPER_CALIBRATORS):
+        key = (row["dataset"], calibrator, "confidence")
+        means[*key, "label_spread"] = row["label_spread_pp"] / 100
+        means[*key, "label_spread_null_p95"] = row["random_p95_pp"] / 100
+    for row in read_paper_table("simplex_projection"):
+        key = (row["dataset"], row["calibrator"])
+        for column, metric in (("fixed_ece", "ece"), ("top_ece", "top_ece"), ("nll", "nll"), ("brier", "brier")):
+            means[*key, "confidence", metric] = row[f"{column}_base"]
+            means[*key, "mrc", metric] = row[f"{column}_mrc"]
+        means[*key, "mrc", "infeasible_share"] = row["q_below_uniform_pct"] / 100
+        means[*key, "mrc", "solved_share"] = row["solved_pct"] / 100
+    boosted_row = read_paper_table("robustness")[1]
+    for metric in ("accuracy", "ece"):
+        means[BOOSTED, "uncal", "confidence", metric] = boosted_row[metric]
+    for metric, (variant, suffix) in product(COMPARED_METRICS, COLUMN_SUFFIXES):
+        means[BOOSTED, "uncal", variant, metric] = boosted_row[f"{metric}_{suffix}"]
+    return means, deviations
+
+
+def make_paper_runs(source: str = "hub", **other_sources: str) -> Runs:
+    """Make runs of three seeds with the numbers of the paper.
+
+    Args:
+        source: Source of the data sets.
+        other_sources: Data set -> its source.
+    """
+    means, deviations = paper_means_and_deviations()
+    values = {}
+    for key, mean in means.items():
+        deviation = deviations.get(key, 0)
+        values[key] = (mean - deviation, mean, mean + deviation)
+    sources = dict.fromkeys((*PAPER_DATASETS, BOOSTED), source) | other_sources
+    cells = sorted({(dataset, calibrator, metric) for dataset, calibrator, _, metric in values})
+    intervals = []
+    for (dataset, calibrator, metric), quantity in product(cells, QUANTITIES):
+        if not metric.endswith(("_share", "null_p95")):
+            row = (dataset, sources[dataset], calibrator, metric, quantity, 0.0, STANDARD_ERROR, -1.0, 1.0, None, 40)
+            intervals.append(row)
+    label_counts = {row["dataset"]: row["n_classes"] for row in read_paper_table("simplex_projection")}
+    return make_runs(values, sources, label_counts, intervals=make_frame("intervals", *intervals))
+
+
+@pytest.fixture(scope="module")
+def hub_runs() -> Runs:
+    return make_paper_runs()
+
+
+@pytest.fixture(scope="module")
+def verdicts(hub_runs) -> pl.DataFrame:
+    return verdict_table(hub_runs)
+
+
+def shift_aurc(runs: Runs, shift: float) -> Runs:
+    """Change the AURC of MRP on `wands` with temperature scaling."""
+    is_shifted = (
+        (pl.col("dataset") == "wands")
+        & (pl.col("calibrator") == "ts")
+        & (pl.col("variant") == "mrp")
+        & (pl.col("metric") == "aurc")
+    )
+    value = pl.when(is_shifted).then(pl.col("value") + shift).otherwise("value")
+    return replace(runs, metrics=runs.metrics.with_columns(value=value))
+
+
+def find_row(table: pl.DataFrame, *key: str) -> dict[str, Any]:
+    return table.filter(**dict(zip(NUMBER_KEY, key, strict=True))).row(0, named=True)
+
+
+def find_wands_row(runs: Runs, column: str) -> dict[str, Any]:
+    return find_row(verdict_table(runs), "main", "wands", "ts", column)
+
+
+def expected_tolerance(
+    seeds: float, paper_seeds: float, standard_error: float = STANDARD_ERROR, half_unit: float = 0.0005
+) -> Any:
+    variance = 2 * standard_error**2 + (seeds**2 + paper_seeds**2) / 3
+    return pytest.approx(2 * math.sqrt(variance) + half_unit)
+
+
+def test_every_number_of_the_paper_is_read():
+    numbers = read_paper_numbers()
+    # rows times columns of numbers; the robustness check leaves six cells of its first row empty
+    assert dict(numbers["table"].value_counts().iter_rows()) == {
+        "main": 36 * 17,
+        "budgeted_fallback": 7 * 4,
+        "label_spread": 6 * 4,
+        "ablation": 6 * 4,
+        "simplex_projection": 36 * 15,
+        "robustness": 2 * 8 - 6,
+    }
+    assert numbers.select(NUMBER_KEY).is_unique().all()
+    assert numbers.filter(column="runs_above_random")["value"].is_between(0, 1).all()  # a count is a share
+    assert {path.stem for path in PAPER_FOLDER.glob("*.csv")} == {table.key for table in TABLES}
+
+
+@pytest.mark.parametrize(
+    ("key", "half_unit"),
+    [
+        (("main", "wands", "ts", "aurc_mrp"), 0.0005),
+        (("ablation", "average", "mrp", "aurc"), 0.00005),
+        (("label_spread", "wands", "average", "ratio"), 0.05),
+        (("label_spread", "wands", "average", "runs_above_random"), 0.5 / 18),
+    ],
+)
+def test_half_a_unit_is_that_of_the_last_digit(key, half_unit):
+    assert find_row(read_paper_numbers(), *key)["half_unit"] == pytest.approx(half_unit, abs=1e-15)
+
+
+def test_the_papers_own_numbers_are_equal_or_near(verdicts):
+    assert verdicts.height == len(read_paper_numbers())
+    assert "off" not in verdicts["verdict"]
+    # changes and averages are computed from rounded numbers
+    printed_directly = verdicts.filter(pl.col("column").str.contains("_(conf|mrp|std)$"), table="main")
+    assert set(printed_directly["verdict"]) == {"equal"}
+    assert set(verdicts.filter(verdict=NOT_COMPARABLE)["column"]) <= {"ratio"}
+    assert verdicts["sign_agrees"].all(ignore_nulls=True)
+
+
+def test_the_order_of_rows_does_not_matter(hub_runs, verdicts):
+    shuffled = replace(
+        hub_runs,
+        metrics=hub_runs.metrics.sample(fraction=1, shuffle=True, seed=0),
+        intervals=hub_runs.intervals.sample(fraction=1, shuffle=True, seed=0),
+    )
+    assert verdict_table(shuffled).equals(verdicts)
+
+
+@pytest.mark.parametrize(
+    ("shift", "expected"), [(0.0004, "equal"), (0.0006, "near"), (0.003, "near"), (0.05, "off"), (-0.05, "off")]
+)
+def test_the_verdict_depends_on_the_difference(hub_runs, shift, expected):
+    row = find_wands_row(shift_aurc(hub_runs, shift), "aurc_mrp")
+    assert row["verdict"] == expected
+    assert row["difference"] == pytest.approx(shift, abs=1e-12)
+
+
+@pytest.fixture(scope="module")
+def paper_row() -> dict[str, Any]:
+    """The row of the main table of the paper for alloprof_rerank and spline."""
+    rows = read_paper_table("main")
+    return next(row for row in rows if (row["dataset"], row["calibrator"]) == ("alloprof_rerank", "spline"))
+
+
+def test_the_tolerance_of_a_mean_uses_the_deviations_of_both_sides(verdicts, paper_row):
+    deviation = paper_row["aupr_error_conf_std"]
+    row = find_row(verdicts, "main", "alloprof_rerank", "spline", "aupr_error_conf")
+    assert row["tolerance"] == expected_tolerance(deviation, deviation)
+    assert f"paper {deviation}" in row["tolerance_from"]
+
+
+def test_the_deviation_of_a_change_is_assumed_equal_for_the_paper(verdicts, paper_row):
+    deviation = paper_row["aupr_error_conf_std"] - paper_row["aupr_error_mrp_std"]
+    row = find_row(verdicts, "main", "alloprof_rerank", "spline", "aupr_error_delta")
+    assert row["tolerance"] == expected_tolerance(deviation, deviation)
+    assert "paper assumed equal" in row["tolerance_from"]
+
+
+def test_the_tolerance_of_a_standard_deviation_is_asymptotic(verdicts, paper_row):
+    row = find_row(verdicts, "main", "alloprof_rerank", "spline", "aupr_error_conf_std")
+    deviation_of_deviation = paper_row["aupr_error_conf_std"] / math.sqrt(2 * (3 - 1))
+    assert row["tolerance"] == pytest.approx(2 * math.sqrt(2) * deviation_of_deviation + 0.0005)
+
+
+@pytest.mark.parametrize(
+    ("key", "standard_error", "half_unit"),
+    [
+        # calibrators share their rows, data sets are independent
+        (("budgeted_fallback", "wands", "average", "delta_selacc_50"), STANDARD_ERROR, 0.0005),
+        (("budgeted_fallback", "average", "average", "delta_selacc_50"), STANDARD_ERROR / math.sqrt(6), 0.0005),
+        (("label_spread", "wands", "average", "label_spread_pp"), 100 * STANDARD_ERROR, 0.05),
+        (("simplex_projection", "esci_rerank_us", "ts", "q_below_uniform_pct"), 100 * BINOMIAL_ERROR, 0.05),
+    ],
+    ids=["calibrators", "data sets", "percentage points", "share of rows"],
+)
+def test_the_tolerance_uses_the_sampling_error_of_means_and_shares(verdicts, key, standard_error, half_unit):
+    assert find_row(verdicts, *key)["tolerance"] == expected_tolerance(0, 0, standard_error, half_unit)
+
+
+def test_the_bootstrap_error_of_the_average_over_calibrators_is_preferred(hub_runs):
+    average = ("wands", "hub", "average", "selacc_50", "delta", 0.0, 0.0007, -1.0, 1.0, 0.5, 40)
+    intervals = pl.concat([hub_runs.intervals, make_frame("intervals", average)])
+    table = verdict_table(replace(hub_runs, intervals=intervals))
+    row = find_row(table, "budgeted_fallback", "wands", "average", "delta_selacc_50")
+    assert row["tolerance"] == expected_tolerance(0, 0, 0.0007)
+
+
+def without_intervals(runs: Runs) -> Runs:
+    return replace(runs, intervals=make_frame("intervals"))
+
+
+def with_one_seed(runs: Runs) -> Runs:
+    return replace(runs, metrics=runs.metrics.filter(seed=2))
+
+
+@pytest.mark.parametrize("reduce", [without_intervals, with_one_seed])
+def test_without_a_tolerance_only_equal_numbers_are_comparable(hub_runs, reduce):
+    assert find_wands_row(reduce(hub_runs), "aurc_mrp")["verdict"] == "equal"
+    row = find_wands_row(reduce(shift_aurc(hub_runs, 0.003)), "aurc_mrp")
+    assert row["verdict"] == NOT_COMPARABLE
+    assert row["tolerance"] is None
+    assert "no tolerance" in row["reason"]
+
+
+def test_counts_ratios_and_shuffled_spreads_have_no_tolerance(verdicts):
+    columns = set(verdicts.filter(pl.col("tolerance").is_null())["column"])
+    assert columns == {"n_classes", "random_p95_pp", "ratio", "runs_above_random"}
+
+
+def test_only_changes_that_are_not_zero_in_the_paper_have_a_sign(hub_runs, verdicts):
+    assert find_wands_row(shift_aurc(hub_runs, 0.02), "aurc_delta")["sign_agrees"] is False
+    assert find_wands_row(hub_runs, "aurc_delta")["sign_agrees"] is True
+    assert find_wands_row(hub_runs, "aurc_mrp")["sign_agrees"] is None
+    zero = find_row(verdicts, "budgeted_fallback", "alloprof_rerank", "average", "delta_selacc_10")
+    assert zero["paper"] == 0
+    assert zero["sign_agrees"] is None
+
+
+def test_simulated_data_have_one_row_with_the_reason():
+    (row,) = verdict_table(make_paper_runs("simulated")).to_dicts()
+    assert row["verdict"] == NOT_COMPARABLE
+    assert row["ours"] is None
+    assert all(f"{name} (simulated)" in row["reason"] for name in PAPER_DATASETS)
+
+
+def runs_with_other_source(hub_runs: Runs, name: str, source: str) -> Runs:
+    """Return runs in which one data set is simulated, failed or not run."""
+    if source == "simulated":
+        return make_paper_runs(**{name: source})
+    missing = (name,) if source == "failed" else ()
+    return replace(hub_runs, metrics=hub_runs.metrics.filter(pl.col("dataset") != name), missing=missing)
+
+
+@pytest.mark.parametrize("source", ["simulated", "failed", "not run"])
+@pytest.mark.parametrize("name", ["wands", BOOSTED])
+def test_a_data_set_that_is_not_official_has_one_row_and_is_in_no_average(hub_runs, name, source):
+    table = verdict_table(runs_with_other_source(hub_runs, name, source))
+    (row,) = table.filter(dataset=name).to_dicts()
+    assert row["table"] == "all"
+    assert row["verdict"] == NOT_COMPARABLE
+    assert row["ours"] is None
+    assert source in row["reason"]
+    assert row["source"] == ("" if source == "not run" else source)
+    averages = table.filter(dataset="average")["verdict"].to_list()
+    assert (averages == [NOT_COMPARABLE]) == (name in PAPER_DATASETS)
+    assert set(table.filter(dataset="scidocs")["source"]) == {"hub"}
+    assert "off" not in table["verdict"]
+
+
+def with_two_calibrators(runs: Runs) -> Runs:
+    return replace(runs, metrics=runs.metrics.filter(pl.col("calibrator").is_in(["uncal", "ts"])))
+
+
+def with_seven_calibrators(runs: Runs) -> Runs:
+    seventh = runs.metrics.filter(calibrator="ts").with_columns(calibrator=pl.lit("beta"))
+    return replace(runs, metrics=pl.concat([runs.metrics, seventh]), calibrators=(*PAPER_CALIBRATORS, "beta"))
+
+
+@pytest.mark.parametrize("change", [with_two_calibrators, with_seven_calibrators])
+def test_averages_over_other_calibrators_are_not_compared(hub_runs, change):
+    table = verdict_table(change(hub_runs))
+    averages = table.filter((pl.col("dataset") == "average") | (pl.col("row") == "average"))
+    assert {"wands", "average"} < set(averages["dataset"])
+    assert averages["reason"].str.contains("six calibrators").all()
+    assert set(averages["verdict"]) == {NOT_COMPARABLE}
+    assert find_row(table, "main", "wands", "ts", "aurc_mrp")["verdict"] == "equal"
+
+
+def test_a_calibrator_that_did_not_run_is_not_measured(hub_runs):
+    table = verdict_table(with_two_calibrators(hub_runs))
+    assert find_row(table, "main", "wands", "smart", "aurc_mrp")["reason"] == "not measured in this run"
+
+
+def test_numbers_that_depend_on_an_inferred_choice_name_it(verdicts):
+    is_affected = (pl.col("row") == "ts") | pl.col("table").is_in(["ablation", "budgeted_fallback", "label_spread"])
+    assert set(verdicts.filter(is_affected)["chosen_to_match"]) == {"ts: solved to the optimum"}
+    assert set(verdicts.filter(~is_affected)["chosen_to_match"]) == {""}
+
+
+def test_the_note_states_where_the_released_code_differs_from_the_text():
+    assert "two places" in verdict_table.note
