@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import psutil
@@ -381,7 +381,7 @@ def task_result(future: PrefectFuture[Result], description: str) -> Result:
         raise RunFailed(
             f"{description}, failed: {reason} (its traceback is in the Logs of run {future.task_run_id})"
         ) from result
-    return cast(Result, result)
+    return result
 
 
 def _errors_of_lost_tasks() -> tuple[type[Exception], ...]:
