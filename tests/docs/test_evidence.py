@@ -50,6 +50,7 @@ def test_a_page_has_no_measured_number_of_its_own(page):
     text = ROLE.sub("", DIRECTIVE.sub("", page.read_text(encoding="utf-8")))
     for allowed in NO_RESULTS:
         text = text.replace(allowed, "")
+    text = re.sub(r"\b3\.1\d\b", "", text)  # versions of Python
     assert not re.findall(r"\d*\.\d+", text)
 
 
