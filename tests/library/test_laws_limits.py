@@ -173,7 +173,7 @@ def test_a_confidence_lies_between_0_and_1(fitted, options, confidence):
     ids=str,
 )
 def test_both_costs_are_given_and_lie_in_their_ranges(fitted, costs):
-    with pytest.raises(InputError, match=r"give both, an error above 0 and a review of 0 or more, 1e\+30 at most"):
+    with pytest.raises(InputError, match=r"give both, .*1e\+30 at most"):
         fitted.thresholds(NEW, **costs)
 
 
