@@ -161,7 +161,7 @@ def find_score_thresholds(
 ) -> ScoreThresholds:
     """Find thresholds on a score with guaranteed precision, recall or negative predictive value.
 
-    A precision and a recall that are asked for together share one threshold if one has both; then both results have
+    A precision and a recall that are given together share one threshold if one has both; then both results have
     the same threshold. Otherwise each has its own.
 
     Args:

@@ -1,5 +1,7 @@
 """Limits: what a fitted value may hold, the fewest rows of a fit, and options outside their ranges."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -8,11 +10,14 @@ from relmap import InputError, ReliabilityMap
 from relmap.cli import app
 from relmap.maps.correction import Correction
 from relmap.projection.curves import Curves, SharedCurve
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
 from relmap.projection.pooling import ShrunkCurves, WithSignals
-from relmap.projection.surface import Surfaces
+from relmap.projection.surface import Surfaces, fit_surfaces
+from relmap.projection.variants import DEPLOYABLE_VARIANTS, VARIANTS
 from relmap.report.threshold_explorer import choose_thresholds
 from tests import maps
+from tests.fits import batch, simulated
 
 KNOTS = np.array([0.0, 0.25, 1.0])
 RISING = np.array([[-1.0, 0.0, 2.0], [0.0, 0.0, 0.5]])
@@ -226,3 +231,98 @@ def test_a_positive_label_is_found_as_text_or_as_a_number(labels, typed, tmp_pat
     frame = SCORED.with_columns(label=pl.Series([labels[0]] * 40 + [labels[1]] * 50))
     command(tmp_path, frame, "--positive", typed, "--precision", "0.8")
     assert '"positives": 50' in capsys.readouterr().out
+
+
+FOUR = maps.predictions(400, 4, seed=2).with_columns(
+    logits=pl.concat_list(*[pl.col("logits").list.get(label) for label in range(3)], pl.lit(-30.0)),
+    label=pl.when(pl.col("label") == 3).then(0).otherwise("label"),
+)
+
+
+@pytest.mark.parametrize("variant", [name for name in DEPLOYABLE_VARIANTS if name != "label_signals"])
+def test_what_is_fitted_has_no_violation_also_where_a_label_has_no_row(variant):
+    document = ReliabilityMap(variant=variant).fit(FOUR).document_
+    fits = [document.projection.fitted, *(fold.projection for fold in document.folds)]
+    assert len(fits) > 1
+    assert [fitted.violations(4) for fitted in fits] == [[]] * len(fits)
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 20])
+def test_surfaces_of_one_gap_have_gap_knots_that_rise_from_it(n_rows):
+    confidence, decision = np.linspace(0.3, 0.9, n_rows), np.zeros(n_rows, dtype=int)
+    settings = maps.PARAMS.projection.model_copy(update={"epochs": 3})
+    fitted = fit_surfaces(confidence, np.full(n_rows, 0.5), decision, decision == 0, n_labels=2, settings=settings)
+    assert fitted.violations(2) == []
+    assert fitted.gap_knots[0] == (0.5 if n_rows else 0.0)
+    assert fitted.gap_knots[-1] == pytest.approx(0.500001 if n_rows else 1.0)
+
+
+def test_the_whole_vector_needs_logits_and_labels():
+    rows = simulated(1, 50, 3)
+    complete = batch(rows, 3)
+    assert len(VARIANTS["label_vector"].fit(complete)) == 1
+    (decisions,) = complete.fit_rows.by_calibrator
+    without_logits = complete.fit_rows._replace(by_calibrator=[replace(decisions, logits=None)])
+    for fit_rows in (without_logits, complete.fit_rows._replace(labels=None)):
+        with pytest.raises(ValueError, match="the whole vector needs logits and labels"):
+            VARIANTS["label_vector"].fit(replace(complete, fit_rows=fit_rows))
+
+
+@pytest.mark.parametrize("offset", [-5e-10, 5e-10, -5e-9, 5e-9])
+def test_hundredths_that_nearly_tie_with_a_row_are_no_thresholds(offset):
+    hundredths = np.arange(1, 100) / 100
+    levels = hundredths[3::7] + offset
+    thresholds = choose_thresholds(levels, 1000, 0.5)
+    ties = abs(offset) < 1e-9
+    for hundredth in hundredths:
+        is_near = np.abs(levels - hundredth).min() < 1e-8
+        assert (hundredth in thresholds) == (not (is_near and ties) or hundredth == 0.5)
+
+
+NUMBER = pl.int_range(pl.len())
+ID_COLUMNS = {  # a column named id, whether it identifies rows
+    "text": (pl.format("r{}", NUMBER), True),
+    "numbers with gaps": (7 * NUMBER, True),
+    "numbers of the rows": (NUMBER, False),
+    "numbers of the rows from 5": (NUMBER + 5, False),
+    "numbers of the rows, backward": (-NUMBER, False),
+    "numbers of the rows as text": ((NUMBER + 5).cast(pl.String), False),
+    "each value twice": (NUMBER // 2, False),
+    "one value missing": (pl.when(NUMBER != 4).then(7 * NUMBER), False),
+    "lists": (pl.concat_list(7 * NUMBER), False),
+}
+
+
+@pytest.mark.parametrize(("column", "identifies"), ID_COLUMNS.values(), ids=ID_COLUMNS)
+def test_a_column_named_id_identifies_rows_unless_it_repeats_or_numbers_them(column, identifies):
+    frame = maps.confidence_only(300).with_columns(id=column)
+    training = ReliabilityMap(variant="label_intercept").fit(frame).document_.source.training_rows
+    found = (training.by, training.id_column, training.share)
+    assert found == (("id", "id", 1.0) if identifies else ("nothing", None, 0.0))
+
+
+def test_rows_of_the_fit_come_with_the_groups_of_the_fit():
+    frame = maps.predictions(300)
+    ungrouped = ReliabilityMap(variant="label_intercept").fit(frame)
+    with pytest.raises(InputError, match="fitted on, with no groups; give the same here"):
+        ungrouped.evaluate(frame, groups="group")
+    grouped = ReliabilityMap(variant="label_intercept").fit(frame, groups="group")
+    with pytest.raises(InputError, match="fitted on, with groups by group; give the same here"):
+        grouped.evaluate(frame.with_columns(group=pl.lit("all")))
+
+
+def test_a_gap_needs_log_probabilities_and_logits():
+    logits = np.array([[1.0, 0.0, -1.0]])
+    complete = CalibratedDecisions(np.zeros(1), np.zeros(1, dtype=int), np.log(np.full((1, 3), 1 / 3)), logits)
+    assert complete.gap.shape == (1,)
+    for name in ("log_probabilities", "logits"):
+        with pytest.raises(ValueError, match="the gap needs the log-probabilities and the logits"):
+            _ = replace(complete, **{name: None}).gap
+
+
+def test_a_name_of_more_than_220_bytes_is_refused(fitted, tmp_path):
+    fitted.save(tmp_path / f"{'x' + 107 * 'ü'}.json")
+    with pytest.raises(InputError, match="has more than 220 bytes; give a shorter name"):
+        fitted.save(tmp_path / f"{108 * 'ü'}.json")
+    with pytest.raises(InputError, match="has more than 220 bytes; give a shorter name"):
+        fitted.save(tmp_path / ("x" * 221) / "map.json")

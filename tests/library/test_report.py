@@ -112,6 +112,22 @@ def test_the_command_that_applies_the_map_names_no_option_that_it_lacks(tmp_path
     assert 'data-after=" --id key --drop-unlabelled"' in page
 
 
+def test_no_missing_value_is_written_as_a_word(page):
+    texts = re.sub("<(script|style)[^>]*>.*?</(script|style)>", "", page, flags=re.DOTALL)
+    assert not re.search(r"\b(None|nan|undefined|null)\b", texts)
+    assert "The map is in a page.map.json, next to this page." in texts
+    (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert all(name in style for name in ("body", ".note", "--ink"))
+
+
+def test_sentences_that_lead_to_a_table_are_left_to_the_tables_of_the_page(page):
+    paragraphs = re.findall(r"<p(?: class=\"(?:note|answer)\")?>(.*?)</p>", page, re.DOTALL)
+    before_a_command = "The map is in a page.map.json, next to this page. Apply it:", "and run:"
+    leading = [text.rstrip() for text in paragraphs if text.rstrip().endswith(":")]
+    assert len(leading) == len(before_a_command)
+    assert all(text.endswith(end) for text, end in zip(leading, before_a_command, strict=True))
+
+
 def test_definitions_are_one_or_two_short_sentences():
     for concept in CONCEPTS.values():
         assert 1 <= len(re.findall(r"\.(\s|$)", concept.definition)) <= 2

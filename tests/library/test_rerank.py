@@ -132,7 +132,7 @@ def test_rows_to_label_come_back_labelled_through_every_command(suffix, folder, 
     assert agreed["rows"] == 3000
     assert agreed["accuracy"]["low"] < right < agreed["accuracy"]["high"]
     assert "Accuracy on all 3,000 rows" in said
-    assert "drawn so that all rows were as likely" in said
+    assert "in which all rows have the same probability" in said
 
 
 def test_signals_of_whole_groups_and_drawn_rows_do_not_go_together(tmp_path):
