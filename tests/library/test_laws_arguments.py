@@ -201,7 +201,7 @@ METHODS: dict[str, dict[str, Calls]] = {
 }
 PIPELINE: dict[str, dict[str, Calls]] = {
     "reliability": METHODS["reliability"],
-    "apply": {"X": OF_APPLY["X"], "options": OF_APPLY["coverage"]},
+    "apply": OF_APPLY,
     "evaluate": OF_ROWS,
     "thresholds": {
         "X": OF_THRESHOLDS["X"],
