@@ -30,6 +30,7 @@ from relmap.hashing import sha256_of_file
 from relmap.io.atomic import check_output_name, check_suffix, write_json
 from relmap.options import naming, option
 from relmap.projection.variants import DEPLOYABLE_VARIANTS
+from relmap.settings import PartialShare
 from tasks.records.store import DATA, STATE, read_json
 
 # A form offers the content of the registries, which the type checker does not know.
@@ -37,16 +38,15 @@ CalibratorName: TypeAlias = Literal[tuple(CALIBRATORS)]  # type: ignore[valid-ty
 VariantName: TypeAlias = Literal["auto", *DEPLOYABLE_VARIANTS]  # type: ignore[valid-type]
 Dialect = Literal["duckdb", "postgres", "bigquery", "spark"]
 Seed = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(gt=0, lt=1)]
 FIELD_TYPES: dict[str, Any] = {  # the command checks these values itself; the form can reject them earlier
     "calibrator": CalibratorName | None,
     "variant": VariantName,
     "dialect": Dialect,
-    "confidence": Share,
+    "confidence": PartialShare,
     "target": Annotated[float, Field(gt=0)] | None,
-    "coverage": Share | None,
-    "cut": Share | None,
-    "target_accuracy": Share | None,
+    "coverage": PartialShare | None,
+    "cut": PartialShare | None,
+    "target_accuracy": PartialShare | None,
 }
 
 DEFAULT_FOLDER = DATA / "served"

@@ -203,12 +203,7 @@ PIPELINE: dict[str, dict[str, Calls]] = {
     "reliability": METHODS["reliability"],
     "apply": OF_APPLY,
     "evaluate": OF_ROWS,
-    "thresholds": {
-        "X": OF_THRESHOLDS["X"],
-        "y": OF_THRESHOLDS["y"],
-        "groups": OF_THRESHOLDS["groups"],
-        "options": OF_THRESHOLDS["coverage"],
-    },
+    "thresholds": OF_THRESHOLDS,
 }
 
 
