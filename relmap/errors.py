@@ -69,7 +69,7 @@ def describe_validation_errors(error: "ValidationError", whole: str) -> list[str
     Returns:
         Location, reason and invalid value of each error.
     """
-    reasons = {"extra_forbidden": "there is no such name here; correct it, or take it out"}
+    reasons = {"extra_forbidden": "unknown name; correct or remove it"}
     descriptions = []
     for detail in error.errors():
         location = ".".join(map(str, detail["loc"])) or whole

@@ -247,7 +247,7 @@ def _check_probabilities(numbers: np.ndarray, *, is_kind_known: bool) -> None:
             )
     elif not is_kind_known:
         raise InputError(
-            "X may hold logits or probabilities, since its numbers all lie in [0, 1], and a map that was loaded, or "
+            "X may contain logits or probabilities, since its numbers all lie in [0, 1], and a map that was loaded, or "
             f"fitted on a frame, does not know which; {remedy}, to load or before fit"
         )
 

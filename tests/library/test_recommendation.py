@@ -71,7 +71,7 @@ def test_the_headline_claims_what_the_intervals_bear_out(measured, counts):
         assert not improves
     if advice.answer == SAFE:
         assert measured["nll_correct"]["change"] < SMALLEST
-        assert "more labels" in advice.because
+        assert "more labelled rows" in advice.because
     assert not re.search(r"[+-]0(\.0+)?\b|nan|inf|None", str(advice))
 
 
@@ -103,7 +103,8 @@ def test_with_so_many_more_labels_the_interval_is_as_narrow_as_the_change(rows, 
         narrower = half * np.sqrt(rows / (rows + more))
         assert narrower <= max(abs(change), SMALLEST) * (1 + 1e-9)
     assert re.fullmatch(
-        r"about [\d,]+ more labels would decide|even 1,000,000 more labels might not decide", format_labels_needed(more)
+        r"about [\d,]+ more labelled rows would suffice|even 1,000,000 more labelled rows might not suffice",
+        format_labels_needed(more),
     )
 
 

@@ -224,9 +224,9 @@ SAID, DECISION = SPREAD_OUT["confidence"].to_numpy(), SPREAD_OUT["decision"].to_
 RIGHT = (SPREAD_OUT["label"] == SPREAD_OUT["decision"]).to_numpy()
 CERTAIN = np.r_[np.full(20, np.inf), np.full(20, -np.inf), np.linspace(-2, 2, 160)]
 UNUSUAL = {  # decision, correct, confidence, logit of the reliability; what is not said
-    "one row": (([0], [True], [0.5], [0.0]), "^(?!Too little to tell: )"),
+    "one row": (([0], [True], [0.5], [0.0]), "^(?!Too few labelled rows for a recommendation: )"),
     "two rows": (([0, 1], [True, False], [0.5, 0.5], [0.0, 1.0]), "^Use"),
-    "no errors": ((DECISION, np.ones(200), SAID, CERTAIN), "^(?!Too little to tell: )"),
+    "no errors": ((DECISION, np.ones(200), SAID, CERTAIN), "^(?!Too few labelled rows for a recommendation: )"),
     "one error": ((DECISION, np.arange(200) > 0, SAID, CERTAIN), "^Use"),
     "one label": ((np.ones(200, dtype=int), RIGHT, SAID, CERTAIN), "^Use"),
     "ties and certainty": ((DECISION, RIGHT, np.where(SAID < 0.5, 0.0, SAID), CERTAIN), "nan|None"),
@@ -242,7 +242,7 @@ def test_whatever_the_rows_the_evaluation_is_json_and_has_a_verdict(rows, unsaid
     lines = describe_evaluation(evaluation, document)
     assert 1 <= len(lines) <= 10
     assert not any(re.search("nan|None", line) for line in lines)
-    assert not re.search("^(?!Keep your confidence: the map)" if variant == "confidence" else unsaid, lines[0])
+    assert not re.search("^(?!Keep your confidence: the fit)" if variant == "confidence" else unsaid, lines[0])
 
 
 def test_without_errors_nothing_is_found_and_aupr_is_unknown():
@@ -264,7 +264,10 @@ def test_use_the_reliability_where_it_helps(helpful, helps):
     lines = describe_evaluation(helps, helpful)
     budget, nll = helps["reviews"][1], helps["metrics"]["nll_correct"]
     assert lines[0] == f"{USE}: it predicts and ranks better."
-    assert f"find {budget['reliability']:.0f} errors, and {budget['confidence']:.0f} where the conf" in lines[1]
+    assert (
+        f"find {budget['reliability']:.0f} errors; those of the least confident 30% find {budget['confidence']:.0f}."
+        in lines[1]
+    )
     assert f"(95% interval {budget['low']:+.0f} to {budget['high']:+.0f})" in lines[1]
     assert f"by {nll['change']:+.4f} (95% interval {nll['low']:+.4f} to {nll['high']:+.4f})" in lines[2]
     assert re.search("calibrator uncal.*sampling of groups, .*do not cover refitting or other data", lines[-1])
@@ -282,7 +285,10 @@ def test_the_reasons_are_those_that_are_seen():
 
 
 def test_a_map_that_leaves_the_order_of_the_confidence_says_so(grouped):
-    for variant, said in (("confidence", "by choice.*made up for a test"), ("shared_1d", "one curve for all labels")):
+    for variant, said in (
+        ("confidence", "the fit chose the confidence.*made up for a test"),
+        ("shared_1d", "one curve for all labels"),
+    ):
         document = maps.document(variant)
         assert re.search(said, " ".join(describe_evaluation(evaluated(document, grouped), document)))
 
