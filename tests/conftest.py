@@ -18,11 +18,21 @@ os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from relmap.decisions import FixedDecisions, decide
 
+settings.register_profile("relmap", deadline=None)  # a busy machine takes longer than any deadline for an example
+settings.load_profile("relmap")
+
 # The workers take files in this order; a long file that starts last leaves one of them without work
-LONG_FILES = ("test_end_to_end.py", "test_disturbed_stages.py", "test_twins.py", "test_scikit_learn.py")
+LONG_FILES = (
+    "test_end_to_end.py",
+    "test_wheel.py",
+    "test_disturbed_stages.py",
+    "test_twins.py",
+    "test_scikit_learn.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
