@@ -12,108 +12,139 @@ from typing import Any
 
 import psutil
 
-from tests.project_copy import start
-from tests.system.browser import eventually
+from tests.project_copy import start_module
+from tests.system.browser import wait_until
 
-INJECTED = Path(__file__).resolve().parent / "injected"
-MADE = ("raw", "base", "runs", "report", "manifests")  # the folders under data/ that stages write
-LONGEST = 300  # seconds that one command may take on a busy machine
+SITECUSTOMIZE_FOLDER = Path(__file__).resolve().parent / "injected"
+OUTPUT_FOLDERS = ("raw", "base", "runs", "report", "manifests")  # the folders under data/ that stages write
+MAX_SECONDS = 300  # of one command on a busy machine
 
 Fault = dict[str, Any]  # see injected/sitecustomize.py
 
 
-def killed(call: str, path: str, whom: str = "everything", nth: int = 1) -> Fault:
-    """SIGKILL to `whom` inside the `nth` call of `call` on `path`."""
+def kill_fault(call: str, path: str, whom: str = "everything", nth: int = 1) -> Fault:
+    """Make a fault that sends SIGKILL to `whom` inside the `nth` call of `call` on `path`."""
     return {"call": call, "path": path, "nth": nth, "do": "kill", "whom": whom}
 
 
 @dataclass(frozen=True)
-class Running:
-    """A command that was started, and all that it started."""
+class RunningCommand:
+    """A started command and all processes that it started.
+
+    Attributes:
+        process: Process of the command.
+        log: File of the output of all processes.
+        counts_folder: Holds the number of calls of each fault; its path in their environment identifies the processes.
+    """
 
     process: subprocess.Popen[bytes]
     log: Path
-    counted: Path  # names the run in the environment of its processes; holds how often each fault's call was made
+    counts_folder: Path
 
-    def printed(self) -> str:
-        """What all of them printed until now."""
+    def output(self) -> str:
+        """Return what the processes have printed until now."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
-    def ended(self, status: int = 0) -> str:
-        """Wait for the command itself, which must end with `status`; returns what was printed."""
+    def wait(self, status: int = 0) -> str:
+        """Wait until the command ends, which must be with `status`, and return its output."""
         try:
-            assert self.process.wait(LONGEST) == status, self.printed()
+            assert self.process.wait(MAX_SECONDS) == status, self.output()
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"still running after {LONGEST} s:\n{self.printed()}") from None
-        return self.printed()
+            raise AssertionError(f"still running after {MAX_SECONDS} s:\n{self.output()}") from None
+        return self.output()
 
-    def struck(self) -> int:
-        """How many of the faults have been reached."""
-        faults = json.loads((self.counted / "faults.json").read_text())
-        counts = [(self.counted / fault["name"], fault.get("nth", 1)) for fault in faults]
-        return sum(count.exists() and count.stat().st_size >= nth for count, nth in counts)
+    def count_reached_faults(self) -> int:
+        """Return the number of faults that have happened."""
+        n_reached = 0
+        for fault in json.loads((self.counts_folder / "faults.json").read_text()):
+            calls = self.counts_folder / fault["name"]  # one byte per call
+            if calls.exists() and calls.stat().st_size >= fault.get("nth", 1):
+                n_reached += 1
+        return n_reached
 
-    def processes(self) -> list[psutil.Process]:
-        ours = [process for process in psutil.process_iter(["environ"]) if process.info["environ"]]
-        return [process for process in ours if process.info["environ"].get("FAULTS_COUNTED") == str(self.counted)]
+    def find_processes(self) -> list[psutil.Process]:
+        """Return the processes that inherited the environment of the command."""
+        readable = [process for process in psutil.process_iter(["environ"]) if process.info["environ"]]
+        marker = str(self.counts_folder)
+        return [process for process in readable if process.info["environ"].get("FAULTS_COUNTED") == marker]
 
     def kill_command(self) -> None:
+        """Kill the command, but not the processes that it started."""
         self.process.kill()
         self.process.wait()
 
     def kill(self) -> None:
-        for process in self.processes():
+        """Kill all processes."""
+        for process in self.find_processes():
             process.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
 class SmallProject:
-    """The project in a folder of its own, as a person sees it: commands and files."""
+    """A project in its own folder, used by its commands and files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.started: list[Running] = []
+        self.started: list[RunningCommand] = []
 
     def start(
-        self, *command: str, faults: tuple[Fault, ...] = (), beside: Running | None = None, **how: Any
-    ) -> Running:
-        """As `start` of a copy, under `faults`; one that kills a server finds that of the run `beside` it."""
-        counted = beside.counted if beside else self.folder / ".faults" / str(len(self.started))
-        counted.mkdir(parents=True, exist_ok=True)
-        named = [{**fault, "name": str(place)} for place, fault in enumerate(faults)]
-        (counted / "faults.json").write_text(json.dumps(named))
-        injected = {"PYTHONPATH": str(INJECTED), "FAULTS": json.dumps(named), "FAULTS_COUNTED": str(counted)}
-        log = self.folder / ".faults" / f"printed.{len(self.started)}"
-        process = start(self.folder, *command, log=log, **injected, **how)
-        self.started.append(Running(process, log, counted))
-        return self.started[-1]
+        self, *command: str, faults: tuple[Fault, ...] = (), server: RunningCommand | None = None, **options: Any
+    ) -> RunningCommand:
+        """Start `python -m command` under faults.
 
-    def run(self, *command: str, faults: tuple[Fault, ...] = (), status: int = 0, **how: Any) -> str:
-        """As `start`, to its end: it must reach every fault and end with `status`; returns what it printed."""
-        running = self.start(*command, faults=faults, **how)
-        printed = running.ended(status)
-        assert running.struck() == len(faults), f"not every fault was reached:\n{printed}"
-        return printed
-
-    def paused(self, *command: str, at: str, until: Path) -> Running:
-        """As `start`, once it is about to put the file `at` in its place; it waits for the file `until` there."""
-        running = self.start(*command, faults=({"call": "replace", "path": at, "do": "hold", "to": str(until)},))
-        eventually(running.struck)
+        Args:
+            command: Module and its arguments.
+            faults: Faults in the processes of the command.
+            server: A running server that faults may kill, too.
+            options: Further arguments of `start_module`.
+        """
+        number = str(len(self.started))
+        counts_folder = server.counts_folder if server else self.folder / ".faults" / number
+        counts_folder.mkdir(parents=True, exist_ok=True)
+        named_faults = [{**fault, "name": str(index)} for index, fault in enumerate(faults)]
+        (counts_folder / "faults.json").write_text(json.dumps(named_faults))
+        variables = {
+            "PYTHONPATH": str(SITECUSTOMIZE_FOLDER),
+            "FAULTS": json.dumps(named_faults),
+            "FAULTS_COUNTED": str(counts_folder),
+        }
+        log = self.folder / ".faults" / f"printed.{number}"
+        process = start_module(self.folder, *command, log=log, **variables, **options)
+        running = RunningCommand(process, log, counts_folder)
+        self.started.append(running)
         return running
 
-    def end(self) -> None:
+    def run(self, *command: str, faults: tuple[Fault, ...] = (), status: int = 0, **options: Any) -> str:
+        """Run a command, which must reach every fault and end with `status`, and return its output."""
+        running = self.start(*command, faults=faults, **options)
+        output = running.wait(status)
+        assert running.count_reached_faults() == len(faults), f"not every fault was reached:\n{output}"
+        return output
+
+    def start_paused(self, *command: str, at: str, until: Path) -> RunningCommand:
+        """Start a command and pause it before it moves the file `at` into place, until the file `until` exists."""
+        running = self.start(*command, faults=({"call": "replace", "path": at, "do": "hold", "to": str(until)},))
+        wait_until(running.count_reached_faults)
+        return running
+
+    def kill_all(self) -> None:
+        """Kill all processes of all commands."""
         for running in self.started:
             running.kill()
 
-    def results(self) -> dict[str, str]:
-        """SHA-256 of every file that stages made, but for what tells how it was made."""
-        files = [file for made in MADE for file in (self.folder / "data" / made).rglob("*") if file.is_file()]
-        digests = {file: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}
-        return {file.relative_to(self.folder).as_posix(): digest for file, digest in digests.items()}
+    def result_digests(self) -> dict[str, str]:
+        """Return the SHA-256 of every file that stages wrote, by its path."""
+        digests = {}
+        for name in OUTPUT_FOLDERS:
+            for file in (self.folder / "data" / name).rglob("*"):
+                if file.is_file():
+                    path = file.relative_to(self.folder).as_posix()
+                    digests[path] = hashlib.sha256(file.read_bytes()).hexdigest()
+        return digests
 
-    def kept_fits(self) -> dict[str, int]:
-        """When each calibrator fit that is kept whole was written, in nanoseconds."""
+    def cached_fits(self) -> dict[str, int]:
+        """Return when each complete calibrator fit in the cache was written, in nanoseconds."""
         times = {}
         for file in (self.folder / ".prefect/storage").glob("*"):
             with suppress(ValueError):
@@ -122,6 +153,6 @@ class SmallProject:
         return times
 
     def flow_states(self) -> list[str]:
-        """The state of every flow run that Prefect knows, as it was recorded."""
-        with closing(sqlite3.connect(self.folder / ".prefect/prefect.db")) as recorded:
-            return [state for (state,) in recorded.execute("select state_type from flow_run")]
+        """Return the recorded state of every flow run in Prefect's database."""
+        with closing(sqlite3.connect(self.folder / ".prefect/prefect.db")) as database:
+            return [state for (state,) in database.execute("select state_type from flow_run")]

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from maps import confidence_only, document, predictions, write
 
 from relmap.maps.map_file import save_map
+from tests.maps import make_confidence_predictions, make_map, make_predictions, write_frame
 from tests.project_copy import ROOT, write_params
 
 FIT, REPORT = (f"{name} --predictions" for name in ("fit --out new.json", "report --out new.html"))
@@ -22,14 +22,14 @@ SCORE = "thresholds --score length --positive 1 --precision 0.9 --predictions"
 APPLY, LABEL = (f"{name} --map map.json --out new.csv --predictions" for name in ("apply", "label --rows 5"))
 JUDGE, CUT = (f"{name} --map map.json --out new.json --predictions" for name in ("evaluate", "thresholds"))
 
-ROWS, SAID, TWO = predictions(300), confidence_only(300), confidence_only(300, 2)
+ROWS, SAID, TWO = make_predictions(300), make_confidence_predictions(300), make_confidence_predictions(300, 2)
 SPLIT = ROWS.select("label", "group", *(pl.col("logits").list.get(k).alias(f"logits_{k}") for k in range(3)))
 LISTS = ROWS.select("label", probabilities=pl.lit([0.2, 0.3, 0.5]))
 OF_ONE = TWO.select("label", p=0.4, s=1.5)
 OTHERS = TWO.rename({"decision": "pred", "confidence": "conf", "label": "y_true"})
 SMALL, DRAWN = ROWS.with_columns(pl.col("logits") * 1e-300), ROWS.with_columns(inverse_probability=1.0)
 NUMBER = pl.int_range(300)
-CUTS = {"map_fingerprint": document().fingerprint, "overall": {"cut": None}, "labels": []}
+CUTS = {"map_fingerprint": make_map().fingerprint, "overall": {"cut": None}, "labels": []}
 BAD_CUTS = (  # that apply is to take
     (CUTS, "bad.json has no threshold", "a lower accuracy or more rows"),
     (CUTS | {"map_fingerprint": "0"}, "the thresholds of another map", "run `thresholds` again"),
@@ -142,7 +142,7 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
         ("rows.parquet --target 0", None, "--target is 0", "give a log loss of 1e-05 or more"),
         (
             "bad.parquet --calibrator matrix",
-            predictions(300, 60),
+            make_predictions(300, 60),
             "too long for 60 labels",
             "use ts, which has no such limit",
         ),
@@ -213,9 +213,9 @@ def folder(tmp_path_factory) -> Path:
     """Settings of a checkout, and files that are as they should be."""
     place = tmp_path_factory.mktemp("typed")
     for frame, name in ((ROWS, "rows.parquet"), (ROWS.drop("label"), "new.parquet"), (SPLIT, "split.csv")):
-        write(frame, place / name)
-    write(SAID, place / "said.csv")
-    save_map(document(), place / "map.json")
+        write_frame(frame, place / name)
+    write_frame(SAID, place / "said.csv")
+    save_map(make_map(), place / "map.json")
     (place / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
     return place
 
@@ -226,7 +226,7 @@ def spoil(folder: Path, typed: str, content: object) -> None:
         bad.unlink()
     write_params(folder, content if isinstance(content, dict) else {})
     for bad in (word for word in typed.split() if word.startswith("bad.")):
-        (folder / bad).write_bytes(content) if isinstance(content, bytes) else write(content, folder / bad)
+        (folder / bad).write_bytes(content) if isinstance(content, bytes) else write_frame(content, folder / bad)
 
 
 @pytest.mark.parametrize(("typed", "content", "cause", "remedy"), CASES)

@@ -6,7 +6,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from fits import logits_and_labels as simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp, softmax
@@ -16,6 +15,7 @@ from relmap.calibrators.registry import CALIBRATORS, fit_prefixes
 from relmap.calibrators.temperature import LOG_BETA_BOUNDS, Temperature, _find_root, fit_temperature
 from relmap.decisions import Calibrator
 from relmap.errors import InputError
+from tests.fits import simulate_logits_and_labels
 
 ORDER_PRESERVING = ["uncal", "ts", "diag", "smart"]  # within each row
 QUICK = {"hcal": {"epochs": 10}, "smart": {"epochs": 60}}  # the laws hold after every step
@@ -27,16 +27,18 @@ def fit(name: str, logits: np.ndarray, labels: np.ndarray) -> Calibrator:
     return fit_prefixes(name, logits, labels, [len(labels)], seed=1, settings=QUICK.get(name))[0]
 
 
-FOUR = simulated(400, 4)
+FOUR = simulate_logits_and_labels(400, 4)
 CASES = {
-    **{f"{K} labels": simulated(300, K) for K in (2, 3, 4, 5, 7, 10)},
-    **{f"{n} rows": simulated(n, 3) for n in (1, 2, 5, 29)},
+    **{f"{K} labels": simulate_logits_and_labels(300, K) for K in (2, 3, 4, 5, 7, 10)},
+    **{f"{n} rows": simulate_logits_and_labels(n, 3) for n in (1, 2, 5, 29)},
     **{
-        f"{n} rows of one of {K} labels": (simulated(n, K)[0], np.zeros(n, dtype=int)) for n in (1, 30) for K in (2, 10)
+        f"{n} rows of one of {K} labels": (simulate_logits_and_labels(n, K)[0], np.zeros(n, dtype=int))
+        for n in (1, 30)
+        for K in (2, 10)
     },
     "an absent label": tuple(values[FOUR[1] != 2] for values in FOUR),
     "a constant confidence": (np.tile([2.0, 1.0, 0.0], (80, 1)), np.array([0, 0, 1, 2] * 20)),
-    "saturated logits": simulated(200, 3, overconfidence=2000.0),
+    "saturated logits": simulate_logits_and_labels(200, 3, overconfidence=2000.0),
 }
 
 
@@ -62,7 +64,7 @@ def test_every_calibrator_gives_each_row_finite_log_probabilities_and_keeps_the_
 @every_calibrator
 @pytest.mark.parametrize("n_labels", [2, 4, 7])
 def test_a_row_is_calibrated_to_the_same_bits_alone_and_among_others(name, n_labels):
-    logits, labels = simulated(131, n_labels)
+    logits, labels = simulate_logits_and_labels(131, n_labels)
     fitted = fit(name, logits, labels)
     together = fitted(logits)
     alone = np.vstack([fitted(logits[row : row + 1]) for row in range(len(logits))])
@@ -71,7 +73,7 @@ def test_a_row_is_calibrated_to_the_same_bits_alone_and_among_others(name, n_lab
 
 @every_calibrator
 def test_a_fit_on_first_rows_equals_a_fit_on_those_rows_only(name):
-    (logits, labels), asked, chosen = simulated(260, 3), [160, 40, 260, 1000, 160], QUICK.get(name)
+    (logits, labels), asked, chosen = simulate_logits_and_labels(260, 3), [160, 40, 260, 1000, 160], QUICK.get(name)
     fits = fit_prefixes(name, logits, labels, asked, seed=2, settings=chosen)
     for rows, calibrator in zip(asked, fits, strict=True):
         (alone,) = fit_prefixes(name, logits[:rows], labels[:rows], [rows], seed=2, settings=chosen)
@@ -85,7 +87,7 @@ def test_a_fit_on_first_rows_equals_a_fit_on_those_rows_only(name):
 
 @pytest.mark.parametrize("name", ORDER_PRESERVING)
 def test_the_order_of_labels_within_a_row_does_not_change(name):
-    logits, labels = simulated(500, 5)
+    logits, labels = simulate_logits_and_labels(500, 5)
     calibrated = fit(name, logits, labels)(logits)
     np.testing.assert_array_equal(np.argsort(calibrated, axis=1), np.argsort(logits, axis=1))
     equal = np.full((40, 3), 0.7)
@@ -97,7 +99,7 @@ AFFINE = [*product(["ts", "vector", "matrix"], [1e-3, 1, 1e3]), ("diag", 1), ("s
 
 @pytest.mark.parametrize(("name", "scale"), AFFINE)
 def test_fits_do_not_depend_on_row_offsets_or_the_scale_of_the_logits(name, scale):
-    logits, labels = simulated(500, 4)
+    logits, labels = simulate_logits_and_labels(500, 4)
     moved = scale * (logits + np.random.default_rng(1).normal(size=(500, 1)) * 10)
     here, there = fit(name, logits, labels)(logits), fit(name, moved, labels)(moved)
     np.testing.assert_allclose(np.exp(there), np.exp(here), atol=1e-6)
@@ -117,7 +119,7 @@ def derivative(logits: np.ndarray, labels: np.ndarray, beta: float) -> float:
 )
 @settings(deadline=None, max_examples=60, derandomize=True)
 def test_the_gradient_vanishes_at_beta_or_beta_is_a_bound(n, n_labels, seed, overconfidence, certain):
-    logits, labels = simulated(n, n_labels, seed, overconfidence)
+    logits, labels = simulate_logits_and_labels(n, n_labels, seed, overconfidence)
     labels = logits.argmax(axis=1) if certain else labels
     fitted, (low, high) = fit_temperature(logits, labels, seed=1), np.exp(LOG_BETA_BOUNDS)
     assert np.isfinite(fitted(logits)).all()
@@ -132,7 +134,7 @@ def test_the_gradient_vanishes_at_beta_or_beta_is_a_bound(n, n_labels, seed, ove
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 def test_beta_is_found_in_few_passes_over_the_rows(monkeypatch, scale):
-    logits, labels = simulated(2000, 5)
+    logits, labels = simulate_logits_and_labels(2000, 5)
     passes: list[float] = []
 
     def counted(derivatives, start):

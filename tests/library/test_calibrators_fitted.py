@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from fits import logits_and_labels as simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
@@ -29,6 +28,7 @@ from relmap.calibrators.temperature import Temperature, fit_temperature
 from relmap.decisions import decide
 from relmap.metrics.probability import log_loss_per_row
 from relmap.optimizers import Adam, newton
+from tests.fits import simulate_logits_and_labels
 
 
 def test_calibrators_are_listed_in_the_papers_order_and_rivals_separately():
@@ -40,14 +40,14 @@ def test_calibrators_are_listed_in_the_papers_order_and_rivals_separately():
 @pytest.mark.parametrize("n_labels", [2, 3, 10])
 @pytest.mark.parametrize("factor", [1, 0.4])
 def test_one_factor_for_all_gaps_or_segments_is_an_inverse_temperature(n_labels, factor):
-    logits, _ = simulated(200, n_labels)
+    logits, _ = simulate_logits_and_labels(200, n_labels)
     for fitted in (Diagonal(np.full(n_labels - 1, factor)), HCalibration(np.full(50, factor))):
         np.testing.assert_allclose(fitted(logits), Temperature(factor)(floored_log_softmax(logits)), atol=1e-12)
 
 
 @pytest.mark.parametrize("n_labels", [2, 4])
 def test_the_factors_minimize_log_loss_plus_ridge(n_labels):
-    logits, labels = simulated(300, n_labels)
+    logits, labels = simulate_logits_and_labels(300, n_labels)
 
     def objective(log_factors: np.ndarray) -> float:
         fitted = Diagonal(np.exp(log_factors))
@@ -58,7 +58,7 @@ def test_the_factors_minimize_log_loss_plus_ridge(n_labels):
 
 
 def test_the_spline_is_scikit_learns_pipeline_whatever_the_order_of_the_rows():
-    logits, labels = simulated(600, 3)
+    logits, labels = simulate_logits_and_labels(600, 3)
     logits[:300] = np.round(logits[:300])  # many ties
     basis = SplineTransformer(8, degree=3, knots="uniform", extrapolation="constant", include_bias=False)
     model = make_pipeline(basis, StandardScaler(with_mean=False), LogisticRegression(C=1, max_iter=1000))
@@ -71,7 +71,7 @@ def test_the_spline_is_scikit_learns_pipeline_whatever_the_order_of_the_rows():
 
 
 def test_the_other_labels_keep_their_proportions_and_the_decision_may_not_be_the_largest():
-    logits, labels = simulated(400, 5)
+    logits, labels = simulate_logits_and_labels(400, 5)
     others = np.arange(5) != decide(logits)[:, None]
     calibrated = fit_spline(logits, labels, seed=1)(logits)
     after, before = (log_softmax(values[others].reshape(400, 4), axis=1) for values in (calibrated, logits))
@@ -136,7 +136,7 @@ CASES = {
 @pytest.mark.parametrize("n_labels", [2, 3, 5])
 @pytest.mark.parametrize("case", CASES)
 def test_the_gradient_vanishes_at_the_fitted_weights(n_labels, case):
-    logits, labels = CASES[case](*simulated(200, n_labels, shift=np.linspace(0, 2, n_labels)))
+    logits, labels = CASES[case](*simulate_logits_and_labels(200, n_labels, shift=np.linspace(0, 2, n_labels)))
     matrix, vector = (fit(logits, labels, seed=1) for fit in (fit_matrix, fit_vector))
     np.testing.assert_allclose(gradient_left(matrix, logits, labels), 0, atol=1e-10)
     free = np.eye(n_labels, n_labels + 1, dtype=bool)
@@ -146,7 +146,7 @@ def test_the_gradient_vanishes_at_the_fitted_weights(n_labels, case):
 
 
 def test_the_loss_equals_a_double_loop_and_its_gradient_finite_differences():
-    logits, labels = simulated(60, 3)
+    logits, labels = simulate_logits_and_labels(60, 3)
     p = softmax(logits, axis=1)
     losses = []
     for without in range(3):
@@ -171,7 +171,7 @@ def test_each_segment_has_its_own_factor():
 
 @pytest.mark.parametrize("n", [300, 1300])  # one batch; three
 def test_hcal_lowers_its_loss_and_is_reproducible_by_seed(n):
-    logits, labels = simulated(n, 3)
+    logits, labels = simulate_logits_and_labels(n, 3)
     settings = HCalibrationSettings(window=51, epochs=15, batch=500)
     first, second = (fit_hcal(logits, labels, seed=1, settings=settings) for _ in range(2))
     assert (first.factors == second.factors).all()
@@ -182,7 +182,7 @@ def test_hcal_lowers_its_loss_and_is_reproducible_by_seed(n):
 
 
 def test_the_gradient_in_the_log_factors_equals_finite_differences():
-    logits, labels = simulated(60, 3)
+    logits, labels = simulate_logits_and_labels(60, 3)
     surprisal = -floored_log_softmax(logits)
     ten_segments = (surprisal / 10).astype(int)
     events = TrainingEvents(surprisal, ten_segments, labels)
@@ -196,7 +196,7 @@ def test_the_gradient_in_the_log_factors_equals_finite_differences():
 
 @pytest.mark.parametrize("n_labels", [2, 5])
 def test_smart_preserves_the_order_of_labels_and_lowers_the_log_loss(n_labels):
-    logits, labels = simulated(800, n_labels)
+    logits, labels = simulate_logits_and_labels(800, n_labels)
     fitted = fit_smart(logits, labels, seed=1)(logits)
     assert (np.argsort(fitted, axis=1) == np.argsort(logits, axis=1)).all()
     assert log_loss_per_row(fitted, labels).mean() < log_loss_per_row(log_softmax(logits, axis=1), labels).mean() - 0.1
@@ -221,7 +221,7 @@ def test_the_gradient_of_the_network_equals_finite_differences(labels):
     ("fit", "settings"), [(fit_smart, SmartSettings), (fit_hcal, HCalibrationSettings)], ids=["smart", "hcal"]
 )
 def test_patience_ends_a_fit_and_the_best_epoch_is_returned(fit, settings, monkeypatch):
-    (logits, labels), steps, step = simulated(200, 3), [], Adam.step
+    (logits, labels), steps, step = simulate_logits_and_labels(200, 3), [], Adam.step
     monkeypatch.setattr(Adam, "step", lambda adam, gradient: steps.append(gradient) or step(adam, gradient))
     short, long = (
         fit(logits, labels, seed=1, settings=settings(epochs=epochs, learning_rate=5.0, patience=3))(logits)

@@ -148,12 +148,12 @@ def test_a_constant_score_gets_no_correction_and_one_of_two_values_gets_one():
 
 @pytest.fixture(scope="module")
 def rows() -> PredictedRows:
-    return maps.checked(maps.predictions(1200), "group")
+    return maps.rows_of_frame(maps.make_predictions(1200), "group")
 
 
 @pytest.fixture(scope="module")
 def corrected(rows):
-    return maps.learned(rows)
+    return maps.fit_map(rows)
 
 
 def test_auto_corrects_the_score_and_keeps_its_ranking(rows, corrected):
@@ -178,18 +178,18 @@ def test_the_fits_of_the_folds_have_corrections_and_what_is_held_out_is_scored_w
 
 @pytest.mark.parametrize("variant", [name for name in DEPLOYABLE_VARIANTS if name != "label_signals"])
 def test_a_variant_that_is_chosen_by_name_gets_no_correction(variant):
-    document = maps.learned(maps.checked(maps.predictions(300)), variant).document
+    document = maps.fit_map(maps.rows_of_frame(maps.make_predictions(300)), variant).document
     assert document.correction is None
     assert {fold.correction for fold in document.folds} == {None}
 
 
 def test_a_confidence_that_is_kept_and_the_protocol_of_the_paper_get_no_correction():
-    kept = maps.learned(maps.checked(maps.predictions(70, shift=0.0)), "confidence").document
-    paper = maps.learned(maps.checked(maps.predictions(900)), protocol=maps.PARAMS.protocol).document
+    kept = maps.fit_map(maps.rows_of_frame(maps.make_predictions(70, shift=0.0)), "confidence").document
+    paper = maps.fit_map(maps.rows_of_frame(maps.make_predictions(900)), protocol=maps.SETTINGS.protocol).document
     generator = np.random.default_rng(0)
     decision = generator.integers(0, 3, 600)
     label = np.where(generator.random(600) < 0.3 + 0.3 * decision, decision, (decision + 1) % 3)
-    judge = maps.learned(PredictedRows(None, None, decision, label, None), calibrator="constant").document
+    judge = maps.fit_map(PredictedRows(None, None, decision, label, None), calibrator="constant").document
     assert judge.projection.name == "label_intercept"
     assert [document.correction for document in (kept, paper, judge)] == [None, None, None]
 
@@ -204,16 +204,16 @@ def test_a_map_is_read_back_with_its_correction_bit_for_bit(rows, corrected, tmp
 
 
 def test_the_fingerprint_of_a_map_without_a_correction_is_that_of_earlier_versions():
-    made = maps.document("label_platt")
+    made = maps.make_map("label_platt")
     parts = {"input", "n_labels", "label_names", "calibrator", "projection", "signals"}
     assert made.fingerprint == hashlib.sha256(made.model_dump_json(include=parts).encode()).hexdigest()
     steeper = dataclasses.replace(maps.CORRECTION, last_slope=0.06)
-    plain = maps.document("label_platt", maps.variants()["mrp, shrunk"].line)
-    prints = {each.fingerprint for each in (plain, maps.with_correction(plain), maps.with_correction(plain, steeper))}
+    plain = maps.make_map("label_platt", maps.make_variants()["mrp, shrunk"].line)
+    prints = {each.fingerprint for each in (plain, maps.add_correction(plain), maps.add_correction(plain, steeper))}
     assert len(prints) == 3
 
 
-PLATT = maps.document("label_platt", maps.variants()["mrp, shrunk"].line)
+PLATT = maps.make_map("label_platt", maps.make_variants()["mrp, shrunk"].line)
 REFUSED = {
     "values that fall": ([0, 1, 2], [0, 2, 1], 1.0, "values of a correction do not increase"),
     "equal values": ([0, 1], [0, 0], 1.0, "values of a correction do not increase"),
@@ -228,12 +228,12 @@ REFUSED = {
 def test_a_correction_that_does_not_increase_is_refused(knots, values, slope, message):
     correction = Correction(np.array(knots), np.array(values), first_slope=1.0, last_slope=slope)
     with pytest.raises(ValidationError, match=message):
-        maps.with_correction(PLATT, correction)
+        maps.add_correction(PLATT, correction)
 
 
 def test_a_correction_of_another_variant_or_of_the_map_alone_is_refused(corrected, tmp_path):
     with pytest.raises(ValidationError, match="does not apply to the variant confidence"):
-        maps.with_correction(maps.document("confidence"))
+        maps.add_correction(maps.make_map("confidence"))
     without = corrected.document.model_copy(update={"correction": None})
     save_map(without, tmp_path / "map.json")
     with pytest.raises(InputError, match="must all have a correction"):
@@ -244,8 +244,8 @@ def test_out_of_fold_scores_with_a_correction_are_as_good_as_fresh_ones():
     """The corrections of the folds share rows with the fits; that must not flatter the loss that a map reports."""
     reported, found = [], []
     for seed in range(8):
-        document = maps.learned(maps.checked(maps.predictions(600, seed=seed))).document
-        fresh = maps.checked(maps.predictions(8000, seed=10**6 + seed))
+        document = maps.fit_map(maps.rows_of_frame(maps.make_predictions(600, seed=seed))).document
+        fresh = maps.rows_of_frame(maps.make_predictions(8000, seed=10**6 + seed))
         plain = FittedMap(document.calibrator.fitted, document.projection.fitted)(fresh).logit
         signed = np.where(fresh.correct, -1, 1)
         losses = [np.logaddexp(0, signed * score).mean() for score in (document.correction(plain), plain)]
@@ -257,9 +257,9 @@ def test_out_of_fold_scores_with_a_correction_are_as_good_as_fresh_ones():
 
 def test_weights_and_groups_together_give_a_correction(rows):
     weight = np.where(np.arange(len(rows)) % 3 == 0, 2.0, 0.5)
-    document = maps.learned(dataclasses.replace(rows, weight=weight)).document
+    document = maps.fit_map(dataclasses.replace(rows, weight=weight)).document
     assert document.correction is not None
-    unweighted = maps.learned(rows).document
+    unweighted = maps.fit_map(rows).document
     assert not np.array_equal(document.correction.values, unweighted.correction.values)
     assert np.isfinite(logit(document.held_out.top[0].mean_reliability))
 

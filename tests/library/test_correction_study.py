@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import maps
 import numpy as np
 import polars as pl
 import pytest
@@ -21,6 +20,7 @@ from relmap.metrics.registry import compute_reliability_metrics
 from relmap.metrics.reliability import count_retained_rows
 from relmap.projection.variants import AUTO_VARIANTS
 from relmap.settings import DEFAULTS
+from tests import maps
 
 pytestmark = pytest.mark.study
 
@@ -99,8 +99,8 @@ def test_the_correction_reduces_the_gap_at_the_top_and_costs_no_log_loss(n, nois
         for n_labels in (3, 4):
             for seed in range(DRAWS):
                 frame = simulate(model, n_labels, noise, seed)
-                rows = maps.checked(frame[:n], n_labels=n_labels)
-                test = maps.checked(frame[3000:], n_labels=n_labels)
+                rows = maps.rows_of_frame(frame[:n], n_labels=n_labels)
+                test = maps.rows_of_frame(frame[3000:], n_labels=n_labels)
                 results.append(compare(rows, test, n_labels))
     means = summary(results)
     log_loss, aurc, _, _ = means["auto"] - means["before"]

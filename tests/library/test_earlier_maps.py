@@ -7,7 +7,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from relmap.maps.map_file import load_map
-from tests.maps import run
+from tests.maps import run_command
 
 FOLDER = Path(__file__).parents[1] / "data" / "maps_c857e97"
 MAPS = sorted(FOLDER.glob("*.json"))
@@ -31,7 +31,7 @@ def test_an_earlier_map_gives_the_same_scores(map_file, tmp_path):
     expected = pl.read_csv(map_file.with_suffix(".scores.csv"))
     out = tmp_path / "scored.csv"
 
-    run("apply", "--map", map_file, "--predictions", predictions, "--out", out)
+    run_command("apply", "--map", map_file, "--predictions", predictions, "--out", out)
 
     scored = pl.read_csv(out).select(expected.columns)
     assert_frame_equal(scored, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)

@@ -5,11 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fits import Rows, batch, fits, hats, seen, simulated
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
-from torch_fits import stated_objective
 
 from relmap.projection.adam_lattice import fit_lattices
 from relmap.projection.cell_rows import CellRows
@@ -17,17 +15,19 @@ from relmap.projection.curves import Curves
 from relmap.projection.exact import MIN_INCREMENT, RIDGE, ExactFit, fit_exact
 from relmap.projection.lattice import FitRows, compute_nodes, uniform_knots
 from relmap.settings import ProjectionParams
+from tests.fits import SimulatedRows, interpolation_weights, make_batch, make_decisions, make_fit_rows, simulate_rows
+from tests.torch_fits import make_objective
 
 SETTINGS = ProjectionParams()
 DEVICES = ["cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]  # torch's CPU, for "cpu" means NumPy
 sizes = {"B": st.integers(1, 3), "m": st.integers(1, 300), "K": st.integers(1, 5), "seed": st.integers(0, 2**32 - 1)}
 
 
-def fitted(rows: Rows, K: int, chosen: ProjectionParams = SETTINGS, device: str = "cpu") -> ExactFit:
-    return fit_exact(fits(*rows), n_labels=K, settings=chosen, device=device)
+def fitted(rows: SimulatedRows, K: int, chosen: ProjectionParams = SETTINGS, device: str = "cpu") -> ExactFit:
+    return fit_exact(make_fit_rows(*rows), n_labels=K, settings=chosen, device=device)
 
 
-def certify(exact: ExactFit, rows: Rows, chosen: ProjectionParams = SETTINGS, tolerance: float = 1e-8) -> None:
+def certify(exact: ExactFit, rows: SimulatedRows, chosen: ProjectionParams = SETTINGS, tolerance: float = 1e-8) -> None:
     """Each fit has the stated objective, and at its bound a variable may only want to leave the box; no other moves."""
     confidence, decision, correct = rows
     for b, values in enumerate(exact.values):
@@ -37,7 +37,7 @@ def certify(exact: ExactFit, rows: Rows, chosen: ProjectionParams = SETTINGS, to
         hits, counts = (np.bincount(decision, weights, minlength=K) for weights in (correct, None))
         start = np.log((hits + 1) / (counts - hits + 1))[:, None] + 1.4 * (np.linspace(0, 1, J) - 5 / 7)
         at = variables.cumsum(dim=1)
-        height = stated_objective((confidence[b], decision, correct), J, chosen.smoothness)(at)
+        height = make_objective((confidence[b], decision, correct), J, chosen.smoothness)(at)
         height = (
             height + RIDGE * (torch.from_numpy(exact.has_ridge[b])[:, None] * (at - torch.from_numpy(start)) ** 2).sum()
         )
@@ -57,7 +57,7 @@ def certify(exact: ExactFit, rows: Rows, chosen: ProjectionParams = SETTINGS, to
 @example(B=1, m=300, K=5, seed=31, J=12, smoothness=1e-8)  # the curve all but lies flat
 @settings(deadline=None, max_examples=20, derandomize=True)
 def test_the_optimum_meets_the_kkt_conditions_on_every_device(device, B, m, K, seed, J, smoothness):
-    chosen, rows = ProjectionParams(knots=J, smoothness=smoothness), simulated(B, m, K, seed)
+    chosen, rows = ProjectionParams(knots=J, smoothness=smoothness), simulate_rows(B, m, K, seed)
     exact, host = fitted(rows, K, chosen, device), fitted(rows, K, chosen)
     assert exact.values.shape == (B, K, J)
     assert exact.kkt_residual.shape == (B, K)
@@ -82,7 +82,7 @@ def adam_values(rows: list[FitRows], K: int) -> np.ndarray:
 @given(**sizes)
 @settings(deadline=None, max_examples=10, derandomize=True)
 def test_fits_do_not_depend_on_other_fits_or_row_order(values, tolerance, B, m, K, seed):
-    confidence, decision, correct = simulated(B, m, K, seed)
+    confidence, decision, correct = simulate_rows(B, m, K, seed)
     own = [np.arange(rows) for rows in (m, m // 2, 0)]  # rows of each fit
     rows = [(c[mine], decision[mine], correct[mine]) for c, mine in zip(confidence, own, strict=False)]
     for fit, together in zip(rows, values(rows, K), strict=True):
@@ -92,7 +92,7 @@ def test_fits_do_not_depend_on_other_fits_or_row_order(values, tolerance, B, m, 
 
 
 def test_labels_that_are_always_correct_always_wrong_or_separable_have_finite_curves():
-    confidence, decision, correct = simulated(1, 1000, 4)
+    confidence, decision, correct = simulate_rows(1, 1000, 4)
     tied = np.flatnonzero(decision == 2)[:2]  # one of them right: a tie at the border parts them as well
     confidence[0, tied] = 0.5
     parted = (confidence[0] > 0.5) | (np.arange(1000) == tied[0])
@@ -108,7 +108,7 @@ def test_labels_that_are_always_correct_always_wrong_or_separable_have_finite_cu
 def test_a_label_without_rows_gets_the_initial_curve():
     start = 1.4 * (np.linspace(0, 1, 8) - 5 / 7)
     nothing = np.empty(0, dtype=int)
-    for rows, K in ((simulated(2, 50, 1), 2), ((np.empty((2, 0)), nothing, nothing), 3)):
+    for rows, K in ((simulate_rows(2, 50, 1), 2), ((np.empty((2, 0)), nothing, nothing), 3)):
         exact = fitted(rows, K)
         np.testing.assert_allclose(exact.values[:, 1:], np.tile(start, (2, K - 1, 1)), atol=1e-12)
     np.testing.assert_allclose(exact.objective, 0, atol=1e-20)
@@ -123,7 +123,7 @@ def test_nearly_equal_or_saturated_confidences_can_be_fitted(confidence):
     exact = fitted((confidence[None], np.zeros(400, dtype=int), correct), 1)
     assert exact.kkt_residual.max() <= 1e-8
     assert np.isfinite(exact.values).all()
-    at = hats(confidence, 8) @ exact.values[0, 0]
+    at = interpolation_weights(confidence, 8) @ exact.values[0, 0]
     np.testing.assert_allclose(expit(at).mean(), correct.mean(), atol=1e-5)  # b is free: on average it fits
 
 
@@ -134,7 +134,7 @@ def test_curves_are_strictly_increasing():
     np.testing.assert_allclose(np.diff(exact.values), MIN_INCREMENT, atol=1e-12)
     curves = Curves(uniform_knots(SETTINGS.knots), exact.values[0], np.array([3000]), ("none",))
     assert curves.violations() == []
-    assert (np.diff(curves(seen(np.linspace(-8, 8, 20_001), 0))) > 0).all()
+    assert (np.diff(curves(make_decisions(np.linspace(-8, 8, 20_001), 0))) > 0).all()
 
 
 @pytest.mark.parametrize("device", ["cpu", *DEVICES])
@@ -166,8 +166,8 @@ def test_a_batch_is_fitted_on_its_device_under_the_lock(part, monkeypatch, tmp_p
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     placed, on = [], CellRows.to_device
     monkeypatch.setattr(CellRows, "to_device", lambda rows, device: placed.append(device) or on(rows, device))
-    confidence, decision, correct = simulated(2, 60, 2)
-    of = batch((logit(confidence), decision, correct), 2, ProjectionParams(epochs=2))
+    confidence, decision, correct = simulate_rows(2, 60, 2)
+    of = make_batch((logit(confidence), decision, correct), 2, ProjectionParams(epochs=2))
     getattr(of, part)
     assert not list(tmp_path.iterdir())  # the host needs no turn
     getattr(replace(of, device="cpu:0"), part)

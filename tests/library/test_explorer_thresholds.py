@@ -46,7 +46,7 @@ def decided(seed: int, n: int, kind: str = "alone", n_labels: int = 3, *, tied: 
         weight=weight if "weights" in kind else None,
     )
     with np.errstate(divide="ignore"):
-        return EvaluationSample.from_rows(rows, ScoredDecisions(reliability, logit(reliability)), maps.RULES)
+        return EvaluationSample.from_rows(rows, ScoredDecisions(reliability, logit(reliability)), maps.METRIC_SETTINGS)
 
 
 def naive_interval(correct: list[bool], cluster: list[int], row: list[int]) -> tuple[float, float]:
@@ -116,7 +116,7 @@ def test_without_errors_a_group_counts_as_one_row():
     group = np.repeat([f"g{place:02}" for place in range(n_groups)], rows_of_group)
     rows = PredictedRows(None, reliability, decision, decision, group)
     explorer = ThresholdExplorer.of(
-        EvaluationSample.from_rows(rows, ScoredDecisions(reliability, logit(reliability)), maps.RULES), 0.5
+        EvaluationSample.from_rows(rows, ScoredDecisions(reliability, logit(reliability)), maps.METRIC_SETTINGS), 0.5
     )
     expected = binomtest(n_groups, n_groups).proportion_ci(method="wilson")
     assert explorer.overall.low[0] == pytest.approx(expected.low)
@@ -126,7 +126,7 @@ def test_without_errors_a_group_counts_as_one_row():
 @pytest.mark.parametrize("kind", ["alone", "groups", "weights", "groups and weights"])
 def test_with_all_rows_automatic_the_accuracy_is_that_of_the_evaluation(kind):
     judged = decided(2, 400, kind)
-    explorer, evaluation = ThresholdExplorer.of(judged, 0.5), evaluate_map(maps.document(), judged)
+    explorer, evaluation = ThresholdExplorer.of(judged, 0.5), evaluate_map(maps.make_map(), judged)
     by_label = [(results, evaluation["labels"][results.label]["correct"]) for results in explorer.labels]
     for results, expected in [(explorer.overall, evaluation["accuracy"]), *by_label]:
         accuracy = results.correct[0] / results.automatic[0]

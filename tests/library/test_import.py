@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from relmap.maps.map_file import save_map
-from tests.maps import document, predictions
+from tests.maps import make_map, make_predictions
 
 ROOT = Path(__file__).resolve().parents[2]
 THIRD_PARTY = {
@@ -108,8 +108,8 @@ def test_help_and_version_of_the_command_import_nothing_that_computes(words):
 
 
 def test_apply_and_sql_import_neither_scikit_learn_nor_the_optimizers_of_scipy(tmp_path):
-    save_map(document(), tmp_path / "map.json")
-    predictions(90).drop("label").write_parquet(tmp_path / "new.parquet")
+    save_map(make_map(), tmp_path / "map.json")
+    make_predictions(90).drop("label").write_parquet(tmp_path / "new.parquet")
     code = """
 from relmap.cli import app
 app("apply --map map.json --predictions new.parquet --out out.parquet".split(), standalone_mode=False)

@@ -6,7 +6,6 @@ from typing import get_args
 import numpy as np
 import polars as pl
 import pytest
-from fits import scored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax
@@ -36,6 +35,7 @@ from relmap.metrics.reliability import expected_retained_errors, find_tie_groups
 from relmap.metrics.resampling import Resamples, draw_resamples
 from relmap.metrics.spread import assign_confidence_groups
 from relmap.settings import METRIC_DEFAULTS
+from tests.fits import simulate_reliability_logits
 
 BETTER, WORSE, NOT_CERTAIN, BOTH, NO_DIFFERENCE = get_args(Sign)
 
@@ -123,7 +123,7 @@ def test_clusters_are_drawn_as_a_whole_and_reproducibly():
 
 
 def test_the_order_of_rows_does_not_change_results():
-    (t, correct), group = scored(900, levels=20), np.arange(900) // 5
+    (t, correct), group = simulate_reliability_logits(900, levels=20), np.arange(900) // 5
     t[:40], t[40:80] = np.inf, -np.inf
     measured = []
     for order in (np.arange(900), np.random.default_rng(4).permutation(900)):
@@ -140,7 +140,7 @@ def test_the_order_of_rows_does_not_change_results():
 
 def test_merged_groups_have_the_variance_of_single_groups(monkeypatch):
     """As exact as 100 bags are: their deviation is off by 7% in two of three cases."""
-    (t, correct), group = scored(20_000), np.arange(20_000) // 5
+    (t, correct), group = simulate_reliability_logits(20_000), np.arange(20_000) // 5
     exact = compute_reliability_metrics(t, correct, draws=draw_resamples(group, resamples=400, seed=0))
     monkeypatch.setattr(resampling, "MAX_CLUSTERS", 100)  # of 4,000
     draws = draw_resamples(group, resamples=400, seed=0)
@@ -155,7 +155,7 @@ def test_merged_groups_have_the_variance_of_single_groups(monkeypatch):
 
 
 def test_merging_tie_groups_moves_intervals_less_than_resampling_does(monkeypatch):
-    (t, correct), group = scored(20_000), np.arange(20_000) // 5
+    (t, correct), group = simulate_reliability_logits(20_000), np.arange(20_000) // 5
     draws = draw_resamples(group, resamples=400, seed=0)
     after = t + np.random.default_rng(1).normal(size=len(t)) / 3
 
@@ -193,7 +193,7 @@ def test_p_values_by_hand():
 
 
 def test_resamples_without_errors_are_omitted_and_too_many_give_no_interval():
-    t, correct = scored(40)[0], np.arange(40) >= 3  # three errors: 1 resample in 20 has none
+    t, correct = simulate_reliability_logits(40)[0], np.arange(40) >= 3  # three errors: 1 resample in 20 has none
     draws = draw_resamples(np.arange(40), resamples=1000, seed=0)
     undefined = np.isnan(compute_reliability_metrics(t, correct, draws=draws)["aupr_error"])
     assert (undefined == (draws.mean(correct) == 1)).all()

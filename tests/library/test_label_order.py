@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from maps import predictions, run
 from scipy.special import expit, softmax
 
 from relmap.errors import InputError
@@ -17,9 +16,10 @@ from relmap.io.files import open_predictions
 from relmap.maps.map_file import load_map
 from relmap.options import naming
 from relmap.routing.apply import apply_map
+from tests.maps import make_predictions, run_command
 
 ORDER = ("bad", "fair", "excellent")
-ROWS = predictions(1000)
+ROWS = make_predictions(1000)
 NUMBERS = np.array(ROWS["logits"].to_list())
 NAMED = pl.DataFrame(
     {"probabilities": softmax(NUMBERS, axis=1).tolist(), "label": np.array(ORDER)[ROWS["label"].to_numpy()]}
@@ -33,7 +33,7 @@ def named(tmp_path):
 
 
 def fit(file, *options):
-    run("fit", "--predictions", file, "--out", file.with_name("map.json"), *options)
+    run_command("fit", "--predictions", file, "--out", file.with_name("map.json"), *options)
     return load_map(file.with_name("map.json"))
 
 

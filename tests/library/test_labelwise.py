@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from fits import Rows, batch, seen
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -15,6 +14,7 @@ from relmap.projection import labelwise
 from relmap.projection.curves import Curves, SharedCurve
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks, fit_intercepts, fit_isotonic
+from tests.fits import SimulatedRows, make_batch, make_decisions
 
 LABELS = 3
 FITS = {"intercepts": fit_intercepts, "isotonic": fit_isotonic, "platt": labelwise.fit_platt}
@@ -22,7 +22,9 @@ every_fit = pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
 sizes = {"m": st.integers(0, 9) | st.integers(0, 200), "spread": st.floats(0, 40), "seed": st.integers(0, 2**32 - 1)}
 
 
-def simulated(B: int, m: int, seed: int = 0, slope: float = 0.7, shift: float = 0.5, spread: float = 1.5) -> Rows:
+def simulated(
+    B: int, m: int, seed: int = 0, slope: float = 0.7, shift: float = 0.5, spread: float = 1.5
+) -> SimulatedRows:
     """logit of the confidence `(B, m)`, decision and correct `(m,)`, right by a line in the logit of the first fit.
 
     The lines of labels 0, 1 and 2 have the same slope and intercepts `shift`, 0 and -`shift`.
@@ -38,7 +40,7 @@ def simulated(B: int, m: int, seed: int = 0, slope: float = 0.7, shift: float = 
 @settings(deadline=None, max_examples=50, derandomize=True)
 def test_the_reliabilities_of_a_label_sum_to_its_correct_rows(m, spread, seed):
     rows = confidence_logit, decision, correct = simulated(2, m, seed, spread=spread)
-    for fitted, at in zip(fit_intercepts(batch(rows, LABELS)), confidence_logit, strict=True):
+    for fitted, at in zip(fit_intercepts(make_batch(rows, LABELS)), confidence_logit, strict=True):
         for label, alpha in enumerate(fitted.alpha):
             mine = decision == label
             excess = expit(at[mine] + alpha).sum() - correct[mine].sum()
@@ -52,9 +54,9 @@ def test_the_reliabilities_of_a_label_sum_to_its_correct_rows(m, spread, seed):
 @pytest.mark.parametrize("seed", range(2))
 def test_the_penalty_minimizes_the_log_loss_of_selection_rows(seed):
     fit, selection = (simulated(1, 120, seed=10 * seed + part, shift=0.3) for part in range(2))
-    (fitted,) = fit_intercepts(batch(fit, LABELS, judge=selection))
+    (fitted,) = fit_intercepts(make_batch(fit, LABELS, selection_rows=selection))
 
-    def objective(alpha: np.ndarray, penalty: float, rows: Rows) -> float:
+    def objective(alpha: np.ndarray, penalty: float, rows: SimulatedRows) -> float:
         (at,), decision, correct = rows
         t = at + alpha[decision]
         return float((np.logaddexp(0, t) - correct * t).mean() + penalty * (alpha**2).mean())
@@ -64,7 +66,7 @@ def test_the_penalty_minimizes_the_log_loss_of_selection_rows(seed):
     np.testing.assert_allclose(fitted.alpha, tried[int(np.argmin(losses))], atol=1e-5)
     assert list(labelwise.PENALTIES) == sorted(labelwise.PENALTIES, reverse=True)  # of equals, the first is taken
     certain = np.full((1, 4), 40.0), np.zeros(4, dtype=int), np.ones(4, dtype=bool)
-    (fitted,) = fit_intercepts(batch(fit, LABELS, judge=certain))
+    (fitted,) = fit_intercepts(make_batch(fit, LABELS, selection_rows=certain))
     assert fitted.alpha == pytest.approx(tried[0], abs=1e-5)
 
 
@@ -75,7 +77,7 @@ def test_isotonic_regression_equals_scikit_learn(m, spread, seed):
     confidence_logit = np.round(confidence_logit, 1)  # equal confidences
     at = np.concatenate([np.linspace(-45, 45, 301), confidence_logit[0]])
     for fitted, logits in zip(
-        fit_isotonic(batch((confidence_logit, decision, correct), LABELS)), confidence_logit, strict=True
+        fit_isotonic(make_batch((confidence_logit, decision, correct), LABELS)), confidence_logit, strict=True
     ):
         assert fitted.violations() == []
         for label in np.unique(decision):
@@ -85,7 +87,7 @@ def test_isotonic_regression_equals_scikit_learn(m, spread, seed):
                 continue  # scikit-learn takes these for one confidence
             reference = IsotonicRegression(y_min=1e-6, y_max=1 - 1e-6, out_of_bounds="clip")
             expected = reference.fit(expit(logits[mine]), correct[mine]).predict(expit(at))
-            np.testing.assert_allclose(expit(fitted(seen(at, label))), expected, rtol=0, atol=1e-12)
+            np.testing.assert_allclose(expit(fitted(make_decisions(at, label))), expected, rtol=0, atol=1e-12)
 
 
 def optimal(fitted: Lines, label: int, logits: np.ndarray, correct: np.ndarray) -> None:
@@ -103,7 +105,7 @@ def optimal(fitted: Lines, label: int, logits: np.ndarray, correct: np.ndarray) 
 @settings(deadline=None, max_examples=60, derandomize=True)
 def test_a_line_meets_the_kkt_conditions(m, spread, slope, seed):
     rows = confidence_logit, decision, correct = simulated(2, m, seed, slope=slope, spread=spread)
-    for fitted, at in zip(labelwise.fit_platt(batch(rows, LABELS)), confidence_logit, strict=True):
+    for fitted, at in zip(labelwise.fit_platt(make_batch(rows, LABELS)), confidence_logit, strict=True):
         assert fitted.violations() == []
         for label in np.unique(decision):
             optimal(fitted, label, at[decision == label], correct[decision == label])
@@ -111,7 +113,7 @@ def test_a_line_meets_the_kkt_conditions(m, spread, slope, seed):
 
 
 def test_the_rows_of_each_fit_are_sorted_once_and_isotonic_sorts_values_only(monkeypatch):
-    of, lexsort, unique, rows, values = batch(simulated(2, 300), LABELS), np.lexsort, np.unique, [], []
+    of, lexsort, unique, rows, values = make_batch(simulated(2, 300), LABELS), np.lexsort, np.unique, [], []
     monkeypatch.setattr(np, "lexsort", lambda keys: rows.append(len(keys[0])) or lexsort(keys))
     monkeypatch.setattr(np, "unique", lambda at, **counts: values.append((len(at), *counts)) or unique(at, **counts))
     for fit in FITS.values():
@@ -130,10 +132,10 @@ def test_within_a_label_reliability_never_falls_with_confidence_not_even_infinit
     near = confidence_logit[0, :20, None] + np.arange(-3, 4) * np.spacing(confidence_logit[0, :20, None])
     at = np.unique(np.r_[np.linspace(-45, 45, 2001), np.nextafter(0.1, [0, 1]), -np.inf, 0.1, np.inf, near.ravel()])
     confidence_logit[0, : m // 10] = np.resize([-np.inf, np.inf, 900.0], m // 10)
-    (fitted,) = fit(batch((confidence_logit, decision, correct), LABELS))
+    (fitted,) = fit(make_batch((confidence_logit, decision, correct), LABELS))
     assert fitted.violations() == []
     for label in range(LABELS):
-        t = fitted(seen(at, label))
+        t = fitted(make_decisions(at, label))
         assert t.dtype == np.float64
         assert not np.isnan(t).any()
         assert (t[1:] >= t[:-1]).all()
@@ -143,12 +145,12 @@ def test_within_a_label_reliability_never_falls_with_confidence_not_even_infinit
 def test_fits_do_not_depend_on_row_order_or_other_labels(fit):
     confidence_logit, decision, correct = simulated(1, 500)
     confidence_logit, at = np.round(confidence_logit, 1), np.linspace(-9, 9, 99)
-    (fitted,) = fit(batch((confidence_logit, decision, correct), LABELS))
+    (fitted,) = fit(make_batch((confidence_logit, decision, correct), LABELS))
     order = np.random.default_rng(1).permutation(500)
     for label in range(LABELS):
         mine = order[decision[order] == label]
-        (alone,) = fit(batch((confidence_logit[:, mine], decision[mine], correct[mine]), LABELS))
-        np.testing.assert_array_equal(alone(seen(at, label)), fitted(seen(at, label)))
+        (alone,) = fit(make_batch((confidence_logit[:, mine], decision[mine], correct[mine]), LABELS))
+        np.testing.assert_array_equal(alone(make_decisions(at, label)), fitted(make_decisions(at, label)))
 
 
 def test_violations_are_described_in_sentences():
@@ -172,7 +174,7 @@ def test_a_label_with_few_rows_takes_the_shared_curve_and_one_without_the_identi
 
     fitted = WithFallbacks(Intercepts([1.5, 7, 8]), shared(-2, 0, 1), ("none", "shared", "identity"), [20, 19, 0])
     at = np.linspace(-30, 30, 61)
-    expected = np.stack([at + 1.5, fitted.shared(seen(at, 0)), at])
+    expected = np.stack([at + 1.5, fitted.shared(make_decisions(at, 0)), at])
     mixed = np.arange(61) % LABELS
     np.testing.assert_array_equal(fitted(CalibratedDecisions(at, mixed)), expected[mixed, np.arange(61)])
     assert fitted.violations() == []

@@ -8,11 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from fits import fits, hats, seen, simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
-from torch_fits import mrp_of_torch, stated_objective
 
 from relmap.projection.adam_lattice import CellTensors, build_cell_tensors, fit_lattices
 from relmap.projection.cell_rows import CellRows
@@ -21,6 +19,8 @@ from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.exact import fit_exact
 from relmap.projection.lattice import MAX_NODE_RISE, N_NODES, FitRows, compute_nodes, mrp_objective, uniform_knots
 from relmap.settings import ProjectionParams
+from tests.fits import interpolation_weights, make_decisions, make_fit_rows, simulate_rows
+from tests.torch_fits import fit_mrp_with_torch, make_objective
 
 K, SETTINGS = 3, ProjectionParams()
 KNOTS = uniform_knots(SETTINGS.knots)
@@ -51,7 +51,7 @@ def test_reliability_never_falls_with_confidence_even_by_rounding(steps, base, l
     curves = curves_of(base + np.cumsum([[0.0, *steps]], axis=1))
     at = np.concatenate([logits, logit(np.clip(curves.knots, 1e-12, 1 - 1e-12)), [-np.inf, -1000, 1000, np.inf]])
     ascending = np.unique(np.concatenate([at, np.nextafter(at, np.inf), np.nextafter(at, -np.inf)]))
-    reliability_logit = curves(seen(ascending, 0))
+    reliability_logit = curves(make_decisions(ascending, 0))
     assert (np.diff(reliability_logit) >= 0).all()
     ends = curves.values[0, [0, -1]]  # the last one up to rounding, which never lifts it
     assert reliability_logit[[0, -1]] == pytest.approx(ends, rel=0, abs=1e-13)
@@ -60,7 +60,7 @@ def test_reliability_never_falls_with_confidence_even_by_rounding(steps, base, l
 
 def test_rounding_never_exceeds_the_last_value_of_a_curve():
     curves = curves_of(np.sort(np.random.default_rng(0).normal(size=(2000, 2)), axis=1))
-    assert (curves(seen(np.full(2000, 40.0), np.arange(2000))) <= curves.values[:, -1]).all()
+    assert (curves(make_decisions(np.full(2000, 40.0), np.arange(2000))) <= curves.values[:, -1]).all()
 
 
 def test_violations_name_the_invalid_entry():
@@ -81,20 +81,20 @@ def test_violations_name_the_invalid_entry():
 @given(**sizes, J=st.integers(3, 10))
 @settings(deadline=None, max_examples=15, derandomize=True)
 def test_the_objective_equals_the_papers_double_sum(B, m, K, seed, J):
-    rows = fits(*simulated(B, m, K, seed))
+    rows = make_fit_rows(*simulate_rows(B, m, K, seed))
     for values, fit in zip(np.random.default_rng(seed).normal(size=(B, K, J)), rows, strict=True):
-        expected = stated_objective(fit, J, 0.3)(torch.from_numpy(values)).item()
+        expected = make_objective(fit, J, 0.3)(torch.from_numpy(values)).item()
         assert mrp_objective(values, *fit, 0.3) == pytest.approx(expected, rel=1e-12)
 
 
 def test_torchs_own_adam_takes_the_same_steps():
-    (fit,), chosen = fits(*simulated(1, 200, 3)), ProjectionParams(epochs=100)
+    (fit,), chosen = make_fit_rows(*simulate_rows(1, 200, 3)), ProjectionParams(epochs=100)
     (values,) = fit_lattices([fit], n_labels=3, settings=chosen)
-    np.testing.assert_allclose(values, mrp_of_torch(fit, 3, chosen), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(values, fit_mrp_with_torch(fit, 3, chosen), rtol=0, atol=1e-8)
 
 
 def test_fits_do_not_depend_on_threads_or_concurrent_fits():
-    problems = [fits(*simulated(B=2, m=8000, K=3, seed=seed)) for seed in range(4)]
+    problems = [make_fit_rows(*simulate_rows(n_fits=2, n_rows=8000, n_labels=3, seed=seed)) for seed in range(4)]
 
     def fit(problem):
         return fit_lattices(problem, n_labels=3, settings=ProjectionParams(epochs=20))
@@ -112,15 +112,15 @@ def test_fits_do_not_depend_on_threads_or_concurrent_fits():
 
 def test_labels_without_rows_keep_the_authors_initial_curve():
     nothing = np.empty((1, 0)), np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
-    values = fit_lattices(fits(*nothing), n_labels=2, settings=ProjectionParams(smoothness=0))
+    values = fit_lattices(make_fit_rows(*nothing), n_labels=2, settings=ProjectionParams(smoothness=0))
     np.testing.assert_allclose(values, np.tile(logit(np.linspace(0.03, 0.97, 8)), (1, 2, 1)))
 
 
 def two_fits(m: int, sharpness: float = 1.0) -> list[FitRows]:
     """Two fits of the same m rows; the sharper, the steeper the curves that fit them."""
-    confidence, decision, _ = simulated(2, m, K)
+    confidence, decision, _ = simulate_rows(2, m, K)
     chance = expit(sharpness * (10 * confidence[0] - 7 - 0.3 * decision))
-    return fits(confidence, decision, np.random.default_rng(1).random(m) < chance)
+    return make_fit_rows(confidence, decision, np.random.default_rng(1).random(m) < chance)
 
 
 @given(
@@ -160,7 +160,7 @@ def test_the_gradient_equals_a_sum_over_all_rows(steep):
     values = np.cumsum(increments, axis=2) - increments.sum(axis=2, keepdims=True) / 2
     gradient = cells.gradient(torch.from_numpy(values)).numpy()
     for b, (confidence, decision, correct) in enumerate(rows):
-        weight = hats(confidence, SETTINGS.knots)
+        weight = interpolation_weights(confidence, SETTINGS.knots)
         t = (weight * values[b, decision]).sum(axis=1)
         expected = np.stack([((expit(t) - correct) * (decision == k)) @ weight for k in range(K)]) / len(t)
         np.testing.assert_allclose(gradient[b], expected, rtol=0, atol=1e-14)

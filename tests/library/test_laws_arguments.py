@@ -23,9 +23,9 @@ from tests import maps
 
 N = 80
 GENERATOR = np.random.default_rng(0)
-LOGITS = maps.predictions(N, shift=1.5, per_group=2)
+LOGITS = maps.make_predictions(N, shift=1.5, per_group=2)
 ARRAY, TRUTH, GROUPS = np.array(LOGITS["logits"].to_list()), LOGITS["label"].to_numpy(), LOGITS["group"].to_numpy()
-NEW = np.array(maps.predictions(N, shift=1.5, seed=5)["logits"].to_list())
+NEW = np.array(maps.make_predictions(N, shift=1.5, seed=5)["logits"].to_list())
 SHARES = softmax(ARRAY, axis=1)
 WIDE = pl.DataFrame(
     {f"logits_{k}": ARRAY[:, k] for k in range(3)}
@@ -52,8 +52,8 @@ ROWS = {"wide": WIDE, "judge": JUDGE, "gaps": GAPS, "two": TWO, "part": JUDGE[:6
 @pytest.fixture(scope="module", autouse=True)
 def _quick():
     with pytest.MonkeyPatch.context() as patch:
-        maps.few_resamples(patch, 30)
-        maps.few_deviations(patch)
+        maps.limit_resamples(patch, 30)
+        maps.limit_prior_deviations(patch)
         patch.setenv("SOURCE_DATE_EPOCH", "86400")
         yield
 
@@ -133,7 +133,7 @@ def test_every_parameter_of_the_estimator_changes_the_fit(name):
 
 # The methods: for each parameter two sets of arguments
 
-LABELLED = maps.predictions(400, shift=1.5, seed=7, per_group=2)
+LABELLED = maps.make_predictions(400, shift=1.5, seed=7, per_group=2)
 OTHERS = np.array(LABELLED["logits"].to_list()), LABELLED["label"].to_numpy()
 Calls = tuple[Mapping[str, object], Mapping[str, object]]
 
@@ -422,7 +422,7 @@ def ran(command: str, options: Options, folder: Path) -> dict[str, str]:
             words += [flag] if value is True else [flag, value]
     before = set(folder.iterdir())
     try:
-        returned = maps.run(*words)
+        returned = maps.run_command(*words)
     finally:
         written = {path.name: path for path in set(folder.iterdir()) - before}
         contents = {name: path.read_text() for name, path in written.items()}

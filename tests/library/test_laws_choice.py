@@ -27,9 +27,9 @@ N, SEED = 150, 1
 COPIES = np.array([20, 340, 60, 30, 50])  # 100 on average: the library counts weights in hundredths of their mean
 WIDER = 1.3  # than for one fit, as the documentation states
 KINDS = {  # rows, calibrator and variant
-    "logits": (maps.predictions(N, shift=2.5), "ts", "label_platt"),
-    "judge": (maps.confidence_only(N, shift=2.5), "uncal", "label_intercept"),
-    "decisions": (maps.confidence_only(N, shift=2.5).drop("confidence"), "constant", "label_intercept"),
+    "logits": (maps.make_predictions(N, shift=2.5), "ts", "label_platt"),
+    "judge": (maps.make_confidence_predictions(N, shift=2.5), "uncal", "label_intercept"),
+    "decisions": (maps.make_confidence_predictions(N, shift=2.5).drop("confidence"), "constant", "label_intercept"),
 }
 BOTH = list(product([False, True], repeat=2))  # weights, groups
 ASKED = [*product(KINDS, [False, True], [False, True])]
@@ -73,9 +73,9 @@ def rows_with(frame: pl.DataFrame, weighted: bool, grouped: bool) -> tuple[Predi
     """The rows with weights or groups or both, and how often each of them counts."""
     copies = copies_of(weighted)
     group = np.array([f"q{number}" for number in np.random.default_rng(2).integers(0, 40, N)])
-    rows = maps.checked(frame.select(pl.exclude("group")))
+    rows = maps.rows_of_frame(frame.select(pl.exclude("group")))
     rows = replace(rows, group=group if grouped else None, weight=copies * 0.31 if weighted else None)
-    return rows, Sample.of(copies, rows.group)
+    return rows, Sample.from_groups(copies, rows.group)
 
 
 @pytest.fixture(scope="module", params=ASKED, ids=IDS)
@@ -83,7 +83,7 @@ def case(request) -> Case:
     kind, weighted, grouped = request.param
     frame, calibrator, variant = KINDS[kind]
     rows, sample = rows_with(frame, weighted, grouped)
-    return Case(rows, sample, calibrator, maps.learned(rows, variant, calibrator, SEED))
+    return Case(rows, sample, calibrator, maps.fit_map(rows, variant, calibrator, SEED))
 
 
 def interval_of_mean(sample: Sample, values: np.ndarray) -> list[float]:
@@ -160,7 +160,7 @@ def test_the_constant_of_a_judge_is_the_weighted_share_of_correct_rows(case):
 @pytest.mark.parametrize(("weighted", "grouped"), BOTH)
 def test_auto_stores_the_corrections_of_the_weighted_out_of_fold_logits(weighted, grouped):
     rows, sample = rows_with(KINDS["logits"][0], weighted, grouped)
-    learned = maps.learned(rows, seed=SEED)
+    learned = maps.fit_map(rows, seed=SEED)
     document, folds = learned.document, split_folds(N, rows.group, SEED).folds
     score, fold_of = np.empty(N), np.empty(N)
     for place, (fold, members) in enumerate(zip(document.folds, folds, strict=True)):
@@ -219,7 +219,7 @@ def test_the_choice_weighs_rows_and_counts_groups_as_one(weighted, grouped):
         )
         judged = model_choice.compare_candidates(losses, rows)
         chosen = model_choice.select_candidate(judged, losses, rows).variant
-        assert chosen == deployed_by_hand(losses, Sample.of(copies, rows.group))
+        assert chosen == deployed_by_hand(losses, Sample.from_groups(copies, rows.group))
         taken.append(chosen)
     assert 5 < taken.count("label_vector") < 55
 

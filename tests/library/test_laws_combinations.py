@@ -54,7 +54,7 @@ class Case:
 
 @pytest.fixture(scope="module")
 def fitted() -> ReliabilityMap:
-    made = ReliabilityMap().fit(maps.predictions(260, shift=2.5))
+    made = ReliabilityMap().fit(maps.make_predictions(260, shift=2.5))
     assert made.document_.projection.name not in ("confidence", "shared_1d")
     assert made.document_.correction is not None
     return made
@@ -63,7 +63,7 @@ def fitted() -> ReliabilityMap:
 def rows_of(weighted: bool, grouped: bool, tied: bool) -> tuple[pl.DataFrame, np.ndarray]:
     """Labelled predictions that the map has not seen, and how often each of them counts."""
     generator = np.random.default_rng(5)
-    frame = maps.predictions(N, shift=2.5, seed=31).drop("group")
+    frame = maps.make_predictions(N, shift=2.5, seed=31).drop("group")
     if tied:
         levels = np.array(frame["logits"].to_list())[generator.integers(0, 14, N)]
         wrong = generator.random(N) < 0.4
@@ -81,10 +81,10 @@ def rows_of(weighted: bool, grouped: bool, tied: bool) -> tuple[pl.DataFrame, np
 def case(request, fitted) -> Case:
     weighted, grouped, tied = request.param
     frame, copies = rows_of(weighted, grouped, tied)
-    rows = maps.checked(frame)
+    rows = maps.rows_of_frame(frame)
     scored = FittedMap.from_document(fitted.document_)(rows)
     group = frame["query"].to_numpy() if grouped else None
-    sample = Sample.of(copies, group)
+    sample = Sample.from_groups(copies, group)
     return Case(
         frame,
         "query" if grouped else None,
@@ -99,7 +99,7 @@ def case(request, fitted) -> Case:
 @pytest.fixture(scope="module")
 def few_resamples():
     with pytest.MonkeyPatch.context() as patch:
-        maps.few_resamples(patch, RESAMPLES)
+        maps.limit_resamples(patch, RESAMPLES)
         yield
 
 
@@ -160,7 +160,7 @@ def test_accuracy_and_labels_with_the_interval_of_wilson(case, numbers):
 
 
 def test_alternatives_that_the_map_holds(case, numbers, fitted):
-    document, rows = fitted.document_, maps.checked(case.frame)
+    document, rows = fitted.document_, maps.rows_of_frame(case.frame)
     calibrator, taken = document.calibrator.fitted, document.projection.name
     loss = {"confidence": naive.log_losses(logit(case.confidence), case.correct)}
     loss[taken] = naive.log_losses(case.logit, case.correct)
@@ -213,7 +213,7 @@ def test_agreement_with_the_truth(case, numbers, fitted, few_resamples, known_ro
     agreed, all_rows = numbers["agreement"], None
     labels = range(3)
     if known_rows:
-        stream = maps.checked(maps.predictions(900, shift=2.5, seed=8))
+        stream = maps.rows_of_frame(maps.make_predictions(900, shift=2.5, seed=8))
         scored = FittedMap.from_document(fitted.document_)(stream)
         all_rows = stream.decision, scored.reliability
         everything = PopulationSummary.from_scores(stream.decision, scored.logit, 3)

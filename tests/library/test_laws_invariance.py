@@ -18,9 +18,9 @@ N = 120
 COUNTS = {"rows", "errors", "automatic", "reviews"}
 TURN = np.array([2, 0, 1])  # new number of each label
 BACK = np.argsort(TURN)
-LOGITS = maps.predictions(N, shift=2.5, seed=1)
-JUDGE = maps.confidence_only(N, shift=2.5, seed=1).with_columns(group=LOGITS["group"])
-SIGNALS = maps.judged_with_signals(N, seed=1)
+LOGITS = maps.make_predictions(N, shift=2.5, seed=1)
+JUDGE = maps.make_confidence_predictions(N, shift=2.5, seed=1).with_columns(group=LOGITS["group"])
+SIGNALS = maps.make_predictions_with_signals(N, seed=1)
 COPIES = np.random.default_rng(0).permutation(np.tile([50, 150, 70, 130], N // 4))  # whole hundredths of their mean
 
 
@@ -47,14 +47,14 @@ def assert_same(first: object, second: object, rel: float = 1e-9, atol: float = 
 @pytest.fixture(scope="module", autouse=True)
 def _few_resamples():
     with pytest.MonkeyPatch.context() as patch:
-        maps.few_resamples(patch, 60)
-        maps.few_deviations(patch)
+        maps.limit_resamples(patch, 60)
+        maps.limit_prior_deviations(patch)
         yield
 
 
 @pytest.fixture(scope="module")
 def fitted() -> ReliabilityMap:
-    return ReliabilityMap().fit(maps.predictions(240, shift=2.5, seed=2))
+    return ReliabilityMap().fit(maps.make_predictions(240, shift=2.5, seed=2))
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +231,7 @@ def without_counts(value: object) -> object:
 def test_rows_that_are_held_out_change_nothing_but_where_they_come_from():
     hold_out = 0.3
     aside = split_folds(N, None, 1, hold_out=hold_out).held_out
-    rows = maps.checked(LOGITS.drop("group"))
+    rows = maps.rows_of_frame(LOGITS.drop("group"))
     label, logits = rows.label.copy(), rows.logits.copy()
     label[aside] = 0
     logits[aside] = logits[aside] ** 2
@@ -244,7 +244,7 @@ def test_rows_that_are_held_out_change_nothing_but_where_they_come_from():
 
 def test_each_row_is_scored_by_itself():
     made = ReliabilityMap().fit(LOGITS.drop("group"))
-    rows = maps.checked(LOGITS.drop("group"))
+    rows = maps.rows_of_frame(LOGITS.drop("group"))
     scored = FittedMap.from_document(made.document_)(rows)
     for row in range(0, N, 40):
         alone = FittedMap.from_document(made.document_)(rows.take(slice(row, row + 1)))

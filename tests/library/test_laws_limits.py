@@ -17,7 +17,7 @@ from relmap.projection.surface import Surfaces, fit_surfaces
 from relmap.projection.variants import DEPLOYABLE_VARIANTS, VARIANTS
 from relmap.report.threshold_explorer import choose_thresholds
 from tests import maps
-from tests.fits import batch, simulated
+from tests.fits import make_batch, simulate_rows
 
 KNOTS = np.array([0.0, 0.25, 1.0])
 RISING = np.array([[-1.0, 0.0, 2.0], [0.0, 0.0, 0.5]])
@@ -139,7 +139,7 @@ def test_each_violation_of_a_fitted_value_is_named_with_its_place_and_a_valid_va
 
 
 def test_a_map_needs_60_rows_to_fit_on():
-    frame = maps.predictions(60).drop("group")
+    frame = maps.make_predictions(60).drop("group")
     assert ReliabilityMap(variant="label_intercept").fit(frame).document_.source.rows == 60
     with pytest.raises(InputError, match=r"^there are 59 labelled rows to fit on; label more: a map needs 60"):
         ReliabilityMap(variant="label_intercept").fit(frame.head(59))
@@ -147,10 +147,10 @@ def test_a_map_needs_60_rows_to_fit_on():
 
 @pytest.fixture(scope="module")
 def fitted() -> ReliabilityMap:
-    return ReliabilityMap(variant="label_intercept").fit(maps.predictions(300))
+    return ReliabilityMap(variant="label_intercept").fit(maps.make_predictions(300))
 
 
-NEW = maps.predictions(200, seed=1).drop("group")
+NEW = maps.make_predictions(200, seed=1).drop("group")
 
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -0.5, 1.5])
@@ -233,7 +233,7 @@ def test_a_positive_label_is_found_as_text_or_as_a_number(labels, typed, tmp_pat
     assert '"positives": 50' in capsys.readouterr().out
 
 
-FOUR = maps.predictions(400, 4, seed=2).with_columns(
+FOUR = maps.make_predictions(400, 4, seed=2).with_columns(
     logits=pl.concat_list(*[pl.col("logits").list.get(label) for label in range(3)], pl.lit(-30.0)),
     label=pl.when(pl.col("label") == 3).then(0).otherwise("label"),
 )
@@ -250,7 +250,7 @@ def test_what_is_fitted_has_no_violation_also_where_a_label_has_no_row(variant):
 @pytest.mark.parametrize("n_rows", [0, 1, 20])
 def test_surfaces_of_one_gap_have_gap_knots_that_rise_from_it(n_rows):
     confidence, decision = np.linspace(0.3, 0.9, n_rows), np.zeros(n_rows, dtype=int)
-    settings = maps.PARAMS.projection.model_copy(update={"epochs": 3})
+    settings = maps.SETTINGS.projection.model_copy(update={"epochs": 3})
     fitted = fit_surfaces(confidence, np.full(n_rows, 0.5), decision, decision == 0, n_labels=2, settings=settings)
     assert fitted.violations(2) == []
     assert fitted.gap_knots[0] == (0.5 if n_rows else 0.0)
@@ -258,8 +258,8 @@ def test_surfaces_of_one_gap_have_gap_knots_that_rise_from_it(n_rows):
 
 
 def test_the_whole_vector_needs_logits_and_labels():
-    rows = simulated(1, 50, 3)
-    complete = batch(rows, 3)
+    rows = simulate_rows(1, 50, 3)
+    complete = make_batch(rows, 3)
     assert len(VARIANTS["label_vector"].fit(complete)) == 1
     (decisions,) = complete.fit_rows.by_calibrator
     without_logits = complete.fit_rows._replace(by_calibrator=[replace(decisions, logits=None)])
@@ -295,14 +295,14 @@ ID_COLUMNS = {  # a column named id, whether it identifies rows
 
 @pytest.mark.parametrize(("column", "identifies"), ID_COLUMNS.values(), ids=ID_COLUMNS)
 def test_a_column_named_id_identifies_rows_unless_it_repeats_or_numbers_them(column, identifies):
-    frame = maps.confidence_only(300).with_columns(id=column)
+    frame = maps.make_confidence_predictions(300).with_columns(id=column)
     training = ReliabilityMap(variant="label_intercept").fit(frame).document_.source.training_rows
     found = (training.by, training.id_column, training.share)
     assert found == (("id", "id", 1.0) if identifies else ("nothing", None, 0.0))
 
 
 def test_rows_of_the_fit_come_with_the_groups_of_the_fit():
-    frame = maps.predictions(300)
+    frame = maps.make_predictions(300)
     ungrouped = ReliabilityMap(variant="label_intercept").fit(frame)
     with pytest.raises(InputError, match="fitted on, with no groups; give the same here"):
         ungrouped.evaluate(frame, groups="group")

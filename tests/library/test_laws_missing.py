@@ -20,13 +20,13 @@ from relmap.routing.score_thresholds import read_score
 from tests import maps
 
 N, ROW = 70, 41
-LOGITS = maps.predictions(N).drop("group")
+LOGITS = maps.make_predictions(N).drop("group")
 WIDE = LOGITS.select("label", **{f"logits_{k}": pl.col("logits").list.get(k) for k in range(3)})
-JUDGE = maps.confidence_only(N)
+JUDGE = maps.make_confidence_predictions(N)
 TWO = pl.DataFrame(
     {"p": np.linspace(0.05, 0.95, N), "label": (np.arange(N) * 7 % 10 < np.linspace(0, 10, N)).astype(int)}
 )
-SIGNALS = maps.judged_with_signals(N).drop("group")
+SIGNALS = maps.make_predictions_with_signals(N).drop("group")
 CASES = {  # rows, the column that is spoilt, how the rows are read, and other settings of a fit
     "logits": (WIDE, "logits_1", {}, {}),
     "probability": (TWO, "p", {"probability": "p"}, {}),
@@ -60,7 +60,7 @@ def in_file(suffix: str) -> Callable:
         if suffix == "json":
             frame.write_json(path)
         else:
-            maps.write(frame, path)
+            maps.write_frame(frame, path)
         return open_predictions(path, reading)
 
     return written
@@ -91,7 +91,7 @@ def test_new_rows_with_a_missing_value_are_refused_as_labelled_ones_are(case, tm
     variant = "label_signals" if "signal" in case else "confidence"
     document, _ = fit_map(in_memory(frame, DEFAULT_READING, tmp_path), variant=variant, **settings)
     for value in MISSING.values():
-        path = maps.write(spoilt(frame, column, value), tmp_path / "new.parquet")
+        path = maps.write_frame(spoilt(frame, column, value), tmp_path / "new.parquet")
         for use in (
             lambda file: apply_map(document, file, tmp_path / "out.parquet", reading=Reading(**reading)),
             lambda file: Judged.read(document, open_predictions(file)),

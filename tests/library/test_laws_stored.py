@@ -27,9 +27,9 @@ from relmap.splits import split_validation
 from tests import maps, naive
 
 N, SEED = 150, 3
-LOGITS = maps.predictions(N, shift=2.5, seed=4, per_group=3)
-JUDGE = maps.confidence_only(N, shift=2.5, seed=4).with_columns(group=LOGITS["group"])
-SIGNALS = maps.judged_with_signals(N, seed=4)
+LOGITS = maps.make_predictions(N, shift=2.5, seed=4, per_group=3)
+JUDGE = maps.make_confidence_predictions(N, shift=2.5, seed=4).with_columns(group=LOGITS["group"])
+SIGNALS = maps.make_predictions_with_signals(N, seed=4)
 CASES = {  # rows and settings of a fit
     "auto": (LOGITS, {}),
     "mrp": (LOGITS, {"variant": "mrp"}),
@@ -45,8 +45,8 @@ CASES = {  # rows and settings of a fit
 @pytest.fixture(scope="module", autouse=True)
 def _quick():
     with pytest.MonkeyPatch.context() as patch:
-        maps.few_resamples(patch, 30)
-        maps.few_deviations(patch)
+        maps.limit_resamples(patch, 30)
+        maps.limit_prior_deviations(patch)
         yield
 
 
@@ -81,7 +81,7 @@ def test_out_of_fold_numbers_are_those_of_the_stored_folds(fitted):
     if document.signals:
         return  # signals are read from the file; the others have all they need in the rows
     source = document.source
-    rows = maps.checked(frame, source.group)
+    rows = maps.rows_of_frame(frame, source.group)
     division = split_folds(N, rows.group, SEED, hold_out=source.hold_out)
     scored, deployed = {}, {}
     for fold, members in zip(document.folds, division.folds, strict=True):
@@ -113,7 +113,7 @@ def test_out_of_fold_numbers_are_those_of_the_stored_folds(fitted):
 def test_calibrators_are_those_of_the_rows_of_their_folds(fitted):
     frame, made = fitted
     document, source = made.document_, made.document_.source
-    rows = maps.checked(frame, source.group)
+    rows = maps.rows_of_frame(frame, source.group)
     division = split_folds(N, rows.group, SEED, hold_out=source.hold_out)
     parts = [(document.calibrator.fitted, division.fit_rows)]
     parts += [(fold.calibrator, division.training_rows(place)) for place, fold in enumerate(document.folds)]
@@ -127,7 +127,7 @@ def test_calibrators_are_those_of_the_rows_of_their_folds(fitted):
 
 def test_each_part_that_decides_a_score_changes_the_fingerprint_of_a_map(tmp_path):
     made = ReliabilityMap().fit(LOGITS).document_
-    other = ReliabilityMap(seed=9).fit(maps.predictions(N, shift=1.0, seed=8)).document_
+    other = ReliabilityMap(seed=9).fit(maps.make_predictions(N, shift=1.0, seed=8)).document_
     signals = [
         ReliabilityMap(variant="label_signals", signals=("agreement",)).fit(frame).document_
         for frame in (SIGNALS, SIGNALS.with_columns(agreement=pl.col("agreement") * 2))
@@ -138,7 +138,7 @@ def test_each_part_that_decides_a_score_changes_the_fingerprint_of_a_map(tmp_pat
         "n_labels": (made, {"n_labels": 4}),
         "label_names": (made, {"label_names": names}),
         "calibrator": (made, {"calibrator": other.calibrator}),
-        "projection": (made, {"projection": maps.document("label_platt").projection}),
+        "projection": (made, {"projection": maps.make_map("label_platt").projection}),
         "correction": (made, {"correction": maps.CORRECTION}),
         "signals": (signals[0], {"signals": signals[1].signals}),
     }
@@ -181,10 +181,10 @@ def test_each_column_changes_what_rows_in_memory_are_known_by():
     ],
 )
 def test_rows_of_a_fit_are_known_by_decisions_labels_groups_and_predictions(column, parts):
-    rows = maps.checked(ROWS.with_columns(decision=pl.lit(0)), "group")
+    rows = maps.rows_of_frame(ROWS.with_columns(decision=pl.lit(0)), "group")
     change = OTHER.get(column, pl.when(pl.int_range(N) == 7).then(1).otherwise("decision"))
     frame = ROWS.with_columns(decision=pl.lit(0)).with_columns(change.alias(column))
-    before, after = fingerprint_rows(rows), fingerprint_rows(maps.checked(frame, "group"))
+    before, after = fingerprint_rows(rows), fingerprint_rows(maps.rows_of_frame(frame, "group"))
     changed = {name for name in ("rows", "groups", "any_order") if getattr(before, name) != getattr(after, name)}
     assert changed == parts
 
@@ -205,7 +205,7 @@ def test_under_the_papers_protocol_selection_rows_choose_the_penalty_of_shifts()
     """Each protocol seed has its own selection rows; some of them choose another penalty than none."""
     chosen = []
     for seed in range(6):
-        rows = maps.checked(maps.predictions(N, shift=0.8, seed=seed).drop("group"))
+        rows = maps.rows_of_frame(maps.make_predictions(N, shift=0.8, seed=seed).drop("group"))
         made = ReliabilityMap(variant="label_intercept", protocol="paper", seed=seed).fit(rows.logits, rows.label)
         document = made.document_
         _, fit, selection = split_validation(N, seed, DEFAULTS.protocol, None)
@@ -234,7 +234,7 @@ def test_under_the_papers_protocol_selection_rows_choose_the_penalty_of_shifts()
 
 
 def test_the_papers_protocol_reads_what_it_holds_out_from_selection_rows_alone():
-    rows = maps.checked(LOGITS.drop("group"))
+    rows = maps.rows_of_frame(LOGITS.drop("group"))
     made = ReliabilityMap(variant="label_intercept", protocol="paper", calibrator="diag", seed=2)
     document = made.fit(rows.logits, rows.label).document_
     calibrator_fit, fit, selection = split_validation(N, 2, DEFAULTS.protocol, None)
@@ -253,7 +253,7 @@ def test_the_papers_protocol_reads_what_it_holds_out_from_selection_rows_alone()
 
 
 def test_what_is_held_out_is_not_in_the_map():
-    rows = maps.checked(LOGITS.drop("group"))
+    rows = maps.rows_of_frame(LOGITS.drop("group"))
     aside = split_folds(N, None, SEED, hold_out=0.3).held_out
     label = rows.label.copy()
     label[aside] = (label[aside] + 1) % 3

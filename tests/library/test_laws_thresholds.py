@@ -62,11 +62,11 @@ def test_rows_of_a_guarantee_are_drawn_with_the_stated_chances(weighted, grouped
 
 @pytest.mark.parametrize(("weighted", "grouped"), BOTH)
 def test_a_cut_is_that_of_the_rows_that_are_drawn(weighted, grouped):
-    frame = maps.predictions(1200, shift=2.0, seed=3, per_group=3)
+    frame = maps.make_predictions(1200, shift=2.0, seed=3, per_group=3)
     if weighted:
         frame = frame.with_columns(inverse_probability=pl.Series(np.arange(1200) % 3 + 1.0))
-    made = ReliabilityMap(variant="label_intercept", seed=4).fit(maps.predictions(150, shift=2.0))
-    rows = maps.checked(frame, "group" if grouped else None)
+    made = ReliabilityMap(variant="label_intercept", seed=4).fit(maps.make_predictions(150, shift=2.0))
+    rows = maps.rows_of_frame(frame, "group" if grouped else None)
     reliability = FittedMap.from_document(made.document_)(rows).reliability
     kept, _ = sample_independent_rows(rows, 4)
     sample = reliability[kept], rows.decision[kept], rows.correct[kept]

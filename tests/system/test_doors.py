@@ -18,9 +18,9 @@ from threading import Thread
 import psutil
 import pytest
 
-from tests.project_copy import copy_project, start
-from tests.system.browser import eventually, open_browser
-from tests.system.served import Served, answering, serving
+from tests.project_copy import copy_project, start_module
+from tests.system.browser import open_browser, wait_until
+from tests.system.served import RunningServer, is_answering, run_server
 
 pytestmark = pytest.mark.system
 
@@ -96,10 +96,10 @@ def unserved(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module", params=["secret", "open"])
-def served(request, tmp_path_factory) -> Iterator[Served]:
+def served(request, tmp_path_factory) -> Iterator[RunningServer]:
     """With a secret, and without: it is the layer that pages meet first."""
     project = make_project(tmp_path_factory.mktemp(request.param))
-    with serving(project, *(["--open"] if request.param == "open" else [])) as running:
+    with run_server(project, *(["--open"] if request.param == "open" else [])) as running:
         yield running
 
 
@@ -111,9 +111,9 @@ def browser(tmp_path):
         yield driver
 
 
-def what_runs(served: Served) -> list[tuple]:
+def what_runs(served: RunningServer) -> list[tuple]:
     """What each deployment would run, and whether it does so by itself."""
-    return [*map(itemgetter(*FACTS), served.ask("deployments"))]
+    return [*map(itemgetter(*FACTS), served.query("deployments"))]
 
 
 @pytest.mark.parametrize("host", ["evil.test", "127.0.0.1", "localhost"])
@@ -125,7 +125,7 @@ def test_a_page_of_another_origin_learns_nothing_and_runs_nothing(browser, hosti
     assert not owned.exists(), f"the page has run a command; it learned {learned}"
     assert learned == {"deployments": [], "flow": None, "seen": 0, "closed": True}
     assert what_runs(served) == before
-    assert not any(served.runs(name) for name, *_ in before)
+    assert not any(served.list_runs(name) for name, *_ in before)
 
 
 def test_a_name_that_was_rebound_to_this_machine_reads_nothing(browser, served):
@@ -193,15 +193,15 @@ def test_another_user_of_the_machine_neither_reads_the_secret_nor_uses_the_api(s
 )
 def test_the_server_that_a_run_starts_for_itself_is_shut_too(unserved, command):
     log = unserved / "run.log"
-    process = start(unserved, *command.split(), log=log)
+    process = start_module(unserved, *command.split(), log=log)
     try:
-        port = eventually(lambda: port_of_server(process, log))
+        port = wait_until(lambda: port_of_server(process, log))
         address = f"http://127.0.0.1:{port}"
         assert asked_by_nobody(address) == "401"
         for wrong in ({"Host": f"evil.test:{port}"}, {"Origin": "http://evil.test"}, {"Sec-Fetch-Site": "cross-site"}):
             assert asked_by_nobody(address, **wrong) == "403", wrong
         assert process.wait(300) == 0, log.read_text()
-        eventually(lambda: not psutil.pid_exists(process.pid) and not answering(port), within=20)
+        wait_until(lambda: not psutil.pid_exists(process.pid) and not is_answering(port), timeout=20)
     finally:
         process.kill()
         process.wait()
@@ -213,6 +213,6 @@ def port_of_server(process: subprocess.Popen, log: Path) -> int | None:
     for child in psutil.Process(process.pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # or a zombie
             listening = [door for door in child.net_connections("tcp4") if door.status == psutil.CONN_LISTEN]
-            if port := next(filter(answering, (door.laddr.port for door in listening)), None):
+            if port := next(filter(is_answering, (door.laddr.port for door in listening)), None):
                 return port
     return None
