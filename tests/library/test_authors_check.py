@@ -78,7 +78,8 @@ def differences(request) -> Found:
     return measured
 
 
-SAME, DRAWN = ("uncal", "ts", "spline", "diag"), ("hcal", "smart")
+SAME = ("uncal", "ts", "spline", "diag")
+DRAWN = ("hcal", "smart")
 PROJECTED = ("shared_1d", "label_intercept", "mrp", "label_2d")
 
 

@@ -22,12 +22,15 @@ SCORE = "thresholds --score length --positive 1 --precision 0.9 --predictions"
 APPLY, LABEL = (f"{name} --map map.json --out new.csv --predictions" for name in ("apply", "label --rows 5"))
 JUDGE, CUT = (f"{name} --map map.json --out new.json --predictions" for name in ("evaluate", "thresholds"))
 
-ROWS, SAID, TWO = make_predictions(300), make_confidence_predictions(300), make_confidence_predictions(300, 2)
+ROWS = make_predictions(300)
+SAID = make_confidence_predictions(300)
+TWO = make_confidence_predictions(300, 2)
 SPLIT = ROWS.select("label", "group", *(pl.col("logits").list.get(k).alias(f"logits_{k}") for k in range(3)))
 LISTS = ROWS.select("label", probabilities=pl.lit([0.2, 0.3, 0.5]))
 OF_ONE = TWO.select("label", p=0.4, s=1.5)
 OTHERS = TWO.rename({"decision": "pred", "confidence": "conf", "label": "y_true"})
-SMALL, DRAWN = ROWS.with_columns(pl.col("logits") * 1e-300), ROWS.with_columns(inverse_probability=1.0)
+SMALL = ROWS.with_columns(pl.col("logits") * 1e-300)
+DRAWN = ROWS.with_columns(inverse_probability=1.0)
 NUMBER = pl.int_range(300)
 CUTS = {"map_fingerprint": make_map().fingerprint, "overall": {"cut": None}, "labels": []}
 BAD_CUTS = (  # that apply is to take
@@ -59,11 +62,9 @@ def each(typed: str, given: str, cause: str, remedy: str) -> list[tuple[str, Non
     return [(typed.format(word), None, cause.format(word), remedy) for word in given.split(" ")]
 
 
-ANEW, NO_TRUTH, LIKE_FIT = (
-    "write the predictions again",
-    "no column label, which must contain the true label",
-    "as the rows had",
-)
+ANEW = "write the predictions again"
+NO_TRUTH = "no column label, which must contain the true label"
+LIKE_FIT = "as the rows had"
 TYPED = {  # the command -> what is typed behind it, what the file `bad` holds or params.yaml has, cause, remedy
     "": [
         ("fitt --out a", None, "No such command 'fitt'", "Did you mean 'fit'"),
@@ -235,12 +236,14 @@ def test_what_cannot_be_is_told_with_its_cause_and_remedy_and_nothing_is_written
 ):
     monkeypatch.chdir(folder)
     spoil(folder, typed, content)
-    before, words = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}, shlex.split(typed)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    words = shlex.split(typed)
     module = words.pop(0) if typed.startswith(OF_PIPELINE) else "relmap.cli"
     monkeypatch.setattr("sys.argv", [module, *words])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / module.replace(".", "/")) + ".py", run_name="__main__")
-    status, printed = ended.value.code, "".join(capsys.readouterr())
+    status = ended.value.code
+    printed = "".join(capsys.readouterr())
     said = status if isinstance(status, str) else re.sub(r"[\s│╭╮╰╯─]+", " ", printed)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
     assert status == 2 or said.isprintable() or isinstance(content, dict)  # which has a line for each mistake

@@ -103,8 +103,10 @@ def test_newton_never_increases_the_objective_even_where_curvature_is_lost_to_ro
 @settings(deadline=None, max_examples=15, derandomize=True)
 def test_gradient_and_hessian_of_the_log_loss_equal_finite_differences(n, n_labels, seed):
     rng = np.random.default_rng(seed)
-    features, labels = rng.normal(size=(3, n)), rng.integers(0, n_labels, n)
-    loss, table = multinomial_loss(features, labels, n_labels), rng.normal(size=3 * n_labels)
+    features = rng.normal(size=(3, n))
+    labels = rng.integers(0, n_labels, n)
+    loss = multinomial_loss(features, labels, n_labels)
+    table = rng.normal(size=3 * n_labels)
     value, gradient, hessian = loss(table)
     log_probabilities = log_softmax(features.T @ table.reshape(n_labels, 3).T, axis=1)
     assert value == pytest.approx(log_loss_per_row(log_probabilities, labels, 0).mean())
@@ -114,7 +116,8 @@ def test_gradient_and_hessian_of_the_log_loss_equal_finite_differences(n, n_labe
 
 def gradient_left(fitted: Matrix, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Gradient `(K, K + 1)` of log loss and ridge at a fit, row by row, in weights and bias of logits of spread 1."""
-    n_labels, unit = logits.shape[1], median_spread(logits)
+    n_labels = logits.shape[1]
+    unit = median_spread(logits)
     start = fit_temperature(logits, labels, seed=1).beta * unit * np.eye(n_labels, n_labels + 1)
     gradient = 2e-6 * (np.column_stack([fitted.weights * unit, fitted.bias]) - start)
     for row, probability, label in zip(center_rows(logits) / unit, np.exp(fitted(logits)), labels, strict=True):
@@ -221,7 +224,9 @@ def test_the_gradient_of_the_network_equals_finite_differences(labels):
     ("fit", "settings"), [(fit_smart, SmartSettings), (fit_hcal, HCalibrationSettings)], ids=["smart", "hcal"]
 )
 def test_patience_ends_a_fit_and_the_best_epoch_is_returned(fit, settings, monkeypatch):
-    (logits, labels), steps, step = simulate_logits_and_labels(200, 3), [], Adam.step
+    logits, labels = simulate_logits_and_labels(200, 3)
+    steps = []
+    step = Adam.step
     monkeypatch.setattr(Adam, "step", lambda adam, gradient: steps.append(gradient) or step(adam, gradient))
     short, long = (
         fit(logits, labels, seed=1, settings=settings(epochs=epochs, learning_rate=5.0, patience=3))(logits)

@@ -76,7 +76,8 @@ def drawn(seed: int, n: int, ceiling: float = 1.0) -> tuple[np.ndarray, np.ndarr
 
 
 def test_a_calibrated_score_of_few_rows_stays_nearly_as_it_is():
-    moved, costs = [], []
+    moved = []
+    costs = []
     true, _ = drawn(10**6, 20_000)
     for seed in range(40):
         after = fit_correction(*drawn(seed, 300))(true)
@@ -103,7 +104,8 @@ def test_a_fit_does_not_depend_on_the_order_of_the_rows_and_its_slope_is_above_t
     score, correct = drawn(seed, n, ceiling)
     weight = np.random.default_rng(seed).uniform(0.5, 5, n)
     order = np.random.default_rng(seed + 1).permutation(n)
-    one, other = fit_correction(score, correct, weight), fit_correction(score[order], correct[order], weight[order])
+    one = fit_correction(score, correct, weight)
+    other = fit_correction(score[order], correct[order], weight[order])
     np.testing.assert_array_equal(one.knots, other.knots)
     np.testing.assert_array_equal(one.values, other.values)
     slopes = [one.first_slope, *(np.diff(one.values) / np.diff(one.knots)), one.last_slope]
@@ -242,7 +244,8 @@ def test_a_correction_of_another_variant_or_of_the_map_alone_is_refused(correcte
 
 def test_out_of_fold_scores_with_a_correction_are_as_good_as_fresh_ones():
     """The corrections of the folds share rows with the fits; that must not flatter the loss that a map reports."""
-    reported, found = [], []
+    reported = []
+    found = []
     for seed in range(8):
         document = maps.fit_map(maps.rows_of_frame(maps.make_predictions(600, seed=seed))).document
         fresh = maps.rows_of_frame(maps.make_predictions(8000, seed=10**6 + seed))

@@ -45,7 +45,8 @@ def certify(exact: ExactFit, rows: SimulatedRows, chosen: ProjectionParams = SET
         height.backward()
         slope = variables.grad.numpy()
         assert (theta[:, 1:] >= MIN_INCREMENT - 1e-13).all()
-        at_lowest, at_highest = theta < MIN_INCREMENT + 1e-12, theta > 1000 - 1e-9
+        at_lowest = theta < MIN_INCREMENT + 1e-12
+        at_highest = theta > 1000 - 1e-9
         at_lowest[:, 0] = False
         assert (slope[at_lowest] >= -tolerance).all()
         assert (slope[at_highest] <= tolerance).all()
@@ -57,8 +58,10 @@ def certify(exact: ExactFit, rows: SimulatedRows, chosen: ProjectionParams = SET
 @example(B=1, m=300, K=5, seed=31, J=12, smoothness=1e-8)  # the curve all but lies flat
 @settings(deadline=None, max_examples=20, derandomize=True)
 def test_the_optimum_meets_the_kkt_conditions_on_every_device(device, B, m, K, seed, J, smoothness):
-    chosen, rows = ProjectionParams(knots=J, smoothness=smoothness), simulate_rows(B, m, K, seed)
-    exact, host = fitted(rows, K, chosen, device), fitted(rows, K, chosen)
+    chosen = ProjectionParams(knots=J, smoothness=smoothness)
+    rows = simulate_rows(B, m, K, seed)
+    exact = fitted(rows, K, chosen, device)
+    host = fitted(rows, K, chosen)
     assert exact.values.shape == (B, K, J)
     assert exact.kkt_residual.shape == (B, K)
     assert exact.kkt_residual.max() <= 1e-8
@@ -143,7 +146,8 @@ def test_curves_are_strictly_increasing():
 )
 @settings(deadline=None, max_examples=40, derandomize=True)
 def test_sums_over_cells_equal_sums_of_each_cell(device, lengths, spread, seed):
-    rng, counts = np.random.default_rng(seed), np.array(lengths, dtype=np.int64)
+    rng = np.random.default_rng(seed)
+    counts = np.array(lengths, dtype=np.int64)
     weight = rng.random(counts.sum())
     host = CellRows(counts, weight, *compute_nodes(weight, counts))
     left, rise = rng.normal(scale=spread, size=(2, len(counts)))
@@ -152,7 +156,8 @@ def test_sums_over_cells_equal_sums_of_each_cell(device, lengths, spread, seed):
     expected = np.empty((6, len(counts)))
     for cell, w in enumerate(np.split(weight, np.cumsum(counts)[:-1]) if lengths else []):
         t = left[cell] + rise[cell] * w
-        q, variance = expit(t), expit(t) * expit(-t)
+        q = expit(t)
+        variance = expit(t) * expit(-t)
         rows_of_terms = [np.logaddexp(0, t), q, q * w, variance, variance * w, variance * w**2]
         expected[:, cell] = np.sum(rows_of_terms, axis=1)
     np.testing.assert_allclose(rows.sum_terms(left, rise), expected, rtol=1e-12, atol=1e-300)
@@ -164,7 +169,8 @@ def test_sums_over_cells_equal_sums_of_each_cell(device, lengths, spread, seed):
 @pytest.mark.parametrize("part", ["exact_fit", "adam_values"])
 def test_a_batch_is_fitted_on_its_device_under_the_lock(part, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    placed, on = [], CellRows.to_device
+    placed = []
+    on = CellRows.to_device
     monkeypatch.setattr(CellRows, "to_device", lambda rows, device: placed.append(device) or on(rows, device))
     confidence, decision, correct = simulate_rows(2, 60, 2)
     of = make_batch((logit(confidence), decision, correct), 2, ProjectionParams(epochs=2))

@@ -53,8 +53,10 @@ def naive_interval(correct: list[bool], cluster: list[int], row: list[int]) -> t
     """Wilson's interval at the effective number of rows, from copies, a group at a time."""
     if len(set(cluster)) < 10:
         return np.nan, np.nan
-    n, share = len(correct), float(np.mean(correct))
-    residuals, squares = [], []
+    n = len(correct)
+    share = float(np.mean(correct))
+    residuals = []
+    squares = []
     for name in set(cluster):
         own = [z for z, of in zip(correct, cluster, strict=True) if of == name]
         residuals.append((sum(own) - share * len(own)) ** 2)
@@ -101,7 +103,8 @@ def test_every_number_is_that_of_a_loop_over_rows(seed, n, kind, tied):
 def test_intervals_of_independent_rows_are_those_of_wilson():
     explorer = ThresholdExplorer.of(decided(1, 500), 0.5)
     for place in range(0, len(explorer.thresholds), 7):
-        automatic, correct = int(explorer.overall.automatic[place]), int(explorer.overall.correct[place])
+        automatic = int(explorer.overall.automatic[place])
+        correct = int(explorer.overall.correct[place])
         if automatic < 10:
             assert np.isnan(explorer.overall.low[place])
             continue
@@ -111,8 +114,10 @@ def test_intervals_of_independent_rows_are_those_of_wilson():
 
 
 def test_without_errors_a_group_counts_as_one_row():
-    n_groups, rows_of_group = 20, 5
-    reliability, decision = np.full(100, 0.9), np.zeros(100, dtype=np.int64)
+    n_groups = 20
+    rows_of_group = 5
+    reliability = np.full(100, 0.9)
+    decision = np.zeros(100, dtype=np.int64)
     group = np.repeat([f"g{place:02}" for place in range(n_groups)], rows_of_group)
     rows = PredictedRows(None, reliability, decision, decision, group)
     explorer = ThresholdExplorer.of(
@@ -126,7 +131,8 @@ def test_without_errors_a_group_counts_as_one_row():
 @pytest.mark.parametrize("kind", ["alone", "groups", "weights", "groups and weights"])
 def test_with_all_rows_automatic_the_accuracy_is_that_of_the_evaluation(kind):
     judged = decided(2, 400, kind)
-    explorer, evaluation = ThresholdExplorer.of(judged, 0.5), evaluate_map(maps.make_map(), judged)
+    explorer = ThresholdExplorer.of(judged, 0.5)
+    evaluation = evaluate_map(maps.make_map(), judged)
     by_label = [(results, evaluation["labels"][results.label]["correct"]) for results in explorer.labels]
     for results, expected in [(explorer.overall, evaluation["accuracy"]), *by_label]:
         accuracy = results.correct[0] / results.automatic[0]

@@ -58,7 +58,8 @@ def test_a_weight_counts_as_that_many_tied_rows(rows):
     weights = np.stack([np.ones(len(t), dtype=int), np.maximum(weight, weight.sum() == 0)])
     sums = np.stack([np.bincount(order.cell, of[order.row], 3 * order.groups) for of in weights], axis=1)
     groups = order.weighted(sums)
-    measured, retained = ranking_metrics(groups), expected_retained_errors(groups, COVERAGE)
+    measured = ranking_metrics(groups)
+    retained = expected_retained_errors(groups, COVERAGE)
     for at, times in enumerate(weights):
         repeated = np.repeat(t, times), np.repeat(correct, times)
         expected = compute_reliability_metrics(*repeated)
@@ -72,7 +73,8 @@ def test_a_weight_counts_as_that_many_tied_rows(rows):
 
 @pytest.mark.parametrize("key", [key for key, m in METRICS.items() if m.resampled and m.view is not LabelView])
 def test_a_metric_of_a_resample_equals_that_of_its_repeated_rows(key, decisions):
-    metric, rows = METRICS[key], decisions.take(slice(1503))
+    metric = METRICS[key]
+    rows = decisions.take(slice(1503))
     arrays = {
         DecisionView: (),
         ReliabilityView: (np.round(rows.logits[:, 0], 1),),
@@ -90,7 +92,8 @@ def test_a_metric_of_a_resample_equals_that_of_its_repeated_rows(key, decisions)
 
 def test_the_label_spread_keeps_the_groups_and_cells_of_all_rows():
     generator = np.random.default_rng(0)
-    confidence, decision = generator.uniform(0.4, 1, 90), generator.choice([0, 2, 5], 90, p=[0.5, 0.35, 0.15])
+    confidence = generator.uniform(0.4, 1, 90)
+    decision = generator.choice([0, 2, 5], 90, p=[0.5, 0.35, 0.15])
     correct = generator.random(90) < confidence
     draws = draw_resamples(np.arange(90) // 3, resamples=40, seed=1)
     four = METRIC_DEFAULTS.model_copy(update={"spread_groups": 4, "spread_minimum_cell": 4})
@@ -123,11 +126,14 @@ def test_clusters_are_drawn_as_a_whole_and_reproducibly():
 
 
 def test_the_order_of_rows_does_not_change_results():
-    (t, correct), group = simulate_reliability_logits(900, levels=20), np.arange(900) // 5
-    t[:40], t[40:80] = np.inf, -np.inf
+    t, correct = simulate_reliability_logits(900, levels=20)
+    group = np.arange(900) // 5
+    t[:40] = np.inf
+    t[40:80] = -np.inf
     measured = []
     for order in (np.arange(900), np.random.default_rng(4).permutation(900)):
-        rows, draws = (t[order], correct[order]), draw_resamples(group[order], resamples=30, seed=1)
+        rows = (t[order], correct[order])
+        draws = draw_resamples(group[order], resamples=30, seed=1)
         metrics = compute_reliability_metrics(*rows), compute_reliability_metrics(*rows, draws=draws)
         losses = np.hstack([by_name.pop("nll_correct") for by_name in metrics])
         retained = expected_retained_errors(find_tie_groups(*rows), COVERAGE), draws.errors_retained(*rows, COVERAGE)
@@ -140,7 +146,8 @@ def test_the_order_of_rows_does_not_change_results():
 
 def test_merged_groups_have_the_variance_of_single_groups(monkeypatch):
     """As exact as 100 bags are: their deviation is off by 7% in two of three cases."""
-    (t, correct), group = simulate_reliability_logits(20_000), np.arange(20_000) // 5
+    t, correct = simulate_reliability_logits(20_000)
+    group = np.arange(20_000) // 5
     exact = compute_reliability_metrics(t, correct, draws=draw_resamples(group, resamples=400, seed=0))
     monkeypatch.setattr(resampling, "MAX_CLUSTERS", 100)  # of 4,000
     draws = draw_resamples(group, resamples=400, seed=0)
@@ -155,7 +162,8 @@ def test_merged_groups_have_the_variance_of_single_groups(monkeypatch):
 
 
 def test_merging_tie_groups_moves_intervals_less_than_resampling_does(monkeypatch):
-    (t, correct), group = simulate_reliability_logits(20_000), np.arange(20_000) // 5
+    t, correct = simulate_reliability_logits(20_000)
+    group = np.arange(20_000) // 5
     draws = draw_resamples(group, resamples=400, seed=0)
     after = t + np.random.default_rng(1).normal(size=len(t)) / 3
 
@@ -179,7 +187,8 @@ def test_an_interval_by_hand():
 
 
 def test_the_interval_of_a_share_is_that_of_scipy():
-    rows, right = np.array([7, 7, 7, 400]), np.array([0, 3, 7, 390])
+    rows = np.array([7, 7, 7, 400])
+    right = np.array([0, 3, 7, 390])
     exact = [binomtest(int(k), int(n)).proportion_ci() for k, n in zip(right, rows, strict=True)]
     assert np.transpose(share_confidence_interval(right, rows)) == pytest.approx(np.array(exact), abs=1e-9)
 
@@ -193,7 +202,8 @@ def test_p_values_by_hand():
 
 
 def test_resamples_without_errors_are_omitted_and_too_many_give_no_interval():
-    t, correct = simulate_reliability_logits(40)[0], np.arange(40) >= 3  # three errors: 1 resample in 20 has none
+    t = simulate_reliability_logits(40)[0]
+    correct = np.arange(40) >= 3  # three errors: 1 resample in 20 has none
     draws = draw_resamples(np.arange(40), resamples=1000, seed=0)
     undefined = np.isnan(compute_reliability_metrics(t, correct, draws=draws)["aupr_error"])
     assert (undefined == (draws.mean(correct) == 1)).all()

@@ -127,7 +127,8 @@ def test_a_third_label_has_no_place_in_a_probability_of_one_of_two(tmp_path):
 @given(st.integers(2, 4).flatmap(lambda k: st.permutations(range(k))), st.integers(0, 2**32 - 1))
 def test_the_order_of_a_model_that_is_mostly_right_is_found_from_any_other_order(order, seed):
     """The oracle tries every order."""
-    n_labels, n = len(order), 400
+    n_labels = len(order)
+    n = 400
     generator = np.random.default_rng(seed)
     truth = generator.integers(0, n_labels, n)
     decided = np.where(generator.random(n) < 0.8, truth, generator.integers(0, n_labels, n))
@@ -162,7 +163,8 @@ def test_a_rare_label_that_is_decided_too_often_is_no_other_order():
 
 
 def test_rows_of_one_group_count_as_one():
-    decided, groups = np.tile([0, 1], 300), np.repeat(np.arange(4), 150)
+    decided = np.tile([0, 1], 300)
+    groups = np.repeat(np.arange(4), 150)
     assert find_better_assignment(decided, 1 - decided, 2) is not None
     assert find_better_assignment(decided, 1 - decided, 2, groups=groups) is None
 

@@ -92,7 +92,8 @@ def test_isotonic_regression_equals_scikit_learn(m, spread, seed):
 
 def optimal(fitted: Lines, label: int, logits: np.ndarray, correct: np.ndarray) -> None:
     """Of the stated sum, convex in slope and intercept, no slope is left at a label's line; at slope 0 it may rise."""
-    line, x = np.array([fitted.slope[label], fitted.intercept[label]]), np.clip(logits, -40, 40)
+    line = np.array([fitted.slope[label], fitted.intercept[label]])
+    x = np.clip(logits, -40, 40)
     residual = expit(line[0] * x + line[1]) - correct
     gradient = np.array([(residual * x).mean(), residual.mean()]) + 2e-6 * (line - [1, 0])
     assert abs(gradient[1]) <= 1e-10
@@ -113,7 +114,11 @@ def test_a_line_meets_the_kkt_conditions(m, spread, slope, seed):
 
 
 def test_the_rows_of_each_fit_are_sorted_once_and_isotonic_sorts_values_only(monkeypatch):
-    of, lexsort, unique, rows, values = make_batch(simulated(2, 300), LABELS), np.lexsort, np.unique, [], []
+    of = make_batch(simulated(2, 300), LABELS)
+    lexsort = np.lexsort
+    unique = np.unique
+    rows = []
+    values = []
     monkeypatch.setattr(np, "lexsort", lambda keys: rows.append(len(keys[0])) or lexsort(keys))
     monkeypatch.setattr(np, "unique", lambda at, **counts: values.append((len(at), *counts)) or unique(at, **counts))
     for fit in FITS.values():
@@ -144,7 +149,8 @@ def test_within_a_label_reliability_never_falls_with_confidence_not_even_infinit
 @every_fit
 def test_fits_do_not_depend_on_row_order_or_other_labels(fit):
     confidence_logit, decision, correct = simulated(1, 500)
-    confidence_logit, at = np.round(confidence_logit, 1), np.linspace(-9, 9, 99)
+    confidence_logit = np.round(confidence_logit, 1)
+    at = np.linspace(-9, 9, 99)
     (fitted,) = fit(make_batch((confidence_logit, decision, correct), LABELS))
     order = np.random.default_rng(1).permutation(500)
     for label in range(LABELS):

@@ -22,7 +22,8 @@ from relmap.settings import ProjectionParams
 from tests.fits import interpolation_weights, make_decisions, make_fit_rows, simulate_rows
 from tests.torch_fits import fit_mrp_with_torch, make_objective
 
-K, SETTINGS = 3, ProjectionParams()
+K = 3
+SETTINGS = ProjectionParams()
 KNOTS = uniform_knots(SETTINGS.knots)
 
 sizes = {"B": st.integers(1, 3), "m": st.integers(1, 150), "K": st.integers(1, 6), "seed": st.integers(0, 2**32 - 1)}
@@ -88,7 +89,8 @@ def test_the_objective_equals_the_papers_double_sum(B, m, K, seed, J):
 
 
 def test_torchs_own_adam_takes_the_same_steps():
-    (fit,), chosen = make_fit_rows(*simulate_rows(1, 200, 3)), ProjectionParams(epochs=100)
+    (fit,) = make_fit_rows(*simulate_rows(1, 200, 3))
+    chosen = ProjectionParams(epochs=100)
     (values,) = fit_lattices([fit], n_labels=3, settings=chosen)
     np.testing.assert_allclose(values, fit_mrp_with_torch(fit, 3, chosen), rtol=0, atol=1e-8)
 
@@ -99,7 +101,8 @@ def test_fits_do_not_depend_on_threads_or_concurrent_fits():
     def fit(problem):
         return fit_lattices(problem, n_labels=3, settings=ProjectionParams(epochs=20))
 
-    before, alone = torch.get_num_threads(), [fit(problem) for problem in problems]
+    before = torch.get_num_threads()
+    alone = [fit(problem) for problem in problems]
     try:
         for threads in (1, 3):
             torch.set_num_threads(threads)
@@ -131,7 +134,8 @@ def two_fits(m: int, sharpness: float = 1.0) -> list[FitRows]:
 )
 @settings(deadline=None, max_examples=100, derandomize=True)
 def test_sums_over_nodes_equal_sums_over_rows_of_each_cell(lengths, rise, left, seed):
-    rng, lengths = np.random.default_rng(seed), np.array(lengths)
+    rng = np.random.default_rng(seed)
+    lengths = np.array(lengths)
     weight = rng.beta(*rng.uniform(0.1, 3, 2), lengths.sum())
     places, masses = compute_nodes(weight, lengths)
     assert places.shape == masses.shape == (len(lengths), N_NODES)
@@ -167,7 +171,8 @@ def test_the_gradient_equals_a_sum_over_all_rows(steep):
 
 
 def test_steep_cells_do_not_change_the_result_of_other_fits():
-    rows, chosen = two_fits(4000, sharpness=8.0), SETTINGS.model_copy(update={"epochs": 60, "learning_rate": 0.3})
+    rows = two_fits(4000, sharpness=8.0)
+    chosen = SETTINGS.model_copy(update={"epochs": 60, "learning_rate": 0.3})
     together = fit_lattices(rows, n_labels=K, settings=chosen)
     assert np.diff(together).max() > MAX_NODE_RISE
     np.testing.assert_array_equal(together, [fit_lattices([fit], n_labels=K, settings=chosen)[0] for fit in rows])
@@ -175,7 +180,9 @@ def test_steep_cells_do_not_change_the_result_of_other_fits():
 
 @pytest.mark.parametrize("m", [5000, 20_000])
 def test_an_iteration_costs_the_nodes_of_each_cell_for_any_number_of_rows(monkeypatch, m):
-    rows, cells, chosen = two_fits(m, sharpness=0.5), 2 * K * (SETTINGS.knots - 1), ProjectionParams(epochs=50)
+    rows = two_fits(m, sharpness=0.5)
+    cells = 2 * K * (SETTINGS.knots - 1)
+    chosen = ProjectionParams(epochs=50)
     evaluated: list[int] = []
 
     def count(owner, name, rises):

@@ -24,7 +24,9 @@ from tests import maps
 N = 80
 GENERATOR = np.random.default_rng(0)
 LOGITS = maps.make_predictions(N, shift=1.5, per_group=2)
-ARRAY, TRUTH, GROUPS = np.array(LOGITS["logits"].to_list()), LOGITS["label"].to_numpy(), LOGITS["group"].to_numpy()
+ARRAY = np.array(LOGITS["logits"].to_list())
+TRUTH = LOGITS["label"].to_numpy()
+GROUPS = LOGITS["group"].to_numpy()
 NEW = np.array(maps.make_predictions(N, shift=1.5, seed=5)["logits"].to_list())
 SHARES = softmax(ARRAY, axis=1)
 WIDE = pl.DataFrame(

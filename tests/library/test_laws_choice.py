@@ -23,7 +23,8 @@ from relmap.maps.reliability_map import FittedMap, ScoredDecisions
 from tests import maps, naive
 from tests.naive import Sample
 
-N, SEED = 150, 1
+N = 150
+SEED = 1
 COPIES = np.array([20, 340, 60, 30, 50])  # 100 on average: the library counts weights in hundredths of their mean
 WIDER = 1.3  # than for one fit, as the documentation states
 KINDS = {  # rows, calibrator and variant
@@ -51,14 +52,16 @@ class Case:
 
     def out_of_fold(self, variant: bool = True) -> ScoredDecisions:
         """Score each row with what the map holds of the fit without its fold; or the confidence alone."""
-        confidence, score = np.empty(N), np.empty(N)
+        confidence = np.empty(N)
+        score = np.empty(N)
         folds = split_folds(N, self.rows.group, SEED).folds
         for fold, members in zip(self.document.folds, folds, strict=True):
             model = (
                 FittedMap(fold.calibrator, fold.projection, fold.correction) if variant else FittedMap(fold.calibrator)
             )
             scored = model(self.rows.take(members))
-            confidence[members], score[members] = scored.confidence, scored.logit
+            confidence[members] = scored.confidence
+            score[members] = scored.logit
         return ScoredDecisions(confidence, score)
 
     def losses(self, variant: bool = True) -> np.ndarray:
@@ -107,7 +110,8 @@ def test_candidates_and_the_gain_have_the_error_of_weighted_groups(case):
         pytest.approx(mean),
         pytest.approx(error),
     )
-    rows, correct = case.sample.rows, case.rows.correct
+    rows = case.sample.rows
+    correct = case.rows.correct
     after, before = (case.out_of_fold(variant).logit[rows] for variant in (True, False))
     aurc = [naive.metrics(score, np.full(len(rows), 0.5), correct[rows])["aurc"] for score in (after, before)]
     assert gain.aurc == pytest.approx(aurc[0] - aurc[1])
@@ -119,12 +123,11 @@ def test_matrix_scaling_is_compared_out_of_fold_by_weighted_groups(case):
         assert recalibrated is None
         return
     division = split_folds(N, case.rows.group, SEED)
-    losses, moved = np.empty(N), np.empty(N)
+    losses = np.empty(N)
+    moved = np.empty(N)
     for place, fold in enumerate(division.folds):
-        matrix, unseen = (
-            fit_calibrator("matrix", case.rows.take(division.training_rows(place)), seed=1),
-            case.rows.take(fold),
-        )
+        matrix = fit_calibrator("matrix", case.rows.take(division.training_rows(place)), seed=1)
+        unseen = case.rows.take(fold)
         losses[fold] = naive.log_losses(FittedMap(matrix)(unseen).logit, unseen.correct)
         moved[fold] = matrix(unseen.logits).argmax(axis=1) != unseen.decision
     shown = [recalibrated.change, recalibrated.standard_error, recalibrated.low, recalibrated.high]
@@ -149,7 +152,8 @@ def test_accuracy_and_threshold_are_those_of_repeated_rows(case):
 def test_the_constant_of_a_judge_is_the_weighted_share_of_correct_rows(case):
     if case.calibrator != "constant":
         return
-    folds, copies = split_folds(N, case.rows.group, SEED), case.sample.copies
+    folds = split_folds(N, case.rows.group, SEED)
+    copies = case.sample.copies
     parts = [(case.document.calibrator.fitted, np.arange(N))]
     parts += [(fold.calibrator, folds.training_rows(place)) for place, fold in enumerate(case.document.folds)]
     for constant, members in parts:
@@ -161,10 +165,13 @@ def test_the_constant_of_a_judge_is_the_weighted_share_of_correct_rows(case):
 def test_auto_stores_the_corrections_of_the_weighted_out_of_fold_logits(weighted, grouped):
     rows, sample = rows_with(KINDS["logits"][0], weighted, grouped)
     learned = maps.fit_map(rows, seed=SEED)
-    document, folds = learned.document, split_folds(N, rows.group, SEED).folds
-    score, fold_of = np.empty(N), np.empty(N)
+    document = learned.document
+    folds = split_folds(N, rows.group, SEED).folds
+    score = np.empty(N)
+    fold_of = np.empty(N)
     for place, (fold, members) in enumerate(zip(document.folds, folds, strict=True)):
-        score[members], fold_of[members] = FittedMap(fold.calibrator, fold.projection)(rows.take(members)).logit, place
+        score[members] = FittedMap(fold.calibrator, fold.projection)(rows.take(members)).logit
+        fold_of[members] = place
     for place, stored in enumerate([*[fold.correction for fold in document.folds], document.correction]):
         used = fold_of != place
         weight = None if rows.weight is None else rows.weight[used]
@@ -197,7 +204,8 @@ def deployed_by_hand(losses: dict[str, np.ndarray], sample: Sample) -> str:
 @pytest.mark.parametrize(("weighted", "grouped"), BOTH)
 def test_the_choice_weighs_rows_and_counts_groups_as_one(weighted, grouped):
     """Differences near two standard errors, many times, so that a dropped weight or group changes a choice."""
-    n, taken = 60, []
+    n = 60
+    taken = []
     group = np.array([f"g{row // 6}" for row in range(n)])
     for seed in range(60):
         generator = np.random.default_rng(seed)
@@ -233,11 +241,13 @@ def test_the_fit_advises_by_the_numbers_that_evaluate_shows(weighted, grouped, m
         frame = frame.with_columns(inverse_probability=pl.Series(rows.weight))
     if grouped:
         frame = frame.with_columns(query=pl.Series(rows.group))
-    compared, seen = model_choice.compare_scores, []
+    compared = model_choice.compare_scores
+    seen = []
     monkeypatch.setattr(model_choice, "compare_scores", lambda judged: seen.append(compared(judged)) or seen[-1])
     made = ReliabilityMap().fit(frame, groups="query" if grouped else None)
     answer = made.evaluate(frame, groups="query" if grouped else None)
-    (advised,), shown = seen, answer.to_dict()
+    (advised,) = seen
+    shown = answer.to_dict()
     for name, numbers in advised["metrics"].items():
         assert list(numbers.values()) == pytest.approx(list(shown["metrics"][name].values()), nan_ok=True), name
     assert [advised[key] for key in ("rows", "errors", "groups")] == [

@@ -24,7 +24,9 @@ RESAMPLES = 40
 COPIES = np.array([50, 150, 70, 130])  # 100 on average: the library counts weights in hundredths of their mean
 COMBINATIONS = list(product([False, True], repeat=3))
 IDS = ["-".join(n for n, on in zip(("weights", "groups", "ties"), each, strict=True) if on) for each in COMBINATIONS]
-COST_ERROR, COST_REVIEW, CUT = 4.0, 1.0, 0.75
+COST_ERROR = 4.0
+COST_REVIEW = 1.0
+CUT = 0.75
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,8 +162,10 @@ def test_accuracy_and_labels_with_the_interval_of_wilson(case, numbers):
 
 
 def test_alternatives_that_the_map_holds(case, numbers, fitted):
-    document, rows = fitted.document_, maps.rows_of_frame(case.frame)
-    calibrator, taken = document.calibrator.fitted, document.projection.name
+    document = fitted.document_
+    rows = maps.rows_of_frame(case.frame)
+    calibrator = document.calibrator.fitted
+    taken = document.projection.name
     loss = {"confidence": naive.log_losses(logit(case.confidence), case.correct)}
     loss[taken] = naive.log_losses(case.logit, case.correct)
     for name, variant in document.others.variants.items():
@@ -186,7 +190,8 @@ def interval_of(values: np.ndarray, clusters: int) -> tuple[float, float, float]
     low, high = naive.percentile_interval(values[1:]) if clusters >= 10 else (np.nan, np.nan)
     if low == high and values[0] in (0, 1):
         exact = binomtest(int(values[0] * clusters), clusters).proportion_ci(method="exact")
-        low, high = exact.low, exact.high
+        low = exact.low
+        high = exact.high
     return (np.nan, np.nan, np.nan) if np.isnan(values[0]) else (values[0], low, high)
 
 
@@ -202,7 +207,8 @@ def powered(case: Case, cells: list[np.ndarray], all_rows: tuple[np.ndarray, np.
         labels = np.unique(case.decision[cell])
         there = np.isin(decision, labels) if len(cells) > 1 else np.ones(len(decision), dtype=bool)
         above = reliability[there].mean() - mean[place]
-        of_share, of_above = share[place, 1:], above[1:]
+        of_share = share[place, 1:]
+        of_above = above[1:]
         power = np.clip(-np.cov(of_share, of_above)[0, 1] / of_above.var(ddof=1), 0, 1)
         share[place] = np.clip(share[place] + power * above, 0, 1)
     return share
@@ -210,7 +216,8 @@ def powered(case: Case, cells: list[np.ndarray], all_rows: tuple[np.ndarray, np.
 
 @pytest.mark.parametrize("known_rows", [False, True], ids=["labelled", "all"])
 def test_agreement_with_the_truth(case, numbers, fitted, few_resamples, known_rows):
-    agreed, all_rows = numbers["agreement"], None
+    agreed = numbers["agreement"]
+    all_rows = None
     labels = range(3)
     if known_rows:
         stream = maps.rows_of_frame(maps.make_predictions(900, shift=2.5, seed=8))
@@ -220,11 +227,13 @@ def test_agreement_with_the_truth(case, numbers, fitted, few_resamples, known_ro
         agreed = fitted._judged(case.frame, None, case.group).evaluation(everything).numbers["agreement"]
     precision = powered(case, [case.decision == label for label in labels], all_rows)
     accuracy = powered(case, [np.ones(N, dtype=bool)], all_rows)[0]
-    recall, kappa = np.empty((3, RESAMPLES + 1)), np.empty(RESAMPLES + 1)
+    recall = np.empty((3, RESAMPLES + 1))
+    kappa = np.empty(RESAMPLES + 1)
     for place, rows in enumerate(case.replicates()):
         of = all_rows[0] if known_rows else case.decision[rows]
         decided = np.array([(of == label).mean() for label in labels])
-        of_label, right = np.zeros(3), np.zeros(3)
+        of_label = np.zeros(3)
+        right = np.zeros(3)
         for d in labels:
             truth = case.label[rows[case.decision[rows] == d]]
             if decided[d] > 0:
@@ -246,11 +255,13 @@ def test_agreement_with_the_truth(case, numbers, fitted, few_resamples, known_ro
 
 
 def test_calibration_of_the_most_reliable_rows(case, numbers):
-    rows, p_values = case.sample.rows, []
+    rows = case.sample.rows
+    p_values = []
     for tenths, found in zip((1, 3), numbers["top"], strict=True):
         n_top = -(-tenths * len(rows) // 10)
         limit = np.sort(case.logit[rows])[::-1][n_top - 1]
-        above, tied = case.logit > limit, case.logit == limit
+        above = case.logit > limit
+        tied = case.logit == limit
         part = above + tied * (n_top - above[rows].sum()) / tied[rows].sum()  # of each copy of a row
         total = part[rows].sum()
         gap = (part * (case.reliability - case.correct))[rows].sum() / total

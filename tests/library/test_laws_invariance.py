@@ -35,7 +35,8 @@ def flat(value: object, place: str = "") -> dict[str, object]:
 
 def assert_same(first: object, second: object, rel: float = 1e-9, atol: float = 1e-11) -> None:
     """Compare plain values, numbers up to rounding."""
-    one, other = flat(first), flat(second)
+    one = flat(first)
+    other = flat(second)
     assert list(one) == list(other)
     for place, value in one.items():
         if isinstance(value, float) and other[place] is not None:
@@ -72,7 +73,8 @@ def test_an_evaluation_by_group_does_not_depend_on_the_order_of_rows(fitted, new
 
 
 def test_thresholds_without_groups_do_not_depend_on_the_order_of_rows(fitted, new_rows):
-    frame, order = new_rows.drop("inverse_probability", "group"), np.random.default_rng(1).permutation(N)
+    frame = new_rows.drop("inverse_probability", "group")
+    order = np.random.default_rng(1).permutation(N)
     for asked in ({"target_accuracy": 0.6}, {"coverage": 0.5}):
         assert fitted.thresholds(frame, **asked).to_dict() == fitted.thresholds(frame[order], **asked).to_dict()
 
@@ -102,7 +104,8 @@ def test_the_unit_of_weights_does_not_matter(fitted, new_rows, groups):
 
 @pytest.mark.parametrize("groups", ["group", None])
 def test_weights_that_are_all_alike_are_none(fitted, new_rows, groups):
-    plain, alike = new_rows.drop("inverse_probability"), new_rows.with_columns(inverse_probability=3.0)
+    plain = new_rows.drop("inverse_probability")
+    alike = new_rows.with_columns(inverse_probability=3.0)
     fits = [ReliabilityMap().fit(rows, groups=groups) for rows in (plain, alike)]
     assert_same(*[learned(each, without=("aurc",)) for each in fits], atol=1e-8)
     answers = [fitted.evaluate(rows, groups=groups).to_dict() for rows in (plain, alike)]
@@ -177,7 +180,8 @@ def test_the_numbers_of_labels_do_not_matter(rows, settings):
     assert made.document_.projection.name == other.document_.projection.name
     np.testing.assert_allclose(other.reliability(turned(rows)), made.reliability(rows), atol=1e-5)
     assert other.predict(turned(rows)).tolist() == made.predict(rows).tolist()
-    one, two = made.evaluate(rows).to_dict(), other.evaluate(turned(rows)).to_dict()
+    one = made.evaluate(rows).to_dict()
+    two = other.evaluate(turned(rows)).to_dict()
     assert [label["label"] for label in two["labels"]] == [0, 1, 2]
     two["labels"] = [each | {"label": old} for old, each in enumerate(two["labels"][new] for new in TURN)]
     two["agreement"]["labels"] = [two["agreement"]["labels"][new] for new in TURN]
@@ -210,7 +214,8 @@ def test_copies_of_all_rows_in_their_groups_change_no_mean_and_no_error(fitted, 
         answer["top"] = [[each[name] for name in ("predicted", "correct", "gap")] for each in answer["top"]]
         for share in (answer["accuracy"], *[label["correct"] for label in answer["labels"]]):
             del share["low"], share["high"]
-    one, two = without_counts(one), without_counts(two)
+    one = without_counts(one)
+    two = without_counts(two)
     assert_same(one, two)
     costs = {"cost_error": 3.0, "cost_review": 1.0}
     single, double = (
@@ -232,7 +237,8 @@ def test_rows_that_are_held_out_change_nothing_but_where_they_come_from():
     hold_out = 0.3
     aside = split_folds(N, None, 1, hold_out=hold_out).held_out
     rows = maps.rows_of_frame(LOGITS.drop("group"))
-    label, logits = rows.label.copy(), rows.logits.copy()
+    label = rows.label.copy()
+    logits = rows.logits.copy()
     label[aside] = 0
     logits[aside] = logits[aside] ** 2
     other: PredictedRows = replace(rows, label=label, logits=logits, decision=logits.argmax(axis=1))

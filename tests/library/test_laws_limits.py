@@ -249,7 +249,8 @@ def test_what_is_fitted_has_no_violation_also_where_a_label_has_no_row(variant):
 
 @pytest.mark.parametrize("n_rows", [0, 1, 20])
 def test_surfaces_of_one_gap_have_gap_knots_that_rise_from_it(n_rows):
-    confidence, decision = np.linspace(0.3, 0.9, n_rows), np.zeros(n_rows, dtype=int)
+    confidence = np.linspace(0.3, 0.9, n_rows)
+    decision = np.zeros(n_rows, dtype=int)
     settings = maps.SETTINGS.projection.model_copy(update={"epochs": 3})
     fitted = fit_surfaces(confidence, np.full(n_rows, 0.5), decision, decision == 0, n_labels=2, settings=settings)
     assert fitted.violations(2) == []

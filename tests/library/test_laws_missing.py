@@ -19,7 +19,8 @@ from relmap.routing.apply import apply_map
 from relmap.routing.score_thresholds import read_score
 from tests import maps
 
-N, ROW = 70, 41
+N = 70
+ROW = 41
 LOGITS = maps.make_predictions(N).drop("group")
 WIDE = LOGITS.select("label", **{f"logits_{k}": pl.col("logits").list.get(k) for k in range(3)})
 JUDGE = maps.make_confidence_predictions(N)
@@ -165,7 +166,8 @@ def test_labels_of_an_array_may_be_missing_in_whatever_container(truth, labels, 
         return
     if kind == "polars" and missing is not None and truth.dtype.kind == "U":
         return  # polars itself makes text of it
-    logits, y = np.array(LOGITS["logits"].to_list()), CONTAINERS[kind](with_one_missing(truth, missing))
+    logits = np.array(LOGITS["logits"].to_list())
+    y = CONTAINERS[kind](with_one_missing(truth, missing))
     before = repr(y)
     settings = {"variant": "confidence", "labels": labels}
     with pytest.raises(InputError, match=rf"row {ROW} \(from 0\): label is missing.*drop_unlabelled=True"):
@@ -181,7 +183,8 @@ def test_labels_of_an_array_may_be_missing_in_whatever_container(truth, labels, 
 @pytest.mark.parametrize("missing", [None, float("nan")], ids=str)
 def test_labels_beside_a_column_for_each_label_may_be_missing(missing):
     frame = WIDE.select(**{str(k): pl.col(f"logits_{k}") for k in range(3)})
-    y, others = with_one_missing(TRUTH, missing), np.arange(N) != ROW
+    y = with_one_missing(TRUTH, missing)
+    others = np.arange(N) != ROW
     made = ReliabilityMap(variant="confidence", drop_unlabelled=True).fit(frame, y)
     plain = ReliabilityMap(variant="confidence").fit(frame.filter(others), TRUTH[others])
     assert made.document_.held_out == plain.document_.held_out

@@ -26,7 +26,8 @@ from relmap.settings import DEFAULTS
 from relmap.splits import split_validation
 from tests import maps, naive
 
-N, SEED = 150, 3
+N = 150
+SEED = 3
 LOGITS = maps.make_predictions(N, shift=2.5, seed=4, per_group=3)
 JUDGE = maps.make_confidence_predictions(N, shift=2.5, seed=4).with_columns(group=LOGITS["group"])
 SIGNALS = maps.make_predictions_with_signals(N, seed=4)
@@ -77,13 +78,15 @@ def test_a_map_that_is_read_again_is_the_same_and_scores_the_same(fitted, tmp_pa
 
 def test_out_of_fold_numbers_are_those_of_the_stored_folds(fitted):
     frame, made = fitted
-    document, held_out = made.document_, made.document_.held_out
+    document = made.document_
+    held_out = made.document_.held_out
     if document.signals:
         return  # signals are read from the file; the others have all they need in the rows
     source = document.source
     rows = maps.rows_of_frame(frame, source.group)
     division = split_folds(N, rows.group, SEED, hold_out=source.hold_out)
-    scored, deployed = {}, {}
+    scored = {}
+    deployed = {}
     for fold, members in zip(document.folds, division.folds, strict=True):
         part = rows.take(members)
         own = FittedMap(fold.calibrator, fold.projection, fold.correction)(part)
@@ -112,7 +115,8 @@ def test_out_of_fold_numbers_are_those_of_the_stored_folds(fitted):
 
 def test_calibrators_are_those_of_the_rows_of_their_folds(fitted):
     frame, made = fitted
-    document, source = made.document_, made.document_.source
+    document = made.document_
+    source = made.document_.source
     rows = maps.rows_of_frame(frame, source.group)
     division = split_folds(N, rows.group, SEED, hold_out=source.hold_out)
     parts = [(document.calibrator.fitted, division.fit_rows)]
@@ -184,7 +188,8 @@ def test_rows_of_a_fit_are_known_by_decisions_labels_groups_and_predictions(colu
     rows = maps.rows_of_frame(ROWS.with_columns(decision=pl.lit(0)), "group")
     change = OTHER.get(column, pl.when(pl.int_range(N) == 7).then(1).otherwise("decision"))
     frame = ROWS.with_columns(decision=pl.lit(0)).with_columns(change.alias(column))
-    before, after = fingerprint_rows(rows), fingerprint_rows(maps.rows_of_frame(frame, "group"))
+    before = fingerprint_rows(rows)
+    after = fingerprint_rows(maps.rows_of_frame(frame, "group"))
     changed = {name for name in ("rows", "groups", "any_order") if getattr(before, name) != getattr(after, name)}
     assert changed == parts
 
@@ -192,12 +197,14 @@ def test_rows_of_a_fit_are_known_by_decisions_labels_groups_and_predictions(colu
 def penalty_by_hand(made: MapDocument, rows, selection: np.ndarray, shifts_of: Callable) -> np.ndarray:
     """The shifts of the penalty with the least log loss on the selection rows; of equals the larger penalty."""
     logits = calibrated_logit(made.calibrator.fitted, rows)
-    best, lowest = None, np.inf
+    best = None
+    lowest = np.inf
     for penalty in PENALTIES:
         shifts = shifts_of(logits, penalty)
         loss = naive.log_losses((logits + shifts[rows.decision])[selection], rows.correct[selection]).mean()
         if loss < lowest - 1e-12:
-            best, lowest = shifts, loss
+            best = shifts
+            lowest = loss
     return best
 
 
@@ -215,7 +222,8 @@ def test_under_the_papers_protocol_selection_rows_choose_the_penalty_of_shifts()
             shifts = np.zeros(3)
             for label in range(3):
                 own = fit[rows.decision[fit] == label]
-                low, high = -12.0, 12.0
+                low = -12.0
+                high = 12.0
                 for _ in range(60):
                     middle = (low + high) / 2
                     excess = expit(logits[own] + middle).sum() - rows.correct[own].sum()

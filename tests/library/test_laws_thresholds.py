@@ -44,10 +44,13 @@ def kept_by_hand(generator: np.random.Generator, weight: np.ndarray | None, grou
 
 @pytest.mark.parametrize(("weighted", "grouped"), BOTH)
 def test_rows_of_a_guarantee_are_drawn_with_the_stated_chances(weighted, grouped):
-    weight, group = WEIGHT if weighted else None, GROUP if grouped else None
+    weight = WEIGHT if weighted else None
+    group = GROUP if grouped else None
     n = len(GROUP)
     rows = PredictedRows(None, None, np.zeros(n, dtype=int), None, group, None, weight)
-    generator, counts, by_hand = np.random.default_rng(1), np.zeros(n), np.zeros(n)
+    generator = np.random.default_rng(1)
+    counts = np.zeros(n)
+    by_hand = np.zeros(n)
     for seed in range(SEEDS):
         kept, notes = sample_independent_rows(rows, seed)
         assert (np.diff(kept) > 0).all()
@@ -142,7 +145,8 @@ def accepted_by_hand(
             n = of.sum()
             evidence.append(((of & right).sum() - target * n) / math.sqrt(n + 1))
         share[candidates[int(np.argmax(evidence))]] += 0.5
-    accepted, carried = [], 0.0
+    accepted = []
+    carried = 0.0
     for candidate in candidates[::-1] if metric == "precision" else candidates:
         of, right = counted(metric, score, positive, candidate)
         tested = np.isin(np.arange(len(score)), testing)
@@ -324,7 +328,8 @@ def test_a_curve_of_many_scores_has_400_points_from_the_highest_to_the_lowest_sc
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_eight_rows_or_groups_are_needed(grouped):
-    score, positive = np.arange(16) / 3, np.arange(16) > 7
+    score = np.arange(16) / 3
+    positive = np.arange(16) > 7
     groups = np.arange(16) // 2 if grouped else None
     n = 16 if grouped else 8
     half = np.arange(16 - n, 16) if grouped else np.arange(4, 12)
