@@ -42,6 +42,7 @@ def test_a_full_disk_is_named_and_the_same_command_goes_on_with_room(ready_proje
     (ready_project.folder / "data").rmdir()
     (ready_project.folder / "data.kept").rename(ready_project.folder / "data")
     full, _ = printed.split(f"{ROOM_MADE}\n")
+
     assert "ended with" in full, full
     assert "the disk is full" in full
     assert "Traceback" not in full
@@ -57,6 +58,7 @@ def test_what_a_kill_leaves_of_dvc_s_own_files_costs_no_fit(finished_project, fi
     for remembered in (finished_project.folder / ".dvc/cache/runs").glob("*/*/*"):
         remembered.unlink()  # its folder stays, as after a kill before the file is moved into it
     printed = finished_project.run("flows.refresh")
+
     assert "Traceback" not in printed
     assert finished_project.result_digests() == finished.result_digests()
     assert finished_project.cached_fits() == kept
@@ -69,6 +71,7 @@ def test_of_two_runs_at_once_the_second_says_who_runs_and_waits(ready_project, f
     wait_until(lambda: f"process {first.process.pid} has been running it" in second.output())
     go_on.touch()
     first.wait()
+
     assert "Running stage" not in second.wait()
     assert ready_project.result_digests() == finished.result_digests()
 
@@ -78,6 +81,7 @@ def test_all_that_a_killed_run_has_started_ends_within_seconds(ready_project, fi
     (stage,) = [process for process in first.find_processes() if {"tasks.train", "wands"} <= set(process.cmdline())]
     first.kill_command()
     wait_until(lambda: not first.find_processes(), timeout=15)
+
     assert not stage.is_running()
     assert "Traceback" not in ready_project.run("flows.refresh")
     assert ready_project.result_digests() == finished.result_digests()
@@ -98,6 +102,7 @@ def test_a_server_that_dies_is_named_and_the_same_command_goes_on_without_it(fin
     kept = finished_project.cached_fits()
     assert kept
     printed = finished_project.run(*command, **reaching)
+
     assert f"no Prefect API answers at {url}" in printed
     assert finished_project.result_digests() == finished.result_digests()
     assert finished_project.cached_fits().items() >= kept.items()

@@ -25,6 +25,7 @@ def test_a_stage_that_dies_and_one_whose_raw_file_is_edited_end_with_the_same_by
     assert "Traceback" not in printed
     assert yaml.safe_load((created_project.folder / "dvc.lock").read_text())["stages"].keys() == {"download@mine"}
     created_project.run(*TRAIN)
+
     assert created_project.result_digests() == trained.result_digests()
 
 
@@ -41,4 +42,5 @@ def test_a_second_dvc_names_the_first_and_waits_for_a_stage_that_outlives_it(cre
     wait_until(lambda: f"process {stage.pid} has been running it" in third.output())
     go_on.touch()
     third.wait()
+
     assert created_project.result_digests() == trained.result_digests()

@@ -117,7 +117,7 @@ def elsewhere(then: str) -> subprocess.Popen[str]:
 
 def test_a_second_process_says_who_holds_the_stage_and_waits_for_it():
     with run_stage(NAME):
-        second = elsewhere(f"work({NAME!r}, 'the second')")
+        second = elsewhere(f"write_outputs({NAME!r}, 'the second')")
         words = f"{NAME} is waiting: process {os.getpid()} has been running it since 20"
         assert words in second.stderr.readline()
         assert second.poll() is None
