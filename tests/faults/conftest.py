@@ -1,4 +1,4 @@
-"""Projects to disturb: a new one, one that is set up, and one whose first run has finished without a fault."""
+"""Small projects in which the tests inject faults."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,16 +11,14 @@ from tests.faults.small_project import SmallProject
 from tests.project_copy import copy_project, shrink_params, write_own_pairs
 
 
-def shared_project(name: str, source: str | None = None, *command: str) -> Callable[..., SmallProject]:
-    """Make a fixture of a read-only project for all test processes: a copy of `source` in which a command ran."""
+def shared(name: str, source: str | None = None, *command: str) -> Callable[..., SmallProject]:
+    """Return a fixture: a read-only project of all test processes, a copy of `source` in which a command has run."""
 
-    @pytest.fixture(scope="session", name=name)
-    def project(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> SmallProject:
+    @pytest.fixture(scope="session")
+    def shared_project(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> SmallProject:
         source_project = request.getfixturevalue(source) if source else None
-        base = tmp_path_factory.getbasetemp()
-        if base.name.startswith("popen-"):  # of one pytest-xdist worker; its parent is common to all
-            base = base.parent
-        folder = base / name
+        folder = tmp_path_factory.getbasetemp()
+        folder = (folder.parent if folder.name.startswith("popen-") else folder) / name
         unfinished = folder.with_suffix(".unfinished")
         with FileLock(folder.with_suffix(".lock")):
             if not folder.exists():
@@ -34,33 +32,29 @@ def shared_project(name: str, source: str | None = None, *command: str) -> Calla
                 unfinished.rename(folder)
         return SmallProject(folder)
 
-    return project
+    return shared_project
 
 
-# As cloned, without Prefect's database: enough for stages that are not flows
-shared_created = shared_project("shared_created")
-# As `make setup` leaves it
-shared_ready = shared_project("shared_ready", "shared_created", "prefect", "server", "database", "upgrade", "-y")
-# After a run of everything without a fault
-finished = shared_project("finished", "shared_ready", "flows.refresh")
-# After the training stage of one data set without a fault
-trained = shared_project("trained", "shared_created", "dvc", "repro", "train@mine")
+laid_out = shared("laid_out")  # a clone without Prefect's database: enough for stages that are not flows
+set_up = shared("set_up", "laid_out", "prefect", "server", "database", "upgrade", "-y")  # after `make setup`
+finished = shared("finished", "set_up", "flows.refresh")  # after an undisturbed run of everything
+trained = shared("trained", "laid_out", "dvc", "repro", "train@mine")
 
 
-def private_project(name: str, source: str) -> Callable[..., Iterator[SmallProject]]:
-    """Make a fixture of a copy of `source` for one test; its remaining processes are killed after the test."""
+def own_copy(name: str) -> Callable[..., Iterator[SmallProject]]:
+    """Return a fixture: a copy of a shared project. Processes that still run after the test are ended."""
 
-    @pytest.fixture(name=name)
-    def project(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SmallProject]:
-        source_folder = request.getfixturevalue(source).folder
-        shutil.copytree(source_folder, tmp_path / "project", ignore=shutil.ignore_patterns(".faults"), symlinks=True)
-        copy = SmallProject(tmp_path / "project")
-        yield copy
-        copy.kill_all()
+    @pytest.fixture
+    def copied(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SmallProject]:
+        source = request.getfixturevalue(name).folder
+        shutil.copytree(source, tmp_path / "project", ignore=shutil.ignore_patterns(".faults"), symlinks=True)
+        project = SmallProject(tmp_path / "project")
+        yield project
+        project.kill_all()
 
-    return project
+    return copied
 
 
-created_project = private_project("created_project", "shared_created")  # it can run stages, but no flow
-ready_project = private_project("ready_project", "shared_ready")
-finished_project = private_project("finished_project", "finished")
+new_project = own_copy("laid_out")  # no stage has run, and flows cannot run
+project = own_copy("set_up")
+finished_project = own_copy("finished")

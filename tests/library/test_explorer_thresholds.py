@@ -90,7 +90,7 @@ def assert_equals_loop(results: ThresholdResults, sample: EvaluationSample, thre
 @given(st.integers(0, 10**6), st.integers(1, 60), KINDS, st.booleans())
 def test_explorer_numbers_equal_a_loop_over_rows(seed, n, kind, tied):
     sample = make_sample(seed, n, kind, tied=tied)
-    explorer = ThresholdExplorer.of(sample, 0.5)
+    explorer = ThresholdExplorer.from_sample(sample, 0.5)
     positions = np.linspace(0, len(explorer.thresholds) - 1, 25).astype(int)  # the loop is slow
     for results in (explorer.overall, *explorer.labels):
         fields = {name: value[positions] for name, value in vars(results).items() if isinstance(value, np.ndarray)}
@@ -102,7 +102,7 @@ def test_explorer_numbers_equal_a_loop_over_rows(seed, n, kind, tied):
 
 
 def test_intervals_of_independent_rows_equal_wilson_intervals():
-    explorer = ThresholdExplorer.of(make_sample(1, 500), 0.5)
+    explorer = ThresholdExplorer.from_sample(make_sample(1, 500), 0.5)
     for index in range(0, len(explorer.thresholds), 7):
         automatic = int(explorer.overall.automatic[index])
         correct = int(explorer.overall.correct[index])
@@ -121,7 +121,7 @@ def test_group_without_errors_counts_as_one_row():
     decision = np.zeros(100, dtype=np.int64)
     group = np.repeat([f"g{number:02}" for number in range(n_groups)], rows_of_group)
     rows = PredictedRows(None, reliability, decision, decision, group)
-    explorer = ThresholdExplorer.of(
+    explorer = ThresholdExplorer.from_sample(
         EvaluationSample.from_rows(rows, ScoredDecisions(reliability, logit(reliability)), maps.METRIC_SETTINGS), 0.5
     )
     expected = binomtest(n_groups, n_groups).proportion_ci(method="wilson")
@@ -133,7 +133,7 @@ def test_group_without_errors_counts_as_one_row():
 @pytest.mark.parametrize("kind", ["alone", "groups", "weights", "groups and weights"])
 def test_accuracy_of_all_rows_equals_the_evaluation(kind):
     sample = make_sample(2, 400, kind)
-    explorer = ThresholdExplorer.of(sample, 0.5)
+    explorer = ThresholdExplorer.from_sample(sample, 0.5)
     evaluation = evaluate_map(maps.make_map(), sample)
     by_label = [(results, evaluation["labels"][results.label]["correct"]) for results in explorer.labels]
     for results, expected in [(explorer.overall, evaluation["accuracy"]), *by_label]:
@@ -180,7 +180,7 @@ def test_thresholds_of_many_rows_are_evenly_spaced_by_rows():
 @pytest.mark.parametrize(("n_rows", "n_labels"), [(20_000, 3), (20_000, 19), (20_000, 300)])
 def test_json_is_small_and_contains_only_aggregates(n_rows, n_labels):
     sample = make_sample(4, n_rows, "groups", n_labels)
-    explorer = ThresholdExplorer.of(sample, 0.5)
+    explorer = ThresholdExplorer.from_sample(sample, 0.5)
     text = explorer.to_json(tuple(f"label {label}" for label in range(n_labels)))
     assert len(text) < MAX_JSON_BYTES
     content = json.loads(text)
@@ -198,7 +198,7 @@ def test_json_is_small_and_contains_only_aggregates(n_rows, n_labels):
 
 def test_label_names_are_escaped_in_json_and_restored():
     names = ("</script><b>\"'&", "never decided", "<!--\u2028")
-    text = ThresholdExplorer.of(make_sample(5, 50), 0.5).to_json(names)
+    text = ThresholdExplorer.from_sample(make_sample(5, 50), 0.5).to_json(names)
 
     assert "<" not in text
     assert [line["name"] for line in json.loads(text)["lines"]] == ["All decisions", names[0], names[2]]
@@ -206,7 +206,7 @@ def test_label_names_are_escaped_in_json_and_restored():
 
 def test_weighted_lines_include_the_counts_of_labelled_rows():
     sample = make_sample(6, 80, "weights")
-    content = json.loads(ThresholdExplorer.of(sample, 0.5).to_json(LABEL_NAMES))
+    content = json.loads(ThresholdExplorer.from_sample(sample, 0.5).to_json(LABEL_NAMES))
     line = content["lines"][0]
 
     assert content["weighted"]
@@ -217,7 +217,7 @@ def test_weighted_lines_include_the_counts_of_labelled_rows():
 def test_initial_threshold_selects_the_rows_of_the_given_threshold():
     reliability = make_sample(7, 200).scored.reliability
     for threshold in (0.6371, 0.5, 0.0, 1.0, float(reliability[3]), float(reliability.max())):
-        explorer = ThresholdExplorer.of(make_sample(7, 200), threshold)
+        explorer = ThresholdExplorer.from_sample(make_sample(7, 200), threshold)
         initial_threshold = explorer.thresholds[explorer.initial]
         assert explorer.overall.automatic[explorer.initial] == (reliability >= threshold).sum()
         assert (initial_threshold == threshold) == (round(threshold, 4) == threshold)

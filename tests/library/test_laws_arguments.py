@@ -232,14 +232,9 @@ METHOD_PROBES: dict[str, dict[str, Calls]] = {
 }
 PIPELINE_PROBES: dict[str, dict[str, Calls]] = {
     "reliability": METHOD_PROBES["reliability"],
-    "apply": {"X": APPLY_PROBES["X"], "options": APPLY_PROBES["coverage"]},
+    "apply": APPLY_PROBES,
     "evaluate": ROW_PROBES,
-    "thresholds": {
-        "X": THRESHOLD_PROBES["X"],
-        "y": THRESHOLD_PROBES["y"],
-        "groups": THRESHOLD_PROBES["groups"],
-        "options": THRESHOLD_PROBES["coverage"],
-    },
+    "thresholds": THRESHOLD_PROBES,
 }
 
 
@@ -494,7 +489,8 @@ def test_every_parameter_of_every_command_has_a_probe():
 def test_every_parameter_of_every_command_changes_its_result(command, parameter, command_folder, monkeypatch):
     monkeypatch.chdir(command_folder)
     monkeypatch.setattr(
-        "relmap.report.page.page", lambda sample, lines, path, options: f"{sample.scored} {lines} {path} {options}"
+        "relmap.report.page.render_map_page",
+        lambda assessment, answer, path, options: f"{assessment.scored} {answer} {path} {options}",
     )
     kind, before, change = COMMAND_PROBES[command].get(parameter) or READING_PROBES[parameter]
     options = valid_options(command, kind) | before

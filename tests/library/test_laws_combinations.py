@@ -241,7 +241,7 @@ def test_agreement_equals_loops_over_resamples(case, evaluation, fitted_map, lim
         scored = FittedMap.from_document(fitted_map.document_)(population)
         all_rows = population.decision, scored.reliability
         everything = PopulationSummary.from_scores(population.decision, scored.logit, 3)
-        agreement = fitted_map._judged(case.frame, None, case.group).evaluation(everything).numbers["agreement"]
+        agreement = fitted_map._assess(case.frame, None, case.group).evaluate(everything).numbers["agreement"]
     precision = prediction_powered_shares(case, [case.decision == label for label in labels], all_rows)
     accuracy = prediction_powered_shares(case, [np.ones(N_ROWS, dtype=bool)], all_rows)[0]
     recall = np.empty((3, N_RESAMPLES + 1))

@@ -182,7 +182,7 @@ def test_confidence_outside_0_and_1_is_rejected(fitted_map, options, confidence)
     ids=str,
 )
 def test_missing_or_invalid_costs_are_rejected(fitted_map, costs):
-    with pytest.raises(InputError, match=r"give both, an error above 0 and a review of 0 or more, 1e\+30 at most"):
+    with pytest.raises(InputError, match=r"give both, .*1e\+30 at most"):
         fitted_map.thresholds(NEW_ROWS, **costs)
 
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from relmap import ReliabilityMap
-from relmap.api import Judged, fit_map
+from relmap.api import MapAssessment, fit_map
 from relmap.errors import InputError
 from relmap.io.files import open_predictions
 from relmap.io.frames import FramePredictions
@@ -101,7 +101,7 @@ def test_missing_value_of_new_rows_is_rejected_with_row_and_column(case, tmp_pat
         path = maps.write_frame(with_missing_value(frame, column, value), tmp_path / "new.parquet")
         for read in (
             lambda file: apply_map(document, file, tmp_path / "out.parquet", reading=Reading(**reading)),
-            lambda file: Judged.read(document, open_predictions(file)),
+            lambda file: MapAssessment.from_predictions(document, open_predictions(file)),
         ):
             with pytest.raises(InputError, match=rf"row {MISSING_ROW} \(from 0\): {column} is missing"):
                 read(path)

@@ -137,7 +137,7 @@ def test_a_fitted_value_has_read_only_copies_of_its_arrays_and_names_a_shape_tha
         fitted.knots[0] = 1
     assert fitted.knots.tolist() == [0, 1, 2]
     assert fitted.violations(2) == []
-    assert fitted.violations(3) == ["values is of shape (2, 3), where (3, 3) is due"]
+    assert fitted.violations(3) == ["values has shape (2, 3) instead of (3, 3)"]
 
 
 @pytest.fixture
