@@ -50,21 +50,26 @@ class RunningCommand:
 
     def n_faults_reached(self) -> int:
         """Count the faults that have been reached."""
-        faults = json.loads((self.counts_folder / "faults.json").read_text())
-        counts = [(self.counts_folder / fault["name"], fault.get("nth", 1)) for fault in faults]
-        return sum(count.exists() and count.stat().st_size >= nth for count, nth in counts)
+        n_reached = 0
+        for fault in json.loads((self.counts_folder / "faults.json").read_text()):
+            calls = self.counts_folder / fault["name"]  # one byte per call
+            if calls.exists() and calls.stat().st_size >= fault.get("nth", 1):
+                n_reached += 1
+        return n_reached
 
     def find_processes(self) -> list[psutil.Process]:
+        """Return the processes that inherited the environment of the command."""
         readable = [process for process in psutil.process_iter(["environ"]) if process.info["environ"]]
-        return [
-            process for process in readable if process.info["environ"].get("FAULTS_COUNTED") == str(self.counts_folder)
-        ]
+        marker = str(self.counts_folder)
+        return [process for process in readable if process.info["environ"].get("FAULTS_COUNTED") == marker]
 
     def kill_command(self) -> None:
+        """Kill the command, but not the processes that it started."""
         self.process.kill()
         self.process.wait()
 
     def kill(self) -> None:
+        """Kill the command and its processes."""
         for process in self.find_processes():
             process.send_signal(signal.SIGKILL)
         self.process.wait()
@@ -81,19 +86,20 @@ class SmallProject:
         self, *command: str, faults: tuple[Fault, ...] = (), server_of: RunningCommand | None = None, **options: Any
     ) -> RunningCommand:
         """Start a command with faults. A fault that kills a server uses the server of the run `server_of`."""
-        counted = server_of.counts_folder if server_of else self.folder / ".faults" / str(len(self.started))
-        counted.mkdir(parents=True, exist_ok=True)
-        named = [{**fault, "name": str(place)} for place, fault in enumerate(faults)]
-        (counted / "faults.json").write_text(json.dumps(named))
-        injected = {
+        counts_folder = server_of.counts_folder if server_of else self.folder / ".faults" / str(len(self.started))
+        counts_folder.mkdir(parents=True, exist_ok=True)
+        named_faults = [{**fault, "name": str(index)} for index, fault in enumerate(faults)]
+        (counts_folder / "faults.json").write_text(json.dumps(named_faults))
+        variables = {
             "PYTHONPATH": str(SITECUSTOMIZE_FOLDER),
-            "FAULTS": json.dumps(named),
-            "FAULTS_COUNTED": str(counted),
+            "FAULTS": json.dumps(named_faults),
+            "FAULTS_COUNTED": str(counts_folder),
         }
         log = self.folder / ".faults" / f"printed.{len(self.started)}"
-        process = start_module(self.folder, *command, log=log, **injected, **options)
-        self.started.append(RunningCommand(process, log, counted))
-        return self.started[-1]
+        process = start_module(self.folder, *command, log=log, **variables, **options)
+        running = RunningCommand(process, log, counts_folder)
+        self.started.append(running)
+        return running
 
     def run(self, *command: str, faults: tuple[Fault, ...] = (), status: int = 0, **options: Any) -> str:
         """Run a command to its end, check that it reached every fault and its exit status; return the output."""
@@ -109,6 +115,7 @@ class SmallProject:
         return running
 
     def kill_all(self) -> None:
+        """Kill all commands and their processes."""
         for running in self.started:
             running.kill()
 
