@@ -59,8 +59,10 @@ def differences(request) -> Differences:
         saved_rows = [
             (saved[f"{name}_logits"][0].astype(np.float64), saved[f"{name}_labels"]) for name in ("val", "test")
         ]
-    row_names = [np.arange(len(labels)).astype(str) for _, labels in saved_rows]
-    validation, test = (FixedDecisions(z, y, decide(z), at) for (z, y), at in zip(saved_rows, row_names, strict=True))
+    validation, test = [
+        FixedDecisions(logits, labels, decide(logits), np.arange(len(labels)).astype(str))
+        for logits, labels in saved_rows
+    ]
     with (CHECK_FOLDER / request.param / "rows.csv").open() as file:
         reference_rows = {(int(row["Run"]) + 1, row["Base"], row["Variant"]): row for row in csv.DictReader(file)}
     result = {}

@@ -74,7 +74,8 @@ def test_spline_keeps_the_proportions_of_other_labels_and_may_change_the_decisio
     logits, labels = simulate_logits_and_labels(400, 5)
     is_other_label = np.arange(5) != decide(logits)[:, None]
     calibrated = fit_spline(logits, labels, seed=1)(logits)
-    after, before = (log_softmax(values[is_other_label].reshape(400, 4), axis=1) for values in (calibrated, logits))
+    after = log_softmax(calibrated[is_other_label].reshape(400, 4), axis=1)
+    before = log_softmax(logits[is_other_label].reshape(400, 4), axis=1)
     np.testing.assert_allclose(after, before, atol=1e-9)
     logits = np.tile(np.log([0.9, 0.1]), (40, 1))
     calibrated = fit_spline(logits, np.array([1] * 30 + [0] * 10), seed=1)(logits)
@@ -145,7 +146,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_matrix_and_vector_scaling_have_zero_gradient(n_labels, case):
     logits, labels = CASES[case](*simulate_logits_and_labels(200, n_labels, shift=np.linspace(0, 2, n_labels)))
-    matrix, vector = (fit(logits, labels, seed=1) for fit in (fit_matrix, fit_vector))
+    matrix = fit_matrix(logits, labels, seed=1)
+    vector = fit_vector(logits, labels, seed=1)
     np.testing.assert_allclose(penalized_gradient(matrix, logits, labels), 0, atol=1e-10)
     free = np.eye(n_labels, n_labels + 1, dtype=bool)
     free[:, -1] = True
@@ -186,7 +188,8 @@ def test_hcal_applies_the_factor_of_each_segment():
 def test_hcal_lowers_its_loss_and_is_reproducible(n):
     logits, labels = simulate_logits_and_labels(n, 3)
     settings = HCalibrationSettings(window=51, epochs=15, batch=500)
-    first, second = (fit_hcal(logits, labels, seed=1, settings=settings) for _ in range(2))
+    first = fit_hcal(logits, labels, seed=1, settings=settings)
+    second = fit_hcal(logits, labels, seed=1, settings=settings)
     assert (first.factors == second.factors).all()
     assert (first.factors > 0).all()
     values = log_softmax(logits, axis=1), first(logits)
@@ -244,10 +247,8 @@ def test_patience_stops_a_fit_and_the_best_epoch_is_returned(fit, settings, monk
     steps = []
     original_step = Adam.step
     monkeypatch.setattr(Adam, "step", lambda adam, gradient: steps.append(gradient) or original_step(adam, gradient))
-    short, long = (
-        fit(logits, labels, seed=1, settings=settings(epochs=epochs, learning_rate=5.0, patience=3))(logits)
-        for epochs in (3, 1000)
-    )
+    short = fit(logits, labels, seed=1, settings=settings(epochs=3, learning_rate=5.0, patience=3))(logits)
+    long = fit(logits, labels, seed=1, settings=settings(epochs=1000, learning_rate=5.0, patience=3))(logits)
 
     assert 3 + 3 < len(steps) < 500
     if fit is fit_smart:  # it minimizes the log loss

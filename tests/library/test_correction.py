@@ -182,7 +182,8 @@ def test_auto_corrects_the_score_without_changing_ranking_metrics(rows, correcte
     uncorrected = FittedMap(document.calibrator.fitted, document.projection.fitted)(rows).logit
     corrected_logit = FittedMap.from_document(document)(rows).logit
     np.testing.assert_array_equal(corrected_logit, document.correction(uncorrected))
-    before, after = (ranking_metrics(find_tie_groups(score, rows.correct)) for score in (uncorrected, corrected_logit))
+    before = ranking_metrics(find_tie_groups(uncorrected, rows.correct))
+    after = ranking_metrics(find_tie_groups(corrected_logit, rows.correct))
 
     for name, value in before.items():
         assert after[name] == pytest.approx(value, abs=1e-12)

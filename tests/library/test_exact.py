@@ -43,7 +43,8 @@ def assert_is_optimal(
         n_labels, n_knots = values.shape
         theta = np.diff(values, axis=1, prepend=0)
         variables = torch.from_numpy(theta).requires_grad_()
-        n_correct, n_decided = (np.bincount(decision, weights, minlength=n_labels) for weights in (correct, None))
+        n_correct = np.bincount(decision, correct, minlength=n_labels)
+        n_decided = np.bincount(decision, minlength=n_labels)
         start = np.log((n_correct + 1) / (n_decided - n_correct + 1))[:, None] + 1.4 * (
             np.linspace(0, 1, n_knots) - 5 / 7
         )

@@ -85,12 +85,10 @@ def test_metric_of_a_resample_equals_the_metric_of_repeated_rows(key, decisions)
     draws = draw_resamples(rows.group, resamples=5, seed=3)
     params = METRIC_DEFAULTS.model_copy(update={"ece_bins": 7})
     measured = metric.function(metric.view(rows.correct, params, draws, *arrays))
-    repeated = [
-        metric.view(
-            *(np.repeat(rows.correct, copies), params, None), *(np.repeat(array, copies, axis=0) for array in arrays)
-        )
-        for copies in draw_counts(draws)
-    ]
+    repeated = []
+    for copies in draw_counts(draws):
+        repeated_arrays = [np.repeat(array, copies, axis=0) for array in arrays]
+        repeated.append(metric.view(np.repeat(rows.correct, copies), params, None, *repeated_arrays))
 
     assert measured == pytest.approx([metric.function(view) for view in repeated], abs=1e-10)
 
@@ -124,7 +122,9 @@ def test_label_spread_of_a_resample_uses_the_cells_of_all_rows():
 
 def test_clusters_are_resampled_whole_and_reproducibly():
     group = np.array(["b", "a", "b", "c", "a", "b"])
-    counts, same_seed, other_seed = (draw_counts(draw_resamples(group, resamples=50, seed=seed)) for seed in (0, 0, 1))
+    counts = draw_counts(draw_resamples(group, resamples=50, seed=0))
+    same_seed = draw_counts(draw_resamples(group, resamples=50, seed=0))
+    other_seed = draw_counts(draw_resamples(group, resamples=50, seed=1))
 
     assert (counts == same_seed).all()
     assert (counts != other_seed).any()
@@ -179,13 +179,14 @@ def test_merging_tie_groups_changes_intervals_less_than_resampling_noise(monkeyp
     changed_score = score + np.random.default_rng(1).normal(size=len(score)) / 3
 
     def interval_numbers() -> np.ndarray:
-        before, change = (
-            compute_reliability_metrics(values, correct, draws=draws) for values in (score, changed_score)
-        )
-        measured = [
-            percentile_interval(replicates) for key in before for replicates in (before[key], change[key] - before[key])
-        ]
-        return np.array([[replicates.low, replicates.high, replicates.standard_error] for replicates in measured])
+        before = compute_reliability_metrics(score, correct, draws=draws)
+        after = compute_reliability_metrics(changed_score, correct, draws=draws)
+        numbers = []
+        for key in before:
+            for replicates in (before[key], after[key] - before[key]):
+                interval = percentile_interval(replicates)
+                numbers.append([interval.low, interval.high, interval.standard_error])
+        return np.array(numbers)
 
     exact = interval_numbers()
     monkeypatch.setattr(resampling, "MAX_TIE_GROUPS", 1000)  # of about 4,000
@@ -224,7 +225,8 @@ def test_undefined_replicates_are_omitted_up_to_five_percent():
     undefined = np.isnan(compute_reliability_metrics(score, correct, draws=draws)["aupr_error"])
     assert (undefined == (draws.mean(correct) == 1)).all()
     assert 0 < undefined.mean() < 0.08
-    five_undefined, six_undefined = (np.append(np.full(n, np.nan), np.arange(1.0, 101 - n)) for n in (5, 6))
+    five_undefined = np.append(np.full(5, np.nan), np.arange(1.0, 96.0))
+    six_undefined = np.append(np.full(6, np.nan), np.arange(1.0, 95.0))
     assert percentile_interval(five_undefined) == percentile_interval(five_undefined[5:])
     assert two_sided_p(five_undefined) == 2 / 96
     measured = percentile_interval(six_undefined)

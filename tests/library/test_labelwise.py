@@ -48,7 +48,8 @@ def simulate_line_rows(
 @given(**SIZES)
 @settings(deadline=None, max_examples=50, derandomize=True)
 def test_reliabilities_of_a_label_sum_to_its_correct_rows(n_rows, spread, seed):
-    rows = confidence_logit, decision, correct = simulate_line_rows(2, n_rows, seed, spread=spread)
+    rows = simulate_line_rows(2, n_rows, seed, spread=spread)
+    confidence_logit, decision, correct = rows
     for intercepts, logits in zip(fit_intercepts(make_batch(rows, N_LABELS)), confidence_logit, strict=True):
         for label, alpha in enumerate(intercepts.alpha):
             is_label = decision == label
@@ -62,7 +63,8 @@ def test_reliabilities_of_a_label_sum_to_its_correct_rows(n_rows, spread, seed):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_penalty_minimizes_the_log_loss_of_selection_rows(seed):
-    fit_rows, selection_rows = (simulate_line_rows(1, 120, seed=10 * seed + offset, shift=0.3) for offset in range(2))
+    fit_rows = simulate_line_rows(1, 120, seed=10 * seed, shift=0.3)
+    selection_rows = simulate_line_rows(1, 120, seed=10 * seed + 1, shift=0.3)
     (fitted,) = fit_intercepts(make_batch(fit_rows, N_LABELS, selection_rows=selection_rows))
 
     def objective(alpha: np.ndarray, penalty: float, rows: SimulatedRows) -> float:
@@ -116,7 +118,8 @@ def assert_line_is_optimal(fitted: Lines, label: int, logits: np.ndarray, correc
 @example(n_rows=2, spread=60, slope=2, seed=0)  # the likelihood has no maximum
 @settings(deadline=None, max_examples=60, derandomize=True)
 def test_lines_satisfy_the_kkt_conditions(n_rows, spread, slope, seed):
-    rows = confidence_logit, decision, correct = simulate_line_rows(2, n_rows, seed, slope=slope, spread=spread)
+    rows = simulate_line_rows(2, n_rows, seed, slope=slope, spread=spread)
+    confidence_logit, decision, correct = rows
     for lines, logits in zip(labelwise.fit_platt(make_batch(rows, N_LABELS)), confidence_logit, strict=True):
         assert lines.violations() == []
         for label in np.unique(decision):

@@ -186,7 +186,7 @@ ROW_PROBES: dict[str, Calls] = {
     "groups": (labelled_arguments(), labelled_arguments(groups=NEW_FRAME["group"].to_numpy())),
 }
 THRESHOLD_PROBES: dict[str, Calls] = {
-    **{name: tuple({**call, "coverage": 0.5} for call in calls) for name, calls in ROW_PROBES.items()},
+    **{name: (first | {"coverage": 0.5}, second | {"coverage": 0.5}) for name, (first, second) in ROW_PROBES.items()},
     "target_accuracy": (labelled_arguments(target_accuracy=0.6), labelled_arguments(target_accuracy=0.65)),
     "coverage": (labelled_arguments(coverage=0.5), labelled_arguments(coverage=0.6)),
     "cut": (labelled_arguments(cut=0.6), labelled_arguments(cut=0.7)),

@@ -122,7 +122,8 @@ def test_candidates_and_gain_use_weights_and_groups(case):
     )
     rows = case.sample.rows
     correct = case.rows.correct
-    after, before = (case.out_of_fold(variant).logit[rows] for variant in (True, False))
+    after = case.out_of_fold(variant=True).logit[rows]
+    before = case.out_of_fold(variant=False).logit[rows]
     aurc = [naive.metrics(score, np.full(len(rows), 0.5), correct[rows])["aurc"] for score in (after, before)]
 
     assert gain.aurc == pytest.approx(aurc[0] - aurc[1])
@@ -201,7 +202,8 @@ def test_stored_corrections_equal_fits_to_the_out_of_fold_logits(weighted, group
     )
     assert chosen.nll_correct == pytest.approx(naive.log_losses(corrected, rows.correct)[sample.rows].mean())
     top = sample.rows[np.argsort(-score[sample.rows], kind="stable")[: -(-len(sample.rows) // 10)]]
-    before, after = (ScoredDecisions(score, logit).reliability[top].mean() for logit in (score, corrected))
+    before = ScoredDecisions(score, score).reliability[top].mean()
+    after = ScoredDecisions(score, corrected).reliability[top].mean()
     numbers = re.findall(r"\d\.\d+", map_fit.correction_summary[0])
     losses = [naive.log_losses(logit, rows.correct)[sample.rows].mean() for logit in (score, corrected)]
     expected = [f"{loss:.4f}" for loss in losses] + [

@@ -24,7 +24,8 @@ N_RESAMPLES = 40
 COPY_NUMBERS = np.array([50, 150, 70, 130])  # 100 on average: the library counts weights in hundredths of their mean
 COMBINATIONS = list(product([False, True], repeat=3))
 CASE_IDS = [
-    "-".join(n for n, on in zip(("weights", "groups", "ties"), each, strict=True) if on) for each in COMBINATIONS
+    "-".join(["weights"] * weighted + ["groups"] * grouped + ["ties"] * tied)
+    for weighted, grouped, tied in COMBINATIONS
 ]
 COST_ERROR = 4.0
 COST_REVIEW = 1.0
@@ -133,9 +134,8 @@ def to_array(values: list[float | None]) -> np.ndarray:
 def test_metrics_and_changes_equal_loops_over_resamples(case, evaluation, replicated_metrics):
     reviews = {f"found_{round(100 * review['reviewed'])}": review for review in evaluation["reviews"]}
     for name, reported in (evaluation["metrics"] | reviews).items():
-        before, after = (
-            np.array([views[by][name] for views in replicated_metrics]) for by in ("confidence", "reliability")
-        )
+        before = np.array([views["confidence"][name] for views in replicated_metrics])
+        after = np.array([views["reliability"][name] for views in replicated_metrics])
         change = after - before
         expected = [before[0], after[0], change[0], *naive.percentile_interval(change[1:]), naive.p_value(change[1:])]
         reported_numbers = to_array(
@@ -213,8 +213,13 @@ def prediction_powered_shares(
     The mean reliability of all rows serves as a control variate.
     """
     replicates = case.replicates()
-    share = np.array([[naive.mean(case.correct[rows[cell[rows]]]) for rows in replicates] for cell in cells])
-    mean = np.array([[naive.mean(case.reliability[rows[cell[rows]]]) for rows in replicates] for cell in cells])
+    share = np.empty((len(cells), len(replicates)))
+    mean = np.empty((len(cells), len(replicates)))
+    for index, cell in enumerate(cells):
+        for replicate, rows in enumerate(replicates):
+            members = rows[cell[rows]]
+            share[index, replicate] = naive.mean(case.correct[members])
+            mean[index, replicate] = naive.mean(case.reliability[members])
     if all_rows is None:
         return share
     decision, reliability = all_rows
@@ -224,9 +229,8 @@ def prediction_powered_shares(
         difference = reliability[is_label].mean() - mean[index]
         share_replicates = share[index, 1:]
         difference_replicates = difference[1:]
-        power = np.clip(
-            -np.cov(share_replicates, difference_replicates)[0, 1] / difference_replicates.var(ddof=1), 0, 1
-        )
+        covariance = np.cov(share_replicates, difference_replicates)[0, 1]
+        power = np.clip(-covariance / difference_replicates.var(ddof=1), 0, 1)
         share[index] = np.clip(share[index] + power * difference, 0, 1)
     return share
 

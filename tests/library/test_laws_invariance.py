@@ -147,9 +147,9 @@ def map_content(model: ReliabilityMap, excluded: tuple[str, ...] = ()) -> dict:
 def test_results_do_not_depend_on_group_names(rows):
     renamed = rows.with_columns(group=pl.col("group").str.slice(1).cast(int) * -7 % 1009)
     prefixed = rows.with_columns(group=pl.format("z{}", pl.col("group")))  # in the same order
-    model, renamed_model, prefixed_model = (
-        ReliabilityMap().fit(frame, groups="group") for frame in (rows, renamed, prefixed)
-    )
+    model = ReliabilityMap().fit(rows, groups="group")
+    renamed_model = ReliabilityMap().fit(renamed, groups="group")
+    prefixed_model = ReliabilityMap().fit(prefixed, groups="group")
 
     assert map_content(model) == map_content(prefixed_model)
     assert str(model.recommendation_) == str(prefixed_model.recommendation_)
@@ -165,9 +165,8 @@ def test_fit_does_not_depend_on_row_order_within_groups():
     )
     alternating = numbered.sort("within", "first").select(rows.columns)
     assert not alternating.equals(rows)
-    model, alternating_model = (
-        ReliabilityMap(hold_out=0.2).fit(frame, groups="group") for frame in (rows, alternating)
-    )
+    model = ReliabilityMap(hold_out=0.2).fit(rows, groups="group")
+    alternating_model = ReliabilityMap(hold_out=0.2).fit(alternating, groups="group")
 
     assert_same(map_content(model), map_content(alternating_model), rel=1e-6, atol=1e-7)
     assert str(model.recommendation_).splitlines()[0] == str(alternating_model.recommendation_).splitlines()[0]
@@ -209,13 +208,10 @@ def test_results_do_not_depend_on_label_numbers(rows, settings):
     evaluation_before = model.evaluate(rows).to_dict()
     renumbered_evaluation = renumbered_model.evaluate(renumber_labels(rows)).to_dict()
     assert [label["label"] for label in renumbered_evaluation["labels"]] == [0, 1, 2]
-    renumbered_evaluation["labels"] = [
-        numbers | {"label": old}
-        for old, numbers in enumerate(renumbered_evaluation["labels"][new] for new in NEW_LABEL)
-    ]
-    renumbered_evaluation["agreement"]["labels"] = [
-        renumbered_evaluation["agreement"]["labels"][new] for new in NEW_LABEL
-    ]
+    labels = renumbered_evaluation["labels"]
+    renumbered_evaluation["labels"] = [labels[new] | {"label": old} for old, new in enumerate(NEW_LABEL)]
+    agreement = renumbered_evaluation["agreement"]
+    agreement["labels"] = [agreement["labels"][new] for new in NEW_LABEL]
     for evaluation in (evaluation_before, renumbered_evaluation):
         evaluation["label_spread"].pop("shuffled_p95")  # depends on random permutations
     assert_same(evaluation_before, renumbered_evaluation, rel=1e-3, atol=1e-3)
@@ -250,14 +246,12 @@ def test_copies_of_grouped_rows_do_not_change_means_and_errors(fitted_map, new_r
         evaluation["top"] = [[top[name] for name in ("predicted", "correct", "gap")] for top in evaluation["top"]]
         for share in (evaluation["accuracy"], *[label["correct"] for label in evaluation["labels"]]):
             del share["low"], share["high"]
-    single = without_counts(single)
-    double = without_counts(double)
-    assert_same(single, double)
+    assert_same(without_counts(single), without_counts(double))
+
     costs = {"cost_error": 3.0, "cost_review": 1.0}
-    single_thresholds, double_thresholds = (
-        without_counts(fitted_map.thresholds(rows, groups="group", **costs).to_dict())
-        for rows in (frame, pl.concat([frame, frame]))
-    )
+    single_thresholds = without_counts(fitted_map.thresholds(frame, groups="group", **costs).to_dict())
+    doubled_frame = pl.concat([frame, frame])
+    double_thresholds = without_counts(fitted_map.thresholds(doubled_frame, groups="group", **costs).to_dict())
 
     assert_same(single_thresholds, double_thresholds)
 
