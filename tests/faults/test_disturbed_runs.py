@@ -97,8 +97,10 @@ def test_a_killed_server_is_reported_and_the_command_continues_without_it(finish
     printed = finished_project.run(*command, faults=(fault,), status=1, server_of=server, **variables)
     assert f"the Prefect server at {url} " in printed
     assert "Traceback" not in printed
+
     fits = finished_project.stored_fits()
     assert fits
+
     printed = finished_project.run(*command, **variables)
     assert f"no Prefect API answers at {url}" in printed
     assert finished_project.result_digests() == finished.result_digests()

@@ -24,6 +24,7 @@ def test_a_killed_stage_and_one_with_an_edited_input_end_with_the_same_bytes(new
     )
     assert "Traceback" not in printed
     assert yaml.safe_load((new_project.folder / "dvc.lock").read_text())["stages"].keys() == {"download@mine"}
+
     new_project.run(*TRAIN)
     assert new_project.result_digests() == trained.result_digests()
 
@@ -35,6 +36,7 @@ def test_a_second_dvc_reports_the_first_and_waits_for_its_stage(new_project, tra
     printed = new_project.run(*TRAIN, status=255)
     assert f"(PID {first.process.pid})" in printed
     assert "Traceback" not in printed
+
     (stage,) = [process for process in first.find_processes() if "tasks.train" in process.cmdline()]
     first.kill_command()
     third = new_project.start(*TRAIN)

@@ -330,10 +330,10 @@ def test_invalid_input_is_reported_with_cause_and_remedy_and_writes_nothing(
     monkeypatch.setattr("sys.argv", [module, *arguments])
     with pytest.raises(SystemExit) as exit_info:
         runpy.run_path(str(ROOT / module.replace(".", "/")) + ".py", run_name="__main__")
+
     status = exit_info.value.code
     printed = "".join(capsys.readouterr())
     message = status if isinstance(status, str) else re.sub(r"[\s│╭╮╰╯─]+", " ", printed)
-
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == times_before
     assert status == 2 or message.isprintable() or isinstance(content, dict)  # settings have a line for each mistake
     assert "Traceback" not in printed

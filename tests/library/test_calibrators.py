@@ -95,8 +95,8 @@ def test_order_preserving_calibrators_keep_the_order_of_labels(name):
     logits, labels = simulate_logits_and_labels(500, 5)
     calibrated = fit(name, logits, labels)(logits)
     np.testing.assert_array_equal(np.argsort(calibrated, axis=1), np.argsort(logits, axis=1))
-    equal = np.full((40, 3), 0.7)
 
+    equal = np.full((40, 3), 0.7)
     np.testing.assert_allclose(fit(name, equal, np.arange(40) % 3)(equal), np.log(1 / 3), atol=1e-6)
 
 

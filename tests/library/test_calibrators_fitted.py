@@ -77,9 +77,9 @@ def test_spline_keeps_the_proportions_of_other_labels_and_may_change_the_decisio
     after = log_softmax(calibrated[is_other_label].reshape(400, 4), axis=1)
     before = log_softmax(logits[is_other_label].reshape(400, 4), axis=1)
     np.testing.assert_allclose(after, before, atol=1e-9)
+
     logits = np.tile(np.log([0.9, 0.1]), (40, 1))
     calibrated = fit_spline(logits, np.array([1] * 30 + [0] * 10), seed=1)(logits)
-
     assert (decide(calibrated) == 1).all()
 
 
@@ -97,10 +97,10 @@ def test_newton_never_increases_the_objective():
     # The gradient predicts a decrease that the loss does not have
     minimum = newton(lambda x: (float(np.abs(x).sum()), np.sign(x), np.eye(1) * 1e-3), np.array([0.3]), 1e-3)
     assert abs(minimum.item()) <= 0.3
+
     singular_minimum = newton(
         lambda x: (x[0] ** 2, np.array([2 * x[0], 0]), np.diag([2.0, 0])), np.array([3.0, 1]), 1e-6
     )
-
     assert singular_minimum == pytest.approx([0, 1])
 
 
@@ -149,9 +149,9 @@ def test_matrix_and_vector_scaling_have_zero_gradient(n_labels, case):
     matrix = fit_matrix(logits, labels, seed=1)
     vector = fit_vector(logits, labels, seed=1)
     np.testing.assert_allclose(penalized_gradient(matrix, logits, labels), 0, atol=1e-10)
+
     free = np.eye(n_labels, n_labels + 1, dtype=bool)
     free[:, -1] = True
-
     np.testing.assert_allclose(penalized_gradient(vector, logits, labels)[free], 0, atol=1e-10)
     np.testing.assert_array_equal(vector.weights, np.diag(np.diag(vector.weights)))
 
@@ -192,11 +192,11 @@ def test_hcal_lowers_its_loss_and_is_reproducible(n):
     second = fit_hcal(logits, labels, seed=1, settings=settings)
     assert (first.factors == second.factors).all()
     assert (first.factors > 0).all()
+
     values = log_softmax(logits, axis=1), first(logits)
     before, after = (
         _residual_loss(np.exp(log_probabilities), labels, 51, with_gradient=False)[0] for log_probabilities in values
     )
-
     assert after < before
 
 

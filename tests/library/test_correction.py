@@ -118,8 +118,8 @@ def test_correction_does_not_depend_on_row_order_and_respects_the_minimum_slope(
     reordered = fit_correction(score[order], correct[order], weight[order])
     np.testing.assert_array_equal(correction.knots, reordered.knots)
     np.testing.assert_array_equal(correction.values, reordered.values)
-    slopes = [correction.first_slope, *(np.diff(correction.values) / np.diff(correction.knots)), correction.last_slope]
 
+    slopes = [correction.first_slope, *(np.diff(correction.values) / np.diff(correction.knots)), correction.last_slope]
     assert min(slopes) >= MIN_SLOPE - 1e-9
 
 
@@ -130,10 +130,10 @@ def test_weights_count_rows_repeatedly():
     correct = np.where(is_random, coin_tosses, correct)
     equal_weights = fit_correction(score, correct, np.full(2000, 7.0))
     np.testing.assert_allclose(equal_weights.values, fit_correction(score, correct).values, rtol=0, atol=1e-6)
+
     tiny_weights = fit_correction(score, correct, np.where(is_random, 1e-9, 1.0))
     without_random = fit_correction(score[~is_random], correct[~is_random])
     grid = np.linspace(-2, 4, 50)
-
     # Their knots differ a little
     np.testing.assert_allclose(tiny_weights(grid), without_random(grid), rtol=0, atol=0.15)
     assert np.abs(equal_weights(grid) - without_random(grid)).max() > 0.5
@@ -182,9 +182,9 @@ def test_auto_corrects_the_score_without_changing_ranking_metrics(rows, correcte
     uncorrected = FittedMap(document.calibrator.fitted, document.projection.fitted)(rows).logit
     corrected_logit = FittedMap.from_document(document)(rows).logit
     np.testing.assert_array_equal(corrected_logit, document.correction(uncorrected))
+
     before = ranking_metrics(find_tie_groups(uncorrected, rows.correct))
     after = ranking_metrics(find_tie_groups(corrected_logit, rows.correct))
-
     for name, value in before.items():
         assert after[name] == pytest.approx(value, abs=1e-12)
     assert "A monotone correction of the score" in " ".join(corrected.describe())
@@ -195,10 +195,10 @@ def test_each_fold_has_its_own_correction_for_out_of_fold_scores(rows, corrected
     scored = score_out_of_fold(document, rows, restore_fold_split(document, rows))
     assert document.held_out.quantiles[50] == pytest.approx(np.median(expit(scored.logit)))
     assert len({fold.correction.values.tobytes() for fold in document.folds}) == 5
+
     chosen = next(
         candidate for candidate in document.choice.candidates if candidate.variant == document.projection.name
     )
-
     assert document.choice.gains[-1].nll_correct == pytest.approx(chosen.change)
 
 
@@ -235,13 +235,13 @@ def test_map_without_correction_has_the_fingerprint_of_earlier_versions():
     document = maps.make_map("label_platt")
     fields = {"input", "n_labels", "label_names", "calibrator", "projection", "signals"}
     assert document.fingerprint == hashlib.sha256(document.model_dump_json(include=fields).encode()).hexdigest()
+
     steeper = dataclasses.replace(maps.CORRECTION, last_slope=0.06)
     uncorrected = maps.make_map("label_platt", maps.make_variants()["mrp, shrunk"].line)
     fingerprints = {
         map_document.fingerprint
         for map_document in (uncorrected, maps.add_correction(uncorrected), maps.add_correction(uncorrected, steeper))
     }
-
     assert len(fingerprints) == 3
 
 
@@ -266,9 +266,9 @@ def test_correction_that_does_not_increase_is_rejected(knots, values, slope, mes
 def test_correction_of_unsupported_variant_or_without_fold_corrections_is_rejected(corrected, tmp_path):
     with pytest.raises(ValidationError, match="does not apply to the variant confidence"):
         maps.add_correction(maps.make_map("confidence"))
+
     map_without_correction = corrected.document.model_copy(update={"correction": None})
     save_map(map_without_correction, tmp_path / "map.json")
-
     with pytest.raises(InputError, match="must all have a correction"):
         load_map(tmp_path / "map.json")
 
@@ -296,8 +296,8 @@ def test_correction_uses_weights_with_groups(rows):
     weight = np.where(np.arange(len(rows)) % 3 == 0, 2.0, 0.5)
     document = maps.fit_map(dataclasses.replace(rows, weight=weight)).document
     assert document.correction is not None
-    unweighted = maps.fit_map(rows).document
 
+    unweighted = maps.fit_map(rows).document
     assert not np.array_equal(document.correction.values, unweighted.correction.values)
     assert np.isfinite(logit(document.held_out.top[0].mean_reliability))
 

@@ -148,8 +148,8 @@ def test_nearly_equal_or_saturated_confidences_have_a_finite_optimum(confidence)
     exact = fit_rows_exactly((confidence[None], np.zeros(400, dtype=int), correct), 1)
     assert exact.kkt_residual.max() <= 1e-8
     assert np.isfinite(exact.values).all()
-    reliability_logit = interpolation_weights(confidence, 8) @ exact.values[0, 0]
 
+    reliability_logit = interpolation_weights(confidence, 8) @ exact.values[0, 0]
     np.testing.assert_allclose(
         expit(reliability_logit).mean(), correct.mean(), atol=1e-5
     )  # the intercept is free, so the mean is calibrated
@@ -162,8 +162,8 @@ def test_curves_are_strictly_increasing():
         (confidence, np.zeros(3000, dtype=int), generator.random(3000) < 1 - confidence[0]), 1
     )  # the true curve decreases
     np.testing.assert_allclose(np.diff(exact.values), MIN_INCREMENT, atol=1e-12)
-    curves = Curves(uniform_knots(SETTINGS.knots), exact.values[0], np.array([3000]), ("none",))
 
+    curves = Curves(uniform_knots(SETTINGS.knots), exact.values[0], np.array([3000]), ("none",))
     assert curves.violations() == []
     assert (np.diff(curves(make_decisions(np.linspace(-8, 8, 20_001), 0))) > 0).all()
 
@@ -197,8 +197,8 @@ def test_cell_sums_equal_a_loop_over_cells(device, lengths, spread, seed):
         expected[:, cell] = np.sum(rows_of_terms, axis=1)
     np.testing.assert_allclose(rows.sum_terms(left, rise), expected, rtol=1e-12, atol=1e-300)
     np.testing.assert_array_equal(rows.sum_terms(left, rise), rows.sum_terms(left, rise))
-    selected_terms = rows.select(is_selected).sum_terms(left[is_selected], rise[is_selected])
 
+    selected_terms = rows.select(is_selected).sum_terms(left[is_selected], rise[is_selected])
     np.testing.assert_allclose(selected_terms, expected[:, is_selected], rtol=1e-12, atol=1e-300)
 
 
@@ -214,7 +214,7 @@ def test_batch_is_fitted_on_its_device_under_a_lock(property_name, monkeypatch, 
     batch = make_batch((logit(confidence), decision, correct), 2, ProjectionParams(epochs=2))
     getattr(batch, property_name)
     assert not list(tmp_path.iterdir())  # NumPy needs no lock
-    getattr(replace(batch, device="cpu:0"), property_name)
 
+    getattr(replace(batch, device="cpu:0"), property_name)
     assert [path.name.endswith("cpu-0.lock") for path in tmp_path.iterdir()] == [True]
     assert devices == (["cpu:0"] if property_name == "exact_fit" else [])

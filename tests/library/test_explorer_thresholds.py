@@ -154,8 +154,8 @@ def test_thresholds_increase_from_0_to_1_include_the_given_one_and_avoid_ties(va
     assert (np.diff(thresholds) > 0).all()
     assert (thresholds[0], thresholds[-1]) == (0, 1)
     assert 0.625 in thresholds
-    inner = thresholds[1:-1]
 
+    inner = thresholds[1:-1]
     assert np.abs(reliability[:, None] - inner[inner != 0.625]).min(initial=1) > 4e-10
 
 
@@ -171,8 +171,8 @@ def test_thresholds_of_many_rows_are_evenly_spaced_by_rows():
     reliability = np.random.default_rng(0).beta(20, 2, 50_000)
     thresholds = choose_thresholds(reliability, MAX_THRESHOLDS, 0.5)
     assert 900 < len(thresholds) <= MAX_THRESHOLDS
-    automatic = np.array([(reliability >= threshold).sum() for threshold in thresholds])
 
+    automatic = np.array([(reliability >= threshold).sum() for threshold in thresholds])
     assert -np.diff(automatic).min() < 2 * 50_000 / 890
     assert set((np.arange(1, 100) / 100).tolist()) <= set(thresholds.tolist())
 
@@ -183,16 +183,18 @@ def test_json_is_small_and_contains_only_aggregates(n_rows, n_labels):
     explorer = ThresholdExplorer.from_sample(sample, 0.5)
     text = explorer.to_json(tuple(f"label {label}" for label in range(n_labels)))
     assert len(text) < MAX_JSON_BYTES
+
     content = json.loads(text)
     assert set(content) == {"thresholds", "initial", "weighted", "lines"}
+
     n_thresholds = len(content["thresholds"])
     assert n_thresholds <= MAX_THRESHOLDS
     assert n_thresholds * len(content["lines"]) <= MAX_CELLS
+
     for line in content["lines"]:
         columns = {name: value for name, value in line.items() if isinstance(value, list)}
         assert set(columns) == {"automatic", "correct", "low", "high"}
         assert {len(value) for value in columns.values()} == {n_thresholds}
-
     assert "group" not in text
 
 

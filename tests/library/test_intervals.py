@@ -104,6 +104,7 @@ def test_label_spread_of_a_resample_uses_the_cells_of_all_rows():
     rows = pl.DataFrame({"g": assign_confidence_groups(confidence, 4), "d": decision, "r": correct - confidence})
     counts = rows.group_by("g", "d").len()["len"]
     assert counts.min() < 4 < counts.max()  # some are below the minimum
+
     n_empty_cells = 0
     for copies, value in zip(draw_counts(draws), measured, strict=True):
         repeated_rows = rows.with_columns(n=copies).filter(pl.len().over("g", "d") >= 4).group_by("g", "d")
@@ -113,8 +114,8 @@ def test_label_spread_of_a_resample_uses_the_cells_of_all_rows():
         groups = comparable_cells.group_by("g").agg(pl.col("r").max() - pl.col("r").min(), pl.col("n").sum())
         assert value == pytest.approx(np.average(groups["r"], weights=groups["n"]), abs=1e-12)
     assert n_empty_cells > 0
-    too_large_minimum = settings.model_copy(update={"spread_minimum_cell": 90})
 
+    too_large_minimum = settings.model_copy(update={"spread_minimum_cell": 90})
     assert np.isnan(
         draws.label_spread(confidence, decision, correct, too_large_minimum)
     ).all()  # all cells are below the minimum
@@ -167,8 +168,8 @@ def test_merged_groups_have_the_variance_of_single_groups(monkeypatch):
         assert percentile_interval(replicates).standard_error == pytest.approx(
             percentile_interval(exact[key]).standard_error, rel=0.35
         )
-    order = np.random.default_rng(0).permutation(len(score))
 
+    order = np.random.default_rng(0).permutation(len(score))
     assert (draw_resamples(group[order], resamples=400, seed=0).cluster == draws.cluster[order]).all()
 
 
@@ -225,12 +226,13 @@ def test_undefined_replicates_are_omitted_up_to_five_percent():
     undefined = np.isnan(compute_reliability_metrics(score, correct, draws=draws)["aupr_error"])
     assert (undefined == (draws.mean(correct) == 1)).all()
     assert 0 < undefined.mean() < 0.08
+
     five_undefined = np.append(np.full(5, np.nan), np.arange(1.0, 96.0))
     six_undefined = np.append(np.full(6, np.nan), np.arange(1.0, 95.0))
     assert percentile_interval(five_undefined) == percentile_interval(five_undefined[5:])
     assert two_sided_p(five_undefined) == 2 / 96
-    measured = percentile_interval(six_undefined)
 
+    measured = percentile_interval(six_undefined)
     assert np.isnan([measured.low, measured.high, measured.standard_error, two_sided_p(six_undefined)]).all()
 
 
@@ -297,6 +299,6 @@ def test_difference_of_estimates_is_paired():
         percentile_interval(after - before),
         two_sided_p(after - before),
     )
-    unpaired = Estimate(3.0, after) - Estimate(1.0)
 
+    unpaired = Estimate(3.0, after) - Estimate(1.0)
     assert np.isnan([unpaired.interval.low, unpaired.interval.high, unpaired.p_value]).all()

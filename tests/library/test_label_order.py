@@ -49,10 +49,10 @@ def test_wrong_label_order_is_rejected_unless_it_is_accepted(named_file):
     wrong_order = ("bad", "excellent", "fair")
     with pytest.raises(InputError) as error:
         run_fit(named_file, "--labels", ",".join(wrong_order))
+
     true_names = NAMED_ROWS["label"].to_numpy()
     wrong_accuracy = np.mean(np.array(wrong_order)[decided] == true_names)
     right_accuracy = np.mean(np.array(LABEL_NAMES)[decided] == true_names)
-
     for text in (
         f"{wrong_accuracy:.1%}",
         f"{right_accuracy:.1%}",
@@ -105,9 +105,9 @@ def test_probability_or_score_of_one_of_two_labels_is_fitted(names, column, tmp_
     pl.DataFrame({"p": PROBABILITY, "s": LOGITS[:, 1], "label": label}).write_csv(file)
     document = run_fit(file, *column.split(), "--positive", positive.lower())
     assert document.label_names == names
+
     apply_map(document, file, tmp_path / "scored.csv", reading=reading_for(column))
     scored = pl.read_csv(tmp_path / "scored.csv", infer_schema=False)
-
     assert (scored["decision_name"] == positive).to_list() == (PROBABILITY > 0.5).tolist()
     if negative == "irrelevant":
         with pytest.raises(InputError, match="name its label: --positive irrelevant or --positive relevant"):

@@ -140,8 +140,8 @@ def test_each_fit_sorts_its_rows_once(monkeypatch):
     for fit in FITS.values():
         fit(batch)
     assert sorted_lengths == [300] * 2
-    lengths, options = zip(*unique_calls, strict=True)
 
+    lengths, options = zip(*unique_calls, strict=True)
     assert set(options) == {"return_counts"}
     assert sum(lengths) == 2 * (300 + np.count_nonzero(batch.fit_rows.correct))  # all rows, and the correct ones
 
@@ -158,6 +158,7 @@ def test_reliability_of_a_label_never_decreases_with_confidence(fit, n_rows, spr
     confidence_logit[0, : n_rows // 10] = np.resize([-np.inf, np.inf, 900.0], n_rows // 10)
     (fitted,) = fit(make_batch((confidence_logit, decision, correct), N_LABELS))
     assert fitted.violations() == []
+
     for label in range(N_LABELS):
         reliability_logit = fitted(make_decisions(grid, label))
         assert reliability_logit.dtype == np.float64
@@ -184,8 +185,8 @@ def test_violations_are_described_in_sentences():
         "label 1 has the line -1.0 l + 0.0",
         "label 2 has the line inf l + 0.0",
     ]
-    isotonic = Isotonic(([0.2, 0.4], [0.4, 0.2], []), ([0.6, 0.5], [0.5, 1.5], []))
 
+    isotonic = Isotonic(([0.2, 0.4], [0.4, 0.2], []), ([0.6, 0.5], [0.5, 1.5], []))
     assert isotonic.violations() == [
         "the reliability of label 0 falls: [0.6, 0.5]",
         "label 1 has a value outside [0, 1]: [0.5, 1.5]",

@@ -60,8 +60,8 @@ def test_reliability_never_decreases_with_confidence(steps, base, logits):
     ascending = np.unique(np.concatenate([points, np.nextafter(points, np.inf), np.nextafter(points, -np.inf)]))
     reliability_logit = curves(make_decisions(ascending, 0))
     assert (np.diff(reliability_logit) >= 0).all()
-    end_values = curves.values[0, [0, -1]]  # the last one up to rounding, which never increases it
 
+    end_values = curves.values[0, [0, -1]]  # the last one up to rounding, which never increases it
     assert reliability_logit[[0, -1]] == pytest.approx(end_values, rel=0, abs=1e-13)
     assert (reliability_logit[[0, -1]] <= end_values).all()
 
@@ -74,6 +74,7 @@ def test_curve_never_exceeds_its_last_value_by_rounding():
 def test_violations_name_the_invalid_entry():
     valid = np.tile(np.linspace(-1, 1, 8), (3, 1))
     assert curves_of(valid).violations() == []
+
     for knot, value, message in (
         (4, 9.0, f"label 1 falls from 9.0 at knot 4 to {valid[1, 5]} at knot 5"),
         (0, np.nan, "label 1 is nan at knot 0"),
@@ -82,7 +83,6 @@ def test_violations_name_the_invalid_entry():
         values = valid.copy()
         values[1, knot] = value
         assert curves_of(values).violations() == [message]
-
     for knots in (KNOTS + 0.1, KNOTS[::-1], np.r_[KNOTS[:3], KNOTS[2], KNOTS[4:]], KNOTS * 0.9):
         assert "knots do not rise from 0 to 1" in curves_of(valid, knots).violations()[0]
 
@@ -150,6 +150,7 @@ def test_sums_over_nodes_equal_sums_over_rows(lengths, rise, left, seed):
     weight = generator.beta(*generator.uniform(0.1, 3, 2), lengths.sum())
     nodes, masses = compute_nodes(weight, lengths)
     assert nodes.shape == masses.shape == (len(lengths), N_NODES)
+
     by_cell = np.split(weight, np.cumsum(lengths)[:-1])
     for function in (
         np.ones_like,

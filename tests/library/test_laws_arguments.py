@@ -313,10 +313,10 @@ def test_every_parameter_of_a_pipeline_changes_the_result(method, parameter, fit
         for arguments in PIPELINE_PROBES[method][parameter]
     ]
     assert_probed(*outcomes)
+
     without_pipeline = outcome_of(
         lambda: describe_state(getattr(fitted_map, method)(**PIPELINE_PROBES[method][parameter][1]))
     )
-
     assert outcomes[1] == without_pipeline
 
 

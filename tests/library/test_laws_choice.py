@@ -120,12 +120,12 @@ def test_candidates_and_gain_use_weights_and_groups(case):
         pytest.approx(mean),
         pytest.approx(standard_error),
     )
+
     rows = case.sample.rows
     correct = case.rows.correct
     after = case.out_of_fold(variant=True).logit[rows]
     before = case.out_of_fold(variant=False).logit[rows]
     aurc = [naive.metrics(score, np.full(len(rows), 0.5), correct[rows])["aurc"] for score in (after, before)]
-
     assert gain.aurc == pytest.approx(aurc[0] - aurc[1])
 
 
@@ -151,15 +151,16 @@ def test_matrix_scaling_comparison_uses_weights_and_groups(case):
 def test_accuracy_and_threshold_equal_those_of_repeated_rows(case):
     rows = case.sample.rows
     assert case.map_fit.accuracy == pytest.approx(case.rows.correct[rows].mean())
+
     reliability = case.out_of_fold().reliability
     if case.rows.kind == "decision_only":
         reliability = FittedMap.from_document(case.document)(case.rows).reliability
     threshold = max(value for value in reliability if (reliability[rows] >= value).mean() >= 0.7 - 1e-12)
     assert case.document.default_threshold == max(threshold, 0.5)
+
     label = case.rows.label[rows]
     majority_accuracy = max((label == value).mean() for value in range(3))
     warning = re.search("most frequent label would be correct in ([0-9.]+)%", " ".join(case.map_fit.label_warnings))
-
     assert (warning is not None) == (majority_accuracy > case.map_fit.accuracy)
 
 
@@ -201,6 +202,7 @@ def test_stored_corrections_equal_fits_to_the_out_of_fold_logits(weighted, group
         candidate for candidate in document.choice.candidates if candidate.variant == document.projection.name
     )
     assert chosen.nll_correct == pytest.approx(naive.log_losses(corrected, rows.correct)[sample.rows].mean())
+
     top = sample.rows[np.argsort(-score[sample.rows], kind="stable")[: -(-len(sample.rows) // 10)]]
     before = ScoredDecisions(score, score).reliability[top].mean()
     after = ScoredDecisions(score, corrected).reliability[top].mean()
@@ -209,7 +211,6 @@ def test_stored_corrections_equal_fits_to_the_out_of_fold_logits(weighted, group
     expected = [f"{loss:.4f}" for loss in losses] + [
         f"{mean:.3f}" for mean in (before, after, rows.correct[top].mean())
     ]
-
     assert numbers == expected
 
 

@@ -146,8 +146,8 @@ def test_metrics_and_changes_equal_loops_over_resamples(case, evaluation, replic
     assert evaluation["groups"] == case.sample.cluster.max() + 1
     assert evaluation["grouped"] == (case.group is not None)
     assert evaluation["weighted"] == ("inverse_probability" in case.frame.columns)
-    n_errors_at_random = 1000 * (~case.correct)[case.sample.rows].mean()
 
+    n_errors_at_random = 1000 * (~case.correct)[case.sample.rows].mean()
     for review in evaluation["reviews"]:
         assert review["at_random"] == pytest.approx(n_errors_at_random)
         assert review["reviews"] == N_ROWS - -(-round(10 * (1 - review["reviewed"])) * N_ROWS // 10)
@@ -182,6 +182,7 @@ def test_alternatives_equal_loops_over_resamples(case, evaluation, fitted_map):
     assert [candidate["variant"] for candidate in evaluation["candidates"]] == [
         candidate.variant for candidate in document.choice.candidates
     ]
+
     pairs = [(candidate, loss[candidate["variant"]], loss["confidence"]) for candidate in evaluation["candidates"]]
     for reported, after, before in [*pairs, (evaluation["recalibrated"], loss["matrix"], loss[deployed])]:
         change = np.array([(after - before)[rows].mean() for rows in case.replicates()])
@@ -191,7 +192,6 @@ def test_alternatives_equal_loops_over_resamples(case, evaluation, fitted_map):
         if "nll_correct" in reported:
             assert reported["nll_correct"] == pytest.approx(after[case.sample.rows].mean())
     changed_share = (probabilities.argmax(axis=1) != case.decision)[case.sample.rows].mean()
-
     assert evaluation["recalibrated"]["decisions_changed"] == pytest.approx(changed_share)
 
 

@@ -110,11 +110,11 @@ def test_results_do_not_depend_on_the_unit_of_weights(fitted_map, new_rows, grou
     assert_same(
         fitted_map.evaluate(new_rows, groups=groups).to_dict(), fitted_map.evaluate(rescaled, groups=groups).to_dict()
     )
+
     for target in ({"target_accuracy": 0.6}, {"cost_error": 3.0, "cost_review": 1.0}):
         results = [fitted_map.thresholds(rows, groups=groups, **target).to_dict() for rows in (new_rows, rescaled)]
         assert_same(*results)
     models = [ReliabilityMap().fit(rows, groups=groups) for rows in (new_rows, rescaled)]
-
     assert_same(*[map_content(model) for model in models], rel=1e-6, atol=1e-8)
     assert str(models[0].recommendation_) == str(models[1].recommendation_)
 
@@ -125,12 +125,12 @@ def test_equal_weights_equal_no_weights(fitted_map, new_rows, groups):
     equal_weights = new_rows.with_columns(inverse_probability=3.0)
     models = [ReliabilityMap().fit(rows, groups=groups) for rows in (unweighted, equal_weights)]
     assert_same(*[map_content(model, excluded=("aurc",)) for model in models], atol=1e-8)
+
     evaluations = [fitted_map.evaluate(rows, groups=groups).to_dict() for rows in (unweighted, equal_weights)]
     for evaluation in evaluations:
         assert evaluation.pop("weighted") == (evaluation is evaluations[1])
         for metric in ("aupr_error", "aurc", "augrc"):  # sums over ranks, which weights smooth
             evaluation["metrics"].pop(metric)
-
     assert_same(*evaluations)
 
 
@@ -165,9 +165,9 @@ def test_fit_does_not_depend_on_row_order_within_groups():
     )
     alternating = numbered.sort("within", "first").select(rows.columns)
     assert not alternating.equals(rows)
+
     model = ReliabilityMap(hold_out=0.2).fit(rows, groups="group")
     alternating_model = ReliabilityMap(hold_out=0.2).fit(alternating, groups="group")
-
     assert_same(map_content(model), map_content(alternating_model), rel=1e-6, atol=1e-7)
     assert str(model.recommendation_).splitlines()[0] == str(alternating_model.recommendation_).splitlines()[0]
 
@@ -205,9 +205,11 @@ def test_results_do_not_depend_on_label_numbers(rows, settings):
     assert model.document_.projection.name == renumbered_model.document_.projection.name
     np.testing.assert_allclose(renumbered_model.reliability(renumber_labels(rows)), model.reliability(rows), atol=1e-5)
     assert renumbered_model.predict(renumber_labels(rows)).tolist() == model.predict(rows).tolist()
+
     evaluation_before = model.evaluate(rows).to_dict()
     renumbered_evaluation = renumbered_model.evaluate(renumber_labels(rows)).to_dict()
     assert [label["label"] for label in renumbered_evaluation["labels"]] == [0, 1, 2]
+
     labels = renumbered_evaluation["labels"]
     renumbered_evaluation["labels"] = [labels[new] | {"label": old} for old, new in enumerate(NEW_LABEL)]
     agreement = renumbered_evaluation["agreement"]
@@ -215,13 +217,14 @@ def test_results_do_not_depend_on_label_numbers(rows, settings):
     for evaluation in (evaluation_before, renumbered_evaluation):
         evaluation["label_spread"].pop("shuffled_p95")  # depends on random permutations
     assert_same(evaluation_before, renumbered_evaluation, rel=1e-3, atol=1e-3)
+
     halves = np.array(renumbered_model.document_.held_out.halves)[NEW_LABEL]
     np.testing.assert_allclose(halves, model.document_.held_out.halves, atol=1e-5)
+
     cells = {(NEW_LABEL[cell.label], cell.half): cell for cell in model.document_.held_out.cells}
     for cell in renumbered_model.document_.held_out.cells:
         cell_before = cells.pop((cell.label, cell.half))
         assert (cell.rows, cell.mean_residual) == (cell_before.rows, pytest.approx(cell_before.mean_residual, abs=1e-5))
-
     assert not cells
 
 

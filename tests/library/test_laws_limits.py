@@ -189,8 +189,8 @@ def test_missing_or_invalid_costs_are_rejected(fitted_map, costs):
 def test_costs_at_the_limits_are_accepted(fitted_map):
     largest = fitted_map.thresholds(NEW_ROWS, cost_error=1e30, cost_review=0).to_dict()
     assert largest["overall"]["automatic"] == 0
-    equal = fitted_map.thresholds(NEW_ROWS, cost_error=1, cost_review=1).to_dict()
 
+    equal = fitted_map.thresholds(NEW_ROWS, cost_error=1, cost_review=1).to_dict()
     assert (equal["overall"]["rows"], equal["overall"]["automatic"]) == (200, 200)
 
 
@@ -224,12 +224,13 @@ def test_rows_without_label_or_finite_score_are_rejected(tmp_path, capsys):
     unlabelled = SCORED_ROWS.with_columns(label=pl.when(pl.int_range(90) % 30 != 7).then("label"))
     with pytest.raises(InputError, match=r"rows\.csv, line 9: label is missing; drop or label the row"):
         run_thresholds(tmp_path, unlabelled, *TARGET_OPTIONS)
+
     run_thresholds(tmp_path, unlabelled, *TARGET_OPTIONS, "--drop-unlabelled")
     printed = capsys.readouterr()
     assert "3 rows without a label are dropped" in printed.err
     assert '"rows": 87' in printed.out
-    infinite = SCORED_ROWS.with_columns(s=pl.when(pl.int_range(90) == 7).then(float("inf")).otherwise("s"))
 
+    infinite = SCORED_ROWS.with_columns(s=pl.when(pl.int_range(90) == 7).then(float("inf")).otherwise("s"))
     with pytest.raises(InputError, match=r"rows\.csv, line 9: s is inf; it must be finite"):
         run_thresholds(tmp_path, infinite, *TARGET_OPTIONS)
 
@@ -275,9 +276,9 @@ def test_whole_vector_variant_needs_logits_and_labels():
     rows = simulate_rows(1, 50, 3)
     complete = make_batch(rows, 3)
     assert len(VARIANTS["label_vector"].fit(complete)) == 1
+
     (decisions,) = complete.fit_rows.by_calibrator
     without_logits = complete.fit_rows._replace(by_calibrator=[replace(decisions, logits=None)])
-
     for fit_rows in (without_logits, complete.fit_rows._replace(labels=None)):
         with pytest.raises(ValueError, match="the whole vector needs logits and labels"):
             VARIANTS["label_vector"].fit(replace(complete, fit_rows=fit_rows))
@@ -322,8 +323,8 @@ def test_evaluation_of_training_rows_needs_the_groups_of_the_fit():
     ungrouped = ReliabilityMap(variant="label_intercept").fit(frame)
     with pytest.raises(InputError, match="fitted on, with no groups; give the same here"):
         ungrouped.evaluate(frame, groups="group")
-    grouped = ReliabilityMap(variant="label_intercept").fit(frame, groups="group")
 
+    grouped = ReliabilityMap(variant="label_intercept").fit(frame, groups="group")
     with pytest.raises(InputError, match="fitted on, with groups by group; give the same here"):
         grouped.evaluate(frame.with_columns(group=pl.lit("all")))
 

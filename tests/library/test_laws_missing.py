@@ -133,10 +133,10 @@ def test_rows_without_a_label_are_dropped_in_every_format(kind, form, tmp_path):
     assert document.held_out == expected.held_out
     assert document.source.rows == expected.source.rows == N_ROWS - 8
     assert "8 of 70 rows have no label" in " ".join(recommended.notes)
+
     score = READERS[form](frame, Reading(score="logits_1", positive="1", drop_unlabelled=True), tmp_path)
     values, positive, _, notes = read_score(score, positive="1")
     labelled_rows = WIDE.filter(~is_unlabelled)
-
     assert values.tolist() == labelled_rows["logits_1"].to_list()
     assert positive.tolist() == (labelled_rows["label"] == 1).to_list()
     assert notes == ["8 rows without a label are dropped."]
@@ -183,10 +183,10 @@ def test_missing_labels_of_every_container_are_rejected_or_dropped(true_labels, 
     settings = {"variant": "confidence", "labels": labels}
     with pytest.raises(InputError, match=rf"row {MISSING_ROW} \(from 0\): label is missing.*drop_unlabelled=True"):
         ReliabilityMap(**settings).fit(logits, y)
+
     model = ReliabilityMap(**settings, drop_unlabelled=True).fit(logits, y)
     has_label = np.arange(N_ROWS) != MISSING_ROW
     expected = ReliabilityMap(**settings).fit(logits[has_label], true_labels[has_label])
-
     assert model.document_.held_out == expected.document_.held_out
     assert model.classes_.tolist() == expected.classes_.tolist()
     assert repr(y) == content_before  # the input is not changed
@@ -200,9 +200,9 @@ def test_missing_labels_of_a_frame_of_logit_columns_are_dropped(missing):
     model = ReliabilityMap(variant="confidence", drop_unlabelled=True).fit(frame, y)
     expected = ReliabilityMap(variant="confidence").fit(frame.filter(has_label), LABELS[has_label])
     assert model.document_.held_out == expected.document_.held_out
+
     labelled_frame = frame.with_columns(label=pl.Series(y, dtype=pl.Float64))
     model = ReliabilityMap(variant="confidence", drop_unlabelled=True).fit(labelled_frame)
-
     assert model.document_.held_out == expected.document_.held_out
 
 

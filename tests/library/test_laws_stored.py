@@ -72,8 +72,8 @@ def test_restored_map_equals_the_saved_map(fitted_map, tmp_path):
     assert restored.document_.model_dump_json() == model.document_.model_dump_json()
     assert restored.document_.fingerprint == model.document_.fingerprint
     np.testing.assert_array_equal(restored.reliability(without_labels(frame)), model.reliability(without_labels(frame)))
-    save_map(load_map(tmp_path / "map.json"), tmp_path / "twice.json")
 
+    save_map(load_map(tmp_path / "map.json"), tmp_path / "twice.json")
     assert (tmp_path / "twice.json").read_bytes() == (tmp_path / "map.json").read_bytes()
 
 
@@ -102,6 +102,7 @@ def test_held_out_statistics_equal_those_of_the_stored_folds(fitted_map):
     reliability = np.array([reliability_of_row[row] for row in scored_rows.tolist()])
     assert held_out.rows == len(scored_rows) == N_ROWS - len(fold_split.held_out)
     np.testing.assert_allclose(held_out.quantiles, np.quantile(expit(logits), np.linspace(0, 1, 101)))
+
     halves, cells = summarize_reference_cells(
         reliability, evaluated_rows.decision, evaluated_rows.correct, evaluated_rows.group, 3
     )
@@ -109,16 +110,18 @@ def test_held_out_statistics_equal_those_of_the_stored_folds(fitted_map):
     assert held_out.top == summarize_top_cells(
         reliability, evaluated_rows.correct, evaluated_rows.group, held_out.quantiles
     )
+
     spread = LabelCells.from_decisions(confidence, evaluated_rows.decision, evaluated_rows.correct, DEFAULTS.metrics)
     spreads = (held_out.label_spread, held_out.label_spread_shuffled)
     expected_spread = (spread.spread(), spread.shuffled_quantile(0))
     assert spreads == pytest.approx(tuple(None if np.isnan(value) else value for value in expected_spread))
+
     chosen = next(
         candidate for candidate in document.choice.candidates if candidate.variant == document.projection.name
     )
     assert chosen.nll_correct == pytest.approx(naive.log_losses(logits, evaluated_rows.correct).mean())
-    decision_counts = np.bincount(evaluated_rows.decision, minlength=3)
 
+    decision_counts = np.bincount(evaluated_rows.decision, minlength=3)
     assert document.projection.rows_by_label == tuple(decision_counts.tolist())
     assert document.projection.rows == document.calibrator.rows == len(scored_rows)
 
@@ -268,11 +271,12 @@ def test_paper_protocol_computes_held_out_statistics_on_selection_rows():
     np.testing.assert_allclose(
         document.held_out.quantiles, np.quantile(scored.reliability[selection], np.linspace(0, 1, 101))
     )
+
     chosen = next(candidate for candidate in document.choice.candidates if candidate.variant == "label_intercept")
     loss = naive.log_losses(scored.logit[selection], rows.correct[selection]).mean()
     assert chosen.nll_correct == pytest.approx(loss)
-    expected = fit_calibrator("diag", rows.take(calibrator_fit), seed=2)
 
+    expected = fit_calibrator("diag", rows.take(calibrator_fit), seed=2)
     np.testing.assert_allclose(
         calibrated_logit(document.calibrator.fitted, rows), calibrated_logit(expected, rows), rtol=1e-6, atol=1e-8
     )

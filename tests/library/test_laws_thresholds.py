@@ -80,8 +80,8 @@ def test_thresholds_equal_those_of_the_sampled_rows(weighted, grouped):
         result["overall"]
         == find_accuracy_thresholds(model.document_, *sample, target=0.7, confidence=0.8).as_json()["overall"]
     )
-    result = model.thresholds(frame, groups=groups, coverage=0.4, confidence=0.8).to_dict()
 
+    result = model.thresholds(frame, groups=groups, coverage=0.4, confidence=0.8).to_dict()
     assert result["labels"] == find_coverage_threshold(*sample, coverage="0.4", confidence=0.8).as_json()["labels"]
     assert len(sampled) < 1200 or not (weighted or grouped)
 
@@ -327,6 +327,7 @@ def test_curve_has_precision_and_recall_at_each_score():
     score, positive, _ = simulate_scored_rows(tied=True)
     curve = find_score_thresholds(score, positive, precision=0.6).curve
     assert curve["threshold"].to_list() == sorted(set(score.tolist()), reverse=True)
+
     for threshold, recall, precision in curve.select("threshold", "recall", "precision").iter_rows():
         above = score >= threshold
         assert (recall, precision) == pytest.approx((above[positive].mean(), positive[above].mean()))
@@ -340,6 +341,7 @@ def test_curve_of_many_scores_has_400_points():
     assert (threshold[0], threshold[-1]) == (score.max(), score.min())
     assert (np.isin(threshold, score) & (np.diff(threshold, prepend=np.inf) < 0)).all()
     assert set(-np.diff(threshold)) == {2 / 8, 3 / 8}
+
     for n, points in ((400, 400), (401, 400)):
         smaller_result = find_score_thresholds(np.arange(float(n)), np.arange(n) > 200, precision=0.5)
         assert len(smaller_result.curve) == points
@@ -353,9 +355,9 @@ def test_score_thresholds_need_eight_rows_or_groups(grouped):
     n = 16 if grouped else 8
     selected_rows = np.arange(16 - n, 16) if grouped else np.arange(4, 12)
     assert find_score_thresholds(score[selected_rows], positive[selected_rows], groups=groups, precision=0.5).rows == n
+
     fewer = selected_rows[:-1] if not grouped else selected_rows[:-2]
     message = f"^7 labelled {'groups' if grouped else 'rows'} are too few for a threshold; give at least 8$"
-
     with pytest.raises(InputError, match=message):
         find_score_thresholds(
             score[fewer], positive[fewer], groups=None if groups is None else groups[fewer], precision=0.5
@@ -377,6 +379,7 @@ def test_description_and_json_of_score_thresholds():
         "With 95% confidence at least 90% of the rows at or above it are positive, if new rows are independent "
         "and from the same distribution.",
     ]
+
     all_three = ScoreThresholds(
         groups=1200, thresholds=(precision, recall, npv), review=(-1.25, 2.5), review_rows=250, **common_fields
     )
@@ -394,10 +397,10 @@ def test_description_and_json_of_score_thresholds():
         "Review scores from -1.25 to below 2.5: 250 of 2,000 labelled rows (12.5%). Treat lower scores as negative and "
         "higher scores as positive.",
     ]
+
     without_precision = ScoreThresholds(
         groups=None, thresholds=(recall,), review=(2.5, 2.5), review_rows=0, **common_fields
     )
-
     assert without_precision.describe() == [
         "No threshold for a recall of 80%.",
         "More rows.",
@@ -464,6 +467,7 @@ def test_figure_draws_the_curve_and_one_point_per_threshold():
     result = find_score_thresholds(score, positive, confidence=0.8, **targets)
     with_threshold = [item for item in result.thresholds if item.threshold is not None]
     assert len({item.threshold for item in with_threshold}) > 1
+
     without_threshold = replace(with_threshold[0], metric="recall", threshold=None)
     svg = ElementTree.fromstring(precision_recall_svg(replace(result, thresholds=(*with_threshold, without_threshold))))
     marks = {item.get("class"): item for item in svg.iter() if "role-mark" in (item.get("class") or "")}
@@ -472,10 +476,12 @@ def test_figure_draws_the_curve_and_one_point_per_threshold():
     expected = np.column_stack([480 * curve["recall"].to_numpy(), 300 - 300 * curve["precision"].to_numpy()])
     np.testing.assert_allclose(number_pairs(line.get("d")), expected, atol=0.01)
     assert line.get("stroke") == LIGHT["mrp"]
+
     points = list(next(group for name, group in marks.items() if name.startswith("mark-symbol")))
     colors = {item.get("fill") for item in points}
     assert len(colors) == len(points) == len(with_threshold)
     assert colors <= {LIGHT[name] for name in ("isotonic", "platt", "other")}
+
     positions = sorted(number_pairs(item.get("transform"))[0].tolist() for item in points)
     expected_points = [
         ((score >= item.threshold)[positive].mean(), positive[score >= item.threshold].mean())
@@ -484,9 +490,9 @@ def test_figure_draws_the_curve_and_one_point_per_threshold():
     np.testing.assert_allclose(
         positions, sorted([480 * recall, 300 - 300 * precision] for recall, precision in expected_points), atol=4
     )
+
     texts = {item.text for item in svg.iter() if item.tag.endswith("text")}
     legend = {
         f"{METRIC_NAMES[item.metric]} at least {100 * item.target:g}%: {item.threshold:g}" for item in result.thresholds
     }
-
     assert legend | {"Threshold for", "Precision and recall by score", "recall", "precision", "100%"} <= texts
