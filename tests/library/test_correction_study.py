@@ -86,8 +86,10 @@ def simulate(model: str, n_labels: int, noise: float, seed: int) -> pl.DataFrame
 
 def summarize(results: list[dict[str, tuple[float, ...]]]) -> dict[str, np.ndarray]:
     """Return the mean of each metric, by method, and print it."""
-    means = {name: np.mean([result[name] for result in results], axis=0) for name in results[0]}
-    for name, values in means.items():
+    means = {}
+    for name in results[0]:
+        values = np.mean([result[name] for result in results], axis=0)
+        means[name] = values
         print(f"{name:<15}", *(f"{metric} {value:+.4f}" for metric, value in zip(METRICS, values, strict=True)))
     return means
 

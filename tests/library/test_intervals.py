@@ -242,12 +242,13 @@ def test_holm_equals_closed_bonferroni_testing(p_values):
     # A hypothesis is rejected if every subset that contains it is rejected by Bonferroni
     tested = [i for i, p in enumerate(p_values) if p == p]  # noqa: PLR0124, NaN is a test that was not performed
     subsets = [subset for size in range(len(tested)) for subset in combinations(tested, size + 1)]
-    bonferroni = {subset: min(1, len(subset) * min(p_values[i] for i in subset)) for subset in subsets}
-    expected = [
-        max((p for subset, p in bonferroni.items() if i in subset), default=np.nan) for i in range(len(p_values))
-    ]
+    expected = np.full(len(p_values), np.nan)
+    for subset in subsets:
+        members = list(subset)
+        bonferroni = min(1, len(members) * min(p_values[i] for i in members))
+        expected[members] = np.fmax(expected[members], bonferroni)
 
-    assert holm_adjust(np.array(p_values)) == pytest.approx(np.array(expected), nan_ok=True)
+    assert holm_adjust(np.array(p_values)) == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize(

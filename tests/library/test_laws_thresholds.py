@@ -35,7 +35,9 @@ def expected_sample(generator: np.random.Generator, weight: np.ndarray | None, g
         rows = [row for row in rows if generator.random() < weight[row] / weight.max()]
     if group is None:
         return rows
-    groups = {name: [row for row in rows if group[row] == name] for name in sorted({*group[rows].tolist()})}
+    groups = {}
+    for name in sorted({*group[rows].tolist()}):
+        groups[name] = [row for row in rows if group[row] == name]
     largest = max(map(len, groups.values()), default=1)
     if weight is not None:
         groups = {name: members for name, members in groups.items() if generator.random() < len(members) / largest}
