@@ -121,7 +121,7 @@ def make_results(
     changes: Changes = IMPROVEMENTS,
     failing: bool = False,
 ) -> DatasetResults:
-    """Make results of a data set whose later labels are wrong more often.
+    """Make results of a data set whose decisions for later labels have more errors.
 
     Args:
         name: Key of the data set.

@@ -76,7 +76,7 @@ class RunningCommand:
 
 
 class SmallProject:
-    """The commands and files of a project in a folder of its own."""
+    """A project in its own folder, used by its commands and files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""One contract for every calibrator, then what temperature scaling promises on its own."""
+"""The common contract of all calibrators, and properties of temperature scaling."""
 
 import dataclasses
 import pickle
@@ -18,7 +18,7 @@ from relmap.errors import InputError
 from tests.fits import simulate_logits_and_labels
 
 ORDER_PRESERVING = ["uncal", "ts", "diag", "smart"]  # within each row
-QUICK = {"hcal": {"epochs": 10}, "smart": {"epochs": 60}}  # the laws hold after every step
+QUICK = {"hcal": {"epochs": 10}, "smart": {"epochs": 60}}  # the tested properties hold after every step
 every_calibrator = pytest.mark.parametrize("name", CALIBRATORS)
 
 

@@ -1,4 +1,4 @@
-"""What each calibrator promises beyond the contract of all: DIAG, Spline, class-wise rivals, then h-cal and SMART."""
+"""Properties of DIAG, Spline, matrix and vector scaling, h-cal and SMART."""
 
 import numpy as np
 import pytest

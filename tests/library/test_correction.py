@@ -1,4 +1,4 @@
-"""The correction of a score: it increases strictly, hardly changes a calibrated score, and closes a gap at the top."""
+"""The correction of a score is monotone, hardly changes a calibrated score, and reduces a gap at the top."""
 
 import dataclasses
 import hashlib

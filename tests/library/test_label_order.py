@@ -1,4 +1,4 @@
-"""Names of labels in the wrong order are rejected, with the order that matches."""
+"""Label names in the wrong order are rejected with the right order."""
 
 import re
 from itertools import permutations

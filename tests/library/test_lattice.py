@@ -1,6 +1,6 @@
-"""Lattice curves: their shape, the fit beside torch's own, and bits that do not depend on company or order.
+"""Lattice curves are monotone, their fit equals that of torch, and results do not depend on other fits or row order.
 
-Few nodes stand for many rows: their sums are those of the rows, and their number does not grow with the rows.
+A fixed number of nodes per cell replaces the rows of the cell in sums.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What a fit reports of out-of-fold rows: each number against its definition, with weights and groups in every way."""
+"""Reported out-of-fold numbers of a fit equal their definitions, with and without weights and groups."""
 
 import re
 from dataclasses import dataclass, replace

@@ -1,6 +1,6 @@
-"""Weights, groups and ties in every combination: each number of an evaluation against its definition.
+"""Numbers of an evaluation equal their definitions for all combinations of weights, groups and ties.
 
-The references repeat a row as often as its weight says, draw clusters one by one, and average over tied rows.
+The references repeat rows by their weight, resample clusters one by one, and average over tied rows.
 """
 
 from dataclasses import dataclass
