@@ -1,4 +1,4 @@
-"""Statistics as their definitions state them, for tests: repeated rows, clusters drawn one by one, loops over groups.
+"""Statistics computed by their definitions, for tests: repeated rows, resampled clusters, loops over groups.
 
 Nothing here calls the code under test. A row of weight w is repeated, a group is a set of row numbers, and a tie counts
 as the mean over random orders of the tied rows.
@@ -11,20 +11,20 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import norm
 
-SMALLEST_RELIABILITY = 1e-6
-ECE_BINS = 15
-ROUNDING = 1e-9  # of a difference of metrics that is 0
-TENTHS_KEPT = {10: 9, 30: 7, 50: 5, 90: 1}  # percent of the rows that are reviewed -> tenths that are not
+MIN_RELIABILITY = 1e-6
+N_ECE_BINS = 15
+ROUNDING_TOLERANCE = 1e-9  # of a difference of metrics that is zero
+AUTOMATIC_TENTHS = {10: 9, 30: 7, 50: 5, 90: 1}  # percentage of rows that are reviewed -> tenths that are not
 
 
 def log_losses(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Return the log loss of each row, shape (n,), with reliabilities cut to [1e-6, 1 - 1e-6]."""
-    reliability = np.clip(expit(logit), SMALLEST_RELIABILITY, 1 - SMALLEST_RELIABILITY)
+    """Return the log loss of each row, shape (n,), with reliabilities clipped to [1e-6, 1 - 1e-6]."""
+    reliability = np.clip(expit(logit), MIN_RELIABILITY, 1 - MIN_RELIABILITY)
     return -np.log(np.where(correct, reliability, 1 - reliability))
 
 
 def expected_errors(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Return the chance of an error at each place from the most reliable row on, shape (n,)."""
+    """Return the probability of an error at each rank, the most reliable row first, shape (n,)."""
     order = np.argsort(-logit, kind="stable")
     wrong = (~correct)[order].astype(float)
     for value in np.unique(logit):
@@ -34,37 +34,42 @@ def expected_errors(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
 
 
 def average_precision_of_errors(logit: np.ndarray, correct: np.ndarray) -> float:
-    """Return the expected average precision of finding errors from the least reliable row on; NaN without errors."""
+    """Return the expected average precision of finding errors, the least reliable row first; NaN without errors."""
     n_errors = int((~correct).sum())
-    passed = 0
-    errors = 0
+    n_preceding = 0
+    n_preceding_errors = 0
     total = 0.0
     for value in np.unique(logit):
         tied = logit == value
-        size = int(tied.sum())
-        wrong = int((~correct[tied]).sum())
-        place = np.arange(size)
-        others = (wrong - 1) / (size - 1) if size > 1 else 0.0
-        if wrong:
-            total += float((wrong / size * (errors + 1 + place * others) / (passed + place + 1)).sum())
-        passed += size
-        errors += wrong
+        n_tied = int(tied.sum())
+        n_tied_errors = int((~correct[tied]).sum())
+        position = np.arange(n_tied)
+        other_error_rate = (n_tied_errors - 1) / (n_tied - 1) if n_tied > 1 else 0.0
+        if n_tied_errors:
+            expected_errors_found = n_preceding_errors + 1 + position * other_error_rate
+            precision = n_tied_errors / n_tied * expected_errors_found / (n_preceding + position + 1)
+            total += float(precision.sum())
+        n_preceding += n_tied
+        n_preceding_errors += n_tied_errors
     return total / n_errors if n_errors else np.nan
 
 
 def calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
     """Return the expected calibration error over 15 bins, each closed on the left."""
-    edges = np.arange(1, ECE_BINS) / ECE_BINS
+    edges = np.arange(1, N_ECE_BINS) / N_ECE_BINS
     total = 0.0
-    for number in range(ECE_BINS):
-        rows = np.searchsorted(edges, confidence, side="right") == number
-        if rows.any():
-            total += rows.mean() * abs(confidence[rows].mean() - correct[rows].mean())
+    for number in range(N_ECE_BINS):
+        in_bin = np.searchsorted(edges, confidence, side="right") == number
+        if in_bin.any():
+            total += in_bin.mean() * abs(confidence[in_bin].mean() - correct[in_bin].mean())
     return total
 
 
 def metrics(logit: np.ndarray, probability: np.ndarray, correct: np.ndarray) -> dict[str, float]:
-    """Return every metric of a score by name; `found_30` are the errors in 1,000 reviews of the least sure 30%."""
+    """Return every metric of a score by name.
+
+    `found_30` is the number of errors in 1,000 reviews of the least reliable 30%.
+    """
     n = len(correct)
     errors = np.cumsum(expected_errors(logit, correct))
     values = {
@@ -75,12 +80,13 @@ def metrics(logit: np.ndarray, probability: np.ndarray, correct: np.ndarray) -> 
         "ece": calibration_error(probability, correct),
     }
     for tenths in (1, 5, 7, 9):
-        kept = max(1, -(-tenths * n // 10))
-        values[f"selacc_{tenths}0"] = 1 - errors[kept - 1] / kept
-    for percent, tenths in TENTHS_KEPT.items():
-        kept = max(1, -(-tenths * n // 10))
-        reviewed = n - kept
-        values[f"found_{percent}"] = 1000 * (errors[-1] - errors[kept - 1]) / reviewed if reviewed else np.nan
+        n_automatic = max(1, -(-tenths * n // 10))
+        values[f"selacc_{tenths}0"] = 1 - errors[n_automatic - 1] / n_automatic
+    for percent, tenths in AUTOMATIC_TENTHS.items():
+        n_automatic = max(1, -(-tenths * n // 10))
+        n_reviewed = n - n_automatic
+        n_found = errors[-1] - errors[n_automatic - 1]
+        values[f"found_{percent}"] = 1000 * n_found / n_reviewed if n_reviewed else np.nan
     return values
 
 
@@ -97,7 +103,7 @@ class Sample:
     cluster: np.ndarray
 
     @classmethod
-    def of(cls, copies: np.ndarray, group: np.ndarray | None) -> "Sample":
+    def from_groups(cls, copies: np.ndarray, group: np.ndarray | None) -> "Sample":
         """Number the groups; without groups each row is a cluster."""
         if group is None:
             return cls(copies, np.arange(len(copies)))
@@ -109,24 +115,24 @@ class Sample:
         """Numbers of the rows, each as often as it counts."""
         return np.repeat(np.arange(len(self.copies)), self.copies)
 
-    def resamples(self, count: int, seed: int = 0) -> Iterator[np.ndarray]:
-        """Draw as many clusters as there are, with replacement, and yield the rows of those clusters."""
+    def resamples(self, n_resamples: int, seed: int = 0) -> Iterator[np.ndarray]:
+        """Resample clusters with replacement, and yield the rows of each resample."""
         generator = np.random.default_rng(seed)
         members = [self.rows[self.cluster[self.rows] == cluster] for cluster in range(self.cluster.max() + 1)]
-        for _ in range(count):
-            drawn = generator.integers(len(members), size=len(members))
-            yield np.concatenate([members[cluster] for cluster in drawn])
+        for _ in range(n_resamples):
+            sampled = generator.integers(len(members), size=len(members))
+            yield np.concatenate([members[cluster] for cluster in sampled])
 
     def mean_with_error(self, values: np.ndarray) -> tuple[float, float]:
         """Return the mean of a value of each row, and its cluster-robust standard error."""
         rows = self.rows
         mean = values[rows].mean()
         sums = [(values[rows] - mean)[self.cluster[rows] == cluster].sum() for cluster in range(self.cluster.max() + 1)]
-        clusters = len(sums)
-        return mean, float(np.sqrt(clusters / (clusters - 1) * np.square(sums).sum()) / len(rows))
+        n_clusters = len(sums)
+        return mean, float(np.sqrt(n_clusters / (n_clusters - 1) * np.square(sums).sum()) / len(rows))
 
     def wilson(self, correct: np.ndarray, chosen: np.ndarray) -> tuple[float, float, float]:
-        """Return the share of correct rows among the chosen ones, and Wilson's interval at the effective number.
+        """Return the share of correct rows among the chosen ones, and Wilson's interval at the effective sample size.
 
         Rows of a cluster, and copies of a row, count for as many independent rows as leave the share as uncertain.
         """
@@ -135,18 +141,18 @@ class Sample:
         clusters = np.unique(self.cluster[rows])
         total = len(rows)
         sizes = np.array([(self.cluster[rows] == cluster).sum() for cluster in clusters])
-        right = np.array([correct[rows][self.cluster[rows] == cluster].sum() for cluster in clusters])
+        n_correct = np.array([correct[rows][self.cluster[rows] == cluster].sum() for cluster in clusters])
         if 0 < share < 1:
-            effective = share * (1 - share) * total**2 / np.square(right - share * sizes).sum()
+            effective = share * (1 - share) * total**2 / np.square(n_correct - share * sizes).sum()
         else:
             effective = total**2 / np.square(sizes).sum()
         effective = min(effective, total**2 / np.square(self.copies[chosen].astype(float)).sum())
         if len(clusters) < 10:
             return share, np.nan, np.nan
         z = norm.ppf(0.975)
-        middle = (share + z**2 / (2 * effective)) / (1 + z**2 / effective)
-        half = z / (1 + z**2 / effective) * np.sqrt(share * (1 - share) / effective + z**2 / (4 * effective**2))
-        return share, max(middle - half, 0), min(middle + half, 1)
+        center = (share + z**2 / (2 * effective)) / (1 + z**2 / effective)
+        half_width = z / (1 + z**2 / effective) * np.sqrt(share * (1 - share) / effective + z**2 / (4 * effective**2))
+        return share, max(center - half_width, 0), min(center + half_width, 1)
 
 
 def mean(values: np.ndarray) -> float:
@@ -167,5 +173,5 @@ def p_value(replicates: np.ndarray) -> float:
     defined = replicates[~np.isnan(replicates)]
     if len(replicates) - len(defined) > 0.05 * len(replicates):
         return np.nan
-    smaller = min((defined <= ROUNDING).sum(), (defined >= -ROUNDING).sum())
+    smaller = min((defined <= ROUNDING_TOLERANCE).sum(), (defined >= -ROUNDING_TOLERANCE).sum())
     return min(1.0, 2 * (smaller + 1) / (len(defined) + 1))

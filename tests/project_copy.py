@@ -1,4 +1,4 @@
-"""A copy of the project with a params.yaml of its own, as `make setup` leaves it without git, and its commands."""
+"""A copy of the project without git and with its own params.yaml, and its commands."""
 
 import json
 import os
@@ -17,7 +17,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 ALTERNATIVES = {"ece_25_bins": {"metrics": {"ece_bins": 25}}, "by_group": {"protocol": {"split": "group"}}}
-OWN_PAIRS = {  # an entry of `datasets` for what `write_own_pairs` writes into mine.csv
+OWN_PAIRS_DATASET = {  # entry of `datasets` for the file mine.csv of `write_own_pairs`
     "reader": "files",
     "source": "files",
     "path": "mine.csv",
@@ -30,7 +30,7 @@ OWN_PAIRS = {  # an entry of `datasets` for what `write_own_pairs` writes into m
 
 
 def copy_project(folder: Path, change: Callable[[dict[str, Any]], object] = lambda _params: None) -> None:
-    """Copy code and settings into `folder`; `change` is called on what params.yaml holds."""
+    """Copy code and settings into `folder`; `change` edits the content of params.yaml."""
     for name in ("flows", "tasks", "relmap"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
@@ -42,8 +42,8 @@ def copy_project(folder: Path, change: Callable[[dict[str, Any]], object] = lamb
     (folder / ".dvc/config.local").write_text("[core]\n    no_scm = true\n")
 
 
-def small(params: dict[str, Any], rows: int = 3000) -> None:
-    """Leave little to compute: a twin of wands, and what `write_own_pairs` writes into mine.csv."""
+def shrink_params(params: dict[str, Any], rows: int = 3000) -> None:
+    """Keep little to compute: a simulated twin of wands, and the file mine.csv of `write_own_pairs`."""
     params |= {
         "seeds": [1, 2],
         "calibrators": ["uncal", "ts"],
@@ -51,63 +51,79 @@ def small(params: dict[str, Any], rows: int = 3000) -> None:
         "sensitivity": {"calibrators": [], "alternatives": ALTERNATIVES},
         "projection": params["projection"] | {"epochs": 100},
         "metrics": params["metrics"] | {"spread_permutations": 20, "resamples": 300},
-        "datasets": {"wands": params["datasets"]["wands"] | {"rows": rows}, "mine": OWN_PAIRS},
+        "datasets": {"wands": params["datasets"]["wands"] | {"rows": rows}, "mine": OWN_PAIRS_DATASET},
     }
 
 
 def edit_params(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Edit params.yaml of `folder` in place with `change`."""
     params = yaml.safe_load((folder / "params.yaml").read_text())
     change(params)
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
 
 
 def write_params(folder: Path, changes: dict[str, object]) -> Path:
-    """Write params.yaml into `folder` with other values in places such as `projection.knots`; returns its path."""
+    """Write params.yaml into `folder` with changed values of settings such as `projection.knots`; return its path."""
     content = yaml.safe_load((ROOT / "params.yaml").read_text())
-    for place, value in changes.items():
-        *way, last = place.split(".")
-        reduce(getitem, way, content)[last] = value
+    for setting, value in changes.items():
+        *sections, key = setting.split(".")
+        reduce(getitem, sections, content)[key] = value
     (folder / "params.yaml").write_text(yaml.safe_dump(content))
     return folder / "params.yaml"
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """Of a person who has set nothing, in the Python of the tests; what DVC remembers stays in `folder`."""
-    others = ("PREFECT_", "DVC_", "MRP_", "DATA_MIRROR", "REAL_DATA", "PYTHONPATH")
-    return {name: value for name, value in os.environ.items() if not name.startswith(others)} | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "COLUMNS": "400",  # no message is cut in lines
-        "DVC_SITE_CACHE_DIR": str(folder / ".dvc/site"),
-    }
+def clean_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a user without settings, with the Python of the tests and a private DVC site cache."""
+    unset = ("PREFECT_", "DVC_", "MRP_", "DATA_MIRROR", "REAL_DATA", "PYTHONPATH")
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(unset)}
+    variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables["COLUMNS"] = "400"  # messages are not wrapped
+    variables["DVC_SITE_CACHE_DIR"] = str(folder / ".dvc/site")
+    return variables
 
 
-def run(folder: Path, *command: str, status: int = 0, **variables: str) -> str:
-    """Run `python -m command`, or `python -c …`, in `folder`; returns what it printed, fails on another status."""
-    done = subprocess.run(
-        [sys.executable, *(command if command[0] == "-c" else ("-m", *command))],
+def run_module(folder: Path, *command: str, status: int = 0, **variables: str) -> str:
+    """Run `python -m command`, or `python -c …`, in `folder` and return its output; fail on another status."""
+    arguments = command if command[0] == "-c" else ("-m", *command)
+    completed = subprocess.run(
+        [sys.executable, *arguments],
         cwd=folder,
-        env=environment(folder) | variables,
+        env=clean_environment(folder) | variables,
         capture_output=True,
         text=True,
         check=False,
     )
-    printed = done.stdout + done.stderr
-    assert done.returncode == status, printed
-    return printed
+    output = completed.stdout + completed.stderr
+    assert completed.returncode == status, output
+    return output
 
 
-def start(
-    folder: Path, *command: str, log: Path, within: tuple[str, ...] = (), **variables: str
+def start_module(
+    folder: Path, *command: str, log: Path, wrapper: tuple[str, ...] = (), **variables: str
 ) -> subprocess.Popen[bytes]:
-    """Start `python -m command` in `folder`, by the command `within`, in its own session; its words go to `log`."""
-    own = {"cwd": folder, "env": environment(folder) | variables, "start_new_session": True}
-    with log.open("ab") as printed:
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": printed, "stderr": subprocess.STDOUT}
-        return subprocess.Popen([*within, sys.executable, "-u", "-m", *command], **own, **pipes)
+    """Start `python -m command` in `folder` and in its own session.
+
+    Args:
+        folder: Current folder of the process.
+        command: Module and its arguments.
+        log: File that the output is appended to.
+        wrapper: Command that runs the command, for example `unshare`.
+        variables: Environment variables.
+    """
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [*wrapper, sys.executable, "-u", "-m", *command],
+            cwd=folder,
+            env=clean_environment(folder) | variables,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
 
 
 def recorded_libraries(report: Path) -> dict[str, str]:
-    """Return variables with which each process of a run records in `report` which `relmap` it imports."""
+    """Return environment variables that make each process of a run record in `report` which `relmap` it imports."""
     return {"PYTHONPATH": str(ROOT / "tests/guard"), "LIBRARY_REPORT": str(report)}
 
 
@@ -120,27 +136,28 @@ def processes_by_library(report: Path) -> dict[Path, set[str]]:
     return commands
 
 
-def flip(file: Path, *, bit: int = 0, rots: bool = True) -> None:
-    """Flip one bit in the middle of a file, whoever may write to it; where it rots, the system sees nothing of it."""
-    before, content = file.stat(), bytearray(file.read_bytes())
+def flip_bit(file: Path, *, bit: int = 0, keep_times: bool = True) -> None:
+    """Flip one bit in the middle of a file, also of a read-only one; kept times hide the change, as on a bad disk."""
+    before = file.stat()
+    content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1 << bit
     file.chmod(0o644)
     file.write_bytes(content)
     file.chmod(before.st_mode)
-    if rots:
+    if keep_times:
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def write_own_pairs(path: Path, seed: int = 0) -> None:
-    """Judged pairs in which one word makes a candidate good, mostly."""
+    """Write labelled pairs in which two of five words make a candidate good in most pairs."""
     generator = np.random.default_rng(seed)
     words = np.array(["lamp", "desk", "chair", "sofa", "rug"])
-    picked = generator.integers(0, 5, 900)
-    good = generator.random(900) < np.where(picked < 2, 0.8, 0.25)
+    word = generator.integers(0, 5, 900)
+    good = generator.random(900) < np.where(word < 2, 0.8, 0.25)
     pl.DataFrame(
         {
             "query": [f"query {row % 90}" for row in range(900)],
-            "title": [f"{words[word]} number {row}" for row, word in enumerate(picked)],
+            "title": [f"{words[word[row]]} number {row}" for row in range(900)],
             "grade": np.where(good, "good", "bad"),
         }
     ).write_csv(path)

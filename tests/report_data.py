@@ -34,8 +34,8 @@ RIVAL_ROWS = (100, 400)
 # 95% intervals of a change
 DECREASE = (-0.05, -0.01)
 INCREASE = (0.01, 0.05)
-NOTHING = (-0.02, 0.01)
-BETTER = {"nll_correct": DECREASE, "aupr_error": INCREASE, "aurc": DECREASE}
+INCONCLUSIVE = (-0.02, 0.01)
+IMPROVEMENTS = {"nll_correct": DECREASE, "aupr_error": INCREASE, "aurc": DECREASE}
 QUANTITIES = ("before", "after", "delta")
 SCHEMAS = {  # field of `Runs` -> columns after `dataset` and `source`
     "metrics": results.METRICS_SCHEMA,
@@ -55,7 +55,7 @@ def make_frame(name: str, *rows: tuple[Any, ...]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"dataset": pl.String, "source": pl.String, **SCHEMAS[name]}, orient="row")
 
 
-EMPTY = Runs(
+EMPTY_RUNS = Runs(
     metrics=make_frame("metrics"),
     intervals=make_frame("intervals"),
     rivals=make_frame("rivals"),
@@ -90,7 +90,7 @@ def make_runs(
     for dataset, source in sources.items():
         n_labels = (label_counts or {}).get(dataset, 2)
         facts.append({"dataset": dataset, "source": source, "labels": ["label"] * n_labels, "rows": {"test": 10_000}})
-    return replace(EMPTY, **{"metrics": make_frame("metrics", *rows), "facts": tuple(facts)} | fields)
+    return replace(EMPTY_RUNS, **{"metrics": make_frame("metrics", *rows), "facts": tuple(facts)} | fields)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -118,10 +118,10 @@ def make_results(
     calibrators: Sequence[str] = ("uncal", "ts"),
     source: str = "simulated",
     decided: int | None = None,
-    changes: Changes = BETTER,
+    changes: Changes = IMPROVEMENTS,
     failing: bool = False,
 ) -> DatasetResults:
-    """Make results of a data set whose later labels are wrong more often.
+    """Make results of a data set whose decisions for later labels have more errors.
 
     Args:
         name: Key of the data set.
@@ -298,7 +298,7 @@ def make_gate(name: str, check: str, *, passed: bool = True, seed: int = 1) -> d
 def combine_runs(datasets: Sequence[DatasetResults], missing: Sequence[str] = ()) -> Runs:
     """Combine the results of several data sets as the report does."""
     return replace(
-        EMPTY,
+        EMPTY_RUNS,
         metrics=pl.concat([dataset.metrics for dataset in datasets]),
         intervals=pl.concat([dataset.intervals for dataset in datasets]),
         rivals=pl.concat([dataset.rivals for dataset in datasets]),
@@ -312,7 +312,7 @@ def write_files(dataset: DatasetResults) -> None:
     folder = runs_folder(dataset.name)
     for name in ("scores", "metrics", "rivals", "intervals", "simplex"):
         write_atomically(folder / f"{name}.parquet", getattr(dataset, name).write_parquet)
-    write_atomically(folder / "sensitivity.parquet", EMPTY.sensitivity.write_parquet)
+    write_atomically(folder / "sensitivity.parquet", EMPTY_RUNS.sensitivity.write_parquet)
     write_json(folder / "curves.json", {"lattices": dataset.lattices})
     write_json(folder / "gates.json", {"gates": dataset.gates})
     write_json(base_folder(dataset.name) / "base.json", dataset.facts)

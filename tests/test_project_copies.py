@@ -11,11 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import maps
 import pytest
 
 from relmap.maps.map_file import save_map
-from tests.project_copy import ROOT, copy_project, environment
+from tests import maps
+from tests.project_copy import ROOT, clean_environment, copy_project
 
 NEW = (  # the file of what is added, what stands in it, the registry, the line behind which it stands, its own line
     (
@@ -99,7 +99,9 @@ def test_what_is_new_is_in_the_report_the_help_and_the_forms_is_bounded_and_has_
     (tmp_path / "tests").mkdir()
     shutil.copy(ROOT / "tests/report_data.py", tmp_path / "tests")
     words = [sys.executable, "-c", SEEN]
-    done = subprocess.run(words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, cwd=tmp_path, env=clean_environment(tmp_path), capture_output=True, text=True, check=False
+    )
     assert not done.returncode, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
     folder = Path(seen["page"]).parent
@@ -155,7 +157,9 @@ def another_users(tmp_path_factory) -> Path:
 def ran(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """`python -m` of a module of the copy, as a user who may no more than the modes say."""
     command = [*BOUND, sys.executable, "-m", *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=clean_environment(folder), capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize(("which", "module"), [("read_only", "flows.serve"), ("another_users", "flows.serve")])
@@ -176,8 +180,8 @@ def test_help_needs_nothing_and_runs_nothing(which, module, request):
 
 
 def test_rerank_works_on_files_elsewhere(read_only, tmp_path):
-    save_map(maps.document(), tmp_path / "map.json")
-    maps.predictions(90).write_parquet(tmp_path / "new.parquet")
+    save_map(maps.make_map(), tmp_path / "map.json")
+    maps.make_predictions(90).write_parquet(tmp_path / "new.parquet")
     files = "--map", tmp_path / "map.json", "--predictions", tmp_path / "new.parquet", "--out", tmp_path / "out.parquet"
     done = ran(read_only, "relmap", "apply", *files)
     assert done.returncode == 0, done.stderr

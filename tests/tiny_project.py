@@ -1,4 +1,4 @@
-"""A project of two stages, laid out in a folder in no time, for what the door of a stage does."""
+"""A project of two stages with tiny outputs, for tests of `run_stage`."""
 
 import shutil
 from functools import partial
@@ -12,7 +12,7 @@ from tasks.provenance.stage import run_stage
 from tests import project_copy
 from tests.project_copy import ROOT
 
-STAGES = """
+DVC_YAML = """
 stages:
   train:
     foreach: ${datasets}
@@ -29,9 +29,9 @@ stages:
 """
 
 
-def lay_out(folder: Path, datasets: tuple[str, ...] = ("wands", "scidocs")) -> None:
+def create_project(folder: Path, datasets: tuple[str, ...] = ("wands", "scidocs")) -> None:
     """Write dvc.yaml, params.yaml, the code and the raw files into `folder`."""
-    (folder / "dvc.yaml").write_text(STAGES)
+    (folder / "dvc.yaml").write_text(DVC_YAML)
     shutil.copy(ROOT / "params.yaml", folder)
     project_copy.edit_params(
         folder,
@@ -40,31 +40,33 @@ def lay_out(folder: Path, datasets: tuple[str, ...] = ("wands", "scidocs")) -> N
             sensitivity={"calibrators": [], "alternatives": {}},
         ),
     )
-    files = ["tasks/trained/model.py", "tasks/train.py", "tasks/report.py"]
-    for name in [*files, *(f"data/raw/{dataset}/rows.csv" for dataset in datasets)]:
+    code_files = ["tasks/trained/model.py", "tasks/train.py", "tasks/report.py"]
+    raw_files = [f"data/raw/{dataset}/rows.csv" for dataset in datasets]
+    for name in [*code_files, *raw_files]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"{name}\n")
 
 
-def finished_in(folder: Path, *stages: str) -> Path:
-    """Lay out a project in `folder` and run `stages`, all of them if none is named; returns the folder."""
+def create_finished_project(folder: Path, *stages: str) -> Path:
+    """Create a project in `folder` and run `stages`, or all stages without any; return the folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        lay_out(folder)
+        create_project(folder)
         for name in stages or stage_names():
-            run(name)
+            complete_stage(name)
     return folder
 
 
-def copy_here(finished: Path) -> None:
-    shutil.copytree(finished, Path.cwd(), dirs_exist_ok=True)
+def copy_to_current_folder(project: Path) -> None:
+    """Copy a project into the current folder."""
+    shutil.copytree(project, Path.cwd(), dirs_exist_ok=True)
 
 
 edit_params = partial(project_copy.edit_params, Path())  # of the current folder
 
 
-def work(name: str, text: str = "made\n") -> None:
-    """What the stage does: its outputs are two small files, one of them in a folder of its own."""
+def write_outputs(name: str, text: str = "made\n") -> None:
+    """Write the outputs of a stage: two small files, one of them in a subfolder."""
     (folder,) = read_dvc_stage(name).outputs
     shutil.rmtree(folder, ignore_errors=True)
     for file in ("table.csv", "deep/model.json"):
@@ -72,7 +74,8 @@ def work(name: str, text: str = "made\n") -> None:
         (folder / file).write_text(f"{name}: {text}")
 
 
-def run(name: str, text: str = "made\n") -> Manifest:
+def complete_stage(name: str, text: str = "made\n") -> Manifest:
+    """Run a stage and return its manifest."""
     with run_stage(name):
-        work(name, text)
+        write_outputs(name, text)
     return read_manifest(read_dvc_stage(name).manifest)

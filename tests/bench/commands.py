@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from tasks.records.store import read_json
-from tests.project_copy import copy_project, run
+from tests.project_copy import copy_project, run_module
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,15 @@ class Copy:
         self.folder = folder
         (folder / ".prefect").mkdir()
         if server:
-            run(folder, "prefect", "server", "database", "upgrade", "-y")  # as `make setup` does
+            run_module(folder, "prefect", "server", "database", "upgrade", "-y")  # as `make setup` does
 
     def refresh(self) -> None:
         """What `make repro` runs."""
-        run(self.folder, "flows.refresh")
+        run_module(self.folder, "flows.refresh")
 
     def bare(self) -> None:
         """The same as plain function calls in one process."""
-        run(self.folder, "bare", PYTHONPATH=f"{self.folder}{os.pathsep}{Path(__file__).parent}")
+        run_module(self.folder, "bare", PYTHONPATH=f"{self.folder}{os.pathsep}{Path(__file__).parent}")
 
     def took(self, call: Callable[[], object]) -> Took:
         """Time what runs commands."""

@@ -13,8 +13,8 @@ from relmap.calibrators.temperature import fit_temperature
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.whole_vector import fit_whole_vector
 from tests.bench.conftest import ON_ONE_CORE_TOO
-from tests.fits import logits_and_labels
-from tests.torch_fits import descended
+from tests.fits import simulate_logits_and_labels
+from tests.torch_fits import minimize_with_adam
 
 pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("default")]  # peers warn of what is theirs
 ROWS, K, FITS = 8000, 5, 18
@@ -26,8 +26,8 @@ def test_temperature(race):
     from netcal.scaling import TemperatureScaling
     from sklearn.calibration import _TemperatureScaling  # what its CalibratedClassifierCV fits
 
-    logits, labels = logits_and_labels(ROWS, K)
-    few, probabilities = logits_and_labels(ROWS // 10, K), softmax(logits, axis=1)
+    logits, labels = simulate_logits_and_labels(ROWS, K)
+    few, probabilities = simulate_logits_and_labels(ROWS // 10, K), softmax(logits, axis=1)
 
     def netcal() -> float:
         """What it calls the temperature is the factor of the logits."""
@@ -48,8 +48,8 @@ def test_temperature(race):
 def test_whole_vector(race):
     from probmetrics.calibrators import SMSCalibrator  # of the method's authors
 
-    logits, labels = logits_and_labels(ROWS, K)
-    few, probabilities = logits_and_labels(ROWS // 10, K), softmax(logits, axis=1)
+    logits, labels = simulate_logits_and_labels(ROWS, K)
+    few, probabilities = simulate_logits_and_labels(ROWS // 10, K), softmax(logits, axis=1)
     race.beside("probmetrics", lambda: SMSCalibrator().fit(probabilities, labels).predict_proba(probabilities), aim=2)
     race.growth(lambda: fit_whole_vector(*few))
     race.floor(lambda: np.exp(logits).sum())  # one exponential of each logit
@@ -61,7 +61,7 @@ def test_whole_vector(race):
 
 def beside_autograd(race, operation: str, fit: Callable, autograd: Callable, **of_few: object):
     """The rows of the first of all fits, its value, and what autograd makes of it."""
-    sets, few = ([logits_and_labels(rows, K, seed) for seed in range(FITS)] for rows in (ROWS, ROWS // 10))
+    sets, few = ([simulate_logits_and_labels(rows, K, seed) for seed in range(FITS)] for rows in (ROWS, ROWS // 10))
     autograd(*few[0])  # what torch loads at the first step
     race.beside(ALONE, lambda: autograd(*sets[0]), aim=5, times=FITS)
     race.growth(lambda: [fit(*own, seed=0, **of_few) for own in few])
@@ -91,7 +91,7 @@ def autograd_smart(logits: np.ndarray, labels: np.ndarray) -> float:
         second = relu(relu(at * first + two) @ three.reshape(N_HIDDEN, N_HIDDEN).T + four)
         return cross_entropy(z / (softplus(second @ five + six) + 0.1)[:, None], target)
 
-    return loss(descended(initial_parameters(0), loss, SmartSettings())).item()
+    return loss(minimize_with_adam(initial_parameters(0), loss, SmartSettings())).item()
 
 
 def test_hcal(race):

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import maps
 import numpy as np
 import polars as pl
 import pytest
@@ -15,6 +14,7 @@ from sklearn.isotonic import IsotonicRegression
 from relmap import cli as rerank
 from relmap.projection.labelwise import Isotonic, WithFallbacks
 from relmap.routing.apply import apply_map
+from tests import maps
 
 pytestmark = pytest.mark.bench
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -55,7 +55,7 @@ def by_scikit_learn(isotonic: list, predictions: Path, out: Path) -> None:
 
 def test_apply(race, rows, predictions, isotonic, tmp_path):
     file, ours, theirs, copy = predictions / "first.parquet", *(tmp_path / f"{name}.parquet" for name in "abc")
-    document = maps.document("mrp", n_labels=K)
+    document = maps.make_map("mrp", n_labels=K)
     apply_map(document, file, ours)
     race.beside("polars: read and write the file", lambda: pl.read_parquet(file).write_parquet(copy), aim=0.5)
     race.beside("scikit-learn: isotonic of each label", lambda: by_scikit_learn(isotonic, file, theirs), aim=5)
@@ -64,9 +64,9 @@ def test_apply(race, rows, predictions, isotonic, tmp_path):
     race.run("apply a map, file to file", rows, lambda: apply_map(document, file, ours), rounds=3)
 
     steps = Isotonic(*(tuple(getattr(regression, f"{axis}_thresholds_") for regression in isotonic) for axis in "Xy"))
-    shared = maps.variants(K)["shared_1d"]
+    shared = maps.make_variants(K)["shared_1d"]
     same = WithFallbacks(steps, shared, ("none",) * K, np.full(K, 1600))
-    apply_map(maps.document("label_isotonic", same, n_labels=K), file, ours, coverage="0.7")
+    apply_map(maps.make_map("label_isotonic", same, n_labels=K), file, ours, coverage="0.7")
     made, expected = pl.read_parquet(ours), pl.read_parquet(theirs)
     alike = ["confidence", "reliability", "review_rank", "route"]
     assert made.drop(alike).equals(expected.drop(alike))

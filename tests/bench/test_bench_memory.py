@@ -55,22 +55,22 @@ def bootstrap(rows: int, _folder: Path) -> Ready:
 
 
 def lattices(fit: Callable[..., object], rows: int, _folder: Path) -> Ready:
-    made = fits.fits(*fits.simulated(FITS, rows // FITS, K))
+    made = fits.make_fit_rows(*fits.simulate_rows(FITS, rows // FITS, K))
     return lambda: fit(made, n_labels=K, settings=ProjectionParams())
 
 
 def isotonic(rows: int, _folder: Path) -> Ready:
-    (at,), decision, correct = fits.simulated(1, rows, K)
+    (at,), decision, correct = fits.simulate_rows(1, rows, K)
     return lambda: test_bench_projection.isotonic(at, decision, correct)
 
 
 def calibrator(fit: Callable[..., object], rows: int, _folder: Path) -> Ready:
-    logits, labels = fits.logits_and_labels(rows, K)
+    logits, labels = fits.simulate_logits_and_labels(rows, K)
     return lambda: fit(logits, labels, seed=0)
 
 
 def apply(rows: int, folder: Path) -> Ready:
-    file, document = folder / f"{rows}.parquet", maps.document("mrp", n_labels=K)
+    file, document = folder / f"{rows}.parquet", maps.make_map("mrp", n_labels=K)
     made_up_predictions(rows, K, 0).write_parquet(file)
     return lambda: apply_map(document, file, folder / "scored.parquet")
 

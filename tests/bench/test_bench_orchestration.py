@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.bench.commands import Copy, Took
-from tests.project_copy import edit_params, run
+from tests.project_copy import edit_params, run_module
 
 pytestmark = pytest.mark.bench
 
@@ -60,9 +60,9 @@ def test_everything_from_nothing(race, project, plain):
 
 def test_nothing_to_do(race, project):
     copy = project.copy
-    repro = partial(run, copy.folder, "dvc", "repro")
-    race.beside("dvc status", partial(run, copy.folder, "dvc", "status"), aim=1 / 1.5)
-    race.floor(partial(run, copy.folder, "dvc", "--version"))
+    repro = partial(run_module, copy.folder, "dvc", "repro")
+    race.beside("dvc status", partial(run_module, copy.folder, "dvc", "status"), aim=1 / 1.5)
+    race.floor(partial(run_module, copy.folder, "dvc", "--version"))
     race.run("dvc repro, nothing to do", len(project.stages), repro, rounds=3, warm_up=False)
 
 
@@ -93,7 +93,7 @@ def test_the_stage_on_saved_logits_beside_the_code_of_the_authors(race, tmp_path
     of["options"] = {"labels": [str(label) for label in range(labels)]}
     copy = Copy(tmp_path, lambda params: params.update(datasets={"mine": of}))
     for step in ("tasks.download", "tasks.train"):
-        run(copy.folder, step, "mine")
-    took = copy.took(partial(run, copy.folder, "flows.reliability", "mine"))
+        run_module(copy.folder, step, "mine")
+    took = copy.took(partial(run_module, copy.folder, "flows.reliability", "mine"))
     race.timed("the authors' code, without most of that", theirs, aim=1)
     race.took(f"reliability, three seeds, {name}: CPU", rows, took.cpu)

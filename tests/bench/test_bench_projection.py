@@ -16,8 +16,8 @@ from relmap.projection.labelwise import MIN_RELIABILITY, Isotonic, fit_isotonic
 from relmap.projection.lattice import N_NODES, FitRows, mrp_objective
 from relmap.settings import ProjectionParams
 from tests.bench.conftest import ON_ONE_CORE_TOO
-from tests.fits import fits, simulated
-from tests.torch_fits import mrp_of_torch
+from tests.fits import make_fit_rows, simulate_rows
+from tests.torch_fits import fit_mrp_with_torch
 
 pytestmark = pytest.mark.bench
 FITS, ROWS, K = 108, 8000, 5
@@ -32,13 +32,13 @@ def one_at_a_time(rows: Rows, threads: int) -> np.ndarray:
     import torch
 
     torch.set_num_threads(threads)
-    return np.stack([mrp_of_torch(fit, K, SETTINGS) for fit in rows[:TIMED]])
+    return np.stack([fit_mrp_with_torch(fit, K, SETTINGS) for fit in rows[:TIMED]])
 
 
 @cache
 def quickest(threads: int) -> int:
     """The number of threads, of at most so many, that suits the loop best."""
-    first = fits(*simulated(1, ROWS, K))
+    first = make_fit_rows(*simulate_rows(1, ROWS, K))
     one_at_a_time(first, 1)  # what torch loads at the first step
     # the longest of three: another process on a core holds up two threads far more than one, if not each time
     return min(range(1, threads + 1), key=lambda n: max(repeat(lambda: one_at_a_time(first, n), number=1, repeat=3)))
@@ -48,7 +48,7 @@ def beside_torch(
     race, threads: int, operation: str, fit: Callable, aim: float, **run
 ) -> tuple[Rows, object, np.ndarray]:
     """The rows of all fits, our result and the values of the first fits by torch."""
-    rows, first = fits(*simulated(FITS, ROWS, K)), slice(ROWS // 10)
+    rows, first = make_fit_rows(*simulate_rows(FITS, ROWS, K)), slice(ROWS // 10)
     tenth = [tuple(part[first] for part in own) for own in rows]
     best = quickest(threads)
     race.beside(ALONE, lambda: one_at_a_time(rows, best), aim=aim, times=FITS / TIMED)
@@ -59,7 +59,7 @@ def beside_torch(
 
 @ON_ONE_CORE_TOO
 def test_exact_fits(race, threads):
-    confidence = simulated(FITS, ROWS, K)[0]
+    confidence = simulate_rows(FITS, ROWS, K)[0]
     race.floor(lambda: np.sort(confidence))  # every row is read and sorted once; the steps read a tenth as many nodes
     rows, exact, theirs = beside_torch(race, threads, "mrp_exact", fit_exact, 250, rounds=3)
     assert exact.kkt_residual.max() <= 1e-8
@@ -90,7 +90,7 @@ def isotonic(at: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> Isoto
 def test_isotonic_of_each_label(race, rows):
     from sklearn.isotonic import IsotonicRegression
 
-    ((confidence, decision, correct),) = fits(*simulated(1, rows, K))
+    ((confidence, decision, correct),) = make_fit_rows(*simulate_rows(1, rows, K))
     at = logit(confidence)
     confidence = expit(at)  # to the last bit what ours reads
 

@@ -8,23 +8,25 @@ import pytest
 from filelock import FileLock
 
 from tests.faults.small_project import SmallProject
-from tests.project_copy import copy_project, small, write_own_pairs
+from tests.project_copy import copy_project, shrink_params, write_own_pairs
 
 
-def shared(name: str, source: str | None = None, *command: str) -> Callable[..., SmallProject]:
+def shared_project_fixture(name: str, source: str | None = None, *command: str) -> Callable[..., SmallProject]:
     """Return a fixture: a read-only project of all test processes, a copy of `source` in which a command has run."""
 
     @pytest.fixture(scope="session")
     def shared_project(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> SmallProject:
         source_project = request.getfixturevalue(source) if source else None
-        folder = tmp_path_factory.getbasetemp()
-        folder = (folder.parent if folder.name.startswith("popen-") else folder) / name
+        base = tmp_path_factory.getbasetemp()
+        if base.name.startswith("popen-"):  # of one pytest-xdist worker; its parent is common to all
+            base = base.parent
+        folder = base / name
         unfinished = folder.with_suffix(".unfinished")
         with FileLock(folder.with_suffix(".lock")):
             if not folder.exists():
                 shutil.rmtree(unfinished, ignore_errors=True)
                 if source_project is None:
-                    copy_project(unfinished, small)
+                    copy_project(unfinished, shrink_params)
                     write_own_pairs(unfinished / "mine.csv")
                 else:
                     shutil.copytree(source_project.folder, unfinished)
@@ -35,26 +37,32 @@ def shared(name: str, source: str | None = None, *command: str) -> Callable[...,
     return shared_project
 
 
-laid_out = shared("laid_out")  # a clone without Prefect's database: enough for stages that are not flows
-set_up = shared("set_up", "laid_out", "prefect", "server", "database", "upgrade", "-y")  # after `make setup`
-finished = shared("finished", "set_up", "flows.refresh")  # after an undisturbed run of everything
-trained = shared("trained", "laid_out", "dvc", "repro", "train@mine")
+bare_project = shared_project_fixture(
+    "bare_project"
+)  # a clone without Prefect's database: enough for stages that are not flows
+prepared_project = shared_project_fixture(
+    "prepared_project", "bare_project", "prefect", "server", "database", "upgrade", "-y"
+)  # after `make setup`
+finished = shared_project_fixture(
+    "finished", "prepared_project", "flows.refresh"
+)  # after an undisturbed run of everything
+trained = shared_project_fixture("trained", "bare_project", "dvc", "repro", "train@mine")
 
 
-def own_copy(name: str) -> Callable[..., Iterator[SmallProject]]:
+def copied_project_fixture(name: str) -> Callable[..., Iterator[SmallProject]]:
     """Return a fixture: a copy of a shared project. Processes that still run after the test are ended."""
 
     @pytest.fixture
     def copied(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SmallProject]:
-        source = request.getfixturevalue(name).folder
-        shutil.copytree(source, tmp_path / "project", ignore=shutil.ignore_patterns(".faults"), symlinks=True)
+        source_folder = request.getfixturevalue(name).folder
+        shutil.copytree(source_folder, tmp_path / "project", ignore=shutil.ignore_patterns(".faults"), symlinks=True)
         project = SmallProject(tmp_path / "project")
         yield project
-        project.end()
+        project.kill_all()
 
     return copied
 
 
-new_project = own_copy("laid_out")  # no stage has run, and flows cannot run
-project = own_copy("set_up")
-finished_project = own_copy("finished")
+new_project = copied_project_fixture("bare_project")  # no stage has run, and flows cannot run
+project = copied_project_fixture("prepared_project")
+finished_project = copied_project_fixture("finished")

@@ -12,101 +12,114 @@ from typing import Any
 
 import psutil
 
-from tests.project_copy import start
-from tests.system.browser import eventually
+from tests.project_copy import start_module
+from tests.system.browser import wait_until
 
-INJECTED = Path(__file__).resolve().parent / "injected"
+SITECUSTOMIZE_FOLDER = Path(__file__).resolve().parent / "injected"
 OUTPUT_FOLDERS = ("raw", "base", "runs", "report", "manifests")  # folders under data/ that stages write
 COMMAND_TIMEOUT = 300  # seconds, on a busy machine
 
 Fault = dict[str, Any]  # see injected/sitecustomize.py
 
 
-def killed(call: str, path: str, whom: str = "everything", nth: int = 1) -> Fault:
+def kill_fault(call: str, path: str, whom: str = "everything", nth: int = 1) -> Fault:
     """Return a fault: SIGKILL to `whom` in the `nth` call of `call` on `path`."""
     return {"call": call, "path": path, "nth": nth, "do": "kill", "whom": whom}
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningCommand:
     """A running command with its child processes."""
 
     process: subprocess.Popen[bytes]
     log: Path
-    counted: Path  # identifies the run in the environment of its processes; counts the calls of each fault
+    counts_folder: Path  # identifies the run in the environment of its processes; counts the calls of each fault
 
-    def printed(self) -> str:
+    def output(self) -> str:
         """Return the output of all its processes so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
-    def ended(self, status: int = 0) -> str:
+    def wait(self, status: int = 0) -> str:
         """Wait for the command, check its exit status, and return the output."""
         try:
-            assert self.process.wait(COMMAND_TIMEOUT) == status, self.printed()
+            assert self.process.wait(COMMAND_TIMEOUT) == status, self.output()
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"still running after {COMMAND_TIMEOUT} s:\n{self.printed()}") from None
-        return self.printed()
+            raise AssertionError(f"still running after {COMMAND_TIMEOUT} s:\n{self.output()}") from None
+        return self.output()
 
     def n_faults_reached(self) -> int:
         """Count the faults that have been reached."""
-        faults = json.loads((self.counted / "faults.json").read_text())
-        counts = [(self.counted / fault["name"], fault.get("nth", 1)) for fault in faults]
-        return sum(count.exists() and count.stat().st_size >= nth for count, nth in counts)
+        n_reached = 0
+        for fault in json.loads((self.counts_folder / "faults.json").read_text()):
+            calls = self.counts_folder / fault["name"]  # one byte per call
+            if calls.exists() and calls.stat().st_size >= fault.get("nth", 1):
+                n_reached += 1
+        return n_reached
 
-    def processes(self) -> list[psutil.Process]:
+    def find_processes(self) -> list[psutil.Process]:
+        """Return the processes that inherited the environment of the command."""
         readable = [process for process in psutil.process_iter(["environ"]) if process.info["environ"]]
-        return [process for process in readable if process.info["environ"].get("FAULTS_COUNTED") == str(self.counted)]
+        marker = str(self.counts_folder)
+        return [process for process in readable if process.info["environ"].get("FAULTS_COUNTED") == marker]
 
     def kill_command(self) -> None:
+        """Kill the command, but not the processes that it started."""
         self.process.kill()
         self.process.wait()
 
     def kill(self) -> None:
-        for process in self.processes():
+        """Kill the command and its processes."""
+        for process in self.find_processes():
             process.send_signal(signal.SIGKILL)
         self.process.wait()
 
 
 class SmallProject:
-    """The commands and files of a project in a folder of its own."""
+    """A project in its own folder, used by its commands and files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.started: list[Running] = []
+        self.started: list[RunningCommand] = []
 
     def start(
-        self, *command: str, faults: tuple[Fault, ...] = (), server_of: Running | None = None, **options: Any
-    ) -> Running:
+        self, *command: str, faults: tuple[Fault, ...] = (), server_of: RunningCommand | None = None, **options: Any
+    ) -> RunningCommand:
         """Start a command with faults. A fault that kills a server uses the server of the run `server_of`."""
-        counted = server_of.counted if server_of else self.folder / ".faults" / str(len(self.started))
-        counted.mkdir(parents=True, exist_ok=True)
-        named = [{**fault, "name": str(place)} for place, fault in enumerate(faults)]
-        (counted / "faults.json").write_text(json.dumps(named))
-        injected = {"PYTHONPATH": str(INJECTED), "FAULTS": json.dumps(named), "FAULTS_COUNTED": str(counted)}
+        counts_folder = server_of.counts_folder if server_of else self.folder / ".faults" / str(len(self.started))
+        counts_folder.mkdir(parents=True, exist_ok=True)
+        named_faults = [{**fault, "name": str(index)} for index, fault in enumerate(faults)]
+        (counts_folder / "faults.json").write_text(json.dumps(named_faults))
+        variables = {
+            "PYTHONPATH": str(SITECUSTOMIZE_FOLDER),
+            "FAULTS": json.dumps(named_faults),
+            "FAULTS_COUNTED": str(counts_folder),
+        }
         log = self.folder / ".faults" / f"printed.{len(self.started)}"
-        process = start(self.folder, *command, log=log, **injected, **options)
-        self.started.append(Running(process, log, counted))
-        return self.started[-1]
+        process = start_module(self.folder, *command, log=log, **variables, **options)
+        running = RunningCommand(process, log, counts_folder)
+        self.started.append(running)
+        return running
 
     def run(self, *command: str, faults: tuple[Fault, ...] = (), status: int = 0, **options: Any) -> str:
         """Run a command to its end, check that it reached every fault and its exit status; return the output."""
         running = self.start(*command, faults=faults, **options)
-        printed = running.ended(status)
+        printed = running.wait(status)
         assert running.n_faults_reached() == len(faults), f"not every fault was reached:\n{printed}"
         return printed
 
-    def paused(self, *command: str, at: str, until: Path) -> Running:
+    def start_paused(self, *command: str, at: str, until: Path) -> RunningCommand:
         """Start a command that pauses before it moves the file `at` into place, until the file `until` exists."""
         running = self.start(*command, faults=({"call": "replace", "path": at, "do": "hold", "to": str(until)},))
-        eventually(running.n_faults_reached)
+        wait_until(running.n_faults_reached)
         return running
 
-    def end(self) -> None:
+    def kill_all(self) -> None:
+        """Kill all commands and their processes."""
         for running in self.started:
             running.kill()
 
-    def results(self) -> dict[str, str]:
+    def result_digests(self) -> dict[str, str]:
         """Return the SHA-256 of every output of the stages."""
         files = []
         for folder in OUTPUT_FOLDERS:

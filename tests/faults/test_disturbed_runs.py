@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from flows.server import is_api_available
-from tests.faults.small_project import SmallProject, killed
-from tests.project_copy import environment, flip
-from tests.system.browser import eventually
+from tests.faults.small_project import SmallProject, kill_fault
+from tests.project_copy import clean_environment, flip_bit
+from tests.system.browser import wait_until
 from tests.system.served import free_port
 
 pytestmark = pytest.mark.faults
@@ -39,14 +39,14 @@ def test_a_full_disk_is_reported_and_the_command_continues_with_space(project, f
     mount_command = [*OWN_MOUNTS, "mount", "-t", "tmpfs", "none", str(project.folder)]
     if not shutil.which("unshare") or subprocess.run(mount_command, capture_output=True, check=False).returncode:
         pytest.fail("a small disk needs `unshare`, and that this user may mount a tmpfs with it (user namespaces)")
-    printed = project.run("flows.refresh", within=(*OWN_MOUNTS, "sh", "-c", RUN_BEFORE_AND_AFTER, "sh"))
+    printed = project.run("flows.refresh", wrapper=(*OWN_MOUNTS, "sh", "-c", RUN_BEFORE_AND_AFTER, "sh"))
     (project.folder / "data").rmdir()
     (project.folder / "data.kept").rename(project.folder / "data")
     full, _ = printed.split(f"{SPACE_ADDED}\n")
     assert "ended with" in full, full
     assert "the disk is full" in full
     assert "Traceback" not in full
-    assert project.results() == finished.results()
+    assert project.result_digests() == finished.result_digests()
 
 
 @pytest.mark.parametrize("lines", [0, 40])
@@ -59,29 +59,29 @@ def test_incomplete_files_of_dvc_cause_no_refit(finished_project, finished, line
         remembered.unlink()  # its folder stays, as after a kill before the file is moved into it
     printed = finished_project.run("flows.refresh")
     assert "Traceback" not in printed
-    assert finished_project.results() == finished.results()
+    assert finished_project.result_digests() == finished.result_digests()
     assert finished_project.stored_fits() == fits
 
 
 def test_a_second_run_reports_the_first_and_waits(project, finished, tmp_path):
     release = tmp_path / "go on"
-    first = project.paused("flows.refresh", at="data/base/wands/logits.parquet", until=release)
+    first = project.start_paused("flows.refresh", at="data/base/wands/logits.parquet", until=release)
     second = project.start("flows.refresh")
-    eventually(lambda: f"process {first.process.pid} has been running it" in second.printed())
+    wait_until(lambda: f"process {first.process.pid} has been running it" in second.output())
     release.touch()
-    first.ended()
-    assert "Running stage" not in second.ended()
-    assert project.results() == finished.results()
+    first.wait()
+    assert "Running stage" not in second.wait()
+    assert project.result_digests() == finished.result_digests()
 
 
 def test_children_of_a_killed_run_end_within_seconds(project, finished, tmp_path):
-    first = project.paused("flows.refresh", at="data/base/wands/logits.parquet", until=tmp_path / "never")
-    (stage,) = [process for process in first.processes() if {"tasks.train", "wands"} <= set(process.cmdline())]
+    first = project.start_paused("flows.refresh", at="data/base/wands/logits.parquet", until=tmp_path / "never")
+    (stage,) = [process for process in first.find_processes() if {"tasks.train", "wands"} <= set(process.cmdline())]
     first.kill_command()
-    eventually(lambda: not first.processes(), within=15)
+    wait_until(lambda: not first.find_processes(), timeout=15)
     assert not stage.is_running()
     assert "Traceback" not in project.run("flows.refresh")
-    assert project.results() == finished.results()
+    assert project.result_digests() == finished.result_digests()
 
 
 def test_a_killed_server_is_reported_and_the_command_continues_without_it(finished_project, finished):
@@ -90,18 +90,20 @@ def test_a_killed_server_is_reported_and_the_command_continues_without_it(finish
     port = free_port()
     url = f"http://127.0.0.1:{port}/api"
     server = finished_project.start("prefect", "server", "start", "--port", str(port))
-    eventually(lambda: is_api_available(url))
+    wait_until(lambda: is_api_available(url))
     variables = {"PREFECT_API_URL": url, "PREFECT_CLIENT_MAX_RETRIES": "1"}
     command = ("flows.reliability", "wands")
-    fault = killed("write", ".prefect/storage/vector-*", "server")
+    fault = kill_fault("write", ".prefect/storage/vector-*", "server")
     printed = finished_project.run(*command, faults=(fault,), status=1, server_of=server, **variables)
     assert f"the Prefect server at {url} " in printed
     assert "Traceback" not in printed
+
     fits = finished_project.stored_fits()
     assert fits
+
     printed = finished_project.run(*command, **variables)
     assert f"no Prefect API answers at {url}" in printed
-    assert finished_project.results() == finished.results()
+    assert finished_project.result_digests() == finished.result_digests()
     assert finished_project.stored_fits().items() >= fits.items()
 
 
@@ -109,22 +111,22 @@ def test_a_killed_server_is_reported_and_the_command_continues_without_it(finish
 # in place, `write` when a file is partly written.
 KILLS_OF_ALL_PROCESSES = {
     "wands": (
-        killed("write", "data/raw/.wands.*.partial/.source.json.*"),
-        killed("write", "dvc.lock"),
-        killed("write", ".dvc/tmp/rwlock", nth=5),
-        killed("replace", "data/base/wands/logits.parquet"),
-        killed("replace", ".dvc/cache/files/*", nth=3),
-        killed("write", ".prefect/storage/ts-*", nth=2),
-        killed("replace", "data/runs/wands/metrics.parquet"),
-        killed("replace", "data/report/main.csv"),
+        kill_fault("write", "data/raw/.wands.*.partial/.source.json.*"),
+        kill_fault("write", "dvc.lock"),
+        kill_fault("write", ".dvc/tmp/rwlock", nth=5),
+        kill_fault("replace", "data/base/wands/logits.parquet"),
+        kill_fault("replace", ".dvc/cache/files/*", nth=3),
+        kill_fault("write", ".prefect/storage/ts-*", nth=2),
+        kill_fault("replace", "data/runs/wands/metrics.parquet"),
+        kill_fault("replace", "data/report/main.csv"),
     ),
     "mine": (
-        killed("replace", "data/raw/mine"),  # the old folder is gone, the new one not yet in place
-        killed("write", "data/base/mine/.predictor.npz.*"),
-        killed("replace", "data/manifests/mine/train.json"),
-        killed("write", ".prefect/storage/vector-*"),
-        killed("write", ".dvc/cache/runs/*"),
-        killed("write", "data/runs/mine/.run.json.*"),
+        kill_fault("replace", "data/raw/mine"),  # the old folder is gone, the new one not yet in place
+        kill_fault("write", "data/base/mine/.predictor.npz.*"),
+        kill_fault("replace", "data/manifests/mine/train.json"),
+        kill_fault("write", ".prefect/storage/vector-*"),
+        kill_fault("write", ".dvc/cache/runs/*"),
+        kill_fault("write", "data/runs/mine/.run.json.*"),
     ),
 }
 KILL_POINTS = {  # path of a data set -> call; one run each
@@ -145,7 +147,7 @@ def kill_and_finish(project, finished, faults, status):
         assert project.stored_fits().items() >= fits.items()
         fits = project.stored_fits()
     project.run("flows.refresh")
-    assert project.results() == finished.results()
+    assert project.result_digests() == finished.result_digests()
     assert project.stored_fits().items() >= fits.items()
     assert "RUNNING" not in project.flow_states()
 
@@ -158,7 +160,7 @@ def test_repeated_kills_lose_no_results(project, finished, dataset):
 
 @pytest.mark.parametrize(("whom", "dataset"), [("stage", "wands"), ("dvc", "mine")])
 def test_a_killed_stage_or_dvc_is_reported_and_the_command_finishes(project, finished, whom, dataset):
-    faults = [killed(call, f"data/{path.format(dataset)}", whom) for path, call in KILL_POINTS.items()]
+    faults = [kill_fault(call, f"data/{path.format(dataset)}", whom) for path, call in KILL_POINTS.items()]
     kill_and_finish(project, finished, faults, 1)
 
 
@@ -185,7 +187,7 @@ def check_reported_and_restored(project: SmallProject, flipped: list[Path], word
     """Flip a bit in each file; check that verify reports these files only, and that its commands restore them."""
     before = read_outputs(project)
     for file in flipped:
-        flip(file, rots=word == "corrupt")
+        flip_bit(file, keep_times=word == "corrupt")
     printed = project.run("flows.verify", status=1)
     assert "Traceback" not in printed
     problems, advice = printed.split("to restore it, run in this order:\n")
@@ -194,7 +196,7 @@ def check_reported_and_restored(project: SmallProject, flipped: list[Path], word
         assert (name in problems) == (file in flipped), f"{name}\n{printed}"
     assert word in problems
     for command in (line for line in advice.splitlines() if line.startswith("  ")):
-        options = {"cwd": project.folder, "env": environment(project.folder)}
+        options = {"cwd": project.folder, "env": clean_environment(project.folder)}
         done = subprocess.run(["sh", "-c", f"{command} 2>&1"], **options, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{command}\n{done.stdout}"
     project.run("flows.verify")

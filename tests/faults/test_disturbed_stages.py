@@ -6,14 +6,14 @@ import signal
 import pytest
 import yaml
 
-from tests.faults.small_project import killed
-from tests.system.browser import eventually
+from tests.faults.small_project import kill_fault
+from tests.system.browser import wait_until
 
 TRAIN = ("dvc", "repro", "train@mine")
 
 
 def test_a_killed_stage_and_one_with_an_edited_input_end_with_the_same_bytes(new_project, trained):
-    fault = killed("write", "data/base/mine/.base.json.*")
+    fault = kill_fault("write", "data/base/mine/.base.json.*")
     new_project.run(*TRAIN, faults=(fault,), status=-signal.SIGKILL)
     raw = new_project.folder / "data/raw/mine/mine.csv"
     line = "query 1,lamp of another day,good"
@@ -24,21 +24,23 @@ def test_a_killed_stage_and_one_with_an_edited_input_end_with_the_same_bytes(new
     )
     assert "Traceback" not in printed
     assert yaml.safe_load((new_project.folder / "dvc.lock").read_text())["stages"].keys() == {"download@mine"}
+
     new_project.run(*TRAIN)
-    assert new_project.results() == trained.results()
+    assert new_project.result_digests() == trained.result_digests()
 
 
 @pytest.mark.faults
 def test_a_second_dvc_reports_the_first_and_waits_for_its_stage(new_project, trained, tmp_path):
     release = tmp_path / "go on"
-    first = new_project.paused(*TRAIN, at="data/base/mine/logits.parquet", until=release)
+    first = new_project.start_paused(*TRAIN, at="data/base/mine/logits.parquet", until=release)
     printed = new_project.run(*TRAIN, status=255)
     assert f"(PID {first.process.pid})" in printed
     assert "Traceback" not in printed
-    (stage,) = [process for process in first.processes() if "tasks.train" in process.cmdline()]
+
+    (stage,) = [process for process in first.find_processes() if "tasks.train" in process.cmdline()]
     first.kill_command()
     third = new_project.start(*TRAIN)
-    eventually(lambda: f"process {stage.pid} has been running it" in third.printed())
+    wait_until(lambda: f"process {stage.pid} has been running it" in third.output())
     release.touch()
-    third.ended()
-    assert new_project.results() == trained.results()
+    third.wait()
+    assert new_project.result_digests() == trained.result_digests()

@@ -24,7 +24,15 @@ from relmap.maps.reliability_map import FittedMap
 from relmap.maps.sql import sql_expression
 from relmap.routing.apply import apply_map
 from tests import maps
-from tests.maps import NAMES, checked, confidence_only, document, predictions, small_pieces, write
+from tests.maps import (
+    LABEL_NAMES,
+    make_confidence_predictions,
+    make_map,
+    make_predictions,
+    read_in_small_batches,
+    rows_of_frame,
+    write_frame,
+)
 
 ADDED = ["decision", "decision_name", "confidence", "reliability", "review_rank", "route"]
 
@@ -32,13 +40,13 @@ ADDED = ["decision", "decision_name", "confidence", "reliability", "review_rank"
 @pytest.fixture
 def path(tmp_path) -> Path:
     """90 predictions over 3 labels."""
-    return write(predictions(90), tmp_path / "new.parquet")
+    return write_frame(make_predictions(90), tmp_path / "new.parquet")
 
 
 def scored(path: Path, suffix: str = ".parquet", **options) -> pl.DataFrame:
     """What apply writes; the map is that of `document`, unless another one is given."""
     out = path.with_name(f"scored{suffix}")
-    apply_map(options.pop("reliability_map", document()), path, out, **options)
+    apply_map(options.pop("reliability_map", make_map()), path, out, **options)
     return read_columns(open_predictions(out), open_predictions(out).schema.names)
 
 
@@ -50,17 +58,17 @@ def naive_ranks(logit: list[float]) -> list[int]:
 
 def test_the_input_comes_first_and_what_the_map_says_after_it(path):
     table = scored(path)
-    assert table.columns == [*predictions(90).columns, *ADDED]
-    assert table.select(predictions(90).columns).equals(predictions(90))
+    assert table.columns == [*make_predictions(90).columns, *ADDED]
+    assert table.select(make_predictions(90).columns).equals(make_predictions(90))
     assert table.select(ADDED).dtypes == [pl.Int64, pl.String, pl.Float64, pl.Float64, pl.Int64, pl.String]
-    expected = FittedMap.from_document(document())(checked(predictions(90)))
+    expected = FittedMap.from_document(make_map())(rows_of_frame(make_predictions(90)))
     assert (table["confidence"].to_numpy() == expected.confidence).all()
     assert (table["reliability"].to_numpy() == expected.reliability).all()
-    assert table["decision"].to_list() == [max(range(3), key=row.__getitem__) for row in predictions(90)["logits"]]
-    assert table["decision_name"].to_list() == [NAMES[decision] for decision in table["decision"]]
+    assert table["decision"].to_list() == [max(range(3), key=row.__getitem__) for row in make_predictions(90)["logits"]]
+    assert table["decision_name"].to_list() == [LABEL_NAMES[decision] for decision in table["decision"]]
     assert table["review_rank"].to_list() == naive_ranks(expected.logit.tolist())
     once = path.with_name("scored.parquet").read_bytes()
-    assert "decision_name" not in scored(path, reliability_map=document(names=None)).columns
+    assert "decision_name" not in scored(path, reliability_map=make_map(names=None)).columns
     scored(path)
     assert path.with_name("scored.parquet").read_bytes() == once
 
@@ -69,26 +77,28 @@ def test_the_input_comes_first_and_what_the_map_says_after_it(path):
 def test_automatic_rows_are_the_exact_floor_of_coverage_or_those_from_a_cut_on(coverage, path):
     assert 0.7 * 90 < 63  # in floats
     out, automatic = path.with_name("scored.parquet"), floor(Fraction(coverage) * 90)
-    applied = apply_map(document(), path, out, coverage=coverage)
+    applied = apply_map(make_map(), path, out, coverage=coverage)
     used = pl.read_parquet(out).filter(pl.col("route") == "automatic")
     assert (applied.automatic, applied.min_reliability) == (automatic, used["reliability"].min())
     assert set(used["review_rank"]) == set(range(91 - automatic, 91))
     if applied.min_reliability is not None:
-        cut = apply_map(document(), path, path.with_name("cut.parquet"), cut=applied.min_reliability)
+        cut = apply_map(make_map(), path, path.with_name("cut.parquet"), cut=applied.min_reliability)
         assert replace(cut, notes=()) == replace(applied, notes=())
         assert pl.read_parquet(path.with_name("cut.parquet")).equals(pl.read_parquet(out))
         assert applied.expected_accuracy == pytest.approx(used["reliability"].mean())
         assert applied.below_half == (used["reliability"] < 0.5).sum()
-    sure = apply_map(document(), path, out, coverage=coverage, cut=0.5)
+    sure = apply_map(make_map(), path, out, coverage=coverage, cut=0.5)
     assert (sure.automatic, sure.below_half) == (automatic - applied.below_half, 0)
-    by_default = apply_map(document(), path, out)  # a map without a threshold of its own
-    assert replace(by_default, notes=()) == replace(apply_map(document(), path, out, cut=0.5), notes=())
-    assert any("have a reliability below 0.5" in line for line in applied.describe(NAMES)) == bool(applied.below_half)
+    by_default = apply_map(make_map(), path, out)  # a map without a threshold of its own
+    assert replace(by_default, notes=()) == replace(apply_map(make_map(), path, out, cut=0.5), notes=())
+    assert any("have a reliability below 0.5" in line for line in applied.describe(LABEL_NAMES)) == bool(
+        applied.below_half
+    )
 
 
 def test_rows_that_a_label_without_its_own_curve_decides_are_counted(path):
-    applied, shared = (apply_map(document(name), path, path.with_name("out.parquet")) for name in ("mrp", "shared_1d"))
-    decided = checked(predictions(90)).decision
+    applied, shared = (apply_map(make_map(name), path, path.with_name("out.parquet")) for name in ("mrp", "shared_1d"))
+    decided = rows_of_frame(make_predictions(90)).decision
     assert applied.rows == 90
     assert applied.pooled_labels == {1: (decided == 1).sum(), 2: (decided == 2).sum()}
     assert shared.pooled_labels == {}
@@ -99,29 +109,34 @@ def test_rows_that_a_label_without_its_own_curve_decides_are_counted(path):
 def test_in_every_format_in_pieces_and_out_of_core_it_is_the_same(variant, suffix, tmp_path, monkeypatch):
     folder = tmp_path / "odd [name]?*'s"
     folder.mkdir()
-    path = write(confidence_only(200), folder / f"new{suffix}")  # round numbers: many ties
-    asked = {"suffix": suffix, "reliability_map": document(variant, confidence_only=True)}
+    path = write_frame(make_confidence_predictions(200), folder / f"new{suffix}")  # round numbers: many ties
+    asked = {"suffix": suffix, "reliability_map": make_map(variant, confidence_only=True)}
     ours = [*ADDED[1:2], "calibrated_confidence", *ADDED[3:]]
     whole = scored(path, **asked)
-    small_pieces(monkeypatch)
+    read_in_small_batches(monkeypatch)
     assert scored(path, **asked).equals(whole)
     assert scored(path, **asked, in_memory=50).equals(whole)
     assert sorted(file.name for file in folder.iterdir()) == [path.name, f"scored{suffix}"]
-    in_parquet = scored(write(confidence_only(200), tmp_path / "new.parquet"), **asked | {"suffix": ".parquet"})
+    in_parquet = scored(
+        write_frame(make_confidence_predictions(200), tmp_path / "new.parquet"), **asked | {"suffix": ".parquet"}
+    )
     assert whole.select(ours).cast(dict(in_parquet.select(ours).schema)).equals(in_parquet.select(ours))
 
 
 @pytest.mark.parametrize(
     ("made", "columns"),
     [
-        (predictions(90).with_columns(decision=pl.lit("exact")), ["decision_code", *ADDED[1:]]),
-        (predictions(90).with_columns(confidence=pl.lit("high")), [*ADDED[:2], "calibrated_confidence", *ADDED[3:]]),
-        (confidence_only(90), ["decision_name", "calibrated_confidence", *ADDED[3:]]),
+        (make_predictions(90).with_columns(decision=pl.lit("exact")), ["decision_code", *ADDED[1:]]),
+        (
+            make_predictions(90).with_columns(confidence=pl.lit("high")),
+            [*ADDED[:2], "calibrated_confidence", *ADDED[3:]],
+        ),
+        (make_confidence_predictions(90), ["decision_name", "calibrated_confidence", *ADDED[3:]]),
     ],
 )
 def test_a_decision_or_a_confidence_that_is_there_stays_beside_ours(made, columns, path):
     made.write_parquet(path)
-    table = scored(path, reliability_map=document(confidence_only="logits" not in made.columns))
+    table = scored(path, reliability_map=make_map(confidence_only="logits" not in made.columns))
     assert table.columns == [*made.columns, *columns]
     assert table.select(made.columns).equals(made)
     if "decision_code" in columns:  # the decision that is there is the fixed one
@@ -163,9 +178,9 @@ def test_ranks_out_of_core_over_many_row_groups(tmp_path):
 
 SPOILT = pl.when(pl.int_range(pl.len()) == 50).then([0.0, nan, 1.0]).otherwise("logits")
 MISTAKES = {  # columns, options, what is said
-    "a NaN": (predictions(90).with_columns(logits=SPOILT), {}, r"new.parquet, row 50 .from 0.: logits 1 is nan"),
+    "a NaN": (make_predictions(90).with_columns(logits=SPOILT), {}, r"new.parquet, row 50 .from 0.: logits 1 is nan"),
     "columns of ours": (
-        predictions(90).with_columns(route=1, reliability=0.5),
+        make_predictions(90).with_columns(route=1, reliability=0.5),
         {},
         r"new.parquet has the column reliability, route already.*drop it or rename it.*was this file scored before",
     ),
@@ -175,27 +190,27 @@ MISTAKES = {  # columns, options, what is said
 @pytest.mark.parametrize("in_memory", [2**23, 10])
 @pytest.mark.parametrize(("made", "options", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_named_and_nothing_is_left_behind(made, options, message, in_memory, tmp_path, monkeypatch):
-    small_pieces(monkeypatch)
+    read_in_small_batches(monkeypatch)
     made.write_parquet(tmp_path / "new.parquet")
     options = {"out": "out.parquet", "in_memory": in_memory} | options
     out = tmp_path / options.pop("out")
     out.write_text("what was there")
     with pytest.raises(InputError, match=message):
-        apply_map(document(), tmp_path / "new.parquet", out, **options)
+        apply_map(make_map(), tmp_path / "new.parquet", out, **options)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["new.parquet", out.name]
     assert out.read_text() == "what was there"
 
 
 def test_predictions_without_checksums_are_said_to_have_none(path):
     safe, text = path.with_name("safe.parquet"), path.with_suffix(".csv")
-    predictions(90).write_parquet(safe, use_pyarrow=True, pyarrow_options={"write_page_checksum": True})
-    predictions(90).select(logits_0=1.0, logits_1=2.0, logits_2=3.0).write_csv(text)
+    make_predictions(90).write_parquet(safe, use_pyarrow=True, pyarrow_options={"write_page_checksum": True})
+    make_predictions(90).select(logits_0=1.0, logits_1=2.0, logits_2=3.0).write_csv(text)
     for file, warned in ((path, True), (safe, False), (text, False)):
-        applied = apply_map(document(), file, path.with_name("out.parquet"))
-        assert any("Not all pages" in line for line in applied.describe(NAMES)) == warned
+        applied = apply_map(make_map(), file, path.with_name("out.parquet"))
+        assert any("Not all pages" in line for line in applied.describe(LABEL_NAMES)) == warned
 
 
-DOCUMENTS = maps.documents_for_sql(thresholds=500)
+DOCUMENTS = maps.make_maps_for_sql(n_thresholds=500)
 SMALL = [name for name in DOCUMENTS if "thresholds" not in name]
 # sqlglot writes each LEAST of BigQuery with three copies of its arguments: here 13 million characters, for a minute
 TOO_LONG = ("label_vector, corrected, K = 5", "bigquery")
@@ -222,19 +237,21 @@ def answers(engine: duckdb.DuckDBPyConnection, expression: str, frame: pl.DataFr
 def test_every_dialect_agrees_with_apply_and_is_the_same_for_a_map_that_was_written_and_read(engine, name, dialect):
     made = MapDocument.model_validate_json(DOCUMENTS[name].model_dump_json())
     text, n = sql_expression(made, dialect), 3000 if dialect == "duckdb" else 500
-    frame, reliability = maps.rows_for_sql(made, n)
+    frame, reliability = maps.make_rows_for_sql(made, n)
     assert text == sql_expression(DOCUMENTS[name], dialect)
     if dialect != "duckdb":
         text = sqlglot.parse_one(text, read=dialect).sql(dialect="duckdb")
     answered = answers(engine, text, frame)
-    np.testing.assert_allclose(answered, reliability, rtol=0, atol=maps.AGREEMENT)  # and NULL where there is no answer
+    np.testing.assert_allclose(
+        answered, reliability, rtol=0, atol=maps.SQL_TOLERANCE
+    )  # and NULL where there is no answer
     assert np.nanmin(answered) >= 0
     assert np.nanmax(answered) <= 1
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_no_exponential_overflows_or_vanishes_nor_does_a_quotient(engine, name):
-    frame, reliability = maps.rows_for_sql(DOCUMENTS[name], n=500)
+    frame, reliability = maps.make_rows_for_sql(DOCUMENTS[name], n_random=500)
     frame = frame.filter(~np.isnan(reliability))
     tree = sqlglot.parse_one(sql_expression(DOCUMENTS[name], "duckdb"), read="duckdb")
     for quotient in tree.find_all(exp.Div):
@@ -255,9 +272,9 @@ def test_a_literal_is_read_as_the_double_that_was_written(engine, name):
 
 
 def test_labels_of_one_curve_share_its_text():
-    few, many = (sql_expression(document("shared_1d", n_labels=n_labels), "duckdb") for n_labels in (2, 500))
+    few, many = (sql_expression(make_map("shared_1d", n_labels=n_labels), "duckdb") for n_labels in (2, 500))
     assert len(many) - len(few) <= 3
 
 
 def test_postgres_has_two_names():
-    assert sql_expression(document(), "postgres") == sql_expression(document(), "postgresql")
+    assert sql_expression(make_map(), "postgres") == sql_expression(make_map(), "postgresql")

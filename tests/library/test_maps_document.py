@@ -7,7 +7,6 @@ from operator import getitem
 from pathlib import Path
 
 import jsonschema
-import maps
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,8 +18,9 @@ from relmap.errors import InputError
 from relmap.io.rows import PredictedRows
 from relmap.maps.map_file import SCHEMA_FILE, json_schema, load_map, save_map
 from relmap.maps.reliability_map import FittedMap
+from tests import maps
 
-VARIANTS = sorted(maps.variants())
+VARIANTS = sorted(maps.make_variants())
 SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
 
 
@@ -35,25 +35,25 @@ def edited(path: Path, place: tuple[str | int, ...], value: object) -> Path:
 @pytest.fixture
 def saved(tmp_path) -> Path:
     """A sound map with the curves of three labels."""
-    save_map(maps.document("mrp"), tmp_path / "map.json")
+    save_map(maps.make_map("mrp"), tmp_path / "map.json")
     return tmp_path / "map.json"
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_map_that_is_written_is_as_the_schema_says_and_read_back_as_it_was(variant, decisions, saved):
-    document = maps.document(variant)
+    document = maps.make_map(variant)
     save_map(document, saved)
     SCHEMA.validate(json.loads(saved.read_text()))
     read = load_map(saved)
     assert read.model_dump_json() == document.model_dump_json()
     rows = PredictedRows(decisions.logits, None, decisions.decision, None, None)
-    made = FittedMap(Temperature(0.8), maps.variants()[variant])(rows)
+    made = FittedMap(Temperature(0.8), maps.make_variants()[variant])(rows)
     np.testing.assert_array_equal(FittedMap.from_document(read)(rows).logit, made.logit)
 
 
 def test_a_map_with_a_correction_is_as_the_schema_says_and_an_incomplete_correction_is_not(saved):
-    fitted = maps.variants()["mrp, shrunk"].line
-    save_map(maps.with_correction(maps.document("label_platt", fitted)), saved)
+    fitted = maps.make_variants()["mrp, shrunk"].line
+    save_map(maps.add_correction(maps.make_map("label_platt", fitted)), saved)
     document = json.loads(saved.read_text())
     SCHEMA.validate(document)
     del document["correction"]["last_slope"]
@@ -68,15 +68,15 @@ def test_the_schema_in_the_repository_is_that_of_the_code():
 @pytest.mark.parametrize("name", CALIBRATORS)
 def test_a_calibrator_that_is_read_back_says_the_same_bit_for_bit(name, decisions, saved):
     fitted = CALIBRATORS[name].fit(decisions.logits[:200], decisions.labels[:200], seed=1)
-    save_map(maps.document("confidence", calibrator=fitted), saved)
+    save_map(maps.make_map("confidence", calibrator=fitted), saved)
     read = load_map(saved).calibrator.fitted
     np.testing.assert_array_equal(read(decisions.logits), fitted(decisions.logits))
 
 
 def test_a_map_is_readable_with_a_curve_on_one_line_and_names_in_any_script(saved):
     names = ("ungenügend", '[1, "zwei"]', "完全")
-    save_map(maps.document("mrp", names=names), saved)
-    curve = json.dumps(maps.document("mrp").projection.fitted.values[0].tolist())
+    save_map(maps.make_map("mrp", names=names), saved)
+    curve = json.dumps(maps.make_map("mrp").projection.fitted.values[0].tolist())
     assert f"  {curve},\n" in saved.read_text()
     assert '  "n_labels": 3,' in saved.read_text().splitlines()
     assert load_map(saved).label_names == names
@@ -119,7 +119,7 @@ def test_what_is_not_sound_is_refused_by_its_place(saved, place, value, message)
     assert message in str(refused.value)
 
 
-WHOLE = maps.document("label_platt").model_dump_json()
+WHOLE = maps.make_map("label_platt").model_dump_json()
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def places(content: object, place: tuple[str | int, ...] = ()) -> list[tuple[str
 @given(variant=st.sampled_from(VARIANTS), value=SPOILT, data=st.data())
 def test_a_spoilt_map_is_refused_or_still_a_sound_one(tmp_path_factory, variant, value, data):
     path = tmp_path_factory.getbasetemp() / "spoilt.json"
-    save_map(maps.document(variant), path)
+    save_map(maps.make_map(variant), path)
     edited(path, data.draw(st.sampled_from(places(json.loads(path.read_text())))), value)
     try:
         document = load_map(path)

@@ -29,7 +29,7 @@ from relmap.routing.thresholds import (
     sample_independent_rows,
     threshold_grid,
 )
-from tests.maps import NAMES, RULES, document, held_out
+from tests.maps import LABEL_NAMES, METRIC_SETTINGS, make_map, make_map_with_held_out
 
 DRAWS, PAIRS = 400, 300
 SHARE, WORST = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])  # rows, and wrong ones at rank 0, of each label
@@ -39,7 +39,7 @@ SHARES = st.sampled_from(["0.05", ".3", "0.5", "0.7", "1", "1.0"])
 
 
 def with_quantiles(quantiles: np.ndarray) -> MapDocument:
-    return held_out(quantiles=tuple(np.maximum.accumulate(quantiles).tolist()))
+    return make_map_with_held_out(quantiles=tuple(np.maximum.accumulate(quantiles).tolist()))
 
 
 def at_most(chance: float, times: int) -> float:
@@ -314,7 +314,7 @@ def test_the_cut_of_least_cost_is_where_a_review_costs_as_much_as_the_errors(err
     reliability, decision, right = levelled(0, 900)
     rows = PredictedRows(None, reliability, decision, np.where(right, decision, decision + 1), None)
     said = ScoredDecisions(reliability, logit(reliability))
-    estimate = estimate_costs(EvaluationSample.from_rows(rows, said, RULES), error, review)
+    estimate = estimate_costs(EvaluationSample.from_rows(rows, said, METRIC_SETTINGS), error, review)
     expected, found = estimate.as_json(), estimate.overall
     cost = np.where(said.reliability >= cut, error * ~right, review).mean()
     assert (found.threshold, expected["cost"]["value"]) == (cut, pytest.approx(cost))
@@ -322,7 +322,7 @@ def test_the_cut_of_least_cost_is_where_a_review_costs_as_much_as_the_errors(err
     for numbers, value in zip(expected["beside"].values(), (review, error * (~right).mean(), cost), strict=True):
         beside = [numbers[name]["value"] for name in ("cost", "change")]
         assert beside == pytest.approx([value, cost - value])
-    wrong = estimate_costs(EvaluationSample.from_rows(replace(rows, label=decision + 1), said, RULES), 5, 1)
+    wrong = estimate_costs(EvaluationSample.from_rows(replace(rows, label=decision + 1), said, METRIC_SETTINGS), 5, 1)
     assert "Warning: reviewing all is significantly cheaper" in wrong.describe()[1]
 
 
@@ -338,7 +338,7 @@ def test_one_row_of_each_group_is_drawn_by_the_seed():
 
 def fitted_on(rows) -> MapDocument:
     halves, cells = summarize_reference_cells(*rows, 3)
-    return held_out(halves=halves, cells=cells)
+    return make_map_with_held_out(halves=halves, cells=cells)
 
 
 def drawn(generator, n, *, per_group=1, worse=0.0, centre=2.5):
@@ -361,7 +361,7 @@ def test_drift_by_hand(times):
             label=1, half="upper", rows=100 * times, mean_reliability=0.9, mean_residual=0.0, variance=variance * times
         )
         right, group = np.repeat(np.arange(25) < correct, times), np.repeat(np.arange(25), times)
-        made, n = held_out(halves=(0.5,) * 3, cells=(cell,)), 25 * times
+        made, n = make_map_with_held_out(halves=(0.5,) * 3, cells=(cell,)), 25 * times
         drifted = detect_drift(made, np.full(n, 0.9), np.ones(n, dtype=int), right, None if times == 1 else group)
         (new,) = drifted.cells
         difference = abs(0.9 - correct / 25)
@@ -370,7 +370,7 @@ def test_drift_by_hand(times):
             (n, 0.9, correct / 25, 0.9)
         )
         assert drifted.holds == (correct == 24)
-        assert drifted.holds or drifted.describe(NAMES)[:2] == [
+        assert drifted.holds or drifted.describe(LABEL_NAMES)[:2] == [
             f"The map no longer holds for partial at reliability 0.5 and above: mean reliability 0.90, accuracy "
             f"0.60 ({n} rows, 0.90 expected, p-value {new.p_value:.2g}).",
             "Fit it again.",
@@ -441,7 +441,9 @@ def test_a_map_that_was_a_bit_wrong_from_the_start_raises_none_with_many_rows():
     doc, new = fitted_on(drawn(generator, 3000, worse=0.08)), drawn(generator, 100_000, worse=0.08)
     assert detect_drift(doc, *new).holds
     exact = [cell.model_copy(update={"mean_residual": 0.0}) for cell in doc.held_out.cells]
-    assert not detect_drift(held_out(halves=doc.held_out.halves, cells=exact), *new).holds  # held against 0 it would
+    assert not detect_drift(
+        make_map_with_held_out(halves=doc.held_out.halves, cells=exact), *new
+    ).holds  # held against 0 it would
 
 
 def test_what_could_not_be_tested_is_said():
@@ -449,7 +451,7 @@ def test_what_could_not_be_tested_is_said():
     doc = fitted_on(drawn(generator, 2000))
     r, d, z, _ = drawn(generator, 900)
     rare = tuple(cell.model_copy(update={"rows": 19}) for cell in doc.held_out.cells)
-    few, every = held_out(halves=doc.held_out.halves, cells=rare), slice(None)
+    few, every = make_map_with_held_out(halves=doc.held_out.halves, cells=rare), slice(None)
     nine_of_a_label, nine_groups = (d != 2) | (np.cumsum(d == 2) <= 9), np.arange(900) // 100
     for made, rows, group, tested, first in (
         (doc, nine_of_a_label, None, [0, 0, 1, 1], "The map still holds"),
@@ -458,7 +460,7 @@ def test_what_could_not_be_tested_is_said():
         (doc, every, nine_groups, [], "It is unknown"),
     ):
         drifted = detect_drift(made, r[rows], d[rows], z[rows], group)
-        words = drifted.describe(NAMES)
+        words = drifted.describe(LABEL_NAMES)
         assert drifted.holds
         assert [cell.label for cell in drifted.cells if cell.p_value is not None] == tested
         assert words[0].startswith(first)
@@ -476,7 +478,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("rows", "asked", "message"), REFUSED)
 def test_what_neither_a_cut_nor_a_test_can_be_made_of_is_refused(rows, asked, message):
-    some, made = rows_of([0.5] * rows, [True] * rows), document()
+    some, made = rows_of([0.5] * rows, [True] * rows), make_map()
     judge = {
         "target": partial(find_accuracy_thresholds, made),
         "coverage": find_coverage_threshold,

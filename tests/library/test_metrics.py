@@ -5,7 +5,6 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from fits import scored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, log_softmax
@@ -18,6 +17,7 @@ from relmap.metrics.reliability import correctness_log_loss, expected_retained_e
 from relmap.metrics.resampling import draw_resamples
 from relmap.metrics.spread import LabelCells
 from relmap.settings import METRIC_DEFAULTS, MetricParams
+from tests.fits import simulate_reliability_logits
 
 
 def of_ranked(correct: np.ndarray) -> dict[str, np.ndarray]:
@@ -120,7 +120,7 @@ def test_metrics_with_ties_are_means_over_all_orders_of_tied_rows(rows):
 
 @pytest.mark.parametrize("n", [1237, 50_000])
 def test_untied_rows_give_the_sums_of_the_paper(n):
-    t, correct = scored(n)
+    t, correct = simulate_reliability_logits(n)
     measured, expected = compute_reliability_metrics(t, correct), of_ranked(correct[np.argsort(-t)])
     assert {name: measured[name] for name in expected} == pytest.approx(expected, abs=1e-10)
     assert measured["aupr_error"] == pytest.approx(average_precision_score(~correct, -t), abs=1e-10)
@@ -129,7 +129,7 @@ def test_untied_rows_give_the_sums_of_the_paper(n):
 
 def test_many_tied_rows_give_sums_over_their_ranks():
     # all rows are one tie: of E errors, place j finds E/n (1 + (j-1) (E-1)/(n-1))
-    correct, place = scored(50_000)[1], np.arange(1, 50_001)
+    correct, place = simulate_reliability_logits(50_000)[1], np.arange(1, 50_001)
     measured, rate, others = (
         compute_reliability_metrics(np.zeros(50_000), correct),
         1 - correct.mean(),
@@ -146,7 +146,7 @@ def test_many_tied_rows_give_sums_over_their_ranks():
 
 
 def test_all_ranking_metrics_share_one_sort(monkeypatch):
-    (t, correct), sorts = scored(500), []
+    (t, correct), sorts = simulate_reliability_logits(500), []
     for name in ("unique", "sort", "argsort", "lexsort", "partition", "argpartition"):
         sort = getattr(np, name)
         monkeypatch.setattr(np, name, lambda at, sort=sort, **kind: sorts.append((len(at), *kind)) or sort(at, **kind))
@@ -156,7 +156,7 @@ def test_all_ranking_metrics_share_one_sort(monkeypatch):
 
 @pytest.mark.parametrize("levels", [None, 2, 9])
 def test_one_threshold_per_tie_group_equals_scikit_learn(levels):
-    t, correct = scored(700, levels=levels)
+    t, correct = simulate_reliability_logits(700, levels=levels)
     measured = compute_reliability_metrics(t, correct, MetricParams(ties="threshold"))
     assert measured.pop("aupr_error") == pytest.approx(average_precision_score(~correct, -t), abs=1e-12)
     expected = compute_reliability_metrics(t, correct)
@@ -166,9 +166,10 @@ def test_one_threshold_per_tie_group_equals_scikit_learn(levels):
 
 
 def test_a_perfect_order_is_best_and_its_reverse_worst():
-    correct = scored(200)[1]
+    correct = simulate_reliability_logits(200)[1]
     best, other, worst = (
-        compute_reliability_metrics(t, correct) for t in (1.0 * correct, scored(200, 5)[0], -1.0 * correct)
+        compute_reliability_metrics(t, correct)
+        for t in (1.0 * correct, simulate_reliability_logits(200, 5)[0], -1.0 * correct)
     )
     for metric in metrics_for_views(ReliabilityView):
         scores = [metric.direction * values[metric.key] for values in (best, other, worst)]

@@ -9,9 +9,9 @@ from scipy.special import logit, softmax
 from sklearn.linear_model import LogisticRegression
 
 from relmap import InputError, ReliabilityMap
-from tests.maps import predictions
+from tests.maps import make_predictions
 
-ROWS = predictions(600)
+ROWS = make_predictions(600)
 LOGITS, LABEL = np.array(ROWS["logits"].to_list()), ROWS["label"].to_numpy()
 SHARES = softmax(LOGITS, axis=1)
 BEGINNINGS = {"html": b"<!DOCTYPE html>", "json": b"{", "pdf": b"%PDF", "png": b"\x89PNG", "svg": b"<svg"}

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
-import fits
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -28,6 +27,7 @@ from relmap.projection.pooling import (
 from relmap.projection.variants import CURVE_WEIGHT_ROWS, fit_pooled_curves, fit_pooled_lines
 from relmap.projection.whole_vector import MAX_LABELS, fit_whole_vector
 from relmap.settings import ProjectionParams
+from tests import fits
 
 FREE = ("shared", "intercept", "slope")
 SHIFTS = np.array([1.0, 0.0, -1.0, -2.0])
@@ -153,7 +153,7 @@ def test_an_informative_signal_gets_a_weight_and_an_uninformative_one_none():
 
 def test_the_weight_of_a_curve_grows_with_the_rows_of_its_label():
     z, decision, correct = rows_of(1500)
-    batch = fits.batch((z[None], decision, correct), 4, ProjectionParams())
+    batch = fits.make_batch((z[None], decision, correct), 4, ProjectionParams())
     (shrunk,), (line,) = fit_pooled_curves(batch), fit_pooled_lines(batch)
     counts = np.bincount(decision, minlength=4)
     np.testing.assert_allclose(shrunk.share, counts / (counts + CURVE_WEIGHT_ROWS))
@@ -167,7 +167,7 @@ def test_the_weight_of_a_curve_grows_with_the_rows_of_its_label():
 @pytest.mark.parametrize(("n_labels", "shift"), [(2, 0.0), (2, 0.3), (3, 0.2), (MAX_LABELS + 1, 1.0)])
 def test_a_whole_vector_is_the_ridged_optimum_weighted_by_its_posterior_probability(n_labels, shift):
     hessian = pytest.importorskip("scipy.differentiate", reason="SciPy has it since 1.15").hessian
-    logits, labels = fits.logits_and_labels(200, n_labels, shift=shift * np.arange(n_labels))
+    logits, labels = fits.simulate_logits_and_labels(200, n_labels, shift=shift * np.arange(n_labels))
     fitted, beta = fit_whole_vector(logits, labels), fit_temperature(logits, labels, seed=0).beta
     start = np.c_[np.eye(n_labels), np.zeros(n_labels)]
     if n_labels > MAX_LABELS:
@@ -192,7 +192,7 @@ def test_a_whole_vector_is_the_ridged_optimum_weighted_by_its_posterior_probabil
 
 def test_a_whole_vector_recovers_a_shift_and_is_robust_to_extreme_logits():
     shift = np.array([1.5, 0.0, -1.5])
-    logits, labels = fits.logits_and_labels(3000, 3, shift=shift, overconfidence=1)
+    logits, labels = fits.simulate_logits_and_labels(3000, 3, shift=shift, overconfidence=1)
     fitted, decision = fit_whole_vector(logits, labels), logits.argmax(axis=1)
     seen, row = CalibratedDecisions(np.zeros(3000), decision, None, logits), np.arange(3000)
     wanted = logit(np.exp(log_softmax(logits + shift, axis=1)[row, decision]))

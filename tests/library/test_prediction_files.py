@@ -24,7 +24,7 @@ from relmap.io.files import open_predictions, read_columns
 from relmap.io.output import map_in_order, write_with_columns
 from relmap.io.reading import find_layout
 from relmap.io.rows import PredictedRows, read_rows
-from tests.maps import WRITE, small_pieces, write
+from tests.maps import WRITERS, read_in_small_batches, write_frame
 
 ROWS = 100
 NUMBER = pa.array(range(ROWS))
@@ -66,11 +66,11 @@ def ranks(first: int, count: int) -> pa.RecordBatch:
     return pa.record_batch({"rank": NUMBER.slice(first, count), "route": pa.array(["review"] * count, pa.string())})
 
 
-@pytest.mark.parametrize("suffix", WRITE)
+@pytest.mark.parametrize("suffix", WRITERS)
 def test_pieces_are_the_whole(suffix, tmp_path, monkeypatch):
-    path = write(plain(), tmp_path / f"p{suffix}")
+    path = write_frame(plain(), tmp_path / f"p{suffix}")
     whole = pa.Table.from_batches(open_predictions(path).batches())
-    small_pieces(monkeypatch)
+    read_in_small_batches(monkeypatch)
     pieces = list(open_predictions(path).batches())
     assert len(pieces) > 3
     assert pa.Table.from_batches(pieces).equals(whole)
@@ -132,7 +132,7 @@ def test_a_large_row_is_read_in_pieces_of_few_rows(tmp_path, monkeypatch):
 def test_parquet_keeps_every_bit_and_type(codec, tmp_path, monkeypatch):
     source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
     parquet.write_table(odd(), source, compression="none" if codec == "UNCOMPRESSED" else codec)
-    small_pieces(monkeypatch)
+    read_in_small_batches(monkeypatch)
     write_with_columns(open_predictions(source), ranks, out)
     before, after = parquet.read_table(source), parquet.read_table(out)
     assert after.select(before.column_names).schema.equals(before.schema, check_metadata=True)
@@ -217,7 +217,7 @@ KEYS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-@pytest.mark.parametrize("origin", WRITE)
+@pytest.mark.parametrize("origin", WRITERS)
 @settings(max_examples=8, deadline=None)
 @given(st.lists(st.tuples(st.none() | KEYS, st.floats(allow_nan=False, allow_infinity=False)), max_size=20))
 @example([])
@@ -225,9 +225,9 @@ def test_one_format_becomes_another_and_any_text_survives(origin, suffix, tmp_pa
     assume(rows or ".jsonl" not in (origin, suffix))  # without a line it has no columns
     folder = tmp_path_factory.mktemp("files")
     frame = pl.DataFrame(rows, schema={"text, \n": pl.String, "x": pl.Float64}, orient="row")
-    path, out = write(frame, folder / f"in{origin}"), folder / f"out{suffix}"
+    path, out = write_frame(frame, folder / f"in{origin}"), folder / f"out{suffix}"
     with pytest.MonkeyPatch.context() as patch:
-        small_pieces(patch)
+        read_in_small_batches(patch)
         write_with_columns(open_predictions(path), ranks, out)
     read = read_file(out, [*frame.columns, "rank"]).with_columns(pl.col("x", "rank").cast(pl.Float64))
     assert read.equals(frame.with_columns(rank=pl.int_range(pl.len()).cast(pl.Float64)))

@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from maps import confidence_only, predictions
 from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
@@ -24,8 +23,9 @@ from sklearn.svm import SVC
 from relmap import InputError, ReliabilityMap, ReliabilityPipeline
 from relmap.io.reading import Reading
 from relmap.options import assignment, naming, option
+from tests.maps import make_confidence_predictions, make_predictions
 
-ROWS = predictions(600)
+ROWS = make_predictions(600)
 LOGITS, LABEL = np.array(ROWS["logits"].to_list()), ROWS["label"].to_numpy()
 SHARES = softmax(LOGITS, axis=1)
 WRONG = {"labels": ["bad", "fair", "good"]}
@@ -39,7 +39,7 @@ FOUR = clone(SHIFTS).set_params(labels=["a", "b", "c", "d"])
 
 @pytest.fixture(scope="module")
 def of_four() -> ReliabilityMap:
-    made = predictions(400, 4)
+    made = make_predictions(400, 4)
     label = np.array(["a", "b", "c", "d"])[made["label"].to_numpy()]
     return clone(FOUR).fit(softmax(np.array(made["logits"].to_list()), axis=1), label)
 
@@ -49,7 +49,7 @@ def test_every_way_to_read_a_file_is_a_parameter_so_that_each_message_names_one(
         assert {option(field.name) for field in fields(Reading)} <= {*inspect.signature(ReliabilityMap).parameters}
 
 
-TWO = confidence_only(300, 2)
+TWO = make_confidence_predictions(300, 2)
 JUDGE = {"decision": TWO["decision"], "confidence": TWO["confidence"]}
 
 
@@ -210,7 +210,7 @@ def test_too_few_columns_are_reported_as_such(given, settings, told, of_four):
 
 
 def test_a_fit_forgets_the_labels_of_an_earlier_one(of_four):
-    again = clone(SHIFTS).fit(predictions(200, 4).drop("group"))
+    again = clone(SHIFTS).fit(make_predictions(200, 4).drop("group"))
     assert again.fit(SHARES, LABEL).document_.n_labels == 3
 
 

@@ -4,7 +4,6 @@ import gzip
 import re
 from pathlib import Path
 
-import maps
 import numpy as np
 import polars as pl
 import pytest
@@ -16,8 +15,9 @@ from relmap.io import files, output
 from relmap.io.files import open_predictions, read_columns, rows_in_file
 from relmap.io.reading import Reading
 from relmap.routing.apply import apply_map
+from tests import maps
 
-TWO = maps.confidence_only(300, 2)
+TWO = maps.make_confidence_predictions(300, 2)
 OF_SECOND = pl.when(pl.col("decision") == 1).then("confidence").otherwise(1 - pl.col("confidence"))
 HUNDREDTHS = (pl.col("confidence") * 100).round().cast(int)
 
@@ -29,7 +29,7 @@ def save(rows: pl.DataFrame | bytes, path: Path) -> Path:
     elif path.suffix in {".json", ".xlsx"}:
         {".json": rows.write_json, ".xlsx": rows.write_excel}[path.suffix](path)
     else:
-        maps.write(rows, path)
+        maps.write_frame(rows, path)
     return path
 
 
@@ -103,7 +103,7 @@ FORMS = {row[0]: name for name, row in AS_STATED.items()} | {
 OF_ONE = TWO.select("label", p=OF_SECOND)
 SCORES = pl.DataFrame({"s": np.random.default_rng(0).normal(size=300), "label": TWO["label"]})
 TIED = SCORES.with_columns(pl.col("s").round())
-THREE = maps.predictions(300).drop("group")
+THREE = maps.make_predictions(300).drop("group")
 VECTORS = softmax(np.array(THREE["logits"].to_list()), axis=1)
 LISTS = pl.DataFrame({"probabilities": VECTORS, "label": THREE["label"]})
 IN_TEXT = [str(row) for row in VECTORS.tolist()]
@@ -140,10 +140,10 @@ def test_columns_say_the_same_as_ours(ours, rows, how, tmp_path):
         assert same(read(rows, tmp_path / name, **how), expected)
 
 
-@pytest.mark.parametrize("out", maps.WRITE)
+@pytest.mark.parametrize("out", maps.WRITERS)
 @pytest.mark.parametrize("name", ["p.csv", "p.tsv", "p.csv.gz", "p.json", "p.xlsx"])
 def test_what_is_written_beside_rows_is_the_same_whatever_they_came_in(name, out, tmp_path):
-    document, both = maps.document(confidence_only=True, n_labels=2), []
+    document, both = maps.make_map(confidence_only=True, n_labels=2), []
     for source, rows in ((name, AS_STATED[FORMS[name]][1]), ("own.parquet", TWO)):
         apply_map(document, save(rows, tmp_path / source), tmp_path / f"o{out}")
         both.append(read_columns(open_predictions(tmp_path / f"o{out}"), ["confidence", "reliability", "review_rank"]))
@@ -152,7 +152,7 @@ def test_what_is_written_beside_rows_is_the_same_whatever_they_came_in(name, out
 
 def test_a_decision_in_names_that_are_other_numbers_gets_its_number(tmp_path):
     rows = TWO.with_columns(pl.col("decision").replace_strict({0: 2, 1: 1}))
-    document = maps.document(confidence_only=True, n_labels=2, names=("2", "1"))
+    document = maps.make_map(confidence_only=True, n_labels=2, names=("2", "1"))
     apply_map(document, save(rows, tmp_path / "p.parquet"), tmp_path / "o.parquet")
     assert pl.read_parquet(tmp_path / "o.parquet")["decision_code"].equals(TWO["decision"], check_names=False)
 
@@ -160,8 +160,11 @@ def test_a_decision_in_names_that_are_other_numbers_gets_its_number(tmp_path):
 OF_NAMES = TWO.with_columns(note=pl.Series(["=1+1", 'a,b;c\t"d"', "007"] * 100), query=pl.lit("ä"))
 QUESTIONS = {
     "a fixed label": (TWO.with_columns(confidence=OF_SECOND), "is this the .* --probability confidence --positive 1"),
-    "of three": (maps.confidence_only(300).with_columns(confidence=0.2), "In 300 of 300 rows confidence is below 1/3"),
-    "1 to K": (maps.confidence_only(300).with_columns(pl.col("decision", "label") + 1), "--labels 1,2,3"),
+    "of three": (
+        maps.make_confidence_predictions(300).with_columns(confidence=0.2),
+        "In 300 of 300 rows confidence is below 1/3",
+    ),
+    "1 to K": (maps.make_confidence_predictions(300).with_columns(pl.col("decision", "label") + 1), "--labels 1,2,3"),
     "not logits": (LISTS.rename({"probabilities": "logits"}), "look like probabilities.* --probabilities logits"),
     "dialect": (text(";").encode("cp1252"), "columns separated by semicolons.*is not UTF-8: it is read as cp1252"),
 }
@@ -187,8 +190,8 @@ def test_a_row_of_text_is_told_by_its_line(tmp_path):
 @pytest.mark.parametrize("out", files.FORMATS)
 @pytest.mark.parametrize("rows", [TWO, OF_NAMES, TWO.clear()], ids=["numbers", "text", "nothing"])
 def test_every_format_that_is_read_is_written_and_reads_as_the_same_rows(out, rows, tmp_path, monkeypatch):
-    maps.small_pieces(monkeypatch)
-    document = maps.document(confidence_only=True, n_labels=2)
+    maps.read_in_small_batches(monkeypatch)
+    document = maps.make_map(confidence_only=True, n_labels=2)
     path, expected = tmp_path / f"o{out}", tmp_path / "own.scored.parquet"
     for place in (expected, path):
         apply_map(document, save(rows, tmp_path / "own.parquet"), place)
@@ -210,5 +213,5 @@ def test_every_format_that_is_read_is_written_and_reads_as_the_same_rows(out, ro
 def test_a_workbook_has_no_more_rows_than_a_sheet(tmp_path, monkeypatch):
     monkeypatch.setattr(output, "MAX_SHEET_ROWS", 300)
     with pytest.raises(InputError, match=r"o.xlsx: a workbook holds 299 rows .* write a .parquet file"):
-        apply_map(maps.document(confidence_only=True, n_labels=2), save(TWO, tmp_path / "p.csv"), tmp_path / "o.xlsx")
+        apply_map(maps.make_map(confidence_only=True, n_labels=2), save(TWO, tmp_path / "p.csv"), tmp_path / "o.xlsx")
     assert not (tmp_path / "o.xlsx").exists()

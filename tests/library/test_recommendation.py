@@ -2,7 +2,6 @@
 
 import re
 
-import maps
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -27,6 +26,7 @@ from relmap.metrics.advice import (
     format_labels_needed,
 )
 from relmap.metrics.registry import COMPARED_METRICS, METRICS
+from tests import maps
 
 SMALLEST = 0.001
 SIZES = st.sampled_from([0.0, 3.5e-6, 4e-5, 6e-5, 9e-4, 1.1e-3, 0.0029, 0.05, 0.7])
@@ -121,7 +121,7 @@ def candidates(draw):
 @settings(max_examples=200, deadline=None)
 @given(candidates())
 def test_the_gain_of_a_candidate_has_the_sign_of_its_change_and_lies_in_the_interval_that_is_shown(listed):
-    _, of_confidence, of_other = describe_candidates(listed, maps.document("mrp"), "out of fold")
+    _, of_confidence, of_other = describe_candidates(listed, maps.make_map("mrp"), "out of fold")
     assert of_confidence.split()[2] == "+0.0000"
     numbers = [float(number) for number in re.findall(r"[+-]\d+\.\d{4}", of_other)]
     assert numbers[0] == pytest.approx(-listed[1]["change"], abs=5.1e-5)
@@ -134,7 +134,7 @@ def test_the_gain_of_a_candidate_has_the_sign_of_its_change_and_lies_in_the_inte
 @given(changes(), st.floats(0, 1), st.floats(0, 0.01))
 def test_matrix_scaling_is_named_only_where_its_numbers_are_not_behind(of_matrix, decisions_changed, standard_error):
     numbers = {"decisions_changed": decisions_changed, "standard_error": standard_error, **of_matrix}
-    sentences = describe_recalibration(numbers, maps.document("mrp"))
+    sentences = describe_recalibration(numbers, maps.make_map("mrp"))
     better = of_matrix["high"] is not None and of_matrix["high"] < 0 and of_matrix["change"] <= -SMALLEST
     if of_matrix["low"] is None:
         assert sentences == []
@@ -174,7 +174,7 @@ def test_a_warning_about_the_top_shows_a_gap_above_zero_in_its_direction(correct
 @pytest.mark.parametrize("n", [150, 900])
 def test_the_headline_of_a_fit_agrees_with_what_the_map_contains(n, shift):
     for seed in range(3):
-        learned = maps.learned(maps.checked(maps.predictions(n, seed=seed, shift=shift)))
+        learned = maps.fit_map(maps.rows_of_frame(maps.make_predictions(n, seed=seed, shift=shift)))
         assert learned.advice.answer in (USE, SAFE, KEEP)
         assert (learned.advice.answer == KEEP) == (learned.document.projection.name == "confidence")
         words = "\n".join(learned.describe())
@@ -185,7 +185,7 @@ def test_the_headline_of_a_fit_agrees_with_what_the_map_contains(n, shift):
 
 @pytest.mark.parametrize("shift", [0.0, 2.0])
 def test_a_fit_and_an_evaluation_of_its_rows_report_the_same_label_spread_and_recommendation(shift):
-    frame = maps.predictions(900, shift=shift)
+    frame = maps.make_predictions(900, shift=shift)
     fitted = ReliabilityMap().fit(frame)
     held_out = fitted.document_.held_out
     evaluation = fitted.evaluate(frame)
@@ -199,7 +199,7 @@ def test_a_fit_and_an_evaluation_of_its_rows_report_the_same_label_spread_and_re
 
 
 def test_the_smallest_relevant_change_is_a_setting_of_the_fit_and_of_the_evaluation(monkeypatch):
-    frame = maps.predictions(900, shift=2.0)
+    frame = maps.make_predictions(900, shift=2.0)
     assert ReliabilityMap().fit(frame).recommendation_.to_dict()["advice"] == USE
     by_name = ReliabilityMap(variant="label_platt").fit(frame)
     assert by_name.evaluate(frame).to_dict()["advice"] == USE
@@ -218,7 +218,7 @@ def test_the_smallest_relevant_change_is_a_setting_of_the_fit_and_of_the_evaluat
 def test_recalibrating_is_clearly_better_only_by_a_certain_and_relevant_change(change, half, variant):
     low, high = change - half, change + half
     beside = {"change": change, "low": low, "high": high, "standard_error": half / 2, "decisions_changed": 0.1}
-    words = " ".join(describe_recalibration(beside, maps.document(variant)))
+    words = " ".join(describe_recalibration(beside, maps.make_map(variant)))
     assert ("significantly better" in words) == (change <= -SMALLEST and high < 0)
     assert ("is as good" in words) <= (variant != "confidence" and change <= half / 2)
     assert ("less than 0.001" in words) == (bool(words) and abs(change) < SMALLEST)
@@ -231,7 +231,7 @@ UNREADABLE = r"-0(\.0+)?(?![\d.])|(lowers|raises) .*by [-+]|by \+?0\.0000|\bnan\
 @pytest.mark.parametrize("shift", [0.0, 1.5])
 @pytest.mark.parametrize("n", [60, 600])
 def test_no_sentence_of_a_fit_or_an_evaluation_shows_a_minus_zero_a_missing_number_or_a_second_sign(n, shift):
-    frame = maps.predictions(n, shift=shift)
+    frame = maps.make_predictions(n, shift=shift)
     fitted = ReliabilityMap().fit(frame)
     for sentence in (*fitted.recommendation_.lines, *fitted.evaluate(frame).lines):
         assert not re.search(UNREADABLE, sentence), sentence

@@ -3,7 +3,6 @@
 import json
 from copy import copy
 
-import maps
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -19,8 +18,9 @@ from sklearn.preprocessing import StandardScaler
 from relmap import ReliabilityMap
 from relmap import cli as rerank
 from relmap.errors import InputError
+from tests import maps
 
-ROWS, NEW = maps.predictions(600), maps.predictions(1000, seed=1)
+ROWS, NEW = maps.make_predictions(600), maps.make_predictions(1000, seed=1)
 LOGITS, LABEL, GROUP = np.array(ROWS["logits"].to_list()), ROWS["label"].to_numpy(), ROWS["group"].to_numpy()
 KINDS = {
     "polars": lambda frame: frame,
@@ -208,7 +208,7 @@ def test_what_cannot_be_fitted_is_said_in_one_sentence(settings, given, said):
 
 
 def test_signals_are_columns_of_a_frame():
-    made = maps.judged_with_signals(400).to_pandas()
+    made = maps.make_predictions_with_signals(400).to_pandas()
     mine = ReliabilityMap(signals=["agreement"]).fit(made.drop(columns="label"), made["label"], groups="group")
     assert isinstance(mine.reliability(made), pd.Series)
 
@@ -217,12 +217,12 @@ def test_signals_are_columns_of_a_frame():
     ("frame", "options"),
     [
         (ROWS.with_columns(inverse_probability=pl.int_range(600) % 3 + 1.0), {}),
-        (maps.confidence_only(300), {"variant": "confidence", "hold_out": 0.3}),
-        (maps.judged_with_signals(400), {"signals": "agreement", "group": "group"}),
+        (maps.make_confidence_predictions(300), {"variant": "confidence", "hold_out": 0.3}),
+        (maps.make_predictions_with_signals(400), {"signals": "agreement", "group": "group"}),
     ],
 )
 def test_every_kind_of_map_has_a_page(frame, options, tmp_path):
-    rerank.report(maps.write(frame, tmp_path / "rows.parquet"), tmp_path / "page.html", **options)
+    rerank.report(maps.write_frame(frame, tmp_path / "rows.parquet"), tmp_path / "page.html", **options)
     figures = {"variant": 2, "signals": 3}.get(next(iter(options), ""), 0)  # none of weighted rows
     page = (tmp_path / "page.html").read_text()
     assert page.count("<figure") == figures

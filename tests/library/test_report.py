@@ -8,13 +8,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from maps import predictions, run, write
 
 from relmap import ReliabilityMap
 from relmap.report.concepts import CONCEPTS
 from relmap.report.page import CONCEPTS_OF_PAGE
+from tests.maps import make_predictions, run_command, write_frame
 
-ROWS = predictions(600)
+ROWS = make_predictions(600)
 HOSTILE = ("</script><b>\"'&", "fair", "{{ 7 * 7 }}")
 
 
@@ -25,10 +25,10 @@ def folder(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         named = pl.col("label").replace_strict(dict(enumerate(HOSTILE)))
-        write(ROWS.with_columns(truth=named).rename({"logits": "raw"}).drop("label"), Path("rows.parquet"))
+        write_frame(ROWS.with_columns(truth=named).rename({"logits": "raw"}).drop("label"), Path("rows.parquet"))
         columns = "--logits", "raw", "--label", "truth", "--group", "group"
         names = ",".join('"' + name.replace('"', '""') + '"' for name in HOSTILE)
-        run("report", "--predictions", "rows.parquet", *columns, "--labels", names, "--out", "a page.html")
+        run_command("report", "--predictions", "rows.parquet", *columns, "--labels", names, "--out", "a page.html")
     return folder
 
 
@@ -76,10 +76,10 @@ def test_the_command_validates_the_chosen_threshold_on_other_rows(page, folder, 
     program, *arguments = shlex.split(f"{before}0.7{after}")
     assert (program, arguments[0]) == ("relmap", "thresholds")
     named = pl.col("label").replace_strict(dict(enumerate(HOSTILE)))
-    others = predictions(400, seed=9).with_columns(truth=named).rename({"logits": "raw"}).drop("label")
-    write(others, Path("other_labelled.parquet"))
+    others = make_predictions(400, seed=9).with_columns(truth=named).rename({"logits": "raw"}).drop("label")
+    write_frame(others, Path("other_labelled.parquet"))
     capsys.readouterr()
-    run(*arguments)
+    run_command(*arguments)
     printed = capsys.readouterr()
     assert json.loads(printed.out)["guaranteed"]
     assert json.loads(printed.out)["asked_cut"] == 0.7
@@ -102,12 +102,12 @@ def test_the_page_links_to_the_concepts_that_it_uses_and_defines_each_once(page)
 
 def test_the_command_that_applies_the_map_names_no_option_that_it_lacks(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write(ROWS.with_row_index("key"), Path("rows.parquet"))
-    run("report", "--predictions", "rows.parquet", "--id", "key", "--drop-unlabelled", "--out", "page.html")
+    write_frame(ROWS.with_row_index("key"), Path("rows.parquet"))
+    run_command("report", "--predictions", "rows.parquet", "--id", "key", "--drop-unlabelled", "--out", "page.html")
     page = Path("page.html").read_text(encoding="utf-8")
     apply = re.search("<code>(relmap apply .*?)</code>", page)[1]
-    write(predictions(50, seed=3).drop("label").with_row_index("key"), Path("new.parquet"))
-    run(*shlex.split(html.unescape(apply))[1:])
+    write_frame(make_predictions(50, seed=3).drop("label").with_row_index("key"), Path("new.parquet"))
+    run_command(*shlex.split(html.unescape(apply))[1:])
     assert len(pl.read_parquet("scored.parquet")) == 50
     assert 'data-after=" --id key --drop-unlabelled"' in page
 

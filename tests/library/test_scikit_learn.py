@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from relmap import ReliabilityMap, ReliabilityPipeline
 from relmap.fitting import folds
-from tests.maps import few_resamples, predictions
+from tests.maps import limit_resamples, make_predictions
 
 FEW_ROWS = "the check fits on fewer rows than the minimum of a map, 60"
 ONE_LABEL = "a map needs rows of two labels"
@@ -51,7 +51,7 @@ OF_FEW_ROWS = (
     "check_supervised_y_2d",
 )
 EXPECTED_FAILURES = dict.fromkeys(OF_FEW_ROWS, FEW_ROWS)  # with the minimum as it is
-ROWS = predictions(600)
+ROWS = make_predictions(600)
 LOGITS, LABEL = np.array(ROWS["logits"].to_list()), ROWS["label"].to_numpy()
 SHARES = softmax(LOGITS, axis=1)
 GROUP = np.arange(600) // 10
@@ -107,14 +107,14 @@ def failures(estimator: ReliabilityMap) -> dict[str, Exception]:
 @pytest.mark.parametrize("mode", ESTIMATORS)
 def test_every_check_of_scikit_learn_passes_where_a_map_may_have_few_rows(mode, monkeypatch):
     monkeypatch.setattr(folds, "MIN_FIT_ROWS", 5)
-    few_resamples(monkeypatch, 20)
+    limit_resamples(monkeypatch, 20)
     failed = failures(ESTIMATORS[mode])
     assert not failed, failed
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_only_checks_of_few_rows_fail_with_the_minimum_of_a_map(monkeypatch):
-    few_resamples(monkeypatch, 20)
+    limit_resamples(monkeypatch, 20)
     failed = failures(WITH_CLASSIFIER)
     assert set(failed) <= set(EXPECTED_FAILURES)
     for name, error in failed.items():

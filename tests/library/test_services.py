@@ -14,10 +14,10 @@ import pytest
 from scipy.special import softmax
 
 from relmap import InputError, ReliabilityMap
-from tests.maps import predictions
+from tests.maps import make_predictions
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = predictions(600)
+ROWS = make_predictions(600)
 LOGITS = np.array(ROWS["logits"].to_list())
 SHARES = softmax(LOGITS, axis=1)
 NAMES = np.array(["bad", "fair", "good"])

@@ -2,10 +2,8 @@
 
 import numpy as np
 import torch
-from fits import hats, logits_and_labels
 from scipy.special import expit
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
-from torch_fits import descended
 
 from relmap.calibrators.identity import Identity
 from relmap.decisions import FixedDecisions, decide
@@ -13,11 +11,13 @@ from relmap.projection.decisions import LabelledDecisions
 from relmap.projection.lattice import initial_curve
 from relmap.projection.surface import fit_surfaces
 from relmap.settings import ProjectionParams
+from tests.fits import interpolation_weights, simulate_logits_and_labels
+from tests.torch_fits import minimize_with_adam
 
 
 def calibrated(m: int, K: int) -> tuple[np.ndarray, ...]:
     """Confidence, gap, decision and correct of m rows, `(m,)` each, of a calibrated multinomial model."""
-    logits, labels = logits_and_labels(m, K, overconfidence=1)
+    logits, labels = simulate_logits_and_labels(m, K, overconfidence=1)
     rows = LabelledDecisions.from_calibrators(
         [Identity()], FixedDecisions(logits, labels, decide(logits), np.arange(m))
     )
@@ -28,8 +28,8 @@ def test_torchs_own_adam_takes_the_same_steps_on_surfaces():
     confidence, gap, decision, correct = rows = calibrated(200, 3)
     chosen, z = ProjectionParams(epochs=100), torch.from_numpy(correct.astype(np.float64))
     low, high = np.quantile(gap, [0.01, 0.99])
-    along_gap = hats(np.clip((gap - low) / (high - low), 0, 1), 6)
-    weights = torch.from_numpy(hats(confidence, chosen.knots)[:, :, None] * along_gap[:, None])
+    along_gap = interpolation_weights(np.clip((gap - low) / (high - low), 0, 1), 6)
+    weights = torch.from_numpy(interpolation_weights(confidence, chosen.knots)[:, :, None] * along_gap[:, None])
 
     def values_of(theta: torch.Tensor) -> torch.Tensor:
         rises = softplus(theta)
@@ -45,4 +45,6 @@ def test_torchs_own_adam_takes_the_same_steps_on_surfaces():
     start = np.full((3, chosen.knots, 6), np.log(np.expm1(1e-3)))
     start[:, 0], start[:, :, 0] = np.log(np.expm1(1e-2)), initial_curve(chosen.knots)
     fitted = fit_surfaces(*rows, n_labels=3, settings=chosen)
-    np.testing.assert_allclose(fitted.values, values_of(descended(start, objective, chosen)), rtol=0, atol=1e-7)
+    np.testing.assert_allclose(
+        fitted.values, values_of(minimize_with_adam(start, objective, chosen)), rtol=0, atol=1e-7
+    )

@@ -31,7 +31,7 @@ def decided(reliability: np.ndarray, correct: np.ndarray, group=None, weight=Non
     decision = np.zeros(len(reliability), dtype=np.int64)
     label = np.where(correct, 0, 1)
     rows = PredictedRows(None, np.full(len(reliability), 0.5), decision, label, group, None, weight)
-    return EvaluationSample.from_rows(rows, ScoredDecisions(rows.confidence, logit(reliability)), maps.RULES)
+    return EvaluationSample.from_rows(rows, ScoredDecisions(rows.confidence, logit(reliability)), maps.METRIC_SETTINGS)
 
 
 def drawn(seed: int, n: int, worse: float = 0.0, level: float = 1.5) -> tuple[np.ndarray, np.ndarray]:
@@ -123,8 +123,8 @@ def test_a_gap_that_rounds_to_zero_has_no_sign():
 
 
 def test_the_evaluation_and_the_recommendation_of_a_map_report_the_top():
-    rows = maps.checked(maps.predictions(1200), "group")
-    document = maps.document("mrp")
+    rows = maps.rows_of_frame(maps.make_predictions(1200), "group")
+    document = maps.make_map("mrp")
     judged = MapAssessment(
         document, rows, FittedMap.from_document(document)(rows), "new", [], np.zeros(len(rows), dtype=bool)
     )
@@ -141,7 +141,7 @@ def judged_twice(worse: float, seed: int, n: int = 4000):
     halves, cells = summarize_reference_cells(reliability, decision, correct, None, 3)
     quantiles = tuple(np.quantile(reliability, np.linspace(0, 1, 101)).tolist())
     top = summarize_top_cells(reliability, correct, None, quantiles)
-    document = maps.held_out(halves=halves, cells=cells, quantiles=quantiles, top=top)
+    document = maps.make_map_with_held_out(halves=halves, cells=cells, quantiles=quantiles, top=top)
     new, right = drawn(seed + 10**6, n, worse=worse)
     decided_new = np.random.default_rng(seed + 1).integers(0, 3, n)
     return document, detect_drift(document, new, decided_new, right, None)
@@ -150,11 +150,13 @@ def judged_twice(worse: float, seed: int, n: int = 4000):
 def test_drift_tests_the_top_against_the_held_out_rows():
     document, drifted = judged_twice(worse=0.1, seed=0)
     assert [(top.share, top.rows) for top in document.held_out.top] == [(0.1, 400), (0.3, 1200)]
-    assert "The map no longer holds for the most reliable 10%, at reliability 0.9" in drifted.describe(maps.NAMES)[0]
+    assert (
+        "The map no longer holds for the most reliable 10%, at reliability 0.9" in drifted.describe(maps.LABEL_NAMES)[0]
+    )
     worst = drifted.as_json()["top"][0]
     assert worst["p"] < 0.01
     assert worst["expected"] - worst["correct"] == pytest.approx(0.1, abs=0.05)
-    assert drifted.describe(None)[0] == drifted.describe(maps.NAMES)[0]
+    assert drifted.describe(None)[0] == drifted.describe(maps.LABEL_NAMES)[0]
 
 
 def test_an_unchanged_top_raises_no_more_alarms_than_stated():

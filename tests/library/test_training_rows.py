@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from maps import confidence_only, predictions, run
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
@@ -22,16 +21,16 @@ from relmap.fitting.training_rows import NOT_RECOGNIZED, hash_training_rows, rec
 from relmap.io.frames import FramePredictions
 from relmap.io.rows import PredictedRows
 from relmap.maps.map_file import load_map
-from tests.maps import SOURCE, checked
+from tests.maps import SOURCE, make_confidence_predictions, make_predictions, rows_of_frame, run_command
 
-ROWS, NEW_ROWS = predictions(800), predictions(500, seed=1)
+ROWS, NEW_ROWS = make_predictions(800), make_predictions(500, seed=1)
 SHUFFLED_HALF = ROWS.sample(fraction=0.5, shuffle=True, seed=3)
 EARLIER = sorted((Path(__file__).parents[1] / "data" / "maps_c857e97").glob("*.json"))
 
 
 def fit(frame: pl.DataFrame, folder: Path, *options: str) -> object:
     frame.write_parquet(folder / "fit.parquet")
-    run("fit", "--predictions", folder / "fit.parquet", "--out", folder / "map.json", *options)
+    run_command("fit", "--predictions", folder / "fit.parquet", "--out", folder / "map.json", *options)
     return load_map(folder / "map.json")
 
 
@@ -39,7 +38,7 @@ def answers(command: str, frame: pl.DataFrame, folder: Path, capsys: pytest.Capt
     frame.write_parquet(folder / "rows.parquet")
     capsys.readouterr()
     asked = "--map", folder / "map.json", "--predictions", folder / "rows.parquet"
-    run(command, *asked, *(("--target-accuracy", "0.8") if command == "thresholds" else ()), *options)
+    run_command(command, *asked, *(("--target-accuracy", "0.8") if command == "thresholds" else ()), *options)
     printed = capsys.readouterr()
     return json.loads(printed.out), printed.err
 
@@ -63,7 +62,7 @@ def test_how_many_rows_were_used_is_reported(command, folder, capsys):
 def test_each_row_has_the_score_of_the_model_without_its_fold_whatever_is_around_it(folder):
     """The oracle is the whole file in its order, which is recognized as such."""
     document = load_map(folder / "map.json")
-    rows = checked(ROWS)
+    rows = rows_of_frame(ROWS)
     whole = score_out_of_fold(document, rows, restore_fold_split(document, rows)).logit
     order = np.random.default_rng(0).permutation(len(ROWS))[:300]
     mixed = pl.concat([ROWS[order.tolist()], NEW_ROWS])
@@ -137,7 +136,7 @@ def test_there_is_room_for_one_megabyte():
 
 
 def test_the_same_rows_have_other_hashes_in_another_map():
-    rows = checked(ROWS)
+    rows = rows_of_frame(ROWS)
     other = SOURCE.model_copy(update={"seed": 2})
     one, two = (hash_training_rows(rows, [np.arange(len(rows))], source) for source in (SOURCE, other))
     assert one == hash_training_rows(rows, [np.arange(len(rows))], SOURCE)
@@ -145,7 +144,7 @@ def test_the_same_rows_have_other_hashes_in_another_map():
     assert one.salt != two.salt
 
 
-JUDGE = confidence_only(600)
+JUDGE = make_confidence_predictions(600)
 IDS = pl.Series("pair", [f"q{row}-d{7 * row}" for row in range(600)])
 
 

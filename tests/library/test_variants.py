@@ -5,10 +5,8 @@ import pickle
 from collections.abc import Iterator
 from contextlib import nullcontext
 
-import fits
 import numpy as np
 import pytest
-from fits import seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
@@ -18,6 +16,8 @@ from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.surface import Surfaces, fit_surfaces
 from relmap.projection.variants import PIPELINE_VARIANTS, VARIANTS, fit_variants
 from relmap.settings import ProjectionParams
+from tests import fits
+from tests.fits import make_decisions
 
 SETTINGS = ProjectionParams(epochs=30)
 LABELS = 3
@@ -27,13 +27,13 @@ every_variant = pytest.mark.parametrize(
 )
 
 
-def batch(rows: fits.Rows, settings: ProjectionParams = SETTINGS) -> FitBatch:
-    return fits.batch(rows, LABELS, settings)
+def batch(rows: fits.SimulatedRows, settings: ProjectionParams = SETTINGS) -> FitBatch:
+    return fits.make_batch(rows, LABELS, settings)
 
 
-def simulated(B: int, m: int, seed: int = 0) -> fits.Rows:
+def simulated(B: int, m: int, seed: int = 0) -> fits.SimulatedRows:
     """logit of the confidence `(B, m)`, decision and correct `(m,)`; labels 1 and 2 are correct less often."""
-    confidence, decision, correct = fits.simulated(B, m, LABELS, seed, spread=1)
+    confidence, decision, correct = fits.simulate_rows(B, m, LABELS, seed, spread=1)
     return logit(confidence), decision, correct
 
 
@@ -67,19 +67,21 @@ def test_a_fitted_variant_gives_a_logit_for_each_row_and_keeps_the_contract(name
     assert len(projected[name]) == 2
     for fitted, at in zip(projected[name], confidence_logit, strict=True):
         gap = 2 * at
-        reliability_logit = fitted(seen(at, decision, gap))
+        reliability_logit = fitted(make_decisions(at, decision, gap))
         assert reliability_logit.shape == at.shape
         assert reliability_logit.dtype == np.float64
         assert np.isfinite(reliability_logit).all()
         assert not np.shares_memory(reliability_logit, at)
         assert fitted.violations() == []
         assert name != "confidence" or (reliability_logit == at).all()
-        np.testing.assert_array_equal(fitted(seen(at[5:7], decision[5:7], gap[5:7])), reliability_logit[5:7])
-        np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted))(seen(at, decision, gap)), reliability_logit)
-        assert fitted(seen(at[:0], decision[:0], gap[:0])).shape == (0,)
+        np.testing.assert_array_equal(fitted(make_decisions(at[5:7], decision[5:7], gap[5:7])), reliability_logit[5:7])
+        np.testing.assert_array_equal(
+            pickle.loads(pickle.dumps(fitted))(make_decisions(at, decision, gap)), reliability_logit
+        )
+        assert fitted(make_decisions(at[:0], decision[:0], gap[:0])).shape == (0,)
         assert not any(array.flags.writeable for array in arrays(fitted))
         with pytest.raises(ValueError, match="gap") if name == "label_2d" else nullcontext():
-            fitted(seen(at, decision))
+            fitted(make_decisions(at, decision))
         with pytest.raises(dataclasses.FrozenInstanceError):
             fitted.anything = 1
 
@@ -90,7 +92,7 @@ def test_the_shared_curve_keeps_the_ranking_by_confidence_however_few_the_rows(s
     confidence_logit, decision, correct = simulated(2, m, seed)
     of = batch((confidence_logit, decision, correct), ProjectionParams(epochs=epochs))
     for fitted, at in zip(fit_variants(of, ("shared_1d",))["shared_1d"], confidence_logit, strict=True):
-        np.testing.assert_array_equal(np.argsort(fitted(seen(at, decision))), np.argsort(at))
+        np.testing.assert_array_equal(np.argsort(fitted(make_decisions(at, decision))), np.argsort(at))
         assert (fitted.curves.fallback, fitted.curves.rows.tolist()) == (("none",), [m])
 
 
@@ -104,13 +106,13 @@ def test_labels_with_few_rows_use_the_shared_curve_and_without_rows_the_identity
     )
     fitted = {name: value for name, (value,) in fit_variants(of).items()}
     at = np.linspace(-10, 10, 50)
-    expected = fitted[stand_in](seen(at, 1))
+    expected = fitted[stand_in](make_decisions(at, 1))
     for name in LABELWISE:
         assert fitted[name].fallback == ("none", "shared" if stand_in == "shared_1d" else "identity", "none")
         assert fitted[name].rows.tolist() == counts
         assert fitted[name].violations() == []
-        np.testing.assert_allclose(fitted[name](seen(at, 1)), expected, rtol=0, atol=1e-12)
-        assert not np.allclose(fitted[name](seen(at, 2)), expected, atol=1e-6)
+        np.testing.assert_allclose(fitted[name](make_decisions(at, 1)), expected, rtol=0, atol=1e-12)
+        assert not np.allclose(fitted[name](make_decisions(at, 2)), expected, atol=1e-6)
 
 
 def test_batches_with_different_rows_fitted_together_equal_those_fitted_apart():
@@ -144,7 +146,7 @@ def test_the_gap_is_that_to_the_runner_up_of_the_logits_and_saturated_probabilit
 def test_a_cell_worked_by_hand(gap, expected):
     # corners 0, 1 along the gap at confidence 0, and 2, 5 at confidence 1/2: a quarter up, half right
     surfaces = Surfaces(np.array([0, 0.5, 1]), np.array([-1.0, 3.0]), np.array([[[0.0, 1.0], [2.0, 5.0], [6.0, 9.0]]]))
-    assert surfaces(seen(logit(np.array([0.25])), 0, np.array([gap]))) == pytest.approx(expected)
+    assert surfaces(make_decisions(logit(np.array([0.25])), 0, np.array([gap]))) == pytest.approx(expected)
 
 
 def test_fitted_surfaces_are_monotone_recover_the_truth_and_ignore_row_order():
@@ -153,17 +155,17 @@ def test_fitted_surfaces_are_monotone_recover_the_truth_and_ignore_row_order():
     rows = confidence, gap, decision, rng.uniform(size=1000) < expit(4 * confidence - 2 + gap)
     fitted = fit_surfaces(*rows, n_labels=3, settings=ProjectionParams())
     assert fitted.violations() == []
-    reliability = expit(fitted(seen(logit(confidence), decision, gap)))
+    reliability = expit(fitted(make_decisions(logit(confidence), decision, gap)))
     assert np.abs(reliability - expit(4 * confidence - 2 + gap)).mean() < 0.08
     at = np.linspace(-45, 45, 4001)
-    assert (np.diff(fitted(seen(at, 1, np.full(4001, 1.5)))) >= 0).all()
+    assert (np.diff(fitted(make_decisions(at, 1, np.full(4001, 1.5)))) >= 0).all()
     order = rng.permutation(1000)
     again = fit_surfaces(*(part[order] for part in rows), n_labels=3, settings=ProjectionParams())
     assert (again.values == fitted.values).all()
 
 
 def test_adam_ends_slightly_above_the_optimum():
-    confidence, decision, correct = fits.simulated(2, 600, LABELS)
+    confidence, decision, correct = fits.simulate_rows(2, 600, LABELS)
     excess, kkt = measure_optimality_gap(batch((logit(confidence), decision, correct), ProjectionParams()))
     assert (kkt <= 1e-8).all()
     assert (excess > -1e-9).all()

@@ -19,16 +19,16 @@ def quick_params() -> Params:
 @pytest.fixture(scope="session")
 def trained_project(tmp_path_factory) -> Path:
     """Folder of a tiny project in which the stage train@wands has finished."""
-    from tests.tiny_project import finished_in
+    from tests.tiny_project import create_finished_project
 
-    return finished_in(tmp_path_factory.mktemp("trained"), "train@wands")
+    return create_finished_project(tmp_path_factory.mktemp("trained"), "train@wands")
 
 
 @pytest.fixture
 def manifest(trained_project, tmp_path, monkeypatch):
     """Manifest of the stage train@wands, in a copy of the project."""
-    from tests.tiny_project import copy_here, read_dvc_stage, read_manifest
+    from tests.tiny_project import copy_to_current_folder, read_dvc_stage, read_manifest
 
     monkeypatch.chdir(tmp_path)
-    copy_here(trained_project)
+    copy_to_current_folder(trained_project)
     return read_manifest(read_dvc_stage("train@wands").manifest)

@@ -26,7 +26,7 @@ RANKING_METRICS = (
     "selacc_70",
     "selacc_90",
 )
-PARAMS = maps.RULES.model_copy(update={"resamples": N_RESAMPLES})
+PARAMS = maps.METRIC_SETTINGS.model_copy(update={"resamples": N_RESAMPLES})
 VariantMetrics = dict[tuple[str, str], float]  # by variant and metric
 
 
@@ -118,7 +118,7 @@ def mean_values(results: list[SeedResults], test: FixedDecisions) -> dict[tuple[
 
 
 def make_test_rows(*, grouped: bool) -> FixedDecisions:
-    frame = maps.checked(maps.predictions(N_ROWS, shift=2.0, seed=6))
+    frame = maps.rows_of_frame(maps.make_predictions(N_ROWS, shift=2.0, seed=6))
     number = np.random.default_rng(3).integers(0, 25, N_ROWS) if grouped else np.arange(N_ROWS)
     group = np.array([f"q{each:03}" for each in number])
     return FixedDecisions(frame.logits, frame.label, frame.decision, group)
@@ -133,7 +133,7 @@ def test_intervals_agree_with_a_naive_bootstrap(calibrators, grouped):
     for seed in SEEDS:
         projections = [make_projection(calibrator, seed, test) for calibrator in ran]
         results.append(SeedResults(seed, projections, rows_per_label=(), fallbacks=(), gate_records=[]))
-    sample = Sample.of(np.ones(N_ROWS, dtype=int), test.group)
+    sample = Sample.from_groups(np.ones(N_ROWS, dtype=int), test.group)
     resamples = [sample.rows, *sample.resamples(N_RESAMPLES)]
     metrics: dict[str, list[list[VariantMetrics]]] = {}
     for index, calibrator in enumerate(ran):

@@ -10,7 +10,6 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from maps import document, predictions
 
 from flows import reliability
 from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
@@ -26,6 +25,7 @@ from tasks.calibrate import calibrate, fit_key
 from tasks.measure import bootstrap_intervals, measure
 from tasks.project import project
 from tasks.records.store import Base
+from tests.maps import make_map, make_predictions
 
 CALIBRATE_ARGUMENTS = ("parts", "calibrator", "seed", "row_counts", "settings")
 
@@ -97,10 +97,10 @@ def test_all_metrics_calibrators_and_seeds_share_the_resamples(monkeypatch, deci
 
 @pytest.mark.parametrize("rows", [200, 2 * CHUNK_ROWS + 5])
 def test_applying_a_map_reads_the_file_twice_and_scores_each_row_once(monkeypatch, tmp_path, rows):
-    predictions(200).sample(rows, with_replacement=True, seed=0).write_parquet(tmp_path / "new.parquet")
+    make_predictions(200).sample(rows, with_replacement=True, seed=0).write_parquet(tmp_path / "new.parquet")
     reads = record_calls(monkeypatch, files.ParquetPredictions, "batches", lambda _file, columns=None: columns)
     scored = record_calls(monkeypatch, reliability_map, "calibrated_confidence", lambda _calibrator, piece: len(piece))
-    apply_map(document(), tmp_path / "new.parquet", tmp_path / "scored.parquet")
+    apply_map(make_map(), tmp_path / "new.parquet", tmp_path / "scored.parquet")
     assert len(reads) == 2  # one to score, which needs the logits only, and one to write all columns
     assert reads[0] == ["logits"]
     assert sum(scored) == rows

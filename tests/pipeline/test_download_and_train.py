@@ -23,7 +23,7 @@ from tasks.predictors import load_predictor
 from tasks.records.splits import SPLITS
 from tasks.records.store import base_folder, raw_folder, read_base, read_json
 from tasks.simulation import simulate
-from tests.project_copy import OWN_PAIRS, ROOT, edit_params, write_own_pairs
+from tests.project_copy import OWN_PAIRS_DATASET, ROOT, edit_params, write_own_pairs
 
 FIRST, SECOND = "a" * 40, "b" * 40
 TABLE = "data/test-00000-of-00001.parquet"
@@ -123,7 +123,7 @@ def test_a_twin_is_simulated_and_says_so_is_the_same_bytes_again_and_goes_when_t
     assert "500 rows, residual 1.0, seed 0" in note["origin"]
     assert downloaded() == note
     write_own_pairs(Path("mine.csv"))
-    declare(**OWN_PAIRS | {"path": path})
+    declare(**OWN_PAIRS_DATASET | {"path": path})
     assert [file["path"] for file in downloaded()["files"]] == ["mine.csv"]
     assert sorted(path.name for path in raw_folder("scidocs").iterdir()) == ["mine.csv", "source.json"]
 
@@ -215,7 +215,7 @@ def test_what_the_hub_does_not_give_is_one_sentence_and_leaves_what_was_there(se
     assert not [*raw_folder("").glob(".scidocs.*")]
 
 
-@pytest.mark.parametrize("entry", [SCIDOCS | {"reader": "nowhere"}, OWN_PAIRS | {"path": "nowhere"}])
+@pytest.mark.parametrize("entry", [SCIDOCS | {"reader": "nowhere"}, OWN_PAIRS_DATASET | {"path": "nowhere"}])
 def test_a_reader_or_a_file_that_is_not_there_is_named(entry):
     declare(**entry)
     with pytest.raises(InputError, match=r"scidocs: .*nowhere"):
@@ -228,8 +228,8 @@ def own_pairs(*splits: str) -> dict[str, Any]:
     write_own_pairs(Path("mine.csv"))
     frame = pl.read_csv("mine.csv")
     frame.with_columns(split=pl.Series(np.resize(splits, len(frame)))).write_csv("mine.csv")
-    pairs = OWN_PAIRS["options"]["pairs"] | {"split": "split"}
-    return OWN_PAIRS | {"split": {"by": "row"}, "options": {"labels": ["bad", "good"], "pairs": pairs}}
+    pairs = OWN_PAIRS_DATASET["options"]["pairs"] | {"split": "split"}
+    return OWN_PAIRS_DATASET | {"split": {"by": "row"}, "options": {"labels": ["bad", "good"], "pairs": pairs}}
 
 
 def test_a_mistake_in_ones_own_file_is_found_where_it_lies_before_it_is_taken_and_what_differs_is_counted():

@@ -23,14 +23,14 @@ from tasks.records.store import read_json
 from tasks.settings.params import load_params
 from tasks.tables import TABLES
 from tests.project_copy import (
-    OWN_PAIRS,
+    OWN_PAIRS_DATASET,
     ROOT,
     copy_project,
     edit_params,
     processes_by_library,
     recorded_libraries,
-    run,
-    small,
+    run_module,
+    shrink_params,
     write_own_pairs,
 )
 
@@ -43,7 +43,7 @@ def stages_run(printed: str) -> set[str]:
 def project(tmp_path_factory):
     """The project with two small sets: a twin of wands, and a file of judged pairs of one's own."""
     folder = tmp_path_factory.mktemp("project")
-    copy_project(folder, lambda params: small(params, rows=6000))
+    copy_project(folder, lambda params: shrink_params(params, rows=6000))
     write_own_pairs(folder / "mine.csv", seed=0)
     return folder
 
@@ -57,7 +57,7 @@ def guarded(report: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def first_run(project):
     """What the first `flows.refresh` printed; all its processes may talk to this machine alone."""
-    return run(project, "flows.refresh", **guarded(project / "called.txt"))
+    return run_module(project, "flows.refresh", **guarded(project / "called.txt"))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_the_library_of_another_checkout_is_seen(tmp_path):
     report = tmp_path / "libraries.txt"
     variables = recorded_libraries(report)
     variables["PYTHONPATH"] += f"{os.pathsep}{ROOT}"
-    run(tmp_path, "-c", "import relmap", **variables)
+    run_module(tmp_path, "-c", "import relmap", **variables)
     assert [*processes_by_library(report)] == [ROOT / "relmap/__init__.py"]
 
 
@@ -108,7 +108,7 @@ with suppress(OSError): asyncio.run(asyncio.open_connection('192.0.2.1', 80))
 
 def test_the_guard_sees_a_call_to_another_host(tmp_path):
     report = tmp_path / "called.txt"
-    run(tmp_path, "-c", CALLS, **guarded(report))
+    run_module(tmp_path, "-c", CALLS, **guarded(report))
     called = re.findall(r"^(192\.0\.2\.1|example\.org)$", report.read_text(), re.MULTILINE)
     assert called == ["192.0.2.1", "example.org", "example.org", "192.0.2.1"]
 
@@ -171,11 +171,11 @@ def test_each_stage_of_a_refresh_is_a_task_run_with_its_reason_and_output_in_the
 
 
 def test_what_was_written_is_as_it_was_written(project):
-    run(project, "flows.verify")
+    run_module(project, "flows.verify")
 
 
 def test_an_own_csv_goes_from_its_entry_in_params_yaml_to_the_verdict(project):
-    assert OWN_PAIRS["path"] == "mine.csv"
+    assert OWN_PAIRS_DATASET["path"] == "mine.csv"
     page = (project / "data/report/index.html").read_text()
     assert re.search(r"On [01] of 1 own data sets? \(files\)", page.partition('id="figure')[0])
     words = ("wands (simulated)", "Simulated data.", "mine-risk_coverage", "wands-curves")
@@ -204,7 +204,7 @@ def test_a_stage_repeats_only_a_fit_that_rotted_to_the_same_bytes_and_a_choice_i
         content = kept.read_bytes()
         kept.write_bytes(content[:-40] + bytes([content[-40] ^ 1]) + content[-39:])
     report, commands = (project / "data/report/index.html").read_bytes(), "main('wands'); main('wands', [2], ['ts'])"
-    printed = run(
+    printed = run_module(
         project,
         "-c",
         f"from flows import report\nfrom flows.reliability import main\n{commands}; report.main(['mine'])",
@@ -241,7 +241,7 @@ def smart_with_settings(project):
 
 @pytest.mark.usefixtures("smart_with_settings")
 def test_every_calibrator_is_fitted_once_and_then_found_in_the_cache(project):
-    run(project, "-c", RUN_EVERY_CALIBRATOR_TWICE)
+    run_module(project, "-c", RUN_EVERY_CALIBRATOR_TWICE)
     fits = read_json(project / "data/.state/fits/explored/wands.json")
     assert fits == {"calibrators_fitted": 0, "calibrators_reused": len(CALIBRATORS)}
 
@@ -249,7 +249,7 @@ def test_every_calibrator_is_fitted_once_and_then_found_in_the_cache(project):
 def test_fits_that_cannot_be_stored_are_reported(project, tmp_path):
     (tmp_path / "store").write_text("a file where the folder of fits would be")
     store = {"PREFECT_LOCAL_STORAGE_PATH": str(tmp_path / "store")}
-    printed = run(project, "-c", "from flows.reliability import main; main('wands', [2], ['ts'])", **store)
+    printed = run_module(project, "-c", "from flows.reliability import main; main('wands', [2], ['ts'])", **store)
     assert f"calibrator fits could not be stored in {tmp_path / 'store'}" in printed
 
 
@@ -269,7 +269,7 @@ def test_a_read_only_store_gives_its_fits_and_what_it_cannot_take_is_reported(pr
     variables = {"PREFECT_LOCAL_STORAGE_PATH": str(store)}
     store.chmod(0o555)
     command = "from flows.reliability import main; main('wands', [2], ['ts', 'uncal'])"
-    printed = run(project, "-c", WITHOUT_RIGHTS_OF_ROOT, COMMAND=command, **variables)
+    printed = run_module(project, "-c", WITHOUT_RIGHTS_OF_ROOT, COMMAND=command, **variables)
     store.chmod(0o755)
     assert re.search(rf"1 of \d+ calibrator fits could not be stored in {store}", printed)
     assert read_json(project / "data/.state/fits/explored/wands.json")["calibrators_fitted"] == 1
@@ -280,7 +280,7 @@ def test_what_is_up_to_date_runs_nothing_and_a_push_takes_results_along_and_no_r
     parts = (["repro"], ["repro", "reliability@wands"], ["repro", "--downstream", "train@wands"], ["metrics", "show"])
     remote = (["remote", "add", "--default", "others", str(tmp_path)], ["push"], ["remote", "remove", "others"])
     in_one_process = "import json, sys; from dvc.cli import main; sys.exit(any([*map(main, json.loads(sys.argv[1]))]))"
-    assert stages_run(run(project, "-c", in_one_process, json.dumps([*parts, *remote]))) == set()
+    assert stages_run(run_module(project, "-c", in_one_process, json.dumps([*parts, *remote]))) == set()
 
     def pushed(file: str) -> bool:
         md5 = hashlib.md5((project / file).read_bytes()).hexdigest()
@@ -320,7 +320,7 @@ def watch_map(project: Path, predictions: str) -> None:
 def test_changing_one_raw_file_reruns_that_set_and_the_report_alone(project, map_file):
     write_own_pairs(project / "mine.csv", seed=1)
     watch_map(project, "test.parquet")
-    printed = run(project, "flows.refresh")
+    printed = run_module(project, "flows.refresh")
     assert stages_run(printed) == {"download@mine", "train@mine", "reliability@mine", "report"}
     assert re.search(r"^download@mine ran: mine\.csv: \w{8} → \w{8} \(\d+ of 900 rows differ\)$", printed, re.MULTILINE)
     assert re.search(r"^train@mine ran: data/raw/mine/mine\.csv: \w{8} → \w{8}; data/raw/mine/source", printed, re.M)
@@ -335,7 +335,7 @@ def test_a_set_that_fails_is_a_marked_hole_and_the_others_finish(project):
     test = pl.read_parquet(project / "test.parquet")
     test.with_columns(label=pl.col("label").reverse()).write_parquet(project / "drifted.parquet")
     watch_map(project, "drifted.parquet")
-    printed = run(project, "flows.refresh", status=1)
+    printed = run_module(project, "flows.refresh", status=1)
     words = ("refresh: the refresh failed:", "the report marks the missing data sets", "mine (failed)")
     assert all(part in printed for part in (*words, "my_map: The map no longer holds for")), printed
     assert re.search(r"^  download@mine: mine\.csv, row 1, .*superb", printed, re.MULTILINE)
@@ -350,16 +350,16 @@ def test_a_set_that_fails_is_a_marked_hole_and_the_others_finish(project):
 
 def test_old_runs_are_pruned_and_the_database_shrinks(project, tmp_path_factory):
     copy = tmp_path_factory.mktemp("pruned")
-    copy_project(copy, lambda params: small(params, rows=6000))
+    copy_project(copy, lambda params: shrink_params(params, rows=6000))
     shutil.copytree(project / ".prefect", copy / ".prefect", dirs_exist_ok=True)
     with closing(sqlite3.connect(copy / ".prefect/prefect.db")) as database:
         aged = "update flow_run set end_time = '2020-01-01 00:00:00' where name like 'reliability/%'"
         old = database.execute(aged).rowcount
         database.commit()
     before = recorded(copy, "select name, count(*) from flow_run group by 1 order by 1")
-    assert f"{old} runs would be removed" in run(copy, "flows.prune", "--dry-run")
+    assert f"{old} runs would be removed" in run_module(copy, "flows.prune", "--dry-run")
     assert recorded(copy, "select name, count(*) from flow_run group by 1 order by 1") == before
-    printed = run(copy, "flows.prune")
+    printed = run_module(copy, "flows.prune")
     assert f"Prefect's database: {old} runs were removed" in printed
     assert "Stored calibrator fits: 0 were removed" in printed
     kept = recorded(copy, "select name, count(*) from flow_run group by 1 order by 1")

@@ -30,7 +30,7 @@ from tasks.provenance.manifest import (
 from tasks.provenance.stage import LAST_MANIFESTS, RECORDS, read_record, run_stage
 from tasks.records.errors import RunFailed
 from tasks.records.store import read_json
-from tests.tiny_project import edit_params, run
+from tests.tiny_project import complete_stage, edit_params
 
 NAME = "train@wands"
 PATH = Path("data/manifests/wands/train.json")
@@ -87,7 +87,7 @@ def test_the_same_run_writes_the_same_bytes_whenever_and_wherever_it_is(manifest
     before = PATH.read_text()
     for file in Path().rglob("*"):
         os.utime(file, (0, 0))
-    assert run(NAME) == manifest
+    assert complete_stage(NAME) == manifest
     assert PATH.read_text() == before
     assert not re.search(r"20\d\d-\d\d-\d\d", before)
     assert str(trained_project) not in before
@@ -110,7 +110,7 @@ OWN = {"numbers": {0: "bad", True: "yes", 1.5: "x"}, "list": [1, [2.5, None]], "
 
 def test_parameters_are_the_same_after_reading_whatever_their_kind(manifest):
     edit_params(lambda params: params["datasets"]["wands"].update(settings=OWN))
-    after = run(NAME)
+    after = complete_stage(NAME)
     assert read_manifest(PATH) == after
     assert list_changes(after, current_manifest()) == []
     assert list_changes(manifest, after) != []
@@ -210,10 +210,10 @@ def fail(reason: str) -> None:
 
 
 def test_a_stage_that_ran_says_why_and_the_others_were_skipped(manifest):
-    run("train@scidocs")
+    complete_stage("train@scidocs")
     since = now()
     reseed()
-    run(NAME)
+    complete_stage(NAME)
     record = read_record(NAME)
     record.model_copy(update={"ended": record.started + timedelta(hours=25)}).write()
     stages = stage_outcomes(since)
@@ -230,7 +230,7 @@ def test_though_dvc_removed_its_manifest_and_a_run_failed_it_is_compared_with_th
     reseed(9)
     fail("no descent")
     reseed(seed)
-    run(NAME)
+    complete_stage(NAME)
     assert read_record(NAME).why == (f"train.seed: 0 → {seed}" if seed else FORCED)
 
 
@@ -264,9 +264,9 @@ def test_a_stage_that_failed_or_was_killed_says_its_reason_and_why_it_ran(manife
 
 
 def test_one_that_was_not_reached_is_no_run_and_one_that_dvc_could_not_keep_has_not_simply_run(manifest):
-    run("report")
+    complete_stage("report")
     since = now()
-    run(NAME)
+    complete_stage(NAME)
     stages = stage_outcomes(since, {"report", NAME})
     assert outcome_of("report", stages) == ("not started", "an earlier stage failed, or DVC could not start it")
     assert outcome_of(NAME, stages)[0] == "failed"
@@ -278,7 +278,7 @@ def test_a_spoilt_record_or_memory_of_the_last_run_is_none_and_ends_no_run(manif
     (RECORDS / f"{NAME}.json").write_bytes(content)
     assert outcome_of(NAME, stage_outcomes(since))[0] == "skipped"
     (LAST_MANIFESTS / f"{NAME}.json").write_bytes(content)
-    run(NAME)
+    complete_stage(NAME)
     assert read_record(NAME).why == FIRST
 
 

@@ -39,12 +39,14 @@ from tasks.records.results import ProjectedDecisions, SeedResults
 from tasks.tables.overview import overview_table
 from tests import maps, report_data
 
-MAP, MRP = (maps.document(variant, confidence_only=True) for variant in ("confidence", "mrp"))
+MAP, MRP = (maps.make_map(variant, confidence_only=True) for variant in ("confidence", "mrp"))
 
 
 def fitted(shift: float = 1.5, n: int = 6000) -> MapDocument:
     """A map with a good curve for each label, where label 1 is off by `shift`."""
-    return maps.learned(maps.checked(maps.predictions(n, shift=shift, seed=1)), "label_platt", "uncal").document
+    return maps.fit_map(
+        maps.rows_of_frame(maps.make_predictions(n, shift=shift, seed=1)), "label_platt", "uncal"
+    ).document
 
 
 def evaluation_of(document: MapDocument, rows: PredictedRows, scored: ScoredDecisions) -> dict:
@@ -52,7 +54,7 @@ def evaluation_of(document: MapDocument, rows: PredictedRows, scored: ScoredDeci
 
 
 def agreed_on(rows: PredictedRows, scored: ScoredDecisions, everything: PopulationSummary | None = None) -> dict:
-    return measure_agreement(MAP, EvaluationSample.from_rows(rows, scored, maps.RULES), everything)
+    return measure_agreement(MAP, EvaluationSample.from_rows(rows, scored, maps.METRIC_SETTINGS), everything)
 
 
 def evaluated(document: MapDocument, rows: PredictedRows) -> dict:
@@ -74,7 +76,7 @@ def helpful() -> MapDocument:
 
 @pytest.fixture(scope="module")
 def grouped() -> PredictedRows:
-    return maps.checked(maps.predictions(3000), "group")
+    return maps.rows_of_frame(maps.make_predictions(3000), "group")
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +116,7 @@ def test_errors_per_1000_reviews_are_those_among_the_least_sure_rows(views, grou
 
 
 def test_labels_have_their_rows_and_what_the_map_has_behind_them(grouped):
-    document = maps.document("mrp", calibrator=Identity())
+    document = maps.make_map("mrp", calibrator=Identity())
     scored = FittedMap.from_document(document)(grouped)
     behind = [("irrelevant", 500, "none"), ("partial", 7, "shared"), ("exact", 0, "identity")]
     for label, row in enumerate(evaluation_of(document, grouped, scored)["labels"]):
@@ -125,16 +127,16 @@ def test_labels_have_their_rows_and_what_the_map_has_behind_them(grouped):
         assert row["correct"]["value"] == pytest.approx(grouped.correct[mine].mean())
         assert row["correct"]["low"] < row["correct"]["value"] < row["correct"]["high"]
         assert (row["name"], row["fit_rows"], row["fallback"]) == behind[label]
-    row = evaluated(maps.document("shared_1d", names=None), grouped)["labels"][2]
+    row = evaluated(maps.make_map("shared_1d", names=None), grouped)["labels"][2]
     assert (row["name"], row["fit_rows"], row["fallback"]) == ("label 2", None, None)
 
 
 @pytest.mark.parametrize("group", [None, "group"])
 def test_a_row_that_stands_for_others_counts_as_they_would(helpful, group):
     weight = np.arange(400) % 4 + 0.5  # 2 on the average, and a hundredth of that is the unit
-    frame, times = maps.predictions(400), np.rint(100 * weight / 2).astype(int)
+    frame, times = maps.make_predictions(400), np.rint(100 * weight / 2).astype(int)
     names = frame["group"].to_numpy() if group else np.array([f"{row:03}" for row in range(400)])
-    rows = maps.checked(frame, group)
+    rows = maps.rows_of_frame(frame, group)
     weighted = evaluated(helpful, dataclasses.replace(rows, weight=weight))
     repeated = evaluated(helpful, dataclasses.replace(rows, group=names).take(np.arange(400).repeat(times)))
     assert (weighted["rows"], weighted["groups"], weighted["weighted"]) == (400, 40 if group else 400, True)
@@ -194,8 +196,8 @@ def test_intervals_are_those_of_the_paired_bootstrap(views, grouped, helps):
 @pytest.mark.parametrize("confidence_only", [False, True])
 def test_a_map_that_keeps_the_confidence_changes_nothing(confidence_only):
     """0.6 is a bin edge and 1.0 has no finite logit; both stay where they are."""
-    frame = maps.confidence_only(2000) if confidence_only else maps.predictions(2000)
-    evaluation = evaluated(maps.document("confidence", confidence_only=confidence_only), maps.checked(frame))
+    frame = maps.make_confidence_predictions(2000) if confidence_only else maps.make_predictions(2000)
+    evaluation = evaluated(maps.make_map("confidence", confidence_only=confidence_only), maps.rows_of_frame(frame))
     assert evaluation["resamples"] == 1000
     for compared in (*evaluation["metrics"].values(), *evaluation["reviews"]):
         assert compared["confidence"] == compared["reliability"]
@@ -210,16 +212,16 @@ def flat(value: object) -> list:
 
 
 def test_fewer_than_ten_groups_have_no_intervals(helpful):
-    rows = maps.checked(maps.predictions(90, per_group=10), "group")
+    rows = maps.rows_of_frame(maps.make_predictions(90, per_group=10), "group")
     evaluation = evaluated(helpful, rows)
     assert evaluation["groups"] == 9
     assert evaluation["resamples"] == 0
     for compared in (*evaluation["metrics"].values(), *evaluation["reviews"], evaluation["accuracy"]):
         assert compared["low"] is compared["high"] is compared.get("p") is None
-    assert evaluated(helpful, maps.checked(maps.predictions(90)))["metrics"]["aurc"]["low"] is not None
+    assert evaluated(helpful, maps.rows_of_frame(maps.make_predictions(90)))["metrics"]["aurc"]["low"] is not None
 
 
-SPREAD_OUT = maps.confidence_only(200)
+SPREAD_OUT = maps.make_confidence_predictions(200)
 SAID, DECISION = SPREAD_OUT["confidence"].to_numpy(), SPREAD_OUT["decision"].to_numpy()
 RIGHT = (SPREAD_OUT["label"] == SPREAD_OUT["decision"]).to_numpy()
 CERTAIN = np.r_[np.full(20, np.inf), np.full(20, -np.inf), np.linspace(-2, 2, 160)]
@@ -236,7 +238,7 @@ UNUSUAL = {  # decision, correct, confidence, logit of the reliability; what is 
 @pytest.mark.parametrize("variant", ["mrp", "shared_1d", "confidence"])
 @pytest.mark.parametrize(("rows", "unsaid"), UNUSUAL.values(), ids=UNUSUAL)
 def test_whatever_the_rows_the_evaluation_is_json_and_has_a_verdict(rows, unsaid, variant):
-    document = maps.document(variant, confidence_only=True)
+    document = maps.make_map(variant, confidence_only=True)
     evaluation = evaluation_of(document, *judge(*rows))
     assert json.loads(json.dumps(evaluation, allow_nan=False)) == evaluation
     lines = describe_evaluation(evaluation, document)
@@ -246,7 +248,7 @@ def test_whatever_the_rows_the_evaluation_is_json_and_has_a_verdict(rows, unsaid
 
 
 def test_without_errors_nothing_is_found_and_aupr_is_unknown():
-    evaluation = evaluation_of(maps.document("mrp", confidence_only=True), *judge(*UNUSUAL["no errors"][0]))
+    evaluation = evaluation_of(maps.make_map("mrp", confidence_only=True), *judge(*UNUSUAL["no errors"][0]))
     assert evaluation["metrics"]["aupr_error"]["confidence"] is None
     assert [budget["reliability"] for budget in evaluation["reviews"]] == [0, 0, 0, 0]
     assert evaluation["accuracy"]["low"] < evaluation["accuracy"]["value"] == evaluation["accuracy"]["high"] == 1
@@ -275,9 +277,11 @@ def test_use_the_reliability_where_it_helps(helpful, helps):
 
 def test_the_reasons_are_those_that_are_seen():
     rows, fallback = np.array([100, 300, 7]), ("none", "none", "shared")
-    leaning = dataclasses.replace(maps.variants()["label_platt"], rows=rows, fallback=fallback)
-    document = maps.document("label_platt", leaning, calibrator=Identity())
-    said = " ".join(describe_evaluation(evaluated(document, maps.checked(maps.predictions(150, shift=0))), document))
+    leaning = dataclasses.replace(maps.make_variants()["label_platt"], rows=rows, fallback=fallback)
+    document = maps.make_map("label_platt", leaning, calibrator=Identity())
+    said = " ".join(
+        describe_evaluation(evaluated(document, maps.rows_of_frame(maps.make_predictions(150, shift=0))), document)
+    )
     assert "Too few rows for a curve of its own: exact (7 rows) is mostly pooled with the other labels." in said
     assert "Labels whose curve is fitted to fewer than 200 rows: irrelevant (100)." in said
     assert "Few decisions are wrong" in said
@@ -289,7 +293,7 @@ def test_a_map_that_leaves_the_order_of_the_confidence_says_so(grouped):
         ("confidence", "the fit chose the confidence.*made up for a test"),
         ("shared_1d", "one curve for all labels"),
     ):
-        document = maps.document(variant)
+        document = maps.make_map(variant)
         assert re.search(said, " ".join(describe_evaluation(evaluated(document, grouped), document)))
 
 
@@ -332,14 +336,14 @@ def test_the_report_and_the_commands_advise_the_same_on_the_same_rows_and_calibr
     correct = np.arange(n) >= 7 if "wrong" in begins else generator.random(n) < expit(t)
     before, after = scores(t, decision, noise)
     rows, scored = judge(decision, correct, expit(before), after, np.array([f"q{row // together}" for row in range(n)]))
-    of_map = describe_evaluation(evaluate_map(MRP, EvaluationSample.from_rows(rows, scored, maps.RULES)), MRP)
+    of_map = describe_evaluation(evaluate_map(MRP, EvaluationSample.from_rows(rows, scored, maps.METRIC_SETTINGS)), MRP)
 
     logs = np.log(np.where(np.eye(3)[decision] > 0, expit(before)[:, None], expit(-before)[:, None] / 2))
     simplex = SimpleNamespace(log_probabilities=logs, feasible=correct, solved=correct)
     projected = ProjectedDecisions("ts", decision, logs, {"confidence": before, "mrp": after}, {}, simplex, 0, 0, ())
-    values = {("ts", *place): value for *place, value in compute_metrics(projected, rows.label, maps.RULES)}
+    values = {("ts", *place): value for *place, value in compute_metrics(projected, rows.label, maps.METRIC_SETTINGS)}
     test = FixedDecisions(logs, rows.label, decision, rows.group)
-    bounds = bootstrap_rows([SeedResults(1, [projected], (), (), [])], test, values, ("ts",), maps.RULES)
+    bounds = bootstrap_rows([SeedResults(1, [projected], (), (), [])], test, values, ("ts",), maps.METRIC_SETTINGS)
     cells = [("shop", "simulated", name, 1, *rest, value) for (name, *rest), value in values.items()]
     intervals = pl.select(dataset=pl.lit("shop"), source=pl.lit("simulated")).join(pl.DataFrame(bounds), how="cross")
     of_set = dataclasses.replace(
@@ -347,29 +351,29 @@ def test_the_report_and_the_commands_advise_the_same_on_the_same_rows_and_calibr
     )
     (row,) = summarize_datasets(of_set.metrics, of_set.intervals, [of_set.facts]).to_dicts()
     (shown,) = overview_table(report_data.combine_runs([of_set]))["advice"]
-    of_stage = describe_recommendation(row, of_set.intervals, maps.RULES.smallest_relevant_change)
+    of_stage = describe_recommendation(row, of_set.intervals, maps.METRIC_SETTINGS.smallest_relevant_change)
     assert of_map[0] == of_stage[0] == shown
     assert shown.startswith(begins)
     assert ("calibrator uncal" in of_map[-1], "Means over 1 calibrators" in of_stage[-1]) == (True, True)
 
 
 def test_candidates_and_recalibrating_are_judged_on_new_rows_as_maps_of_them_would_be(grouped):
-    rows = maps.checked(maps.predictions(900, seed=1))
-    made = maps.learned(rows).document
+    rows = maps.rows_of_frame(maps.make_predictions(900, seed=1))
+    made = maps.fit_map(rows).document
     judged = EvaluationSample.from_rows(grouped, FittedMap.from_document(made)(grouped))
     said = evaluate_alternatives(made, judged)
     for each in said["candidates"][2::3]:
         chosen = each["variant"] == made.projection.name  # with a correction, unlike a variant that is chosen by name
-        document = made if chosen else maps.learned(rows, each["variant"]).document
+        document = made if chosen else maps.fit_map(rows, each["variant"]).document
         nll = evaluated(document, grouped)["metrics"]["nll_correct"]
         assert [each[name] for name in ("change", "low", "high")] == pytest.approx(
             [nll["change"], nll["low"], nll["high"]]
         )
-    nll = evaluated(maps.learned(rows, "confidence", "matrix").document, grouped)["metrics"]["nll_correct"]
+    nll = evaluated(maps.fit_map(rows, "confidence", "matrix").document, grouped)["metrics"]["nll_correct"]
     ours = next(each for each in said["candidates"] if each["variant"] == made.projection.name)
     assert said["recalibrated"]["change"] == pytest.approx(nll["confidence"] - ours["nll_correct"])
     evaluation = evaluate_map(made, judged) | said
-    kept = made.model_copy(update={"projection": maps.document("confidence").projection})
+    kept = made.model_copy(update={"projection": maps.make_map("confidence").projection})
     shown = [
         line.split()[0] for line in describe_alternatives(evaluation, kept, "on these rows") if line.startswith("    ")
     ]
@@ -385,7 +389,7 @@ def test_candidates_and_recalibrating_are_judged_on_new_rows_as_maps_of_them_wou
 def test_recalibrating_is_better_only_where_its_interval_says_so_and_else_does_as_well(change, low, said, if_kept):
     beside = {"change": change, "low": low, "high": 2 * change - low, "standard_error": 0.01, "decisions_changed": 0.1}
     for variant, word in (("mrp", said), ("confidence", if_kept)):
-        lines = describe_recalibration(beside, maps.document(variant))
+        lines = describe_recalibration(beside, maps.make_map(variant))
         assert (word in lines[0]) if word else not lines
 
 

@@ -27,10 +27,10 @@ from relmap.splits import select_validation_rows
 from tasks.calibrate import calibrate
 from tasks.project import project
 from tasks.settings.params import load_params
-from tests.maps import PARAMS, checked, confidence_only, learned, predictions
+from tests.maps import SETTINGS, fit_map, make_confidence_predictions, make_predictions, rows_of_frame
 
-SMALLEST = PARAMS.metrics.smallest_reliability
-QUICK = PARAMS.model_copy(update={"projection": PARAMS.projection.model_copy(update={"epochs": 40})})
+SMALLEST = SETTINGS.metrics.smallest_reliability
+QUICK = SETTINGS.model_copy(update={"projection": SETTINGS.projection.model_copy(update={"epochs": 40})})
 
 
 @pytest.mark.parametrize(
@@ -41,16 +41,16 @@ QUICK = PARAMS.model_copy(update={"projection": PARAMS.projection.model_copy(upd
     ],
 )
 def test_under_the_papers_protocol_the_same_rows_give_the_pipelines_numbers(calibrators, variants, split):
-    behind, new = (checked(predictions(n, seed=seed), "group") for seed, n in enumerate((900, 500)))
+    behind, new = (rows_of_frame(make_predictions(n, seed=seed), "group") for seed, n in enumerate((900, 500)))
     validation, test = (FixedDecisions(rows.logits, rows.label, rows.decision, rows.group) for rows in (behind, new))
-    protocol, seed = PARAMS.protocol.model_copy(update=split), 2
+    protocol, seed = SETTINGS.protocol.model_copy(update=split), 2
     parts = select_validation_rows(validation, 2, protocol)
     fits = [calibrate.fn(parts, calibrator, seed) for calibrator in calibrators]
     behind = behind if split else dataclasses.replace(behind, group=None)
     alone = QUICK.projection.model_copy(update={"minimum_rows": 0})  # as the flow has it for the paper's sets
     projected = project.fn(fits, parts, test, load_params().model_copy(update={"projection": alone}), "cpu")
     for pipeline, variant in product(projected.projections, variants):
-        document = learned(behind, variant, pipeline.calibrator, seed, protocol, names=None, params=QUICK).document
+        document = fit_map(behind, variant, pipeline.calibrator, seed, protocol, names=None, params=QUICK).document
         scored = FittedMap.from_document(document)(new)
         np.testing.assert_allclose(scored.reliability, expit(pipeline.reliability_logits[variant]), rtol=0, atol=1e-12)
         confidence = np.exp(pipeline.log_probabilities[np.arange(len(new)), new.decision])
@@ -63,22 +63,22 @@ def test_under_the_papers_protocol_the_same_rows_give_the_pipelines_numbers(cali
 
 @pytest.mark.parametrize("variant", [name for name in DEPLOYABLE_VARIANTS if name != "label_signals"])
 def test_every_variant_that_a_map_can_hold_is_fitted_by_its_name(variant):
-    document = learned(checked(predictions(300)), variant).document
+    document = fit_map(rows_of_frame(make_predictions(300)), variant).document
     assert document.projection.name == document.choice.asked == variant
 
 
 def test_a_map_says_how_many_rows_are_behind_each_label_and_which_leans_on_the_others():
-    made = predictions(900)
+    made = make_predictions(900)
     logits = np.array(made["logits"].to_list()) - [0, 0, 6.5]  # the last label is hardly ever decided
-    rows = checked(made.with_columns(logits=pl.Series(logits.tolist())))
-    document = learned(rows, "mrp").document
+    rows = rows_of_frame(made.with_columns(logits=pl.Series(logits.tolist())))
+    document = fit_map(rows, "mrp").document
     assert document.projection.rows_by_label == tuple(np.bincount(rows.decision, minlength=3))
     assert document.projection.fallback == ("none", "none", "shared")
-    lines = learned(rows, "mrp").describe()
+    lines = fit_map(rows, "mrp").describe()
     assert any("exact" in line and "is mostly pooled with the other labels" in line for line in lines)
-    plain = checked(made)
+    plain = rows_of_frame(made)
     never = PredictedRows(plain.logits, None, plain.decision, np.minimum(plain.label, 1), None)  # decided all the same
-    warnings = learned(never, "confidence").label_warnings
+    warnings = fit_map(never, "confidence").label_warnings
     assert "Labels that are never decided, or never the true label: exact." in warnings
 
 
@@ -88,7 +88,7 @@ def test_numbers_of_labels_are_doubted_only_where_decisions_agree_less_than_by_c
     label = np.where(generator.random(900) < 0.7, 0, decision)  # a bad judge, of labels of which most are 0
     for decided, doubted in ((decision, False), ((decision + 1) % 3, True)):
         rows = PredictedRows(None, None, decided, label, None)
-        said = " ".join(learned(rows, calibrator="constant").describe())
+        said = " ".join(fit_map(rows, calibrator="constant").describe())
         assert "Always deciding the most frequent label" in said
         assert ("check the numbering of the labels" in said) == doubted
 
@@ -111,12 +111,12 @@ def test_every_row_is_dealt_once_and_no_group_is_parted(n, groups, hold_out, cap
 
 def test_what_judges_a_row_has_not_seen_its_group():
     """Other labels in one fold move the fits of the others alone, and what is deployed."""
-    rows = checked(predictions(1200), "group")
-    document = learned(rows, "label_platt").document
+    rows = rows_of_frame(make_predictions(1200), "group")
+    document = fit_map(rows, "label_platt").document
     division = restore_fold_split(document, rows)
     label = rows.label.copy()
     label[division.folds[2]] = 0
-    other = learned(dataclasses.replace(rows, label=label), "label_platt").document
+    other = fit_map(dataclasses.replace(rows, label=label), "label_platt").document
     same = [
         before.model_dump_json() == after.model_dump_json()
         for before, after in zip(document.folds, other.folds, strict=True)
@@ -131,10 +131,10 @@ def test_what_judges_a_row_has_not_seen_its_group():
 
 
 def test_label_and_confidence_alone_are_enough_ties_and_round_numbers_included():
-    rows = checked(confidence_only(1500, shift=2.5))
+    rows = rows_of_frame(make_confidence_predictions(1500, shift=2.5))
     assert {0.9, 0.95, 1.0} <= set(rows.confidence.tolist())
     for calibrator in ("uncal", "spline"):
-        result = learned(rows, AUTO, calibrator)
+        result = fit_map(rows, AUTO, calibrator)
         assert result.document.input == "confidence_only"
         assert result.document.projection.name.startswith(("label", "mrp"))
         scored = FittedMap.from_document(result.document)(rows)
@@ -170,10 +170,10 @@ def simulated(sets: int, shift: float, n: int) -> Iterator[tuple[Candidate, floa
     for seed in range(sets):
         n_labels = (2, 3, 5)[seed % 3]
         rows, fresh = (
-            checked(predictions(count, n_labels, shift=shift, seed=at), n_labels=n_labels)
+            rows_of_frame(make_predictions(count, n_labels, shift=shift, seed=at), n_labels=n_labels)
             for count, at in ((n, seed), (10_000, 10**6 + seed))
         )
-        document = learned(rows, names=None, params=QUICK).document
+        document = fit_map(rows, names=None, params=QUICK).document
         scored = FittedMap.from_document(document)(fresh)
         losses = (correctness_log_loss(t, fresh.correct, SMALLEST) for t in (scored.logit, logit(scored.confidence)))
         name = document.projection.name
@@ -194,7 +194,7 @@ def simulated(sets: int, shift: float, n: int) -> Iterator[tuple[Candidate, floa
 def test_the_whole_vector_is_taken_unless_another_is_more_than_two_standard_errors_better(mrp, vector, taken):
     noise = np.tile([-0.3, 0.3], 100)  # a standard error of .02
     losses = {"confidence": np.ones(200), "mrp": 1 + mrp - noise / 2, "label_vector": 1 + vector + noise / 2}
-    rows = checked(predictions(200))
+    rows = rows_of_frame(make_predictions(200))
     judged = model_choice.compare_candidates(losses, rows)
     assert model_choice.select_candidate(judged, losses, rows).variant == taken
     assert (
@@ -219,7 +219,7 @@ def test_with_a_label_spread_the_gain_is_had_and_lies_in_its_interval(sets):
 
 
 def test_the_gain_is_told_for_fewer_rows_and_shrinks_with_them():
-    document = learned(checked(predictions(2500, shift=2.5)), "label_platt").document
+    document = fit_map(rows_of_frame(make_predictions(2500, shift=2.5)), "label_platt").document
     gains, last = document.choice.gains, document.choice.gains[-1]
     assert [gain.rows for gain in gains] == [100, 300, 1000, 2500]
     assert last.nll_correct < gains[0].nll_correct
@@ -230,8 +230,8 @@ def test_the_gain_is_told_for_fewer_rows_and_shrinks_with_them():
 
 
 def test_matrix_scaling_is_recommended_where_it_does_as_well():
-    rows = checked(predictions(1500, shift=2.5))
-    result = learned(rows)
+    rows = rows_of_frame(make_predictions(1500, shift=2.5))
+    result = fit_map(rows)
     division, n = restore_fold_split(result.document, rows), len(rows)
     loss, moved = np.empty(n), np.empty(n)
     for place, fold in enumerate(division.folds):
@@ -250,14 +250,14 @@ def test_matrix_scaling_is_recommended_where_it_does_as_well():
 
 def test_weights_move_the_choice_as_repeated_rows_would():
     """The rows of the label that is off count ten times as much as the others."""
-    frame = predictions(1200, shift=2.0)
-    plain = learned(checked(frame)).document.choice.candidates
+    frame = make_predictions(1200, shift=2.0)
+    plain = fit_map(rows_of_frame(frame)).document.choice.candidates
     weight = pl.when(pl.col("logits").list.arg_max() == 1).then(10.0).otherwise(1.0)
-    weighted = learned(checked(frame.with_columns(inverse_probability=weight))).document.choice.candidates
+    weighted = fit_map(rows_of_frame(frame.with_columns(inverse_probability=weight))).document.choice.candidates
     gain, more = (next(each.change for each in all_ if each.variant == "label_platt") for all_ in (plain, weighted))
     assert more < 1.5 * gain < 0
 
 
 def test_the_same_rows_give_the_same_map():
-    rows = checked(predictions(600), "group")
-    assert learned(rows).document.model_dump_json() == learned(rows).document.model_dump_json()
+    rows = rows_of_frame(make_predictions(600), "group")
+    assert fit_map(rows).document.model_dump_json() == fit_map(rows).document.model_dump_json()

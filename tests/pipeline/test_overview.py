@@ -14,11 +14,11 @@ from tasks.records.advice import describe_recommendation, summarize_datasets
 from tasks.tables.overview import describe_headline, overview_table
 from tasks.tables.runs import PAPER_DATASETS
 from tests.report_data import (
-    BETTER,
     DECREASE,
-    EMPTY,
+    EMPTY_RUNS,
+    IMPROVEMENTS,
+    INCONCLUSIVE,
     INCREASE,
-    NOTHING,
     DatasetResults,
     combine_runs,
     make_frame,
@@ -27,9 +27,9 @@ from tests.report_data import (
 )
 
 WORSE = {"nll_correct": INCREASE, "aupr_error": DECREASE, "aurc": INCREASE}
-BETTER_LOSS_ONLY = {"nll_correct": DECREASE, "aupr_error": NOTHING, "aurc": NOTHING}
-NO_CHANGE = dict.fromkeys(BETTER, NOTHING)
-WITHOUT_INTERVALS = dict.fromkeys(BETTER)
+BETTER_LOSS_ONLY = {"nll_correct": DECREASE, "aupr_error": INCONCLUSIVE, "aurc": INCONCLUSIVE}
+NO_CHANGE = dict.fromkeys(IMPROVEMENTS, INCONCLUSIVE)
+WITHOUT_INTERVALS = dict.fromkeys(IMPROVEMENTS)
 
 
 @cache
@@ -59,16 +59,16 @@ def advice_and_remarks(results: DatasetResults) -> str:
 
 
 ADVICE_CASES = [
-    (with_changes(BETTER), f"{USE}: it predicts and ranks better."),
+    (with_changes(IMPROVEMENTS), f"{USE}: it predicts and ranks better."),
     (
-        with_changes(BETTER | {"aupr_error": DECREASE}),
+        with_changes(IMPROVEMENTS | {"aupr_error": DECREASE}),
         f"{MIXED}: the reliability predicts better and ranks better by one metric",
     ),
     (with_changes(WORSE), f"{WORSENS}: the reliability predicts worse and ranks worse."),
     (with_changes(NO_CHANGE), f"{KEEP}: no change is significant."),
-    (with_changes(BETTER | {"aupr_error": None}), f"{USE}: it predicts and ranks better."),
+    (with_changes(IMPROVEMENTS | {"aupr_error": None}), f"{USE}: it predicts and ranks better."),
     (
-        with_changes(BETTER, groups=29),
+        with_changes(IMPROVEMENTS, groups=29),
         f"{UNKNOWN}: there are 29 groups, and a difference among fewer than 30 may be chance.",
     ),
 ]
@@ -108,7 +108,8 @@ def test_errors_found_in_1000_reviews_agree_with_a_count_over_the_reviewed_rows(
 
 
 @pytest.mark.parametrize(
-    ("accuracy_by_confidence", "changes", "is_named"), [(0.9, BETTER, True), (0.8, BETTER, False), (0.9, WORSE, False)]
+    ("accuracy_by_confidence", "changes", "is_named"),
+    [(0.9, IMPROVEMENTS, True), (0.8, IMPROVEMENTS, False), (0.9, WORSE, False)],
 )
 def test_a_recommended_reliability_that_finds_no_more_errors_has_a_remark(accuracy_by_confidence, changes, is_named):
     results = with_value(with_changes(changes), 0.9, variant="mrp", metric="selacc_70")
@@ -192,14 +193,14 @@ def test_matrix_scaling_is_clearly_better_only_if_its_interval_excludes_zero(hig
     assert ("matrix scaling is clearly better" in text) == is_better
 
 
-@pytest.mark.parametrize("changes", [BETTER, BETTER_LOSS_ONLY, WORSE, WITHOUT_INTERVALS])
+@pytest.mark.parametrize("changes", [IMPROVEMENTS, BETTER_LOSS_ONLY, WORSE, WITHOUT_INTERVALS])
 def test_the_stage_of_a_data_set_and_the_report_have_the_same_numbers_and_advice(changes):
     results = with_changes(changes)
     (report_row,) = overview_rows(results)
     (stage_row,) = summarize_datasets(results.metrics, results.intervals, [results.facts]).to_dicts()
     columns = set(report_row) - {"advice", "remarks"}
     assert {column: stage_row[column] for column in columns} == {column: report_row[column] for column in columns}
-    sentences = describe_recommendation(stage_row, results.intervals, EMPTY.smallest_relevant_change)
+    sentences = describe_recommendation(stage_row, results.intervals, EMPTY_RUNS.smallest_relevant_change)
     assert sentences[0] == report_row["advice"]
 
 
@@ -232,8 +233,8 @@ def verdict_sentences(*datasets: DatasetResults, missing: tuple[str, ...] = ()) 
 
 def test_the_verdict_starts_with_the_main_result_and_lists_every_data_set_once():
     changes_of_datasets = {
-        "a": BETTER,
-        "b": BETTER,
+        "a": IMPROVEMENTS,
+        "b": IMPROVEMENTS,
         "c": BETTER_LOSS_ONLY,
         "d": WORSE,
         "e": WITHOUT_INTERVALS,
@@ -256,7 +257,7 @@ def test_the_verdict_starts_with_the_main_result_and_lists_every_data_set_once()
     ],
 )
 def test_the_main_result_is_one_short_sentence_without_names(n_better, expected):
-    datasets = [make_results(f"set_{i}", changes=BETTER if i < n_better else WORSE) for i in range(3)]
+    datasets = [make_results(f"set_{i}", changes=IMPROVEMENTS if i < n_better else WORSE) for i in range(3)]
     finding = verdict_sentences(*datasets)[0]
     assert finding.count(".") == 1
     assert len(finding.split()) <= 20
@@ -264,9 +265,9 @@ def test_the_main_result_is_one_short_sentence_without_names(n_better, expected)
     assert expected in finding
 
 
-@pytest.mark.parametrize(("interval", "n_certain"), [(INCREASE, 1), (NOTHING, 0)])
+@pytest.mark.parametrize(("interval", "n_certain"), [(INCREASE, 1), (INCONCLUSIVE, 0)])
 def test_the_verdict_counts_the_data_sets_on_which_reviews_certainly_find_more(interval, n_certain):
-    text = " ".join(verdict_sentences(with_changes(BETTER | {"selacc_70": interval})))
+    text = " ".join(verdict_sentences(with_changes(IMPROVEMENTS | {"selacc_70": interval})))
     assert f"On {n_certain} of these 1, 1,000 reviews of the least reliable 30% certainly find more" in text
 
 

@@ -23,7 +23,7 @@ from relmap.report.concepts import CONCEPTS
 from tasks.page.page import CONCEPTS_OF_PAGE, summarize_gates
 from tasks.records.store import REPORT
 from tasks.tables import TABLES
-from tests.report_data import BETTER, make_gate, make_results, write_dvc_plots, write_report
+from tests.report_data import IMPROVEMENTS, make_gate, make_results, write_dvc_plots, write_report
 
 ROOT = Path(__file__).resolve().parents[2]
 PLOT_TEMPLATES = ROOT / ".dvc" / "plots"
@@ -99,7 +99,7 @@ def path(tmp_path_factory) -> Path:
                 source="hub",
                 calibrators=("uncal", "ts", "spline"),
             ),
-            make_results("few", rows=300, groups=4, changes=dict.fromkeys(BETTER), failing=True),
+            make_results("few", rows=300, groups=4, changes=dict.fromkeys(IMPROVEMENTS), failing=True),
         ]
         return write_report(datasets, {"scidocs": HOSTILE_REASON, "mine": "it was stopped"})
 

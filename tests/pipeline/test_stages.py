@@ -21,7 +21,7 @@ from tasks.provenance.manifest import read_manifest
 from tasks.provenance.stage import RECORDS, StageRecord, _time_limit, run_dataset_stage, run_stage
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE, read_json
-from tests.tiny_project import ROOT, edit_params, lay_out, run, work
+from tests.tiny_project import ROOT, complete_stage, create_project, edit_params, write_outputs
 
 NAME = "train@wands"
 
@@ -29,7 +29,7 @@ NAME = "train@wands"
 @pytest.fixture(autouse=True)
 def _project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    lay_out(tmp_path)
+    create_project(tmp_path)
 
 
 def record() -> dict:
@@ -41,7 +41,7 @@ def ends(error: BaseException) -> None:
 
 
 def work_and(happens: Callable[[], object]) -> None:
-    work(NAME)
+    write_outputs(NAME)
     happens()
 
 
@@ -49,7 +49,7 @@ def test_a_stage_has_a_record_while_it_runs_and_a_manifest_once_it_has_finished(
     with run_stage(NAME):
         assert (record()["outcome"], record()["ended"]) == ("running", None)
         assert record()["why"] == "it had not finished on this machine before"
-        work(NAME)
+        write_outputs(NAME)
     assert read_manifest(read_dvc_stage(NAME).manifest).stage == NAME
     assert record().items() >= {"stage": NAME, "process": os.getpid(), "outcome": "finished", "reason": None}.items()
     assert record()["started"] < record()["ended"]
@@ -84,7 +84,7 @@ def test_what_it_does_not_read_may_change():
         append("tasks/report.py")
         edit_params(lambda params: (params.update(lanes=7), params["datasets"]["scidocs"].update(rows=999)))
         Path("data/raw/wands/rows.csv").touch()  # a new date
-        work(NAME)
+        write_outputs(NAME)
     assert record()["outcome"] == "finished"
 
 
@@ -101,13 +101,15 @@ def test_a_stage_that_fails_says_why_on_record_and_has_no_manifest_until_it_runs
         work_and(lambda: ends(error))
     assert (record()["outcome"], record()["reason"]) == ("failed", reason)
     assert not read_dvc_stage(NAME).manifest.exists()
-    run(NAME)
+    complete_stage(NAME)
     assert (record()["outcome"], record()["reason"]) == ("finished", None)
 
 
 def elsewhere(then: str) -> subprocess.Popen[str]:
     """Another process that runs the stage and then does `then`; it has said so when this returns, or waits."""
-    code = "import sys, time\nfrom tasks.provenance.stage import run_stage\nfrom tests.tiny_project import work\n"
+    code = (
+        "import sys, time\nfrom tasks.provenance.stage import run_stage\nfrom tests.tiny_project import write_outputs\n"
+    )
     code += f"with run_stage({NAME!r}):\n    print('inside', flush=True)\n    {then}\n"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, **pipes)
@@ -115,11 +117,11 @@ def elsewhere(then: str) -> subprocess.Popen[str]:
 
 def test_a_second_process_says_who_holds_the_stage_and_waits_for_it():
     with run_stage(NAME):
-        second = elsewhere(f"work({NAME!r}, 'the second')")
+        second = elsewhere(f"write_outputs({NAME!r}, 'the second')")
         words = f"{NAME} is waiting: process {os.getpid()} has been running it since 20"
         assert words in second.stderr.readline()
         assert second.poll() is None
-        work(NAME, "the first")
+        write_outputs(NAME, "the first")
         own = record()["started"]
     assert (*second.communicate(timeout=60), second.returncode) == ("inside\n", "", 0)
     assert "the second" in Path("data/base/wands/table.csv").read_text()
@@ -153,7 +155,7 @@ def test_a_killed_process_is_on_record_as_running_and_its_lock_is_free():
     assert not is_lock_held(lock)
     with hold_lock(NAME):
         assert not read_dvc_stage(NAME).manifest.exists()
-    run(NAME)
+    complete_stage(NAME)
     assert (record()["outcome"], record()["process"]) == ("finished", os.getpid())
 
 
@@ -161,9 +163,9 @@ def test_while_it_waits_code_must_not_change_and_parameters_may(monkeypatch):
     """Its modules were imported before it had the lock, and its manifest would name the new ones."""
     meanwhile = [MEANWHILE["tasks/trained/model.py"], MEANWHILE["train.seed: 0 → 99"]]
     monkeypatch.setattr("tasks.provenance.stage.hold_lock", lambda name: (meanwhile.pop()(), hold_lock(name))[1])
-    assert run(NAME).parameters["train"]["seed"] == 99
+    assert complete_stage(NAME).parameters["train"]["seed"] == 99
     with pytest.raises(InputError, match=r"tasks/trained/model\.py"), run_stage(NAME):
-        work(NAME)
+        write_outputs(NAME)
     assert not read_dvc_stage(NAME).manifest.exists()
 
 
@@ -179,11 +181,11 @@ def test_the_lock_is_held_again_by_its_holder_since_it_took_it_and_free_after_an
 def test_a_stage_called_by_its_command_runs_and_without_a_data_set_is_told_how_it_is_called(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
     with pytest.raises(SystemExit, match="0"):
-        run_dataset_stage("train", lambda dataset: work(f"train@{dataset}"))
+        run_dataset_stage("train", lambda dataset: write_outputs(f"train@{dataset}"))
     assert record()["outcome"] == "finished"
     monkeypatch.setattr(sys, "argv", ["train.py"])
     with pytest.raises(SystemExit, match="2"):
-        run_dataset_stage("train", work)
+        run_dataset_stage("train", write_outputs)
     assert "dataset" in capsys.readouterr().err
 
 

@@ -24,7 +24,7 @@ from tasks.tables.overview import compute_headline, describe_headline
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 from tasks.tables.verdict import PAPER_FOLDER
 from tasks.tables.verdict import TABLES as PAPER_TABLES
-from tests.report_data import EMPTY, QUANTITIES, combine_runs, make_frame, make_results, make_runs
+from tests.report_data import EMPTY_RUNS, QUANTITIES, combine_runs, make_frame, make_results, make_runs
 
 SEEDS = (1, 2, 3)
 PAPER_VARIANTS = variants_with_role("paper")
@@ -270,7 +270,7 @@ def test_rivals_are_means_over_seeds_for_each_number_of_rows():
         ]
     rows.append(("wands", "official", 1, 900, 900, 900, "ts", "mrp", "aurc", 0.0))
 
-    table = TABLES["rivals"](replace(EMPTY, rivals=make_frame("rivals", *rows)))
+    table = TABLES["rivals"](replace(EMPTY_RUNS, rivals=make_frame("rivals", *rows)))
 
     assert table["calibrator"].to_list() == ["ts", "matrix", "matrix", "ts"]
     assert table["calibrator_fit_rows"].to_list() == [501, 501, 1001, 900]
@@ -388,8 +388,8 @@ def test_a_failed_data_set_is_in_no_average_and_not_in_the_headline(runs_with_fa
 @pytest.mark.parametrize(
     "runs",
     [
-        EMPTY,
-        replace(EMPTY, missing=("wands",)),
+        EMPTY_RUNS,
+        replace(EMPTY_RUNS, missing=("wands",)),
         make_complete_runs(("tickets",), ("ts",)),
         make_complete_runs(("wands",)),
     ],

@@ -17,8 +17,8 @@ from tasks.provenance import verification
 from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
 from tasks.provenance.manifest import Manifest
 from tasks.provenance.verification import Problem, find_input_problems, is_corrupt, list_cached_objects
-from tests.project_copy import flip
-from tests.tiny_project import copy_here, edit_params, finished_in, run
+from tests.project_copy import flip_bit
+from tests.tiny_project import complete_stage, copy_to_current_folder, create_finished_project, edit_params
 
 NAME = "train@wands"
 TABLE = Path("data/base/wands/table.csv")
@@ -28,13 +28,13 @@ BACK = "rm -rf data/base/wands data/manifests/wands/train.json && dvc"
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    return finished_in(tmp_path_factory.mktemp("finished"))
+    return create_finished_project(tmp_path_factory.mktemp("finished"))
 
 
 @pytest.fixture(autouse=True)
 def _copy(finished, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    copy_here(finished)
+    copy_to_current_folder(finished)
 
 
 def outputs() -> tuple[dict[str, Manifest], list[Problem]]:
@@ -54,11 +54,11 @@ def edit(path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "disturb", "words", "lost"),
     [
-        *((path, flip, "is corrupt", True) for path in (str(TABLE), DEEP, "data/report/table.csv")),
+        *((path, flip_bit, "is corrupt", True) for path in (str(TABLE), DEEP, "data/report/table.csv")),
         (DEEP, edit, "was edited at 20", True),
         (str(TABLE), Path.unlink, "is missing", True),
         (f"{DEEP}.csv", Path.touch, "was added", True),
-        *((MANIFEST, partial(flip, bit=bit), "is damaged", True) for bit in (0, 7)),
+        *((MANIFEST, partial(flip_bit, bit=bit), "is damaged", True) for bit in (0, 7)),
         (MANIFEST, edit, "does not match its SHA-256", True),
         (MANIFEST, Path.unlink, "has not finished", False),  # its stage only has to run
     ],
@@ -72,7 +72,7 @@ def test_a_changed_file_is_reported_with_its_stage(path, disturb, words, lost):
 
 
 def test_outputs_of_other_inputs_are_reported():
-    run(NAME, "otherwise\n")
+    complete_stage(NAME, "otherwise\n")
     manifests, problems = outputs()
     assert problems == []
     (problem,) = find_input_problems(manifests)
@@ -115,9 +115,9 @@ def test_every_corrupt_object_is_found_and_no_other(cache, bit):
     objects = list_cached_objects(cache)
     assert not any(map(is_corrupt, objects))
     for path in objects:
-        flip(path, bit=bit)
+        flip_bit(path, bit=bit)
         assert [other for other in objects if is_corrupt(other)] == [path]
-        flip(path, bit=bit)
+        flip_bit(path, bit=bit)
 
 
 def test_objects_of_a_stage_include_the_files_of_readable_folders(cache):
@@ -151,9 +151,9 @@ def test_intact_outputs_need_no_command(cache):
 
 @pytest.mark.parametrize("suffix", ["", ".dir"])
 def test_lost_outputs_without_a_cached_copy_are_recomputed(cache, suffix):
-    flip(TABLE)
+    flip_bit(TABLE)
     bad = next(path for path in list_cached_objects(cache) if path.suffix == suffix)
-    flip(bad)
+    flip_bit(bad)
     first, second = commands(cache)
     assert shlex.split(first) == ["rm", "-f", str(bad.relative_to(Path.cwd()))]
     bad.unlink()
@@ -167,8 +167,8 @@ def own_setting(value: str) -> None:
 @pytest.mark.parametrize("what", ["value", "code"])
 def test_a_corrupt_object_is_committed_again_if_code_and_parameters_are_unchanged(cache, what):
     own_setting("")
-    run(NAME)
-    flip(list_cached_objects(cache)[0])
+    complete_stage(NAME)
+    flip_bit(list_cached_objects(cache)[0])
     assert commands(cache)[1:] == [f"dvc commit --force {NAME}"]
     own_setting("y") if what == "value" else Path("tasks/train.py").write_text("new\n")
     assert commands(cache)[1:] == [REFRESH]
@@ -176,7 +176,7 @@ def test_a_corrupt_object_is_committed_again_if_code_and_parameters_are_unchange
 
 def test_each_command_is_proposed_once(cache):
     for path in (TABLE, Path(DEEP)):
-        flip(path)
+        flip_bit(path)
     for name in ("report", "train@scidocs"):
         read_dvc_stage(name).manifest.unlink()
     assert commands(cache) == [f"{BACK} checkout {NAME}", REFRESH]

@@ -1,7 +1,7 @@
 """Attack the listening ports of a run as another user: `python -m tests.system.attack UID PORT ...`.
 
-It imports what it needs as the user who started it, since the environment may be in a private folder, then gives up
-that user's rights. It holds none of the run's credentials. It prints one JSON object: port -> what the port gave.
+The program imports its modules as the user who started it, since the environment may be in a private folder, then
+gives up that user's rights. It has none of the run's credentials. It prints one JSON object: port -> answers.
 """
 
 import asyncio
@@ -40,16 +40,16 @@ PATHS = (
 )
 
 
-def stolen() -> dict[str, Any]:
-    """Return the user and the secrets of the attacked process; runs there if the attack succeeds."""
+def report_secrets() -> dict[str, Any]:
+    """Report the user and the secrets of the attacked process; runs there if the attack succeeds."""
     secrets = sorted(name for name in os.environ if name.startswith("PREFECT_API"))
     return {"uid": os.getuid(), "secrets": secrets}
 
 
 async def run_code(port: int, scheme: str, security: Security | None) -> object:
-    """Return the result of Dask's `run`, or else the identity of the server; None without an answer."""
+    """Return the answer to Dask's `run`, or else to `identity`; None if the port answers neither."""
     remote = rpc(f"{scheme}://127.0.0.1:{port}", timeout=TIMEOUT, **_arguments(security))
-    call = {"function": pickle.dumps(stolen), "args": pickle.dumps(()), "kwargs": pickle.dumps({})}
+    call = {"function": pickle.dumps(report_secrets), "args": pickle.dumps(()), "kwargs": pickle.dumps({})}
     try:
         for operation, arguments in (("run", call), ("identity", {})):
             with suppress(OSError, asyncio.TimeoutError, ValueError, TypeError):
@@ -65,47 +65,48 @@ def _arguments(security: Security | None) -> dict[str, Any]:
     return {} if security is None else {"connection_args": security.get_connection_args("client")}
 
 
-def pages(port: int) -> dict[str, int]:
+def page_statuses(port: int) -> dict[str, int]:
     """Return the HTTP status of each path that answers."""
-    found = {}
+    statuses = {}
     for path in PATHS:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=TIMEOUT) as answer:
-                found[path] = answer.status
+                statuses[path] = answer.status
         except urllib.error.HTTPError as error:
-            found[path] = error.code
+            statuses[path] = error.code
         except (OSError, ValueError, HTTPException):
-            break  # it does not speak HTTP
-    return found
+            break  # the port does not serve HTTP
+    return statuses
 
 
-async def opened(port: int) -> list[str]:
-    """Return the WebSockets that stay open without the secret, or accept a wrong one."""
-    found = []
+async def open_websockets(port: int) -> list[str]:
+    """Return the WebSockets that stay open for a client without the secret, or accept a guessed one."""
+    still_open = []
     for path in WEBSOCKETS:
         for protocols in (None, ["prefect"]):
             with suppress(OSError, TimeoutError, WebSocketException, EOFError):
                 address = f"ws://127.0.0.1:{port}{path}"
                 async with connect(address, subprotocols=protocols, open_timeout=TIMEOUT, proxy=None) as socket:
                     await socket.send(json.dumps({"type": "auth", "token": "a guess"}))
-                    with suppress(TimeoutError):  # silence means that it waits for more
+                    with suppress(TimeoutError):  # no answer means that the connection was accepted
                         answer = json.loads(await asyncio.wait_for(socket.recv(), TIMEOUT))
                         if answer.get("type") == "auth_failure":
                             continue
-                    found.append(f"{path} {protocols}")
-    return found
+                    still_open.append(f"{path} {protocols}")
+    return still_open
 
 
 async def attack(port: int) -> dict[str, object]:
-    """Return the results of all attacks on a port without credentials."""
-    ways = {"tcp": None, "tls": Security.temporary()}  # credentials of the attacker's own
-    results = await asyncio.gather(*(run_code(port, scheme, security) for scheme, security in ways.items()))
-    taken = {scheme: result for scheme, result in zip(ways, results, strict=True) if result is not None}
-    return {"code": taken, "pages": await asyncio.to_thread(pages, port), "websockets": await opened(port)}
+    """Return the answers of a port to a client without the run's credentials."""
+    schemes = {"tcp": None, "tls": Security.temporary()}  # the attacker's own credentials
+    results = await asyncio.gather(*(run_code(port, scheme, security) for scheme, security in schemes.items()))
+    answers = {scheme: result for scheme, result in zip(schemes, results, strict=True) if result is not None}
+    statuses = await asyncio.to_thread(page_statuses, port)
+    return {"code": answers, "pages": statuses, "websockets": await open_websockets(port)}
 
 
 async def attack_all(ports: list[int]) -> dict[int, dict[str, object]]:
-    """Attack all ports; return port -> results."""
+    """Attack several ports at the same time."""
     return dict(zip(ports, await asyncio.gather(*map(attack, ports)), strict=True))
 
 

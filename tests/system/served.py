@@ -1,4 +1,4 @@
-"""A running `python -m flows.serve` and its API."""
+"""A running `python -m flows.serve`, queried as the flows of the same user query it."""
 
 import base64
 import json
@@ -10,22 +10,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flows.server import is_api_available
-from tests.project_copy import recorded_libraries, start
-from tests.system.browser import PATIENCE, eventually
+from tests.project_copy import recorded_libraries, start_module
+from tests.system.browser import WAIT_SECONDS, wait_until
 
 
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    """Return a port that no process uses."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return unused.getsockname()[1]
 
 
-def answering(port: int) -> bool:
+def is_answering(port: int) -> bool:
+    """Check whether a Prefect API answers at a port."""
     return is_api_available(f"http://127.0.0.1:{port}/api")
 
 
-class Served:
-    """A running `flows.serve` and its API."""
+class RunningServer:
+    """A `flows.serve` process and its API."""
 
     def __init__(self, project: Path, *options: str) -> None:
         self.project = project
@@ -34,46 +36,51 @@ class Served:
         self.address = f"http://127.0.0.1:{self.port}"
         self.libraries = project / "libraries.txt"
         variables = recorded_libraries(self.libraries)
-        self.process = start(project, "flows.serve", "--port", str(self.port), *options, log=self.log, **variables)
+        arguments = ["--port", str(self.port), *options]
+        self.process = start_module(project, "flows.serve", *arguments, log=self.log, **variables)
 
     def is_running(self) -> bool:
+        """Check whether the server has written its state file; fail if the process has ended."""
         assert self.process.poll() is None, self.log.read_text()
         return (self.project / "data/.state/server.json").exists()
 
     @property
     def secret(self) -> str:
-        """Secret of the server; empty with --open."""
+        """Secret that the page asks for; empty with --open."""
         file = self.project / "data/.state/secret"
         return file.read_text() if file.exists() else ""
 
-    def ask(self, place: str, **content: object) -> list[dict]:
+    def query(self, resource: str, **content: object) -> list[dict]:
+        """Return the records of an API resource such as `flow_runs`, filtered by `content`."""
         secret = base64.b64encode(self.secret.encode()).decode()
         headers = {"content-type": "application/json", "authorization": f"Basic {secret}"}
-        address = f"{self.address}/api/{place}/filter"
+        address = f"{self.address}/api/{resource}/filter"
         request = urllib.request.Request(address, data=json.dumps(content).encode(), headers=headers)
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
-    def deployment(self, name: str) -> str | None:
-        return next((each["id"] for each in self.ask("deployments", deployments={"name": {"any_": [name]}})), None)
+    def find_deployment_id(self, name: str) -> str | None:
+        """Return the id of a deployment, None if there is none of that name."""
+        deployments = self.query("deployments", deployments={"name": {"any_": [name]}})
+        return deployments[0]["id"] if deployments else None
 
-    def runs(self, name: str) -> list[dict]:
-        """Return the runs of a deployment, the oldest first."""
-        runs = self.ask("flow_runs", deployments={"name": {"any_": [name]}}, sort="EXPECTED_START_TIME_ASC")
+    def list_runs(self, name: str) -> list[dict]:
+        """Return the runs of a deployment that somebody started, the oldest first."""
+        runs = self.query("flow_runs", deployments={"name": {"any_": [name]}}, sort="EXPECTED_START_TIME_ASC")
         return [run for run in runs if not run["auto_scheduled"]]
 
 
 @contextmanager
-def serving(project: Path, *options: str) -> Iterator[Served]:
-    """Run `flows.serve` on a free port inside the `with` block; check that nothing of it remains."""
-    running = Served(project, *options)
+def run_server(project: Path, *options: str) -> Iterator[RunningServer]:
+    """Run `flows.serve` on a free port until the block ends, and check that nothing of it remains."""
+    server = RunningServer(project, *options)
     try:
-        eventually(lambda: running.is_running() and running.deployment("rerank-sql"))  # the last one
-        yield running
+        wait_until(lambda: server.is_running() and server.find_deployment_id("rerank-sql"))  # registered last
+        yield server
     finally:
-        running.process.send_signal(signal.SIGINT)
-        ended = running.process.wait(PATIENCE)
-    assert ended in {0, 130}, running.log.read_text()  # 130: it was ended before its runner had begun
+        server.process.send_signal(signal.SIGINT)
+        status = server.process.wait(WAIT_SECONDS)
+    assert status in {0, 130}, server.log.read_text()  # 130: interrupted before its runner had started
     assert not [name for name in ("server.json", "secret") if (project / "data/.state" / name).exists()]
-    with socket.socket() as closed:
-        assert closed.connect_ex(("127.0.0.1", running.port)) != 0  # the server has ended too
+    with socket.socket() as client:
+        assert client.connect_ex(("127.0.0.1", server.port)) != 0  # the server has ended too

@@ -18,9 +18,9 @@ from threading import Thread
 import psutil
 import pytest
 
-from tests.project_copy import copy_project, start
-from tests.system.browser import eventually, open_browser
-from tests.system.served import Served, answering, serving
+from tests.project_copy import copy_project, start_module
+from tests.system.browser import open_browser, wait_until
+from tests.system.served import RunningServer, is_answering, run_server
 
 pytestmark = pytest.mark.system
 
@@ -96,10 +96,10 @@ def unserved(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module", params=["secret", "open"])
-def served(request, tmp_path_factory) -> Iterator[Served]:
+def served(request, tmp_path_factory) -> Iterator[RunningServer]:
     """A running server, with and without a secret."""
     project = make_project(tmp_path_factory.mktemp(request.param))
-    with serving(project, *(["--open"] if request.param == "open" else [])) as running:
+    with run_server(project, *(["--open"] if request.param == "open" else [])) as running:
         yield running
 
 
@@ -111,9 +111,9 @@ def browser(tmp_path):
         yield driver
 
 
-def deployment_facts(served: Served) -> list[tuple]:
+def deployment_facts(served: RunningServer) -> list[tuple]:
     """Return the code and schedule state of each deployment."""
-    return [*map(itemgetter(*FACTS), served.ask("deployments"))]
+    return [*map(itemgetter(*FACTS), served.query("deployments"))]
 
 
 @pytest.mark.parametrize("host", ["evil.test", "127.0.0.1", "localhost"])
@@ -126,7 +126,7 @@ def test_a_page_of_another_origin_can_neither_read_nor_run_anything(browser, hos
     assert not owned.exists(), f"the page has run a command; it learned {learned}"
     assert learned == {"deployments": [], "flow": None, "seen": 0, "closed": True}
     assert deployment_facts(served) == before
-    assert not any(served.runs(name) for name, *_ in before)
+    assert not any(served.list_runs(name) for name, *_ in before)
 
 
 def test_a_rebound_host_name_is_refused(browser, served):
@@ -194,15 +194,15 @@ def test_another_user_can_neither_read_the_secret_nor_use_the_api(served):
 )
 def test_the_temporary_server_of_a_run_is_protected(unserved, command):
     log = unserved / "run.log"
-    process = start(unserved, *command.split(), log=log)
+    process = start_module(unserved, *command.split(), log=log)
     try:
-        port = eventually(lambda: port_of_server(process, log))
+        port = wait_until(lambda: port_of_server(process, log))
         address = f"http://127.0.0.1:{port}"
         assert status_for_other_user(address) == "401"
         for wrong in ({"Host": f"evil.test:{port}"}, {"Origin": "http://evil.test"}, {"Sec-Fetch-Site": "cross-site"}):
             assert status_for_other_user(address, **wrong) == "403", wrong
         assert process.wait(300) == 0, log.read_text()
-        eventually(lambda: not psutil.pid_exists(process.pid) and not answering(port), within=20)
+        wait_until(lambda: not psutil.pid_exists(process.pid) and not is_answering(port), timeout=20)
     finally:
         process.kill()
         process.wait()
@@ -215,6 +215,6 @@ def port_of_server(process: subprocess.Popen, log: Path) -> int | None:
         with suppress(psutil.NoSuchProcess):  # or a zombie
             sockets = [each for each in child.net_connections("tcp4") if each.status == psutil.CONN_LISTEN]
             for port in (each.laddr.port for each in sockets):
-                if answering(port):
+                if is_answering(port):
                     return port
     return None

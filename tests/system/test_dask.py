@@ -19,12 +19,12 @@ from tests.project_copy import (
     edit_params,
     processes_by_library,
     recorded_libraries,
-    run,
-    small,
-    start,
+    run_module,
+    shrink_params,
+    start_module,
 )
-from tests.system.browser import PATIENCE, eventually
-from tests.system.served import answering, free_port
+from tests.system.browser import WAIT_SECONDS, wait_until
+from tests.system.served import free_port, is_answering
 from tests.system.test_ports import assert_protected, listening
 
 pytestmark = pytest.mark.system
@@ -42,7 +42,7 @@ def _require_dask() -> None:
 @contextmanager
 def running(folder: Path, *command: str, **variables: str) -> Iterator[None]:
     """Run a command in the background inside the `with` block, with its output in a file."""
-    process = start(folder, *command, log=folder / f"{'-'.join(command[:2])}.log", **variables)
+    process = start_module(folder, *command, log=folder / f"{'-'.join(command[:2])}.log", **variables)
     try:
         yield
     finally:
@@ -55,13 +55,13 @@ def project(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("project")
 
     def change(params: dict[str, Any]) -> None:
-        small(params)
+        shrink_params(params)
         del params["datasets"]["mine"]
         params["calibrators"] = ["ts", "smart"]
 
     copy_project(folder, change)
     for stage in ("tasks.download", "tasks.train"):
-        run(folder, stage, "wands")
+        run_module(folder, stage, "wands")
     return folder
 
 
@@ -86,7 +86,7 @@ def documented(start: str) -> list[str]:
 def server(project) -> Iterator[str]:
     port = free_port()
     with running(project, "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)):
-        eventually(lambda: answering(port))
+        wait_until(lambda: is_answering(port))
         yield f"http://127.0.0.1:{port}/api"
 
 
@@ -118,8 +118,8 @@ def scheduler(project) -> Iterator[str]:
         }
         files = {name: str(project / file) for name, file in certificates.items()}
         security = Security(require_encryption=True, **files)
-        with Client(address, security=security, timeout=PATIENCE, set_as_default=False) as client:
-            client.wait_for_workers(2, timeout=PATIENCE)
+        with Client(address, security=security, timeout=WAIT_SECONDS, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=WAIT_SECONDS)
         yield address
 
 
@@ -142,7 +142,7 @@ def results(project: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def by_threads(project, server) -> dict[str, bytes]:
     choose(project, "thread")
-    run(project, "flows.reliability", "wands", PREFECT_API_URL=server)
+    run_module(project, "flows.reliability", "wands", PREFECT_API_URL=server)
     assert fitted(project) == (FITS, 0)
     return results(project)
 
@@ -153,7 +153,7 @@ def test_workers_and_threads_write_the_same_bytes(request, project, server, by_t
     report = project / "libraries-run.txt"
     report.unlink(missing_ok=True)
     variables = {"PREFECT_API_URL": server, "PREFECT_TASKS_REFRESH_CACHE": "true"} | recorded_libraries(report)
-    printed = run(project, "flows.reliability", "wands", **variables)
+    printed = run_module(project, "flows.reliability", "wands", **variables)
     assert fitted(project) == (FITS, 0)
     for file in project.glob("libraries-*.txt"):  # of workers and of the run
         assert [*processes_by_library(file)] == [project / "relmap/__init__.py"]
@@ -161,13 +161,13 @@ def test_workers_and_threads_write_the_same_bytes(request, project, server, by_t
     assert processes_of_run > 1 or whose == "a scheduler's"
     assert results(project) == by_threads
     assert "distributed" not in printed  # no log lines of Dask
-    run(project, "flows.reliability", "wands", PREFECT_API_URL=server)
+    run_module(project, "flows.reliability", "wands", PREFECT_API_URL=server)
     assert fitted(project) == (0, FITS)
     assert results(project) == by_threads
 
 
 def refused(project: Path, **more: str) -> str:
-    printed = run(project, "flows.reliability", "wands", status=1, **more)
+    printed = run_module(project, "flows.reliability", "wands", status=1, **more)
     assert "Traceback" not in printed
     return printed
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.project_copy import copy_project
-from tests.system.browser import asked_for, eventually, open_browser
-from tests.system.served import Served, serving
+from tests.system.browser import open_browser, requested_urls, wait_until
+from tests.system.served import RunningServer, run_server
 
 pytestmark = pytest.mark.system
 
@@ -36,10 +36,10 @@ PAGES = {  # path -> what it shows
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory) -> Iterator[Served]:
+def served(tmp_path_factory) -> Iterator[RunningServer]:
     project = tmp_path_factory.mktemp("project")
     copy_project(project)
-    with serving(project) as running:
+    with run_server(project) as running:
         yield running
 
 
@@ -48,20 +48,20 @@ def run_id(served) -> str:
     """Identifier of a run that has ended; its page shows a graph."""
     secret = base64.b64encode(served.secret.encode()).decode()
     request = urllib.request.Request(
-        f"{served.address}/api/deployments/{served.deployment('rerank-sql')}/create_flow_run",
+        f"{served.address}/api/deployments/{served.find_deployment_id('rerank-sql')}/create_flow_run",
         data=json.dumps({"parameters": {"map_file": "none.json"}}).encode(),
         headers={"content-type": "application/json", "authorization": f"Basic {secret}"},
     )
     with urllib.request.urlopen(request, timeout=10) as answer:
         new_run = json.load(answer)["id"]
-    eventually(lambda: {run["id"]: run["state_type"] for run in served.runs("rerank-sql")}[new_run] == "FAILED")
+    wait_until(lambda: {run["id"]: run["state_type"] for run in served.list_runs("rerank-sql")}[new_run] == "FAILED")
     return new_run
 
 
 class Visitor:
     """A new browser, in one of the two interfaces."""
 
-    def __init__(self, driver, served: Served, interface: str) -> None:
+    def __init__(self, driver, served: RunningServer, interface: str) -> None:
         self.driver = driver
         self.served = served
         self.base = BASE[interface]
@@ -76,13 +76,13 @@ class Visitor:
 
     def open(self, path: str, shown: str) -> None:
         self.driver.get(f"{self.served.address}{self.base}/{path}")
-        eventually(lambda: shown in self.text)
+        wait_until(lambda: shown in self.text)
         self.driver.execute_async_script("const done = arguments[0]; requestIdleCallback(() => setTimeout(done, 1000))")
 
     def enter(self) -> None:
         field = self.driver.find_element("css selector", "input[type=password]")
         field.send_keys(self.served.secret + "\ue007")  # Enter
-        eventually(lambda: "Dashboard" in self.text)
+        wait_until(lambda: "Dashboard" in self.text)
 
     def violations(self) -> list[str]:
         messages = [entry["message"] for entry in self.driver.get_log("browser")]
@@ -90,7 +90,7 @@ class Visitor:
         return [message for message in messages if any(word in message for word in words)]
 
     def hosts(self) -> set[str]:
-        return {urllib.parse.urlsplit(url).netloc for url in asked_for(self.driver) if url.startswith("http")}
+        return {urllib.parse.urlsplit(url).netloc for url in requested_urls(self.driver) if url.startswith("http")}
 
 
 @pytest.fixture(params=BASE)
@@ -102,17 +102,17 @@ def visitor(request, served, tmp_path) -> Iterator[Visitor]:
 
 def test_the_login_page_shows_the_hint_and_no_page_contacts_other_servers(visitor, served, run_id):
     visitor.open("login", "Login")
-    hint = eventually(lambda: visitor.driver.find_element("id", "secret-hint"))
+    hint = wait_until(lambda: visitor.driver.find_element("id", "secret-hint"))
     assert hint.text == "Enter the secret: the content of the file data/.state/secret in this project's folder."
     assert visitor.driver.find_element("css selector", "input[type=password]").get_attribute("placeholder") == "secret"
     visitor.enter()
-    eventually(lambda: not visitor.driver.find_elements("id", "secret-hint"))
+    wait_until(lambda: not visitor.driver.find_elements("id", "secret-hint"))
     visitor.open(f"runs/flow-run/{run_id}", "sql/duckdb")
-    eventually(lambda: visitor.driver.find_elements("css selector", "canvas"))  # its graph, which needs 'unsafe-eval'
+    wait_until(lambda: visitor.driver.find_elements("css selector", "canvas"))  # its graph, which needs 'unsafe-eval'
     for path, shown in PAGES.items():
         visitor.open(path, shown)
     for name in ("rerank-fit", "rerank-thresholds", "reliability", "refresh"):
-        visitor.open(f"deployments/deployment/{served.deployment(name)}/run", name)
+        visitor.open(f"deployments/deployment/{served.find_deployment_id(name)}/run", name)
     assert visitor.violations() == []
     assert visitor.hosts() == {urllib.parse.urlsplit(served.address).netloc}
 
@@ -121,10 +121,10 @@ def test_forms_describe_their_fields_and_offer_no_null(visitor, served):
     visitor.open("login", "Login")
     visitor.enter()
     for name in ("rerank-fit", "rerank-thresholds", "reliability", "refresh"):
-        visitor.open(f"deployments/deployment/{served.deployment(name)}/run", "Submit")
+        visitor.open(f"deployments/deployment/{served.find_deployment_id(name)}/run", "Submit")
         assert "Property is type" not in visitor.text
         if name.startswith("rerank"):
-            eventually(lambda: "A path on the server" in visitor.text)
+            wait_until(lambda: "A path on the server" in visitor.text)
             assert "relative to the served folder" in visitor.text
             assert "How the file is read: The column of the true label." in visitor.text
 
@@ -133,9 +133,9 @@ def test_empty_fields_are_omitted_and_errors_name_fields(visitor, served):
     (served.project / "rows.csv").write_text("gold,decision,confidence\na,a,0.5\nb,a,0.6\n")
     visitor.open("login", "Login")
     visitor.enter()
-    before = {run["id"] for run in served.runs("rerank-fit")}
-    visitor.open(f"deployments/deployment/{served.deployment('rerank-fit')}/run", "Submit")
-    fields = eventually(lambda: visitor.driver.find_elements("css selector", "main textarea, form textarea"))
+    before = {run["id"] for run in served.list_runs("rerank-fit")}
+    visitor.open(f"deployments/deployment/{served.find_deployment_id('rerank-fit')}/run", "Submit")
+    fields = wait_until(lambda: visitor.driver.find_elements("css selector", "main textarea, form textarea"))
     for field, value in zip(fields, ("rows.csv", "map.json"), strict=False):
         field.send_keys(value)
     submit = visitor.driver.find_elements("xpath", "//button[normalize-space()='Submit']")[-1]
@@ -143,10 +143,10 @@ def test_empty_fields_are_omitted_and_errors_name_fields(visitor, served):
     submit.click()
 
     def ended() -> dict | None:
-        new_runs = [run for run in served.runs("rerank-fit") if run["id"] not in before]
+        new_runs = [run for run in served.list_runs("rerank-fit") if run["id"] not in before]
         return next((run for run in new_runs if run["state_type"] == "FAILED"), None)
 
-    run = eventually(ended)
+    run = wait_until(ended)
     assert {name: run["parameters"][name] for name in ("predictions", "out")} == {
         "predictions": "rows.csv",
         "out": "map.json",

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.report_data import make_results, write_dvc_plots
-from tests.system.browser import asked_for, eventually, open_browser
+from tests.system.browser import open_browser, requested_urls, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DRAWN = """
@@ -56,7 +56,7 @@ def driver(tmp_path):
 def test_every_plot_is_drawn_without_network_requests(project, driver, what):
     command(project, sys.executable, "-m", "dvc", "plots", *what, "-q")
     driver.get((project / "dvc_plots/index.html").as_uri())
-    marks = eventually(lambda: len(driver.execute_script(DRAWN)) == 4 and driver.execute_script(DRAWN), within=30)
+    marks = wait_until(lambda: len(driver.execute_script(DRAWN)) == 4 and driver.execute_script(DRAWN), timeout=30)
     assert min(marks) > 5  # lines, bands or bars
     assert driver.get_log("browser") == []
-    assert [url for url in asked_for(driver) if url.startswith("http")] == []
+    assert [url for url in requested_urls(driver) if url.startswith("http")] == []

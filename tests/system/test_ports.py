@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from flows import processes
-from tests.project_copy import ROOT, copy_project, edit_params, small, start
-from tests.system.browser import eventually
-from tests.system.served import serving
+from tests.project_copy import ROOT, copy_project, edit_params, shrink_params, start_module
+from tests.system.browser import wait_until
+from tests.system.served import run_server
 
 pytestmark = pytest.mark.system
 
@@ -76,7 +76,7 @@ def project(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("ports")
 
     def change(params: dict[str, Any]) -> None:
-        small(params)
+        shrink_params(params)
         del params["datasets"]["mine"]
         params.update(engine="dask", calibrators=["ts", "smart"], calibrator_settings=SLOW)
 
@@ -110,7 +110,7 @@ def run(request, project) -> Iterator[tuple[psutil.Process, Path]]:
     engine, *words = request.param.split()
     edit_params(project, lambda params: params.update(engine=engine))
     log = project / "run.log"
-    command = start(project, *words, log=log)
+    command = start_module(project, *words, log=log)
     try:
         yield psutil.Process(command.pid), log
     finally:
@@ -120,7 +120,7 @@ def run(request, project) -> Iterator[tuple[psutil.Process, Path]]:
 @pytest.mark.parametrize("run", ["dask flows.refresh reliability@wands"], indirect=True)
 def test_no_port_of_a_run_on_dask_answers_another_user(run):
     process, log = run
-    sockets = eventually(lambda: sockets_with_workers(process, log))
+    sockets = wait_until(lambda: sockets_with_workers(process, log))
     assert len(sockets) >= 6  # the server, the scheduler, two nannies and two workers
     assert_protected(sockets)
     assert process.status() != psutil.STATUS_ZOMBIE, log.read_text()  # it was attacked while it worked
@@ -129,16 +129,16 @@ def test_no_port_of_a_run_on_dask_answers_another_user(run):
 @pytest.mark.parametrize("run", ["thread dvc repro reliability@wands --force"], indirect=True)
 def test_no_port_of_a_single_stage_answers_another_user(run):  # on threads: Dask needs the server of a refresh
     process, log = run
-    sockets = eventually(lambda: listening(process))
+    sockets = wait_until(lambda: listening(process))
     assert_protected(sockets)
     assert process.status() != psutil.STATUS_ZOMBIE, log.read_text()
 
 
 def test_no_port_of_flows_serve_answers_another_user(project):
-    with serving(project) as served:
+    with run_server(project) as served:
         process = psutil.Process(served.process.pid)
         # the server, and Prefect's runner, which its runs ask with a token of their own
-        eventually(lambda: len(listening(process)) >= 2)
+        wait_until(lambda: len(listening(process)) >= 2)
         sockets = listening(process)
         assert_protected(sockets)
         assert served.is_running()

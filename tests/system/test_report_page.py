@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import maps
 import pytest
 
 from relmap import cli as rerank
 from relmap.report.figure import DARK, LIGHT
 from tasks.tables.runs import PAPER_DATASETS
-from tests.report_data import BETTER, NOTHING, contrast_ratio, make_results, write_report
-from tests.system.browser import asked_for, eventually, open_browser
+from tests import maps
+from tests.report_data import IMPROVEMENTS, INCONCLUSIVE, contrast_ratio, make_results, write_report
+from tests.system.browser import open_browser, requested_urls, wait_until
 
 TEN = tuple(f"grade {place}" for place in range(10))
 LONG = "a label of very many words that nobody would want to read twice"
@@ -76,15 +76,15 @@ def place(request, tmp_path_factory) -> Iterator[Path]:
     The last is that of `rerank report`.
     """
     if request.param == "rerank":
-        rows = maps.write(maps.predictions(900), tmp_path_factory.mktemp("rerank") / "judged.parquet")
+        rows = maps.write_frame(maps.make_predictions(900), tmp_path_factory.mktemp("rerank") / "judged.parquet")
         rerank.report(rows, rows.with_name(PAGE), group="group")
         yield rows.with_name(PAGE)
         return
     first = [
         make_results(PAPER_DATASETS[0], labels=TEN, rows=3000, groups=150),
         make_results(PAPER_DATASETS[1], labels=("no", "yes")),
-        make_results(PAPER_DATASETS[2], decided=1, changes=dict.fromkeys(BETTER, NOTHING)),
-        make_results(PAPER_DATASETS[3], groups=5, changes=dict.fromkeys(BETTER)),
+        make_results(PAPER_DATASETS[2], decided=1, changes=dict.fromkeys(IMPROVEMENTS, INCONCLUSIVE)),
+        make_results(PAPER_DATASETS[3], groups=5, changes=dict.fromkeys(IMPROVEMENTS)),
         make_results(PAPER_DATASETS[4], labels=("n", LONG, "y")),
         make_results(PAPER_DATASETS[5], source="official", failing=True),
     ]
@@ -114,7 +114,7 @@ class Reader:
     def open(self) -> None:
         """Wait until every figure is drawn."""
         self.driver.get(self.place.as_uri())
-        eventually(lambda: self.run("return document.documentElement.dataset.drawn") == "yes")
+        wait_until(lambda: self.run("return document.documentElement.dataset.drawn") == "yes")
 
     def ask(self, command: str, **settings: object) -> dict[str, Any]:
         return self.driver.execute_cdp_cmd(command, settings)
@@ -126,7 +126,7 @@ class Reader:
         """Set the width of the screen in pixels, and wait until all charts fit."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
         fits = "(plot) => Number(plot.dataset.width) === plot.clientWidth && plot.querySelector('svg')"
-        eventually(lambda: self.run(f"return [...document.querySelectorAll('.plot')].every({fits})"))
+        wait_until(lambda: self.run(f"return [...document.querySelectorAll('.plot')].every({fits})"))
 
     def actions(self) -> Any:
         """What mouse and keyboard can do."""
@@ -155,7 +155,7 @@ def test_the_page_opens_without_messages_or_requests_and_is_small(reader):
     reader.driver.get_log("performance")  # requests of Chromium at its start
     reader.open()
     assert reader.driver.get_log("browser") == []
-    requested = {re.sub("^(blob|data):.*", r"\1", url) for url in asked_for(reader.driver)}
+    requested = {re.sub("^(blob|data):.*", r"\1", url) for url in requested_urls(reader.driver)}
     assert requested <= {reader.place.as_uri(), "blob", "data"}
     assert reader.place.stat().st_size < LARGEST
 
@@ -207,7 +207,7 @@ def test_hovering_shows_numbers(reader):
             reader.actions().move_by_offset(0, 0).move_to_element(mark).perform()
             return reader.driver.find_element("css selector", "#vg-tooltip-element.visible").text
 
-        assert re.search(r"\d", eventually(tooltip, within=10)), figure.get_attribute("id")
+        assert re.search(r"\d", wait_until(tooltip, timeout=10)), figure.get_attribute("id")
 
 
 def test_the_keyboard_reaches_the_verdict_and_scrolling_regions(reader):

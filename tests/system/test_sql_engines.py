@@ -12,13 +12,13 @@ import polars as pl
 import pytest
 
 from relmap.maps.sql import sql_expression
-from tests.maps import AGREEMENT, documents_for_sql, rows_for_sql
+from tests.maps import SQL_TOLERANCE, make_maps_for_sql, make_rows_for_sql
 
 pytestmark = pytest.mark.system
 
 Answers = Callable[[str, pl.DataFrame], np.ndarray]  # an expression and its rows to reliabilities, NaN for NULL
 # Spark compiles every query again: hundreds of thresholds take seconds, thousands more memory than it has
-DOCUMENTS = {"postgres": documents_for_sql(thresholds=5000), "spark": documents_for_sql(thresholds=100)}
+DOCUMENTS = {"postgres": make_maps_for_sql(n_thresholds=5000), "spark": make_maps_for_sql(n_thresholds=100)}
 
 
 def postgres_program(name: str) -> str:
@@ -112,7 +112,7 @@ def engine(request) -> tuple[str, Answers]:
 def test_the_engine_agrees_with_apply_and_returns_null_without_a_score(engine, name):
     dialect, answers = engine
     document = DOCUMENTS[dialect][name]
-    frame, reliability = rows_for_sql(document)
+    frame, reliability = make_rows_for_sql(document)
     answered = answers(sql_expression(document, dialect), frame)
     print(f"{dialect}, {name}: {len(frame):,} rows, largest difference {np.nanmax(np.abs(answered - reliability)):.1e}")
-    np.testing.assert_allclose(answered, reliability, rtol=0, atol=AGREEMENT)
+    np.testing.assert_allclose(answered, reliability, rtol=0, atol=SQL_TOLERANCE)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import maps
 import numpy as np
 import pytest
 
@@ -17,7 +16,8 @@ from relmap import cli
 from relmap.api import MapAssessment
 from relmap.io.files import open_predictions
 from relmap.maps.map_file import load_map
-from tests.system.browser import asked_for, eventually, open_browser
+from tests import maps
+from tests.system.browser import open_browser, requested_urls, wait_until
 
 NAMES = ("</script><b>bad", "fair & square", "a label with a name of many words that is long")
 DESK = 1400
@@ -38,7 +38,7 @@ class Rows(NamedTuple):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("explorer")
-    rows = maps.write(maps.predictions(900), folder / "rows.parquet")
+    rows = maps.write_frame(maps.make_predictions(900), folder / "rows.parquet")
     names = ",".join(f'"{name}"' for name in NAMES)
     cli.report(rows, folder / "page.html", group="group", labels=names)
     return folder / "page.html"
@@ -64,7 +64,7 @@ class Control:
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         self.driver.get(self.page.as_uri())
-        eventually(lambda: self.run("return document.documentElement.dataset.drawn") == "yes")
+        wait_until(lambda: self.run("return document.documentElement.dataset.drawn") == "yes")
 
     def run(self, script: str, *arguments: object) -> Any:
         return self.driver.execute_script(script, *arguments)
@@ -230,7 +230,7 @@ def test_label_names_are_escaped_and_the_page_sends_no_requests(control, page):
     control.open()
     control.take_cheapest()
     assert control.run("return document.querySelectorAll('#threshold-explorer b').length") == 0
-    assert {url for url in asked_for(control.driver) if not url.startswith(("blob:", "data:"))} == {page.as_uri()}
+    assert {url for url in requested_urls(control.driver) if not url.startswith(("blob:", "data:"))} == {page.as_uri()}
     assert control.driver.get_log("browser") == []
 
 
@@ -240,7 +240,7 @@ def test_the_command_is_copied_or_selected(control):
     control.open()
     control.run("arguments[0].focus()", control.find("copy"))
     control.press(Keys.ENTER)
-    message = eventually(lambda: control.find("copied").text, within=10)
+    message = wait_until(lambda: control.find("copied").text, timeout=10)
     assert message.startswith(("Copied", "The command is selected"))
     if message.startswith("The command"):
         assert control.run("return getSelection().toString().trim()") == control.find("command").text
@@ -261,7 +261,7 @@ def test_without_javascript_the_control_is_hidden_and_the_page_refers_to_the_tab
     disable = "Emulation.setScriptExecutionDisabled"
     control.driver.execute_cdp_cmd(disable, {"value": True})
     control.driver.get(control.page.as_uri())
-    text = eventually(lambda: control.driver.find_element("id", "threshold").text)
+    text = wait_until(lambda: control.driver.find_element("id", "threshold").text)
     control.driver.execute_cdp_cmd(disable, {"value": False})
     assert 'The table "Cuts" below works without it.' in text
     assert "Cost of an error" not in text
