@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt
 
-.PHONY: setup demo repro test test-system test-faults mutants bench docs data-docs lint lint-configuration official-small real-sets clean
+.PHONY: setup demo repro test test-system test-faults mutants bench evidence docs data-docs lint lint-configuration official-small real-sets clean
 
 setup: $(VENV)/.ready
 
@@ -63,6 +63,11 @@ mutants: setup
 bench: setup
 	$(INSTALL) -e '.[bench]'
 	$(BIN)/python -m pytest tests/bench tests/library/test_import.py -m bench --benchmark-quiet
+
+# Measures the tables of docs/evidence and of the README, in 10 minutes of processor time. It writes
+# docs/evidence/results.json; without REAL_DATA the records of real data stay as they are.
+evidence: setup
+	$(BIN)/python -m tests.bench.evidence $(if $(REAL_DATA),--real-data "$(REAL_DATA)")
 
 # The documentation site in site/. It runs the code of its pages; a warning is an error.
 docs: setup

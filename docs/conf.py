@@ -19,6 +19,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_design",
     "sphinx_copybutton",
+    "evidence_tables",
     "executed_pages",
     "mathml",
     "reference_pages",

@@ -42,7 +42,7 @@ def check_width(data: "InputData", n_labels: int | None, names: Sequence[str] | 
         InputError: The array has another number of columns.
     """
     try:
-        shape = np.shape(data)  # type: ignore[arg-type]
+        shape: tuple[int, ...] = np.shape(data)  # type: ignore[arg-type]
     except ValueError:  # rows of several lengths
         return
     if n_labels is None or len(shape) not in (1, 2):

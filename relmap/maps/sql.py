@@ -175,7 +175,7 @@ def _line_curves(lines: Lines) -> list["_Line"]:
 
 
 def _fallback_curves(projection: WithFallbacks, n_labels: int) -> list[_Curve]:
-    curves_by_fallback = {
+    curves_by_fallback: dict[str, Sequence[_Curve]] = {
         "none": _curves(projection.own, n_labels),
         "shared": _curves(projection.shared, n_labels),
         "identity": [_Identity()] * n_labels,

@@ -161,7 +161,7 @@ def find_score_thresholds(
 ) -> ScoreThresholds:
     """Find thresholds on a score with guaranteed precision, recall or negative predictive value.
 
-    A precision and a recall that are asked for together share one threshold if one has both; then both results have
+    A precision and a recall that are given together share one threshold if one has both; then both results have
     the same threshold. Otherwise each has its own.
 
     Args:
@@ -406,6 +406,9 @@ def _unit_codes(score: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
 
 def _split_rows(rows: _LabelledScores, seed: int) -> _Split:
     """Split the units at random; a quarter of them fixes the candidates.
+
+    Returns:
+        The split.
 
     Raises:
         InputError: There are too few units.

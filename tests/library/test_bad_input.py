@@ -138,7 +138,7 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
         ("bad.parquet", ROWS.head(59), "59 labelled rows", "label more"),
         ("bad.parquet", ROWS.with_columns(label=1), "every label is 1", "label more"),
         ("rows.parquet --hold-out 0.001", None, "a hold-out of 0.001 .* is less than one", "increase --hold-out"),
-        ("rows.parquet --protocol paper --hold-out 0.2", None, "has parts of its own", "omit --signals and --hold-out"),
+        ("rows.parquet --protocol paper --hold-out 0.2", None, "has its own split", "omit --signals and --hold-out"),
         ("rows.parquet --target 0", None, "--target is 0", "give a log loss of 1e-05 or more"),
         (
             "bad.parquet --calibrator matrix",

@@ -219,7 +219,7 @@ REFUSED = {
     "equal values": ([0, 1], [0, 0], 1.0, "values of a correction do not increase"),
     "equal knots": ([0, 0], [0, 1], 1.0, "knots of a correction do not increase"),
     "one knot": ([0], [0], 1.0, "it needs two"),
-    "lengths": ([0, 1, 2], [0, 1], 1.0, "is of shape"),
+    "lengths": ([0, 1, 2], [0, 1], 1.0, "has shape"),
     "a flat end": ([0, 1], [0, 1], 0.0, "last_slope"),
 }
 

@@ -88,7 +88,7 @@ def check_against_naive(results: ThresholdResults, judged: EvaluationSample, thr
 @given(st.integers(0, 10**6), st.integers(1, 60), KINDS, st.booleans())
 def test_every_number_is_that_of_a_loop_over_rows(seed, n, kind, tied):
     judged = decided(seed, n, kind, tied=tied)
-    explorer = ThresholdExplorer.of(judged, 0.5)
+    explorer = ThresholdExplorer.from_sample(judged, 0.5)
     every = np.linspace(0, len(explorer.thresholds) - 1, 25).astype(int)  # a loop over all would take long
     for results in (explorer.overall, *explorer.labels):
         fields = {name: value[every] for name, value in vars(results).items() if isinstance(value, np.ndarray)}
@@ -99,7 +99,7 @@ def test_every_number_is_that_of_a_loop_over_rows(seed, n, kind, tied):
 
 
 def test_intervals_of_independent_rows_are_those_of_wilson():
-    explorer = ThresholdExplorer.of(decided(1, 500), 0.5)
+    explorer = ThresholdExplorer.from_sample(decided(1, 500), 0.5)
     for place in range(0, len(explorer.thresholds), 7):
         automatic, correct = int(explorer.overall.automatic[place]), int(explorer.overall.correct[place])
         if automatic < 10:
@@ -115,7 +115,7 @@ def test_without_errors_a_group_counts_as_one_row():
     reliability, decision = np.full(100, 0.9), np.zeros(100, dtype=np.int64)
     group = np.repeat([f"g{place:02}" for place in range(n_groups)], rows_of_group)
     rows = PredictedRows(None, reliability, decision, decision, group)
-    explorer = ThresholdExplorer.of(
+    explorer = ThresholdExplorer.from_sample(
         EvaluationSample.from_rows(rows, ScoredDecisions(reliability, logit(reliability)), maps.RULES), 0.5
     )
     expected = binomtest(n_groups, n_groups).proportion_ci(method="wilson")
@@ -126,7 +126,7 @@ def test_without_errors_a_group_counts_as_one_row():
 @pytest.mark.parametrize("kind", ["alone", "groups", "weights", "groups and weights"])
 def test_with_all_rows_automatic_the_accuracy_is_that_of_the_evaluation(kind):
     judged = decided(2, 400, kind)
-    explorer, evaluation = ThresholdExplorer.of(judged, 0.5), evaluate_map(maps.document(), judged)
+    explorer, evaluation = ThresholdExplorer.from_sample(judged, 0.5), evaluate_map(maps.document(), judged)
     by_label = [(results, evaluation["labels"][results.label]["correct"]) for results in explorer.labels]
     for results, expected in [(explorer.overall, evaluation["accuracy"]), *by_label]:
         accuracy = results.correct[0] / results.automatic[0]
@@ -169,7 +169,7 @@ def test_thresholds_of_many_rows_are_even_by_rows():
 @pytest.mark.parametrize(("n_rows", "n_labels"), [(20_000, 3), (20_000, 19), (20_000, 300)])
 def test_the_json_is_small_and_holds_aggregates_alone(n_rows, n_labels):
     judged = decided(4, n_rows, "groups", n_labels)
-    explorer = ThresholdExplorer.of(judged, 0.5)
+    explorer = ThresholdExplorer.from_sample(judged, 0.5)
     text = explorer.to_json(tuple(f"label {place}" for place in range(n_labels)))
     assert len(text) < LARGEST_JSON
     content = json.loads(text)
@@ -186,14 +186,14 @@ def test_the_json_is_small_and_holds_aggregates_alone(n_rows, n_labels):
 
 def test_names_of_labels_cannot_end_the_script_and_are_as_they_were():
     names = ("</script><b>\"'&", "never decided", "<!--\u2028")
-    text = ThresholdExplorer.of(decided(5, 50), 0.5).to_json(names)
+    text = ThresholdExplorer.from_sample(decided(5, 50), 0.5).to_json(names)
     assert "<" not in text
     assert [line["name"] for line in json.loads(text)["lines"]] == ["All decisions", names[0], names[2]]
 
 
 def test_numbers_of_weighted_rows_come_with_the_counts_of_labelled_rows():
     judged = decided(6, 80, "weights")
-    content = json.loads(ThresholdExplorer.of(judged, 0.5).to_json(NAMES))
+    content = json.loads(ThresholdExplorer.from_sample(judged, 0.5).to_json(NAMES))
     line = content["lines"][0]
     assert content["weighted"]
     assert (line["rows"], line["automatic_rows"][0]) == (80, 80)
@@ -203,7 +203,7 @@ def test_numbers_of_weighted_rows_come_with_the_counts_of_labelled_rows():
 def test_the_page_starts_with_the_rows_of_the_given_threshold_and_few_digits():
     reliability = decided(7, 200).scored.reliability
     for threshold in (0.6371, 0.5, 0.0, 1.0, float(reliability[3]), float(reliability.max())):
-        explorer = ThresholdExplorer.of(decided(7, 200), threshold)
+        explorer = ThresholdExplorer.from_sample(decided(7, 200), threshold)
         first = explorer.thresholds[explorer.initial]
         assert explorer.overall.automatic[explorer.initial] == (reliability >= threshold).sum()
         assert (first == threshold) == (round(threshold, 4) == threshold)

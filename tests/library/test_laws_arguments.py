@@ -201,14 +201,9 @@ METHODS: dict[str, dict[str, Calls]] = {
 }
 PIPELINE: dict[str, dict[str, Calls]] = {
     "reliability": METHODS["reliability"],
-    "apply": {"X": OF_APPLY["X"], "options": OF_APPLY["coverage"]},
+    "apply": OF_APPLY,
     "evaluate": OF_ROWS,
-    "thresholds": {
-        "X": OF_THRESHOLDS["X"],
-        "y": OF_THRESHOLDS["y"],
-        "groups": OF_THRESHOLDS["groups"],
-        "options": OF_THRESHOLDS["coverage"],
-    },
+    "thresholds": OF_THRESHOLDS,
 }
 
 
@@ -451,7 +446,8 @@ def test_every_parameter_of_every_command_has_a_probe():
 def test_every_parameter_of_every_command_changes_what_it_does(command, parameter, files, monkeypatch):
     monkeypatch.chdir(files)
     monkeypatch.setattr(
-        "relmap.report.page.page", lambda judged, said, place, how: f"{judged.scored} {said} {place} {how}"
+        "relmap.report.page.render_map_page",
+        lambda assessment, answer, place, how: f"{assessment.scored} {answer} {place} {how}",
     )
     kind, before, change = COMMANDS[command].get(parameter) or READING[parameter]
     options = options_of(command, kind) | before

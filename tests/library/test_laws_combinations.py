@@ -217,7 +217,7 @@ def test_agreement_with_the_truth(case, numbers, fitted, few_resamples, known_ro
         scored = FittedMap.from_document(fitted.document_)(stream)
         all_rows = stream.decision, scored.reliability
         everything = PopulationSummary.from_scores(stream.decision, scored.logit, 3)
-        agreed = fitted._judged(case.frame, None, case.group).evaluation(everything).numbers["agreement"]
+        agreed = fitted._assess(case.frame, None, case.group).evaluate(everything).numbers["agreement"]
     precision = powered(case, [case.decision == label for label in labels], all_rows)
     accuracy = powered(case, [np.ones(N, dtype=bool)], all_rows)[0]
     recall, kappa = np.empty((3, RESAMPLES + 1)), np.empty(RESAMPLES + 1)

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from relmap import ReliabilityMap
-from relmap.api import Judged, fit_map
+from relmap.api import MapAssessment, fit_map
 from relmap.errors import InputError
 from relmap.io.files import open_predictions
 from relmap.io.frames import FramePredictions
@@ -94,7 +94,7 @@ def test_new_rows_with_a_missing_value_are_refused_as_labelled_ones_are(case, tm
         path = maps.write(spoilt(frame, column, value), tmp_path / "new.parquet")
         for use in (
             lambda file: apply_map(document, file, tmp_path / "out.parquet", reading=Reading(**reading)),
-            lambda file: Judged.read(document, open_predictions(file)),
+            lambda file: MapAssessment.from_predictions(document, open_predictions(file)),
         ):
             with pytest.raises(InputError, match=rf"row {ROW} \(from 0\): {column} is missing"):
                 use(path)

@@ -70,7 +70,7 @@ def test_a_notebook_displays_the_charts(fitted):
 
 
 def test_a_file_of_another_kind_is_refused(fitted, tmp_path):
-    with pytest.raises(InputError, match="another ending"):
+    with pytest.raises(InputError, match="use one of the endings"):
         fitted.plot().save(tmp_path / "chart.docx")
 
 

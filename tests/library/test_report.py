@@ -122,7 +122,7 @@ def test_no_missing_value_is_written_as_a_word(page):
 
 def test_sentences_that_lead_to_a_table_are_left_to_the_tables_of_the_page(page):
     paragraphs = re.findall(r"<p(?: class=\"(?:note|answer)\")?>(.*?)</p>", page, re.DOTALL)
-    before_a_command = "The map is in a page.map.json, next to this page. Apply it:", "and run:"
+    before_a_command = "The map is in a page.map.json, next to this page. To apply it to new predictions:", "and run:"
     leading = [text.rstrip() for text in paragraphs if text.rstrip().endswith(":")]
     assert len(leading) == len(before_a_command)
     assert all(text.endswith(end) for text, end in zip(leading, before_a_command, strict=True))

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from maps import run
 
-from relmap.console import show
+from relmap.console import write_json_output
 from relmap.errors import InputError
 from relmap.fitting.folds import split_folds
 from relmap.io.files import open_predictions, read_columns
@@ -132,7 +132,7 @@ def test_rows_to_label_come_back_labelled_through_every_command(suffix, folder, 
     assert agreed["rows"] == 3000
     assert agreed["accuracy"]["low"] < right < agreed["accuracy"]["high"]
     assert "Accuracy on all 3,000 rows" in said
-    assert "drawn so that all rows were as likely" in said
+    assert "in which all rows have the same probability" in said
 
 
 def test_signals_of_whole_groups_and_drawn_rows_do_not_go_together(tmp_path):
@@ -164,7 +164,7 @@ def test_rows_of_the_fit_are_judged_by_fits_that_have_not_seen_them(options, not
         printed = capsys.readouterr()
         assert note in printed.err
     assert json.loads(printed.out)["overall"]["rows"] == left
-    assert json.loads(printed.out)["guaranteed"] == guaranteed == ("an estimate and no guarantee" not in printed.err)
+    assert json.loads(printed.out)["guaranteed"] == guaranteed == ("estimates without a guarantee" not in printed.err)
 
 
 def test_a_judge_without_a_confidence_is_trusted_by_label_and_better_with_signals(tmp_path, capsys):
@@ -234,7 +234,7 @@ def test_a_chosen_cut_is_validated_on_other_rows_and_only_estimated_on_rows_of_t
         printed = capsys.readouterr().err
         assert "those with a reliability of at least 0.75 (" in printed
         assert ("without looking at these rows" in printed) == guaranteed
-        assert ("an estimate and no guarantee" in printed) == (not guaranteed)
+        assert ("estimates without a guarantee" in printed) == (not guaranteed)
         assert json.loads(found.read_text())["guaranteed"] == guaranteed
     cuts = json.loads(found.read_text())
     assert cuts["asked_cut"] == 0.75
@@ -269,7 +269,7 @@ def test_the_map_has_the_date_of_the_source_date_epoch(tmp_path, monkeypatch):
 
 def test_json_that_is_printed_is_printable_and_means_the_same(capsys):
     content = {"a": ["\u202e\x1b[2J\x9b", "\n", "ü", "完", "\U000e0001"], "b": {"c": 1.5}}
-    show(content, None)
+    write_json_output(content, None)
     printed = capsys.readouterr().out
     assert printed.replace("\n", "").isprintable()
     assert json.loads(printed) == content
@@ -280,7 +280,7 @@ def test_a_fit_that_may_take_long_says_so_first(calibrator, slow, tmp_path, caps
     (tmp_path / "p.csv").write_text("a\n1\n")
     with pytest.raises(InputError):
         run("fit", "--predictions", tmp_path / "p.csv", "--calibrator", calibrator, "--out", tmp_path / "map.json")
-    assert ("may take a minute" in capsys.readouterr().err) == slow
+    assert ("can take some minutes" in capsys.readouterr().err) == slow
 
 
 CELLS = st.one_of(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import binom
 
-from relmap.api import Judged
+from relmap.api import MapAssessment
 from relmap.evaluation.drift import detect_drift, summarize_reference_cells, summarize_top_cells
 from relmap.evaluation.sample import EvaluationSample
 from relmap.evaluation.top_calibration import (
@@ -20,7 +20,7 @@ from relmap.evaluation.top_calibration import (
 )
 from relmap.io.rows import PredictedRows
 from relmap.maps.reliability_map import FittedMap, ScoredDecisions
-from relmap.report.page import _of_top
+from relmap.report.page import top_rows_table
 from tests import maps
 
 SEVERAL = [1, 7]  # rows of a group
@@ -119,14 +119,16 @@ def test_a_gap_that_rounds_to_zero_has_no_sign():
     top = TopCalibration(0.1, 100, 0.9, 0.9, -1e-5, 0.01, -1e-5, 0.02, 0.9)
     words = top.describe()
     assert "difference +0.000 (95% interval +0.000 to +0.020)" in words
-    assert "-0" not in "".join(_of_top([dataclasses.asdict(top) | {"off": False}])[1][0])
+    assert "-0" not in "".join(top_rows_table([dataclasses.asdict(top) | {"off": False}]).rows[0])
 
 
 def test_the_evaluation_and_the_recommendation_of_a_map_report_the_top():
     rows = maps.checked(maps.predictions(1200), "group")
     document = maps.document("mrp")
-    judged = Judged(document, rows, FittedMap.from_document(document)(rows), "new", [], np.zeros(len(rows), dtype=bool))
-    evaluation = judged.evaluation()
+    judged = MapAssessment(
+        document, rows, FittedMap.from_document(document)(rows), "new", [], np.zeros(len(rows), dtype=bool)
+    )
+    evaluation = judged.evaluate()
     top = evaluation.to_dict()["top"]
     assert [(each["share"], each["rows"]) for each in top] == [(0.1, 120), (0.3, 360)]
     assert any("most reliable 10% (120 rows)" in line for line in evaluation.lines)

@@ -84,7 +84,7 @@ def test_one_command_writes_the_page_of_ones_own_predictions_and_the_map_beside_
     run("report", *asked, "--out", "report.html")
     said, page = capsys.readouterr().err, Path("report.html").read_text()
     assert said.startswith("Use the map: ")
-    assert page.index("Use the map: ") < page.index("The map contains ") < page.index("no fit has seen")
+    assert page.index("Use the map: ") < page.index("The map contains ") < page.index("rows that the fit did not use")
     assert "<b>bad" not in page.split("<script>")[0]
     assert page.count("<figure") == 3
     assert not re.search('(src|href)="http', page)

@@ -242,8 +242,8 @@ def test_a_mistake_in_ones_own_file_is_found_where_it_lies_before_it_is_taken_an
             frame.with_columns(title=pl.when(pl.int_range(900) < 10).then(pl.lit("?")).otherwise("title")),
             "10 of 900 rows",
         ),
-        (frame.head(890), "10 of 890 rows are new, and 20 of before are gone"),
-        (frame.head(890).reverse().with_columns(more=1), "no row differs"),
+        (frame.head(890), "10 of 890 rows are new, and 20 earlier rows were removed"),
+        (frame.head(890).reverse().with_columns(more=1), "the rows read from them do not"),
     ):
         changed.write_csv("mine.csv")
         assert words in str(download.main("mine"))
@@ -254,7 +254,7 @@ def test_a_mistake_in_ones_own_file_is_found_where_it_lies_before_it_is_taken_an
         download.main("mine")
     Path("mine.csv").unlink()
     for wrong, words in (
-        (entry, "mine.csv is not there.* has .*params.yaml"),
+        (entry, "mine.csv does not exist.* has .*params.yaml"),
         (entry | {"reader": "csv"}, "unknown reader 'csv'; .* files"),
     ):
         declare("mine", **wrong)

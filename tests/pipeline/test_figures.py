@@ -1,4 +1,4 @@
-"""Figures are made of the results and of nothing else: their rows agree with counts made another way."""
+"""Figures of the report: their rows agree with independent counts, and their charts are valid and complete."""
 
 import json
 import re
@@ -16,264 +16,368 @@ from scipy.special import expit
 from scipy.stats import binomtest
 
 from relmap.projection.variants import VARIANTS
-from relmap.report.curves import BARS, FEWEST_ROWS, GROUPS, curve_rows, histogram, observed
-from relmap.report.figure import DARK, LIGHT, DrawnFigure, Results, colour, pdf, svg, written_out
-from relmap.report.ranking import retained
+from relmap.report.curves import MIN_BIN_ROWS, N_BARS, N_BINS, binned_accuracy, curve_rows, histogram_bars
+from relmap.report.figure import DARK, LIGHT, DrawnFigure, Results, css_color, pdf, svg, with_light_colors
+from relmap.report.ranking import retained_errors
 from tasks.figures import FIGURES, draw_all
 from tasks.figures.overview import overview_picture, select_changes
 from tasks.page.page import describe_facts
 from tests.report_data import KNOTS, contrast_ratio, make_curve, make_results
 
-TEN = tuple(f"grade {place}" for place in range(10))
-SHAPES = {  # what data sets differ in
+TEN_LABELS = tuple(f"grade {number}" for number in range(10))
+CASES = {  # arguments of `make_results`
     "two labels": {"labels": ("no", "yes")},
     "three labels": {},
-    "ten labels of the hub": {"labels": TEN, "rows": 900, "source": "hub"},
+    "ten labels of the hub": {"labels": TEN_LABELS, "rows": 900, "source": "hub"},
     "one label decided": {"decided": 1},
     "few groups, one seed, one calibrator": {"groups": 5, "seeds": (7,), "calibrators": ("spline",)},
 }
-NAMES = {key: variant.title for key, variant in VARIANTS.items()}
+TITLES = {key: variant.title for key, variant in VARIANTS.items()}
+DATASET_FIGURES = [key for key, figure in FIGURES.items() if figure.role == "data set"]
 VEGA_LITE = Draft7Validator(alt.load_schema())
-every_shape = pytest.mark.parametrize("shape", SHAPES)
+PAGE_WIDTH = 504  # points, of a page with two columns
+COLUMN_WIDTH = 252
+every_case = pytest.mark.parametrize("case", CASES)
 
 
 @cache
-def results(shape: str) -> Results:
-    return make_results(**SHAPES[shape])
+def results(case: str) -> Results:
+    return make_results(**CASES[case])
 
 
 @cache
-def figures(shape: str) -> dict[str, DrawnFigure]:
-    return {figure.key: figure for figure in draw_all("data set", results(shape))}
+def figures(case: str) -> dict[str, DrawnFigure]:
+    return {figure.key: figure for figure in draw_all("data set", results(case))}
 
 
-def each_seed(shape: str) -> list[pl.DataFrame]:
-    """Test rows under each seed."""
-    return [results(shape).scored(seed) for seed in results(shape).seeds]
+@cache
+def paper_figures(*cases: str) -> dict[str, DrawnFigure]:
+    return {figure.key: figure for figure in draw_all("paper", [results(case) for case in cases])}
 
 
-def lines(shape: str, name: str) -> dict[str, pl.DataFrame]:
-    """The rows of a figure by the name of their variant."""
-    return {variant: rows for (variant,), rows in figures(shape)[name].rows.group_by("variant", maintain_order=True)}
+def rows_by_seed(case: str) -> list[pl.DataFrame]:
+    """Return the test rows of each seed."""
+    return [results(case).scored_rows(seed) for seed in results(case).seeds]
 
 
-@pytest.mark.parametrize("shape", ["ten labels of the hub", "one label decided"])
-def test_a_figure_is_valid_vega_lite_with_its_rows(shape):
-    for figure in figures(shape).values():
+def rows_by_variant(case: str, key: str) -> dict[str, pl.DataFrame]:
+    groups = figures(case)[key].rows.group_by("variant", maintain_order=True)
+    return {variant: rows for (variant,), rows in groups}
+
+
+@pytest.mark.parametrize("case", ["ten labels of the hub", "one label decided"])
+def test_a_figure_with_its_rows_is_valid_vega_lite(case):
+    for figure in figures(case).values():
         values = json.loads(figure.rows[:2].fill_nan(None).write_json())
         assert VEGA_LITE.is_valid(figure.spec | {"data": {"values": values}}), figure.key
 
 
-@every_shape
-def test_a_chart_reads_columns_of_its_rows_has_colours_of_both_themes_and_says_what_is_simulated(shape):
-    shown = "shop" if "hub" in shape else "shop (simulated)"
-    for figure in figures(shape).values():
+@every_case
+def test_a_chart_has_no_data_and_uses_only_columns_of_its_rows(case):
+    for figure in figures(case).values():
         text = json.dumps(figure.spec)
         assert not re.search('"data(sets)?":', text)
         computed = set(re.findall(r'"as": "(\w+)"', text))
-        read = {*re.findall(r'"field": "(\w+)"', text), *re.findall(r"datum\.(?!label)(\w+)", text)}
-        assert read - computed <= set(figure.rows.columns), figure.key
-        kinds = figure.rows["kind"] if "kind" in figure.rows.columns else []
-        assert set(kinds) <= set(re.findall("datum.kind === '([^']+)'", text)), figure.key  # each has a layer
-        assert set() < set(re.findall(r"var\(--([\w-]+)\)", text)) <= set(LIGHT)
+        fields = set(re.findall(r'"field": "(\w+)"', text))
+        in_expressions = set(re.findall(r"datum\.(?!label)(\w+)", text))
+        assert (fields | in_expressions) - computed <= set(figure.rows.columns), figure.key
+
+
+@every_case
+def test_each_kind_of_rows_has_a_layer(case):
+    for figure in figures(case).values():
+        if "kind" in figure.rows.columns:
+            drawn_kinds = set(re.findall("datum.kind === '([^']+)'", json.dumps(figure.spec)))
+            assert set(figure.rows["kind"]) <= drawn_kinds, figure.key
+
+
+@every_case
+def test_colors_are_names_on_the_page_and_values_in_a_separate_file(case):
+    for figure in figures(case).values():
+        text = json.dumps(figure.spec)
+        names = set(re.findall(r"var\(--([\w-]+)\)", text))
+        assert names
+        assert names <= set(LIGHT)
         assert not re.search(r"#[0-9a-fA-F]{3,8}\b", text)
-        alone = written_out(figure.spec)
-        assert "var(" not in alone
-        assert set(re.findall(r"#[0-9a-f]{6}", alone)) <= set(LIGHT.values())
-        assert (bool(figure.title), figure.caption[-1]) == (True, ".")
-        assert re.fullmatch(rf"{re.escape(shown)}(, calibrator \w+)?", figure.spec["title"]), figure.key
+        separate = with_light_colors(figure.spec)
+        assert "var(" not in separate
+        assert set(re.findall(r"#[0-9a-f]{6}", separate)) <= set(LIGHT.values())
 
 
-@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
-def test_text_and_lines_stand_out_from_their_ground(colours):
+@every_case
+def test_a_figure_has_titles_and_a_caption_and_marks_simulated_data(case):
+    name = "shop" if "hub" in case else "shop (simulated)"
+    for figure in figures(case).values():
+        assert figure.title
+        assert figure.caption.endswith(".")
+        assert re.fullmatch(rf"{re.escape(name)}(, calibrator \w+)?", figure.spec["title"]), figure.key
+
+
+def test_the_contrast_of_black_and_white_is_21():
     assert contrast_ratio("#000000", "rgb(255, 255, 255)") == pytest.approx(21)
+
+
+@pytest.mark.parametrize("colors", [LIGHT, DARK], ids=["light", "dark"])
+def test_text_and_lines_have_the_contrast_of_wcag_level_aa(colors):
     assert list(LIGHT) == list(DARK)
-    assert len({colours[name] for name in ("confidence", "isotonic", "platt", "mrp", "fifth")}) == 5
-    for name in ("ink", "quiet", "mrp", "confidence", "isotonic", "platt", "other", "fifth"):  # WCAG 2.2, level AA
-        assert contrast_ratio(colours[name], colours["paper"]) >= (4.5 if name in ("ink", "quiet", "mrp") else 3), name
+    assert len({colors[name] for name in ("confidence", "isotonic", "platt", "mrp", "fifth")}) == 5
+    for name in ("ink", "quiet", "mrp"):  # also colors of text
+        assert contrast_ratio(colors[name], colors["paper"]) >= 4.5, name
+    for name in ("confidence", "isotonic", "platt", "other", "fifth"):
+        assert contrast_ratio(colors[name], colors["paper"]) >= 3, name
 
 
-def test_what_was_not_run_has_no_figure():
-    whole = make_results()
-    other = pl.col("metric").is_in(["label_spread", "nll_correct", "aurc"]) | (pl.col("variant") == "mrc")
-    without = replace(whole, rivals=whole.rivals.clear(), metrics=whole.metrics.filter(~other))
-    every = [key for key, figure in FIGURES.items() if figure.role == "data set"]
-    assert [*figures("three labels")] == every
-    assert set(every) - {figure.key for figure in draw_all("data set", without)} == {
-        *("labelled_rows", "simplex_feasibility", "label_spread", "ablation")
-    }
-    assert set(every) - set(figures("one label decided")) == {"label_spread"}
-    no_line = replace(whole, scores=whole.scores.drop("logit_label_platt"))
-    assert [*retained(no_line)[0]] == ["confidence", "label_isotonic", "mrp"]
+def test_complete_results_have_every_figure():
+    assert [*figures("three labels")] == DATASET_FIGURES
 
 
-@every_shape
-def test_at_full_coverage_the_risk_is_the_error_rate_whatever_ranks_and_the_gain_is_a_difference_of_risks(shape):
-    rate = np.mean([1 - frame["correct"].mean() for frame in each_seed(shape)])
-    risk = lines(shape, "risk_coverage")
-    assert [*risk] == [NAMES[name] for name in ("confidence", "label_isotonic", "label_platt", "mrp")]
-    assert [rows["risk"][-1] for rows in risk.values()] == pytest.approx([rate] * 4)
-    gain = figures(shape)["accuracy_gain"].rows
+def test_without_its_data_a_figure_is_omitted():
+    complete = make_results()
+    is_missing = pl.col("metric").is_in(["label_spread", "nll_correct", "aurc"]) | (pl.col("variant") == "mrc")
+    incomplete = replace(complete, rivals=complete.rivals.clear(), metrics=complete.metrics.filter(~is_missing))
+    drawn = {figure.key for figure in draw_all("data set", incomplete)}
+    assert set(DATASET_FIGURES) - drawn == {"labelled_rows", "simplex_feasibility", "label_spread", "ablation"}
+    assert set(DATASET_FIGURES) - set(figures("one label decided")) == {"label_spread"}
+
+
+def test_a_variant_without_scores_is_omitted_from_rankings():
+    complete = make_results()
+    without_platt = replace(complete, scores=complete.scores.drop("logit_label_platt"))
+    assert [*retained_errors(without_platt).estimate] == ["confidence", "label_isotonic", "mrp"]
+
+
+@every_case
+def test_at_full_coverage_the_risk_is_the_error_rate(case):
+    error_rate = np.mean([1 - rows["correct"].mean() for rows in rows_by_seed(case)])
+    risk = rows_by_variant(case, "risk_coverage")
+    assert [*risk] == [TITLES[key] for key in ("confidence", "label_isotonic", "label_platt", "mrp")]
+    assert [rows["risk"][-1] for rows in risk.values()] == pytest.approx([error_rate] * 4)
+
+
+@every_case
+def test_the_accuracy_gain_is_a_difference_of_risks(case):
+    risk = rows_by_variant(case, "risk_coverage")
+    gain = figures(case)["accuracy_gain"].rows
     assert gain["coverage"].to_list() == risk["MRP"]["coverage"].to_list()
     assert gain["coverage"][-1] == 1
-    assert gain["gain"].to_list() == pytest.approx((risk["confidence"]["risk"] - risk["MRP"]["risk"]).to_list())
+    difference = risk["confidence"]["risk"] - risk["MRP"]["risk"]
+    assert gain["gain"].to_list() == pytest.approx(difference.to_list())
 
 
-def test_risks_and_errors_found_agree_with_counts_of_the_rows_kept_and_of_those_reviewed():
-    def share_wrong(variant: str, share: float, *, most_reliable: bool) -> float:
-        ranked = [frame.sort(f"logit_{variant}", descending=most_reliable) for frame in each_seed("three labels")]
-        return np.mean([1 - frame["correct"][: round(share * len(frame))].mean() for frame in ranked])
+def share_of_errors(variant: str, share: float, *, most_reliable: bool) -> float:
+    """Return the share of errors among the most, or least, reliable rows, as a mean over seeds."""
+    shares = []
+    for rows in rows_by_seed("three labels"):
+        ranked = rows.sort(f"logit_{variant}", descending=most_reliable)
+        shares.append(1 - ranked["correct"][: round(share * len(ranked))].mean())
+    return np.mean(shares)
 
-    for variant in ("confidence", "label_platt"):  # no two rows tie under these
-        rows = lines("three labels", "risk_coverage")[NAMES[variant]]
-        kept = [share_wrong(variant, coverage, most_reliable=True) for coverage in rows["coverage"]]
-        assert rows["risk"].to_list() == pytest.approx(kept)
-    before, after = (lines("three labels", "errors_found")[NAMES[name]] for name in ("confidence", "mrp"))
+
+@pytest.mark.parametrize("variant", ["confidence", "label_platt"])  # without ties
+def test_the_risk_is_the_share_of_errors_among_the_retained_rows(variant):
+    rows = rows_by_variant("three labels", "risk_coverage")[TITLES[variant]]
+    expected = [share_of_errors(variant, coverage, most_reliable=True) for coverage in rows["coverage"]]
+    assert rows["risk"].to_list() == pytest.approx(expected)
+
+
+def test_errors_found_are_those_among_the_reviewed_rows():
+    rows = rows_by_variant("three labels", "errors_found")
+    before = rows[TITLES["confidence"]]
+    after = rows[TITLES["mrp"]]
     shares = np.arange(5, 51) / 100
     assert before["reviewed"].to_list() == pytest.approx(shares.tolist())
-    counted = [1000 * share_wrong("confidence", share, most_reliable=False) for share in shares]
-    assert before["found"].to_list() == pytest.approx(counted)
+    expected = [1000 * share_of_errors("confidence", share, most_reliable=False) for share in shares]
+    assert before["found"].to_list() == pytest.approx(expected)
     change = (after["found"] - before["found"]).to_list()
-    assert after["change"].to_list() == before["change"].to_list() == pytest.approx(change)
+    assert before["change"].to_list() == pytest.approx(change)
+    assert after["change"].to_list() == pytest.approx(change)
 
 
-def test_bands_hold_their_curves_and_close_where_nothing_is_chosen():
-    rows = figures("three labels")["risk_coverage"].rows
-    inside = (rows["low"] <= rows["risk"]) & (rows["risk"] <= rows["high"])
-    assert inside.mean() > 0.95
+def test_bands_contain_their_curves_and_are_empty_at_full_coverage():
+    risk = figures("three labels")["risk_coverage"].rows
+    assert ((risk["low"] <= risk["risk"]) & (risk["risk"] <= risk["high"])).mean() > 0.95
     gain = figures("three labels")["accuracy_gain"].rows
     assert gain.filter(coverage=1.0).select("gain", "low", "high").row(0) == pytest.approx((0, 0, 0))
 
 
-@pytest.mark.parametrize("name", ["risk_coverage", "accuracy_gain", "errors_found"])
-def test_with_too_few_groups_there_are_curves_without_bands(name):
-    both = [figures(shape)[name] for shape in ("few groups, one seed, one calibrator", "three labels")]
-    few, enough = (figure.rows for figure in both)
-    for figure, bands in zip(both, (0, name != "errors_found"), strict=True):  # a band lies below its curves
-        drawn = ["low" in json.dumps(layer["encoding"]["y"]) for layer in figure.spec["layer"]]
-        assert drawn == [True] * bands + [False] * (len(drawn) - bands)
+def layers_with_band(figure: DrawnFigure) -> list[bool]:
+    return ["low" in json.dumps(layer["encoding"]["y"]) for layer in figure.spec["layer"]]
+
+
+@pytest.mark.parametrize("key", ["risk_coverage", "accuracy_gain", "errors_found"])
+def test_with_few_groups_there_are_curves_without_bands(key):
+    figure = figures("few groups, one seed, one calibrator")[key]
     bounds = pl.selectors.matches("low$|high$")
-    assert few.select(bounds).null_count().row(0) == (len(few), len(few))
-    for whole in (few.select(~bounds), enough):
-        assert whole.null_count().sum_horizontal().item() == 0
+    assert not any(layers_with_band(figure))
+    assert figure.rows.select(bounds).null_count().row(0) == (len(figure.rows), len(figure.rows))
+    assert figure.rows.select(~bounds).null_count().sum_horizontal().item() == 0
 
 
-def panels(shape: str, name: str) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
-    """The rows of each label's panel, and the test rows of that label under the first seed."""
-    by_label = dict(iter(figures(shape)[name].rows.group_by("label", maintain_order=True)))
-    assert [label for (label,) in by_label] == [*results(shape).labels]
-    return [(rows, each_seed(shape)[0].filter(decision=place)) for place, rows in enumerate(by_label.values())]
-
-
-@every_shape
-def test_a_panel_shows_every_test_row_once_says_on_how_many_rows_it_stands_and_draws_the_curve_of_each_seed(shape):
-    for place, (rows, mine) in enumerate(panels(shape, "curves")):
-        bars = rows.filter(kind="histogram")
-        assert bars["rows"].sum() == len(mine)
-        assert bars["reliability"].max() is None or bars["reliability"].max() == pytest.approx(0.18)
-        heading = rows["panel"][0]
-        assert heading.endswith(f"\n{len(mine):,} test rows")
-        assert f"\n{' to '.join(f'{100 * seed:,}' for seed in results(shape).seeds)} fit rows" in heading
-        assert ("confidence kept" in heading, "shared curve" in heading) == (place % 3 == 2, place % 3 == 1)
-        drawn = rows.filter(kind="curve")
-        assert drawn["seed"].unique(maintain_order=True).to_list() == results(shape).seeds
-        for (seed,), part in drawn.group_by("seed"):
-            fitted, expected = make_curve(place, "", int(seed)), part["confidence"].to_numpy()
-            if fitted["fallback"] != "identity":
-                expected = expit(np.interp(expected, KNOTS, fitted["values"]))
-            assert part["reliability"].to_numpy() == pytest.approx(expected)
-
-
-@every_shape
 @pytest.mark.parametrize(
-    ("figure", "kinds"), [("curves", {"test rows"}), ("reliability_by_label", {NAMES["confidence"], NAMES["mrp"]})]
+    ("key", "has_band"), [("risk_coverage", True), ("accuracy_gain", True), ("errors_found", False)]
 )
-def test_the_dots_stand_for_every_test_row_once_where_there_are_enough(shape, figure, kinds):
-    for rows, mine in panels(shape, figure):
+def test_a_band_is_drawn_below_its_curves(key, has_band):
+    figure = figures("three labels")[key]
+    first_layer, *other_layers = layers_with_band(figure)
+    assert first_layer == has_band
+    assert not any(other_layers)
+    assert figure.rows.null_count().sum_horizontal().item() == 0
+
+
+def panels(case: str, key: str) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
+    """Return the rows of the panel of each label, and its test rows under the first seed."""
+    rows_by_label = dict(iter(figures(case)[key].rows.group_by("label", maintain_order=True)))
+    assert [label for (label,) in rows_by_label] == [*results(case).labels]
+    first_seed = rows_by_seed(case)[0]
+    return [(rows, first_seed.filter(decision=label)) for label, rows in enumerate(rows_by_label.values())]
+
+
+@every_case
+def test_a_histogram_contains_every_test_row_once(case):
+    for rows, test_rows in panels(case, "curves"):
+        bars = rows.filter(kind="histogram")
+        assert bars["rows"].sum() == len(test_rows)
+        highest = bars["reliability"].max()
+        assert highest is None or highest == pytest.approx(0.18)
+
+
+@every_case
+def test_the_heading_of_a_panel_has_the_numbers_of_rows_and_the_fallback(case):
+    fit_rows = " to ".join(f"{100 * seed:,}" for seed in results(case).seeds)
+    for label, (rows, test_rows) in enumerate(panels(case, "curves")):
+        heading = rows["panel"][0]
+        assert heading.endswith(f"\n{len(test_rows):,} test rows")
+        assert f"\n{fit_rows} fit rows" in heading
+        assert ("shared curve" in heading) == (label % 3 == 1)
+        assert ("confidence kept" in heading) == (label % 3 == 2)
+
+
+@every_case
+def test_a_panel_has_the_curve_of_each_seed(case):
+    for label, (rows, _) in enumerate(panels(case, "curves")):
+        curves = rows.filter(kind="curve")
+        assert curves["seed"].unique(maintain_order=True).to_list() == results(case).seeds
+        for (seed,), points in curves.group_by("seed"):
+            fitted = make_curve(label, "", int(seed))
+            confidence = points["confidence"].to_numpy()
+            expected = confidence
+            if fitted["fallback"] != "identity":
+                expected = expit(np.interp(confidence, KNOTS, fitted["values"]))
+            assert points["reliability"].to_numpy() == pytest.approx(expected)
+
+
+@every_case
+@pytest.mark.parametrize(
+    ("key", "kinds"), [("curves", {"test rows"}), ("reliability_by_label", {TITLES["confidence"], TITLES["mrp"]})]
+)
+def test_dots_represent_every_test_row_once_if_there_are_enough(case, key, kinds):
+    for rows, test_rows in panels(case, key):
         dots = rows.filter(~pl.col("kind").is_in(["identity", "curve", "histogram"]))
-        assert {*dots["kind"]} == (kinds if len(mine) >= FEWEST_ROWS else set())
-        for _, part in dots.group_by("kind"):
-            assert part["rows"].sum() == len(mine)
-            assert part["rows"].min() >= FEWEST_ROWS
-            assert (part["rows"] * part["reliability"]).sum() == pytest.approx(mine["correct"].sum())
+        assert set(dots["kind"]) == (kinds if len(test_rows) >= MIN_BIN_ROWS else set())
+        for _, dots_of_kind in dots.group_by("kind"):
+            assert dots_of_kind["rows"].sum() == len(test_rows)
+            assert dots_of_kind["rows"].min() >= MIN_BIN_ROWS
+            n_correct = (dots_of_kind["rows"] * dots_of_kind["reliability"]).sum()
+            assert n_correct == pytest.approx(test_rows["correct"].sum())
 
 
-def test_dots_by_hand_of_twenty_rows_at_least_and_eight_in_a_panel_at_most():
-    said, correct = np.arange(80) / 100, np.arange(80) % 4 == 0
+def test_dots_of_80_rows_by_hand():
+    probability = np.arange(80) / 100
+    correct = np.arange(80) % 4 == 0
     order = np.random.default_rng(0).permutation(80)
-    dots = pl.DataFrame(observed(pl.Series(said[order]), pl.Series(correct[order])))
+    dots = pl.DataFrame(binned_accuracy(pl.Series(probability[order]), pl.Series(correct[order])))
     assert dots.select("rows", "reliability").rows() == [(20, 0.25)] * 4
     assert dots["confidence"].to_list() == pytest.approx([0.095, 0.295, 0.495, 0.695])
-    assert dots.select("low", "high").row(0) == pytest.approx(binomtest(5, 20).proportion_ci())  # Clopper and Pearson's
-    for rows, groups in {0: 0, 19: 0, 20: 1, 79: 3, 160: 8, 5000: GROUPS}.items():
-        assert len(observed(pl.Series(np.linspace(0, 1, rows)), pl.Series(np.ones(rows, dtype=bool)))) == groups
+    clopper_pearson = binomtest(5, 20).proportion_ci()
+    assert dots.select("low", "high").row(0) == pytest.approx(clopper_pearson)
+
+
+@pytest.mark.parametrize(("n_rows", "n_dots"), [(0, 0), (19, 0), (20, 1), (79, 3), (160, 8), (5000, N_BINS)])
+def test_a_panel_has_at_most_eight_dots_of_at_least_twenty_rows(n_rows, n_dots):
+    dots = binned_accuracy(pl.Series(np.linspace(0, 1, n_rows)), pl.Series(np.ones(n_rows, dtype=bool)))
+    assert len(dots) == n_dots
 
 
 def test_bars_by_hand():
-    bars = pl.DataFrame(histogram(pl.Series([0.2, 0.21, 0.99, 1.0]), 0.2))
+    bars = pl.DataFrame(histogram_bars(pl.Series([0.2, 0.21, 0.99, 1.0]), 0.2))
     assert bars["rows"].to_list() == [2, 2]
-    assert bars["confidence"].to_list() == pytest.approx([0.2, 1 - 0.8 / BARS])
-    assert bars["to"].to_list() == pytest.approx([0.2 + 0.8 / BARS, 1])
-    assert histogram(pl.Series([], dtype=pl.Float64), 0.5) == []
+    assert bars["confidence"].to_list() == pytest.approx([0.2, 1 - 0.8 / N_BARS])
+    assert bars["to"].to_list() == pytest.approx([0.2 + 0.8 / N_BARS, 1])
+    assert histogram_bars(pl.Series([], dtype=pl.Float64), 0.5) == []
 
 
-def test_spreads_are_in_percentage_points_by_calibrator_and_what_is_measured_under_a_rival_alone_is_not_drawn():
+def test_label_spreads_are_in_percentage_points_by_calibrator():
     rows = figures("three labels")["label_spread"].rows
     assert rows["calibrator"].to_list() == results("three labels").calibrators
     assert rows.select("spread", "shuffled").unique().rows() == [(pytest.approx(20), pytest.approx(5))]
-    whole = make_results()
-    other = whole.metrics.with_columns(calibrator=pl.lit("matrix"), value=pl.lit(99.0))
-    for figure in draw_all("data set", replace(whole, metrics=pl.concat([whole.metrics, other]))):
+
+
+def test_metrics_of_a_rival_are_not_drawn():
+    complete = make_results()
+    of_rival = complete.metrics.with_columns(calibrator=pl.lit("matrix"), value=pl.lit(99.0))
+    with_rival = replace(complete, metrics=pl.concat([complete.metrics, of_rival]))
+    for figure in draw_all("data set", with_rival):
         assert figure.rows.equals(figures("three labels")[figure.key].rows), figure.key
 
 
-def test_probability_vectors_that_can_follow_are_blue_and_those_that_cannot_orange():
+def test_solved_rows_are_blue_and_infeasible_rows_orange():
     figure = figures("three labels")["simplex_feasibility"]
     assert figure.rows.select("solved", "infeasible").unique().rows() == [(0.9, 0.08)]
-    tones = {layer["encoding"]["x"]["field"]: layer["mark"]["color"] for layer in figure.spec["layer"]}
-    assert tones == {"solved": colour("mrp"), "infeasible": colour("fifth")}
+    colors = {layer["encoding"]["x"]["field"]: layer["mark"]["color"] for layer in figure.spec["layer"]}
+    assert colors == {"solved": css_color("mrp"), "infeasible": css_color("fifth")}
 
 
 def test_the_ablation_is_a_mean_over_seeds_then_over_calibrators():
-    rows, spec = figures("three labels")["ablation"].rows, json.dumps(figures("three labels")["ablation"].spec)
-    assert json.dumps([title for title in NAMES.values() if title in {*rows["variant"]}]) in spec  # in the order of all
-    mine = results("three labels").metrics.filter(metric="aurc", variant="mrp")
+    rows = figures("three labels")["ablation"].rows
+    metrics = results("three labels").metrics.filter(metric="aurc", variant="mrp")
     drawn = rows.filter(metric="AURC", variant="MRP")
     for calibrator, value, mean in drawn.select("calibrator", "value", "mean").iter_rows():
-        assert value == pytest.approx(mine.filter(calibrator=calibrator)["value"].mean())
+        assert value == pytest.approx(metrics.filter(calibrator=calibrator)["value"].mean())
         assert mean == pytest.approx(drawn["value"].mean())
-    assert rows["variant"].n_unique() == 8
 
 
-def test_labelled_rows_tell_apart_what_each_way_was_given():
+def test_the_ablation_has_the_variants_in_the_order_of_the_registry():
+    figure = figures("three labels")["ablation"]
+    drawn = set(figure.rows["variant"])
+    assert len(drawn) == 8
+    assert json.dumps([title for title in TITLES.values() if title in drawn]) in json.dumps(figure.spec)
+
+
+def test_labelled_rows_distinguish_methods_by_the_rows_of_their_fits():
     rows = figures("three labels")["labelled_rows"].rows
-    ways = ["ts, confidence", "MRP on ts", "matrix scaling", "matrix scaling, rows of both parts"]
-    assert rows["way"].unique(maintain_order=True).to_list() == ways
+    *on_one_part, on_both_parts = rows["way"].unique(maintain_order=True)
+    assert on_one_part == ["ts, confidence", "MRP on ts", "matrix scaling"]
+    assert on_both_parts == "matrix scaling, rows of both parts"
     assert rows["rows"].unique().sort().to_list() == [100, 400]
-    at_400 = dict(rows.filter(rows=400, metric="AURC").select("way", "value").iter_rows())
-    assert at_400 == pytest.approx(dict.fromkeys(ways[:3], 30 / 400 + 1.5) | {ways[3]: 30 / 400 + 2.5})
+    aurc = dict(rows.filter(rows=400, metric="AURC").select("way", "value").iter_rows())
+    expected = dict.fromkeys(on_one_part, 30 / 400 + 1.5) | {on_both_parts: 30 / 400 + 2.5}
+    assert aurc == pytest.approx(expected)
 
 
-def test_the_overview_leaves_out_what_failed_and_keeps_the_order():
-    table = pl.DataFrame(
-        [("b", 0.1, 0.0, 0.2, 100.0, 90.0), ("a (failed)", *[None] * 5), ("a", -0.1, None, None, 200.0, 250.0)],
-        schema=["dataset", "nll_correct_delta", "low", "high", "found_per_1000_conf", "found_per_1000_mrp"],
-        orient="row",
-    )
+OVERVIEW_COLUMNS = ["dataset", "nll_correct_delta", "low", "high", "found_per_1000_conf", "found_per_1000_mrp"]
+
+
+def test_the_overview_omits_failed_data_sets_and_keeps_the_order():
+    failed = ("a (failed)", None, None, None, None, None)
+    rows = [("b", 0.1, 0.0, 0.2, 100.0, 90.0), failed, ("a", -0.1, None, None, 200.0, 250.0)]
+    table = pl.DataFrame(rows, schema=OVERVIEW_COLUMNS, orient="row")
     (figure,) = draw_all("all data sets", table)
-    bounded = figure.rows.select("dataset", "change", "low", "high").rows()
-    assert bounded == [("b", 0.1, 0.0, 0.2), ("a", -0.1, None, None)]
+    drawn = figure.rows.select("dataset", "change", "low", "high").rows()
+    assert drawn == [("b", 0.1, 0.0, 0.2), ("a", -0.1, None, None)]
     assert '"sort": ["b", "a"]' in json.dumps(figure.spec)
     assert draw_all("all data sets", table[1:2]) == []
-    errors = overview_picture(table)["hconcat"][1]["layer"]  # a line between the two ways, and a dot for each
-    assert [layer["encoding"]["x"]["field"] for layer in errors] == ["found_conf", "found_conf", "found_mrp"]
 
 
-def overview_rows(changes: list[float], half_width: float = 0.02) -> pl.DataFrame:
-    """The table `overview` of as many data sets, whose intervals are of equal width."""
+def test_the_picture_of_the_overview_has_a_line_and_two_dots_for_the_errors_found():
+    layers = overview_picture(make_overview([0.1, -0.1]))["hconcat"][1]["layer"]
+    assert [layer["encoding"]["x"]["field"] for layer in layers] == ["found_conf", "found_conf", "found_mrp"]
+
+
+def make_overview(changes: list[float], half_width: float = 0.02) -> pl.DataFrame:
+    """Make the table `overview` with a data set for each change, and intervals of equal width."""
     return pl.DataFrame(
         {
-            "dataset": [f"set {place}" for place in range(len(changes))],
+            "dataset": [f"set {number}" for number in range(len(changes))],
             "nll_correct_delta": changes,
             "low": [change - half_width for change in changes],
             "high": [change + half_width for change in changes],
@@ -284,98 +388,110 @@ def overview_rows(changes: list[float], half_width: float = 0.02) -> pl.DataFram
 
 
 @pytest.mark.parametrize("side", [-1, 1])
-def test_an_outlier_of_the_overview_is_cut_off_at_an_arrow_that_has_its_numbers(side):
+def test_an_outlier_of_the_overview_is_cut_off_and_has_an_arrow_with_its_numbers(side):
     changes = [side * change for change in (1.2, 0.05, 0.1, 0.08, 0.03)]
-    (figure,) = draw_all("all data sets", overview_rows(changes))
+    (figure,) = draw_all("all data sets", make_overview(changes))
     outlier, *others = figure.rows.to_dicts()
-    assert outlier["change"] == changes[0]  # the CSV keeps the true number
+    assert outlier["change"] == changes[0]  # the CSV has the true number
     assert outlier["drawn_change"] is None
     assert f"{changes[0]:g}" in outlier["numbers"]
     assert outlier["drawn_low"] == outlier["drawn_high"] == outlier["arrow_at"]
     assert np.sign(outlier["arrow_at"]) == side
-    drawn = [abs(row[column]) for row in others for column in ("drawn_low", "drawn_change", "drawn_high")]
-    assert max(drawn) > 0.75 * abs(outlier["arrow_at"])  # the others fill the axis
+    distances = [abs(row[column]) for row in others for column in ("drawn_low", "drawn_change", "drawn_high")]
+    assert max(distances) > 0.75 * abs(outlier["arrow_at"])  # the others fill the axis
     for row in others:
-        assert (row["drawn_change"], row["drawn_low"], row["drawn_high"]) == (row["change"], row["low"], row["high"])
+        assert_drawn_as_measured(row)
         assert row["arrow_at"] is None
     assert "arrow" in figure.caption
 
 
+def assert_drawn_as_measured(row: dict[str, float | None]) -> None:
+    for name in ("change", "low", "high"):
+        assert row[f"drawn_{name}"] == row[name]
+
+
 @given(st.lists(st.floats(-2, 2), max_size=8), st.floats(0, 1))
-def test_nothing_is_drawn_at_a_wrong_place_of_the_overview(changes, half_width):
-    rows = select_changes(overview_rows(changes, half_width))
+def test_every_number_of_the_overview_is_drawn_in_its_place_or_cut_off(changes, half_width):
+    rows = select_changes(make_overview(changes, half_width))
     for row in rows.iter_rows(named=True):
-        cut_off = row["arrow_at"] is not None
-        assert cut_off == (row["numbers"] is not None)
-        if not cut_off:
-            assert (row["drawn_change"], row["drawn_low"], row["drawn_high"]) == (
-                row["change"],
-                row["low"],
-                row["high"],
-            )
+        is_cut_off = row["arrow_at"] is not None
+        assert is_cut_off == (row["numbers"] is not None)
+        if not is_cut_off:
+            assert_drawn_as_measured(row)
         elif row["drawn_change"] is not None:
             assert row["drawn_change"] == row["change"]
     assert rows["arrow_at"].is_not_null().sum() <= len(rows) / 2
 
 
-def test_a_label_with_fewer_than_100_fit_rows_is_marked_and_no_other():
-    rows = figures("three labels")["curves"].rows
-    for seed_rows, marked in ((100, False), (99, True)):
-        lattices = [
-            lattice | {"curves": [of_label | {"rows": seed_rows} for of_label in lattice["curves"]]}
-            for lattice in results("three labels").lattices
-        ]
-        of_few = replace(results("three labels"), lattices=lattices)
-        headings = curve_rows(of_few)["panel"].unique()
-        assert headings.str.contains(r" fit rows \(few rows\)").all() == marked
-        assert headings.str.contains("few rows").any() == marked
-        assert of_few.labels_with_few_rows == (of_few.labels if marked else ())
-        shown = describe_facts(of_few.facts, of_few.labels_with_few_rows)["labels"]
-        assert shown.count("(few rows)") == marked * len(of_few.labels)
-        (by_label,) = [figure for figure in draw_all("data set", of_few) if figure.key == "reliability_by_label"]
-        assert by_label.rows["panel"].str.contains("few rows").all() == marked
-    assert not rows["panel"].str.contains("few rows").any()
+@pytest.mark.parametrize(("n_fit_rows", "is_marked"), [(100, False), (99, True)])
+def test_labels_with_fewer_than_100_fit_rows_are_marked(n_fit_rows, is_marked):
+    original = results("three labels")
+    lattices = []
+    for lattice in original.lattices:
+        curves = [curve | {"rows": n_fit_rows} for curve in lattice["curves"]]
+        lattices.append(lattice | {"curves": curves})
+    changed = replace(original, lattices=lattices)
+    headings = curve_rows(changed)["panel"].unique()
+    assert headings.str.contains(r" fit rows \(few rows\)").all() == is_marked
+    assert headings.str.contains("few rows").any() == is_marked
+    assert changed.labels_with_few_rows == (changed.labels if is_marked else ())
+    labels = describe_facts(changed.facts, changed.labels_with_few_rows)["labels"]
+    assert labels.count("(few rows)") == (len(changed.labels) if is_marked else 0)
+    drawn = {figure.key: figure for figure in draw_all("data set", changed)}
+    assert drawn["reliability_by_label"].rows["panel"].str.contains("few rows").all() == is_marked
 
 
-PAGE, COLUMN = 504, 252  # points, of a page of two columns
+@pytest.mark.parametrize("key", [key for key, figure in FIGURES.items() if figure.role == "paper"])
+def test_a_figure_of_the_paper_is_small_reproducible_and_marks_simulated_data(key):
+    spec = paper_figures("two labels", "three labels", "ten labels of the hub")[key].spec
+    svg_text = svg(spec)
+    pdf_bytes = pdf(spec)
+    width = float(re.match(r'<svg [^>]*?width="([\d.]+)"', svg_text)[1])
+    assert width <= (COLUMN_WIDTH if key == "simplex_paths" else 1.05 * PAGE_WIDTH)
+    assert "shop (simulated)" in svg_text
+    assert "var(" not in svg_text
+    assert pdf_bytes.startswith(b"%PDF")
+    assert svg(spec) == svg_text
+    assert pdf(spec) == pdf_bytes
 
 
-@cache
-def for_paper(*shapes: str) -> dict[str, DrawnFigure]:
-    return {figure.key: figure for figure in draw_all("paper", [results(shape) for shape in shapes])}
+@pytest.fixture(scope="module")
+def results_with_large_spread() -> Results:
+    original = make_results("spread")
+    value = pl.when(pl.col("metric") == "label_spread").then(0.9).otherwise("value")
+    return replace(original, metrics=original.metrics.with_columns(value=value))
 
 
-@pytest.mark.parametrize("name", [key for key, figure in FIGURES.items() if figure.role == "paper"])
-def test_a_figure_for_a_paper_is_small_says_what_is_simulated_and_is_the_same_each_time(name):
-    spec = for_paper("two labels", "three labels", "ten labels of the hub")[name].spec
-    drawn, printed = svg(spec), pdf(spec)
-    width = float(re.match(r'<svg [^>]*?width="([\d.]+)"', drawn)[1])
-    assert width <= (COLUMN if name == "simplex_paths" else 1.05 * PAGE)
-    assert "shop (simulated)" in drawn
-    assert "var(" not in drawn
-    assert printed.startswith(b"%PDF")
-    assert (svg(spec), pdf(spec)) == (drawn, printed)
+def test_figures_of_the_paper_show_the_data_set_with_the_largest_label_spread(results_with_large_spread):
+    drawn = {figure.key: figure for figure in draw_all("paper", [results("three labels"), results_with_large_spread])}
+    assert "spread" in str(drawn["method_overview"].spec["title"])
+    assert "spread" in str(drawn["simplex_paths"].spec["title"])
 
 
-def test_a_paper_shows_the_set_whose_labels_differ_most_its_first_seed_and_its_own_two_orders():
-    spread, apart = pl.when(pl.col("metric") == "label_spread").then(0.9).otherwise("value"), make_results("apart")
-    apart = replace(apart, metrics=apart.metrics.with_columns(value=spread))
-    drawn = {figure.key: figure for figure in draw_all("paper", [results("three labels"), apart])}
-    overview, paths = (drawn[name] for name in ("method_overview", "simplex_paths"))
-    assert all("apart" in str(figure.spec["title"]) for figure in (overview, paths))
-    assert set(overview.rows.filter(kind="curve")["seed"]) == {apart.seeds[0]}
-    assert set(paths.rows.filter(kind="move")["moved"]) == {"surer"}  # its alpha is above 1
-    for by, logit in (("confidence", "logit_confidence"), ("reliability", "logit_mrp")):
-        placed = overview.rows.filter(kind="rank", by=by).sort("place").select("row")
-        ranked = placed.join(apart.scored(apart.seeds[0]), on="row", maintain_order="left")[logit]
-        assert ranked.is_sorted(descending=True)
+def test_the_method_overview_shows_the_first_seed_and_both_rankings():
+    three_labels = results("three labels")
+    rows = paper_figures("three labels")["method_overview"].rows
+    assert set(rows.filter(kind="curve")["seed"]) == {three_labels.seeds[0]}
+    scores = three_labels.scored_rows(three_labels.seeds[0])
+    for score, logit in (("confidence", "logit_confidence"), ("reliability", "logit_mrp")):
+        ranked = rows.filter(kind="rank", by=score).sort("place").select("row")
+        assert ranked.join(scores, on="row", maintain_order="left")[logit].is_sorted(descending=True)
 
 
-def test_a_path_on_the_simplex_of_three_labels_ends_where_the_decision_has_the_reliability():
-    assert "simplex_paths" not in for_paper("two labels", "ten labels of the hub")
-    ends = for_paper("three labels")["simplex_paths"].rows.filter(kind="end", text="2")
+def test_the_figure_of_the_simplex_needs_three_labels():
+    assert "simplex_paths" not in paper_figures("two labels", "ten labels of the hub")
+
+
+def test_a_power_above_one_makes_a_row_surer():
+    rows = paper_figures("three labels")["simplex_paths"].rows
+    assert set(rows.filter(kind="move")["moved"]) == {"surer"}
+
+
+def test_a_path_on_the_simplex_ends_at_the_vector_of_mrc():
+    ends = paper_figures("three labels")["simplex_paths"].rows.filter(kind="end", text="2")
     assert len(ends)
-    top = ends["y"].to_numpy() / (np.sqrt(3) / 2)
+    third = ends["y"].to_numpy() / (np.sqrt(3) / 2)
+    second = ends["x"].to_numpy() - third / 2
     mrc = np.array(results("three labels").simplex["mrc"].to_list())
-    for vector in np.stack([1 - ends["x"] - top / 2, ends["x"] - top / 2, top], axis=1):
+    for vector in np.stack([1 - second - third, second, third], axis=1):
         assert np.abs(mrc - vector).max(axis=1).min() < 1e-6

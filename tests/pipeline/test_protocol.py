@@ -44,7 +44,7 @@ def test_the_confidence_logit_is_the_logit_of_the_confidence(logits):
     np.testing.assert_allclose(confidence_logit(log_probabilities, decision), logit(confidence), atol=1e-6)
 
 
-def test_the_confidence_logit_tells_apart_what_saturates():
+def test_the_confidence_logit_distinguishes_saturated_confidences():
     log_probabilities = log_softmax(np.array([[50.0, 0.0], [60.0, 0.0]]), axis=1)
     np.testing.assert_allclose(confidence_logit(log_probabilities, np.array([0, 0])), [50, 60])
     certain = np.array([[0.0, -np.inf], [-np.inf, 0.0]])
@@ -67,22 +67,24 @@ def test_the_parts_are_disjoint_and_use_every_row_and_groups_stay_whole_where_as
 
 
 @pytest.mark.parametrize(("n", "first", "second"), [(3355, 1678, 838), (5529, 2764, 1382), (10, 5, 2), (8, 4, 2)])
-def test_the_cut_is_the_authors(n, first, second):
-    theirs = np.split(np.random.default_rng(2026 + 1009 * 2).permutation(n), [first, first + second])
-    assert [part.tolist() for part in split_validation(n, 2, protocol())] == [part.tolist() for part in theirs]
+def test_the_split_is_that_of_the_authors_code(n, first, second):
+    expected = np.split(np.random.default_rng(2026 + 1009 * 2).permutation(n), [first, first + second])
+    assert [part.tolist() for part in split_validation(n, 2, protocol())] == [part.tolist() for part in expected]
 
 
-def test_a_cap_draws_down_the_last_two_parts_alone_and_sorts_them():
-    free, capped = (split_validation(300, 1, protocol(projection_cap=cap)) for cap in (8000, 50))
-    assert (capped[0] == free[0]).all()
-    for part, whole, offset in zip(capped[1:], free[1:], (11, 23), strict=True):
-        drawn = np.random.default_rng(2026 + 1009 + offset).choice(whole, 50, replace=False)
-        assert part.tolist() == sorted(drawn)
+def test_a_cap_samples_the_two_projection_parts_and_sorts_them():
+    without_cap = split_validation(300, 1, protocol(projection_cap=8000))
+    with_cap = split_validation(300, 1, protocol(projection_cap=50))
+    assert (with_cap[0] == without_cap[0]).all()
+    for part, all_rows, seed_offset in zip(with_cap[1:], without_cap[1:], (11, 23), strict=True):
+        sample = np.random.default_rng(2026 + 1009 + seed_offset).choice(all_rows, 50, replace=False)
+        assert part.tolist() == sorted(sample)
 
 
 def test_the_names_of_groups_do_not_matter():
     group = np.repeat(np.arange(30), 3)
-    first, second = (split_validation(90, 1, protocol(split="group"), names) for names in (group, 99 - group))
+    first = split_validation(90, 1, protocol(split="group"), group)
+    second = split_validation(90, 1, protocol(split="group"), 99 - group)
     assert [part.tolist() for part in first] == [part.tolist() for part in second]
 
 
@@ -100,19 +102,21 @@ def frame(n: int = 1000, split: str | None = None) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("by", ["row", "group"])
-def test_drawn_splits_have_the_shares_that_were_asked_for_and_are_those_of_their_seed(by):
+def test_drawn_splits_have_the_requested_shares_and_are_reproducible(by):
     shares = {"train": 0.597, "validation": 0.2, "test": 0.203}  # of 199 groups: 118.8, rounded, then 39.8
-    drawn, again, other = (draw_splits(frame(995), by=by, shares=shares, seed=seed) for seed in (3, 3, 4))
+    drawn = draw_splits(frame(995), by=by, shares=shares, seed=3)
+    again = draw_splits(frame(995), by=by, shares=shares, seed=3)
+    other_seed = draw_splits(frame(995), by=by, shares=shares, seed=4)
     counts = [594, 199, 202] if by == "row" else [595, 200, 200]
     assert dict(drawn["split"].value_counts().iter_rows()) == dict(zip(shares, counts, strict=True))
     if by == "group":
         assert (drawn.group_by("group").agg(pl.col("split").n_unique())["split"] == 1).all()
     assert drawn.equals(again)
-    assert not drawn.equals(other)
+    assert not drawn.equals(other_seed)
 
 
 @pytest.mark.parametrize("by", ["row", "group"])
-def test_a_split_that_the_source_fixes_is_kept(by):
+def test_a_known_split_does_not_change(by):
     mixed = pl.concat([frame(100), frame(50, "test").with_columns(group=pl.lit("q0"))])  # a group with open rows
     drawn = draw_splits(mixed, by=by, shares={"train": 0.5, "validation": 0.5}, seed=0)
     assert drawn["split"][100:].to_list() == ["test"] * 50
@@ -133,7 +137,7 @@ def test_a_fitted_value_has_read_only_copies_of_its_arrays_and_names_a_shape_tha
         fitted.knots[0] = 1
     assert fitted.knots.tolist() == [0, 1, 2]
     assert fitted.violations(2) == []
-    assert fitted.violations(3) == ["values is of shape (2, 3), where (3, 3) is due"]
+    assert fitted.violations(3) == ["values has shape (2, 3) instead of (3, 3)"]
 
 
 @pytest.fixture
@@ -147,12 +151,12 @@ def base(tmp_path, monkeypatch, decisions) -> Path:
 
 
 def change(**columns: object) -> Callable[[Path], None]:
-    """Writes columns of saved logits anew."""
+    """Replace columns of saved logits."""
     return lambda path: pl.read_parquet(path).with_columns(**columns).write_parquet(path)
 
 
 def first_logits(*logits: float) -> Callable[[Path], None]:
-    """Writes others in the first row."""
+    """Replace the logits of the first row."""
     return change(logits=pl.when(pl.int_range(pl.len()) == 0).then(list(logits)).otherwise("logits"))
 
 
@@ -172,7 +176,7 @@ def cut(path: Path) -> None:
         ("logits.parquet", change(split=pl.lit("validation")), "has no test rows"),
     ],
 )
-def test_a_spoilt_file_is_named_with_what_is_wrong(base, file, spoil, words):
+def test_the_message_about_a_damaged_file_names_it_and_the_mistake(base, file, spoil, words):
     spoil(base / file)
     with pytest.raises(InputError, match=f"data/base/wands/{file} ?{words}"):
         read_base("wands")

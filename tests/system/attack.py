@@ -1,4 +1,4 @@
-"""What a program of another user tries on the listening ports of a run: `python -m tests.system.attack UID PORT ...`.
+"""Attack the listening ports of a run as another user: `python -m tests.system.attack UID PORT ...`.
 
 It imports what it needs as the user who started it, since the environment may be in a private folder, then gives up
 that user's rights. It holds none of the run's credentials. It prints one JSON object: port -> what the port gave.
@@ -41,13 +41,13 @@ PATHS = (
 
 
 def stolen() -> dict[str, Any]:
-    """Run where the attack succeeds: name the user and the secrets that the process holds."""
+    """Return the user and the secrets of the attacked process; runs there if the attack succeeds."""
     secrets = sorted(name for name in os.environ if name.startswith("PREFECT_API"))
     return {"uid": os.getuid(), "secrets": secrets}
 
 
 async def run_code(port: int, scheme: str, security: Security | None) -> object:
-    """Return what Dask's `run` gives, or else the identity that the port tells; None if it tells nothing."""
+    """Return the result of Dask's `run`, or else the identity of the server; None without an answer."""
     remote = rpc(f"{scheme}://127.0.0.1:{port}", timeout=TIMEOUT, **_arguments(security))
     call = {"function": pickle.dumps(stolen), "args": pickle.dumps(()), "kwargs": pickle.dumps({})}
     try:
@@ -66,7 +66,7 @@ def _arguments(security: Security | None) -> dict[str, Any]:
 
 
 def pages(port: int) -> dict[str, int]:
-    """Return the HTTP status of each path that answers at all."""
+    """Return the HTTP status of each path that answers."""
     found = {}
     for path in PATHS:
         try:
@@ -80,7 +80,7 @@ def pages(port: int) -> dict[str, int]:
 
 
 async def opened(port: int) -> list[str]:
-    """Return the WebSockets that stay open for a client without the secret, or accept a guess."""
+    """Return the WebSockets that stay open without the secret, or accept a wrong one."""
     found = []
     for path in WEBSOCKETS:
         for protocols in (None, ["prefect"]):
@@ -97,7 +97,7 @@ async def opened(port: int) -> list[str]:
 
 
 async def attack(port: int) -> dict[str, object]:
-    """Return what a client without credentials gets from a port."""
+    """Return the results of all attacks on a port without credentials."""
     ways = {"tcp": None, "tls": Security.temporary()}  # credentials of the attacker's own
     results = await asyncio.gather(*(run_code(port, scheme, security) for scheme, security in ways.items()))
     taken = {scheme: result for scheme, result in zip(ways, results, strict=True) if result is not None}
@@ -105,7 +105,7 @@ async def attack(port: int) -> dict[str, object]:
 
 
 async def attack_all(ports: list[int]) -> dict[int, dict[str, object]]:
-    """Return what each port gives."""
+    """Attack all ports; return port -> results."""
     return dict(zip(ports, await asyncio.gather(*map(attack, ports)), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Chromium without a screen, for tests that look at what a person sees; it asks for nothing by itself."""
+"""Headless Chromium without background requests, for tests of pages."""
 
 import json
 import shutil
@@ -9,12 +9,12 @@ from typing import Any
 PROGRAMS = {"chromium": "chromium", "chromedriver": "chromium-driver"}  # and the Debian package of each
 QUIET = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
 QUIET += " disable-component-update disable-sync window-size=1400,1300"
-NOT_YET = (OSError, LookupError, TypeError, StopIteration)  # what a page, or a server, that is not there yet raises
-PATIENCE = 120  # seconds for what a busy machine does at last
+NOT_READY_ERRORS = (OSError, LookupError, TypeError, StopIteration)  # of a page or server that is not ready
+PATIENCE = 120  # seconds, on a busy machine
 
 
 def open_browser(profile: Path, *flags: str) -> Any:
-    """A driver whose logs hold what a page asks for and what it says; the test fails where a program is missing."""
+    """Start a driver that logs requests and console messages; the test fails if a program is missing."""
     for program, package in PROGRAMS.items():
         assert shutil.which(program), f"{program} is missing; install the Debian package {package}"
     from selenium import webdriver  # `make test-system` installs it
@@ -28,21 +28,22 @@ def open_browser(profile: Path, *flags: str) -> Any:
 
 
 def asked_for(driver: Any) -> set[str]:
-    """Addresses that the page has asked for since this was called last."""
+    """Return the addresses that the page has requested since the last call."""
     sent = (json.loads(entry["message"])["message"] for entry in driver.get_log("performance"))
     return {each["params"]["request"]["url"] for each in sent if each["method"] == "Network.requestWillBeSent"}
 
 
-def eventually(happens, within: float = PATIENCE):
-    """What `happens` returns, once that is true; errors of a page that is being drawn count as not yet."""
+def eventually(condition, within: float = PATIENCE):
+    """Return the value of a function once it is true; errors of a page or server that is not ready are ignored."""
     until = time.monotonic() + within
     while True:
         try:
-            if seen := happens():
-                return seen
+            value = condition()
+            if value:
+                return value
         except Exception as error:
-            if not (isinstance(error, NOT_YET) or type(error).__module__.startswith("selenium")):
+            if not (isinstance(error, NOT_READY_ERRORS) or type(error).__module__.startswith("selenium")):
                 raise
-            seen = error
-        assert time.monotonic() < until, f"still {seen!r} after {within} seconds"
+            value = error
+        assert time.monotonic() < until, f"still {value!r} after {within} seconds"
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""A running `python -m flows.serve`, asked as the flows of the same user ask it."""
+"""A running `python -m flows.serve` and its API."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.server import answers
+from flows.server import is_api_available
 from tests.project_copy import recorded_libraries, start
 from tests.system.browser import PATIENCE, eventually
 
@@ -21,28 +21,30 @@ def free_port() -> int:
 
 
 def answering(port: int) -> bool:
-    return answers(f"http://127.0.0.1:{port}/api")
+    return is_api_available(f"http://127.0.0.1:{port}/api")
 
 
 class Served:
-    """A running `flows.serve`, by its API."""
+    """A running `flows.serve` and its API."""
 
     def __init__(self, project: Path, *options: str) -> None:
-        self.project, self.port, self.log = project, free_port(), project / "serve.log"
+        self.project = project
+        self.port = free_port()
+        self.log = project / "serve.log"
         self.address = f"http://127.0.0.1:{self.port}"
         self.libraries = project / "libraries.txt"
         variables = recorded_libraries(self.libraries)
         self.process = start(project, "flows.serve", "--port", str(self.port), *options, log=self.log, **variables)
 
-    def alive(self) -> bool:
+    def is_running(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
         return (self.project / "data/.state/server.json").exists()
 
     @property
     def secret(self) -> str:
-        """What the page asks for; empty with --open."""
-        kept = self.project / "data/.state/secret"
-        return kept.read_text() if kept.exists() else ""
+        """Secret of the server; empty with --open."""
+        file = self.project / "data/.state/secret"
+        return file.read_text() if file.exists() else ""
 
     def ask(self, place: str, **content: object) -> list[dict]:
         secret = base64.b64encode(self.secret.encode()).decode()
@@ -56,17 +58,17 @@ class Served:
         return next((each["id"] for each in self.ask("deployments", deployments={"name": {"any_": [name]}})), None)
 
     def runs(self, name: str) -> list[dict]:
-        """Those of a deployment, the oldest first."""
+        """Return the runs of a deployment, the oldest first."""
         runs = self.ask("flow_runs", deployments={"name": {"any_": [name]}}, sort="EXPECTED_START_TIME_ASC")
         return [run for run in runs if not run["auto_scheduled"]]
 
 
 @contextmanager
 def serving(project: Path, *options: str) -> Iterator[Served]:
-    """`flows.serve` on a free port until the block ends, and nothing of it after that."""
+    """Run `flows.serve` on a free port inside the `with` block; check that nothing of it remains."""
     running = Served(project, *options)
     try:
-        eventually(lambda: running.alive() and running.deployment("rerank-sql"))  # the last one
+        eventually(lambda: running.is_running() and running.deployment("rerank-sql"))  # the last one
         yield running
     finally:
         running.process.send_signal(signal.SIGINT)

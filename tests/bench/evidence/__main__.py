@@ -1,0 +1,134 @@
+"""Measure the evidence of the documentation: how well each method predicts whether decisions are correct.
+
+Writes `docs/evidence/results.json` and the table of the README. Each case is stored when it is done, so that an
+interrupted run continues.
+"""
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from relmap import InputError
+from tests.bench.evidence.cases import Case, real_cases, simulated_cases
+from tests.bench.evidence.methods import measure, predict_reliabilities
+from tests.bench.evidence.summary import CaseResult, Measurement, summarize
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "docs/_ext"))
+
+from evidence_records import RESULTS, Record, read_records, with_tables, write_records  # noqa: E402 - in the folder above
+
+STORE = ROOT / "data/evidence"
+MEASURED_CODE = ("relmap", "tests/bench/evidence/methods.py", "tests/bench/evidence/cases.py")
+SIZES = (300, 1_000, 3_000)
+N_SAMPLES = 4
+
+
+def measure_case(case: Case, sizes: tuple[int, ...], n_samples: int) -> CaseResult:
+    """Fit and measure every method on samples of the labelled rows of a case.
+
+    Args:
+        case: Data set and base model.
+        sizes: Numbers of labelled rows. Sizes beyond the rows of the data set are omitted.
+        n_samples: Number of random samples of each size.
+
+    Returns:
+        The metrics of each sample, size and method.
+    """
+    started = time.process_time()
+    measurements: list[Measurement] = []
+    rows, test = case.load(0)
+    for sample in range(n_samples):
+        if case.kind == "simulated" and sample > 0:
+            rows, test = case.load(sample)
+        order = np.random.default_rng(sample).permutation(len(rows.label))
+        for size in sizes:
+            if size > len(order):
+                continue
+            reliabilities = predict_reliabilities(rows.take(order[:size]), test, seed=sample + 1)
+            for method, reliability in reliabilities.items():
+                measurements.append(Measurement(size, sample, method, measure(reliability, test.correct)))
+    return CaseResult(
+        case.key, case.title, case.base, case.kind, len(test.label), measurements, time.process_time() - started
+    )
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.evidence", description=__doc__)
+    parser.add_argument("--real-data", type=Path, help="folder of the real data sets; without it they are skipped")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="file of records; other records in it are kept")
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md", help="page whose table is updated")
+    parser.add_argument("--store", type=Path, default=STORE, help="folder of finished cases")
+    parser.add_argument("--samples", type=int, default=N_SAMPLES, help="random samples of each size")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of labelled rows")
+    parser.add_argument("--only", nargs="+", default=(), help="keys of cases to measure and store, without records")
+    arguments = parser.parse_args()
+
+    commit = measured_commit()
+    command = "make evidence"
+    cases = list(simulated_cases())
+    if arguments.real_data is not None and arguments.real_data.is_dir():
+        cases += real_cases(arguments.real_data)
+        command = "make evidence REAL_DATA=<folder>"
+    else:
+        print(f"real data are skipped: no folder {arguments.real_data or '--real-data'}; their records are kept")
+    if arguments.only:
+        cases = [case for case in cases if case.key in arguments.only]
+
+    folder = arguments.store / f"{commit}-{arguments.samples}-{'-'.join(map(str, arguments.sizes))}"
+    folder.mkdir(parents=True, exist_ok=True)
+    results = [stored_result(case, folder, tuple(arguments.sizes), arguments.samples) for case in cases]
+
+    if arguments.only:
+        return
+    date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    seconds = sum(result.cpu_seconds for result in results)
+    records = read_records(arguments.out)
+    for name, summary in summarize(results).items():
+        records[name] = Record(commit, date, command, summary.columns, summary.rows, summary.values, summary.note)
+    write_records(records, arguments.out)
+    if "readme" in records:
+        text = arguments.readme.read_text(encoding="utf-8")
+        arguments.readme.write_text(with_tables(text, records), encoding="utf-8")
+    print(f"{arguments.out}: {len(results)} cases, {seconds / 60:.1f} minutes of processor time, commit {commit}")
+
+
+def stored_result(case: Case, folder: Path, sizes: tuple[int, ...], n_samples: int) -> CaseResult:
+    """Return the result of a case from the folder, or measure it and store it there."""
+    path = folder / f"{case.key}.json"
+    if not path.exists():
+        with threadpool_limits(limits=1), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # few rows of a label, and the like
+            try:
+                result = measure_case(case, sizes, n_samples)
+            except InputError as error:
+                error.add_note(f"in case {case.key}")
+                raise
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(result.to_dict()), encoding="utf-8")
+        partial.rename(path)
+        print(f"{case.key}: {result.cpu_seconds:.0f} s of processor time", flush=True)
+    return CaseResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def measured_commit() -> str:
+    """Return the last commit that changed what is measured; stored cases of it stay valid after other commits."""
+    git = ["git", "-C", str(ROOT)]
+    last = [*git, "log", "-1", "--format=%H", "--", *MEASURED_CODE]
+    commit = subprocess.run(last, check=True, capture_output=True, text=True).stdout.strip()
+    status = [*git, "status", "--porcelain", "--", *MEASURED_CODE]
+    changed = subprocess.run(status, check=True, capture_output=True, text=True).stdout.strip()
+    return f"{commit[:7]} with changes" if changed else commit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Every number of the evidence pages and of the README's table comes from `docs/evidence/results.json`."""
+
+import datetime
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "docs/_ext"))
+
+from evidence_records import Record, provenance, read_records, table, with_tables, write_records  # noqa: E402 - as above
+
+PAGES = sorted(ROOT.glob("docs/evidence/*.md"))
+README = ROOT / "README.md"
+RECORDS = read_records()
+DIRECTIVE = re.compile(r"^```\{evidence\} (\S+)\n```$", re.MULTILINE)
+ROLE = re.compile(r"\{measured\}`([^`]+)`")
+NO_RESULTS = ("LETOR 4.0", "127.0.0.1", "steps of .05")  # names, addresses and designs
+DIALECT = re.compile(
+    r"\b(beside|judged|draws?|drawn|rivals?|ours|theirs|anew|says|told|stands|kept aside)\b", re.IGNORECASE
+)
+MAX_WORDS = 60
+
+
+def name(page: Path) -> str:
+    return page.name
+
+
+def paragraphs(text: str) -> list[str]:
+    """Return paragraphs and bullets of a page, without tables, directives and code."""
+    text = re.sub(r"^(```+).*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+    blocks = re.split(r"\n\s*\n|\n(?=- )", text)
+    return [block for block in blocks if block.strip() and not block.lstrip().startswith(("|", "#"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_tables_and_numbers_of_a_page_have_a_record(page):
+    text = page.read_text(encoding="utf-8")
+    assert not [each for each in DIRECTIVE.findall(text) if not RECORDS[each].rows]
+    for reference in ROLE.findall(text):
+        record, key = reference.split("/")
+        assert key in RECORDS[record].values, reference
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_page_has_no_measured_number_of_its_own(page):
+    text = ROLE.sub("", DIRECTIVE.sub("", page.read_text(encoding="utf-8")))
+    for allowed in NO_RESULTS:
+        text = text.replace(allowed, "")
+    text = re.sub(r"\b3\.1\d\b", "", text)  # versions of Python
+    assert not re.findall(r"\d*\.\d+", text)
+
+
+def test_every_record_is_shown():
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in [*ROOT.glob("docs/**/*.md"), README])
+    shown = {each.split("/")[0] for each in ROLE.findall(pages)} | set(DIRECTIVE.findall(pages))
+    shown |= set(re.findall(r"<!-- evidence: ([\w-]+) -->", pages))
+    assert set(RECORDS) == shown
+
+
+def test_every_record_states_commit_date_and_command():
+    for record in RECORDS.values():
+        assert re.fullmatch(r"[0-9a-f]{40}", record.commit)
+        assert datetime.date.fromisoformat(record.date)
+        assert record.command
+        assert record.rows or record.values
+
+
+def test_the_table_of_the_readme_agrees_with_the_file():
+    text = README.read_text(encoding="utf-8")
+    assert table(RECORDS["readme"]) in text
+    assert with_tables(text, RECORDS) == text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_paragraphs_are_short_and_in_plain_english(page):
+    text = page.read_text(encoding="utf-8")
+    assert not [each for each in paragraphs(text) if len(each.split()) > MAX_WORDS]
+    assert not DIALECT.findall(re.sub(r"`[^`]*`", "", text))
+
+
+def test_records_are_read_as_they_were_written(tmp_path):
+    path = tmp_path / "results.json"
+    records = {
+        "a": Record("0" * 40, "2026-01-02", "make a", ["x", "y"], [["1", "−2"], ["**3**", ""]], {"n": "4"}, "A note."),
+        "b": Record("1" * 40, "2026-01-03", "A study", values={"n": "5"}),
+    }
+    write_records(records, path)
+    assert read_records(path) == records
+    assert table(records["a"]) == "| x | y |\n| --- | --- |\n| 1 | −2 |\n| **3** |  |"
+    assert provenance(records["a"]) == "Measured on 2026-01-02 at commit `0000000` with `make a`. A note."
+    assert provenance(records["b"]) == "Measured on 2026-01-03 at commit `1111111`. A study."
+
+
+def test_a_row_with_a_missing_cell_is_refused(tmp_path):
+    path = tmp_path / "results.json"
+    write_records({"a": Record("0" * 40, "2026-01-02", "make a", ["x", "y"], [["1"]])}, path)
+    with pytest.raises(ValueError, match="record a: a row does not have 2 cells"):
+        read_records(path)
+
+
+def test_the_command_measures_simulated_data_keeps_other_records_and_continues(tmp_path):
+    out, readme = tmp_path / "results.json", tmp_path / "README.md"
+    other = Record("0" * 40, "2026-01-02", "make other", ["x"], [["1"]])
+    write_records({"other": other, "readme": other}, out)
+    readme.write_text("before\n<!-- evidence: readme -->\nold\n<!-- end of evidence -->\nafter\n")
+    command = [sys.executable, "-m", "tests.bench.evidence", "--out", out, "--readme", readme, "--samples", "1"]
+    command += ["--sizes", "300", "--store", tmp_path / "cases"]
+    first, second = (subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True) for _ in range(2))
+    assert "real data are skipped" in first.stdout
+    measured_cases = re.compile(r"^simulated_.* s of processor time$", re.MULTILINE)
+    assert len(measured_cases.findall(first.stdout)) == 4  # one line for each case
+    assert not measured_cases.findall(second.stdout)  # they are stored
+    records = read_records(out)
+    assert records["other"] == other
+    assert table(other) in readme.read_text()
+    measured = records["simulated-methods"]
+    assert measured.columns == ["labelled rows", "method", "log loss", "AURC", "ECE", "top gap"]
+    methods = ["confidence", "Platt", "isotonic", "MRP", "`auto`"]
+    methods += ["logistic regression", "gradient boosting", "random forest"]
+    assert [row[1] for row in measured.rows] == methods
+    assert measured.command == "make evidence"
+    losses = {row[1]: float(row[2].strip("*")) for row in measured.rows}
+    assert losses["`auto`"] < losses["confidence"] < losses["isotonic"]
