@@ -46,7 +46,7 @@ test: setup
 test-system: setup
 	$(INSTALL) -e '.[system]'
 	$(INSTALL) --upgrade --target $(VENV)/system pyspark
-	PYTHONPATH=$(VENV)/system $(BIN)/python -m pytest tests/system -m system
+	PYTHONPATH=$(VENV)/system $(BIN)/python -m pytest tests/system tests/test_wheel.py -m system
 
 # Kills, full disks, flipped bits, servers that die: what was promised then, and what happens
 test-faults: setup

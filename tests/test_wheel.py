@@ -83,7 +83,7 @@ def find_interpreter(installation: str) -> Path:
     return interpreter
 
 
-@pytest.fixture(scope="module", params=["tested", "lowest", "other Python"])
+@pytest.fixture(scope="module", params=["tested", "lowest", pytest.param("other Python", marks=pytest.mark.system)])
 def installed(request, wheel, tmp_path_factory) -> Installed:
     """Install the wheel with the tested or the lowest versions of its dependencies, or for another Python."""
     folder = tmp_path_factory.mktemp("installed")
