@@ -40,6 +40,7 @@ MISLEADING_LINES = (
     "Running hook 'report_end' in response to entering state",
     "Hook 'report_end' finished running successfully",
     "Engine execution exited with unexpected exception",
+    "Task run failed with state:",  # its next line is the same state
 )
 
 

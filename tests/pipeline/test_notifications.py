@@ -130,6 +130,7 @@ def test_an_error_that_explains_itself_is_logged_once_and_without_a_traceback(na
     assert record.getMessage() == str(error)
     assert record.exc_info is None
     assert kept_record(name, "Engine execution exited with unexpected exception", error) is None
+    assert kept_record(name, "Task run failed with state: Failed(...)", None) is None
 
 
 def test_an_unexpected_error_keeps_its_traceback():
