@@ -1,7 +1,8 @@
-"""Defaults for Prefect and other libraries in this project, set before any of them is imported; nothing else happens.
+"""Default settings of Prefect and other libraries in this project.
 
-Python runs this file before any flow beside it, and so before Prefect. Prefect reads `prefect.toml` only from the
-current folder, so its settings are read here, from the project's root. What a person has set in the environment wins.
+Python runs this file before any module of the package, and so before Prefect is imported. Prefect reads its settings
+only from the current folder, so they are read here from the root folder of the project. Environment variables that the
+user has set take precedence.
 """
 
 import gc
@@ -14,43 +15,52 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-HOME = ROOT / ".prefect"
+PREFECT_HOME = ROOT / ".prefect"
+UNUSABLE_HOME = "/dev/null/none"  # if the checkout is read-only; `flows.server.create_prefect_home` reports it
 
-# An environment may hold another checkout's editable install; a clone must run its own library.
+# The environment may contain an editable install of another checkout; a clone must run its own library.
 _LIBRARY = find_spec("relmap")
 if _LIBRARY is None or not Path(str(_LIBRARY.origin)).is_relative_to(ROOT):
-    found = "nowhere" if _LIBRARY is None else _LIBRARY.origin
-    raise ImportError(f"relmap was found at {found}, not in {ROOT}; start Python in {ROOT}, with -m and without -P")
+    _location = "nowhere" if _LIBRARY is None else _LIBRARY.origin
+    raise ImportError(f"relmap was found at {_location}, not in {ROOT}; start Python in {ROOT}, with -m and without -P")
 
-# Prefect's own settings stand in pyproject.toml under [tool.prefect], where its command line finds them too. These are
-# of other libraries, or depend on where the project lies.
+
+def _can_write(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+# Settings of other libraries, and those that depend on the location of the project. The other settings of Prefect are
+# in pyproject.toml under [tool.prefect], where its command line finds them too.
 SETTINGS = {
-    # nowhere, where the checkout is another's or read-only; `flows.server.own_home` says so to those that need a home
-    "PREFECT_HOME": str(HOME if os.access(HOME if HOME.exists() else ROOT, os.W_OK | os.X_OK) else "/dev/null/none"),
+    "PREFECT_HOME": str(PREFECT_HOME) if _can_write(PREFECT_HOME if PREFECT_HOME.exists() else ROOT) else UNUSABLE_HOME,
     "DO_NOT_TRACK": "1",
     "GX_ANALYTICS_ENABLED": "false",
     "DVC_NO_ANALYTICS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
-    # data sets and calibrators run side by side; threads within their small matrix products would only take turns
+    # data sets and calibrators run in parallel; threads of their small matrix products would only compete
     "OMP_NUM_THREADS": "1",
-    # the console shows our own words; an error is raised there anyway, and all of it is in the UI's Logs tab
+    # the console shows the messages of this project; all log lines are in the Logs tab of the UI
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
 }
 
 
-def _named(section: Mapping[str, Any], prefix: str) -> dict[str, str]:
-    """Prefect's settings as environment variables: `server.ui.api_url` is PREFECT_SERVER_UI_API_URL."""
-    settings: dict[str, str] = {}
+def _environment_variables(section: Mapping[str, Any], prefix: str) -> dict[str, str]:
+    """Convert settings of Prefect to environment variables: `server.ui.api_url` is PREFECT_SERVER_UI_API_URL."""
+    variables: dict[str, str] = {}
     for key, value in section.items():
         name = f"{prefix}_{key.upper()}"
-        settings |= _named(value, name) if isinstance(value, dict) else {name: str(value)}
-    return settings
+        if isinstance(value, dict):
+            variables |= _environment_variables(value, name)
+        else:
+            variables[name] = str(value)
+    return variables
 
 
-OF_PREFECT = _named(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["prefect"], "PREFECT")
-for _name, _value in (OF_PREFECT | SETTINGS).items():
+_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PREFECT_SETTINGS = _environment_variables(_PROJECT["tool"]["prefect"], "PREFECT")
+for _name, _value in (PREFECT_SETTINGS | SETTINGS).items():
     os.environ.setdefault(_name, _value)
-# Prefect and Great Expectations make millions of objects at import that stay: looking for garbage among them takes
-# a sixth of the time.
+# Prefect and Great Expectations create millions of permanent objects at import. With the default threshold, the garbage
+# collector takes a sixth of the time.
 gc.set_threshold(100_000, 20, 20)
 warnings.filterwarnings("ignore", "Failed to create the Prefect home directory")

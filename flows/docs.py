@@ -1,4 +1,4 @@
-"""`make data-docs`: recorded results of the gates as Data Docs of Great Expectations."""
+"""Command `make data-docs`: write the results of the gates as Data Docs of Great Expectations."""
 
 from typing import Any
 
@@ -9,23 +9,50 @@ from tasks.records import results, store
 from tasks.settings import params
 
 
-def recorded(dataset: str) -> list[dict[str, Any]]:
-    """The records of all gates that the last run of `dataset` reached; of one that failed, those of that run."""
-    contract, stopped = store.base_folder(dataset) / "contract.json", store.failed_gates_file(dataset)
-    gates = stopped if stopped.exists() else store.runs_folder(dataset) / "gates.json"
-    of_contract = [store.read_json(contract)] if contract.exists() else []
-    return [*of_contract, *(store.read_json(gates)["gates"] if gates.exists() else [])]
+def read_gate_records(dataset: str) -> list[dict[str, Any]]:
+    """Read the records of all gates that the last run of a data set reached, whether it failed or not.
+
+    Args:
+        dataset: Key of the data set.
+
+    Returns:
+        The records, that of the contract first; empty if there are none.
+    """
+    records = []
+    contract_file = store.base_folder(dataset) / "contract.json"
+    if contract_file.exists():
+        records.append(store.read_json(contract_file))
+    gates_file = store.failed_gates_file(dataset)
+    if not gates_file.exists():
+        gates_file = store.runs_folder(dataset) / "gates.json"
+    if gates_file.exists():
+        records += store.read_json(gates_file)["gates"]
+    return records
+
+
+def read_all_gate_records() -> dict[str, list[dict[str, Any]]]:
+    """Read the records of the gates of all data sets.
+
+    Returns:
+        Display name of the data set -> records.
+
+    Raises:
+        InputError: No data set has reached a gate.
+    """
+    records_by_dataset = {}
+    for name, entry in params.load_params().datasets.items():
+        records_by_dataset[results.display_name(name, entry.source)] = read_gate_records(name)
+    if not any(records_by_dataset.values()):
+        raise errors.InputError("no data set has reached a gate yet; run `make repro`")
+    return records_by_dataset
 
 
 def main() -> None:
-    """Write what the gates of every data set found as Data Docs, into data/docs/, and say where that is."""
+    """Write the results of the gates of all data sets to data/docs/."""
     store.make_private()
-    sets = params.load_params().datasets
-    gates = {results.display_name(name, entry.source): recorded(name) for name, entry in sets.items()}
-    if not any(gates.values()):
-        raise errors.InputError("no gate of any data set has been reached yet; `make repro` runs them")
-    print(f"Data Docs: {build_docs(gates, store.DATA / 'docs').resolve()}")
-    print("its index and styling are loaded from CDNs; without a network read the gates in data/report/index.html")
+    records_by_dataset = read_all_gate_records()
+    print(f"Data Docs: {build_docs(records_by_dataset, store.DATA / 'docs').resolve()}")
+    print("index and styling are loaded from CDNs; without a network, see the gates in data/report/index.html")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""How the runs of flows go: where their tasks run, how far they are, what failed where, and whose process is gone.
+"""Flow runs: task runners, workers of Dask, locks of runs, progress and task errors.
 
-Tasks run on threads of the flow's own process, or on the workers of Dask; what they make is the same, so no stage of
-DVC depends on that. What Dask asks for is checked here.
+Tasks run in threads of the process of the flow, or on workers of Dask. The results are the same, so no stage of DVC
+depends on the task runner. What Dask requires is checked here.
 """
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import psutil
@@ -19,6 +19,7 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, TaskRunFilter
 from prefect.exceptions import ObjectNotFound
+from prefect.futures import PrefectFuture
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
@@ -26,7 +27,7 @@ from prefect.states import Crashed, State
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows.notifications import notify
-from flows.server import answers
+from flows.server import is_api_available
 from relmap.errors import InputError
 from relmap.hashing import sha256_of_file
 from tasks.provenance.hashing import imported_files
@@ -39,45 +40,57 @@ from tasks.settings.params import DaskParams, Params
 if TYPE_CHECKING:
     from distributed import LocalCluster, Scheduler, Security, Worker
 
-RUNS = STATE / "runs"  # a lock for each run, held by its process and by nobody else
+RUN_LOCKS = STATE / "runs"  # a lock for each run, held by the process of the run
+WORKER_ENTRY_POINT = Path("flows/reliability.py")  # imports all code that a worker runs
+SCHEDULER_TIMEOUT = 5  # seconds
+N_THREADS = 2
+PROGRESS_STEP = 5  # percent; each update of the artifact is a request to the server
 
-ENTRY = Path("flows/reliability.py")  # reaches all code that a worker runs
-PATIENCE = 5  # seconds in which a scheduler has to answer
+Result = TypeVar("Result")
 
 
-def task_runner(params: Params) -> TaskRunner[Any]:
-    """The task runner that `engine` of params.yaml names; InputError where something that it needs is not there."""
+def create_task_runner(params: Params) -> TaskRunner[Any]:
+    """Create the task runner that `engine` in params.yaml names.
+
+    Args:
+        params: Parameters.
+
+    Returns:
+        Task runner of Prefect.
+
+    Raises:
+        InputError: Dask is not installed, no Prefect server is running, or the workers differ from this process.
+    """
     if params.engine == "thread":
-        return ThreadPoolTaskRunner(max_workers=2)
+        return ThreadPoolTaskRunner(max_workers=N_THREADS)
     try:
         from prefect_dask import DaskTaskRunner  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
         raise InputError(
-            "engine is dask in params.yaml, but Dask is not installed; `pip install -c constraints.txt -e '.[dask]'` "
-            "in the environment brings it, engine: thread needs nothing"
+            "engine is dask in params.yaml, but Dask is not installed; install it with "
+            "`pip install -c constraints.txt -e '.[dask]'`, or set engine: thread"
         ) from None
     server = PREFECT_API_URL.value()
     if server is None:
         raise InputError(
-            "engine is dask in params.yaml, but no Prefect server runs, and each worker would start one of its own; "
-            "use `python -m flows.refresh`, or keep `python -m flows.serve` running beside this, or set "
-            "PREFECT_API_URL, or say engine: thread"
+            "engine is dask in params.yaml, but no Prefect server is running, and each worker would start its own; "
+            "use `python -m flows.refresh`, keep `python -m flows.serve` running, set PREFECT_API_URL, or set "
+            "engine: thread"
         )
     if params.dask.address is None:
-        options = {"n_workers": params.dask.workers}
-        cluster_class: Any = private_cluster  # a function, where prefect-dask's types ask for a class
-        return DaskTaskRunner(cluster_class=cluster_class, cluster_kwargs=options)
+        cluster_class: Any = create_private_cluster  # a function, but prefect-dask's types require a class
+        return DaskTaskRunner(cluster_class=cluster_class, cluster_kwargs={"n_workers": params.dask.workers})
     security = scheduler_security(params.dask)
     _check_workers(params.dask.address, security, server)
     return DaskTaskRunner(address=params.dask.address, client_kwargs={"security": security})
 
 
-def private_cluster(n_workers: int) -> "LocalCluster":
-    """Start worker processes on this machine that no other user can talk to.
+def create_private_cluster(n_workers: int) -> "LocalCluster":
+    """Start worker processes on this machine to which no other user can connect.
 
-    Dask listens on TCP ports of the loopback interface, which every user of the machine can reach, and runs whatever
-    code a client sends. So scheduler, nannies and workers accept only the certificate that is made here, which stays in
-    the memory of this run's processes. TLS does not cover Dask's HTTP pages; they are switched off.
+    Dask listens on TCP ports of the loopback interface, which every user of the machine can reach, and runs any code
+    that a client sends. Therefore scheduler, nannies and workers accept only a certificate that is created here and
+    kept in the memory of the processes of this run. TLS does not cover the HTTP pages of Dask; they are disabled.
 
     Args:
         n_workers: Number of processes, each with one task at a time.
@@ -93,7 +106,7 @@ def private_cluster(n_workers: int) -> "LocalCluster":
         cluster = LocalCluster(
             n_workers=n_workers,
             threads_per_worker=1,
-            memory_limit=0,  # threads have none either
+            memory_limit=0,  # no limit, as for threads
             host="127.0.0.1",
             protocol="tls",
             security=Security.temporary(),
@@ -108,12 +121,26 @@ def private_cluster(n_workers: int) -> "LocalCluster":
 
 
 def dask_setup(node: "Worker | Scheduler") -> None:
-    """Stop the HTTP server of a worker or scheduler; Dask calls this in each process that preloads this module."""
+    """Stop the HTTP server of a worker or scheduler. Dask calls this in each process that preloads this module.
+
+    Args:
+        node: Worker or scheduler of this process.
+    """
     node.http_server.stop()
 
 
 def scheduler_security(dask: DaskParams) -> "Security":
-    """Return the credentials for a running scheduler; InputError names a certificate file that is missing."""
+    """Return the credentials for a running scheduler.
+
+    Args:
+        dask: Parameters of Dask.
+
+    Returns:
+        Credentials; without encryption if there are no certificates.
+
+    Raises:
+        InputError: A certificate file is missing.
+    """
     from distributed import Security  # noqa: PLC0415 - an extra
 
     if dask.tls is None:
@@ -130,135 +157,237 @@ def scheduler_security(dask: DaskParams) -> "Security":
 
 
 def _check_workers(address: str, security: "Security", server: str) -> None:
-    """InputError unless a scheduler answers at `address`, whose workers compute what this process would."""
+    """Raise InputError unless a scheduler answers, and its workers have the code and libraries of this process."""
     from distributed import Client  # noqa: PLC0415 - an extra
 
     try:
-        asyncio.run(_answered(address, security))  # a client would wait for ever at what is no scheduler
+        asyncio.run(_connect(address, security))  # a client would wait forever for another kind of server
     except OSError:
         raise InputError(
-            f"no Dask scheduler answers within {PATIENCE} seconds at {address}, which is dask.address in params.yaml; "
+            f"no Dask scheduler answers within {SCHEDULER_TIMEOUT} seconds at {address} (dask.address in params.yaml); "
             "start it (`python -m dask scheduler`), check the certificates under dask.tls, or set address: null"
         ) from None
-    with Client(address, security=security, timeout=PATIENCE, set_as_default=False) as client:
-        answers_of = client.run(unlike, code(), library_versions(), server, on_error="return")
-    if not answers_of:
+    with Client(address, security=security, timeout=SCHEDULER_TIMEOUT, set_as_default=False) as client:
+        differences_by_worker = client.run(
+            describe_worker_differences, code_hashes(), library_versions(), server, on_error="return"
+        )
+    if not differences_by_worker:
         raise InputError(f"the Dask scheduler at {address} has no worker; start one: `python -m dask worker {address}`")
-    unable = "it was not started in the project's folder, or has not what it needs ({!r})"
-    said = {who: [unable.format(of)] if isinstance(of, Exception) else of for who, of in answers_of.items()}
-    if wrong := [f"{worker}: {sentence}" for worker, sentences in said.items() for sentence in sentences]:
-        raise InputError("\n  ".join([f"workers of {address} are not like this process, start them anew:", *wrong]))
+    lines = []
+    for worker, differences in differences_by_worker.items():
+        if isinstance(differences, Exception):
+            lines.append(
+                f"{worker}: it was not started in the project's folder, or a library is missing ({differences!r})"
+            )
+        else:
+            lines += [f"{worker}: {difference}" for difference in differences]
+    if lines:
+        heading = f"workers of {address} run different code or have no server; restart them:"
+        raise InputError("\n  ".join([heading, *lines]))
 
 
-async def _answered(address: str, security: "Security") -> None:
+async def _connect(address: str, security: "Security") -> None:
+    """Connect to a scheduler once."""
     from distributed.core import connect  # noqa: PLC0415 - an extra
 
-    async with asyncio.timeout(PATIENCE):
-        connection = await connect(address, timeout=PATIENCE, **security.get_connection_args("client"))
+    async with asyncio.timeout(SCHEDULER_TIMEOUT):
+        connection = await connect(address, timeout=SCHEDULER_TIMEOUT, **security.get_connection_args("client"))
     await connection.close()
 
 
-def code() -> dict[str, str]:
-    """The SHA-256 of each file that a worker may run."""
-    return {file.as_posix(): sha256_of_file(file) for file in sorted(imported_files(ENTRY))}
+def code_hashes() -> dict[str, str]:
+    """Compute the SHA-256 of each file that a worker may run.
+
+    Returns:
+        Path -> hexadecimal digest.
+    """
+    return {file.as_posix(): sha256_of_file(file) for file in sorted(imported_files(WORKER_ENTRY_POINT))}
 
 
-def unlike(wanted_code: dict[str, str], wanted_versions: dict[str, str], server: str) -> list[str]:
-    """On a worker: how it differs from the process that asks, a sentence each."""
-    own_code, own_versions, started = code(), library_versions(), psutil.Process().create_time()
-    older = {
-        name: own_versions.get(name) for name in wanted_versions if own_versions.get(name) != wanted_versions[name]
-    }
-    pairs = {
-        "other code in {}": [name for name in wanted_code if own_code.get(name) != wanted_code[name]],
-        "it started before a change of {}": [name for name in own_code if Path(name).stat().st_ctime > started],
-        "other versions: {}": [f"{name} {own} for {wanted_versions[name]}" for name, own in older.items()],
-        "no Prefect server answers it at {}": [] if answers(server) else [server],
-    }
-    return [sentence.format(", ".join(names)) for sentence, names in pairs.items() if names]
+def describe_worker_differences(
+    expected_code: dict[str, str], expected_versions: dict[str, str], server: str
+) -> list[str]:
+    """Describe how this process differs from the one that submits tasks. Runs on a worker.
+
+    Args:
+        expected_code: Hashes of the code of the submitting process.
+        expected_versions: Versions of its libraries.
+        server: Address of its Prefect API.
+
+    Returns:
+        A clause for each kind of difference.
+    """
+    hashes = code_hashes()
+    versions = library_versions()
+    start_time = psutil.Process().create_time()
+    other_files = [file for file, digest in expected_code.items() if hashes.get(file) != digest]
+    changed_files = [file for file in hashes if Path(file).stat().st_ctime > start_time]
+    other_versions = []
+    for library, expected in expected_versions.items():
+        if versions.get(library) != expected:
+            other_versions.append(f"{library} {versions.get(library)} instead of {expected}")
+    differences = []
+    if other_files:
+        differences.append(f"other code in {', '.join(other_files)}")
+    if changed_files:
+        differences.append(f"it started before a change of {', '.join(changed_files)}")
+    if other_versions:
+        differences.append(f"other versions: {', '.join(other_versions)}")
+    if not is_api_available(server):
+        differences.append(f"it cannot reach the Prefect server at {server}")
+    return differences
 
 
-def server_variables() -> dict[str, str]:
-    """The environment in which a process reports to the server of this one."""
-    asked = (PREFECT_API_URL, PREFECT_API_AUTH_STRING)
-    return {setting.name: str(setting.value()) for setting in asked if setting.value() is not None}
+def server_environment() -> dict[str, str]:
+    """Return the environment variables with which a process reports to the Prefect server of this process.
+
+    Returns:
+        Name -> value.
+    """
+    settings = (PREFECT_API_URL, PREFECT_API_AUTH_STRING)
+    return {setting.name: str(setting.value()) for setting in settings if setting.value() is not None}
 
 
-def tell(sentence: str) -> None:
-    """Print a sentence, and log it on the page of the flow run in which this is called, if there is one."""
-    print(sentence, flush=True)
+def report_message(message: str) -> None:
+    """Print a message, and log it on the page of the current flow run, if there is one.
+
+    Args:
+        message: One line.
+    """
+    print(message, flush=True)
     if flow_run.get_id() is not None:
-        get_run_logger().info("%s", sentence)
+        get_run_logger().info("%s", message)
 
 
 @contextmanager
-def alive() -> Iterator[None]:
-    """While inside, this flow run has a living process; the system ends that with the process, however it ends."""
-    RUNS.mkdir(parents=True, exist_ok=True)
-    path = RUNS / f"{flow_run.get_id()}.lock"
+def hold_run_lock() -> Iterator[None]:
+    """Hold the lock of the current flow run. The operating system releases it when the process ends, even if killed.
+
+    Yields:
+        Nothing.
+    """
+    RUN_LOCKS.mkdir(parents=True, exist_ok=True)
+    path = RUN_LOCKS / f"{flow_run.get_id()}.lock"
     with FileLock(path):
         yield
     path.unlink(missing_ok=True)
 
 
-def mark_crashed() -> int:
-    """Set to Crashed the runs of this project whose process was killed, and their tasks; returns how many runs."""
+def mark_crashed_runs() -> int:
+    """Set the state of runs whose process was killed, and of their tasks, to Crashed.
+
+    Returns:
+        Number of such runs.
+    """
+    n_crashed = 0
     with get_client(sync_client=True) as client:
-        return sum(_crash(client, path) for path in sorted(RUNS.glob("*-*-*-*-*.lock")) if not is_lock_held(path))
+        for path in sorted(RUN_LOCKS.glob("*-*-*-*-*.lock")):
+            if not is_lock_held(path) and _mark_crashed_run(client, path):
+                n_crashed += 1
+    return n_crashed
 
 
-def _crash(client: SyncPrefectClient, lock: Path) -> bool:
-    """Set one run and its unfinished tasks to Crashed, unless it has ended; one of another server is left to that."""
+def _mark_crashed_run(client: SyncPrefectClient, lock: Path) -> bool:
+    """Set one run and its unfinished tasks to Crashed, unless it has ended or belongs to another server."""
     run_id = UUID(lock.stem)
-    message = "its process was killed; the next start has found it"
-    crashed: State[Any] = Crashed(message=message)
     try:
         run = client.read_flow_run(run_id)
-    except ObjectNotFound:
+    except ObjectNotFound:  # the lock is kept for the server that has the run
         return False
     lock.unlink(missing_ok=True)
     if run.state is None or run.state.is_final():
         return False
+    message = "its process was killed; a later start detected it"
+    crashed: State[Any] = Crashed(message=message)
     client.set_flow_run_state(run_id, crashed, force=True)
-    if run.deployment_id is not None or run.name == "refresh":  # not of a stage, of which the refresh tells
+    is_stage = run.deployment_id is None and run.name != "refresh"  # the refresh notifies about its stages
+    if not is_stage:
         for problem in notify(run.name, "crashed", message):
             print(problem)
-    only = FlowRunFilter(id=FlowRunFilterId(any_=[run_id]))
-    running = TaskRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING", "PENDING"]}}})
-    for task in client.read_task_runs(flow_run_filter=only, task_run_filter=running):
+    of_run = FlowRunFilter(id=FlowRunFilterId(any_=[run_id]))
+    unfinished = TaskRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING", "PENDING"]}}})
+    for task in client.read_task_runs(flow_run_filter=of_run, task_run_filter=unfinished):
         client.set_task_run_state(task.id, crashed, force=True)
     return True
 
 
-def progress(name: str, steps: int, what: str) -> Callable[..., None]:
-    """Something to call after each of `steps`, or with how many are done: an artifact shows their share, and `what`."""
-    page: Any = create_progress_artifact(0.0, key=f"progress-{name.replace('_', '-')}", description=f"{name}: {what}")
-    reached = shown = 0
+class Progress:
+    """Progress artifact on the page of a run. Call it after each step."""
 
-    def advance(to: int | None = None) -> None:
-        nonlocal reached, shown
-        reached = reached + 1 if to is None else to
-        if (percent := 100 * reached // steps) >= min(shown + 5, 100) > shown:  # each is an answer of the server
-            update_progress_artifact(page, float(percent))
-            shown = percent
+    def __init__(self, artifact_id: UUID, n_steps: int) -> None:
+        """Take a new artifact.
 
-    return advance
+        Args:
+            artifact_id: Identifier of the artifact.
+            n_steps: Number of steps.
+        """
+        self._artifact_id = artifact_id
+        self._n_steps = n_steps
+        self._n_done = 0
+        self._percent_shown = 0
+
+    def __call__(self, n_done: int | None = None) -> None:
+        """Record a finished step, and update the artifact after each five percent.
+
+        Args:
+            n_done: Number of finished steps; by default one more than before.
+        """
+        self._n_done = self._n_done + 1 if n_done is None else n_done
+        percent = 100 * self._n_done // self._n_steps
+        next_percent = min(self._percent_shown + PROGRESS_STEP, 100)
+        if percent >= next_percent > self._percent_shown:
+            update_progress_artifact(self._artifact_id, float(percent))
+            self._percent_shown = percent
 
 
-def outcome(future: Any, where: str) -> Any:
-    """What a task has made; RunFailed names the place where it failed, unless the task itself has done so."""
-    lost: tuple[type[Exception], ...] = ()  # what Dask raises where a scheduler, or worker after worker, is gone
-    if "distributed" in sys.modules:
-        from distributed import CancelledError, KilledWorker  # noqa: PLC0415 - an extra
+def start_progress(name: str, n_steps: int, unit: str) -> Progress:
+    """Create a progress artifact.
 
-        lost = CancelledError, KilledWorker
+    Args:
+        name: What makes progress; part of the key of the artifact.
+        n_steps: Number of steps.
+        unit: Description of a step.
+
+    Returns:
+        Progress, to be called after each step.
+    """
+    artifact: Any = create_progress_artifact(
+        0.0, key=f"progress-{name.replace('_', '-')}", description=f"{name}: {unit}"
+    )
+    return Progress(artifact, n_steps)
+
+
+def task_result(future: PrefectFuture[Result], description: str) -> Result:
+    """Return the result of a task.
+
+    Args:
+        future: Future of the task.
+        description: Description of the task, for messages.
+
+    Returns:
+        The result.
+
+    Raises:
+        RunFailed: The task failed, or Dask lost it. An InputError or RunFailed of the task is raised unchanged.
+    """
     try:
-        made = future.result(raise_on_failure=False)
-    except lost as error:
-        raise RunFailed(f"{where}, was lost by Dask: {error}") from error
-    if isinstance(made, InputError | RunFailed):
-        raise made
-    if isinstance(made, Exception):
-        failure = f"{where}, failed: {type(made).__name__}: {made}"
-        raise RunFailed(f"{failure} (its traceback is in the Logs of run {future.task_run_id})") from made
-    return made
+        result = future.result(raise_on_failure=False)
+    except _errors_of_lost_tasks() as error:
+        raise RunFailed(f"{description}, was lost by Dask: {error}") from error
+    if isinstance(result, InputError | RunFailed):
+        raise result
+    if isinstance(result, Exception):
+        reason = f"{type(result).__name__}: {result}"
+        raise RunFailed(
+            f"{description}, failed: {reason} (its traceback is in the Logs of run {future.task_run_id})"
+        ) from result
+    return result
+
+
+def _errors_of_lost_tasks() -> tuple[type[Exception], ...]:
+    """Return the errors that Dask raises if the scheduler, or several workers in a row, have ended."""
+    if "distributed" not in sys.modules:
+        return ()
+    from distributed import CancelledError, KilledWorker  # noqa: PLC0415 - an extra
+
+    return CancelledError, KilledWorker

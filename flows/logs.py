@@ -1,4 +1,4 @@
-"""Log files of limited size: when one is full it is renamed, and the oldest is removed."""
+"""Log files of limited size: a full file is renamed, and the oldest one is removed."""
 
 import os
 import sys
@@ -11,20 +11,30 @@ from threading import Thread
 from typing import IO
 
 BYTES_PER_FILE = 5_000_000
-OLD_FILES = 4
+MAX_OLD_FILES = 4
 SECONDS_FOR_LAST_LINES = 5.0
+OUTPUT_DESCRIPTORS = (1, 2)  # standard output and standard error
 
 
 class RotatingLog:
-    """A log file, and up to four older ones beside it: `serve.log`, `serve.log.1`, … ."""
+    """Log file `serve.log` with up to four older files, `serve.log.1` to `serve.log.4`."""
 
     def __init__(self, path: Path) -> None:
+        """Open the file for appending, and create its folder.
+
+        Args:
+            path: Log file.
+        """
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._handler = RotatingFileHandler(path, maxBytes=BYTES_PER_FILE, backupCount=OLD_FILES, encoding="utf-8")
+        self._handler = RotatingFileHandler(path, maxBytes=BYTES_PER_FILE, backupCount=MAX_OLD_FILES, encoding="utf-8")
         self._handler.setFormatter(Formatter("%(message)s"))
 
     def write(self, line: bytes) -> None:
-        """Append a line; bytes that are no text are replaced."""
+        """Append a line; invalid UTF-8 is replaced.
+
+        Args:
+            line: One line.
+        """
         text = line.decode(errors="replace").rstrip("\n")
         self._handler.emit(LogRecord("output", INFO, "", 0, "%s", (text,), None))
 
@@ -37,12 +47,12 @@ def log_lines(stream: IO[bytes], path: Path, terminal: IO[bytes] | None = None) 
     """Write each line of a stream to a log file, in a thread that ends with the stream.
 
     Args:
-        stream: What a process prints.
-        path: The log file.
-        terminal: Where the lines go as well, if anywhere.
+        stream: Output of a process.
+        path: Log file.
+        terminal: Second destination of the lines, if any.
 
     Returns:
-        The thread, which is running.
+        The running thread.
     """
 
     def copy() -> None:
@@ -61,24 +71,31 @@ def log_lines(stream: IO[bytes], path: Path, terminal: IO[bytes] | None = None) 
 
 
 @contextmanager
-def output_logged(path: Path) -> Iterator[None]:
-    """Inside, what this process and those that it starts print goes to a log file as well as to the terminal."""
+def log_output(path: Path) -> Iterator[None]:
+    """Copy the output of this process and its children to a log file, inside the `with` block.
+
+    Args:
+        path: Log file.
+
+    Yields:
+        Nothing.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
-    terminal_numbers = os.dup(1), os.dup(2)
+    terminal_descriptors = [os.dup(number) for number in OUTPUT_DESCRIPTORS]
     read_end, write_end = os.pipe()
-    os.dup2(write_end, 1)
-    os.dup2(write_end, 2)
+    for number in OUTPUT_DESCRIPTORS:
+        os.dup2(write_end, number)
     os.close(write_end)
-    terminal = os.fdopen(os.dup(terminal_numbers[0]), "wb")
-    copying = log_lines(os.fdopen(read_end, "rb"), path, terminal)
+    terminal = os.fdopen(os.dup(terminal_descriptors[0]), "wb")
+    log_thread = log_lines(os.fdopen(read_end, "rb"), path, terminal)
     try:
         yield
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        for number, terminal_number in enumerate(terminal_numbers, start=1):
-            os.dup2(terminal_number, number)
-            os.close(terminal_number)
-        copying.join(SECONDS_FOR_LAST_LINES)  # a process that outlives us still holds the pipe
+        for number, descriptor in zip(OUTPUT_DESCRIPTORS, terminal_descriptors, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        log_thread.join(SECONDS_FOR_LAST_LINES)  # a child that is still running keeps the pipe open
         terminal.close()

@@ -1,6 +1,6 @@
-"""Tell a person that a run failed, crashed or was cancelled: by mail, chat, webhook or a program of their own.
+"""Notifications about runs that failed, crashed or were cancelled: by mail, chat, webhook or a command of the user.
 
-Addresses often hold passwords, so they are read from the environment and stand in no file of the project.
+Addresses often contain passwords, so they are read from environment variables, and no file of the project has them.
 """
 
 import json
@@ -20,10 +20,10 @@ from relmap.errors import InputError, escape_unprintable
 from relmap.timestamps import current_timestamp
 from tasks.records.errors import RunFailed
 
-ADDRESSES = "MRP_NOTIFY"  # addresses of Apprise, separated by spaces
-COMMAND = "MRP_NOTIFY_COMMAND"  # a program with its arguments; it gets the message as JSON on its standard input
-SECONDS_FOR_COMMAND = 30
-LONGEST_MESSAGE = 2000  # characters; all of it stands in the log of the run
+ADDRESSES_VARIABLE = "MRP_NOTIFY"  # addresses of Apprise, separated by spaces
+COMMAND_VARIABLE = "MRP_NOTIFY_COMMAND"  # program and arguments; it reads the message as JSON from standard input
+COMMAND_TIMEOUT = 30  # seconds
+MAX_MESSAGE_LENGTH = 2000  # characters; the log of the run has the complete message
 Ending = Literal["failed", "crashed", "was cancelled"]
 ENDINGS: dict[str, Ending] = {
     "FAILED": "failed",
@@ -32,23 +32,24 @@ ENDINGS: dict[str, Ending] = {
     "CANCELLED": "was cancelled",
 }
 AFTER_CANCELLATION = {
-    "refresh": "Its stages were ended. What had finished is kept, and the next refresh goes on from there.",
+    "refresh": "Its stages were ended. Finished results are kept, and the next refresh continues from them.",
 }
-# Prefect's own lines about a cancelled or failed run that are wrong, or say nothing to its reader.
-MISLEADING = (
+# Log lines of Prefect about a cancelled or failed run that are wrong or do not help.
+MISLEADING_LINES = (
     "Finished in state Running()",
     "Running hook 'report_end' in response to entering state",
     "Hook 'report_end' finished running successfully",
     "Engine execution exited with unexpected exception",
+    "Task run failed with state:",  # its next line is the same state
 )
 
 
 def _is_helpful(record: logging.LogRecord) -> bool:
-    """Whether a line of Prefect's log is kept. An error that explains itself loses its traceback."""
+    """Check whether a log line of Prefect is helpful. The traceback of an expected error is removed."""
     error = record.exc_info[1] if record.exc_info else None
     if error is not None and not isinstance(error, InputError | RunFailed):
         return True
-    is_misleading = record.getMessage().startswith(MISLEADING)
+    is_misleading = record.getMessage().startswith(MISLEADING_LINES)
     if error is not None:
         record.msg = escape_unprintable_lines(str(error))
         record.args = ()
@@ -61,21 +62,21 @@ for _name in ("prefect.flow_runs", "prefect.task_runs"):
 
 
 def report_end(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
-    """Log how a run ended, and notify whoever asked for it. A hook of Prefect.
+    """Log how a run ended, and send notifications. Prefect calls this hook.
 
     Args:
         flow: The flow.
-        flow_run: Its run, which failed, crashed or was cancelled.
-        state: Its last state.
+        flow_run: Run that failed, crashed or was cancelled.
+        state: Last state of the run.
     """
     ending = ENDINGS.get(state.type.value)
     if ending is None:
         return
-    sentence = f"{flow_run.name} {ending}."
+    message = f"{flow_run.name} {ending}."
     if ending == "was cancelled":
-        sentence = f"{sentence} {AFTER_CANCELLATION.get(flow.name, 'Its process was ended.')}"
+        message = f"{message} {AFTER_CANCELLATION.get(flow.name, 'Its process was ended.')}"
     log = flow_run_logger(flow_run, flow)
-    log.log(logging.INFO if ending == "was cancelled" else logging.ERROR, "%s", sentence)
+    log.log(logging.INFO if ending == "was cancelled" else logging.ERROR, "%s", message)
     for problem in notify(flow_run.name, ending, state.message or ""):
         log.warning("%s", problem)
 
@@ -93,25 +94,17 @@ def notify(run: str, ending: Ending, reason: str) -> list[str]:
     Args:
         run: Name of the run.
         ending: How it ended.
-        reason: Why, in words; may be empty.
+        reason: Reason; may be empty.
 
     Returns:
-        What could not be sent, a sentence each; empty where all was sent or nobody is to be told.
+        A message for each notification that could not be sent.
     """
-    problems = []
-    reason = escape_unprintable_lines(reason[:LONGEST_MESSAGE])
-    addresses = os.environ.get(ADDRESSES, "").split()
+    problems: list[str] = []
+    reason = escape_unprintable_lines(reason[:MAX_MESSAGE_LENGTH])
+    addresses = os.environ.get(ADDRESSES_VARIABLE, "").split()
     if addresses:
-        import apprise  # noqa: PLC0415 - it takes long, and most runs notify nobody
-
-        receivers = apprise.Apprise()
-        refused = [number for number, address in enumerate(addresses, start=1) if not receivers.add(address)]
-        # an address may hold a password, so it is named by its place
-        problems += [f"address {number} of {ADDRESSES} is not one that Apprise understands" for number in refused]
-        title = f"relmap: {run} {ending}"
-        if len(receivers) and not receivers.notify(body=reason or title, title=title):
-            problems.append(f"not every address of {ADDRESSES} could be notified")
-    command = os.environ.get(COMMAND)
+        problems += _notify_addresses(addresses, title=f"relmap: {run} {ending}", body=reason)
+    command = os.environ.get(COMMAND_VARIABLE)
     if command:
         message = {
             "run": run,
@@ -124,26 +117,47 @@ def notify(run: str, ending: Ending, reason: str) -> list[str]:
     return problems
 
 
+def _notify_addresses(addresses: list[str], title: str, body: str) -> list[str]:
+    """Send a message to addresses of Apprise; return a message for each problem."""
+    import apprise  # noqa: PLC0415 - the import is slow, and most runs send nothing
+
+    problems = []
+    receivers = apprise.Apprise()
+    for number, address in enumerate(addresses, start=1):
+        if not receivers.add(address):
+            # An address may contain a password, so only its number is named.
+            problems.append(f"address {number} of {ADDRESSES_VARIABLE} is not an address that Apprise supports")
+    if len(receivers) and not receivers.notify(body=body or title, title=title):
+        problems.append(f"not every address of {ADDRESSES_VARIABLE} could be notified")
+    return problems
+
+
 def escape_unprintable_lines(text: str) -> str:
-    """Return a text of several lines without characters that a terminal would obey."""
+    """Escape the control characters of a text, except line breaks.
+
+    Args:
+        text: Text of several lines.
+
+    Returns:
+        The escaped text.
+    """
     return "\n".join(escape_unprintable(line) for line in text.splitlines())
 
 
 def _run_command(command: str, message: dict[str, str]) -> list[str]:
-    """Run a command with a message on its standard input; return what went wrong."""
+    """Run a command with a message on its standard input; return a message for each problem."""
     try:
-        done = subprocess.run(  # noqa: S603 - the user's own command
+        result = subprocess.run(  # noqa: S603 - the user's own command
             shlex.split(command),
             input=json.dumps(message, ensure_ascii=False),
             text=True,
-            timeout=SECONDS_FOR_COMMAND,
+            timeout=COMMAND_TIMEOUT,
             check=False,
             capture_output=True,
         )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return [f"the command of {COMMAND} did not run: {error}"]
-    if done.returncode:
-        return [
-            f"the command of {COMMAND} ended with status {done.returncode}: {done.stderr.strip()[:LONGEST_MESSAGE]}"
-        ]
-    return []
+        return [f"the command of {COMMAND_VARIABLE} could not run: {error}"]
+    if result.returncode == 0:
+        return []
+    output = result.stderr.strip()[:MAX_MESSAGE_LENGTH]
+    return [f"the command of {COMMAND_VARIABLE} ended with status {result.returncode}: {output}"]

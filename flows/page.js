@@ -1,9 +1,9 @@
-// The first script of each of Prefect's pages: it runs before Prefect's own.
+// First script of each of Prefect's pages; it runs before the scripts of Prefect.
 (() => {
   const hint = document.currentScript.dataset.hint;
 
-  // Prefect's pages would ask a company's analytics for settings, and other servers for logos. The content security
-  // policy refuses that with an error in the console; here it is refused before it is tried.
+  // Prefect's pages request settings from an analytics service and logos from other servers. The content security policy
+  // blocks this with errors in the console; this script prevents the requests.
   const isForeign = (address) => {
     const url = new URL(address, location.href);
     return /^https?:$/.test(url.protocol) && url.origin !== location.origin;
@@ -11,7 +11,7 @@
   const fetchAny = window.fetch;
   window.fetch = (request, ...options) =>
     isForeign(request instanceof Request ? request.url : request)
-      ? Promise.reject(new TypeError("this page asks its own server only"))
+      ? Promise.reject(new TypeError("this page sends requests to its own server only"))
       : fetchAny(request, ...options);
   const source = Object.getOwnPropertyDescriptor(HTMLImageElement.prototype, "src");
   Object.defineProperty(HTMLImageElement.prototype, "src", {
@@ -25,7 +25,7 @@
     if (!(this instanceof HTMLImageElement && name === "src" && isForeign(value))) setAttribute.call(this, name, value);
   };
 
-  // Prefect's login page says "admin:pass", which is right for nobody.
+  // Prefect's login page suggests "admin:pass", which is never correct here.
   const explain = () => {
     const field = document.querySelector("form input[type=password]");
     if (!field || field.dataset.explained) return;

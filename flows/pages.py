@@ -1,6 +1,6 @@
-"""What the server adds to Prefect's pages: a policy that lets them ask this server alone, and a hint for the login.
+"""Additions to Prefect's pages: a policy that allows requests to this server only, and a hint on the login page.
 
-Prefect's pages keep the secret in the local storage of their origin, where every script of a page can read it.
+Prefect's pages store the secret in the local storage of their origin, where every script of a page can read it.
 """
 
 import html
@@ -10,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# What Prefect's two pages need, as measured in Chromium (tests/system/test_pages.py), and nothing more.
+# The minimum that Prefect's two interfaces need, as measured in Chromium (tests/system/test_pages.py).
 POLICY = {
     "default-src": "'self'",
     "font-src": "'self' data:",
@@ -28,23 +28,34 @@ SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
-# Descriptions of the API for people: their pages load scripts of a content delivery network.
+# Documentation pages of the API; they load scripts from a content delivery network.
 API_PAGES = {"docs", "redoc", "openapi.json"}
 SCRIPT_PATH = "/relmap-page.js"
 SCRIPT = (Path(__file__).parent / "page.js").read_text(encoding="utf-8")
-# Without these the application answers with the whole page, as plain text.
-HEADERS_OF_PARTS = ("accept-encoding", "if-modified-since", "if-none-match", "range")
-HEADERS_OF_FILES = ("accept-ranges", "etag", "last-modified")
+# Without these request headers, the application sends the complete page, uncompressed.
+PARTIAL_CONTENT_HEADERS = ("accept-encoding", "if-modified-since", "if-none-match", "range")
+FILE_HEADERS = ("accept-ranges", "etag", "last-modified")
 
 
 class SecurityHeaders:
-    """An ASGI application whose responses all have the security headers."""
+    """ASGI application that adds the security headers to all responses."""
 
     def __init__(self, app: ASGIApp) -> None:
+        """Take an application.
+
+        Args:
+            app: Application that answers the requests.
+        """
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, and add the headers to the response."""
+        """Answer a request, and add the headers to the response.
+
+        Args:
+            scope: Connection.
+            receive: Receives messages of the client.
+            send: Sends messages to the client.
+        """
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -54,19 +65,30 @@ class SecurityHeaders:
         await self.app(scope, receive, send_with_headers if scope["type"] == "http" else send)
 
 
-class Pages:
-    """An ASGI application that serves the pages of `app` with the script of this project.
+class PageScript:
+    """ASGI application that inserts the script of this project into the pages of another application.
 
-    The script keeps a page from asking other servers, and says on the login page where the secret is.
+    The script prevents requests to other servers, and shows on the login page where the secret is.
     """
 
     def __init__(self, app: ASGIApp, hint: str) -> None:
-        """Take Prefect's application, and the text of the login page."""
+        """Take an application.
+
+        Args:
+            app: Prefect's application.
+            hint: Text for the login page.
+        """
         self.app = app
         self.tag = f'<script src="{SCRIPT_PATH}" data-hint="{html.escape(hint)}"></script>'.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with the script, 404, a page with the script, or whatever the application answers."""
+        """Answer with the script, with 404 for a page of the API, or with the response of the application.
+
+        Args:
+            scope: Connection.
+            receive: Receives messages of the client.
+            send: Sends messages to the client.
+        """
         app = self.app
         if scope["type"] == "http":
             parts = [part for part in scope["path"].split("/") if part]
@@ -81,8 +103,10 @@ class Pages:
         await app(scope, receive, send)
 
     async def _with_script(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with the page of the application, in which our script is the first."""
-        plain = [(name, value) for name, value in scope["headers"] if name.decode() not in HEADERS_OF_PARTS]
+        """Answer with the page of the application, with the script of this project as the first one."""
+        headers_for_complete_page = [
+            (name, value) for name, value in scope["headers"] if name.decode() not in PARTIAL_CONTENT_HEADERS
+        ]
         start: Message = {}
         body = bytearray()
 
@@ -95,7 +119,7 @@ class Pages:
                 if not message.get("more_body"):
                     page = bytes(body).replace(b"<head>", b"<head>" + self.tag, 1)
                     headers = MutableHeaders(scope=start)
-                    for name in HEADERS_OF_FILES:
+                    for name in FILE_HEADERS:
                         del headers[name]
                     headers["content-length"] = str(len(page))
                     headers["cache-control"] = "no-store"
@@ -104,9 +128,9 @@ class Pages:
             else:
                 await send(message)
 
-        await self.app({**scope, "headers": plain}, receive, add_script)
+        await self.app({**scope, "headers": headers_for_complete_page}, receive, add_script)
 
 
 def _is_page(start: Message) -> bool:
-    """Return whether the start of a response announces HTML."""
+    """Check whether the start of a response announces HTML."""
     return Headers(raw=start["headers"]).get("content-type", "").startswith("text/html")

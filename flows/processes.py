@@ -1,6 +1,6 @@
-"""DVC's processes: started in groups of their own, waited for, and ended with all that they have started.
+"""Processes of DVC: start them in process groups, wait for them, and end them with their children.
 
-And what a killed one has left, which the next would stumble over.
+Also repair what a killed process of DVC left, on which later ones would fail.
 """
 
 import io
@@ -11,11 +11,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import psutil
 import yaml
@@ -28,195 +27,276 @@ from flows.scheduling import longest_first
 from tasks.records.errors import RunFailed
 from tasks.settings.params import Params
 
-DVC = (sys.executable, "-m", "flows.processes", "--wait-for-lock")
+DVC_COMMAND = (sys.executable, "-m", "flows.processes", "--wait-for-lock")
 LOCK_FILE = Path("dvc.lock")
-BUSY_FILE = Path(".dvc/tmp/rwlock")  # which process of DVC reads or writes what
-WRITTEN_IN = 0.5  # seconds, and more than it takes
-GRACE = 5.0  # seconds that processes have to end by themselves
-OWNER = "MRP_REFRESH_OF"  # tells all that a refresh starts, by the project's folder in their environment
+BUSY_FILE = Path(".dvc/tmp/rwlock")  # which process of DVC reads or writes which file
+MAX_WRITE_SECONDS = 0.5  # more than DVC needs to write one of these files
+GRACE_SECONDS = 5.0  # from SIGTERM to SIGKILL
+OWNER_VARIABLE = "MRP_REFRESH_OF"  # environment variable of all processes of a refresh: folder of the project
 
-CAPTURED: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-LANE = "--lane"
-ENDS_WITH_PARENT = "--ends-with-parent"
-RECORD = 256  # bytes of a target in the queue of the lanes, which read it whole
+LANE_OPTION = "--lane"
+PARENT_OPTION = "--ends-with-parent"
+TARGET_BYTES = 256  # size of a target in the queue of the lanes, which is read as a whole
+QUIET_LOGGERS = ("dvc.dvcfile", "dvc.repo.scm_context", "dvc.stage")
+INFO_LOGGERS = ("dvc.stage.run", "dvc.stage.cache")
 
 Process = subprocess.Popen[bytes]
 
 
 def start_run(
     run: list[Process],
-    targets: list[str],
+    targets: Sequence[str],
     force: bool,
     params: Params,
-    variables: dict[str, str],
+    variables: Mapping[str, str],
     captured: bool = False,
 ) -> None:
-    """Start DVC for `targets`, or lanes of it for everything: one target after the other that none has taken yet.
+    """Start DVC for some targets, or several processes ("lanes") for all data sets.
 
-    Each goes into `run` at once, so that whoever ends what is there forgets none. DVC runs one stage at a time, and
-    waits for another's lock. On a dumb terminal the bars of two lanes do not draw over each other. What captured
-    processes print is read from their `stdout`.
+    Each lane runs one data set after the other, the next one that no lane has taken. DVC runs one stage at a time and
+    waits for the locks of other processes. Lanes use a dumb terminal, so that their progress bars do not overlap.
+
+    Args:
+        run: Receives each process as soon as it is started, so that the caller can end all of them at any time.
+        targets: Stages to run; all data sets if empty.
+        force: Whether stages that are up to date run too.
+        params: Parameters of params.yaml.
+        variables: Environment variables of the processes.
+        captured: Whether the output is read from `stdout` of the processes instead of printed.
     """
-    how = CAPTURED if captured else {}
-    options = ["--force"] * force
+    options = ["--force"] if force else []
     if targets:
-        run.append(start_repro([*options, *targets], variables, **how))
+        run.append(start_repro([*options, *targets], variables, captured=captured))
         return
-    taken, given = os.pipe()
-    options, quiet = [*options, LANE, str(taken)], {"TERM": "dumb"} | variables
-    lanes = range(min(params.lanes, len(params.datasets)))
-    run.extend(start_repro(options, quiet, pass_fds=[taken], **how) for _ in lanes)
-    os.close(taken)
-    with os.fdopen(given, "wb") as queue:
+    read_end, write_end = os.pipe()
+    lane_options = [*options, LANE_OPTION, str(read_end)]
+    lane_variables = {"TERM": "dumb", **variables}
+    for _ in range(min(params.lanes, len(params.datasets))):
+        run.append(start_repro(lane_options, lane_variables, captured=captured, pass_fds=[read_end]))
+    os.close(read_end)
+    with os.fdopen(write_end, "wb") as queue:
         for name in longest_first(params):
-            queue.write(f"reliability@{name}".encode().ljust(RECORD))
+            queue.write(f"reliability@{name}".encode().ljust(TARGET_BYTES))
 
 
-def start_repro(asked: list[str], variables: dict[str, str], **how: Any) -> Process:
-    """Start `dvc repro --keep-going` in a process group of its own, which ends when this process does.
+def start_repro(
+    arguments: Sequence[str],
+    variables: Mapping[str, str],
+    *,
+    captured: bool = False,
+    pass_fds: Sequence[int] = (),
+) -> Process:
+    """Start `dvc repro --keep-going` in a process group of its own, which ends when this process ends.
 
-    Its standard input is a pipe that only this process holds, so that it is told of our end, however that comes.
+    Its standard input is a pipe that only this process holds. It is closed when this process ends, even if killed.
+
+    Args:
+        arguments: Arguments of the command.
+        variables: Environment variables.
+        captured: Whether the output is read from `stdout` of the process instead of printed.
+        pass_fds: File descriptors that the process inherits.
+
+    Returns:
+        The process.
     """
-    tools = Path(sys.executable).parent  # holds the `python` that the stages call
-    own = {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", OWNER: str(Path.cwd())}
-    command = [*DVC, "repro", "--keep-going", *asked, ENDS_WITH_PARENT]
-    options: dict[str, Any] = {"stdin": subprocess.PIPE, "start_new_session": True, **how}
-    process: Process = subprocess.Popen(command, env=os.environ | own | variables, **options)  # noqa: S603 - our own
-    return process
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # stages call `python`
+    environment = {**os.environ, "PATH": path, OWNER_VARIABLE: str(Path.cwd()), **variables}
+    return subprocess.Popen(  # noqa: S603 - fixed command
+        [*DVC_COMMAND, "repro", "--keep-going", *arguments, PARENT_OPTION],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE if captured else None,
+        stderr=subprocess.STDOUT if captured else None,
+        pass_fds=pass_fds,
+        start_new_session=True,
+    )
 
 
-def finish(processes: list[Process]) -> int:
-    """The first exit status of all that is not 0, once they have ended; if we end, those still running are ended."""
+def wait_for_all(processes: list[Process]) -> int:
+    """Wait for all processes. If this process is interrupted, the running ones are ended.
+
+    Args:
+        processes: Processes. The list is empty afterwards.
+
+    Returns:
+        The first exit status other than 0, in the order of the processes; otherwise 0.
+    """
     try:
-        return next((status for status in [process.wait() for process in processes] if status), 0)
+        statuses = [process.wait() for process in processes]
     finally:
-        end(processes)
+        end_groups(processes)
+    return next((status for status in statuses if status), 0)
 
 
-def end(processes: list[Process]) -> None:
-    """End their process groups, since a DVC that was killed leaves its stage running, and forget their numbers."""
+def end_groups(processes: list[Process]) -> None:
+    """End the process groups of processes, since a killed process of DVC leaves its stage running.
+
+    Args:
+        processes: Leaders of the groups. The list is cleared, since their numbers may be used again.
+    """
     groups = {process.pid for process in processes}
-    _end(lambda process: os.getpgid(process.pid) in groups)
+    _end_matching(lambda process: os.getpgid(process.pid) in groups)
     for process in processes:
         process.poll()
         if process.stdin is not None:
             process.stdin.close()
-    processes.clear()  # their numbers may be those of others from now on
+    processes.clear()
 
 
-def end_left_behind() -> None:
-    """End what a refresh of this folder had started that was killed itself."""
-    here, ours = str(Path.cwd()), os.getpgrp()
+def end_orphans() -> None:
+    """End the processes of an earlier refresh of this folder that was killed."""
+    project = str(Path.cwd())
+    own_group = os.getpgrp()
 
-    def is_left(process: psutil.Process) -> bool:
-        return process.environ().get(OWNER) == here and os.getpgid(process.pid) != ours
+    def is_orphan(process: psutil.Process) -> bool:
+        return process.environ().get(OWNER_VARIABLE) == project and os.getpgid(process.pid) != own_group
 
-    left = list[int]()
+    orphans = [process.pid for process in _matching_processes(is_orphan)]
+    if orphans:
+        numbers = ", ".join(map(str, orphans))
+        print(f"ending processes that an earlier, killed refresh left running: {numbers}", flush=True)
+    _end_matching(is_orphan)
+
+
+def _matching_processes(matches: Callable[[psutil.Process], bool]) -> Iterator[psutil.Process]:
+    """Yield the processes that satisfy a condition."""
     for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):  # it has just ended, or is not ours to look at
-            if is_left(process):
-                left.append(process.pid)
-    if left:
-        numbers = ", ".join(map(str, left))
-        print(f"ending what an earlier refresh left running that was killed: processes {numbers}", flush=True)
-    _end(is_left)
+        is_match = False
+        with suppress(psutil.Error, OSError):  # it has just ended, or belongs to another user
+            is_match = matches(process)
+        if is_match:
+            yield process
 
 
-def _end(is_meant: Callable[[psutil.Process], bool]) -> None:
-    """Ask the processes that are meant to end, and end those that do not."""
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        living = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error, OSError):  # it has just ended, or is not ours to look at
-                if is_meant(process):
-                    process.send_signal(how)
-                    living.append(process)
-        psutil.wait_procs(living, GRACE)
+def _end_matching(matches: Callable[[psutil.Process], bool]) -> None:
+    """Terminate the processes that satisfy a condition, and kill those that do not end in time."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        signalled = []
+        for process in _matching_processes(matches):
+            with suppress(psutil.Error, OSError):  # it has just ended
+                process.send_signal(number)
+                signalled.append(process)
+        psutil.wait_procs(signalled, GRACE_SECONDS)
 
 
 def quarantine_corrupt_dvc_files() -> None:
-    """Rename what a killed DVC left half written: it writes two files in place, and refuses every command after that.
+    """Rename files that a killed process of DVC left incomplete.
 
-    Without dvc.lock it finds its runs in its cache again, all but the downloads; the other only says who is busy.
+    DVC writes two files in place, and all its commands fail if one is incomplete. Without dvc.lock it finds its runs in
+    the cache, except for downloads. The other file only lists busy processes.
     """
     for path in (LOCK_FILE, BUSY_FILE):
-        if path.exists() and not is_whole(path):
-            time.sleep(WRITTEN_IN)  # another DVC may be writing it
-            if path.exists() and not is_whole(path):
-                aside = path.replace(path.with_name(f"{path.name}.cut"))
-                print(f"{path} was cut off, as by a run that was killed while writing it; it is {aside} now")
+        if path.exists() and not is_complete(path):
+            time.sleep(MAX_WRITE_SECONDS)  # another process of DVC may be writing it
+            if path.exists() and not is_complete(path):
+                renamed = path.replace(path.with_name(f"{path.name}.cut"))
+                print(f"{path} was incomplete: a run was killed while it wrote the file; it was renamed to {renamed}")
+
+
+def is_complete(path: Path) -> bool:
+    """Check whether dvc.lock, or a JSON file, can be parsed as DVC does it.
+
+    Args:
+        path: LOCK_FILE or a JSON file.
+
+    Returns:
+        Whether it is complete.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path != LOCK_FILE:
+            json.loads(text)
+            return True
+        return "stages" in COMPILED_LOCKFILE_SCHEMA(yaml.safe_load(text))
+    except (ValueError, yaml.YAMLError, Invalid):
+        return False
 
 
 def cache_folder() -> Path:
-    """Where DVC keeps its cache, as it is configured."""
+    """Return the folder of DVC's cache, as configured.
+
+    Returns:
+        The folder.
+    """
     with Repo() as repo:
         return Path(repo.cache.local_cache_dir)
 
 
 def remove_empty_runs() -> None:
-    """Remove what a killed DVC left of a run that it was keeping: with an empty folder it fails from then on."""
-    kept = cache_folder() / "runs"
-    empty = [folder for folder in kept.glob("*/*") if not any(folder.iterdir())]
-    time.sleep(WRITTEN_IN if empty else 0)  # another DVC may be filling one
-    for folder in empty:
-        with suppress(OSError):  # it has
+    """Remove empty folders of runs from DVC's cache. A killed process may leave one, on which all later ones fail."""
+    empty_folders = [folder for folder in (cache_folder() / "runs").glob("*/*") if not any(folder.iterdir())]
+    if empty_folders:
+        time.sleep(MAX_WRITE_SECONDS)  # another process of DVC may be writing into one
+    for folder in empty_folders:
+        with suppress(OSError):  # it is no longer empty
             folder.rmdir()
 
 
-def is_whole(path: Path) -> bool:
-    """Whether dvc.lock, or else a file of JSON, is not cut off, as DVC reads it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        content = yaml.safe_load(text) if path == LOCK_FILE else json.loads(text)
-        return path != LOCK_FILE or "stages" in COMPILED_LOCKFILE_SCHEMA(content)
-    except (ValueError, yaml.YAMLError, Invalid):
-        return False
+def outdated_stages() -> set[str]:
+    """Return the stages that are not up to date according to DVC.
 
+    Returns:
+        Names of stages.
 
-def stale_stages() -> set[str]:
-    """The stages that are not up to date, as DVC sees it; RunFailed where it cannot say."""
-    quarantine_corrupt_dvc_files()  # one that was killed just now may have cut them
+    Raises:
+        RunFailed: DVC reports an error.
+    """
+    quarantine_corrupt_dvc_files()  # a process that was killed just now may have left them
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", "status", "--json"]
-    answer = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - our own
-    if answer.returncode:
-        raise RunFailed(f"DVC cannot say what is up to date: {answer.stderr.strip()}")
-    return set(json.loads(answer.stdout))
+    result = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - fixed command
+    if result.returncode != 0:
+        raise RunFailed(f"DVC cannot determine which stages are up to date: {result.stderr.strip()}")
+    return set(json.loads(result.stdout))
 
 
 def end_with_parent() -> None:
-    """Wait until the process that started us is gone, then end this process and all that it has started.
+    """Wait until the parent process has ended, then end this process and its children.
 
-    DVC's stages get time to end by themselves. Whatever still runs after that, and DVC itself, is killed.
+    Stages get time to end by themselves. Whatever still runs after that, and this process, is killed.
     """
-    os.read(sys.stdin.fileno(), 1)  # nobody writes: it returns at the end of the pipe
-    started = psutil.Process().children(recursive=True)
-    for process in started:
+    os.read(sys.stdin.fileno(), 1)  # nothing is ever written: it returns when the pipe is closed
+    children = psutil.Process().children(recursive=True)
+    for process in children:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
-    psutil.wait_procs(started, GRACE)
+    psutil.wait_procs(children, GRACE_SECONDS)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def main(arguments: list[str]) -> int:
-    """Run DVC's own command in this process, without its hints, and without a line for each stage that it skips.
+    """Run a command of DVC in this process, without its hints and its lines about skipped stages.
 
-    With a queue in place of targets it runs once for each that it takes from there; returns the last status but 0.
+    Args:
+        arguments: Arguments of DVC. If they end with the option of a lane and the number of a pipe, the command runs
+            for each target in that pipe.
+
+    Returns:
+        The largest exit status.
     """
-    for name in ("dvc.dvcfile", "dvc.repo.scm_context", "dvc.stage"):
+    for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
-    for name in ("dvc.stage.run", "dvc.stage.cache"):
+    for name in INFO_LOGGERS:
         logging.getLogger(name).setLevel(logging.INFO)
-    with redirect_stdout(io.StringIO()):  # of DVC itself: what it logs, and stages, go to where they did
-        if LANE not in arguments:
+    with redirect_stdout(io.StringIO()):  # hints; log lines and the output of stages are not redirected
+        if LANE_OPTION not in arguments:
             return int(run_dvc(arguments))
-        *options, _, queue = arguments
-        targets = iter(lambda: os.read(int(queue), RECORD).decode().strip(), "")
-        return max((int(run_dvc([*options, target])) for target in targets), default=0)
+        *options, _, pipe = arguments
+        statuses = [int(run_dvc([*options, target])) for target in _targets_from_pipe(int(pipe))]
+        return max(statuses, default=0)
+
+
+def _targets_from_pipe(descriptor: int) -> Iterator[str]:
+    """Yield targets until the pipe is closed."""
+    while True:
+        target = os.read(descriptor, TARGET_BYTES).decode().strip()
+        if not target:
+            return
+        yield target
 
 
 if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    if ENDS_WITH_PARENT in arguments:
-        arguments.remove(ENDS_WITH_PARENT)
+    command_line = sys.argv[1:]
+    if PARENT_OPTION in command_line:
+        command_line.remove(PARENT_OPTION)
         Thread(target=end_with_parent, daemon=True).start()
-    sys.exit(main(arguments))
+    sys.exit(main(command_line))

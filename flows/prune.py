@@ -1,7 +1,7 @@
-"""Remove what old runs left: Prefect's records of them, stored calibrator fits, and explored results.
+"""Remove data of old runs: records in Prefect's database, stored calibrator fits, and explored results.
 
-`python -m flows.prune --days 30` removes what is older; with `--dry-run` it only counts. What DVC keeps is left alone:
-`dvc gc` removes old versions of that. Files that forms wrote (`data/served`) belong to their users.
+`python -m flows.prune --days 30` removes older data; with `--dry-run` it only counts them. Files of DVC do not change:
+use `dvc gc` to remove old versions. Files that forms wrote (`data/served`) belong to their users.
 """
 
 import asyncio
@@ -17,38 +17,38 @@ import typer
 from prefect.context import refresh_global_settings_context
 from prefect.settings import PREFECT_LOCAL_STORAGE_PATH
 
-from flows import HOME
-from flows.server import own_home, queue_writers
+from flows import PREFECT_HOME
+from flows.server import create_prefect_home, serialize_transactions
 from relmap.io.atomic import remove_path
 from tasks.provenance.dvc_stages import stage_names
 from tasks.provenance.lock import LOCKS, hold_lock, is_lock_held
 from tasks.provenance.stage import run_command
 from tasks.records.store import DATA
 
-DATABASE = HOME / "prefect.db"
-EXPLORED = DATA / "explored"
+DATABASE = PREFECT_HOME / "prefect.db"
+EXPLORED_FOLDER = DATA / "explored"
 SECONDS_PER_DAY = 24 * 60 * 60
 
 
 def old_files(folder: Path, before: float) -> list[Path]:
-    """Return the files directly in a folder that were neither written nor used since.
+    """List the files of a folder that were neither written nor used since a given time.
 
     Args:
         folder: Folder to look in; it may be missing.
         before: Time in seconds since 1970.
 
     Returns:
-        The files, sorted. A calibrator fit that is found in the cache counts as used.
+        The files, sorted. A calibrator fit that was reused counts as used.
     """
-    return [
-        file
-        for file in sorted(folder.glob("*"))
-        if file.is_file() and max(file.stat().st_mtime, file.stat().st_atime) < before
-    ]
+    old = []
+    for file in sorted(folder.glob("*")):
+        if file.is_file() and max(file.stat().st_mtime, file.stat().st_atime) < before:
+            old.append(file)
+    return old
 
 
 def old_results(folder: Path, before: float) -> list[Path]:
-    """Return the folders of explored results in which no file was written since.
+    """List the folders of explored results in which no file was written since a given time.
 
     Args:
         folder: Folder that holds them; it may be missing.
@@ -57,22 +57,33 @@ def old_results(folder: Path, before: float) -> list[Path]:
     Returns:
         The folders, sorted.
     """
-    return [
-        result
-        for result in sorted(folder.glob("*"))
-        if result.is_dir() and all(file.stat().st_mtime < before for file in result.rglob("*") if file.is_file())
-    ]
+    old = []
+    for result in sorted(folder.glob("*")):
+        if result.is_dir() and all(file.stat().st_mtime < before for file in _files_in(result)):
+            old.append(result)
+    return old
 
 
-def size(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+def size_in_bytes(path: Path) -> int:
+    """Return the size of a file, or of all files in a folder.
+
+    Args:
+        path: File or folder.
+
+    Returns:
+        Size in bytes.
+    """
+    files = [path] if path.is_file() else _files_in(path)
     return sum(file.stat().st_size for file in files)
 
 
-async def _old_runs(before: timedelta) -> int:
-    """Count the runs that ended longer ago than `before`, as Prefect's own cleaning would find them."""
-    import sqlalchemy as sa  # noqa: PLC0415 - takes long, as all of Prefect's server
+def _files_in(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.is_file()]
+
+
+async def _count_old_runs(before: timedelta) -> int:
+    """Count the runs that ended longer ago than `before`, with the conditions of Prefect's own clean-up."""
+    import sqlalchemy as sa  # noqa: PLC0415 - slow, as all imports of Prefect's server
     from prefect.server.database import provide_database_interface  # noqa: PLC0415
     from prefect.server.schemas.states import TERMINAL_STATES  # noqa: PLC0415
     from prefect.types._datetime import now  # noqa: PLC0415
@@ -89,7 +100,7 @@ async def _old_runs(before: timedelta) -> int:
 
 
 async def _remove_old_runs() -> None:
-    """Remove them with all that belongs to them, and old events, as Prefect's server does once an hour."""
+    """Remove old runs with their records, and old events, as Prefect's server does once an hour."""
     from prefect.server.database import provide_database_interface  # noqa: PLC0415
     from prefect.server.services import db_vacuum  # noqa: PLC0415
 
@@ -103,60 +114,69 @@ async def _remove_old_runs() -> None:
 
 
 def _shrink_database() -> None:
-    """Give the space of removed rows back to the disk, which SQLite does only when it is asked to."""
+    """Release the disk space of removed rows, which SQLite does on request only."""
     with closing(sqlite3.connect(DATABASE, timeout=60)) as database:
         database.execute("VACUUM")
 
 
 def _prune_database(days: int, dry_run: bool) -> str:
-    """Remove old runs from Prefect's database; return a sentence about it."""
-    own = "PREFECT_API_DATABASE_CONNECTION_URL" not in os.environ
-    if own and not DATABASE.exists():
+    """Remove old runs from Prefect's database; return a message."""
+    is_own_database = "PREFECT_API_DATABASE_CONNECTION_URL" not in os.environ
+    if is_own_database and not DATABASE.exists():
         return "Prefect's database does not exist yet."
     os.environ["PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD"] = str(days * SECONDS_PER_DAY)
     refresh_global_settings_context()  # Prefect was imported before
-    queue_writers()
-    runs = asyncio.run(_old_runs(timedelta(days=days)))
+    serialize_transactions()
+    n_runs = asyncio.run(_count_old_runs(timedelta(days=days)))
     if dry_run:
-        return f"Prefect's database: {runs:,} runs would be removed."
+        return f"Prefect's database: {n_runs:,} runs would be removed."
     asyncio.run(_remove_old_runs())
-    removed = f"Prefect's database: {runs:,} runs were removed"
-    if not own:
-        return f"{removed}."
+    message = f"Prefect's database: {n_runs:,} runs were removed"
+    if not is_own_database:
+        return f"{message}."
     if is_lock_held(LOCKS / "serve.lock"):
-        return f"{removed}. Its file shrinks when you run this command while flows.serve is stopped."
-    before = size(DATABASE)
+        return f"{message}. The file shrinks if you run this command while flows.serve is stopped."
+    before = size_in_bytes(DATABASE)
     _shrink_database()
-    return f"{removed}, {megabytes(before - size(DATABASE))} of {megabytes(before)} are free again."
+    freed = before - size_in_bytes(DATABASE)
+    return f"{message}, {format_megabytes(freed)} of {format_megabytes(before)} are free again."
 
 
-def _prune_paths(what: str, paths: list[Path], dry_run: bool) -> str:
-    """Remove files or folders; return a sentence about it."""
-    freed = megabytes(sum(map(size, paths)))
+def _prune_paths(description: str, paths: list[Path], dry_run: bool) -> str:
+    """Remove files or folders; return a message."""
+    freed = format_megabytes(sum(size_in_bytes(path) for path in paths))
+    verb = "would be" if dry_run else "were"
     if not dry_run:
         for path in paths:
             remove_path(path)
-    return f"{what}: {len(paths):,} {'would be' if dry_run else 'were'} removed, {freed}."
+    return f"{description}: {len(paths):,} {verb} removed, {freed}."
 
 
-def megabytes(count: int) -> str:
-    """Return a number of bytes in words."""
-    return f"{count / 1e6:.1f} MB"
+def format_megabytes(n_bytes: int) -> str:
+    """Format a size in megabytes.
+
+    Args:
+        n_bytes: Size in bytes.
+
+    Returns:
+        Text such as `1.5 MB`.
+    """
+    return f"{n_bytes / 1e6:.1f} MB"
 
 
 def main(
-    days: Annotated[int, typer.Option(min=1, help="Keep what was made or used in the last so many days.")] = 30,
+    days: Annotated[int, typer.Option(min=1, help="Keep data that were written or used in the last DAYS days.")] = 30,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be removed.")] = False,
 ) -> None:
-    """Remove old runs from Prefect's database, stored fits that no run used since, and old explored results."""
-    own_home()
+    """Remove old runs from Prefect's database, unused calibrator fits, and old explored results."""
+    create_prefect_home()
     before = time.time() - days * SECONDS_PER_DAY
-    with ExitStack() as held:
-        for name in ("refresh", *stage_names()):  # a run that reads a fit while it is removed would fail
-            held.enter_context(hold_lock(name))
+    with ExitStack() as locks:
+        for name in ("refresh", *stage_names()):  # a run would fail if a fit were removed while it reads it
+            locks.enter_context(hold_lock(name))
         fits = old_files(Path(str(PREFECT_LOCAL_STORAGE_PATH.value())), before)
         print(_prune_paths("Stored calibrator fits", fits, dry_run))
-        print(_prune_paths("Explored results", old_results(EXPLORED, before), dry_run))
+        print(_prune_paths("Explored results", old_results(EXPLORED_FOLDER, before), dry_run))
         print(_prune_database(days, dry_run))
 
 

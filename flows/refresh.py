@@ -20,14 +20,14 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from flows import processes
-from flows.engine import alive, mark_crashed, progress, server_variables, tell
+from flows.engine import hold_run_lock, mark_crashed_runs, report_message, server_environment, start_progress
 from flows.notifications import HOOKS
 from flows.processes import Process
-from flows.server import server_needed
+from flows.server import ensure_server
 from flows.stage_output import StageOutput, show_stage
 from relmap.errors import InputError
 from relmap.io import atomic
-from tasks.datasets import declared_set
+from tasks.datasets import find_declared_dataset
 from tasks.expectations.check import list_failed_expectations
 from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
 from tasks.provenance.history import StageOutcome, ended_datasets, stage_outcomes
@@ -48,13 +48,15 @@ LAST_HEADLINE = store.STATE / "last_result.json"  # headline numbers of the last
 
 
 def check_configuration(targets: list[str]) -> Params:
-    """Read params.yaml, and report mistakes in it before a stage runs.
+    """Read params.yaml, and check it with the targets and their data sets before a stage runs.
+
+    InputError is raised for a mistake in any of them.
 
     Args:
         targets: Stages to run; everything if empty.
 
-    Raises:
-        InputError: params.yaml, a target or one of its data sets has a mistake.
+    Returns:
+        The parameters.
     """
     params = load_params()
     for target in targets:
@@ -64,7 +66,7 @@ def check_configuration(targets: list[str]) -> Params:
     else:
         datasets = [target.partition("@")[2] for target in targets]
     for name in datasets:
-        declared_set(name, params.dataset(name))
+        find_declared_dataset(name, params.dataset(name))
     return params
 
 
@@ -76,7 +78,7 @@ def clean_up(since: datetime) -> None:
     if store.manifest_file("", "report").exists():
         with suppress(InputError):  # missing or damaged
             atomic.write_json(LAST_HEADLINE, store.read_json(store.REPORT / "metrics.json"))
-    processes.end_left_behind()
+    processes.end_orphans()
     processes.quarantine_corrupt_dvc_files()
     processes.remove_empty_runs()
     for record in store.failed_gates_file("").parent.glob("*.json"):
@@ -95,7 +97,7 @@ def start_dvc(run: list[Process], output: StageOutput, targets: list[str], force
         params: Parameters of params.yaml.
     """
     captured = not (targets and sys.stdout.isatty())
-    processes.start_run(run, targets, force, params, server_variables(), captured)
+    processes.start_run(run, targets, force, params, server_environment(), captured)
     if captured:
         for process in run:
             output.follow(process)
@@ -121,26 +123,24 @@ def run_dvc(
         if not run:
             start_dvc(run, output, targets, force, params)
         datasets = [] if targets else list(params.datasets)
-        follow(run, output, datasets, since)
-        status = processes.finish(run)
+        show_progress(run, output, datasets, since)
+        status = processes.wait_for_all(run)
         if not targets and status == 0:
             options = ["--force"] if force else []
-            report = processes.start_repro(
-                [*options, "--single-item", "report"], server_variables(), **processes.CAPTURED
-            )
+            report = processes.start_repro([*options, "--single-item", "report"], server_environment(), captured=True)
             run.append(report)
             output.follow(report)
-            follow(run, output, [], since)
-            status = processes.finish(run)
+            show_progress(run, output, [], since)
+            status = processes.wait_for_all(run)
         return status
     except BaseException:  # such as the signal of a cancellation
         output.stopped = True
         raise
     finally:
-        processes.end(run)
+        processes.end_groups(run)
 
 
-def follow(run: list[Process], output: StageOutput, datasets: list[str], since: datetime) -> None:
+def show_progress(run: list[Process], output: StageOutput, datasets: list[str], since: datetime) -> None:
     """Show each stage as a task run while it runs, until all processes have ended.
 
     Args:
@@ -149,7 +149,7 @@ def follow(run: list[Process], output: StageOutput, datasets: list[str], since: 
         datasets: Data sets of the progress artifact. Without any, no progress is shown.
         since: Start of the refresh.
     """
-    advance = progress("refresh", len(datasets), "data sets that have ended") if datasets else None
+    advance = start_progress("refresh", len(datasets), "data sets that have ended") if datasets else None
     shown: list[PrefectFuture[State[None]]] = []
     running = True
     while running:
@@ -193,8 +193,8 @@ def _write_incomplete_report(failed: Mapping[str, str], params: Params, outdated
     return ["the report marks the missing data sets"]
 
 
-def with_needed(target: str) -> list[str]:
-    """Return the stages that bring a target up to date: itself, and those before it.
+def stages_up_to(target: str) -> list[str]:
+    """List the stages that have to be up to date for a target: the target, and those before it.
 
     Args:
         target: A stage of dvc.yaml.
@@ -214,10 +214,12 @@ def _run_and_show(
 ) -> list[str]:
     """Run DVC and show the outcomes of stages and the changes of results; return a message for each failure."""
     status = run_dvc(run, output, targets, force, params, since)
-    outdated = processes.stale_stages() if status else set()
+    outdated = processes.outdated_stages() if status else set()
     outcomes = stage_outcomes(since, outdated)
     if targets:
-        wanted = {name for target in targets for name in with_needed(target)}
+        wanted: set[str] = set()
+        for target in targets:
+            wanted.update(stages_up_to(target))
         has_run = {outcome.stage for outcome in outcomes if outcome.status in {"ran", "restored", "failed"}}
         _show_stages([outcome for outcome in outcomes if outcome.stage in wanted | has_run])
     else:
@@ -248,12 +250,14 @@ def _show_stages(outcomes: list[StageOutcome]) -> None:
         stages_by_outcome[outcome.status, outcome.reason].append(outcome.stage)
     for (status, reason), stages in stages_by_outcome.items():
         if status != "skipped":
-            tell(f"{', '.join(stages)} {status}: {reason.splitlines()[0]}")  # the stage has printed the other lines
+            report_message(
+                f"{', '.join(stages)} {status}: {reason.splitlines()[0]}"
+            )  # the stage has printed the other lines
     skipped = [outcome.stage for outcome in outcomes if outcome.status == "skipped"]
     if not skipped:
-        tell("no stage was up to date")
+        report_message("no stage was up to date")
         return
-    tell(f"{len(skipped)} of {len(outcomes)} stages were up to date")
+    report_message(f"{len(skipped)} of {len(outcomes)} stages were up to date")
     get_run_logger().info("up to date: %s", ", ".join(skipped))
 
 
@@ -288,9 +292,11 @@ def _show_headline() -> None:
     changed = [row for row in rows if row["change"]]
     create_table_artifact(rows, key="refresh-headline", description="Headline numbers, compared with the last result.")
     if rows:
-        tell(f"compared with the last result, {len(changed) or 'none'} of {len(rows)} headline numbers changed")
+        report_message(
+            f"compared with the last result, {len(changed) or 'none'} of {len(rows)} headline numbers changed"
+        )
     for row in changed:
-        tell(f"  {row['number']}: {row['before']:.6g} → {row['now']:.6g}")
+        report_message(f"  {row['number']}: {row['before']:.6g} → {row['now']:.6g}")
 
 
 def _show_report() -> None:
@@ -306,16 +312,16 @@ def _show_report() -> None:
     console.print(store.read_text(store.REPORT / "headline.txt").strip(), highlight=False)
     page = (store.REPORT / "index.html").resolve()
     create_link_artifact(page.as_uri(), link_text=str(page), key="refresh-report", description=f"report: {page}")
-    tell(f"report: {page}")
+    report_message(f"report: {page}")
 
 
 def _refresh(run: list[Process], output: StageOutput, targets: list[str], force: bool) -> None:
     """Run the flow `refresh`, with the processes in `run` if they have been started already."""
     params = check_configuration(targets)
-    with alive(), hold_lock("refresh", report=tell) as since:
+    with hold_run_lock(), hold_lock("refresh", report=report_message) as since:
         if not run:
             clean_up(since)
-        mark_crashed()
+        mark_crashed_runs()
         failures = _run_and_show(run, output, targets, force, params, since)
         if not targets or "report" in targets:
             try:
@@ -331,14 +337,12 @@ def _refresh(run: list[Process], output: StageOutput, targets: list[str], force:
 def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
     """Bring everything up to date, or only some stages and those before them, then check the maps in use.
 
-    If a data set fails, the others finish, and the report marks it as missing.
+    If a data set fails, the others finish, and the report marks it as missing. The run then fails at the end, with all
+    reasons.
 
     Args:
         targets: Stages of dvc.yaml; everything if empty.
         force: Whether stages that are up to date run too.
-
-    Raises:
-        RunFailed: Something failed. Raised at the end, with all failures.
     """
     _refresh([], StageOutput(), targets or [], force)
 
@@ -364,10 +368,10 @@ def main(
     with hold_lock("refresh") as since:
         try:
             clean_up(since)
-            with server_needed(lambda: start_dvc(run, output, targets, force, params)):
+            with ensure_server(meanwhile=lambda: start_dvc(run, output, targets, force, params)):
                 refresh_started(targets, force)
         finally:
-            processes.end(run)
+            processes.end_groups(run)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,28 @@
-"""Prefect flow: one data set, every calibrator and protocol seed, gated, measured and written."""
+"""Prefect flow `reliability`: calibrate, project, check and measure the fixed decisions of one data set."""
 
 import os
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
-from itertools import chain
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from prefect import flow, tags
-from prefect.futures import as_completed
+from prefect.futures import PrefectFuture, as_completed
 from prefect.states import State
 from prefect.task_runners import ThreadPoolTaskRunner
 from rich.progress import track
 
-from flows.engine import alive, outcome, progress, task_runner
-from flows.server import find_server, server_needed
+from flows.engine import create_task_runner, hold_run_lock, start_progress, task_result
+from flows.server import ensure_server, find_server
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.errors import InputError
 from relmap.io import atomic
 from relmap.projection.device import select_device
-from relmap.splits import select_validation_rows
+from relmap.splits import ValidationRows, select_validation_rows
 from tasks.calibrate import calibrate
 from tasks.expectations.check import GateFailed, get_batch_definition
 from tasks.measure import bootstrap_intervals, compare_calibrators, measure, measure_alternatives
@@ -35,148 +35,402 @@ from tasks.settings.params import Params, load_params
 from tasks.validate import check_inputs, check_invariants
 from tasks.write import recommend, show_gates, show_metrics, write_runs
 
-Futures = dict[str, dict[str, Any]]  # what is made -> the place in words -> its future
+Futures = dict[str, dict[str, Any]]  # kind of result -> description of the task -> its future
+GateRecords = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What a run computes.
+
+    Attributes:
+        base: Fixed decisions of the data set.
+        members: Decisions of the ensemble members, for each run of the base predictor; may be empty.
+        params: Parameters, with the calibrators of this run.
+        seeds: Protocol seeds.
+        device: Device of the projection.
+    """
+
+    base: Base
+    members: Sequence[Sequence[Base]]
+    params: Params
+    seeds: Sequence[int]
+    device: str
+
+    def members_of_seed(self, seed: int) -> Sequence[Base]:
+        """Return the ensemble members for a protocol seed.
+
+        With as many runs of the base predictor as protocol seeds in params.yaml, each seed has a run of its own.
+        Otherwise all seeds use the first run.
+
+        Args:
+            seed: Protocol seed.
+
+        Returns:
+            The members; empty if there are none.
+        """
+        if not self.members:
+            return []
+        if len(self.members) == len(self.params.seeds) and seed in self.params.seeds:
+            return self.members[self.params.seeds.index(seed)]
+        return self.members[0]
+
+
+@dataclass(frozen=True)
+class CalibratorFutures:
+    """Futures of the calibrators of one protocol seed.
+
+    Attributes:
+        fits: Each calibrator, then each class-wise rival, fitted on its rows of the protocol.
+        rivals_on_both_parts: Each rival, fitted on calibrator-fit and projection-fit rows together.
+        fits_of_members: Each calibrator and rival, fitted on the rows of each ensemble member.
+    """
+
+    fits: list[PrefectFuture[Any]]
+    rivals_on_both_parts: list[PrefectFuture[Any]]
+    fits_of_members: list[list[PrefectFuture[Any]]]
 
 
 def with_calibrators(params: Params, names: tuple[str, ...]) -> Params:
-    """`params` with `names` for the tables; each runs once, and choices vary only under those."""
+    """Choose the calibrators of the tables.
+
+    Rivals that are among them are not fitted twice, and sensitivity is computed for chosen calibrators only.
+
+    Args:
+        params: Parameters of params.yaml.
+        names: Calibrators.
+
+    Returns:
+        The parameters with these calibrators.
+
+    Raises:
+        InputError: A calibrator is unknown. The message lists the calibrators.
+    """
     rivals = tuple(name for name in params.rivals.calibrators if name not in names)
     varied = tuple(name for name in params.sensitivity.calibrators if name in names)
-    if unknown := sorted({*names, *rivals, *params.sensitivity.calibrators} - set(CALIBRATORS)):
+    unknown = sorted({*names, *rivals, *params.sensitivity.calibrators} - set(CALIBRATORS))
+    if unknown:
         raise InputError(f"no calibrator {', '.join(unknown)}; there are {', '.join(CALIBRATORS)}")
-    sections = (("rivals", rivals), ("sensitivity", varied))
-    chosen = {name: getattr(params, name).model_copy(update={"calibrators": of}) for name, of in sections}
-    return params.model_copy(update={"calibrators": names, **chosen})
+    return params.model_copy(
+        update={
+            "calibrators": names,
+            "rivals": params.rivals.model_copy(update={"calibrators": rivals}),
+            "sensitivity": params.sensitivity.model_copy(update={"calibrators": varied}),
+        }
+    )
 
 
-def submit_all(base: Base, params: Params, device: str, seeds: Sequence[int], runs: list[list[Base]]) -> Futures:
-    """Everything that the data set asks for; with as many model `runs` as protocol seeds, each seed has one of its own.
+def select_params(dataset: str, calibrators: Sequence[str] | None) -> Params:
+    """Read params.yaml, and apply the settings of one data set.
 
-    Otherwise the first run is that of every seed.
+    Args:
+        dataset: Key of the data set.
+        calibrators: Calibrators; by default those of the data set or of params.yaml.
+
+    Returns:
+        The parameters of the run.
     """
-    names, rivals = [*params.calibrators, *params.rivals.calibrators], params.rivals.calibrators
-    few, own = params.rivals.rows, params.calibrator_settings.get(base.name, {})
-    twice = tuple(2 * rows for rows in few)
-    on_both = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/both parts")
-    of_member = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/member")
-    paired = dict(zip(params.seeds, runs, strict=True)) if len(runs) == len(params.seeds) else {}
-    cuts = [select_validation_rows(base.validation, seed, params.protocol) for seed in seeds]
-    steps = params.rivals.row_counts(min(len(parts.calibrator_fit) for parts in cuts))
-    made: Futures = defaultdict(dict, gates={"incoming": check_inputs.submit(base.name)})
-    for parts in cuts:
-        seed, run = f"seed {parts.seed}", paired.get(parts.seed, runs[0] if runs else [])
-        fits = [calibrate.submit(parts, name, parts.seed, few, own.get(name)) for name in names]
-        both_parts = [
-            on_both.submit(parts.interleaved_fit_rows, name, parts.seed, twice, own.get(name)) for name in rivals
-        ]
-        projected = project.submit(fits, parts, base.test, params, device, wait_for=[made["gates"]["incoming"]])
-        gated = check_invariants.submit(projected, fits, base.name, params.metrics.ece_bins)
-        of_run = [
-            [of_member.submit(rows, name, parts.seed, (), own.get(name)) for name in names]
-            for rows in (select_validation_rows(member.validation, parts.seed, params.protocol) for member in run)
-        ]
-        places = [f"{name}, {seed}" for name in names] + [f"{name} on both parts, {seed}" for name in rivals]
-        places += [f"{name} of member {member}, {seed}" for member in range(len(run)) for name in names]
-        made["fits"] |= zip(places, [*fits, *both_parts, *chain.from_iterable(of_run)], strict=True)
-        made["projected"][seed] = gated
-        tests = [member.test for member in run]
-        made["metrics"][seed] = measure.submit(gated, base.test.labels, params.metrics, tests, of_run)
-        made["rivals"][seed] = compare_calibrators.submit(fits, both_parts, steps, parts, base.test, params, device)
-        made["sensitivity"][seed] = measure_alternatives.submit(gated, fits, parts, base, params, device)
-    projected, metrics = list(made["projected"].values()), list(made["metrics"].values())
-    intervals = bootstrap_intervals.submit(projected, metrics, base.test, params.calibrators, params.metrics)
-    return made | {"intervals": {"all seeds": intervals}}
+    params = load_params()
+    entry = params.dataset(dataset)
+    params = with_calibrators(params, tuple(calibrators or entry.calibrators or params.calibrators))
+    if not entry.preset:
+        return params
+    # The paper fits a curve for every label, however few rows it has.
+    projection = params.projection.model_copy(update={"minimum_rows": 0})
+    return params.model_copy(update={"projection": projection})
 
 
-def gates_reached(made: Futures) -> list[dict[str, Any]]:
-    """The records of all gates that were reached, passed or not."""
-    records: list[dict[str, Any]] = []
-    for future in (*made["gates"].values(), *made["projected"].values()):
-        match future.result(raise_on_failure=False) if future.state.is_final() else None:
-            case GateFailed(record=record) | dict(record):
-                records.append(record)
-            case SeedResults(gate_records=gates):
-                records += gates
+def submit_tasks(experiment: Experiment) -> Futures:
+    """Submit all tasks of a data set. Prefect starts each task when the results that it needs exist.
+
+    Args:
+        experiment: What to compute.
+
+    Returns:
+        Futures of the gates, fits, projections, metrics, rivals, sensitivity tables and intervals.
+    """
+    base = experiment.base
+    params = experiment.params
+    rows_by_seed = [select_validation_rows(base.validation, seed, params.protocol) for seed in experiment.seeds]
+    min_fit_rows = min(len(rows.calibrator_fit) for rows in rows_by_seed)
+    row_counts = params.rivals.row_counts(min_fit_rows)
+    futures: Futures = defaultdict(dict)
+    incoming_gate = check_inputs.submit(base.name)
+    futures["gates"]["incoming"] = incoming_gate
+    for rows in rows_by_seed:
+        _submit_seed(experiment, rows, row_counts, incoming_gate, futures)
+    projected = list(futures["projected"].values())
+    metrics = list(futures["metrics"].values())
+    futures["intervals"]["all seeds"] = bootstrap_intervals.submit(
+        projected, metrics, base.test, params.calibrators, params.metrics
+    )
+    return futures
+
+
+def _submit_seed(
+    experiment: Experiment,
+    rows: ValidationRows,
+    row_counts: tuple[int, ...],
+    incoming_gate: PrefectFuture[Any],
+    futures: Futures,
+) -> None:
+    """Submit the tasks of one protocol seed, and add their futures."""
+    base = experiment.base
+    params = experiment.params
+    device = experiment.device
+    members = experiment.members_of_seed(rows.seed)
+    seed = f"seed {rows.seed}"
+
+    calibrators = _submit_calibrators(experiment, rows, members, futures["fits"])
+    fits = calibrators.fits
+    projected = project.submit(fits, rows, base.test, params, device, wait_for=[incoming_gate])
+    checked = check_invariants.submit(projected, fits, base.name, params.metrics.ece_bins)
+    member_tests = [member.test for member in members]
+
+    futures["projected"][seed] = checked
+    futures["metrics"][seed] = measure.submit(
+        checked, base.test.labels, params.metrics, member_tests, calibrators.fits_of_members
+    )
+    futures["rivals"][seed] = compare_calibrators.submit(
+        fits, calibrators.rivals_on_both_parts, row_counts, rows, base.test, params, device
+    )
+    futures["sensitivity"][seed] = measure_alternatives.submit(checked, fits, rows, base, params, device)
+
+
+def _submit_calibrators(
+    experiment: Experiment, rows: ValidationRows, members: Sequence[Base], futures: dict[str, PrefectFuture[Any]]
+) -> CalibratorFutures:
+    """Submit the fits of all calibrators of one protocol seed, and add their futures under their descriptions."""
+    params = experiment.params
+    settings = params.calibrator_settings.get(experiment.base.name, {})
+    names = [*params.calibrators, *params.rivals.calibrators]
+    row_counts = params.rivals.rows
+    doubled_row_counts = tuple(2 * count for count in row_counts)
+    calibrate_both_parts = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/both parts")
+    calibrate_member = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/member")
+    seed = rows.seed
+
+    fits = []
+    for name in names:
+        future = calibrate.submit(rows, name, seed, row_counts, settings.get(name))
+        futures[f"{name}, seed {seed}"] = future
+        fits.append(future)
+
+    rivals_on_both_parts = []
+    for name in params.rivals.calibrators:
+        future = calibrate_both_parts.submit(
+            rows.interleaved_fit_rows, name, seed, doubled_row_counts, settings.get(name)
+        )
+        futures[f"{name} on both parts, seed {seed}"] = future
+        rivals_on_both_parts.append(future)
+
+    fits_of_members = []
+    for number, member in enumerate(members):
+        member_rows = select_validation_rows(member.validation, seed, params.protocol)
+        fits_of_member = []
+        for name in names:
+            future = calibrate_member.submit(member_rows, name, seed, (), settings.get(name))
+            futures[f"{name} of member {number}, seed {seed}"] = future
+            fits_of_member.append(future)
+        fits_of_members.append(fits_of_member)
+    return CalibratorFutures(fits, rivals_on_both_parts, fits_of_members)
+
+
+def wait_for_tasks(dataset: str, futures: Futures) -> None:
+    """Wait until all tasks have ended, and show how many have, in the terminal and on the page of the run.
+
+    Args:
+        dataset: Key of the data set.
+        futures: Futures of the tasks.
+    """
+    all_futures: list[PrefectFuture[Any]] = []
+    for group in futures.values():
+        all_futures += group.values()
+    advance = start_progress(dataset, len(all_futures), "tasks that have finished")
+    for _ in track(as_completed(all_futures), f"{dataset:>19}", total=len(all_futures)):
+        advance()
+
+
+def collect_gate_records(futures: Futures) -> GateRecords:
+    """Collect the records of all gates that were reached, passed or not.
+
+    Args:
+        futures: Futures of the tasks.
+
+    Returns:
+        The records, those of the incoming gate first.
+    """
+    records: GateRecords = []
+    for future in (*futures["gates"].values(), *futures["projected"].values()):
+        if not future.state.is_final():
+            continue
+        result = future.result(raise_on_failure=False)
+        if isinstance(result, GateFailed):
+            records.append(result.record)
+        elif isinstance(result, dict):
+            records.append(result)
+        elif isinstance(result, SeedResults):
+            records += result.gate_records
     return records
 
 
-def keep_failed(base: Base, gates: list[dict[str, Any]]) -> None:
-    """Keep the records of the gates of which one has failed, for the report; if there are none, what was kept goes."""
-    kept = store.failed_gates_file(base.name)
-    if gates:
-        atomic.write_json(kept, {"dataset": base.name, "source": base.source, "gates": gates})
+def store_failed_gates(base: Base, records: GateRecords) -> None:
+    """Store the records of gates for the report if one has failed; otherwise remove those of an earlier run.
+
+    Args:
+        base: Fixed decisions of the data set.
+        records: Records of the gates if one has failed; otherwise empty.
+    """
+    path = store.failed_gates_file(base.name)
+    if records:
+        atomic.write_json(path, {"dataset": base.name, "source": base.source, "gates": records})
     else:
-        kept.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+
+
+def report_gates(base: Base, futures: Futures, is_exploration: bool) -> None:
+    """Show failed gates on the page of the run, and store them for the report.
+
+    Args:
+        base: Fixed decisions of the data set.
+        futures: Futures of the tasks.
+        is_exploration: Whether the run is not a stage of DVC. The report does not show such runs.
+    """
+    records = collect_gate_records(futures)
+    has_failed = not all(record["success"] for record in records)
+    if has_failed:
+        show_gates(base, records)
+    if not is_exploration:
+        store_failed_gates(base, records if has_failed else [])
+
+
+def collect_results(dataset: str, futures: Futures) -> dict[str, list[Any]]:
+    """Return the results of all tasks. If a task has failed, its error is raised.
+
+    Args:
+        dataset: Key of the data set, for messages.
+        futures: Futures of the tasks.
+
+    Returns:
+        Kind of result -> results.
+    """
+    results = {}
+    for kind, group in futures.items():
+        results[kind] = [task_result(future, f"{dataset}, {kind}, {task}") for task, future in group.items()]
+    return results
+
+
+def results_folder(dataset: str, is_exploration: bool) -> Path:
+    """Return the folder of the results of a run.
+
+    Args:
+        dataset: Key of the data set.
+        is_exploration: Whether the run is not a stage of DVC.
+
+    Returns:
+        Folder under `data/`.
+    """
+    return store.explored_folder(dataset) if is_exploration else store.runs_folder(dataset)
+
+
+def write_results(experiment: Experiment, results: dict[str, list[Any]], is_exploration: bool) -> list[str]:
+    """Write the results of a run, and show them on its page.
+
+    Args:
+        experiment: What was computed.
+        results: Results of the tasks.
+        is_exploration: Whether the run is not a stage of DVC.
+
+    Returns:
+        The verdict, in sentences.
+    """
+    base = experiment.base
+    params = experiment.params
+    folder = results_folder(base.name, is_exploration)
+    metrics_file = None if is_exploration else store.metrics_file(base.name)
+    # A stage of DVC holds a lock of its own already.
+    with lock.hold_lock(f"explored@{base.name}") if is_exploration else nullcontext():
+        metrics = write_runs(base, results, params, {"device": experiment.device}, folder)
+        show_metrics(base, metrics, folder)
+        sentences: list[str] = recommend(base, params, folder, metrics_file)
+    return sentences
+
+
+def write_fit_counts(folder: Path, fit_states: Sequence[State]) -> None:
+    """Write how many calibrators were fitted and how many fits were reused.
+
+    The file is separate from the results, which are the same in both cases.
+
+    Args:
+        folder: Folder of the results.
+        fit_states: Final states of the fits.
+    """
+    n_reused = sum(state.name == "Cached" for state in fit_states)
+    counts = {"calibrators_fitted": len(fit_states) - n_reused, "calibrators_reused": n_reused}
+    atomic.write_json(store.STATE / "fits" / folder.relative_to(store.DATA).with_suffix(".json"), counts)
 
 
 @flow(flow_run_name="reliability/{dataset}", task_runner=ThreadPoolTaskRunner(max_workers=2))
 def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[str] | None = None) -> None:
-    """Calibrate, project, check and measure the fixed decisions of `dataset`.
+    """Calibrate, project, check and measure the fixed decisions of a data set, and print the verdict.
 
-    Writes `data/runs/<dataset>/`, which is DVC's; of chosen seeds or calibrators, `data/explored/<dataset>/`. Ends with
-    the verdict in words.
+    The results are written to `data/runs/<dataset>/`, which belongs to DVC. With chosen seeds or calibrators, they are
+    written to `data/explored/<dataset>/`.
+
+    Args:
+        dataset: Key of the data set.
+        seeds: Protocol seeds; by default those of params.yaml.
+        calibrators: Calibrators; by default those of params.yaml.
     """
-    with alive():
-        params = load_params()
-        chosen = calibrators or params.dataset(dataset).calibrators or params.calibrators
-        params = with_calibrators(params, tuple(chosen))
-        if params.dataset(dataset).preset:  # in the paper every label stands on its own rows, however few
-            params = params.model_copy(update={"projection": params.projection.model_copy(update={"minimum_rows": 0})})
-        base, device = store.read_base(dataset), select_device(os.environ.get("MRP_DEVICE"))
+    is_exploration = bool(seeds or calibrators)
+    with hold_run_lock():
+        params = select_params(dataset, calibrators)
+        base = store.read_base(dataset)
+        experiment = Experiment(
+            base=base,
+            members=store.read_members(dataset),
+            params=params,
+            seeds=seeds or params.seeds,
+            device=select_device(os.environ.get("MRP_DEVICE")),
+        )
         with tags(dataset, base.source):
-            made = submit_all(base, params, device, seeds or params.seeds, store.read_members(dataset))
-            futures = [future for of in made.values() for future in of.values()]
-            advance = progress(dataset, len(futures), "tasks that have finished")  # on the page of the run
-            for _ in track(as_completed(futures), f"{dataset:>19}", total=len(futures)):
-                advance()
-        reached, explored = gates_reached(made), bool(seeds or calibrators)
-        failed = not all(record["success"] for record in reached)
-        if failed:
-            show_gates(base, reached)
-        if not explored:
-            keep_failed(base, reached if failed else [])
-        results = {
-            what: [outcome(future, f"{dataset}, {what}, {place}") for place, future in futures.items()]
-            for what, futures in made.items()
-        }
-        for sentence in chain.from_iterable(seed.describe_fallbacks(base.labels) for seed in results["projected"]):
-            print(f"{dataset}, {sentence}")
-        states = [fit.state.name for fit in made["fits"].values()]
-        reused = states.count("Cached")
-        fits = {"calibrators_fitted": len(states) - reused, "calibrators_reused": reused}
-        folder = store.explored_folder(dataset) if explored else store.runs_folder(dataset)
-        with lock.hold_lock(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
-            show_metrics(base, write_runs(base, results, params, {"device": device}, folder), folder)
-            said = recommend(base, params, folder, None if explored else store.metrics_file(dataset))
-        # beside the results, which are the same however many were fitted
-        atomic.write_json(store.STATE / "fits" / folder.relative_to(store.DATA).with_suffix(".json"), fits)
-        for sentence in said:
+            futures = submit_tasks(experiment)
+            wait_for_tasks(dataset, futures)
+        report_gates(base, futures, is_exploration)
+        results = collect_results(dataset, futures)
+        for seed in results["projected"]:
+            for sentence in seed.describe_fallbacks(base.labels):
+                print(f"{dataset}, {sentence}")
+        verdict_sentences = write_results(experiment, results, is_exploration)
+        fit_states = [fit.state for fit in futures["fits"].values()]
+        write_fit_counts(results_folder(dataset, is_exploration), fit_states)
+        for sentence in verdict_sentences:
             print(f"{display_name(dataset, base.source)}: {sentence}")
-        if params.dask.address is None:  # workers elsewhere store their fits where they are
-            files = stored_files([fit.state for fit in made["fits"].values()])
+        if params.dask.address is None:  # workers of a running scheduler store their fits on their own machines
+            files = stored_files(fit_states)
             warn_not_stored(dataset, files)
-            note_use(files)
+            record_use(files)
 
 
-def stored_files(states: list[State]) -> list[Path]:
-    """Return where Prefect stores the results of tasks.
+def stored_files(states: Iterable[State]) -> list[Path]:
+    """Return the paths where Prefect stores the results of tasks.
 
     Args:
         states: Final states of the tasks, all completed.
 
     Returns:
-        A path for each. A file that could not be written is missing, which Prefect only writes to its log.
+        A path for each task. A file that could not be written does not exist; Prefect only writes this to its log.
     """
     records: list[Any] = [state.data for state in states]  # Prefect's type of a stored result is private
     return [Path(record.metadata.storage_key) for record in records]
 
 
-def warn_not_stored(dataset: str, files: list[Path]) -> None:
+def warn_not_stored(dataset: str, files: Sequence[Path]) -> None:
     """Print how many calibrator fits could not be stored.
 
     Args:
-        dataset: Data set of the run.
-        files: Where its fits should be.
+        dataset: Key of the data set.
+        files: Paths where its fits should be.
     """
     missing = [file for file in files if not file.exists()]
     if missing:
@@ -187,13 +441,16 @@ def warn_not_stored(dataset: str, files: list[Path]) -> None:
         )
 
 
-def note_use(files: list[Path]) -> None:
-    """Set the time of the last access of stored fits, by which `flows.prune` tells which are still in use.
+def record_use(files: Iterable[Path]) -> None:
+    """Set the access time of stored fits, by which `flows.prune` selects the unused ones.
 
-    Most systems do not keep that time by themselves. The time of the last change stays.
+    Most systems do not update it when a file is read. The modification time does not change.
+
+    Args:
+        files: Files of stored fits.
     """
     for file in files:
-        with suppress(OSError):  # it is missing, or another user's
+        with suppress(OSError):  # the file is missing, or belongs to another user
             os.utime(file, ns=(time.time_ns(), file.stat().st_mtime_ns))
 
 
@@ -202,14 +459,15 @@ def main(
     seed: Annotated[list[int] | None, typer.Option(min=0, help="Only this protocol seed; may be repeated.")] = None,
     calibrator: Annotated[list[str] | None, typer.Option(help="Only this calibrator; may be repeated.")] = None,
 ) -> None:
-    """The stage `reliability` of one data set; of chosen seeds or calibrators, no stage of DVC."""
-    with nullcontext() if seed or calibrator else stage.run_stage(f"reliability@{dataset}"):
-        params = load_params()  # a mistake is said before a server starts
-        with_calibrators(params, tuple(calibrator or params.dataset(dataset).calibrators or params.calibrators))
-        find_server()  # that of this run's own would not do for Dask
-        run = reliability.with_options(task_runner=task_runner(params))
-        # while a server comes up there is time to import what the gates need
-        with server_needed(get_batch_definition), tags(dataset, *(["dvc"] if "DVC_STAGE" in os.environ else [])):
+    """Run the stage `reliability` of a data set. With chosen seeds or calibrators, run it outside of DVC."""
+    is_exploration = bool(seed or calibrator)
+    with nullcontext() if is_exploration else stage.run_stage(f"reliability@{dataset}"):
+        params = select_params(dataset, calibrator)  # reports mistakes before a server starts
+        find_server()  # Dask needs the address of a running server
+        run = reliability.with_options(task_runner=create_task_runner(params))
+        run_tags = [dataset, "dvc"] if "DVC_STAGE" in os.environ else [dataset]
+        # The imports that gates need take as long as the server needs to start.
+        with ensure_server(meanwhile=get_batch_definition), tags(*run_tags):
             run(dataset, seed, calibrator)
 
 

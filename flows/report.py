@@ -6,8 +6,8 @@ import typer
 from prefect import flow
 from prefect.utilities.annotations import quote
 
-from flows.engine import alive, progress
-from flows.server import server_needed
+from flows.engine import hold_run_lock, start_progress
+from flows.server import ensure_server
 from relmap.errors import InputError
 from tasks.provenance.lock import hold_lock
 from tasks.provenance.stage import run_command, run_stage
@@ -39,8 +39,10 @@ def report(missing: dict[str, str] | None = None, only: list[str] | None = None)
     finished = [name for name in params.datasets if name not in reasons]
     if not finished:
         raise InputError("no data set has finished, so there is nothing to report; see the failures above")
-    with alive():
-        advance = progress("report", len(TABLES) + len(finished) + 1, "tables, figures and the page that are written")
+    with hold_run_lock():
+        advance = start_progress(
+            "report", len(TABLES) + len(finished) + 1, "tables, figures and the page that are written"
+        )
         runs = _hide_from_prefect(load_runs(params, list(reasons)))
         tables = {}
         for name in TABLES:
@@ -70,7 +72,7 @@ def main(
     ] = None,
 ) -> None:
     """Write tables, figures and the page of all data sets; with --only, outside of DVC."""
-    with hold_lock("explored@report") if only else run_stage("report"), server_needed():
+    with hold_lock("explored@report") if only else run_stage("report"), ensure_server():
         report(only=only)
 
 

@@ -1,14 +1,14 @@
-"""Prefect deployments: `python -m flows.serve` is the command that starts schedule, forms and server.
+"""Command `python -m flows.serve`: serve the deployments of this project, their schedule and their forms.
 
-It serves the refresh on its schedule, single data sets and each rerank command with a form, on its own API server or
-that of PREFECT_API_URL. A form refuses what its types do not allow before a run exists. A run shows what it found.
+The deployments are the refresh with its schedule, single data sets, and each command of `relmap`. They are served by a
+Prefect API server of this project or the one in PREFECT_API_URL. A form rejects invalid values before a run exists.
 """
 
 import asyncio
 import inspect
 import logging
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Self
 from uuid import UUID
@@ -33,21 +33,31 @@ from prefect.utilities.callables import parameter_schema
 from pydantic import Field
 
 from flows import ROOT
-from flows.engine import alive, mark_crashed, task_runner
-from flows.forms import FOLDER, RERANK, CalibratorName, Seed, choose, deployed, explain
-from flows.logs import output_logged
+from flows.engine import create_task_runner, hold_run_lock, mark_crashed_runs
+from flows.forms import (
+    DEFAULT_FOLDER,
+    RERANK,
+    CalibratorName,
+    Seed,
+    create_deployment,
+    describe_fields,
+    set_served_folder,
+)
+from flows.logs import log_output
 from flows.notifications import HOOKS
 from flows.refresh import main as refresh_command
 from flows.refresh import refresh
-from flows.server import FOUND, SECRET, api_server, find_server, own_home
+from flows.server import ADDRESS_FILE, SECRET_FILE, create_prefect_home, find_server, serve_api
 from relmap.errors import InputError
 from tasks.provenance.stage import run_command
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE
 from tasks.settings.params import Params, load_params
 
-LOG = STATE / "serve.log"  # what runs printed
-OPEN = "Ask for no secret: every user of this machine can then start runs, which read and write as you do."
+LOG_FILE = STATE / "serve.log"  # output of runs
+DEFAULT_PORT = 4200
+POLL_SECONDS = 2  # until a requested run starts
+OPEN_HELP = "Require no secret: every user of this machine can then start runs, with your permissions."
 
 
 @flow(
@@ -60,102 +70,142 @@ def reliabilities(
     seeds: Annotated[list[Seed], Field(min_length=1)] | None = None,
     calibrators: Annotated[list[CalibratorName], Field(min_length=1)] | None = None,
 ) -> None:
-    """Calibrate, project, check and measure data sets that are trained, under seeds and calibrators of your choice.
+    """Calibrate, project, check and measure trained data sets, with seeds and calibrators of your choice.
 
-    The results go to `data/explored/`, a folder for each data set; `refresh` alone changes what DVC keeps. Where a data
-    set fails, the others finish; RunFailed then holds every reason.
+    The results are written to `data/explored/`, one folder for each data set; outputs of DVC do not change. If a data
+    set fails, the others finish.
 
     Args:
         datasets: Names of data sets in params.yaml, one run each.
-        seeds: Protocol seeds, 0 or more; those of params.yaml if left out.
-        calibrators: Names of calibrators; those of params.yaml if left out.
+        seeds: Protocol seeds, 0 or more; by default those of params.yaml.
+        calibrators: Names of calibrators; by default those of params.yaml.
+
+    Raises:
+        RunFailed: A data set failed. Raised at the end, with all reasons.
     """
     from flows.reliability import reliability  # noqa: PLC0415 - takes seconds, and no other run needs it
 
     params = load_params()
-    run = reliability.with_options(task_runner=task_runner(params))
-    seeds = seeds or list(params.seeds)  # said aloud, so that no run writes where DVC does
-    wrong = []
-    with alive():
+    run = reliability.with_options(task_runner=create_task_runner(params))
+    explicit_seeds = seeds or list(params.seeds)  # with explicit seeds, a run does not write the outputs of DVC
+    failures = []
+    with hold_run_lock():
         for name in dict.fromkeys(datasets):
             try:
                 with tags(name):
-                    run(name, seeds, list(calibrators) if calibrators else None)
+                    run(name, explicit_seeds, list(calibrators) if calibrators else None)
             except (InputError, RunFailed) as error:
-                wrong.append(f"{name}: {error}")
-    if wrong:
-        raise RunFailed("\n  ".join(["not every data set finished:", *wrong]))
+                failures.append(f"{name}: {error}")
+    if failures:
+        raise RunFailed("\n  ".join(["not every data set finished:", *failures]))
 
 
-def deployments(params: Params) -> list[RunnerDeployment]:
-    """Everything that is served: the refresh on its schedule, and the rest on demand."""
-    explain(refresh, inspect.signature(refresh_command).parameters.values())
-    scheduled = deployed(refresh, "refresh", cron=params.schedule.refresh, concurrency_limit=1)
-    chosen = deployed(knowing(params.datasets), "reliability")
-    return [scheduled, chosen, *(deployed(form, form.name) for form in RERANK)]
+def create_deployments(params: Params) -> list[RunnerDeployment]:
+    """Create all deployments: the refresh with its schedule, and the others on demand.
+
+    Args:
+        params: Parameters of params.yaml.
+
+    Returns:
+        The deployments.
+    """
+    describe_fields(refresh, inspect.signature(refresh_command).parameters.values())
+    scheduled = create_deployment(refresh, "refresh", cron=params.schedule.refresh, concurrency_limit=1)
+    data_sets = create_deployment(offer_datasets(params.datasets), "reliability")
+    return [scheduled, data_sets, *(create_deployment(form, form.name) for form in RERANK)]
 
 
-def knowing(datasets: Iterable[str]) -> Flow[..., None]:
-    """`reliabilities`, whose form offers these data sets alone: it cannot know them at import, when nothing is read."""
-    form, asked = reliabilities.with_options(), inspect.signature(reliabilities)
-    offered = Field(min_length=1, json_schema_extra={"items": {"type": "string", "enum": list(datasets)}})
-    parameters = dict(asked.parameters)
-    parameters["datasets"] = parameters["datasets"].replace(annotation=Annotated[list[str], offered])
-    form.__signature__ = asked.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
+def offer_datasets(datasets: Iterable[str]) -> Flow[..., None]:
+    """Restrict the form of `reliabilities` to the data sets of params.yaml, which is not read at import.
+
+    Args:
+        datasets: Keys of data sets.
+
+    Returns:
+        The flow.
+    """
+    form = reliabilities.with_options()
+    signature = inspect.signature(reliabilities)
+    field = Field(min_length=1, json_schema_extra={"items": {"type": "string", "enum": list(datasets)}})
+    parameters = dict(signature.parameters)
+    parameters["datasets"] = parameters["datasets"].replace(annotation=Annotated[list[str], field])
+    form.__signature__ = signature.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
     form.parameters = parameter_schema(form)
     return form
 
 
-def hand_over(made: list[RunnerDeployment], pool: str) -> None:
-    """Register the deployments for the workers of a pool, which find the code in a folder with our path."""
+def register_for_pool(deployments: Sequence[RunnerDeployment], pool: str) -> None:
+    """Register deployments for the workers of a pool, which find the code under the same path.
+
+    Args:
+        deployments: Deployments.
+        pool: Name of the work pool.
+
+    Raises:
+        InputError: No server is running.
+    """
     find_server()
     if PREFECT_API_URL.value() is None:
         raise InputError("a work pool needs a running server; set PREFECT_API_URL to its address")
-    for deployment in made:
+    for deployment in deployments:
         deployment.storage = LocalStorage(str(ROOT))
         deployment.apply(work_pool_name=pool)
-    print(f"{', '.join(each.name for each in made)} now wait for a worker: `prefect worker start --pool {pool}`")
+    names = ", ".join(deployment.name for deployment in deployments)
+    print(f"{names} now wait for a worker: `prefect worker start --pool {pool}`")
 
 
-def serve(made: list[RunnerDeployment], port: int, open_to_all: bool) -> None:
-    """Start what is asked for or due until a Ctrl-C or SIGTERM, with a UI in the browser."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts us in the background ignores it
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # so that either ends all we start
-    with output_logged(LOG), api_server(port, open_to_all) as url:
-        if lost := mark_crashed():
-            print(f"runs that were left as running by a killed process, and are now marked as crashed: {lost}")
-        print(f"Prefect UI: {url.removesuffix('/api')}, serving {', '.join(of.name for of in made)}; Ctrl-C ends it")
-        if SECRET.exists():
-            print(f"the page asks once for the secret in {SECRET.absolute()}, which nobody but you can read")
-        asyncio.run(run_until_ended(made))
-        logging.shutdown()  # the last words reach the server while it is there
+def serve(deployments: Sequence[RunnerDeployment], port: int, open_to_all: bool) -> None:
+    """Start requested and scheduled runs until Ctrl-C or SIGTERM, with a UI in the browser.
+
+    Args:
+        deployments: Deployments.
+        port: Port of a new server.
+        open_to_all: Whether a new server requires no secret.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start this process with SIGINT ignored
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # both end all child processes
+    with log_output(LOG_FILE), serve_api(port, open_to_all) as url:
+        n_crashed = mark_crashed_runs()
+        if n_crashed:
+            print(f"runs of killed processes, now marked as crashed: {n_crashed}")
+        names = ", ".join(deployment.name for deployment in deployments)
+        print(f"Prefect UI: {url.removesuffix('/api')}, serving {names}; stop it with Ctrl-C")
+        if SECRET_FILE.exists():
+            print(f"the page asks once for the secret in {SECRET_FILE.absolute()}, which only you can read")
+        asyncio.run(run_until_stopped(deployments))
+        logging.shutdown()  # sends the last log lines while the server is running
 
 
-class Serving(Runner):
-    """Prefect's runner, which Ctrl-C and SIGTERM end alike: runs are cancelled with all they started, schedules paused.
+class StoppableRunner(Runner):
+    """Runner of Prefect that Ctrl-C and SIGTERM stop alike: it cancels runs with their children, and pauses schedules.
 
-    Left alone, it ends at a Ctrl-C without a word to the server, on whose page the runs go on for ever, and at a
-    SIGTERM it forgets to await its own end.
+    By default, at Ctrl-C it ends without informing the server, which then shows the runs as running forever, and at
+    SIGTERM it does not await its own end.
     """
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        for received in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(received, self.execute_in_background, self.astop)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.execute_in_background, self.astop)
         return self
 
 
-async def run_until_ended(made: list[RunnerDeployment]) -> None:
-    """Register the deployments, and start their runs as they are asked for or due."""
-    runner = Serving(query_seconds=2)  # until a run that was asked for starts
-    identifiers = [await runner.aadd_deployment(deployment) for deployment in made]
-    if FOUND.exists():  # on a server of somebody else, another process may be starting them
-        await schedule_again(identifiers)
+async def run_until_stopped(deployments: Sequence[RunnerDeployment]) -> None:
+    """Register deployments, and start their runs when they are requested or scheduled.
+
+    Args:
+        deployments: Deployments.
+    """
+    runner = StoppableRunner(query_seconds=POLL_SECONDS)
+    identifiers = [await runner.aadd_deployment(deployment) for deployment in deployments]
+    if ADDRESS_FILE.exists():  # on another server, other processes may be starting these runs
+        await reschedule_lost_runs(identifiers)
     await runner.start()
 
 
-async def schedule_again(deployments: list[UUID]) -> None:
-    """Schedule runs that a killed `flows.serve` had taken but not started; nothing else would ever start them.
+async def reschedule_lost_runs(deployments: list[UUID]) -> None:
+    """Schedule runs again that a killed `flows.serve` had taken but not started.
 
     Args:
         deployments: Identifiers of the deployments whose runs this process starts.
@@ -169,23 +219,29 @@ async def schedule_again(deployments: list[UUID]) -> None:
         for run in lost:
             await client.set_flow_run_state(run.id, Scheduled(), force=True)
     if lost:
-        print(f"runs that a killed process had not started yet, and that are scheduled again: {len(lost)}")
+        print(f"runs of a killed process that had not started, now scheduled again: {len(lost)}")
 
 
 def main(
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Of the server, where none is running yet.")] = 4200,
-    work_pool: Annotated[str | None, typer.Option(help="Leave the runs to the workers of this pool, and end.")] = None,
-    out: Annotated[Path, typer.Option(help="The only folder in which the forms of rerank may write.")] = FOLDER,
-    open_to_all: Annotated[bool, typer.Option("--open", help=OPEN)] = False,
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port of the server, if none is running yet.")
+    ] = DEFAULT_PORT,
+    work_pool: Annotated[
+        str | None, typer.Option(help="Register the deployments for the workers of this pool, and exit.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="The only folder to which the forms of the commands may write.")
+    ] = DEFAULT_FOLDER,
+    open_to_all: Annotated[bool, typer.Option("--open", help=OPEN_HELP)] = False,
 ) -> None:
-    """Serve every deployment with a form and, where it has one, on its schedule."""
-    own_home()
-    made = deployments(load_params())
-    choose(out)
+    """Serve every deployment with a form, and the refresh on its schedule."""
+    create_prefect_home()
+    deployments = create_deployments(load_params())
+    set_served_folder(out)
     if work_pool is None:
-        serve(made, port, open_to_all)
+        serve(deployments, port, open_to_all)
     else:
-        hand_over(made, work_pool)
+        register_for_pool(deployments, work_pool)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""An API server of the project's own, for `flows.serve` and for a run that finds none.
+"""Prefect API server of this project, for `flows.serve` and for runs that find no other server.
 
-It listens on this machine alone, asks for its secret, and lets in only its own page and programs of this machine.
+It listens on this machine only, requires a secret, and accepts only requests of its own page and of programs on this
+machine.
 """
 
 import atexit
@@ -26,9 +27,9 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from flows import HOME
+from flows import PREFECT_HOME
 from flows.logs import SECONDS_FOR_LAST_LINES, log_lines
-from flows.pages import Pages, SecurityHeaders
+from flows.pages import PageScript, SecurityHeaders
 from relmap.errors import InputError, escape_unprintable
 from relmap.io.atomic import write_json
 from tasks.provenance.lock import LOCKS, hold_lock, is_lock_held
@@ -36,124 +37,162 @@ from tasks.records.errors import RunFailed
 from tasks.records.store import STATE, make_private, read_json
 
 logger = logging.getLogger("flows.server")
-HOST = "127.0.0.1"  # nobody else can reach it
-FOUND = STATE / "server.json"  # where the runs of other terminals find the server
-SECRET = STATE / "secret"  # what they need to be heard, and what its page asks for
-LOG = STATE / "server.log"
-HINT = f"Enter the secret: the content of the file {SECRET} in this project's folder."  # on the page of the login
+HOST = "127.0.0.1"  # other machines cannot reach it
+HTTP_PORT = 80
+ADDRESS_FILE = STATE / "server.json"  # address of the server of `flows.serve`, for runs in other terminals
+SECRET_FILE = STATE / "secret"  # secret that requests and the login page need
+LOG_FILE = STATE / "server.log"
+LOGIN_HINT = f"Enter the secret: the content of the file {SECRET_FILE} in this project's folder."
+
+HEALTH_TIMEOUT = 5.0  # seconds
+START_TIMEOUT = 60.0  # seconds for a server that may be starting, such as that of a refresh
+MAX_START_SECONDS = 120.0  # a new home migrates its database first
+HEALTH_POLL_SECONDS = 0.2
+SECONDS_BEFORE_KILL = 10.0  # from SIGTERM to SIGKILL
+SECRET_BYTES = 32
+CONNECTION_BACKLOG = 1024
+GRACEFUL_SHUTDOWN_SECONDS = 5
+READING_METHODS = {"GET", "HEAD", "OPTIONS"}
+POLICY_VIOLATION = 1008  # status of a closed WebSocket
 
 
-def answers(api_url: str, within: float = 5) -> bool:
-    """Whether a Prefect API answers there, in so many seconds; a dead one of this machine says so at once."""
+def is_api_available(api_url: str, timeout: float = HEALTH_TIMEOUT) -> bool:
+    """Check whether a Prefect API answers. A closed port of this machine is detected immediately.
+
+    Args:
+        api_url: Address of the API.
+        timeout: Seconds to wait for the answer.
+
+    Returns:
+        Whether it answers.
+    """
+    url = f"{api_url.rstrip('/')}/health"
     try:
-        with urllib.request.urlopen(f"{api_url.rstrip('/')}/health", timeout=within) as answer:  # noqa: S310 - http(s) as the user set it
-            return bool(answer.status == 200)
+        with urllib.request.urlopen(url, timeout=timeout) as response:  # noqa: S310 - http(s) as the user set it
+            return bool(response.status == 200)
     except (OSError, ValueError):
         return False
 
 
 def find_server() -> None:
-    """Let this process ask the living server that PREFECT_API_URL names, or that `flows.serve` runs here; else none.
+    """Configure this process for the server in PREFECT_API_URL or that of `flows.serve`; without either, for none.
 
-    With a dead one Prefect would fail, where a server of the run's own does as well. That of `flows.serve` has a
-    secret, and is left aside by a user who may not read it.
+    An unreachable `PREFECT_API_URL` is reported and ignored, since a run can start its own server. The server of
+    `flows.serve` has a secret, and is ignored if this user cannot read it.
     """
-    wanted = os.environ.get("PREFECT_API_URL")
-    if wanted is not None and not answers(wanted, within=60):  # that of a refresh may be coming up
+    configured_url = os.environ.get("PREFECT_API_URL")
+    if configured_url is not None and not is_api_available(configured_url, timeout=START_TIMEOUT):
         print(f"no Prefect API answers at {os.environ.pop('PREFECT_API_URL')}: this run starts a server of its own")
-    if FOUND.exists() and is_lock_held(LOCKS / "serve.lock"):
-        url = read_json(FOUND)["api_url"]
-        heard = {"PREFECT_API_AUTH_STRING": SECRET.read_text()} if os.access(SECRET, os.R_OK) else {}
-        if wanted in {None, url} and bool(heard) == SECRET.exists() and answers(url):
-            os.environ.update({"PREFECT_API_URL": url, **heard})
+    if ADDRESS_FILE.exists() and is_lock_held(LOCKS / "serve.lock"):
+        served_url = read_json(ADDRESS_FILE)["api_url"]
+        can_authenticate = not SECRET_FILE.exists() or os.access(SECRET_FILE, os.R_OK)
+        if configured_url in {None, served_url} and can_authenticate and is_api_available(served_url):
+            os.environ["PREFECT_API_URL"] = served_url
+            if SECRET_FILE.exists():
+                os.environ["PREFECT_API_AUTH_STRING"] = SECRET_FILE.read_text()
     refresh_global_settings_context()  # Prefect was imported before
 
 
-def own_home() -> None:
-    """Make the folder of Prefect's state, for this user alone; InputError where the checkout does not allow it."""
+def create_prefect_home() -> None:
+    """Create the folder of Prefect's state, which other users cannot read.
+
+    Raises:
+        InputError: This user cannot create it or change its permissions.
+    """
     try:
-        HOME.mkdir(mode=0o700, exist_ok=True)
-        HOME.chmod(0o700)
+        PREFECT_HOME.mkdir(mode=0o700, exist_ok=True)
+        PREFECT_HOME.chmod(0o700)
         make_private()
     except OSError as error:
         raise InputError(
-            f"{HOME} cannot be made this user's own ({error.strerror}): runs leave their state there; "
-            "take a checkout that belongs to you and may be written to"
+            f"{PREFECT_HOME} cannot be created or made private ({error.strerror}): runs write their state there; "
+            "use a checkout that belongs to you and is writable"
         ) from None
 
 
-@contextmanager
-def server_needed(meanwhile: Callable[[], object] = int) -> Iterator[None]:
-    """Inside there is a Prefect server, if need be one of this process's own, which comes up after `meanwhile`.
+def _do_nothing() -> None:
+    pass
 
-    RunFailed, in words, where it no longer answers; InputError where it can have no home.
+
+@contextmanager
+def ensure_server(meanwhile: Callable[[], object] = _do_nothing) -> Iterator[None]:
+    """Ensure that there is a Prefect server inside the `with` block; start a temporary one if none is running.
+
+    Args:
+        meanwhile: Function that is called while the server starts.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        RunFailed: The server no longer answers. InputError is raised if its folder cannot be created.
     """
-    own_home()
+    create_prefect_home()
     find_server()
     if PREFECT_API_URL.value() is None:
-        kept = ExitStack()
-        atexit.register(kept.close)  # not with the block: Prefect's threads send their last words after it, before this
-        kept.enter_context(_own_server(new_secret(), 0, temporary=True, meanwhile=meanwhile))
+        # Ended at exit, not with the block: the threads of Prefect send their last messages after the block.
+        stack = ExitStack()
+        atexit.register(stack.close)
+        stack.enter_context(_run_server(create_secret(), 0, temporary=True, meanwhile=meanwhile))
     else:
         meanwhile()
     try:
         yield
     except httpx.TransportError as error:
         raise RunFailed(
-            f"the Prefect server at {PREFECT_API_URL.value()} no longer answers ({error}); what has finished is kept: "
+            f"the Prefect server at {PREFECT_API_URL.value()} no longer answers ({error}); finished results are kept: "
             "run the same command again"
         ) from error
 
 
 @contextmanager
-def api_server(port: int, open_to_all: bool = False) -> Iterator[str]:
-    """The address of a live Prefect API, and the right to serve this project's deployments there.
+def serve_api(port: int, open_to_all: bool = False) -> Iterator[str]:
+    """Provide a Prefect API inside the `with` block, and reserve it for the deployments of this project.
 
-    It is what PREFECT_API_URL names or else a server on `port` of this machine, which asks for the secret in `SECRET`
-    unless `open_to_all`. Raises InputError where this project is served already or the port is taken, and RunFailed
-    where the server does not come up.
+    It is the one in PREFECT_API_URL, or else a new server on this machine. InputError is raised if this project is
+    served already or the port is in use, RunFailed if the server does not start.
+
+    Args:
+        port: Port of a new server.
+        open_to_all: Whether a new server requires no secret.
+
+    Yields:
+        Address of the API.
     """
-    with hold_lock("serve", refusal="`flows.serve` is already running in this folder; end that one first"):
-        for left in (FOUND, SECRET):  # of a server that was killed
-            left.unlink(missing_ok=True)
+    with hold_lock("serve", refusal="`flows.serve` is already running in this folder; stop it first"):
+        _remove_server_files()  # of a server that was killed
         find_server()
         if "PREFECT_API_URL" in os.environ:
             yield os.environ["PREFECT_API_URL"]
             return
-        secret = None if open_to_all else new_secret()
-        with _own_server(secret, port) as url:
+        secret = None if open_to_all else create_secret()
+        with _run_server(secret, port) as url:
             try:
                 if secret:
-                    keep(secret)
-                write_json(FOUND, {"api_url": url})
+                    write_secret(secret)
+                write_json(ADDRESS_FILE, {"api_url": url})
                 yield url
             finally:
-                for left in (FOUND, SECRET):
-                    left.unlink(missing_ok=True)
+                _remove_server_files()
+
+
+def _remove_server_files() -> None:
+    for path in (ADDRESS_FILE, SECRET_FILE):
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
-def _own_server(
-    secret: str | None, port: int, temporary: bool = False, meanwhile: Callable[[], object] = int
+def _run_server(
+    secret: str | None, port: int, temporary: bool = False, meanwhile: Callable[[], object] = _do_nothing
 ) -> Iterator[str]:
-    """The address of a new server that this process asks; a `temporary` one has no page, and speaks in the terminal."""
-    environment = {name: value for name, value in os.environ.items() if name != "PREFECT_SERVER_API_AUTH_STRING"}
-    environment |= {"PREFECT_SERVER_API_AUTH_STRING": secret} if secret else {}  # other users can read command lines
-    printed = None if temporary else PIPE
-    with listening(port) as door:
-        url, number = f"http://{HOST}:{door.getsockname()[1]}/api", door.fileno()
-        command = [sys.executable, "-m", "flows.server", str(number), *(["temporary"] if temporary else [])]
-        # in a session of its own, so that a Ctrl-C reaches us first and the server last
-        process = Popen(  # noqa: S603 - our own
-            command,
-            stdin=PIPE,
-            stdout=printed,
-            stderr=None if temporary else STDOUT,
-            env=environment,
-            pass_fds=[number],
-            start_new_session=True,
-        )
-    copying = None if process.stdout is None else log_lines(process.stdout, LOG)
+    """Run a server for this process inside the `with` block, and yield the address of its API.
+
+    A temporary server has no page, and prints to the terminal instead of a log file.
+    """
+    with open_socket(port) as listener:
+        url = f"http://{HOST}:{listener.getsockname()[1]}/api"
+        process = _start_server(listener.fileno(), secret, temporary)
+    log_thread = None if process.stdout is None else log_lines(process.stdout, LOG_FILE)
     with process:  # its input stays open until it has ended
         try:
             with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: secret}):
@@ -163,116 +202,199 @@ def _own_server(
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(10)  # seconds from SIGTERM to SIGKILL
+                process.wait(SECONDS_BEFORE_KILL)
             except TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-            if copying is not None:
-                copying.join(SECONDS_FOR_LAST_LINES)
+            if log_thread is not None:
+                log_thread.join(SECONDS_FOR_LAST_LINES)
 
 
-def new_secret() -> str:
-    """What a person has set, or else nothing that anybody could guess."""
-    return os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or secrets.token_urlsafe(32)
+def _start_server(socket_number: int, secret: str | None, temporary: bool) -> Popen[bytes]:
+    """Start the process of a server, in a session of its own, so that Ctrl-C reaches it last."""
+    command = [sys.executable, "-m", "flows.server", str(socket_number)]
+    if temporary:
+        command.append("temporary")
+    environment = {name: value for name, value in os.environ.items() if name != "PREFECT_SERVER_API_AUTH_STRING"}
+    if secret:
+        environment["PREFECT_SERVER_API_AUTH_STRING"] = secret  # other users can read command lines
+    return Popen(  # noqa: S603 - fixed command
+        command,
+        stdin=PIPE,
+        stdout=None if temporary else PIPE,
+        stderr=None if temporary else STDOUT,
+        env=environment,
+        pass_fds=[socket_number],
+        start_new_session=True,
+    )
 
 
-def keep(secret: str) -> None:
-    """Write `SECRET`, a new file that nobody but this user can read at any moment."""
-    SECRET.touch(mode=0o600, exist_ok=False)
-    SECRET.write_text(secret)
+def create_secret() -> str:
+    """Return the secret that the user has set, or else a random one.
+
+    Returns:
+        The secret.
+    """
+    return os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or secrets.token_urlsafe(SECRET_BYTES)
 
 
-def listening(port: int) -> socket.socket:
-    """A socket on `port` that from now on nobody else can have; InputError where another program listens there."""
+def write_secret(secret: str) -> None:
+    """Write the secret to a new file that other users cannot read at any time.
+
+    Args:
+        secret: The secret.
+    """
+    SECRET_FILE.touch(mode=0o600, exist_ok=False)
+    SECRET_FILE.write_text(secret)
+
+
+def open_socket(port: int) -> socket.socket:
+    """Open a listening socket, so that no other program can take the port.
+
+    Args:
+        port: Port; 0 for any free one.
+
+    Returns:
+        The socket.
+
+    Raises:
+        InputError: Another program uses the port.
+    """
     try:
-        return socket.create_server((HOST, port), backlog=1024)
+        return socket.create_server((HOST, port), backlog=CONNECTION_BACKLOG)
     except OSError as error:
         raise InputError(
-            f"port {port} of {HOST} cannot be had ({os.strerror(error.errno or 0)}); give another one with --port, or, "
-            f"if a Prefect server runs there, set PREFECT_API_URL=http://{HOST}:{port}/api to serve on it"
+            f"port {port} of {HOST} cannot be used ({os.strerror(error.errno or 0)}); choose another one with --port, "
+            f"or, if a Prefect server runs there, set PREFECT_API_URL=http://{HOST}:{port}/api to serve on it"
         ) from None
 
 
 def wait_until_healthy(process: Popen[bytes], url: str) -> None:
-    """Return once the server answers; RunFailed where it ended, or is silent for too long."""
-    silent_from = time.monotonic() + 120  # seconds; a fresh home migrates its database first
-    while not answers(url):
+    """Wait until a server answers.
+
+    Args:
+        process: Process of the server.
+        url: Address of its API.
+
+    Raises:
+        RunFailed: The process ended, or the server does not answer for too long.
+    """
+    deadline = time.monotonic() + MAX_START_SECONDS
+    while not is_api_available(url):
         if process.poll() is not None:
-            raise RunFailed(f"the Prefect server ended with status {process.returncode}; above or in {LOG} stands why")
-        if time.monotonic() > silent_from:
-            raise RunFailed(f"the Prefect server was silent at {url} for 120 seconds; see above or {LOG}")
-        time.sleep(0.2)
+            raise RunFailed(
+                f"the Prefect server ended with status {process.returncode}; see the output above or {LOG_FILE}"
+            )
+        if time.monotonic() > deadline:
+            raise RunFailed(
+                f"the Prefect server at {url} did not answer for {MAX_START_SECONDS:.0f} seconds; see the output above "
+                f"or {LOG_FILE}"
+            )
+        time.sleep(HEALTH_POLL_SECONDS)
 
 
 def end_with_parent() -> None:
-    """Wait until nobody holds the other end of our input: then the process that started us is gone."""
+    """Wait until the standard input is closed, which means that the parent process has ended; then end this process."""
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-class Doors:
-    """An ASGI application in which only what asks for a served name, and comes from no other page, reaches `app`.
+class OriginGuard:
+    """ASGI application that forwards only requests for a served name that come from no other origin.
 
-    Prefect checks neither Host nor Origin, takes a WebSocket from any page, and reads a body without a Content-Type as
-    JSON: a page of another origin could start runs, and change what they run, with what a browser sends unasked. A
-    forwarded port (ssh -L) must have the same number on both sides, since names are compared with theirs.
+    Prefect checks neither Host nor Origin, accepts WebSockets from any page, and parses a body without a Content-Type
+    as JSON. A page of another origin could therefore start runs, and change their code, with requests that browsers
+    send without permission. A forwarded port (ssh -L) must have the same number on both sides, since names include it.
     """
 
     def __init__(self, app: ASGIApp, port: int) -> None:
-        ends = {f":{port}", "" if port == 80 else f":{port}"}  # browsers leave 80 out
-        self.app, self.hosts = app, {f"{name}{end}" for name in ("127.0.0.1", "localhost") for end in ends}
+        """Take an application.
+
+        Args:
+            app: Application that receives the accepted requests.
+            port: Port of the server.
+        """
+        self.app = app
+        names = ("127.0.0.1", "localhost")
+        self.hosts = {f"{name}:{port}" for name in names}
+        if port == HTTP_PORT:
+            self.hosts.update(names)  # browsers omit this port
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on, or refuse in a sentence."""
-        app, is_request = self.app, scope["type"] == "http"
-        if scope["type"] in {"http", "websocket"} and (reason := self._refusal(scope)):
-            app = PlainTextResponse(f"{reason}\n", 403) if is_request else WebSocketClose(1008, reason)
+        """Forward or refuse a request.
+
+        Args:
+            scope: Connection.
+            receive: Receives messages of the client.
+            send: Sends messages to the client.
+        """
+        app = self.app
+        reason = self._refusal(scope) if scope["type"] in {"http", "websocket"} else None
+        if reason is not None and scope["type"] == "http":
+            app = PlainTextResponse(f"{reason}\n", 403)
+        elif reason is not None:
+            app = WebSocketClose(POLICY_VIOLATION, reason)
         await app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str | None:
+        """Return the reason to refuse a request; None to accept it."""
         headers = Headers(scope=scope)
-        (host, *others) = headers.getlist("host") or [""]
-        if others or host not in self.hosts:
-            return f"this server is asked as {' or '.join(sorted(self.hosts))} only"
-        if any(origin != f"http://{host}" for origin in headers.getlist("origin")):
-            return "a page of another origin may not ask this server"
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or hosts[0] not in self.hosts:
+            return f"this server accepts requests for {' or '.join(sorted(self.hosts))} only"
+        if any(origin != f"http://{hosts[0]}" for origin in headers.getlist("origin")):
+            return "this server accepts no requests from pages of other origins"
         if not {"same-origin", "none"}.issuperset(headers.getlist("sec-fetch-site")):  # none: typed, or a bookmark
-            return "a page of another origin may neither ask nor link to this server; type its address"
-        # Prefect's client and page send a DELETE, and a POST that says all in its address, without a body
-        has_body = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
-        writes = scope["type"] == "http" and scope["method"] not in {"GET", "HEAD", "OPTIONS"}
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if writes and has_body and kind != "application/json":
-            return "what is sent to this server must be application/json"
+            return "this server accepts neither requests nor links from pages of other origins; type its address"
+        if scope["type"] == "http" and scope["method"] not in READING_METHODS and _has_body(headers):
+            content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+            if content_type != "application/json":
+                return "this server accepts only content of type application/json"
         return None
 
 
-def queue_writers() -> None:
+def _has_body(headers: Headers) -> bool:
+    """Check whether a request has a body. Some writing requests of Prefect's client and page have none."""
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+
+
+def serialize_transactions() -> None:
     """Make each transaction of Prefect's SQLite database take the write lock when it begins.
 
-    Prefect begins most of them as readers. One that writes after another has written fails at once with "database is
-    locked", whatever the timeout. With the lock from the start it waits its turn, for up to 60 seconds.
+    By default most transactions begin as readers. If one writes after another transaction has written, it fails at
+    once with "database is locked", whatever the timeout. With the lock from the start it waits for up to 60 seconds.
     """
     from prefect.server.database.configurations import AioSqliteConfiguration  # noqa: PLC0415 - takes a second
 
     begin = AioSqliteConfiguration.begin_transaction
 
-    def begin_as_writer(self: AioSqliteConfiguration, session: Any, **_as_reader: bool) -> Any:
+    def begin_with_write_lock(self: AioSqliteConfiguration, session: Any, **_options: bool) -> Any:
         return begin(self, session, with_for_update=True)
 
-    AioSqliteConfiguration.begin_transaction = begin_as_writer  # type: ignore[assignment, method-assign]
+    AioSqliteConfiguration.begin_transaction = begin_with_write_lock  # type: ignore[assignment, method-assign]
 
 
-class LogRejections:
-    """An ASGI application that logs each request that `app` does not accept.
+class RejectionLog:
+    """ASGI application that logs each rejected request.
 
-    Reading what does not exist is no rejection: Prefect's client looks things up that way.
+    Reading something that does not exist is not a rejection: Prefect's client checks existence in this way.
     """
 
     def __init__(self, app: ASGIApp) -> None:
+        """Take an application.
+
+        Args:
+            app: Application that answers the requests.
+        """
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand a request on, and log its status if it is rejected."""
+        """Forward a request, and log its status if it is rejected.
+
+        Args:
+            scope: Connection.
+            receive: Receives messages of the client.
+            send: Sends messages to the client.
+        """
 
         async def send_and_log(message: Message) -> None:
             if message["type"] == "http.response.start" and is_rejection(scope["method"], message["status"]):
@@ -284,28 +406,53 @@ class LogRejections:
 
 
 def is_rejection(method: str, status: int) -> bool:
-    """Return whether a status says that a request was refused, not just that it found nothing."""
-    reads = method in {"GET", "HEAD", "OPTIONS"}
-    return status >= 500 or status in {401, 403, 429} or (status >= 400 and not reads)
+    """Check whether a status means that a request was refused, and not only that nothing was found.
+
+    Args:
+        method: HTTP method.
+        status: HTTP status.
+
+    Returns:
+        Whether the request was refused.
+    """
+    if status >= 500 or status in {401, 403, 429}:
+        return True
+    return status >= 400 and method not in READING_METHODS
 
 
-def protected(app: ASGIApp, port: int) -> ASGIApp:
-    """Put the layers of this project around Prefect's application, which listens on `port`."""
-    return SecurityHeaders(LogRejections(Doors(Pages(app, HINT), port)))
+def add_protection(app: ASGIApp, port: int) -> ASGIApp:
+    """Wrap Prefect's application in the security layers of this project.
+
+    Args:
+        app: Prefect's application.
+        port: Port of the server.
+
+    Returns:
+        The wrapped application.
+    """
+    return SecurityHeaders(RejectionLog(OriginGuard(PageScript(app, LOGIN_HINT), port)))
 
 
-def main(door_number: int, temporary: bool) -> None:
-    """Serve on a socket that our parent has opened; a temporary server has neither page nor schedules."""
-    import uvicorn  # noqa: PLC0415 - the layer needs neither
+def main(socket_number: int, temporary: bool) -> None:
+    """Serve on a socket that the parent process has opened.
+
+    Args:
+        socket_number: File descriptor of the socket.
+        temporary: Whether the server has neither a page nor schedules.
+    """
+    import uvicorn  # noqa: PLC0415 - only the process of the server needs it
     from prefect.server.api.server import create_app  # noqa: PLC0415
 
     Thread(target=end_with_parent, daemon=True).start()
-    with socket.socket(fileno=door_number) as door:
-        queue_writers()
+    with socket.socket(fileno=socket_number) as listener:
+        serialize_transactions()
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
-        app = protected(create_app(final=True, ephemeral=temporary), door.getsockname()[1])
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5, lifespan="on")
-        (server := uvicorn.Server(config)).run(sockets=[door])
+        app = add_protection(create_app(final=True, ephemeral=temporary), listener.getsockname()[1])
+        config = uvicorn.Config(
+            app, log_level="warning", timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_SECONDS, lifespan="on"
+        )
+        server = uvicorn.Server(config)
+        server.run(sockets=[listener])
     sys.exit(None if server.started else "the server did not start")
 
 

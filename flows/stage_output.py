@@ -1,4 +1,4 @@
-"""What stages print: passed on to the terminal, and kept by stage for the page of a refresh."""
+"""Output of stages: printed to the terminal, and stored by stage for the page of a refresh."""
 
 import re
 import sys
@@ -19,35 +19,47 @@ SECONDS_OF_SILENCE = 1.0
 
 
 class StageOutput:
-    """The lines of each stage that a refresh runs.
+    """Lines that the stages of a refresh print.
 
-    DVC runs one stage at a time in each of its processes, and says which one it begins. All lines of that process up
-    to the next such line belong to this stage.
+    Each process of DVC runs one stage at a time, and prints a line when a stage starts. All lines of the process up to
+    the next such line belong to that stage.
 
     Attributes:
-        started: Stages in the order in which they start.
-        stopped: Whether the refresh ends its stages itself, as when it is cancelled.
+        started: Names of stages that have started.
+        stopped: Whether the refresh ends its stages itself, such as after a cancellation.
     """
 
     def __init__(self) -> None:
+        """Start without any lines."""
         self.started: SimpleQueue[str] = SimpleQueue()
         self.stopped = False
         self._lines: dict[str, SimpleQueue[str | None]] = {}
         self._readers: list[Thread] = []
 
     def follow(self, process: Process) -> None:
-        """Read what a process prints, in a thread of its own, until the process ends."""
+        """Read the output of a process in a thread, until the process ends.
+
+        Args:
+            process: Process of DVC, with a captured output.
+        """
         reader = Thread(target=self._read, args=[process], daemon=True)
         reader.start()
         self._readers.append(reader)
 
     def wait(self) -> None:
-        """Return when all processes have ended and every line has been read."""
+        """Wait until all processes have ended and every line has been read."""
         for reader in self._readers:
             reader.join()
 
     def lines(self, stage: str) -> Iterator[str | None]:
-        """Yield the lines of a stage that has started, and None after each second of silence."""
+        """Yield the lines of a stage that has started, and None after each second without a line.
+
+        Args:
+            stage: Name of the stage.
+
+        Yields:
+            A line, or None.
+        """
         queue = self._lines[stage]
         while True:
             try:
@@ -80,17 +92,17 @@ class StageOutput:
 
 @task(name="stage", task_run_name="{stage}")
 def show_stage(stage: str, output: StageOutput, since: datetime) -> State[None]:
-    """Log why a stage runs, what it prints and how it ends, while DVC runs it.
+    """Log the reason, output and end of a stage while DVC runs it.
 
-    Each line starts with the stage, since the page of a refresh mixes the lines of stages that run at the same time.
+    Each line starts with the stage, since the page of a refresh mixes the lines of simultaneous stages.
 
     Args:
         stage: Name of a stage of dvc.yaml that has started.
-        output: The lines that stages print.
-        since: When the refresh began; earlier records of the stage are not of this run.
+        output: Output of the stages.
+        since: Start of the refresh; earlier records of the stage belong to other runs.
 
     Returns:
-        The last state of the task run, with the reason of a failure. An exception would add a traceback of this file.
+        Final state of the task run, with the reason of a failure. An exception would add a traceback of this file.
     """
     logger = get_run_logger()
     reason_logged = False
@@ -109,11 +121,11 @@ def show_stage(stage: str, output: StageOutput, since: datetime) -> State[None]:
     if output.stopped:
         return Cancelled(message=f"{stage} was ended together with the refresh")
     if record is None:
-        return Failed(message=f"{stage} could not start; its output says why")
-    return Failed(message=f"{stage}: {record.reason or 'its process was ended before it could say why'}")
+        return Failed(message=f"{stage} could not start; see its output")
+    return Failed(message=f"{stage}: {record.reason or 'its process ended without a message'}")
 
 
 def _record(stage: str, since: datetime) -> StageRecord | None:
-    """Return the record of the stage's run in this refresh, or None before the stage has written one."""
+    """Return the record of a stage in this refresh; None before the stage has written one."""
     record = read_record(stage)
     return record if record is not None and record.started >= since else None

@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 from rich.progress import track
 
-from flows.processes import LOCK_FILE, cache_folder, is_whole
+from flows.processes import LOCK_FILE, cache_folder, is_complete
 from relmap.errors import InputError
 from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
 from tasks.provenance.lock import LOCKS, hold_lock, is_lock_held
@@ -39,7 +39,7 @@ ObjectsByStage = Mapping[str, set[Path]]  # stage -> objects of DVC's cache that
 
 def read_lock_entries() -> Mapping[str, Any]:
     """Return the entry of each stage in dvc.lock; none if the file is missing or incomplete."""
-    if not LOCK_FILE.exists() or not is_whole(LOCK_FILE):
+    if not LOCK_FILE.exists() or not is_complete(LOCK_FILE):
         return {}
     return yaml.safe_load(LOCK_FILE.read_text(encoding="utf-8"))["stages"] or {}
 
@@ -69,7 +69,7 @@ def relative_path(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def remedies(
+def list_remedies(
     problems: list[Problem],
     needed: ObjectsByStage,
     bad_objects: Mapping[Path, str],
@@ -84,6 +84,9 @@ def remedies(
         needed: Objects that each stage needs.
         bad_objects: Objects that are corrupt or missing.
         manifests: Manifests that can be read.
+
+    Returns:
+        Shell commands.
     """
     commands = [shlex.join(["rm", "-f", relative_path(path)]) for path in sorted(bad_objects) if path.exists()]
     lost_stages = {problem.stage for problem in problems if problem.is_lost}
@@ -106,9 +109,7 @@ def remedies(
 def main() -> None:
     """Compare everything under data/, and DVC's cache, with the manifests. Prints the commands that restore it."""
     with hold_lock("refresh"):
-        running = [name for name in stage_names() if is_lock_held(LOCKS / f"{name}.lock")]
-        if running:  # outputs that a stage has not written yet would be reported as missing
-            raise InputError(f"{', '.join(running)} is running; run this command again when it has ended")
+        _require_no_running_stage()
         manifests: dict[str, Manifest] = {}
         problems: list[Problem] = []
         for name in track(stage_names(), "files under data/", console=SCREEN):
@@ -118,10 +119,10 @@ def main() -> None:
                 manifests[name] = manifest
         problems += find_input_problems(manifests)
         needed, bad_objects = check_cache(cache_folder() / "files" / "md5")
-        commands = remedies(problems, needed, bad_objects, manifests)
+        commands = list_remedies(problems, needed, bad_objects, manifests)
         lines = [str(problem) for problem in problems]
         lines += [f"{relative_path(path)} (DVC's cache) {description}" for path, description in bad_objects.items()]
-        if LOCK_FILE.exists() and not is_whole(LOCK_FILE):
+        if LOCK_FILE.exists() and not is_complete(LOCK_FILE):
             lines.append(f"{LOCK_FILE} is incomplete: a run was killed while it wrote the file")
             commands = [f"mv {LOCK_FILE} {LOCK_FILE}.cut", *commands, REFRESH]
     _print_unknown_folders()
@@ -130,6 +131,13 @@ def main() -> None:
         print("\n".join([*lines, "to restore it, run in this order:", *unique_commands]))
         sys.exit(1)
     print("all outputs of stages under data/, and DVC's cache, match their manifests")
+
+
+def _require_no_running_stage() -> None:
+    """Raise InputError if a stage is running: outputs that it has not written yet would be reported as missing."""
+    running = [name for name in stage_names() if is_lock_held(LOCKS / f"{name}.lock")]
+    if running:
+        raise InputError(f"{', '.join(running)} is running; run this command again when it has ended")
 
 
 def _print_unknown_folders() -> None:

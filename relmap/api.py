@@ -1,6 +1,7 @@
-"""What is asked of a map: fit one, hold it against labelled rows, find a cut. One door for files and for memory.
+"""Questions that a reliability map answers, for predictions in files and in memory.
 
-An answer is a frozen value: words for people, as text or as HTML, and the numbers behind them.
+`fit_map` fits a map. `MapAssessment` evaluates a map on labelled rows and finds thresholds. Answers are frozen values
+with sentences for people and numbers for programs.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ import numpy as np
 from relmap import __version__
 from relmap.errors import InputError, escape_unprintable, needs_extra
 from relmap.evaluation.agreement import PopulationSummary, describe_agreement, measure_agreement
-from relmap.evaluation.drift import detect_drift
+from relmap.evaluation.drift import DriftResult, detect_drift
 from relmap.evaluation.evaluate import evaluate_alternatives, evaluate_map
 from relmap.evaluation.sample import EvaluationSample
 from relmap.evaluation.top_calibration import describe_top_calibration, measure_top_calibration, top_calibration_as_json
@@ -28,6 +29,7 @@ from relmap.evaluation.verdict import (
     describe_limits,
 )
 from relmap.fitting.labelled_rows import (
+    LabelledRows,
     RowOrigin,
     fingerprint_rows,
     hash_predictions,
@@ -38,8 +40,9 @@ from relmap.io.files import Predictions
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument, Source
 from relmap.maps.reliability_map import ScoredDecisions
-from relmap.options import Protocol, option
+from relmap.options import Protocol, assignment, option
 from relmap.routing.costs import estimate_costs
+from relmap.routing.reliability_thresholds import ReliabilityThresholds
 from relmap.routing.thresholds import (
     bound_accuracy,
     find_accuracy_thresholds,
@@ -49,55 +52,60 @@ from relmap.routing.thresholds import (
 from relmap.settings import DEFAULTS
 from relmap.timestamps import current_timestamp
 
-LIBRARIES = ("numpy", "scipy")  # that a fit computes with; the protocol of the paper also uses torch
-BY_DEFAULT = {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}  # calibrators
-LEAST_TARGET = 1e-5
-NO_DRIFT = "Whether the map still holds, later rows can tell: these are among those that it was made of."
-OUT_OF_FOLD_ROWS = ("out_of_fold", "partly_out_of_fold")
-ESTIMATE = (
-    "So what follows is an estimate and no guarantee: the map was chosen and fitted on rows of these. For a guarantee, "
-    "give labelled rows of another file, or fit with a hold-out of 0.3."
-)
+LIBRARIES = ("numpy", "scipy")  # recorded with their versions in a map
+DEFAULT_CALIBRATORS = {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}
+MIN_TARGET = 1e-5
+SUGGESTED_HOLD_OUT = 0.3
+OUT_OF_FOLD_ORIGINS = ("out_of_fold", "partly_out_of_fold")
+NO_DRIFT_TEST = "Drift is not tested, because these rows are among those of the fit. Evaluate later rows to test it."
 CHOSEN_WITHOUT_ROWS = "The bounds hold if the cut was chosen without looking at these rows."
+
+Numbers = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Words, of which the first line says what to do; how the rows were read; the numbers behind it all."""
+    """Sentences for people, and the numbers that they are based on.
+
+    Attributes:
+        lines: Sentences and table rows; the first one recommends what to do.
+        notes: How the rows were read.
+        numbers: Numbers and words for JSON.
+    """
 
     lines: tuple[str, ...]
     notes: tuple[str, ...] = ()
     numbers: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, ready for JSON; a copy."""
+        """Copy the numbers and words, ready for JSON."""
         return deepcopy(dict(self.numbers))
 
     def __str__(self) -> str:
-        return "\n".join(map(escape_unprintable, (*self.lines, *self.notes)))
+        return "\n".join(escape_unprintable(line) for line in (*self.lines, *self.notes))
 
     def _repr_html_(self) -> str:
-        """The same for a notebook."""
+        """Format the sentences for a notebook."""
         first, _, rest = escape(str(self)).partition("\n")
         return f'<p><strong>{first}</strong></p><pre style="white-space: pre-wrap">{rest}</pre>'
 
 
 class Recommendation(Answer):
-    """What to deploy, and why."""
+    """Model that `fit` recommends to deploy, and the reasons."""
 
 
 class Evaluation(Answer):
-    """What the reliability buys beside the confidence, on labelled rows."""
+    """Comparison of the reliability with the confidence on labelled rows."""
 
 
 class Cuts(Answer):
-    """From which reliability on decisions can be used as they are."""
+    """Reliability from which decisions can be used automatically."""
 
     @property
     def cut(self) -> float | None:
-        """The cut for all decisions, which `apply` takes; None where there is none."""
-        found: float | None = self.numbers["overall"]["cut"]
-        return found
+        """Cut for all decisions, which `apply` accepts; None if none was found."""
+        cut: float | None = self.numbers["overall"]["cut"]
+        return cut
 
 
 def fit_map(
@@ -114,17 +122,33 @@ def fit_map(
     target: float | None = None,
     accept_label_order: bool = False,
 ) -> tuple[MapDocument, Recommendation]:
-    """The reliability map of labelled predictions, and what it recommends, as `fit` of `relmap.cli` has it.
+    """Fit a reliability map on labelled predictions.
 
-    Settings are as `ReliabilityMap` has them; `names` are those of the labels, `group` is the column whose rows go
-    together, and how many rows it takes to know the gain to `target`, a log loss in nats, is said where it is given.
-    InputError says what is wrong with the rows, or with what is asked.
+    Args:
+        file: Labelled predictions.
+        calibrator: Key of the calibrator; None for the default of the kind of predictions.
+        variant: Key of the variant, or "auto".
+        seed: Seed of the folds.
+        group: Column of the groups, whose rows stay in one fold; None without groups.
+        names: Names of the labels in their order; None for 0..K-1.
+        signals: Columns that may indicate whether a decision is correct.
+        hold_out: Share of the rows to hold out, in [0, 0.9].
+        protocol: "own", or "paper" for the split and the fits of the paper's tables.
+        target: Half-width of the interval of the gain, in nats, for which the required number of labelled rows is
+            reported; None for none.
+        accept_label_order: Accept names in an order that matches the predictions worse than another one.
+
+    Returns:
+        The map, and the recommendation.
+
+    Raises:
+        InputError: The rows cannot be read or fitted, or an option is invalid.
     """
-    if target is not None and not target >= LEAST_TARGET:
-        raise InputError(f"{option('target')} is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
+    if target is not None and not target >= MIN_TARGET:
+        raise InputError(f"{option('target')} is {target}; give a log loss of {MIN_TARGET} or more, such as 0.01")
     if not (group or "").isprintable():
-        raise InputError(f"the column of groups is {group!r}, which holds what cannot be shown; rename it")
-    read = read_labelled_rows(
+        raise InputError(f"the name of the group column, {group!r}, has characters that cannot be shown; rename it")
+    labelled = read_labelled_rows(
         file,
         group=group,
         names=names,
@@ -133,125 +157,180 @@ def fit_map(
         hold_out=hold_out,
         accept_label_order=accept_label_order,
     )
-    rows = read.rows
     if protocol == "paper" and (signals or hold_out):
         raise InputError(
-            f"the protocol of the paper has parts of its own: omit {option('signals')} and {option('hold_out')}"
+            f"the paper's protocol has its own split and no signals; omit {option('signals')} and {option('hold_out')}"
         )
-    from relmap.fitting.map_fit import fit_labelled_rows  # noqa: PLC0415 - what is wrong with the rows is said before it is there
+    from relmap.fitting.map_fit import fit_labelled_rows  # noqa: PLC0415 - slow; errors in the rows come first
 
-    settings = DEFAULTS
+    rows = labelled.rows
+    fit = fit_labelled_rows(
+        rows,
+        _describe_source(file, labelled, seed=seed, group=group, hold_out=hold_out, protocol=protocol),
+        DEFAULTS,
+        calibrator=calibrator or DEFAULT_CALIBRATORS[rows.kind],
+        variant=variant,
+        n_labels=labelled.n_labels,
+        names=labelled.names,
+        signals=labelled.signals,
+        ids=labelled.ids,
+        id_column=labelled.id_column,
+    )
+    document = fit.document
+    basis = {
+        "rows": len(fit.rows),
+        "grouped": fit.rows.group is not None,
+        "weighted": fit.rows.weight is not None,
+    }
+    lines = [str(fit.advice), *fit.advice.then, *describe_limits(basis, document), *fit.describe(target)]
+    numbers = {
+        "advice": fit.advice.answer,
+        "variant": document.projection.name,
+        "calibrator": document.calibrator.name,
+        "accuracy": fit.accuracy,
+        **document.choice.model_dump(),
+    }
+    return document, Recommendation(tuple(lines), tuple(labelled.notes), numbers)
+
+
+def _describe_source(
+    file: Predictions, labelled: LabelledRows, *, seed: int, group: str | None, hold_out: float, protocol: Protocol
+) -> Source:
+    """Record the rows, the options and the versions of a fit."""
     libraries = (*LIBRARIES, "torch") if protocol == "paper" else LIBRARIES
+    versions = {"relmap": __version__}
     with needs_extra("pipeline"):  # the paper's protocol fits with torch
-        versions = {"relmap": __version__} | {name: version(name) for name in libraries}
-    source = Source(
+        for library in libraries:
+            versions[library] = version(library)
+    return Source(
         file=escape_unprintable(file.path.name),
         sha256=hash_predictions(file),
-        fingerprint=fingerprint_rows(rows),
-        rows=len(rows),
+        fingerprint=fingerprint_rows(labelled.rows),
+        rows=len(labelled.rows),
         seed=seed,
         group=group,
         hold_out=hold_out,
-        protocol=settings.protocol if protocol == "paper" else None,
+        protocol=DEFAULTS.protocol if protocol == "paper" else None,
         at=current_timestamp(),
         versions=versions,
     )
-    learned = fit_labelled_rows(
-        rows,
-        source,
-        settings,
-        calibrator=calibrator or BY_DEFAULT[rows.kind],
-        variant=variant,
-        n_labels=read.n_labels,
-        names=read.names,
-        signals=read.signals,
-        ids=read.ids,
-        id_column=read.id_column,
-    )
-    document = learned.document
-    advice = learned.advice
-    judged = learned.rows
-    rests = {"rows": len(judged), "grouped": judged.group is not None, "weighted": judged.weight is not None}
-    lines = [str(advice), *advice.then, *describe_limits(rests, document), *learned.describe(target)]
-    numbers = {
-        "advice": advice.answer,
-        "variant": document.projection.name,
-        "calibrator": document.calibrator.name,
-        "accuracy": learned.accuracy,
-    }
-    return document, Recommendation(tuple(lines), tuple(read.notes), numbers | document.choice.model_dump())
-
-
-def _where_chosen(evaluation: dict[str, Any], document: MapDocument) -> dict[str, Any]:
-    """An evaluation of the rows that chose the variant: its log loss has the interval that was made wider for that."""
-    ends = {each.variant: {"low": each.low, "high": each.high} for each in document.choice.candidates}
-    log_loss = evaluation["metrics"]["nll_correct"] | ends.get(document.projection.name, {})
-    return evaluation | {"metrics": evaluation["metrics"] | {"nll_correct": log_loss}}
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """Labelled rows and what a map says of them, as `read_and_score_rows` returns them."""
+class MapAssessment:
+    """A map and labelled rows that it has scored.
+
+    Rows of the fit have out-of-fold scores. The fields after `document` are those of `ScoredRows`.
+
+    Attributes:
+        document: The map.
+        rows: Labelled rows, n of them.
+        scored: Their confidence and reliability.
+        origin: Their relation to the fit of the map.
+        notes: Sentences on how they were read and scored.
+        fitted: Whether each row was used for the fit, shape (n,), bool.
+    """
 
     document: MapDocument
     rows: PredictedRows
     scored: ScoredDecisions
-    seen: RowOrigin
+    origin: RowOrigin
     notes: list[str]
-    fitted: np.ndarray  # (n,) bool, whether a row was used for the fit
+    fitted: np.ndarray
 
     @classmethod
-    def read(cls, document: MapDocument, file: Predictions, group: str | None = None) -> "Judged":
-        """Of labelled predictions; rows that the map was made of are judged by fits that have not seen them.
+    def from_predictions(cls, document: MapDocument, file: Predictions, group: str | None = None) -> "MapAssessment":
+        """Read and score labelled predictions.
 
-        `group` is the column whose rows go together; None is that of the map, where the predictions have it. InputError
-        says what is wrong with the rows.
+        Args:
+            document: The map.
+            file: Labelled predictions.
+            group: Column of the groups; None for the column of the fit, if the predictions have it.
+
+        Returns:
+            The map with the scored rows.
+
+        Raises:
+            InputError: The rows cannot be read.
         """
-        return cls(document, *read_and_score_rows(document, file, group=group))
-
-    @property
-    def _of_choice(self) -> bool:
-        """Whether the variant was chosen on exactly these rows, which excludes held-out ones."""
-        known = self.seen in ("held_out", "out_of_fold") and not self.document.source.hold_out
-        return known and len(self.rows) == self.document.held_out.rows
+        scored = read_and_score_rows(document, file, group=group)
+        return cls(
+            document=document,
+            rows=scored.rows,
+            scored=scored.scored,
+            origin=scored.origin,
+            notes=scored.notes,
+            fitted=scored.fitted,
+        )
 
     @cached_property
-    def decisions(self) -> EvaluationSample:
-        """Rows with their confidence and reliability, as metrics and intervals read them."""
+    def sample(self) -> EvaluationSample:
+        """Rows with their confidence and reliability, for metrics and intervals."""
         return EvaluationSample.from_rows(self.rows, self.scored, DEFAULTS.metrics)
 
-    def evaluation(self, everything: PopulationSummary | None = None) -> Evaluation:
-        """The reliability beside the confidence: a verdict, agreement with true labels, drift.
+    @property
+    def _chosen_on_these_rows(self) -> bool:
+        """Whether the variant was chosen on exactly these rows; held-out rows are never used for the choice."""
+        is_candidate = self.origin in ("held_out", "out_of_fold") and not self.document.source.hold_out
+        return is_candidate and len(self.rows) == self.document.held_out.rows
 
-        `everything` are the rows that these were drawn from. InputError where there are none of these.
+    def evaluate(self, population: PopulationSummary | None = None) -> Evaluation:
+        """Compare the reliability with the confidence.
+
+        Args:
+            population: Summary of the rows that these were sampled from, whose accuracy is then estimated.
+
+        Returns:
+            Recommendation, gains, calibration of the most reliable rows, agreement with the true labels, and drift.
+
+        Raises:
+            InputError: There are no labelled rows.
         """
-        document, rows, scored, judged = self.document, self.rows, self.scored, self.decisions
-        seen = self.seen in OUT_OF_FOLD_ROWS
-        evaluation = evaluate_map(document, judged)
-        evaluation |= (
-            document.out_of_fold_results if seen or self._of_choice else evaluate_alternatives(document, judged)
-        )
-        if self._of_choice:
-            evaluation = _where_chosen(evaluation, document)
-        agreed = measure_agreement(document, judged, everything)
-        top = measure_top_calibration(judged)
+        document = self.document
         smallest = DEFAULTS.metrics.smallest_relevant_change
-        drifted, lines, where = None, [NO_DRIFT], OUT_OF_FOLD if seen else "on these rows"
-        if self.seen in ("new", "partly_out_of_fold"):
-            new, reliability = rows.take(~self.fitted), scored.reliability[~self.fitted]
-            drifted = detect_drift(document, reliability, new.decision, new.correct, new.group)
-            lines = drifted.describe(document.shown_names)
-        lines += [*describe_alternatives(evaluation, document, where), *describe_agreement(agreed, len(rows))]
-        numbers = evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}
-        numbers |= {
+        evaluation = self._evaluation_numbers()
+        agreement = measure_agreement(document, self.sample, population)
+        top = measure_top_calibration(self.sample)
+        drift = self._test_drift()
+        where = OUT_OF_FOLD if self.origin in OUT_OF_FOLD_ORIGINS else "on these rows"
+        lines = [
+            *describe_evaluation(evaluation, document, smallest),
+            *describe_top_calibration(top),
+            *([NO_DRIFT_TEST] if drift is None else drift.describe(document.shown_names)),
+            *describe_alternatives(evaluation, document, where),
+            *describe_agreement(agreement, len(self.rows)),
+        ]
+        numbers = {
+            **evaluation,
+            "agreement": agreement,
+            "drift": None if drift is None else drift.as_json(),
             "advice": advise_from_evaluation(evaluation, document, smallest).answer,
             "top": top_calibration_as_json(top),
+            "fitted_rows": int(self.fitted.sum()),
         }
-        numbers |= {"fitted_rows": int(self.fitted.sum())}
-        lines = [*describe_evaluation(evaluation, document, smallest), *describe_top_calibration(top), *lines]
-        return Evaluation(tuple(lines), (*self.notes, *(everything.notes if everything else ())), numbers)
+        population_notes = [] if population is None else population.notes
+        return Evaluation(tuple(lines), (*self.notes, *population_notes), numbers)
 
-    def cuts(
+    def _evaluation_numbers(self) -> Numbers:
+        """Compute the numbers of the map and of its alternatives."""
+        numbers = evaluate_map(self.document, self.sample)
+        if self.origin in OUT_OF_FOLD_ORIGINS or self._chosen_on_these_rows:
+            numbers |= self.document.out_of_fold_results
+        else:
+            numbers |= evaluate_alternatives(self.document, self.sample)
+        if self._chosen_on_these_rows:
+            return _with_adjusted_interval(numbers, self.document)
+        return numbers
+
+    def _test_drift(self) -> DriftResult | None:
+        """Test for drift on the rows that are not among those of the fit; None without such rows."""
+        if self.origin not in ("new", "partly_out_of_fold"):
+            return None
+        new_rows = self.rows.take(~self.fitted)
+        reliability = self.scored.reliability[~self.fitted]
+        return detect_drift(self.document, reliability, new_rows.decision, new_rows.correct, new_rows.group)
+
+    def choose_cut(
         self,
         *,
         target_accuracy: float | None = None,
@@ -267,39 +346,75 @@ class Judged:
 
         Args:
             target_accuracy: Accuracy that automatic rows must have, in (0, 1).
-            coverage: Share of the rows that is automatic, in (0, 1], as it is typed.
+            coverage: Share of the rows that is automatic, in (0, 1]; text keeps it exact.
             confidence: Confidence of the guarantee, over random samples of such rows.
-            cost_error: Cost of a wrong decision that is used; with `cost_review`, for the cut of least expected cost by
-                the map, without a guarantee.
+            cost_error: Cost of a wrong decision that is used; with `cost_review`, for the cut with the lowest expected
+                cost according to the map, without a guarantee.
             cost_review: Cost of a review.
             cut: A cut to validate: the lower bound of the accuracy of decisions at or above it.
 
         Returns:
-            The cut, in words and numbers.
+            The cut.
 
         Raises:
             InputError: Not exactly one of the four is given, or one is out of range.
         """
-        costs = (cost_error, cost_review)
-        if [target_accuracy, coverage, cut, None if costs == (None, None) else costs].count(None) != 3:
+        has_costs = cost_error is not None or cost_review is not None
+        n_given = [target_accuracy is not None, coverage is not None, cut is not None, has_costs].count(True)
+        if n_given != 1:
             raise InputError(
                 "give a target accuracy, a coverage, the costs of an error and of a review, or a cut to validate"
             )
-        identity = {"map_fingerprint": self.document.fingerprint}
-        if costs != (None, None):
-            estimate = estimate_costs(self.decisions, *costs)
-            return Cuts(tuple(estimate.describe()), tuple(self.notes), identity | estimate.as_json())
-        kept, why = sample_independent_rows(self.rows, self.document.source.seed)
-        judged = self.scored.reliability[kept], self.rows.decision[kept], self.rows.correct[kept]
-        guaranteed = self.seen not in OUT_OF_FOLD_ROWS
-        if target_accuracy is not None:
-            cuts = find_accuracy_thresholds(self.document, *judged, target=target_accuracy, confidence=confidence)
+        map_identity = {"map_fingerprint": self.document.fingerprint}
+        if has_costs:
+            costs = estimate_costs(self.sample, cost_error, cost_review)
+            return Cuts(tuple(costs.describe()), tuple(self.notes), map_identity | costs.as_json())
+        used, sampling_notes = sample_independent_rows(self.rows, self.document.source.seed)
+        thresholds = self._thresholds_on(used, target_accuracy, coverage, cut, confidence)
+        is_guaranteed = self.origin not in OUT_OF_FOLD_ORIGINS
+        notes = [*self.notes, *sampling_notes]
+        if not is_guaranteed:
+            notes.append(_estimate_note())
         elif cut is not None:
-            cuts = bound_accuracy(*judged, threshold=cut, confidence=confidence)
-            why = [*why, *([CHOSEN_WITHOUT_ROWS] if guaranteed else [])]
-        else:
-            cuts = find_coverage_threshold(*judged, coverage=str(coverage), confidence=confidence)
-        notes = [*self.notes, *why, *([] if guaranteed else [ESTIMATE])]
-        fitted = {"fitted_rows": int(self.fitted.sum())}
-        numbers = {"guaranteed": guaranteed} | fitted | identity | cuts.as_json()
-        return Cuts(tuple(cuts.describe(self.document.shown_names)), tuple(notes), numbers)
+            notes.append(CHOSEN_WITHOUT_ROWS)
+        numbers = {
+            "guaranteed": is_guaranteed,
+            "fitted_rows": int(self.fitted.sum()),
+            **map_identity,
+            **thresholds.as_json(),
+        }
+        return Cuts(tuple(thresholds.describe(self.document.shown_names)), tuple(notes), numbers)
+
+    def _thresholds_on(
+        self, used: np.ndarray, target_accuracy: float | None, coverage: object, cut: float | None, confidence: float
+    ) -> ReliabilityThresholds:
+        """Find or validate thresholds on independent rows, given by their indices."""
+        reliability = self.scored.reliability[used]
+        decision = self.rows.decision[used]
+        correct = self.rows.correct[used]
+        if target_accuracy is not None:
+            return find_accuracy_thresholds(
+                self.document, reliability, decision, correct, target=target_accuracy, confidence=confidence
+            )
+        if cut is not None:
+            return bound_accuracy(reliability, decision, correct, threshold=cut, confidence=confidence)
+        return find_coverage_threshold(reliability, decision, correct, coverage=str(coverage), confidence=confidence)
+
+
+def _with_adjusted_interval(evaluation: Numbers, document: MapDocument) -> Numbers:
+    """Replace the interval of the log loss by that of the fit, which is adjusted for the model choice."""
+    adjusted = {}
+    for candidate in document.choice.candidates:
+        if candidate.variant == document.projection.name:
+            adjusted = {"low": candidate.low, "high": candidate.high}
+    log_loss = evaluation["metrics"]["nll_correct"] | adjusted
+    return evaluation | {"metrics": evaluation["metrics"] | {"nll_correct": log_loss}}
+
+
+def _estimate_note() -> str:
+    """Explain why cuts on rows of the fit have no guarantee, and how to get one."""
+    return (
+        "These are estimates without a guarantee, because the map was chosen and fitted on some of these rows. For a "
+        "guarantee, give labelled rows of another file, or fit again with "
+        f"{assignment('hold_out', SUGGESTED_HOLD_OUT)}."
+    )

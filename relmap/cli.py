@@ -1,13 +1,13 @@
-"""Your own predictions in, a reliability map out: `relmap --help`.
+"""Command line: fit a reliability map on your own predictions, and use it; see `relmap --help`.
 
-What people read goes to the terminal's error stream, what programs read to its output or a file. Nothing here knows
-an orchestrator. Each command imports what it computes with, so that `--help` and errors in the options are fast.
+Text for people goes to the error stream; JSON and SQL go to the output stream or to a file. This module imports no
+orchestrator. Each command imports what it needs when it runs, so that `--help` and errors in options are fast.
 """
 
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,33 +15,36 @@ from relmap import __version__
 from relmap.console import (
     CommandWithNames,
     calibrator_names,
-    progress,
-    say,
-    show,
+    options_from_fields,
+    print_lines,
+    row_progress,
     variant_names,
-    with_options,
+    write_json_output,
 )
 from relmap.errors import InputError, escape_unprintable, needs_extra
 from relmap.io.reading import DEFAULT_READING, Reading, split_names
 from relmap.options import Protocol, assignment, assignments, option
 
 if TYPE_CHECKING:
+    from relmap.api import Recommendation
     from relmap.io.files import Predictions as PredictionFile
+    from relmap.maps.document import MapDocument
 
-FITTING = "How the map is fitted"  # groups of options in the help
-WITH_MAP = "Threshold on the reliability of a map"
-WITHOUT_MAP = "Threshold on a score, without a map"
-MAP = ".map.json"  # how the map ends that lies beside a page
+FIT_PANEL = "How the map is fitted"  # groups of options in the help
+MAP_PANEL = "Threshold on the reliability of a map"
+SCORE_PANEL = "Threshold on a score, without a map"
+MAP_SUFFIX = ".map.json"  # of the map that `report` writes next to its page
+MIN_LABELS = 2
 app = typer.Typer(
-    help="Which of your model's decisions can be used as they are, and which go to review?",
+    help="Find out which decisions of your model can be used automatically and which need review.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         print(f"relmap {__version__}")
         raise typer.Exit
 
@@ -52,45 +55,46 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Which of your model's decisions can be used as they are, and which should go to review?"""
+    """Find out which decisions of your model can be used automatically and which need review."""
 
 
-MapFile = Annotated[Path, typer.Option("--map", help="The map that fit wrote.")]
-Predictions = Annotated[Path, typer.Option(help="A file of predictions: parquet, csv, tsv, jsonl, json or xlsx.")]
+MapFile = Annotated[Path, typer.Option("--map", help="The map that fit or report wrote.")]
+Predictions = Annotated[Path, typer.Option(help="File of predictions: parquet, csv, tsv, jsonl, json or xlsx.")]
 Labelled = Annotated[
-    Path, typer.Option(help="A file of predictions with their true label: parquet, csv, tsv, jsonl, json or xlsx.")
+    Path, typer.Option(help="File of predictions with their true labels: parquet, csv, tsv, jsonl, json or xlsx.")
 ]
 Calibrator = Annotated[
     str | None,
     typer.Option(
-        help="Calibrator of the confidence: {calibrators}. By default ts, without logits uncal.",
+        help="Calibrator of the confidence: {calibrators} (default: ts, or uncal without logits).",
         autocompletion=calibrator_names,
-        rich_help_panel=FITTING,
+        rich_help_panel=FIT_PANEL,
     ),
 ]
 Variant = Annotated[
     str,
     typer.Option(
-        help="Model of the reliability; auto recommends one of the first {automatic}: {variants}.",
+        help="Model of the reliability: {variants}; auto compares the first {automatic} and takes the best.",
         autocompletion=variant_names,
-        rich_help_panel=FITTING,
+        rich_help_panel=FIT_PANEL,
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the split of the rows into folds.", rich_help_panel=FITTING)]
-Labels = Annotated[str | None, typer.Option(help="Names of the labels in their order: bad,fair,good")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the split of the rows into folds.", rich_help_panel=FIT_PANEL)]
+Labels = Annotated[str | None, typer.Option(help="Names of the labels in their order, such as bad,fair,good.")]
 AcceptLabelOrder = Annotated[
     bool,
     typer.Option(
         "--accept-label-order",
-        help="Fit even if the labels in another order match the predictions clearly better.",
-        rich_help_panel=FITTING,
+        help="Fit even if another order of the labels matches the predictions significantly better.",
+        rich_help_panel=FIT_PANEL,
     ),
 ]
 Signals = Annotated[
     str | None,
     typer.Option(
-        help="Columns that may tell correct from wrong decisions: length,source (group_rank, group_gap need --group).",
-        rich_help_panel=FITTING,
+        help="Columns that may indicate whether a decision is correct, such as length,source; group_rank and group_gap "
+        "are computed and need --group.",
+        rich_help_panel=FIT_PANEL,
     ),
 ]
 HoldOut = Annotated[
@@ -98,23 +102,23 @@ HoldOut = Annotated[
     typer.Option(
         min=0,
         max=0.9,
-        help="Share of the rows that the fit does not use, for evaluate and thresholds.",
-        rich_help_panel=FITTING,
+        help="Share of the rows to hold out from the fit, for evaluate and thresholds.",
+        rich_help_panel=FIT_PANEL,
     ),
 ]
 Group = Annotated[
-    str | None, typer.Option(help="A column, such as the query; rows with the same value stay in one fold.")
+    str | None, typer.Option(help="Column of groups, such as the query; rows of one group stay in the same fold.")
 ]
-Out = Annotated[Path | None, typer.Option(help="Where to write the JSON instead of printing it.")]
-of_columns = with_options(Reading, "reading", without=("label", "id", "drop_unlabelled"))
-of_labelled_columns = with_options(Reading, "reading")
+Out = Annotated[Path | None, typer.Option(help="File for the JSON, which is printed otherwise.")]
+with_column_options = options_from_fields(Reading, "reading", without=("label", "id", "drop_unlabelled"))
+with_labelled_column_options = options_from_fields(Reading, "reading")
 
 
 @app.command(cls=CommandWithNames)
-@of_labelled_columns
+@with_labelled_column_options
 def fit(
     predictions: Labelled,
-    out: Annotated[Path, typer.Option(help="Where to write the map.")],
+    out: Annotated[Path, typer.Option(help="File for the map.")],
     calibrator: Calibrator = None,
     variant: Variant = "auto",
     seed: Seed = 1,
@@ -123,8 +127,8 @@ def fit(
     protocol: Annotated[
         Protocol,
         typer.Option(
-            help="own, or paper: the split and the fits of the paper's tables, with their leaks.",
-            rich_help_panel=FITTING,
+            help="own, or paper: the split and the fits of the paper's tables, including their data leakage.",
+            rich_help_panel=FIT_PANEL,
         ),
     ] = "own",
     signals: Signals = None,
@@ -132,30 +136,41 @@ def fit(
     target: Annotated[
         float | None,
         typer.Option(
-            help="Report how many rows it takes to know the gain to this much log loss.", rich_help_panel=FITTING
+            help="Report how many labelled rows are needed to estimate the gain to within this log loss.",
+            rich_help_panel=FIT_PANEL,
         ),
     ] = None,
     accept_label_order: AcceptLabelOrder = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
-    """Fit a reliability map on labelled predictions, and recommend what to deploy."""
+    """Fit a reliability map on labelled predictions, and recommend a model to deploy."""
     from relmap.io.atomic import check_output_path
     from relmap.io.files import open_predictions
     from relmap.maps.map_file import describe_map, save_map
 
     check_output_path(out, predictions)
-    asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
-    asked |= {"protocol": protocol, "target": target, "accept_label_order": accept_label_order}
-    document, recommended = _fitted(open_predictions(predictions, reading), labels, signals, **asked)
+    document, recommendation = _fit_map(
+        open_predictions(predictions, reading),
+        labels=labels,
+        signals=signals,
+        calibrator=calibrator,
+        variant=variant,
+        seed=seed,
+        group=group,
+        hold_out=hold_out,
+        protocol=protocol,
+        target=target,
+        accept_label_order=accept_label_order,
+    )
     save_map(document, out)
-    return say([*recommended.notes, *recommended.lines, f"{out}: {describe_map(document)}."])
+    return print_lines([*recommendation.notes, *recommendation.lines, f"{out}: {describe_map(document)}."])
 
 
 @app.command(cls=CommandWithNames)
-@of_labelled_columns
+@with_labelled_column_options
 def report(
     predictions: Labelled,
-    out: Annotated[Path, typer.Option(help="Where to write the page, an .html file; the map is written next to it.")],
+    out: Annotated[Path, typer.Option(help="File for the page, ending in .html; the map is written next to it.")],
     calibrator: Calibrator = None,
     variant: Variant = "auto",
     seed: Seed = 1,
@@ -166,36 +181,47 @@ def report(
     accept_label_order: AcceptLabelOrder = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
-    """Fit a map, judge it on rows that its fit has not seen, and write one page of that, with the map beside it."""
-    from relmap.api import Judged
+    """Fit a map, evaluate it out of fold, and write an HTML page with the results and the map next to it."""
+    from relmap.api import MapAssessment
     from relmap.io.atomic import check_output_path, check_suffix, write_text
     from relmap.io.files import open_predictions
     from relmap.maps.map_file import describe_map, save_map
 
-    map_file = out.with_suffix(MAP)
+    map_file = out.with_suffix(MAP_SUFFIX)
     check_output_path(out, predictions)
     check_output_path(map_file, predictions)
     check_suffix(out, ".html")
-    asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
-    asked |= {"accept_label_order": accept_label_order}
-    document, recommended = _fitted(file := open_predictions(predictions, reading), labels, signals, **asked)
+    file = open_predictions(predictions, reading)
+    document, recommendation = _fit_map(
+        file,
+        labels=labels,
+        signals=signals,
+        calibrator=calibrator,
+        variant=variant,
+        seed=seed,
+        group=group,
+        hold_out=hold_out,
+        accept_label_order=accept_label_order,
+    )
     with needs_extra("report"):
-        from relmap.report.page import page
+        from relmap.report.page import render_map_page
 
-    text = page(Judged.read(document, file), recommended, map_file, reading)
+    assessment = MapAssessment.from_predictions(document, file)
+    text = render_map_page(assessment, recommendation, map_file, reading)
     save_map(document, map_file)
     write_text(out, text)
-    return say([*recommended.notes, *recommended.lines, f"{map_file}: {describe_map(document)}.", f"{out}: the page."])
+    lines = [*recommendation.notes, *recommendation.lines]
+    return print_lines([*lines, f"{map_file}: {describe_map(document)}.", f"{out}: page with the results."])
 
 
 @app.command(cls=CommandWithNames)
-@of_columns
+@with_column_options
 def apply(
     map_file: MapFile,
     predictions: Predictions,
-    out: Annotated[Path, typer.Option(help="Where to write the scored rows, in any format that is read.")],
+    out: Annotated[Path, typer.Option(help="File for the scored rows, in any format that can be read.")],
     coverage: Annotated[
-        str | None, typer.Option(help="Share of the rows of this file that is automatic, for large files.")
+        str | None, typer.Option(help="Share of the rows of this file that is automatic; for large files.")
     ] = None,
     cut: Annotated[
         float | None,
@@ -203,120 +229,141 @@ def apply(
     ] = None,
     cuts: Annotated[
         Path | None,
-        typer.Option(help="File of thresholds with one cut, or one for each label; instead of --coverage and --cut."),
+        typer.Option(
+            help="File that thresholds wrote, with one cut or one for each label; instead of --coverage and --cut."
+        ),
     ] = None,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
-    """Add decision, confidence, reliability, review_rank and route to every row."""
+    """Add decision, confidence, reliability, review rank and route (automatic or review) to every row."""
     from relmap.io.atomic import check_output_path
     from relmap.maps.map_file import load_map
     from relmap.routing.apply import apply_map
 
-    check_output_path(out, map_file, predictions, *filter(None, [cuts]))
+    inputs = [map_file, predictions] if cuts is None else [map_file, predictions, cuts]
+    check_output_path(out, *inputs)
     document = load_map(map_file)
-    asked: Any = {"coverage": coverage, "cut": cut, "cuts": cuts, "reading": reading}
-    with progress() as advance:
-        applied = apply_map(document, predictions, out, progress=advance, **asked)
-    return say([*applied.describe(document.shown_names), f"{out}: {applied.rows:,} rows."])
+    with row_progress() as advance:
+        applied = apply_map(
+            document,
+            predictions,
+            out,
+            coverage=coverage,
+            cut=cut,
+            cuts=cuts,
+            progress=advance,
+            reading=reading,
+        )
+    return print_lines([*applied.describe(document.shown_names), f"{out}: {applied.rows:,} rows."])
 
 
 @app.command(cls=CommandWithNames)
-@with_options(Reading, "reading", without=("id", "drop_unlabelled"))
+@options_from_fields(Reading, "reading", without=("id", "drop_unlabelled"))
 def label(
     map_file: MapFile,
     predictions: Predictions,
-    rows: Annotated[int, typer.Option(min=1, help="Number of rows to draw.")],
-    out: Annotated[Path, typer.Option(help="Where to write the rows to label, in any format that is read.")],
+    rows: Annotated[int, typer.Option(min=1, help="Number of rows to select.")],
+    out: Annotated[Path, typer.Option(help="File for the rows to label, in any format that can be read.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random sample.")] = 1,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
-    """Draw the rows to label next: more where the map is unsure and where labels are rare, with known probabilities."""
+    """Select rows to label next, at random with known probabilities: uncertain rows and rare labels more often."""
     from relmap.io.atomic import check_output_path
     from relmap.maps.map_file import load_map
     from relmap.routing.label import sample_rows_to_label
 
     check_output_path(out, map_file, predictions)
     document = load_map(map_file)
-    with progress() as advance:
-        drawn = sample_rows_to_label(
+    with row_progress() as advance:
+        selected = sample_rows_to_label(
             document, predictions, out, rows=rows, seed=seed, progress=advance, reading=reading
         )
-    return say([*drawn.describe(document.shown_names), f"{out}: {rows:,} rows."])
+    return print_lines([*selected.describe(document.shown_names), f"{out}: {rows:,} rows."])
 
 
 @app.command(cls=CommandWithNames)
-@of_labelled_columns
+@with_labelled_column_options
 def evaluate(
     map_file: MapFile,
     predictions: Labelled,
     group: Group = None,
     unlabelled: Annotated[
-        Path | None, typer.Option(help="The file from which the labelled rows were drawn; its accuracy is estimated.")
+        Path | None, typer.Option(help="File that the labelled rows were sampled from; its accuracy is estimated.")
     ] = None,
     out: Out = None,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Compare reliability and confidence on labelled rows: verdict, gains of the alternatives and a drift test."""
-    from relmap.api import Judged, PopulationSummary
+    from relmap.api import MapAssessment
+    from relmap.evaluation.agreement import PopulationSummary
     from relmap.io.atomic import check_output_path
     from relmap.io.files import open_predictions
     from relmap.maps.map_file import load_map
 
-    check_output_path(out, map_file, predictions, *filter(None, [unlabelled]))
-    judged, everything = (
-        Judged.read(document := load_map(map_file), open_predictions(predictions, reading), group),
-        None,
-    )
+    inputs = [map_file, predictions] if unlabelled is None else [map_file, predictions, unlabelled]
+    check_output_path(out, *inputs)
+    document = load_map(map_file)
+    assessment = MapAssessment.from_predictions(document, open_predictions(predictions, reading), group)
+    population = None
     if unlabelled is not None:
-        with progress() as advance:
-            everything = PopulationSummary.from_file(document, open_predictions(unlabelled, reading), advance)
-    answer = judged.evaluation(everything)
-    show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
-    return say([*answer.notes, *answer.lines])
+        with row_progress() as advance:
+            population = PopulationSummary.from_file(document, open_predictions(unlabelled, reading), advance)
+    evaluation = assessment.evaluate(population)
+    write_json_output({"predictions": predictions.name, "map": map_file.name} | evaluation.to_dict(), out)
+    return print_lines([*evaluation.notes, *evaluation.lines])
 
 
 @app.command(cls=CommandWithNames)
-@of_labelled_columns
+@with_labelled_column_options
 def thresholds(
     predictions: Labelled,
     map_file: Annotated[
-        Path | None, typer.Option("--map", help="The map that fit wrote; without it, --score or --probability.")
+        Path | None,
+        typer.Option("--map", help="The map that fit or report wrote; without a map, give --score or --probability."),
     ] = None,
     target_accuracy: Annotated[
-        float | None, typer.Option(help="Accuracy that automatic rows must have.", rich_help_panel=WITH_MAP)
+        float | None, typer.Option(help="Accuracy that automatic rows must have.", rich_help_panel=MAP_PANEL)
     ] = None,
     coverage: Annotated[
-        str | None, typer.Option(help="Or: share of the rows that is automatic.", rich_help_panel=WITH_MAP)
+        str | None, typer.Option(help="Or: share of the rows that is automatic (coverage).", rich_help_panel=MAP_PANEL)
     ] = None,
     cost_error: Annotated[
         float | None,
-        typer.Option(help="Or: cost of a wrong decision that is used; needs --cost-review.", rich_help_panel=WITH_MAP),
+        typer.Option(
+            help="Or: cost of a wrong decision that is used automatically; needs --cost-review.",
+            rich_help_panel=MAP_PANEL,
+        ),
     ] = None,
     cost_review: Annotated[
-        float | None, typer.Option(help="Cost of a review, in the unit of --cost-error.", rich_help_panel=WITH_MAP)
+        float | None, typer.Option(help="Cost of a review, in the unit of --cost-error.", rich_help_panel=MAP_PANEL)
     ] = None,
     cut: Annotated[
         float | None,
         typer.Option(
-            help="Or: a cut that was chosen without these rows, to bound the accuracy at or above it.",
-            rich_help_panel=WITH_MAP,
+            help="Or: a cut to validate that was chosen without these rows; reports the accuracy at or above it.",
+            rich_help_panel=MAP_PANEL,
         ),
     ] = None,
     precision: Annotated[
-        float | None, typer.Option(help="Precision to guarantee above the threshold.", rich_help_panel=WITHOUT_MAP)
+        float | None, typer.Option(help="Precision to guarantee above the threshold.", rich_help_panel=SCORE_PANEL)
     ] = None,
     recall: Annotated[
-        float | None, typer.Option(help="Recall to guarantee above the threshold.", rich_help_panel=WITHOUT_MAP)
+        float | None, typer.Option(help="Recall to guarantee above the threshold.", rich_help_panel=SCORE_PANEL)
     ] = None,
     npv: Annotated[
         float | None,
-        typer.Option(help="Share of negatives to guarantee below the threshold.", rich_help_panel=WITHOUT_MAP),
+        typer.Option(
+            help="Share of true negatives to guarantee below the threshold (negative predictive value).",
+            rich_help_panel=SCORE_PANEL,
+        ),
     ] = None,
     figure: Annotated[
         Path | None,
-        typer.Option(help="Where to draw the precision-recall curve, an .svg.", rich_help_panel=WITHOUT_MAP),
+        typer.Option(help="File for the precision-recall curve, ending in .svg.", rich_help_panel=SCORE_PANEL),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the split of the rows.", rich_help_panel=WITHOUT_MAP)] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the random split of the rows.", rich_help_panel=SCORE_PANEL)
+    ] = 1,
     confidence: Annotated[
         float, typer.Option(help="Confidence of the guarantee, over random samples of such labelled rows.")
     ] = 0.95,
@@ -325,30 +372,43 @@ def thresholds(
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Find or validate a threshold with a guarantee: on the reliability of a map, or without a map on a score."""
-    from relmap.api import Judged
+    from relmap.api import MapAssessment
     from relmap.io.atomic import check_output_path
     from relmap.io.files import open_predictions
     from relmap.maps.map_file import load_map
 
-    of_score = {"precision": precision, "recall": recall, "npv": npv}
-    of_map = {"target_accuracy": target_accuracy, "coverage": coverage}
-    of_map |= {"cost_error": cost_error, "cost_review": cost_review, "cut": cut}
+    score_targets = {"precision": precision, "recall": recall, "npv": npv}
+    map_options = {
+        "target_accuracy": target_accuracy,
+        "coverage": coverage,
+        "cost_error": cost_error,
+        "cost_review": cost_review,
+        "cut": cut,
+    }
     if map_file is None:
-        of_scores = f"{option('precision')}, {option('recall')} or {option('npv')}"
-        refuse_options(of_map, f"a map; give {option('map_file')}, or {of_scores} instead")
-        return _score_thresholds(open_predictions(predictions, reading), of_score, confidence, seed, group, figure, out)
-    of_score_only = of_score | {"figure": figure}
-    refuse_options(of_score_only, f"no map; omit {option('map_file')}, and name the column with {option('score')}")
+        alternatives = f"{option('precision')}, {option('recall')} or {option('npv')}"
+        _refuse_options(map_options, f"a map; give {option('map_file')}, or use {alternatives} instead")
+        return _score_thresholds(
+            open_predictions(predictions, reading), score_targets, confidence, seed, group, figure, out
+        )
+    score_options = score_targets | {"figure": figure}
+    _refuse_options(score_options, f"no map; omit {option('map_file')}, and name the column with {option('score')}")
     check_output_path(out, map_file, predictions)
-    judged = Judged.read(load_map(map_file), open_predictions(predictions, reading), group)
-    asked: Any = {"target_accuracy": target_accuracy, "coverage": coverage, "confidence": confidence}
-    answer = judged.cuts(**asked, cost_error=cost_error, cost_review=cost_review, cut=cut)
-    show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
-    return say([*answer.notes, *answer.lines])
+    assessment = MapAssessment.from_predictions(load_map(map_file), open_predictions(predictions, reading), group)
+    cuts = assessment.choose_cut(
+        target_accuracy=target_accuracy,
+        coverage=coverage,
+        confidence=confidence,
+        cost_error=cost_error,
+        cost_review=cost_review,
+        cut=cut,
+    )
+    write_json_output({"predictions": predictions.name, "map": map_file.name} | cuts.to_dict(), out)
+    return print_lines([*cuts.notes, *cuts.lines])
 
 
-def refuse_options(options: Mapping[str, object], needed: str) -> None:
-    """Raise InputError for the first of the options that is given, with what it needs."""
+def _refuse_options(options: Mapping[str, object], needed: str) -> None:
+    """Raise InputError if one of the options is given, with what it needs."""
     for name, value in options.items():
         if value is not None:
             raise InputError(f"{option(name)} needs {needed}")
@@ -370,11 +430,12 @@ def _score_thresholds(
     check_output_path(out, file.path)
     if all(target is None for target in targets.values()):
         example = assignments({"score": "COLUMN", "positive": "LABEL", "precision": 0.95})
-        raise InputError(f"give {option('map_file')}, or for a score a target: {example}")
+        raise InputError(f"give {option('map_file')}, or a target for a score: {example}")
     if file.reading.positive is None:
         raise InputError(f"name the label that counts as positive: {assignment('positive', 'LABEL')}")
     if figure is not None:
-        check_output_path(figure, *[path for path in (file.path, out) if path is not None])
+        inputs = [file.path] if out is None else [file.path, out]
+        check_output_path(figure, *inputs)
         check_suffix(figure, ".svg")
     score, positive, groups, notes = read_score(file, positive=file.reading.positive, group=group)
     found = find_score_thresholds(
@@ -387,43 +448,46 @@ def _score_thresholds(
         confidence=confidence,
         seed=seed,
     )
-    column = file.reading.score or file.reading.probability
-    written = []
+    figure_lines = []
     if figure is not None:
         with needs_extra("report"):
             from relmap.report.score import precision_recall_svg
 
         write_text(figure, precision_recall_svg(found))
-        written = [f"{figure}: the precision-recall curve."]
-    source = {"predictions": file.path.name, "score": column, "positive": file.reading.positive}
-    content = source | found.to_dict()
+        figure_lines = [f"{figure}: precision-recall curve."]
+    content = {
+        "predictions": file.path.name,
+        "score": file.reading.score or file.reading.probability,
+        "positive": file.reading.positive,
+        **found.to_dict(),
+    }
     if out is None:
         del content["curve"]  # up to 400 points, too long for a terminal
-    show(content, out)
-    return say([*notes, *found.describe(), *written])
+    write_json_output(content, out)
+    return print_lines([*notes, *found.describe(), *figure_lines])
 
 
 @app.command(cls=CommandWithNames)
 def sql(
     map_file: MapFile,
-    dialect: Annotated[str, typer.Option(help="duckdb, postgres, bigquery or spark.")] = "duckdb",
+    dialect: Annotated[str, typer.Option(help="SQL dialect: duckdb, postgres, bigquery or spark.")] = "duckdb",
 ) -> str:
-    """One SQL expression of decision (0..K-1) and confidence (calibrated), or logits_i, that gives the reliability."""
+    """Print an SQL expression that computes the reliability from decision (0..K-1) and confidence, or from logits."""
     from relmap.maps.map_file import load_map
 
     with needs_extra("sql"):
         from relmap.maps.sql import describe_logit_columns, sql_expression
 
-    print(expression := sql_expression(document := load_map(map_file), dialect))
-    say(describe_logit_columns(document))
+    document = load_map(map_file)
+    expression = sql_expression(document, dialect)
+    print(expression)
+    print_lines(describe_logit_columns(document))
     return expression
 
 
 @app.command(cls=CommandWithNames)
 def demo(
-    folder: Annotated[Path, typer.Option(help="Folder to write the files of the demonstration to.")] = Path(
-        "relmap_demo"
-    ),
+    folder: Annotated[Path, typer.Option(help="Folder for the files of the demonstration.")] = Path("relmap_demo"),
 ) -> None:
     """Run fit, apply, thresholds, label and evaluate on simulated predictions."""
     from relmap.demo import run_demo
@@ -431,19 +495,45 @@ def demo(
     run_demo(folder)
 
 
-def _fitted(file: Any, labels: str | None, signals: str | None, **asked: Any) -> Any:
+def _fit_map(
+    file: "PredictionFile",
+    *,
+    labels: str | None,
+    signals: str | None,
+    calibrator: str | None,
+    variant: str,
+    seed: int,
+    group: str | None,
+    hold_out: float,
+    accept_label_order: bool,
+    protocol: Protocol = "own",
+    target: float | None = None,
+) -> tuple["MapDocument", "Recommendation"]:
+    """Fit a map with options as they are typed, and announce a long fit."""
     from relmap.api import fit_map
     from relmap.calibrators.registry import CALIBRATORS
 
-    asked["names"] = split_names("labels", labels, "bad,fair,good", 2)
-    asked["signals"] = split_names("signals", signals, "length,source") or ()
-    if (key := asked["calibrator"]) in CALIBRATORS and CALIBRATORS[key].settings_type:
-        say([f"Fitting the calibrator {key}, which with many labels or rows may take a minute or more."])
-    return fit_map(file, **asked)
+    names = split_names("labels", labels, "bad,fair,good", MIN_LABELS)
+    signal_columns = split_names("signals", signals, "length,source") or ()
+    if calibrator in CALIBRATORS and CALIBRATORS[calibrator].settings_type:
+        print_lines([f"Fitting the calibrator {calibrator}. With many labels or rows this can take some minutes."])
+    return fit_map(
+        file,
+        calibrator=calibrator,
+        variant=variant,
+        seed=seed,
+        group=group,
+        names=names,
+        signals=signal_columns,
+        hold_out=hold_out,
+        protocol=protocol,
+        target=target,
+        accept_label_order=accept_label_order,
+    )
 
 
 def main() -> None:
-    """Run the command line; errors of the user are printed without a traceback, with exit status 1."""
+    """Run the command line; print errors in user input without a traceback, and exit with status 1."""
     try:
         app(prog_name="relmap")
     except (InputError, OSError) as error:  # for example a full disk: the message names the file

@@ -1,4 +1,4 @@
-"""How the commands of `relmap.cli` speak: words for people, JSON for programs, and how far a long one is."""
+"""Input and output of the commands: options from fields, text for people, JSON for programs, and progress."""
 
 import inspect
 import json
@@ -15,33 +15,33 @@ from typer.core import TyperCommand
 
 from relmap import errors
 
-PANEL = "How the file is read"
-ANNOTATED: Any = Annotated  # of types that are known when it runs
-Said = TypeVar("Said")
+COLUMNS_PANEL = "How the file is read"
+ANNOTATED: Any = Annotated  # for types that are known only at run time
+Output = TypeVar("Output")
 
 
 def calibrator_names() -> list[str]:
-    """Return the names of the calibrators, for the help and for the completion of the shell."""
+    """Return the keys of the calibrators, for help and shell completion."""
     from relmap.calibrators.registry import CALIBRATORS
 
     return [*CALIBRATORS]
 
 
 def variant_names() -> list[str]:
-    """Return the names of the variants that a map can have, after `auto`."""
+    """Return `auto` and the keys of the variants that a map can contain."""
     from relmap.projection.variants import DEPLOYABLE_VARIANTS
 
     return ["auto", *DEPLOYABLE_VARIANTS]
 
 
 def with_registry_names(text: str) -> str:
-    """Fill in the names of calibrators and variants in the help of an option.
+    """Fill in the names of calibrators and variants in a help text.
 
     Args:
         text: The help; `{calibrators}`, `{variants}` and `{automatic}` are replaced.
 
     Returns:
-        The help as a person reads it.
+        The help for users.
     """
     if "{" not in text:
         return text
@@ -53,9 +53,9 @@ def with_registry_names(text: str) -> str:
 
 
 class CommandWithNames(TyperCommand):
-    """A command whose help lists names of the registries, which are imported only when that help is shown."""
+    """Command whose help lists names of the registries, which are imported only when that help is shown."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - their types are private to typer
         """Fill in the names, then format the help."""
         for parameter in self.params:
             text = getattr(parameter, "help", None)
@@ -64,71 +64,112 @@ class CommandWithNames(TyperCommand):
         super().format_help(ctx, formatter)
 
 
-def with_options(value: type, name: str, *, without: tuple[str, ...] = ()) -> Callable[..., Callable[..., Any]]:
-    """A command that takes an option for each field of a `value`, which it is handed as its parameter `name`.
+def options_from_fields(
+    value_type: type, parameter: str, *, without: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Output]], Callable[..., Output]]:
+    """Make a decorator that gives a command an option for each field of a dataclass.
 
-    The types of the fields are `Annotated` with their help. A field `x_column` is the option `--x` too, where the
-    command has no such parameter.
+    The decorated command has these options instead of its parameter, and passes the value built from them.
+
+    Args:
+        value_type: The dataclass. The types of its fields are `Annotated` with their help. A field `x_column` is also
+            the option `--x`, if the command has no such parameter.
+        parameter: Parameter of the command that receives the value.
+        without: Fields without an option.
+
+    Returns:
+        The decorator.
     """
 
-    def decorate(command: Callable[..., Said]) -> Callable[..., Said]:
-        asked = inspect.signature(command).parameters
-        hints, options = get_type_hints(value, include_extras=True), []
-        for field in fields(value):
-            both = (field.name, field.name.removesuffix("_column"))
-            spellings = [spelling for spelling in both if spelling not in asked]
-            flags = [f"--{spelling.replace('_', '-')}" for spelling in dict.fromkeys(spellings)]
-            kind, words = get_args(hints[field.name])
-            annotation = ANNOTATED[kind, typer.Option(*flags, help=words, rich_help_panel=PANEL)]
-            by_name = inspect.Parameter.KEYWORD_ONLY
-            if field.name not in without:
-                options.append(inspect.Parameter(field.name, by_name, default=field.default, annotation=annotation))
+    def decorate(command: Callable[..., Output]) -> Callable[..., Output]:
+        command_parameters = inspect.signature(command).parameters
+        options = _field_options(value_type, [*command_parameters], without)
 
         @wraps(command)
-        def typed(*arguments: Any, **given: Any) -> Said:
+        def run(*arguments: object, **given: object) -> Output:
             named = {option.name: given.pop(option.name) for option in options if option.name in given}
-            return command(*arguments, **given, **{name: value(**named)})
+            return command(*arguments, **given, **{parameter: value_type(**named)})
 
-        own = [parameter for parameter in asked.values() if parameter.name != name]
-        typed.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
-        return typed
+        kept = [each for each in command_parameters.values() if each.name != parameter]
+        run.__signature__ = inspect.Signature([*kept, *options])  # type: ignore[attr-defined]
+        return run
 
     return decorate
 
 
+def _field_options(value_type: type, taken_names: list[str], without: tuple[str, ...]) -> list[inspect.Parameter]:
+    """Build a keyword parameter with an option for each field."""
+    hints = get_type_hints(value_type, include_extras=True)
+    options = []
+    for field in fields(value_type):
+        if field.name in without:
+            continue
+        spellings = dict.fromkeys((field.name, field.name.removesuffix("_column")))
+        flags = [f"--{spelling.replace('_', '-')}" for spelling in spellings if spelling not in taken_names]
+        kind, help_text = get_args(hints[field.name])
+        annotation = ANNOTATED[kind, typer.Option(*flags, help=help_text, rich_help_panel=COLUMNS_PANEL)]
+        options.append(
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation)
+        )
+    return options
+
+
 @contextmanager
-def progress() -> Iterator[Callable[[str, int], None]]:
-    """A line on a terminal for each stage: how many rows it has done."""
+def row_progress() -> Iterator[Callable[[str, int], None]]:
+    """Show a progress line on a terminal for each stage.
+
+    Yields:
+        Function to call with the name of a stage and the number of rows that it has just processed.
+    """
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 
-    columns = SpinnerColumn(), "{task.completed:,} rows {task.description}", TimeElapsedColumn()
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    progress = Progress(
+        SpinnerColumn(),
+        "{task.completed:,} rows {task.description}",
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with progress:
         stages: dict[str, TaskID] = {}
 
         def advance(stage: str, rows: int) -> None:
             if stage not in stages:
-                stages[stage] = bar.add_task(stage, total=None)
-            bar.advance(stages[stage], rows)
+                stages[stage] = progress.add_task(stage, total=None)
+            progress.advance(stages[stage], rows)
 
         yield advance
 
 
-def show(content: dict[str, Any], out: Path | None) -> None:
-    """JSON into a file, or to the output."""
+def write_json_output(content: dict[str, Any], out: Path | None) -> None:
+    """Write JSON to a file, or print it to the output stream.
+
+    Args:
+        content: The content.
+        out: The file; None to print.
+    """
     if out is not None:
         from relmap.io import atomic
 
         atomic.write_json(out, content)
-    else:
-        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-        print("\n".join(map(errors.escape_unprintable, text.split("\n"))))
+        return
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    print("\n".join(errors.escape_unprintable(line) for line in text.split("\n")))
 
 
-def say(lines: list[str]) -> list[str]:
-    """Lines for a person, which are also returned, whatever was in the files that they speak of escaped."""
-    shown = [errors.escape_unprintable(line) for line in lines]
-    for line in shown:
+def print_lines(lines: list[str]) -> list[str]:
+    """Print lines for people to the error stream.
+
+    Args:
+        lines: The lines; they may quote file content, so that unprintable characters are escaped.
+
+    Returns:
+        The lines as printed.
+    """
+    escaped = [errors.escape_unprintable(line) for line in lines]
+    for line in escaped:
         print(line, file=sys.stderr, flush=True)
-    return shown
+    return escaped

@@ -26,6 +26,14 @@ class InputError(ValueError):
 
     Stages, flows and the command line print the message without a traceback and exit with 1. Any other exception is a
     bug and is raised with its traceback.
+
+    Example:
+        >>> from relmap import InputError, ReliabilityMap
+        >>> try:
+        ...     ReliabilityMap.load("missing.json")
+        ... except InputError as error:
+        ...     print("missing.json" in str(error))
+        True
     """
 
 
@@ -36,17 +44,19 @@ def needs_extra(extra: str) -> Iterator[None]:
     Args:
         extra: Name of an extra of this distribution, such as `report`.
 
+    Yields:
+        Nothing; the import is inside the block.
+
     Raises:
         InputError: A package that is not part of this project could not be imported.
+        ModuleNotFoundError: A module of this project could not be imported, which is a bug.
     """
     try:
         yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in {"relmap", "tasks", "flows"}:
             raise
-        raise InputError(
-            f"this needs the package {error.name}, which is not installed; run: pip install 'relmap[{extra}]'"
-        ) from None
+        raise InputError(f"the package {error.name} is not installed; run: pip install 'relmap[{extra}]'") from None
 
 
 def describe_validation_errors(error: "ValidationError", whole: str) -> list[str]:
@@ -59,7 +69,7 @@ def describe_validation_errors(error: "ValidationError", whole: str) -> list[str
     Returns:
         Location, reason and invalid value of each error.
     """
-    reasons = {"extra_forbidden": "there is no such name here; correct it, or take it out"}
+    reasons = {"extra_forbidden": "unknown name; correct or remove it"}
     descriptions = []
     for detail in error.errors():
         location = ".".join(map(str, detail["loc"])) or whole

@@ -1,6 +1,6 @@
-"""A reliability map as an estimator of scikit-learn, on arrays and frames; only it needs that library.
+"""Reliability map as a scikit-learn estimator for arrays and frames.
 
-Methods import what they compute with when they are first called, so that importing the class is fast.
+Methods import what they need when they are first called, so that importing the class is fast.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import polars as pl
@@ -38,28 +38,65 @@ from relmap.io.inputs import TrainingInputs
 from relmap.io.named_columns import check_width, has_predictions, infer_column_kind, numbered_columns
 from relmap.io.reading import WEIGHT_COLUMN, Reading
 from relmap.io.rows import ArrayKind
-from relmap.options import PARAMETERS, Protocol, naming
+from relmap.options import PARAMETERS, naming
+from relmap.options import Protocol as FitProtocol
 from relmap.validation import check_settings, label_names, require_numbers
 
 if TYPE_CHECKING:
-    from relmap.api import Cuts, Evaluation, Judged
+    from narwhals.typing import IntoDataFrame, IntoSeries
+    from numpy.typing import ArrayLike
+
+    from relmap.api import Cuts, Evaluation, MapAssessment
     from relmap.maps.document import MapDocument
     from relmap.report.plot import Plot
 
-NOT_SAVED = "the map is saved without its classifier: save that too, and give the loaded map what it predicts"
-Given = ParamSpec("Given")
+    Rows = ArrayLike | IntoDataFrame  # an array, or a frame of pandas, polars or Arrow
+    Values = ArrayLike  # one for each row; a series of pandas or polars is one too
+
+N_FOLDS = 5  # of the cross-validated predictions of a classifier
+INTEGER_NAME = "0|-?[1-9][0-9]{0,17}"  # at most 18 digits, so that it fits int64
+CLASSIFIER_NOT_SAVED = (
+    "the map is saved without its classifier; save the classifier too, and give the loaded map its predictions"
+)
+
+Parameters = ParamSpec("Parameters")
 Owner = TypeVar("Owner")
 Result = TypeVar("Result")
-FOLDS = 5  # in which a classifier predicts rows that it has not seen
 
 
-def names_parameters(
-    method: Callable[Concatenate[Owner, Given], Result],
-) -> Callable[Concatenate[Owner, Given], Result]:
-    """Let messages of a method name parameters of Python rather than options of the command line."""
+class Classifier(Protocol):
+    """A classifier of scikit-learn, as far as `ReliabilityMap` uses it."""
+
+    def fit(self, X: "Rows", y: "Values") -> object:
+        """Fit the classifier."""
+
+    def predict_proba(self, X: "Rows") -> np.ndarray:
+        """Predict probabilities, shape (n, K)."""
+
+
+class _TrainingPredictions(NamedTuple):
+    """Predictions that a map is fitted on.
+
+    Attributes:
+        predicted: The predictions: those given, or the out-of-fold predictions of the classifier.
+        rows: The predictions with their labels.
+        labels: Labels in the order of the columns; None for 0..K-1.
+        groups: Group of each row, or the name of its column.
+    """
+
+    predicted: "Rows"
+    rows: FramePredictions
+    labels: Sequence[object] | None
+    groups: "Values | str | None"
+
+
+def with_python_names(
+    method: Callable[Concatenate[Owner, Parameters], Result],
+) -> Callable[Concatenate[Owner, Parameters], Result]:
+    """Decorate a method so that its messages name Python parameters instead of command-line options."""
 
     @wraps(method)
-    def named(self: Owner, /, *arguments: Given.args, **keywords: Given.kwargs) -> Result:
+    def named(self: Owner, /, *arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
         with naming("python"):
             return method(self, *arguments, **keywords)
 
@@ -71,63 +108,78 @@ def _predicts_probabilities(estimator: "ReliabilityMap") -> bool:
 
 
 class ReliabilityMap(ClassifierMixin, BaseEstimator):
-    """Which of a model's decisions can be used as they are: an estimator over what the model predicts.
+    """Estimate the probability that each decision of a model is correct.
 
-    `X` is an array of probabilities or logits `(n, K)`, an array `(n,)` of those of the second of two labels, or a
-    frame of pandas, polars or Arrow. A frame has a column for each label, named by it, or the columns that a file of
-    predictions has (`logits` or `probabilities`, or `decision` and `confidence`, or `decision`), or columns that
-    `probabilities`, `logits`, `score_column` and so on name. `y` is the true label, 0..K-1 or one of `labels`; of a
-    frame it may be the column `label`. No decision and no probability is changed. Every mistake is an InputError, of
-    one sentence.
+    The estimator works on predictions, not on features. `X` is one of:
+
+    - an array of probabilities or logits, shape (n, K), or of those of the second of two labels, shape (n,);
+    - a frame of pandas, polars or Arrow with a column for each label, named like the labels;
+    - a frame with the columns of a file of predictions: `logits` or `probabilities`, or `decision` and `confidence`, or
+      `decision`; or with columns that the parameters `probabilities`, `logits`, `score_column` and so on name.
+
+    `y` are the true labels: 0..K-1, or elements of `labels`. A frame can contain them in the column `label`. The map
+    changes no decision and no probability. Errors in the input are raised as `InputError`.
 
     Args:
-        classifier: what predicts, if `X` is what it reads, not what it predicts: `fit` then learns the map on its
-            predictions out of fold, and fits it on all rows.
-        calibrator: its key; None is `ts`, without logits `uncal`.
-        variant: `auto` takes the one of the lowest loss out of fold; or the key of one.
-        seed: 0 or more, under which rows are dealt in folds.
-        labels: names in their order, such as `classes_` of a classifier; None for 0..K-1.
-        signals: columns of a frame that may say how sure a decision is.
-        hold_out: share of the rows to keep aside for `evaluate` and `thresholds`, in [0, 0.9].
-        protocol: `paper` for the parts and fits of the paper's tables.
-        arrays: what arrays, and columns named by labels, hold: `logits` or `probabilities`; with `auto` those are
-            probabilities whose rows are not negative and sum to 1.
-        accept_label_order: fit even if the labels in another order match the predictions clearly better.
-        probabilities: columns of a frame with the probabilities: a list of them in the order of the labels, or a
-            column of lists, or what stands before _0, _1, ... or before the names of the labels.
-        logits: the same of logits.
-        probability: column with the probability of one of two labels.
-        score_column: column of a ranker's scores, which decide for one of two labels above `border`.
-        border: the score above which that label is decided.
-        positive: the label of `probability` or `score_column`; None is the second.
-        label: column of the true label.
-        decision: column of the decided label.
-        confidence_column: column that says how sure the decision is.
-        confidence_words: what words of confidence count as, such as "low=.3,medium=.6,high=.9".
-        percent: whether a confidence or probability goes from 0 to 100.
-        id: column that identifies rows of the fit later, if predictions repeat; None is the column `id`.
-        drop_unlabelled: whether to drop rows without a label.
+        classifier: Classifier whose predictions are used. `X` then has the features that it reads: `fit` learns the map
+            on its out-of-fold predictions, and fits it on all rows.
+        calibrator: Key of the calibrator; None for `ts`, or `uncal` without logits.
+        variant: Key of the model of the reliability, or `auto` for the one with the lowest out-of-fold loss.
+        seed: Seed of the folds, 0 or more.
+        labels: Labels in their order, such as `classes_` of a classifier; None for 0..K-1.
+        signals: Columns of a frame that may indicate whether a decision is correct.
+        hold_out: Share of the rows to hold out for `evaluate` and `thresholds`, in [0, 0.9].
+        protocol: `own`, or `paper` for the split and the fits of the paper's tables.
+        arrays: Whether arrays, and columns named like labels, contain `logits` or `probabilities`. With `auto` they are
+            probabilities if no number is negative and the rows sum to 1.
+        accept_label_order: Fit even if another order of the labels matches the predictions significantly better.
+        probabilities: Columns of a frame with the probabilities: a list of them in the order of the labels, a column of
+            lists, or a prefix of _0, _1, ... or of the label names.
+        logits: The same for logits.
+        probability: Column with the probability of one of two labels.
+        score_column: Column with the scores of a ranker; scores above `border` decide for one of two labels.
+        border: Score above which the positive label is decided.
+        positive: Label of `probability` or `score_column`; None for the second.
+        label: Column of the true label.
+        decision: Column of the decided label.
+        confidence_column: Column of the confidence of the decision.
+        confidence_words: Values of a confidence in words, such as "low=.3,medium=.6,high=.9".
+        percent: Whether confidences and probabilities are percentages.
+        id: Column that identifies rows of the fit later, if predictions repeat; None for the column `id`.
+        drop_unlabelled: Whether to drop rows without a label.
 
     Attributes:
-        document_: the map, a frozen value.
-        recommendation_: what to deploy and why, in words and numbers; not of a map that was loaded.
-        arrays_: what arrays hold, as they were read or as `arrays` says; None where neither tells.
-        classes_: the labels, `(K,)`.
-        label_names_: the names of the labels in their order; None for 0..K-1.
-        classifier_: the classifier, fitted on all rows.
+        document_: The map, a frozen value.
+        recommendation_: Recommendation of the fit; a loaded map has none.
+        arrays_: What arrays contain, as read by `fit` or given by `arrays`; None if unknown.
+        classes_: The labels, shape (K,).
+        label_names_: Names of the labels in their order; None for 0..K-1.
+        classifier_: The classifier, fitted on all rows.
+
+    Example:
+        >>> from relmap import ReliabilityMap
+        >>> from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
+        >>> labelled = simulate_predictions(600, seed=1)
+        >>> new = simulate_predictions(200, seed=2).drop("label")
+        >>> model = ReliabilityMap(labels=LABEL_NAMES).fit(labelled, groups="query")
+        >>> routed = model.apply(new, cut=0.8)
+        >>> routed.columns[-5:]
+        ['decision_name', 'confidence', 'reliability', 'review_rank', 'route']
     """
+
+    label_names_: tuple[str, ...] | None
 
     def __init__(
         self,
         *,
-        classifier: Any = None,
+        classifier: Classifier | None = None,
         calibrator: str | None = None,
         variant: str = "auto",
         seed: int = 1,
-        labels: Sequence[Any] | None = None,
+        labels: Sequence[object] | None = None,
         signals: Sequence[str] = (),
         hold_out: float = 0.0,
-        protocol: Protocol = "own",
+        protocol: FitProtocol = "own",
         arrays: ArrayKind | Literal["auto"] = "auto",
         accept_label_order: bool = False,
         probabilities: str | Sequence[str] | None = None,
@@ -135,13 +187,13 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         probability: str | None = None,
         score_column: str | None = None,
         border: float | None = None,
-        positive: Any = None,
+        positive: object = None,
         label: str | None = None,
         decision: str | None = None,
         confidence_column: str | None = None,
         confidence_words: str | None = None,
         percent: bool = False,
-        id: str | None = None,  # noqa: A002 - as the option of the commands
+        id: str | None = None,  # noqa: A002 - the same name as the option of the commands
         drop_unlabelled: bool = False,
     ) -> None:
         self.classifier = classifier
@@ -168,60 +220,53 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         self.id = id
         self.drop_unlabelled = drop_unlabelled
 
-    @names_parameters
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
-        """Fit the map on labelled rows, and return it.
+    @with_python_names
+    def fit(self, X: "Rows", y: "Values | None" = None, groups: "Values | str | None" = None) -> Self:
+        """Fit the map on labelled rows.
 
         Args:
-            X: predictions, or what the classifier reads.
-            y: true labels `(n,)`; None where `X` is a frame with the column `label`.
-            groups: a group of each row `(n,)`, such as its query, whose rows go together; or a column of `X`.
+            X: Predictions, or the features that the classifier reads.
+            y: True labels, shape (n,); None if `X` is a frame with the column `label`.
+            groups: Group of each row, such as its query, shape (n,), or a column of `X`. Rows of one group stay in the
+                same fold.
+
+        Returns:
+            The fitted estimator.
 
         Raises:
-            InputError: what is wrong with the rows, or with what is asked.
+            InputError: The rows cannot be read or fitted, or a parameter is invalid.
+
+        Example:
+            >>> from relmap import ReliabilityMap
+            >>> from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
+            >>> labelled = simulate_predictions(600, seed=1)
+            >>> model = ReliabilityMap(labels=LABEL_NAMES).fit(labelled, groups="query")
+            >>> model.classes_.tolist()
+            ['irrelevant', 'partial', 'exact']
         """
         from relmap.api import fit_map
 
         check_settings(self.get_params(deep=False))
-        shape: tuple[int, ...] = getattr(y, "shape", ())
-        if len(shape) == 2 and shape[1] == 1:
-            y = column_or_1d(y, warn=True)  # as the classifiers of scikit-learn
-        self.__dict__.pop("document_", None)  # what an earlier fit knew of the labels
+        self.__dict__.pop("document_", None)  # an earlier fit must not influence how the labels are read
         self.arrays_: Any = self.arrays
         self.out_of_fold_: dict[str, FramePredictions] = {}
         self.training_inputs_: TrainingInputs | None = None
-        labels: Any = self.labels
+        truth = _one_column(y)
         if self.classifier is None:
-            if labels is None and is_frame(X):
-                labels = self._labels_of_columns(X, y, groups)
-            self.label_names_ = _names(labels)
-            predicted, rows = X, self._labelled(X, y, groups)
+            training = self._training_predictions(X, truth, groups)
         else:
-            from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
-
-            if y is None:
-                raise InputError(
-                    "ReliabilityMap requires y to be passed, but the target y is None; give the true labels"
-                )
-            validate_data(self, X, skip_check_array=True)  # learns the names and the number of the features
-            groups = self._groups(X, groups)
-            folds = FOLDS if groups is None else StratifiedGroupKFold(FOLDS)
-            predicted = cross_val_predict(self.classifier, X, y, groups=groups, cv=folds, method="predict_proba")
-            self.classifier_ = clone(self.classifier).fit(X, y)
-            labels = self.classifier_.classes_
-            self.label_names_ = _names(labels)
-            rows = self._table(predicted, y, groups)
-            self.out_of_fold_ = {self._labelled(X, y, groups).sha256: rows}
-            self.training_inputs_ = TrainingInputs.from_inputs(X, np.asarray(predicted))
-        self.fitted_rows_: FramePredictions | None = rows
-        stated = None if self.arrays == "auto" else self.arrays
-        self.arrays_ = stated if is_frame(predicted) else rows.frame.columns[0]
+            training = self._cross_validated_predictions(X, truth, groups)
+        self.fitted_rows_: FramePredictions | None = training.rows
+        if is_frame(training.predicted):
+            self.arrays_ = None if self.arrays == "auto" else self.arrays
+        else:
+            self.arrays_ = training.rows.frame.columns[0]
         self.document_, self.recommendation_ = fit_map(
-            rows,
+            training.rows,
             calibrator=self.calibrator,
             variant=self.variant,
             seed=int(self.seed),
-            group=_column(groups),
+            group=_group_column(training.groups),
             names=self.label_names_,
             signals=tuple(map(str, self.signals)),
             hold_out=float(self.hold_out),
@@ -231,44 +276,177 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         if self.classifier is None and not is_frame(X):
             self.n_features_in_ = self.document_.n_labels
         self.label_names_ = self.document_.label_names
-        self.classes_ = _classes(self.document_) if labels is None else np.asarray(labels)
+        self.classes_ = _classes(self.document_) if training.labels is None else np.asarray(training.labels)
         return self
 
-    @names_parameters
-    def reliability(self, X: Any) -> Any:
-        """Return the probability that each decision is correct, in [0, 1]: an array `(n,)`, or a column as in `X`."""
+    def _training_predictions(
+        self, X: "Rows", y: "Values | None", groups: "Values | str | None"
+    ) -> _TrainingPredictions:
+        """Read labelled predictions; their labels may be the names of columns."""
+        labels = self.labels
+        if labels is None and is_frame(X):
+            labels = self._labels_of_columns(X, y, groups)
+        self.label_names_ = _names(labels)
+        return _TrainingPredictions(X, self._labelled(X, y, groups), labels, groups)
+
+    def _cross_validated_predictions(
+        self, X: "Rows", y: "Values | None", groups: "Values | str | None"
+    ) -> _TrainingPredictions:
+        """Predict each row by a classifier that was fitted without its fold, and fit the classifier on all rows."""
+        from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
+
+        if y is None:
+            raise InputError("ReliabilityMap requires y to be passed, but the target y is None; give the true labels")
+        validate_data(self, X, skip_check_array=True)  # records the names and the number of the features
+        groups = self._groups(X, groups)
+        folds = N_FOLDS if groups is None else StratifiedGroupKFold(N_FOLDS)
+        predicted = cross_val_predict(self.classifier, X, y, groups=groups, cv=folds, method="predict_proba")
+        self.classifier_ = clone(self.classifier).fit(X, y)
+        labels = self.classifier_.classes_
+        self.label_names_ = _names(labels)
+        rows = self._table(predicted, y, groups)
+        self.out_of_fold_ = {self._labelled(X, y, groups).sha256: rows}
+        self.training_inputs_ = TrainingInputs.from_inputs(X, np.asarray(predicted))
+        return _TrainingPredictions(predicted, rows, labels, groups)
+
+    @with_python_names
+    def reliability(self, X: "Rows") -> "np.ndarray | IntoSeries":
+        """Estimate the probability that each decision is correct.
+
+        Args:
+            X: Predictions, or the features that the classifier reads.
+
+        Returns:
+            Probabilities in [0, 1]: an array, shape (n,), or a series of the library of `X`.
+
+        Raises:
+            InputError: The rows cannot be read.
+
+        Example:
+            >>> from relmap import ReliabilityMap
+            >>> from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
+            >>> labelled = simulate_predictions(600, seed=1)
+            >>> model = ReliabilityMap(labels=LABEL_NAMES).fit(labelled, groups="query")
+            >>> model.reliability(labelled).is_between(0, 1).all()
+            True
+        """
         return to_native_column(X, pl.Series("reliability", scipy.special.expit(self._scored(X)["logit"].to_numpy())))
 
-    @names_parameters
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the fixed decisions `(n,)`, of `classes_`: no map changes them."""
+    @with_python_names
+    def predict(self, X: "Rows") -> np.ndarray:
+        """Return the decisions, which the map does not change.
+
+        Args:
+            X: Predictions, or the features that the classifier reads.
+
+        Returns:
+            Elements of `classes_`, shape (n,).
+
+        Raises:
+            InputError: The rows cannot be read.
+
+        Example:
+            >>> import numpy as np
+            >>> from relmap import ReliabilityMap
+            >>> generator = np.random.default_rng(0)
+            >>> logits = 2 * generator.normal(size=(600, 3))
+            >>> y = (logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
+            >>> model = ReliabilityMap().fit(logits, y)
+            >>> bool((model.predict(logits) == logits.argmax(axis=1)).all())
+            True
+        """
         decision = self._scored(X)["decision"].to_numpy()
         return np.asarray(self.classes_[decision])
 
     @available_if(_predicts_probabilities)
-    def predict_proba(self, X: Any) -> Any:
-        """Return the probabilities of the classifier `(n, K)`: no map changes them."""
-        check_is_fitted(self, "document_")
-        return self.classifier_.predict_proba(X)
-
-    @names_parameters
-    def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
-        """Return minus the log loss of the reliability as the probability of a correct decision, in nats, at most 0."""
-        from relmap.metrics.reliability import correctness_log_loss
-
-        judged = self._judged(X, y, groups)
-        losses = correctness_log_loss(judged.scored.logit, judged.rows.correct)
-        return -float(np.average(losses, weights=judged.rows.weight))
-
-    @names_parameters
-    def apply(self, X: Any, *, coverage: float | str | None = None, cut: float | None = None, cuts: Any = None) -> Any:
-        """Return a frame with decision, confidence, reliability, review_rank and route added; of an array these alone.
+    def predict_proba(self, X: "Rows") -> np.ndarray:
+        """Return the probabilities of the classifier, which the map does not change.
 
         Args:
-            X: predictions; an array gives a structured array.
-            coverage: share of these rows whose route is `automatic`, in [0, 1]; for large batches.
-            cut: or the least reliability of those; by default the threshold of the map.
-            cuts: or what `thresholds` answered, or the path of what it wrote: a cut by label, or of all.
+            X: The features that the classifier reads.
+
+        Returns:
+            Probabilities, shape (n, K).
+
+        Example:
+            >>> import numpy as np
+            >>> from relmap import ReliabilityMap
+            >>> from sklearn.linear_model import LogisticRegression
+            >>> generator = np.random.default_rng(0)
+            >>> features = generator.normal(size=(600, 2))
+            >>> y = (features[:, 0] + generator.normal(size=600) > 0).astype(int)
+            >>> model = ReliabilityMap(classifier=LogisticRegression()).fit(features, y)
+            >>> model.predict_proba(features).shape
+            (600, 2)
+        """
+        check_is_fitted(self, "document_")
+        probabilities: np.ndarray = self.classifier_.predict_proba(X)
+        return probabilities
+
+    @with_python_names
+    def score(self, X: "Rows", y: "Values | None" = None, groups: "Values | str | None" = None) -> float:
+        """Compute minus the log loss of the reliability as the probability of a correct decision.
+
+        Args:
+            X: Predictions, or the features that the classifier reads.
+            y: True labels, shape (n,); None if `X` is a frame with the column `label`.
+            groups: Group of each row, shape (n,), or a column of `X`.
+
+        Returns:
+            Minus the mean log loss in nats, at most 0; higher is better.
+
+        Raises:
+            InputError: The rows cannot be read.
+
+        Example:
+            >>> from relmap import ReliabilityMap
+            >>> from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
+            >>> labelled = simulate_predictions(600, seed=1)
+            >>> model = ReliabilityMap(labels=LABEL_NAMES).fit(labelled, groups="query")
+            >>> -1 < model.score(simulate_predictions(400, seed=2)) < 0
+            True
+        """
+        from relmap.metrics.reliability import correctness_log_loss
+
+        assessment = self._assess(X, y, groups)
+        losses = correctness_log_loss(assessment.scored.logit, assessment.rows.correct)
+        return -float(np.average(losses, weights=assessment.rows.weight))
+
+    @with_python_names
+    def apply(
+        self,
+        X: "Rows",
+        *,
+        coverage: float | str | None = None,
+        cut: float | None = None,
+        cuts: "Cuts | Mapping[str, Any] | str | Path | None" = None,
+    ) -> "np.ndarray | IntoDataFrame":
+        """Add decision, confidence, reliability, review rank and route to each row.
+
+        Without `coverage`, `cut` and `cuts`, the threshold of the map decides the route.
+
+        Args:
+            X: Predictions, or the features that the classifier reads.
+            coverage: Share of these rows with the route `automatic`, in [0, 1]; for large batches.
+            cut: Minimum reliability of these rows.
+            cuts: Result of `thresholds`, or the file that the command wrote, with a cut for each label or one for all.
+
+        Returns:
+            The frame with columns `decision`, `confidence`, `reliability`, `review_rank` and `route` added; for an
+            array a structured array with these fields.
+
+        Raises:
+            InputError: The rows cannot be read, or a threshold is invalid.
+
+        Example:
+            >>> import numpy as np
+            >>> from relmap import ReliabilityMap
+            >>> generator = np.random.default_rng(0)
+            >>> logits = 2 * generator.normal(size=(600, 3))
+            >>> y = (logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
+            >>> routed = ReliabilityMap().fit(logits, y).apply(logits, coverage=0.5)
+            >>> int((routed["route"] == "automatic").sum())
+            300
         """
         from relmap.api import Cuts
         from relmap.maps.scoring import score_array
@@ -276,9 +454,15 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
         require_numbers({"cut": cut})
         share = None if coverage is None else str(coverage)
-        found = Path(cuts) if isinstance(cuts, str) else cuts.numbers if isinstance(cuts, Cuts) else cuts
+        found = cuts
+        if isinstance(cuts, str):
+            found = Path(cuts)
+        elif isinstance(cuts, Cuts):
+            found = cuts.numbers
         if not (found is None or isinstance(found, Path | Mapping)):
-            raise InputError(f"cuts is {cuts!r:.80}; give what `thresholds` answered, or its file; a number is the cut")
+            raise InputError(
+                f"cuts is {cuts!r:.80}; give the result of `thresholds` or the path of its file, and a number as cut"
+            )
         predicted = self._predicted(X)
         numbers = self._numbers(predicted)
         if numbers is None:
@@ -288,17 +472,40 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         added = route_scores(self._document, scores, coverage=share, cut=cut, cuts=found)
         return append_columns(X, pl.DataFrame(added)) if is_frame(X) else to_structured_array(added)
 
-    @names_parameters
-    def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> "Evaluation":
-        """Return a verdict on labelled rows; those of the fit, given as then, are judged by folds without them."""
-        return self._judged(X, y, groups).evaluation()
+    @with_python_names
+    def evaluate(self, X: "Rows", y: "Values | None" = None, groups: "Values | str | None" = None) -> "Evaluation":
+        """Compare the reliability with the confidence on labelled rows.
 
-    @names_parameters
+        Rows of the fit are recognized and evaluated out of fold.
+
+        Args:
+            X: Predictions, or the features that the classifier reads.
+            y: True labels, shape (n,); None if `X` is a frame with the column `label`.
+            groups: Group of each row, shape (n,), or a column of `X`.
+
+        Returns:
+            Recommendation, gains, and drift, in sentences and numbers.
+
+        Raises:
+            InputError: The rows cannot be read.
+
+        Example:
+            >>> from relmap import ReliabilityMap
+            >>> from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
+            >>> labelled = simulate_predictions(600, seed=1)
+            >>> model = ReliabilityMap(labels=LABEL_NAMES).fit(labelled, groups="query")
+            >>> evaluation = model.evaluate(simulate_predictions(400, seed=2), groups="query")
+            >>> evaluation.to_dict()["rows"]
+            400
+        """
+        return self._assess(X, y, groups).evaluate()
+
+    @with_python_names
     def thresholds(
         self,
-        X: Any,
-        y: Any = None,
-        groups: Any = None,
+        X: "Rows",
+        y: "Values | None" = None,
+        groups: "Values | str | None" = None,
         *,
         target_accuracy: float | None = None,
         coverage: float | str | None = None,
@@ -310,37 +517,59 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         """Find a cut on the reliability, or validate one that was chosen without these rows.
 
         Args:
-            X: Predictions.
+            X: Predictions, or the features that the classifier reads.
             y: True labels, shape (n,); None if `X` is a frame with the column `label`.
-            groups: A group of each row, shape (n,), or a column of `X`.
+            groups: Group of each row, shape (n,), or a column of `X`.
             target_accuracy: Accuracy that automatic rows must have, in (0, 1).
             coverage: Or the share of these rows that is automatic, in (0, 1].
             confidence: Confidence of the guarantee, over random samples of such rows.
-            cost_error: Or the cost of a wrong decision that is used; needs `cost_review`.
+            cost_error: Or the cost of a wrong decision that is used automatically; needs `cost_review`.
             cost_review: Cost of a review, in the unit of `cost_error`.
-            cut: Or a cut to validate: how often decisions at or above it are correct, with a lower bound.
+            cut: Or a cut to validate; the result has the accuracy at or above it and its lower bound.
 
         Returns:
-            The cut, in words and numbers. `apply` takes it as `cuts`.
+            The cut, in sentences and numbers. `apply` accepts it as `cuts`.
 
         Raises:
             InputError: The rows cannot be read, or not exactly one of the four is given.
+
+        Example:
+            >>> from relmap import ReliabilityMap
+            >>> from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
+            >>> labelled = simulate_predictions(600, seed=1)
+            >>> model = ReliabilityMap(labels=LABEL_NAMES).fit(labelled, groups="query")
+            >>> cuts = model.thresholds(simulate_predictions(2000, seed=2), groups="query", target_accuracy=0.8)
+            >>> 0 < cuts.cut < 1
+            True
         """
-        asked: dict[str, Any] = {"target_accuracy": target_accuracy, "confidence": confidence, "cut": cut}
-        asked |= {"cost_error": cost_error, "cost_review": cost_review}
-        require_numbers(asked)
-        return self._judged(X, y, groups).cuts(coverage=coverage, **asked)
+        require_numbers(
+            {
+                "target_accuracy": target_accuracy,
+                "confidence": confidence,
+                "cut": cut,
+                "cost_error": cost_error,
+                "cost_review": cost_review,
+            }
+        )
+        return self._assess(X, y, groups).choose_cut(
+            target_accuracy=target_accuracy,
+            coverage=coverage,
+            confidence=confidence,
+            cost_error=cost_error,
+            cost_review=cost_review,
+            cut=cut,
+        )
 
-    @names_parameters
-    def plot(self, X: Any = None, y: Any = None, groups: Any = None) -> "Plot":
-        """Draw a curve for each label with its rows, and the errors among the decisions that are kept.
+    @with_python_names
+    def plot(self, X: "Rows | None" = None, y: "Values | None" = None, groups: "Values | str | None" = None) -> "Plot":
+        """Draw the curve of each label with labelled rows, and the error rate by coverage.
 
-        A notebook displays what is returned; `save` writes it to a file.
+        A notebook displays the result; its method `save` writes it to a file.
 
         Args:
-            X: Labelled predictions; None for the rows of the fit, each scored by a model of the folds without it.
-            y: Their true labels `(n,)`; None where `X` is a frame with the column `label`.
-            groups: A group of each row, or a column of `X`.
+            X: Labelled predictions, or features; None for the rows of the fit, which are scored out of fold.
+            y: True labels, shape (n,); None if `X` is a frame with the column `label`.
+            groups: Group of each row, shape (n,), or a column of `X`.
 
         Returns:
             The charts, with `save(path)` for .html, .json, .pdf, .png and .svg.
@@ -348,71 +577,119 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         Raises:
             InputError: The extra `report` is not installed, the rows cannot be read, or there are none: a map that was
                 loaded or unpickled has no rows.
+
+        Example:
+            >>> from relmap import ReliabilityMap
+            >>> from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
+            >>> labelled = simulate_predictions(600, seed=1)
+            >>> model = ReliabilityMap(labels=LABEL_NAMES).fit(labelled, groups="query")
+            >>> [figure.key for figure in model.plot().figures]
+            ['map_curves', 'risk_coverage']
         """
         with needs_extra("report"):
             from relmap.report.plot import plot_map
 
         if X is not None:
-            return plot_map(self._judged(X, y, groups))
+            return plot_map(self._assess(X, y, groups))
         document = self._document
         if self.fitted_rows_ is None:
-            raise InputError(
-                "this map has no rows of its own, since it was loaded; give labelled predictions: plot(X, y)"
-            )
-        from relmap.api import Judged
+            raise InputError("this map was loaded and has no rows; give labelled predictions: plot(X, y)")
+        from relmap.api import MapAssessment
 
-        return plot_map(Judged.read(document, self.fitted_rows_, document.source.group))
+        return plot_map(MapAssessment.from_predictions(document, self.fitted_rows_, document.source.group))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: everything but the rows of the fit."""
+        """Return the state to pickle, without the rows of the fit."""
         state: dict[str, Any] = super().__getstate__()
         return state | {"fitted_rows_": None} if "fitted_rows_" in state else state
 
-    @names_parameters
+    @with_python_names
     def sql(self, dialect: str = "duckdb") -> str:
-        """Return one SQL expression of decision (0..K-1) and confidence (calibrated), or logits_i: the reliability."""
+        """Write the map as an SQL expression.
+
+        Args:
+            dialect: `duckdb`, `postgres`, `bigquery` or `spark`.
+
+        Returns:
+            Expression of the reliability. It reads the columns `decision` (0..K-1) and `confidence` (calibrated), or
+            `logits_0`, `logits_1` and so on.
+
+        Raises:
+            InputError: The extra `sql` is not installed, or the dialect is unknown.
+
+        Example:
+            >>> from relmap import ReliabilityMap
+            >>> from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
+            >>> labelled = simulate_predictions(600, seed=1)
+            >>> model = ReliabilityMap(labels=LABEL_NAMES).fit(labelled, groups="query")
+            >>> "CASE" in model.sql("postgres")
+            True
+        """
         with needs_extra("sql"):
             from relmap.maps.sql import sql_expression
 
         return sql_expression(self._document, dialect)
 
-    @names_parameters
+    @with_python_names
     def save(self, path: str | Path) -> None:
-        """Write the map to a JSON file, which every command of `relmap` reads; without the classifier.
+        """Write the map to a JSON file that every command of `relmap` reads; the classifier is not saved.
 
         Args:
-            path: of the file.
+            path: The file.
 
         Raises:
-            InputError: the file cannot be written.
+            InputError: The file cannot be written.
 
         Warns:
-            UserWarning: there is a classifier, which is not saved.
+            UserWarning: The estimator has a classifier.
+
+        Example:
+            >>> from pathlib import Path
+            >>> from tempfile import TemporaryDirectory
+            >>> from relmap import ReliabilityMap
+            >>> from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
+            >>> labelled = simulate_predictions(600, seed=1)
+            >>> model = ReliabilityMap(labels=LABEL_NAMES).fit(labelled, groups="query")
+            >>> with TemporaryDirectory() as folder:
+            ...     model.save(Path(folder) / "map.json")
+            ...     loaded = ReliabilityMap.load(Path(folder) / "map.json")
+            >>> loaded.document_.fingerprint == model.document_.fingerprint
+            True
         """
         from relmap.maps.map_file import save_map
 
         check_output_path(Path(path))
         save_map(self._document, Path(path))
         if self.classifier is not None:
-            warnings.warn(NOT_SAVED, UserWarning, stacklevel=3)  # at the caller of the decorated method
+            warnings.warn(CLASSIFIER_NOT_SAVED, UserWarning, stacklevel=3)  # at the caller of the decorated method
 
     @classmethod
-    @names_parameters
+    @with_python_names
     def load(cls, path: str | Path, *, arrays: ArrayKind | Literal["auto"] = "auto") -> Self:
-        """Return the map that `save`, or the command `fit`, wrote; InputError says what is wrong with the file.
+        """Read a map that `save`, or the command `fit`, wrote.
 
-        Names of labels are text in a file: `classes_` are numbers where every name is that of a whole number.
+        A file has label names as text: `classes_` are numbers if every name is an integer.
 
         Args:
-            path: of the map.
-            arrays: what arrays hold, which the file does not say; with `auto` an array `(n,)` that lies in
-                [0, 1], and so may be either, is refused.
+            path: The file.
+            arrays: What arrays contain, which the file does not record. With `auto`, arrays of shape (n,) in [0, 1] are
+                refused, since they can be either.
+
+        Returns:
+            The fitted estimator, without a classifier and without rows.
+
+        Raises:
+            InputError: The file is not a valid map.
+
+        Example:
+            See `save`.
         """
         from relmap.maps.map_file import load_map
 
         document = load_map(Path(path))
-        source, names = document.source, document.label_names
-        made = cls(
+        source = document.source
+        names = document.label_names
+        model = cls(
             calibrator=document.calibrator.name,
             variant=document.choice.asked,
             seed=source.seed,
@@ -422,51 +699,60 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             protocol="paper" if source.protocol else "own",
             arrays=arrays,
         )
-        check_settings(made.get_params(deep=False))
-        made.document_, made.arrays_, made.out_of_fold_ = document, None if arrays == "auto" else arrays, {}
-        made.training_inputs_ = made.fitted_rows_ = None
-        made.label_names_, made.classes_ = names, _classes(document)
-        return made
+        check_settings(model.get_params(deep=False))
+        model.document_ = document
+        model.arrays_ = None if arrays == "auto" else arrays
+        model.out_of_fold_ = {}
+        model.training_inputs_ = None
+        model.fitted_rows_ = None
+        model.label_names_ = names
+        model.classes_ = _classes(document)
+        return model
 
     def __sklearn_tags__(self) -> Tags:
-        """Return the tags of scikit-learn: inputs are those of the classifier, if there is one."""
+        """Return the tags of scikit-learn, with the input tags of the classifier if there is one."""
         tags = super().__sklearn_tags__()
         if self.classifier is None:
-            tags.target_tags.required = False  # a frame may have a column of labels
+            tags.target_tags.required = False  # a frame can contain the labels
         else:
             tags.input_tags = get_tags(self.classifier).input_tags
         return tags
 
     @property
     def _document(self) -> "MapDocument":
-        if not hasattr(self, "document_"):
-            check_is_fitted(self, "document_")  # raises; it takes longer than to score a row
+        if not hasattr(self, "document_"):  # check_is_fitted alone takes longer than to score a row
+            check_is_fitted(self, "document_")
         return self.document_
 
-    def _predicted(self, X: Any) -> Any:
+    def _predicted(self, X: "Rows") -> "Rows":
+        """Return the predictions in X, or predict X with the classifier."""
         if self.classifier is None:
             return X
         check_is_fitted(self, "classifier_")
-        return self.classifier_.predict_proba(X)
+        predicted: np.ndarray = self.classifier_.predict_proba(X)
+        return predicted
 
-    def _unlabelled(self, predicted: Any) -> FramePredictions:
+    def _unlabelled(self, predicted: "Rows") -> FramePredictions:
         frame, reading = self._read(predicted)
-        return FramePredictions(frame, sha256="", reading=reading)  # nobody asks who they are
+        return FramePredictions(frame, sha256="", reading=reading)  # only labelled rows need a hash
 
-    def _numbers(self, predicted: Any) -> tuple[np.ndarray, ArrayKind] | None:
-        """The numbers of an array and what they are, if the map can score them without a frame in between.
+    def _numbers(self, predicted: "Rows") -> tuple[np.ndarray, ArrayKind] | None:
+        """Return the numbers of an array and what they are, if the map can score them without a frame.
 
-        Long arrays are scored in pieces on two threads, as a frame.
+        Long arrays return None: they are scored in pieces on two threads, as a frame.
         """
         from relmap.maps.scoring import reads_only_logits
 
-        if is_frame(predicted) or not reads_only_logits(self._document) or len(predicted) > BATCH_ROWS:
+        if is_frame(predicted) or not reads_only_logits(self._document):
             return None
-        check_width(predicted, self._n_labels, self.label_names_)
-        kind, numbers = read_array(predicted, self.arrays_)
+        array: Any = predicted
+        if len(array) > BATCH_ROWS:
+            return None
+        check_width(array, self._n_labels, self.label_names_)
+        kind, numbers = read_array(array, self.arrays_)
         return numbers, kind
 
-    def _scored(self, X: Any) -> pl.DataFrame:
+    def _scored(self, X: "Rows") -> pl.DataFrame:
         from relmap.maps.scoring import ignore_progress, score_array, score_file
 
         predicted = self._predicted(X)
@@ -475,26 +761,29 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             return score_array(self._document, *numbers)
         return score_file(self._document, self._unlabelled(predicted), ignore_progress)[1]
 
-    def _judged(self, X: Any, y: Any, groups: Any) -> "Judged":
-        from relmap.api import Judged
+    def _assess(self, X: "Rows", y: "Values | None", groups: "Values | str | None") -> "MapAssessment":
+        """Read and score labelled rows."""
+        from relmap.api import MapAssessment
 
         groups = self._groups(X, groups)
-        return Judged.read(self._document, self._labelled(X, y, groups), _column(groups))
+        return MapAssessment.from_predictions(self._document, self._labelled(X, y, groups), _group_column(groups))
 
-    def _groups(self, X: Any, groups: Any) -> Any:
-        """Groups by row where a column of what the classifier reads names them: what it predicts has no such column."""
-        return groups if self.classifier is None or not isinstance(groups, str) else get_column(X, groups, "groups")
+    def _groups(self, X: "Rows", groups: "Values | str | None") -> "Values | str | None":
+        """Read groups from a column of the features, since the predictions of a classifier have no such column."""
+        if self.classifier is None or not isinstance(groups, str):
+            return groups
+        return cast("Values", get_column(X, groups, "groups"))
 
-    def _labelled(self, X: Any, y: Any, groups: Any) -> FramePredictions:
-        """Predictions with their label; of rows that the classifier was fitted on, those of its folds."""
+    def _labelled(self, X: "Rows", y: "Values | None", groups: "Values | str | None") -> FramePredictions:
+        """Return predictions with labels; rows that the classifier was fitted on get out-of-fold predictions."""
         predicted = self._predicted(X)
         rows = self._table(predicted, y, groups)
         if self.training_inputs_ is None or rows.sha256 in self.out_of_fold_:
             return self.out_of_fold_.get(rows.sha256, rows)
         return self._table(self.training_inputs_.out_of_fold(X, np.asarray(predicted)), y, groups)
 
-    def _table(self, predicted: Any, y: Any = None, groups: Any = None) -> FramePredictions:
-        """Predictions as a file of them is read; groups may be the name of a column that is there."""
+    def _table(self, predicted: "Rows", y: "Values | None", groups: "Values | str | None") -> FramePredictions:
+        """Combine predictions, labels and groups in one frame; groups may be the name of a column."""
         frame, reading = self._read(predicted)
         if y is not None:
             truth = y if self.label_names_ is None else label_names(y)
@@ -510,16 +799,14 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             return int(self.document_.n_labels)
         return None if self.label_names_ is None else len(self.label_names_)
 
-    def _read(self, predicted: Any) -> tuple[pl.DataFrame, Reading]:
-        """Predictions as a frame, and how it is read; columns that are named one by one are numbered before.
-
-        InputError where there are not K numbers a row.
-        """
+    def _read(self, predicted: "Rows") -> tuple[pl.DataFrame, Reading]:
+        """Convert predictions to a frame and its reading; columns of labels are renamed to numbered ones."""
         if not is_frame(predicted):
             check_width(predicted, self._n_labels, self.label_names_)
             return to_polars(predicted, self.arrays_), Reading(drop_unlabelled=bool(self.drop_unlabelled))
-        frame, given = to_polars(predicted, None), self.get_params(deep=False)
-        options = {field.name: given[PARAMETERS.get(field.name, field.name)] for field in fields(Reading)}
+        frame = to_polars(predicted, None)
+        parameters = self.get_params(deep=False)
+        options = {field.name: parameters[PARAMETERS.get(field.name, field.name)] for field in fields(Reading)}
         if options["positive"] is not None:
             options["positive"] = str(label_names(options["positive"]))
         kind, columns = self._columns_by_label(frame)
@@ -529,13 +816,13 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return frame, Reading(**(options | {kind: None}))
 
     def _columns_by_label(self, frame: pl.DataFrame) -> tuple[ArrayKind, Sequence[str] | None]:
-        """The columns that hold a number for one label each, and of what kind; None where none are named so."""
+        """Find the columns with a number for one label each, and what they contain; None if there are none."""
         names = self.label_names_
-        asked: dict[ArrayKind, str | Sequence[str] | None] = {
+        given: dict[ArrayKind, str | Sequence[str] | None] = {
             "probabilities": self.probabilities,
             "logits": self.logits,
         }
-        for kind, columns in asked.items():
+        for kind, columns in given.items():
             if columns is None:
                 continue
             if not isinstance(columns, str):
@@ -543,14 +830,14 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             if names is None or columns in frame.columns or f"{columns}_0" in frame.columns:
                 return kind, None
             return kind, [f"{columns}_{name}" for name in names]
-        options = (self.probability, self.score_column, self.decision, self.confidence_column)
-        named_otherwise = any(column is not None for column in options)
-        if names is None or named_otherwise or has_predictions(frame.columns) or not {*names} & {*frame.columns}:
+        other_columns = (self.probability, self.score_column, self.decision, self.confidence_column)
+        names_others = any(column is not None for column in other_columns)
+        if names is None or names_others or has_predictions(frame.columns) or not {*names} & {*frame.columns}:
             return "probabilities", None
         return infer_column_kind(frame, names, self.arrays_), names
 
-    def _labels_of_columns(self, X: Any, y: Any, groups: Any) -> list[Any] | None:
-        """The labels of a frame with a column for each, in the order of the columns; None for another frame."""
+    def _labels_of_columns(self, X: "Rows", y: "Values | None", groups: "Values | str | None") -> list[object] | None:
+        """Find the labels of a frame with a column for each, in the order of the columns; None for other frames."""
         frame = to_polars(X, None)
         truth = self.label or "label"
         if has_predictions(frame.columns) or (y is None and truth not in frame.columns):
@@ -567,17 +854,29 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return [label_of.get(name, name) for name in columns]
 
 
-def _names(labels: Any) -> tuple[str, ...] | None:
-    return None if labels is None else tuple(label_names(labels).tolist())
+def _one_column(y: "Values | None") -> "Values | None":
+    """Flatten labels of shape (n, 1) with a warning, as the classifiers of scikit-learn do."""
+    shape: tuple[int, ...] = getattr(y, "shape", ())
+    if len(shape) == 2 and shape[1] == 1:
+        flattened: np.ndarray = column_or_1d(y, warn=True)
+        return flattened
+    return y
+
+
+def _names(labels: Sequence[object] | None) -> tuple[str, ...] | None:
+    if labels is None:
+        return None
+    values: Any = labels
+    return tuple(label_names(values).tolist())
 
 
 def _classes(document: "MapDocument") -> np.ndarray:
-    """The labels `(K,)` as a map has them: numbers where every name is that of a whole number, else text."""
+    """Return the labels of a map, shape (K,): integers if every name is one, else text."""
     names = document.label_names
-    whole = names is None or all(re.fullmatch("0|-?[1-9][0-9]{0,17}", name) for name in names)
-    return np.asarray(names or range(document.n_labels), dtype=np.int64 if whole else np.str_)
+    are_integers = names is None or all(re.fullmatch(INTEGER_NAME, name) for name in names)
+    return np.asarray(names or range(document.n_labels), dtype=np.int64 if are_integers else np.str_)
 
 
-def _column(groups: Any) -> str | None:
-    """The column of the groups in a table."""
+def _group_column(groups: "Values | str | None") -> str | None:
+    """Return the name of the column of the groups in the combined frame."""
     return groups if groups is None or isinstance(groups, str) else "group"

@@ -29,7 +29,7 @@ class Axes:
         of: Bounded type of the numbers of an array, such as `Number` or `Share`.
     """
 
-    def __init__(self, *axes: str | int, of: Any = Number) -> None:
+    def __init__(self, *axes: str | int, of: object = Number) -> None:
         self.axes = axes
         self.of = of
 
@@ -73,20 +73,20 @@ class Axes:
             expected.append(named_length - offset)
         return tuple(expected)
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Build pydantic's schema: nested lists of bounded numbers for an array, the default for another type."""
         if source is not np.ndarray:
             return handler(source)
-        lists = self.of
+        lists: Any = self.of
         for axis in reversed(self.axes):
             length = axis if isinstance(axis, int) else None
-            lists = Annotated[list[lists], Field(min_length=length or 1, max_length=length)]  # type: ignore[valid-type]
+            lists = Annotated[list[lists], Field(min_length=length or 1, max_length=length)]
         bounded = core_schema.no_info_before_validator_function(_to_lists, handler.generate_schema(lists))
         serializer = core_schema.plain_serializer_function_ser_schema(_to_lists)
         return core_schema.no_info_after_validator_function(self.read_only, bounded, serialization=serializer)
 
 
-def _to_lists(values: Any) -> Any:
+def _to_lists(values: object) -> object:
     return values.tolist() if isinstance(values, np.ndarray) else values
 
 
@@ -135,7 +135,7 @@ class Value:
             shape = values.shape if isinstance(values, np.ndarray) else (len(values),)
             expected = axes.expected_shape(shape, lengths)
             if shape != expected:
-                violations.append(f"{name} is of shape {shape}, where {expected} is due")
+                violations.append(f"{name} has shape {shape} instead of {expected}")
         return violations or self._content_violations()
 
     def _content_violations(self) -> list[str]:
@@ -143,6 +143,6 @@ class Value:
         return []
 
 
-def _first_annotation(hint: Any) -> Any:
+def _first_annotation(hint: object) -> object:
     """Return the first metadata of an annotated type; None without any."""
     return getattr(hint, "__metadata__", (None,))[0]

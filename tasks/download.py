@@ -13,7 +13,7 @@ from typing import Any
 
 from relmap.errors import InputError
 from relmap.io.atomic import temporary_path, write_json
-from tasks.datasets import base, declared_set
+from tasks.datasets import base, find_declared_dataset
 from tasks.provenance import manifest, stage
 from tasks.records.store import raw_folder, read_json
 from tasks.settings.dataset_params import DatasetParams
@@ -37,7 +37,7 @@ def main(name: str) -> str | None:
         InputError: The files cannot be obtained or read.
     """
     entry = load_params().dataset(name)
-    dataset = declared_set(name, entry)
+    dataset = find_declared_dataset(name, entry)
     with temporary_path(raw_folder(name), Path.mkdir) as folder:
         original_paths: dict[str, str] = {}  # path in `folder` -> path to name in messages
         if entry.source == "simulated":
@@ -100,7 +100,7 @@ def _describe_changes(dataset: base.Dataset, folder: Path, original_paths: Mappi
         current = _list_files(folder)
         same_names = [file["path"] for file in previous] == [file["path"] for file in current]
         if previous != current and same_names:
-            return base.what_differs(dataset.read(raw_folder(dataset.name)), pairs)
+            return base.describe_differences(dataset.read(raw_folder(dataset.name)), pairs)
     return None
 
 

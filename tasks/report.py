@@ -104,7 +104,7 @@ def draw_figures(dataset: str, runs: Runs) -> tuple[Results, list[DrawnFigure]]:
     facts = next(fact for fact in runs.facts if fact["dataset"] == dataset)
     results = Results(
         name=dataset,
-        shown=display_name(dataset, facts["source"]),
+        display_name=display_name(dataset, facts["source"]),
         labels=tuple(facts["labels"]),
         scores=read_parquet(folder / "scores.parquet"),
         lattices=read_json(folder / "curves.json")["lattices"],
@@ -127,7 +127,7 @@ def write_figures(drawn: DatasetFigures, folder: Path = REPORT) -> None:
     rows_by_key: dict[str, list[pl.DataFrame]] = {}
     for results, figures in drawn:
         for figure in figures:
-            rows = figure.rows.select(pl.lit(results.shown).alias("dataset"), pl.all())
+            rows = figure.rows.select(pl.lit(results.display_name).alias("dataset"), pl.all())
             rows_by_key.setdefault(figure.key, []).append(rows)
     for key, frames in rows_by_key.items():
         write_atomically(folder / f"figures/{key}.csv", pl.concat(frames).write_csv)
@@ -142,7 +142,7 @@ def write_paper_figures(drawn: DatasetFigures, folder: Path = REPORT) -> None:
         drawn: Results and figures of each data set.
         folder: Folder of the report.
     """
-    all_results = [replace(results, drawn_under=PAPER_FIGURE_CALIBRATOR) for results, _ in drawn]
+    all_results = [replace(results, preferred_calibrator=PAPER_FIGURE_CALIBRATOR) for results, _ in drawn]
     figures = draw_all("paper", all_results)
     figure_folder = folder / "figures"
     captions = [f"**{figure.key}** {figure.caption}\n\n" for figure in figures]
@@ -184,7 +184,7 @@ def write_page(
         verdict=page.describe_verdict(overview, headline),
         overview_figures=overview_figures,
         simulated=[
-            results.shown
+            results.display_name
             for facts, (results, _) in zip(runs.facts, drawn, strict=True)
             if facts["source"] == "simulated"
         ],
@@ -204,11 +204,11 @@ def _dataset_sections(
     overview_rows = {row["dataset"]: row for row in overview.to_dicts()}
     sections = []
     for facts, (results, figures) in zip(runs.facts, drawn, strict=True):
-        overview_row = overview_rows.get(results.shown, {})
+        overview_row = overview_rows.get(results.display_name, {})
         sections.append(
             page.DatasetSection(
                 name=results.name,
-                shown=results.shown,
+                shown=results.display_name,
                 gates=page.summarize_gates(_read_gate_records(results.name)),
                 facts=page.describe_facts(facts, results.labels_with_few_rows),
                 figures=figures,

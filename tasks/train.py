@@ -15,7 +15,7 @@ from relmap.decisions import FixedDecisions, decide
 from relmap.errors import InputError
 from relmap.io import atomic
 from relmap.metrics.probability import accuracy
-from tasks.datasets import base, dataset_named
+from tasks.datasets import base, find_dataset
 from tasks.expectations.check import GateFailed
 from tasks.expectations.pairs import check_contract, summarize_pairs
 from tasks.predictors import fit_predictor
@@ -56,7 +56,7 @@ def main(name: str) -> None:
     """
     params = load_params()
     entry = params.dataset(name)
-    dataset = dataset_named(name, entry.reader, entry.options)
+    dataset = find_dataset(name, entry.reader, entry.options)
     judged = dataset.read(store.raw_folder(name))
     contract_record = _check_released_files(name, dataset, entry, judged.pairs)
     pairs = judged.pairs

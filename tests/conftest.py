@@ -1,4 +1,4 @@
-"""What the tests of the library and of the pipeline share."""
+"""Settings and fixtures of all tests."""
 
 import os
 
@@ -10,7 +10,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     for _limit in THREAD_LIMITS:
         os.environ.setdefault(_limit, "1")
 
-# Prefect, when a test needs it, is ours and quiet: this runs before anything imports it.
+# Tests use no Prefect server of the user and send no usage statistics. This runs before Prefect is imported.
 os.environ.pop("PREFECT_API_URL", None)
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "1")
@@ -18,26 +18,36 @@ os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from relmap.decisions import FixedDecisions, decide
 
-# The workers take files in this order; a long file that starts last leaves one of them without work
-LONG_FILES = ("test_end_to_end.py", "test_disturbed_stages.py", "test_twins.py", "test_scikit_learn.py")
+settings.register_profile("relmap", deadline=None)  # a busy machine takes longer than any deadline for an example
+settings.load_profile("relmap")
+
+# Workers take files in this order; a long file that starts last would leave other workers idle
+LONG_FILES = (
+    "test_end_to_end.py",
+    "test_wheel.py",
+    "test_disturbed_stages.py",
+    "test_twins.py",
+    "test_scikit_learn.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the long files first."""
-    places = {name: place for place, name in enumerate(LONG_FILES)}
-    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+    order = {name: index for index, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
 
 
 @pytest.fixture(scope="session")
 def decisions() -> FixedDecisions:
-    """3,000 fixed decisions over 3 labels, in 300 groups, right less often where label 1 is decided."""
+    """Make 3,000 decisions of 3 labels in 300 groups; decisions for label 1 are correct less often."""
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(3000, 3)) * 2
-    truth = logits - np.array([0.0, 1.5, 0.0])
-    labels = (truth + generator.gumbel(size=truth.shape)).argmax(axis=1)
+    true_logits = logits - np.array([0.0, 1.5, 0.0])
+    labels = (true_logits + generator.gumbel(size=true_logits.shape)).argmax(axis=1)
     group = np.array([f"q{row // 10}" for row in range(3000)])
     for array in (logits, labels, group):
         array.flags.writeable = False

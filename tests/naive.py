@@ -116,7 +116,7 @@ class Sample:
         return np.repeat(np.arange(len(self.copies)), self.copies)
 
     def resamples(self, n_resamples: int, seed: int = 0) -> Iterator[np.ndarray]:
-        """Draw as many clusters as there are, with replacement, and yield the rows of those clusters."""
+        """Resample clusters with replacement, and yield the rows of each resample."""
         generator = np.random.default_rng(seed)
         members = [self.rows[self.cluster[self.rows] == cluster] for cluster in range(self.cluster.max() + 1)]
         for _ in range(n_resamples):

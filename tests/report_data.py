@@ -121,7 +121,7 @@ def make_results(
     changes: Changes = IMPROVEMENTS,
     failing: bool = False,
 ) -> DatasetResults:
-    """Make results of a data set whose later labels are wrong more often.
+    """Make results of a data set whose decisions for later labels have more errors.
 
     Args:
         name: Key of the data set.
@@ -166,7 +166,7 @@ def make_results(
     simplex = scores[0].select("row", "label", "decision", "calibrator", "seed", "reliability")
     return DatasetResults(
         name=name,
-        shown=display_name(name, source),
+        display_name=display_name(name, source),
         labels=tuple(labels),
         test_rows=rows,
         facts={
@@ -349,7 +349,7 @@ def write_report(datasets: Sequence[DatasetResults], reasons: Mapping[str, str] 
     functions["load_params"] = lambda: params
     artifact_functions = [name for name in vars(report_tasks) if name.endswith("_artifact")]
     with (
-        patch.multiple(report_flow, **functions, alive=nullcontext, progress=lambda *_: lambda: None),
+        patch.multiple(report_flow, **functions, hold_run_lock=nullcontext, start_progress=lambda *_: lambda: None),
         patch.multiple(report_tasks, **dict.fromkeys(artifact_functions, lambda *_, **__: None)),
     ):
         report_flow.report.fn(failed)

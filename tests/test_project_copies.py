@@ -56,9 +56,9 @@ ADDITIONS = (
     ),
     (
         "tasks/figures/all_scores.py",
-        "from relmap.report.figure import figure\n\n\n"
+        "from relmap.report.figure import Drawing, figure\n\n\n"
         '@figure("all_scores", "All the scores", "No chart.")\n'
-        'def all_scores(results):\n    return results.scores.select("confidence"), {"mark": "point"}, ""\n',
+        'def all_scores(results):\n    return Drawing(results.scores.select("confidence"), {"mark": "point"})\n',
         "tasks/figures/__init__.py",
         "        for_paper.simplex_paths,\n",
         "all_scores,",

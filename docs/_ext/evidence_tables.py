@@ -5,9 +5,11 @@ The directive `evidence` shows the table of a record, and how it was measured. T
 
 from docutils import nodes
 from docutils.parsers.rst.states import Inliner
-from evidence_records import RESULTS, provenance, read_records, table, value
+from evidence_records import RESULTS, Record, provenance, read_records, table, value
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+MAX_LINE = 28  # characters of a cell
 
 
 class EvidenceTable(SphinxDirective):
@@ -22,8 +24,18 @@ class EvidenceTable(SphinxDirective):
         name = self.arguments[0]
         if name not in records:
             raise self.error(f"{RESULTS.name} has no record {name!r}")
-        text = f"{table(records[name])}\n\n*{provenance(records[name])}*\n"
-        return self.parse_text_to_nodes(text)
+        record = records[name]
+        shown = self.parse_text_to_nodes(f"{table(record)}\n\n*{provenance(record)}*\n")
+        classes = ["evidence", "numbers"] if has_short_cells(record) else ["evidence"]
+        for each in shown:
+            if isinstance(each, nodes.table):
+                each["classes"] += classes
+        return shown
+
+
+def has_short_cells(record: Record) -> bool:
+    """Whether each cell after the first one of its row fits on a line."""
+    return all(len(cell) <= MAX_LINE for row in record.rows for cell in row[1:])
 
 
 class MeasuredNumber(SphinxRole):

@@ -193,6 +193,9 @@ def _stable_argsort(values: np.ndarray) -> np.ndarray:
 
     The bits of a nonnegative float sort like integers. The lowest bits are replaced by the position, and one sort of
     these keys sorts the positions. Values that differ only in the replaced bits are sorted by a second pass.
+
+    Returns:
+        Positions in sorted order, shape (N,).
     """
     position_mask = (1 << len(values).bit_length()) - 1
     keys = values.view(np.int64) & ~position_mask | np.arange(len(values))

@@ -226,7 +226,7 @@ def _score_margins(layers: Layers, margin: np.ndarray) -> np.ndarray:
     """Compute the output of the network; unlike in training, the bits of a row do not depend on the other rows."""
     hidden_1 = np.maximum(np.multiply.outer(margin, layers.weight_1) + layers.bias_1, 0)
     hidden_2 = np.maximum(transform_rows(hidden_1, layers.weight_2) + layers.bias_2, 0)
-    return transform_rows(hidden_2, layers.weight_3[None])[:, 0] + layers.bias_3
+    return np.asarray(transform_rows(hidden_2, layers.weight_3[None])[:, 0] + layers.bias_3)
 
 
 def _temperature(output: np.ndarray) -> np.ndarray:

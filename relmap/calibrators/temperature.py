@@ -80,6 +80,9 @@ def _find_root(derivatives: Callable[[float], tuple[float, float]], start: float
 
     The bracket is halved where a Newton step leaves it or is more than half of the previous step. If the function has
     one sign between LOG_BETA_BOUNDS, the bound nearest to 0 of the function is returned.
+
+    Returns:
+        The root in log beta.
     """
     low, high = LOG_BETA_BOUNDS
     log_beta = min(max(start, low), high)

@@ -457,6 +457,9 @@ def _summarize_cells(
     Divided by the number of rows, the variance is that of the mean residual. It is cluster-robust: rows of a group that
     are wrong together increase it (Liang and Zeger, 1986). With the residuals e_i of a cell, their mean m, its n rows
     and G groups, it is G / (G - 1) / n sum_g (sum_{i in g} (e_i - m))².
+
+    Returns:
+        A summary for each cell with rows.
     """
     if len(decision) == 0:
         return []

@@ -164,6 +164,9 @@ def _measure_scores(sample: EvaluationSample, resamples: Resamples | None = None
     """Compute every metric of both scores, for all rows or for each of R resamples.
 
     `found_30` is the number of errors found per 1,000 reviews if the least reliable 30% of the rows are reviewed.
+
+    Returns:
+        Metrics by score: floats, or replicates, shape (R,).
     """
     metrics_by_score: MetricsByScore = {}
     for score in SCORES:

@@ -68,7 +68,7 @@ def advise_from_evaluation(
         The recommendation.
     """
     if document.projection.fitted.kind == "confidence":
-        return Advice(KEEP, "the map keeps it by choice")
+        return Advice(KEEP, "the fit chose the confidence")
     return advise_map(
         evaluation["metrics"],
         rows=evaluation["rows"],

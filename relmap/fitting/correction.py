@@ -111,7 +111,7 @@ def _interval_distances(logit: np.ndarray, knots: np.ndarray) -> np.ndarray:
     """
     begins = np.r_[-np.inf, knots]
     ends = np.r_[knots, np.inf]
-    return np.clip(logit[:, None], begins, ends) - np.r_[knots[0], knots]
+    return np.asarray(np.clip(logit[:, None], begins, ends) - np.r_[knots[0], knots])
 
 
 @dataclass(frozen=True, eq=False)

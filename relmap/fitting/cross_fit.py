@@ -191,6 +191,9 @@ class CrossFitResult:
 
         The correction of a fold depends on the labels of the other folds: it is low if the rows of the fold are often
         correct. That would bias the residuals that the drift test uses as its reference.
+
+        Returns:
+            The result with one correction for all folds.
         """
         corrections = {}
         for variant, fitted in self.corrections.items():

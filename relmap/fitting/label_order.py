@@ -87,6 +87,9 @@ def _remove_marginal_gain(gain: np.ndarray, confusion: np.ndarray) -> np.ndarray
 
     With the shares p of columns and q of labels it is gain - gain q - p gain + p gain q, whose mean over independent
     columns and labels is 0.
+
+    Returns:
+        The remaining gain, shape (K, K).
     """
     column_share = confusion.sum(axis=1)
     label_share = confusion.sum(axis=0)

@@ -335,6 +335,9 @@ def _read_default_ids(column: pl.Series) -> np.ndarray | None:
     """Read a column named id, shape (n,).
 
     None if values repeat or number the rows: other files have the same row numbers.
+
+    Returns:
+        The ids as text, shape (n,), or None.
     """
     if column.dtype.is_nested() or is_missing(column).any() or column.n_unique() < len(column):
         return None

@@ -359,7 +359,8 @@ def _describe_gains_by_rows(document: MapDocument) -> list[str]:
         return []
     variant = variant_with_gains(document.projection.name, document.choice.candidates)
     assert variant is not None
-    lines = [f"Change by number of labelled rows, compared with the confidence: {VARIANTS[variant].description}"]
+    description = VARIANTS[variant].description
+    lines = [f"Change of the metrics by number of labelled rows, compared with the confidence: {description}"]
     for gain in document.choice.gains:
         log_loss = f"log loss {gain.nll_correct:+z.4f} (standard error {gain.nll_correct_standard_error:.4f})"
         lines.append(f"    {gain.rows:>6,} rows: {log_loss}, AURC {gain.aurc:+z.4f}")

@@ -34,6 +34,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
     Raises:
         OSError: The disk is full, or the file cannot be written.
+        ComputeError: polars cannot write the content.
     """
     try:
         with temporary_path(path) as partial:
@@ -83,6 +84,9 @@ def _locked(path: Path, *, wait: bool) -> Iterator[bool]:
 
     Without `fcntl` (on Windows) nothing is locked: files of this process are known by the number in their name, and
     files of other processes remain.
+
+    Yields:
+        Whether the file or folder is locked.
     """
     if fcntl is None:
         yield wait
@@ -209,7 +213,7 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
-def _nan_to_none(content: Any) -> Any:
+def _nan_to_none(content: object) -> object:
     if isinstance(content, Mapping):
         return {key: _nan_to_none(value) for key, value in content.items()}
     if isinstance(content, list | tuple):

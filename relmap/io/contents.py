@@ -92,14 +92,20 @@ def report_parse_errors(
 
     Raises:
         InputError: The block cannot read the data.
+        OSError: The machine cannot read the file.
     """
+    cause: Exception
     try:
         yield
-    except (pl.exceptions.PolarsError, pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # an error of the machine, not of the data
+        return
+    except OSError as error:
+        if error.errno is not None:  # an error of the machine, not of the data
             raise
-        location = _first_invalid_line(lines, first)
-        raise InputError(f"{path}{location} is not {expected} ({first_line(error)}); {advice}") from None
+        cause = error
+    except (pl.exceptions.PolarsError, pa.ArrowException, UnicodeDecodeError) as error:
+        cause = error
+    location = _first_invalid_line(lines, first)
+    raise InputError(f"{path}{location} is not {expected} ({first_line(cause)}); {advice}") from None
 
 
 def _first_invalid_line(lines: Path | bytes, first: int) -> str:

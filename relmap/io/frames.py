@@ -27,7 +27,7 @@ from relmap.io.rows import MAX_SUM_ERROR, ROUNDING_ERROR, ArrayKind
 from relmap.io.text import SeparatedText
 
 if TYPE_CHECKING:
-    from narwhals.typing import IntoDataFrame
+    from narwhals.typing import IntoDataFrame, IntoSeries
 
     InputData: TypeAlias = IntoDataFrame | ArrayLike
 
@@ -247,7 +247,7 @@ def _check_probabilities(numbers: np.ndarray, *, is_kind_known: bool) -> None:
             )
     elif not is_kind_known:
         raise InputError(
-            "X may hold logits or probabilities, since its numbers all lie in [0, 1], and a map that was loaded, or "
+            "X may contain logits or probabilities, since its numbers all lie in [0, 1], and a map that was loaded, or "
             f"fitted on a frame, does not know which; {remedy}, to load or before fit"
         )
 
@@ -301,7 +301,7 @@ def unify_missing(values: ArrayLike) -> np.ndarray:
     return objects
 
 
-def get_column(data: "InputData", name: str, argument: str) -> Any:
+def get_column(data: "InputData", name: str, argument: str) -> "IntoSeries":
     """Return a column of a frame.
 
     Args:
@@ -318,11 +318,12 @@ def get_column(data: "InputData", name: str, argument: str) -> Any:
     if is_frame(data):
         frame = nw.from_native(data)
         if name in frame.collect_schema().names():
-            return data[name]  # type: ignore[index]
+            column: IntoSeries = data[name]  # type: ignore[index]
+            return column
     raise InputError(f"X has no column {name}, which {argument} names")
 
 
-def append_columns(data: "InputData", added: pl.DataFrame) -> Any:
+def append_columns(data: "InputData", added: pl.DataFrame) -> "np.ndarray | IntoDataFrame":
     """Append columns to a frame.
 
     Args:
@@ -356,7 +357,7 @@ def to_structured_array(columns: Mapping[str, np.ndarray]) -> np.ndarray:
     return array
 
 
-def to_native_column(data: "InputData", values: pl.Series) -> Any:
+def to_native_column(data: "InputData", values: pl.Series) -> "np.ndarray | IntoSeries":
     """Convert a column to the library of a frame.
 
     Args:
@@ -368,7 +369,9 @@ def to_native_column(data: "InputData", values: pl.Series) -> Any:
     """
     if not is_frame(data):
         return values.to_numpy()
-    return nw.from_native(append_columns(data, values.to_frame()), eager_only=True)[values.name].to_native()
+    native: Any = append_columns(data, values.to_frame())
+    column: IntoSeries = nw.from_native(native, eager_only=True)[values.name].to_native()
+    return column
 
 
 def arrow_to_polars(rows: pa.RecordBatch | pa.Table, path: Path) -> pl.DataFrame:

@@ -4,13 +4,15 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relmap.io.frames import HASHED_COLUMNS, is_frame, to_polars
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from relmap.io.frames import InputData
 
 DIGEST_BYTES = 16
@@ -91,7 +93,7 @@ def _rows_as_bytes(X: "InputData") -> list[bytes] | None:
     return [row.tobytes() for row in numbers]
 
 
-def _sparse_rows_as_bytes(matrix: Any) -> list[bytes]:
+def _sparse_rows_as_bytes(matrix: "csr_array") -> list[bytes]:
     rows = []
     for begin, end in pairwise(matrix.indptr.tolist()):
         indices = np.asarray(matrix.indices[begin:end], "<i8")

@@ -89,7 +89,7 @@ class Reading:
         "The column of scores of a ranker: above --border one of two labels is decided, else the other.",
     ] = None
     border: Annotated[float | None, "The score above which the label of --positive is decided."] = None
-    positive: Annotated[str | None, "The label that --probability or --score is of; by default the second."] = None
+    positive: Annotated[str | None, "The label of --probability or --score; by default the second."] = None
     id: Annotated[
         str | None, "The column that identifies rows of the fit later, if predictions repeat; by default id."
     ] = None
@@ -101,7 +101,10 @@ class Reading:
             raise InputError(f"{' and '.join(option(name) for name in given)} exclude each other; give one of them")
         if self.border is not None and self.score is None:
             example = assignments({"score": "COLUMN", "border": 0})
-            raise InputError(f"{option('border')} needs {option('score')}: {example} decides by the sign of the score")
+            raise InputError(
+                f"{option('border')} needs {option('score')}: {example} decides for the positive label if "
+                "the score is above 0"
+            )
         if self.positive is not None and self.probability is None and self.score is None:
             columns = f"{option('probability')} or {option('score')}"
             raise InputError(
@@ -237,8 +240,8 @@ def _check_reading(names: Sequence[str], file: str, labelled: bool, reading: Rea
         example = assignments({"score": reading.score, "border": 0})
         targets = f"{option('precision')}, {option('recall')} or {option('npv')}"
         raise InputError(
-            f"{option('score')} needs {option('border')}: {example} decides by the sign of the score. Only "
-            f"`thresholds` with {targets}, without a map, reads a score without a border"
+            f"{option('score')} needs {option('border')}: {example} decides for the positive label if the "
+            f"score is above 0. Only `thresholds` with {targets}, without a map, reads a score without a border"
         )
 
 

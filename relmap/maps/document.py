@@ -61,7 +61,7 @@ class MapPart(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _reject_unprintable(cls, value: Any) -> Any:
+    def _reject_unprintable(cls, value: object) -> object:
         """Reject text with line breaks, or with characters that control a terminal or the direction of text."""
         texts: tuple[Any, ...] = ()
         if isinstance(value, str):

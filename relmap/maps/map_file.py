@@ -63,7 +63,7 @@ def save_map(document: MapDocument, path: Path) -> None:
     write_text(path, _format_json(document.model_dump(mode="json")) + "\n")
 
 
-def _format_json(content: Any, indent: str = "") -> str:
+def _format_json(content: object, indent: str = "") -> str:
     """Format JSON with one line for each entry; a list of plain values is on one line."""
     inner_indent = indent + "  "
     if isinstance(content, dict) and content:
@@ -89,6 +89,19 @@ def load_map(path: Path) -> MapDocument:
     Raises:
         InputError: The file is missing or not JSON, has another format or version, or is invalid; the message names
             the location.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> from relmap import ReliabilityMap, load_map
+        >>> from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
+        >>> labelled = simulate_predictions(600, seed=1)
+        >>> model = ReliabilityMap(labels=LABEL_NAMES).fit(labelled, groups="query")
+        >>> with TemporaryDirectory() as folder:
+        ...     model.save(Path(folder) / "map.json")
+        ...     document = load_map(Path(folder) / "map.json")
+        >>> document.label_names
+        ('irrelevant', 'partial', 'exact')
     """
     check_file(path)
     text = _read_text(path)

@@ -23,7 +23,7 @@ from relmap.settings import METRIC_DEFAULTS
 USE = "Use the map"
 MIXED = "Mixed"
 KEEP = "Keep your confidence"
-UNKNOWN = "Too little to tell"
+UNKNOWN = "Too few labelled rows for a recommendation"
 SAFE = "The map is safe to use, its gain is not yet certain"
 WORSENS = "Worse, so keep your confidence"
 KEEP_ANSWERS = (KEEP, WORSENS)  # answers that recommend the confidence
@@ -46,7 +46,7 @@ class Advice:
         answer: USE, MIXED, WORSENS, KEEP or UNKNOWN; for a map also SAFE.
         because: Reason, as a clause.
         then: Further recommendations, as sentences.
-        undecided: Whether more labels could change KEEP.
+        undecided: Whether more labelled rows could change KEEP.
     """
 
     answer: str
@@ -90,7 +90,7 @@ def advise(
     if not signs & {BETTER, WORSE, MIXED_SIGNS}:
         if predicts == NO_DIFFERENCE:
             return Advice(KEEP, "there is no relevant difference")
-        return Advice(KEEP, "nothing is certain to change", undecided=True)
+        return Advice(KEEP, "no change is significant", undecided=True)
     if not signs & {WORSE, MIXED_SIGNS}:
         both_better = "it predicts and ranks better"
         return Advice(USE, both_better if signs == {BETTER} else f"it predicts {predicts} and ranks {ranks}")
@@ -100,7 +100,7 @@ def advise(
     score_by_sign = {WORSE: "the confidence", MIXED_SIGNS: "whichever is better at your own budget"}
     for_probability = score_by_sign.get(predicts, "the reliability")
     for_review = score_by_sign.get(ranks, "the reliability")
-    then = f"State {for_probability} as the probability of being right, and choose what to review by {for_review}."
+    then = f"State {for_probability} as the probability of a correct decision, and rank reviews by {for_review}."
     return Advice(MIXED, because, (then,))
 
 
@@ -129,7 +129,7 @@ def advise_map(
         smallest: Smallest relevant change.
 
     Returns:
-        As `advise`, or SAFE with the number of labels that would decide.
+        As `advise`, or SAFE with the number of labelled rows that would suffice.
     """
     advice = advise(changes, rows=rows, errors=errors, groups=groups, smallest=smallest)
     if not advice.undecided:
@@ -163,7 +163,7 @@ def additional_labels_needed(rows: int, change: float, half_width: float, smalle
 
 
 def format_labels_needed(count: int) -> str:
-    """Format the number of labels that would decide.
+    """Format the number of labelled rows that would suffice.
 
     Args:
         count: Number of labels, at least 1.
@@ -172,9 +172,9 @@ def format_labels_needed(count: int) -> str:
         A clause with the number rounded to two digits.
     """
     if count > MAX_REPORTED_LABELS:
-        return f"even {MAX_REPORTED_LABELS:,} more labels might not decide"
+        return f"even {MAX_REPORTED_LABELS:,} more labelled rows might not suffice"
     digits = max(floor(log10(count)) - 1, 0)
-    return f"about {round(count, -digits):,} more labels would decide"
+    return f"about {round(count, -digits):,} more labelled rows would suffice"
 
 
 def format_change(what: str, change: float, interval: str, smallest: float) -> str:
@@ -238,7 +238,7 @@ def describe_insufficient_errors(rows: int, errors: int) -> str:
     rarer, which = rarer_outcome(rows, errors)
     if rarer >= MIN_ERRORS:
         return ""
-    return f"{rarer} of {rows:,} decisions are {which}, and it takes {MIN_ERRORS} to judge by"
+    return f"{rarer} of {rows:,} decisions are {which}, and at least {MIN_ERRORS} are needed"
 
 
 def describe_evidence(
@@ -266,7 +266,7 @@ def describe_evidence(
         change = changes[metric]
         if change["change"] is None:
             continue
-        name = "the log loss of being right" if metric == "nll_correct" else METRICS[metric].title
+        name = "the correctness log loss" if metric == "nll_correct" else METRICS[metric].title
         if abs(change["change"]) < smallest:
             irrelevant.append(name)
         else:
@@ -282,5 +282,8 @@ def _describe_errors_found(by_confidence: float, by_reliability: float, interval
     reviews = f"1,000 reviews of the least reliable 30% find {by_reliability:.0f} errors"
     difference = round(by_reliability) - round(by_confidence)  # of the rounded numbers, as shown
     if difference == 0:
-        return f"{reviews}, as many as where the confidence chooses{interval}."
-    return f"{reviews}, and {by_confidence:.0f} where the confidence chooses, a change of {difference:+d}{interval}."
+        return f"{reviews}, as many as reviews of the least confident 30%{interval}."
+    return (
+        f"{reviews}; those of the least confident 30% find {by_confidence:.0f}. "
+        f"The change is {difference:+d}{interval}."
+    )

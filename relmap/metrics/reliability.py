@@ -243,6 +243,9 @@ def _aurc(groups: TieGroups, errors: np.ndarray, numbers: np.ndarray, summed_num
 
     An error at rank j counts in the retained error rates from j on, that is H_n - H_{j-1} times. Summed over the ranks
     of a group, the terms H_{j-1} are differences of `summed_numbers`.
+
+    Returns:
+        The area for each column of the errors, shape (R,).
     """
     n_rows = groups.upto[-1]
     n_errors = errors[-1]
@@ -264,6 +267,9 @@ def _average_precision(groups: TieGroups, errors: np.ndarray, numbers: np.ndarra
 
     Counted from high risk, a group has the ranks n - b + 1 .. n - a =: a' + 1 .. b', after E errors. With
     s = (k - 1) / (m - 1), its rank j finds k/m (E + 1 + (j - a' - 1) s) / j = k/m (s + (E + 1 - (a' + 1) s) / j).
+
+    Returns:
+        The average precision for each column of the errors, shape (R,).
     """
     n_rows = groups.upto[-1]
     n_errors = errors[-1]

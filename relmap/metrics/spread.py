@@ -212,6 +212,9 @@ def _bin_residuals(n_rows: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray
 
     The means are scaled so that the variances and covariances of the shuffled sums are exact. The whole distribution is
     exact if each bin contains one distinct value.
+
+    Returns:
+        Number of rows and scaled mean residual, shape (G, bins) each.
     """
     n_groups = len(n_rows)
     starts = np.cumsum(n_rows) - n_rows

@@ -166,6 +166,9 @@ def _run_adam(theta: torch.Tensor, cells: CellTensors, settings: ProjectionParam
     """Run Adam (Kingma and Ba, 2015) from `theta` (B, K, J) and return the values (B, K, J) of the last epoch.
 
     Sums run over the last axis in a fixed order, so that fits are independent and rounding makes no curve fall.
+
+    Returns:
+        Values of the curves, shape (B, K, J).
     """
     _, n_labels, n_knots = theta.shape
     identity = torch.eye(n_knots, dtype=theta.dtype, device=theta.device)

@@ -63,7 +63,7 @@ class CalibratedDecisions:
             ValueError: There are no log-probabilities or no logits.
         """
         if self.log_probabilities is None or self.logits is None:
-            raise ValueError("the gap needs the log-probabilities and the logits beside the confidence")
+            raise ValueError("the gap needs the log-probabilities and the logits in addition to the confidence")
         row = np.arange(len(self.decision))
         other_logits = np.array(self.logits, dtype=np.float64)
         other_logits[row, self.decision] = -np.inf

@@ -28,7 +28,7 @@ def select_device(requested: str | None) -> str:
         torch.empty(0, device=requested)
     except (RuntimeError, AssertionError) as error:
         raise InputError(
-            f"MRP_DEVICE is {requested!r}, which this machine does not have ({error}); say cpu or unset it"
+            f"MRP_DEVICE is {requested!r}, which this machine does not have ({error}); set it to cpu or unset it"
         ) from None
     return requested
 

@@ -317,6 +317,9 @@ def _minimize(problem: LatticeProblem) -> NewtonState:
 
     Each iteration tries one step of every unsolved problem. A step that decreases the objective enough is accepted
     and gives a new Newton direction; otherwise the step size is halved.
+
+    Returns:
+        State of the optimizer at the solutions.
     """
     n_problems, n_knots = problem.start.shape
     bounds = _increment_bounds(n_knots)
@@ -384,6 +387,9 @@ def _newton_direction(
 
     A variable is at a bound if it is near the bound and the gradient pushes it there. Its row and column of H keep only
     the diagonal.
+
+    Returns:
+        Directions, shape (P, J).
     """
     margin = np.minimum(kkt_residual, 1e-3)[:, None]
     at_lower = (theta <= bounds.lower + margin) & (gradient > 0)

@@ -209,6 +209,9 @@ def _chebyshev_moments(weight: np.ndarray, rows_per_cell: np.ndarray) -> np.ndar
     """Sum the Chebyshev polynomials T_0 .. T_{N-1} over the rows of each cell, shape (N, C).
 
     They follow the recurrence T_{k+1}(x) = 2 x T_k(x) - T_{k-1}(x) with x = 2 weight - 1.
+
+    Returns:
+        Moments, shape (N, C).
     """
     moments = np.empty((N_NODES, len(rows_per_cell)))
     starts = np.cumsum(rows_per_cell) - rows_per_cell

@@ -81,6 +81,9 @@ def _average_by_evidence(features: np.ndarray, labels: np.ndarray, start: np.nda
     """Fit a table of weights (K, K + 1) to features (K + 1, n), averaged with `start` by marginal likelihood.
 
     The log evidence of the optimum relative to the start is n (loss(start) - objective) + (log |ridge| - log |H|) / 2.
+
+    Returns:
+        Weights, shape (K, K + 1).
     """
     n_labels = len(start)
     n_rows = features.shape[1]

@@ -31,42 +31,42 @@ CONCEPTS = {
         Concept(
             name="fixed-decisions",
             title="Fixed decisions",
-            definition="The label that the model decides for never changes. A reliability map only estimates the "
+            definition="The label that the model predicts never changes. A reliability map only estimates the "
             "probability that each decision is correct.",
         ),
         Concept(
             name="label-wise-reliability",
             title="Label-wise reliability",
             definition="The reliability is the estimated probability that a decision is correct, given its confidence "
-            "and its label. A confidence can be right on average, and still be too high for one label and too low for "
+            "and its label. A confidence that is calibrated on average can be too high for one label and too low for "
             "another.",
         ),
         Concept(
             name="auto",
             title="What auto chooses",
-            definition="With the variant auto, the fit compares candidate models by their log loss on rows that each "
-            "fit has not seen. It takes the candidate with the lowest loss; with logits, it takes the score of the "
-            "whole vector unless another candidate is better by more than two standard errors.",
+            definition="With the variant auto, the fit compares the out-of-fold log loss of candidate models and takes "
+            "the candidate with the lowest loss. With logits, it takes the score of the whole vector unless another "
+            "candidate is better by more than two standard errors.",
         ),
         Concept(
             name="guarantees",
             title="Guarantees",
-            definition="A guarantee is a statement about a threshold that fails in at most 5% of random samples of "
-            "labelled rows. It assumes that new rows are like these and drawn independently, and that nobody chose the "
-            "threshold by looking at the same rows.",
+            definition="A guarantee on a threshold fails for at most 5% of random samples of labelled rows. It assumes "
+            "that new rows have the same distribution, that rows are independent, and that the threshold was not "
+            "chosen by looking at the same rows.",
         ),
         Concept(
             name="intervals",
             title="Intervals",
-            definition="A 95% interval covers the random sampling of the rows or of their groups, for a map that is "
-            "already fitted; it does not cover another fit or other data. A pointwise interval holds for one number "
-            "that was chosen in advance, not for the best of many.",
+            definition="A 95% interval reflects the random sampling of rows or groups for a fitted map; it does not "
+            "cover refitting or other data. A pointwise interval is valid for one number that was chosen in advance, "
+            "not for the best of many.",
         ),
         Concept(
             name="simulated-and-real-data",
             title="Simulated and real data",
-            definition="Simulated data contain effects that the simulation put in. Results on them show that the "
-            "pipeline works, and nothing about the real data set of the same name.",
+            definition="Simulated data contain effects that the simulation adds. Results on them show that the "
+            "pipeline works; they are no evidence about the real data set of the same name.",
         ),
     )
 }

@@ -1,7 +1,7 @@
-"""The learned curves T_k(c) with the rows under them, and how well probabilities hold for each predicted label."""
+"""Figures by decided label: learned curves, and reliability diagrams."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
 import numpy as np
@@ -16,225 +16,336 @@ from relmap.report.figure import (
     ROWS,
     Drawing,
     Results,
-    colour,
-    drawn,
+    css_color,
     figure,
-    hover,
-    of_kind,
-    tone,
+    layer_of_kind,
+    page_spec,
+    tooltips,
+    variant_color,
 )
 
-BARS = 20
-HIGHEST_BAR = 0.18  # of the panel's height
-GROUPS = 8  # of equally many test rows
-FEWEST_ROWS = 20  # that a dot stands for
-COLUMNS = 3
+N_BARS = 20
+MAX_BAR_HEIGHT = 0.18  # share of the height of the panel
+N_BINS = 8  # of equal size
+MIN_BIN_ROWS = 20
+N_COLUMNS = 3
+N_CURVE_POINTS = 60
+CURVE_MARGIN = 1e-3  # distance of a curve from the confidences 0 and 1
+PANEL_WIDTH = 220
+PANEL_HEIGHT = 190
 FALLBACKS = {"shared": "shared curve", "identity": "confidence kept"}
-HEIGHT = 190
-Rows = list[dict[str, Any]]  # with the columns of SCHEMA, where they have them
+
+PanelRows = list[dict[str, Any]]  # rows with some of the columns of SCHEMA
 SCHEMA = pl.Schema(
-    {"label": pl.String, "panel": pl.String, "kind": pl.String, "seed": pl.Int64, "confidence": pl.Float64}
-    | {"reliability": pl.Float64, "low": pl.Float64, "high": pl.Float64, "to": pl.Float64, "rows": pl.Int64}
+    {
+        "label": pl.String,
+        "panel": pl.String,
+        "kind": pl.String,
+        "seed": pl.Int64,
+        "confidence": pl.Float64,
+        "reliability": pl.Float64,
+        "low": pl.Float64,
+        "high": pl.Float64,
+        "to": pl.Float64,
+        "rows": pl.Int64,
+    }
 )
+
+
+class MapCurves(NamedTuple):
+    """Data of the figure of a map.
+
+    Attributes:
+        results: Labelled rows and their scores.
+        curves: Curve of each label, with columns `confidence` and `reliability`.
+    """
+
+    results: Results
+    curves: Sequence[pl.DataFrame]
 
 
 @figure(
     "curves",
     "The learned curves",
-    "A panel for each predicted label. The blue curves (one for each protocol seed) say how often a decision of that "
-    "label is right at a calibrated confidence; on the dashed line it would be as often as the confidence says. Dots "
-    "are test rows, which no fit has seen, in up to eight groups under the first seed, with 95% intervals as if rows "
-    "were independent; bars show where test rows lie. Curves that differ between panels are what MRP uses. "
+    "One panel for each predicted label. Blue curves, one for each protocol seed: the estimated probability that a "
+    "decision for this label is correct, by calibrated confidence. Dashed line: reliability equal to the confidence. "
+    "Dots: accuracy on test rows, which no fit used, in up to eight bins under the first seed, with 95% intervals that "
+    "assume independent rows. Bars: distribution of the test rows. MRP gains where the curves differ between panels. "
     f"{FEW_ROWS.capitalize()}: fewer than {MIN_FIT_ROWS} projection-fit rows.",
 )
 def label_curves(results: Results) -> Drawing:
-    """Return each label's curves under every protocol seed, what test rows say, and how many of them there are."""
+    """Draw the curves of each label under every protocol seed, with test rows."""
     rows = curve_rows(results)
-    bars = of_kind("histogram").mark_bar(color=colour("bars"))
-    curves = of_kind("curve").encode(x="confidence:Q", y="reliability:Q")
+    curves = layer_of_kind("curve").encode(x="confidence:Q", y="reliability:Q")
+    curve_tooltips = tooltips(confidence=".1%", reliability=".1%", seed="")
+    curve_tooltips.append(alt.Tooltip("rows:Q", title="fit rows"))
     layers = [
-        bars.encode(x="confidence:Q", x2="to:Q", y="reliability:Q", y2=alt.datum(0), tooltip=hover(rows=",")),
-        identity(),
-        curves.mark_line(color=colour("mrp"), strokeWidth=2).encode(detail="seed:N"),
-        curves.mark_point(size=80, opacity=0).encode(
-            tooltip=[*hover(confidence=".1%", reliability=".1%", seed=""), alt.Tooltip("rows:Q", title="fit rows")]
-        ),
-        *_dots("test rows", colour("fifth")),
+        _bar_layer(),
+        identity_line(),
+        curves.mark_line(color=css_color("mrp"), strokeWidth=2).encode(detail="seed:N"),
+        curves.mark_point(size=80, opacity=0).encode(tooltip=curve_tooltips),
+        *_dot_layers("test rows", css_color("fifth")),
     ]
-    return rows, _panels(rows, layers, results.lowest(), results), ""
+    return Drawing(rows, _panels_spec(rows, layers, results.min_confidence(), results))
 
 
 def curve_rows(results: Results) -> pl.DataFrame:
-    """Return the rows behind each label's curves, test rows, bars and identity, by `kind`."""
-    first, lowest, frames = results.scored(results.seeds[0]), results.lowest(), []
-    for place, label in enumerate(results.labels):
-        mine = first.filter(pl.col("decision") == place)
-        curves = [
-            {"seed": lattice["seed"], "knots": lattice["knots"], **lattice["curves"][place]}
-            for lattice in results.lattices
-            if (lattice["calibrator"], lattice["variant"]) == (results.calibrator, "mrp")
-        ]
-        kinds = {"curve": [point for curve in curves for point in _drawn(curve, lowest)]}
-        kinds["test rows"] = observed(mine["confidence"], mine["correct"])
-        kinds["histogram"] = histogram(mine["confidence"], lowest)
-        frames.append(_of_panel(label, _headed(label, curves, len(mine)), lowest, kinds))
-    return pl.concat(frames)
+    """Collect the data of the curves.
+
+    Args:
+        results: Results of one data set.
+
+    Returns:
+        Curves, binned test rows, bars and identity line of each label, distinguished by the column `kind`.
+    """
+    test_rows = results.scored_rows(results.seeds[0])
+    min_confidence = results.min_confidence()
+    panels = []
+    for index, label in enumerate(results.labels):
+        label_rows = test_rows.filter(pl.col("decision") == index)
+        curves = _mrp_curves(results, index)
+        points: PanelRows = []
+        for curve in curves:
+            points += _curve_points(curve, min_confidence)
+        kinds = {
+            "curve": points,
+            "test rows": binned_accuracy(label_rows["confidence"], label_rows["correct"]),
+            "histogram": histogram_bars(label_rows["confidence"], min_confidence),
+        }
+        heading = _curve_heading(label, curves, len(label_rows))
+        panels.append(_panel_rows(label, heading, min_confidence, kinds))
+    return pl.concat(panels)
+
+
+def _mrp_curves(results: Results, label: int) -> list[dict[str, Any]]:
+    """Select the MRP curves of a label under the calibrator of the figures, one for each seed."""
+    curves = []
+    for lattice in results.lattices:
+        if (lattice["calibrator"], lattice["variant"]) == (results.calibrator, "mrp"):
+            curves.append({"seed": lattice["seed"], "knots": lattice["knots"], **lattice["curves"][label]})
+    return curves
 
 
 @figure(
     "map_curves",
     "The curves of the map",
-    "A panel for each predicted label. The blue curve is the reliability that the map gives at a calibrated "
-    "confidence; on the dashed line it would equal the confidence. Dots are rows in up to eight groups of equal size: "
-    "the share of correct decisions, with 95% intervals for independent rows. Bars show the distribution of the rows. "
-    "If a map reads more than the confidence, the curve is the mean reliability of groups of rows.",
+    "One panel for each predicted label. Blue curve: the reliability that the map gives at a calibrated confidence. "
+    "Dashed line: reliability equal to the confidence. Dots: accuracy of the rows in up to eight bins of equal size, "
+    "with 95% intervals that assume independent rows. Bars: distribution of the rows. If the map uses more than the "
+    "confidence, the curve is the mean reliability of groups of rows.",
 )
-def map_curves(source: tuple[Results, Sequence[pl.DataFrame]]) -> Drawing:
-    """Draw the curve of each label with labelled rows.
-
-    Args:
-        source: The rows, and for each label its curve with the columns `confidence` and `reliability`.
-
-    Returns:
-        The rows of the figure, its chart and its caption.
-    """
-    results, curves = source
-    scored, lowest, frames = results.scored(results.seeds[0]), results.lowest(), []
-    for place, (label, curve) in enumerate(zip(results.labels, curves, strict=True)):
-        mine = scored.filter(pl.col("decision") == place)
+def map_curves(source: MapCurves) -> Drawing:
+    """Draw the curve of each label with labelled rows."""
+    results = source.results
+    scored = results.scored_rows(results.seeds[0])
+    min_confidence = results.min_confidence()
+    panels = []
+    for index, (label, curve) in enumerate(zip(results.labels, source.curves, strict=True)):
+        label_rows = scored.filter(pl.col("decision") == index)
         kinds = {
-            "curve": curve.filter(pl.col("confidence") >= lowest).to_dicts(),
-            "rows": observed(mine["confidence"], mine["correct"]),
-            "histogram": histogram(mine["confidence"], lowest),
+            "curve": curve.filter(pl.col("confidence") >= min_confidence).to_dicts(),
+            "rows": binned_accuracy(label_rows["confidence"], label_rows["correct"]),
+            "histogram": histogram_bars(label_rows["confidence"], min_confidence),
         }
-        frames.append(_of_panel(label, f"{_named(label)}\n{len(mine):,} rows", lowest, kinds))
-    rows = pl.concat(frames).drop("seed")
-    bars = of_kind("histogram").mark_bar(color=colour("bars"))
-    curve_line = of_kind("curve").mark_line(color=colour("mrp"), strokeWidth=2)
+        panels.append(_panel_rows(label, f"{_panel_name(label)}\n{len(label_rows):,} rows", min_confidence, kinds))
+    rows = pl.concat(panels).drop("seed")
+    curve_line = layer_of_kind("curve").mark_line(color=css_color("mrp"), strokeWidth=2)
     layers = [
-        bars.encode(x="confidence:Q", x2="to:Q", y="reliability:Q", y2=alt.datum(0), tooltip=hover(rows=",")),
-        identity(),
+        _bar_layer(),
+        identity_line(),
         curve_line.encode(x="confidence:Q", y="reliability:Q"),
-        *_dots("rows", colour("fifth")),
+        *_dot_layers("rows", css_color("fifth")),
     ]
-    return rows, _panels(rows, layers, lowest, results), ""
-
-
-def _of_panel(label: str, heading: str, lowest: float, kinds: Mapping[str, Rows]) -> pl.DataFrame:
-    """The rows of one panel, those of the dashed line first."""
-    line: Rows = [{"confidence": at, "reliability": at} for at in (lowest, 1.0)]
-    panel = {"label": label, "panel": heading}
-    rows = [panel | {"kind": kind} | row for kind, members in {"identity": line, **kinds}.items() for row in members]
-    return pl.DataFrame(rows, schema=SCHEMA)
-
-
-def _drawn(curve: Mapping[str, Any], lowest: float) -> Rows:
-    """Points of a curve, its knots among them; a label without fit rows keeps its confidence."""
-    knots = [knot for knot in curve["knots"] if lowest < knot < 1]
-    at = np.unique([*np.linspace(max(lowest, 1e-3), 1 - 1e-3, 60), *knots])
-    own = curve["fallback"] != "identity"
-    reliability = scipy.special.expit(np.interp(at, curve["knots"], curve["values"])) if own else at
-    columns = {"confidence": at, "reliability": reliability, "seed": curve["seed"], "rows": curve["rows"]}
-    return pl.DataFrame(columns).to_dicts()
+    return Drawing(rows, _panels_spec(rows, layers, min_confidence, results))
 
 
 @figure(
     "reliability_by_label",
-    "Is the stated probability right, for each predicted label?",
-    "Grey: the calibrated confidence. In colour: the reliability. Rows in up to eight groups of equal size; "
-    "on the dashed line decisions are right as often as is said, below it less often. Confidence that leaves the line "
-    "in different directions for different labels is what calibration on average cannot see. Intervals are as "
-    "if rows were independent.",
+    "Are the probabilities right for each predicted label?",
+    "Grey: the calibrated confidence. In color: the reliability. Dots: accuracy of the rows in up to eight bins of "
+    "equal size, with 95% intervals that assume independent rows. On the dashed line the accuracy equals the "
+    "probability; below it the probability is too high. If the confidence is too high for one label and too low for "
+    "another, calibration on average does not show it.",
 )
 def reliability_by_label(results: Results) -> Drawing:
-    """Return confidence and reliability beside the share of right decisions, for each predicted label."""
-    first = results.scored(results.seeds[0])
-    lowest = float(min(results.lowest(), np.floor(10 * np.min(first["reliability"].to_numpy())) / 10))
-    kinds = {"confidence": "confidence", results.variant: "reliability"}  # in a tone and a column of each
-    frames, layers = [], [identity()]
-    for place, label in enumerate(results.labels):
-        mine = first.filter(pl.col("decision") == place)
-        few = "\ntoo few to group" if len(mine) < FEWEST_ROWS else ""
-        dots = {VARIANTS[name].title: observed(mine[column], mine["correct"]) for name, column in kinds.items()}
+    """Draw reliability diagrams of the confidence and of the reliability, for each predicted label."""
+    scored = results.scored_rows(results.seeds[0])
+    lowest_reliability = np.floor(10 * np.min(scored["reliability"].to_numpy())) / 10
+    min_probability = float(min(results.min_confidence(), lowest_reliability))
+    columns = {"confidence": "confidence", results.variant: "reliability"}
+    panels = []
+    for index, label in enumerate(results.labels):
+        label_rows = scored.filter(pl.col("decision") == index)
+        kinds = {}
+        for variant, column in columns.items():
+            kinds[VARIANTS[variant].title] = binned_accuracy(label_rows[column], label_rows["correct"])
         mark = f" ({FEW_ROWS} at the fit)" if label in results.labels_with_few_rows else ""
-        frames.append(_of_panel(label, f"{_named(label)}{mark}\n{len(mine):,} rows{few}", lowest, dots))
-    for name in kinds:
-        line = of_kind(VARIANTS[name].title).mark_line(color=tone(name))
-        layers += [line.encode(x="confidence:Q", y="reliability:Q"), *_dots(VARIANTS[name].title, tone(name))]
-    rows = pl.concat(frames).drop("seed", "to")
-    first_seed = "First protocol seed." if len(results.seeds) > 1 else ""
-    return rows, _panels(rows, layers, lowest, results, said="what is said"), first_seed
+        too_few = "\ntoo few for a dot" if len(label_rows) < MIN_BIN_ROWS else ""
+        heading = f"{_panel_name(label)}{mark}\n{len(label_rows):,} rows{too_few}"
+        panels.append(_panel_rows(label, heading, min_probability, kinds))
+    layers = [identity_line()]
+    for variant in columns:
+        title = VARIANTS[variant].title
+        line = layer_of_kind(title).mark_line(color=variant_color(variant))
+        layers.append(line.encode(x="confidence:Q", y="reliability:Q"))
+        layers += _dot_layers(title, variant_color(variant))
+    rows = pl.concat(panels).drop("seed", "to")
+    note = "First protocol seed." if len(results.seeds) > 1 else ""
+    return Drawing(rows, _panels_spec(rows, layers, min_probability, results, x_title="estimated probability"), note)
 
 
-def observed(said: pl.Series, correct: pl.Series) -> Rows:
-    """Return rows in groups of equal size by what is said: its mean, the share that is right, and its 95% interval."""
-    groups = min(GROUPS, len(said) // FEWEST_ROWS)
-    if not groups:
+def binned_accuracy(probability: pl.Series, correct: pl.Series) -> PanelRows:
+    """Compute the accuracy in bins of equal size.
+
+    Args:
+        probability: Estimated probability of each row.
+        correct: Whether each row is correct.
+
+    Returns:
+        For each bin the mean probability as `confidence`, the accuracy as `reliability`, its 95% interval and the
+        number of rows. Empty with fewer than `MIN_BIN_ROWS` rows.
+    """
+    n_bins = min(N_BINS, len(probability) // MIN_BIN_ROWS)
+    if n_bins == 0:
         return []
-    parts = np.array_split(np.argsort(said.to_numpy(), kind="stable"), groups)
-    rows = np.array([len(part) for part in parts])
-    counts = np.array([correct.to_numpy()[part].sum() for part in parts])
-    low, high = share_confidence_interval(counts, rows)
-    means = [float(said.to_numpy()[part].mean()) for part in parts]
-    dots = {"confidence": means, "reliability": counts / rows, "low": low, "high": high, "rows": rows}
-    return pl.DataFrame(dots).to_dicts()
+    values = probability.to_numpy()
+    is_correct = correct.to_numpy()
+    bins = np.array_split(np.argsort(values, kind="stable"), n_bins)
+    n_rows = np.array([len(members) for members in bins])
+    n_correct = np.array([is_correct[members].sum() for members in bins])
+    low, high = share_confidence_interval(n_correct, n_rows)
+    means = [float(values[members].mean()) for members in bins]
+    columns = {"confidence": means, "reliability": n_correct / n_rows, "low": low, "high": high, "rows": n_rows}
+    return pl.DataFrame(columns).to_dicts()
 
 
-def histogram(confidence: pl.Series, lowest: float) -> Rows:
-    """Return counts of rows in bins of equal width, as bars from 0 to `reliability`."""
-    counts, edges = np.histogram(np.clip(confidence.to_numpy(), lowest, 1), bins=BARS, range=(lowest, 1))
-    heights = counts * (HIGHEST_BAR / max(counts.max(), 1))
+def histogram_bars(confidence: pl.Series, min_confidence: float) -> PanelRows:
+    """Count rows in bins of equal width.
+
+    Args:
+        confidence: Confidence of each row.
+        min_confidence: Lower end of the first bin; lower values are counted in it.
+
+    Returns:
+        For each bin with rows its ends `confidence` and `to`, the height of the bar as `reliability`, and the number of
+        rows.
+    """
+    clipped = np.clip(confidence.to_numpy(), min_confidence, 1)
+    counts, edges = np.histogram(clipped, bins=N_BARS, range=(min_confidence, 1))
+    heights = counts * (MAX_BAR_HEIGHT / max(counts.max(), 1))
     bars = pl.DataFrame({"confidence": edges[:-1], "to": edges[1:], "reliability": heights, "rows": counts})
     return bars.filter(pl.col("rows") > 0).to_dicts()
 
 
-def _headed(label: str, curves: Rows, test_rows: int) -> str:
-    fit = sorted({curve["rows"] for curve in curves})
-    span = f"{fit[0]:,}" if len(fit) == 1 else f"{fit[0]:,} to {fit[-1]:,}"
-    kept, fallbacks = "", [curve["fallback"] for curve in curves]
-    for kind, words in FALLBACKS.items():
-        if seeds := fallbacks.count(kind):
-            kept += f", {words}" + ("" if seeds == len(curves) else f" under {seeds} of {len(curves)} seeds")
-    few = f" ({FEW_ROWS})" if fit[0] < MIN_FIT_ROWS else ""
-    return f"{_named(label)}\n{span} fit rows{few}{kept}\n{test_rows:,} test rows"
+def identity_line(stroke_width: float | None = None) -> alt.Chart:
+    """Draw the dashed line on which the reliability equals the confidence.
+
+    Args:
+        stroke_width: Width of the line in pixels; None for the default of Vega.
+
+    Returns:
+        The layer.
+    """
+    width = alt.Undefined if stroke_width is None else stroke_width
+    line = layer_of_kind("identity").mark_line(color=css_color("quiet"), strokeDash=[5, 4], strokeWidth=width)
+    encoded: alt.Chart = line.encode(x="confidence:Q", y="reliability:Q")
+    return encoded
 
 
-def _named(label: str) -> str:
-    """A label for a heading: of a grade, not its number alone."""
+def reliability_axes(min_confidence: float, x_title: str, y_title: str | None = None) -> tuple[alt.X, alt.Y]:
+    """Create the axes of a reliability diagram.
+
+    Args:
+        min_confidence: Lower end of the horizontal axis, which ends at 1.
+        x_title: Title of the horizontal axis.
+        y_title: Title of the vertical axis, from 0 to 1; None if another layer gives it.
+
+    Returns:
+        The encodings of `x` and `y`, as positional arguments of `encode`.
+    """
+    percent = alt.Axis(format="%")
+    x_scale = alt.Scale(domain=[min_confidence, 1], clamp=True)
+    y_scale = alt.Scale(domain=[0, 1])
+    return (
+        alt.X("confidence:Q", title=x_title, axis=percent, scale=x_scale),
+        alt.Y("reliability:Q", title=y_title or alt.Undefined, axis=percent, scale=y_scale),
+    )
+
+
+def _panel_rows(label: str, heading: str, min_confidence: float, kinds: Mapping[str, PanelRows]) -> pl.DataFrame:
+    """Combine the rows of one panel; the identity line comes first."""
+    identity: PanelRows = [{"confidence": end, "reliability": end} for end in (min_confidence, 1.0)]
+    panel = {"label": label, "panel": heading}
+    rows = []
+    for kind, members in {"identity": identity, **kinds}.items():
+        for row in members:
+            rows.append(panel | {"kind": kind} | row)
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def _curve_points(curve: Mapping[str, Any], min_confidence: float) -> PanelRows:
+    """Evaluate a curve on a grid and at its knots; a label without fit rows keeps its confidence."""
+    grid = np.linspace(max(min_confidence, CURVE_MARGIN), 1 - CURVE_MARGIN, N_CURVE_POINTS)
+    knots = [knot for knot in curve["knots"] if min_confidence < knot < 1]
+    confidence = np.unique([*grid, *knots])
+    reliability = confidence
+    if curve["fallback"] != "identity":
+        reliability = scipy.special.expit(np.interp(confidence, curve["knots"], curve["values"]))
+    columns = {"confidence": confidence, "reliability": reliability, "seed": curve["seed"], "rows": curve["rows"]}
+    return pl.DataFrame(columns).to_dicts()
+
+
+def _curve_heading(label: str, curves: Sequence[Mapping[str, Any]], n_test_rows: int) -> str:
+    """Write the heading of a panel: label, fit rows and fallback over seeds, and test rows."""
+    fit_rows = sorted({curve["rows"] for curve in curves})
+    span = f"{fit_rows[0]:,}" if len(fit_rows) == 1 else f"{fit_rows[0]:,} to {fit_rows[-1]:,}"
+    mark = f" ({FEW_ROWS})" if fit_rows[0] < MIN_FIT_ROWS else ""
+    used = [curve["fallback"] for curve in curves]
+    fallback_note = ""
+    for fallback, description in FALLBACKS.items():
+        n_seeds = used.count(fallback)
+        if n_seeds == 0:
+            continue
+        fallback_note += f", {description}"
+        if n_seeds < len(curves):
+            fallback_note += f" under {n_seeds} of {len(curves)} seeds"
+    return f"{_panel_name(label)}\n{span} fit rows{mark}{fallback_note}\n{n_test_rows:,} test rows"
+
+
+def _panel_name(label: str) -> str:
+    """Name a label in a heading; a number alone gets the word `label`."""
     return f"label {label}" if label.isdigit() else label
 
 
-def identity(**style: Any) -> alt.Chart:
-    """Return the dashed line on which the reliability is what is said."""
-    line = of_kind("identity").mark_line(color=colour("quiet"), strokeDash=[5, 4], **style)
-    return line.encode(x="confidence:Q", y="reliability:Q")
+def _bar_layer() -> alt.Chart:
+    bars = layer_of_kind("histogram").mark_bar(color=css_color("bars"))
+    layer: alt.Chart = bars.encode(
+        x="confidence:Q", x2="to:Q", y="reliability:Q", y2=alt.datum(0), tooltip=tooltips(rows=",")
+    )
+    return layer
 
 
-def _dots(kind: str, tone: str) -> list[alt.Chart]:
-    shown = hover(confidence=".1%", reliability=".1%", low=".1%", high=".1%", rows=",")
-    base = of_kind(kind).encode(x="confidence:Q")
+def _dot_layers(kind: str, color: str) -> list[alt.Chart]:
+    shown = tooltips(confidence=".1%", reliability=".1%", low=".1%", high=".1%", rows=",")
+    base = layer_of_kind(kind).encode(x="confidence:Q")
     return [
-        base.mark_rule(color=tone, strokeWidth=1.2).encode(y="low:Q", y2="high:Q"),
-        base.mark_point(color=tone, filled=True, size=36, opacity=1).encode(y="reliability:Q", tooltip=shown),
+        base.mark_rule(color=color, strokeWidth=1.2).encode(y="low:Q", y2="high:Q"),
+        base.mark_point(color=color, filled=True, size=36, opacity=1).encode(y="reliability:Q", tooltip=shown),
     ]
 
 
-def axes(lowest: float, said: str, title: Any = alt.Undefined) -> dict[str, Any]:
-    """Return axes: what is said, from `lowest` to 1, and the reliability, which a layer names if no title is given."""
-    share = alt.Axis(format="%")
-    return {
-        "x": alt.X("confidence:Q", title=said, axis=share, scale=alt.Scale(domain=[lowest, 1], clamp=True)),
-        "y": alt.Y("reliability:Q", title=title, axis=share, scale=alt.Scale(domain=[0, 1])),
-    }
-
-
-def _panels(
-    rows: pl.DataFrame, layers: list[alt.Chart], lowest: float, results: Results, said: str = "calibrated confidence"
+def _panels_spec(
+    rows: pl.DataFrame,
+    layers: Sequence[alt.Chart],
+    min_confidence: float,
+    results: Results,
+    x_title: str = "calibrated confidence",
 ) -> dict[str, Any]:
-    layers[0] = layers[0].encode(**axes(lowest, said, "share that is right"))
-    panel = alt.layer(*layers).properties(width=220, height=HEIGHT)
+    """Convert the layers of one panel to a chart with a panel for each heading."""
+    first = layers[0].encode(*reliability_axes(min_confidence, x_title, "share correct"))
+    panel = alt.layer(first, *layers[1:]).properties(width=PANEL_WIDTH, height=PANEL_HEIGHT)
     order = rows["panel"].unique(maintain_order=True).to_list()
-    lines = alt.Header(labelExpr="split(datum.label, '\\n')")
-    facet = alt.Facet("panel:N", sort=order, title=None, header=lines)
-    chart = panel.facet(facet=facet, data=ROWS, columns=min(COLUMNS, len(order))).resolve_axis(x="independent")
-    return drawn(chart, subtitle=results.subtitle, height=None)
+    header = alt.Header(labelExpr="split(datum.label, '\\n')")
+    facet = alt.Facet("panel:N", sort=order, title=None, header=header)
+    chart = panel.facet(facet=facet, data=ROWS, columns=min(N_COLUMNS, len(order)))
+    return page_spec(chart.resolve_axis(x="independent"), subtitle=results.subtitle, height=None)

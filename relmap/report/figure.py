@@ -1,15 +1,14 @@
-"""A figure: what it is drawn from, a chart, the rows behind it, how it looks and the words that say how to read it.
+"""Figures of the report: chart, data, caption and theme.
 
-As SVG or PDF it stands alone. Colours go by what they stand for, told apart by colour-blind readers too (Okabe and Ito,
-2008). A chart names them as CSS variables: the page sets these for light, dark and paper; a file that stands alone has
-them written out.
+A chart names its colors as CSS variables. The page defines them for light, dark and print; a file without a page gets
+the light colors. The colors can be distinguished by colorblind readers (Okabe and Ito, 2008).
 """
 
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import altair as alt
@@ -19,16 +18,13 @@ import vl_convert
 
 from relmap.projection.variants import VARIANTS
 
-ROWS = alt.NamedData(name="rows")  # a chart holds no data; who shows it puts in the rows of its figure
-# The lists of names in a PDF, which come in another order each time; sorted, they are as long.
-RESOURCES = re.compile(rb"(/(?:XObject|ExtGState|Font|Pattern|Shading) <<\n)(.*?)(\n *>>)", re.DOTALL)
-Drawing = tuple[pl.DataFrame, dict[str, Any], str]  # rows, Vega-Lite, and what these rows add to the caption
-Make = Callable[[Any], Drawing | None]
-Role = Literal["data set", "all data sets", "paper"]  # made of `Results`; of the table `overview`; of all Results
-MIN_FIT_ROWS = 100  # a label with fewer projection-fit rows is marked as one with few rows
+ROWS = alt.NamedData(name="rows")  # charts contain no data; the rows of the figure are added when it is displayed
+# Dictionaries of names in a PDF. vl-convert writes their lines in a random order; sorting keeps the length.
+PDF_RESOURCES = re.compile(rb"(/(?:XObject|ExtGState|Font|Pattern|Shading) <<\n)(.*?)(\n *>>)", re.DOTALL)
+MIN_FIT_ROWS = 100  # a label with fewer projection-fit rows is marked
 FEW_ROWS = "few rows"
-DRAWN_UNDER = "ts"  # where it ran: the default for one's own predictions
-COLOURS = {  # on a light ground, on a dark one
+DEFAULT_CALIBRATOR = "ts"
+COLORS = {  # on a light and on a dark background
     "ink": ("#1a1a1a", "#ececec"),
     "quiet": ("#595959", "#b4b4b4"),
     "grid": ("#e3e3e3", "#3a3d40"),
@@ -43,193 +39,337 @@ COLOURS = {  # on a light ground, on a dark one
     "sixth": ("#2a8fc7", "#f0e442"),
     "failed": ("#c02626", "#ff8a80"),
 }
-LIGHT, DARK = ({name: pair[theme] for name, pair in COLOURS.items()} for theme in (0, 1))
-# Of the curves of labels in one panel, in turn.
-LABELS = ("mrp", "isotonic", "platt", "other", "fifth", "sixth", "ink", "quiet", "failed", "bars")
+LIGHT = {name: light for name, (light, _) in COLORS.items()}
+DARK = {name: dark for name, (_, dark) in COLORS.items()}
+# Colors of the labels in one panel, by label; they repeat from the eleventh label on.
+LABEL_COLORS = ("mrp", "isotonic", "platt", "other", "fifth", "sixth", "ink", "quiet", "failed", "bars")
 FONT = "system-ui, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
-PRINT_FONT = "Liberation Sans, Arial, sans-serif"  # the first comes with vl-convert
-PRINT_SYMBOLS = {"symbolSize": 40, "symbolStrokeWidth": 2, "columnPadding": 6, "rowPadding": 1}  # of a legend
-POINTS = 8  # of text in a paper
+PRINT_FONT = "Liberation Sans, Arial, sans-serif"  # vl-convert includes the first
+PRINT_LEGEND = {"symbolSize": 40, "symbolStrokeWidth": 2, "columnPadding": 6, "rowPadding": 1}
+PRINT_FONT_SIZE = 8  # points
+
+# Data that a figure is drawn from: the `Results` of one data set, the table `overview`, or the `Results` of all.
+Role = Literal["data set", "all data sets", "paper"]
+
+
+class Drawing(NamedTuple):
+    """Result of a drawing function.
+
+    Attributes:
+        rows: Data of the chart.
+        spec: Vega-Lite without data.
+        note: Sentence on these rows, appended to the caption; empty if there is none.
+    """
+
+    rows: pl.DataFrame
+    spec: dict[str, Any]
+    note: str = ""
+
+
+DrawFunction = Callable[..., Drawing | None]
 
 
 class DrawnFigure(NamedTuple):
-    """One figure as it was drawn. `spec` is Vega-Lite without data: whoever shows it adds `rows`."""
+    """A figure with its data.
 
-    key: str  # of its files
+    Attributes:
+        key: Name of its files.
+        title: Title.
+        caption: How to read it.
+        rows: Data of the chart.
+        spec: Vega-Lite without data.
+    """
+
+    key: str
     title: str
-    caption: str  # how to read it
+    caption: str
     rows: pl.DataFrame
     spec: dict[str, Any]
 
 
 class Figure(NamedTuple):
-    """A figure of the report."""
+    """A figure of the report, before it is drawn.
+
+    Attributes:
+        key: Name of its files.
+        title: Title.
+        caption: How to read it.
+        role: Kind of data that it is drawn from.
+        draw: Draws it; returns None if the data were not computed.
+    """
 
     key: str
     title: str
     caption: str
-    role: Role  # what it is of, or that it is for print
-    make: Make
+    role: Role
+    draw: DrawFunction
 
-    def __call__(self, source: Any) -> DrawnFigure | None:
-        """Return the figure of what its role says it is made of; None where what it shows was not run."""
-        made = self.make(source)
-        if made is None or made[0].is_empty():
+    def __call__(self, source: object) -> DrawnFigure | None:
+        """Draw the figure.
+
+        Args:
+            source: Data of the kind that `role` states.
+
+        Returns:
+            The figure; None if its data were not computed.
+        """
+        drawing = self.draw(source)
+        if drawing is None or drawing.rows.is_empty():
             return None
-        rows, spec, more = made
-        return DrawnFigure(self.key, self.title, f"{self.caption} {more}".strip(), rows, spec)
+        caption = f"{self.caption} {drawing.note}".strip()
+        return DrawnFigure(self.key, self.title, caption, drawing.rows, drawing.spec)
 
 
-def figure(key: str, title: str, caption: str, role: Role = "data set") -> Callable[[Make], Figure]:
-    """Make a figure of the function that is decorated."""
-    return partial(Figure, key, title, caption, role)
+def figure(key: str, title: str, caption: str, role: Role = "data set") -> Callable[[DrawFunction], Figure]:
+    """Make a decorator that turns a drawing function into a `Figure`.
+
+    Args:
+        key: Name of its files.
+        title: Title.
+        caption: How to read it.
+        role: Kind of data that it is drawn from.
+
+    Returns:
+        The decorator.
+    """
+
+    def decorate(draw: DrawFunction) -> Figure:
+        return Figure(key=key, title=title, caption=caption, role=role, draw=draw)
+
+    return decorate
 
 
-def drawn(chart: Any, *, subtitle: str, height: int | None = 260) -> dict[str, Any]:
-    """Return the chart as Vega-Lite, as wide as where it stands; `subtitle` names the data set, simulated or not."""
+def page_spec(chart: alt.TopLevelMixin, *, subtitle: str, height: int | None = 260) -> dict[str, Any]:
+    """Convert a chart to Vega-Lite for the page.
+
+    Args:
+        chart: The chart.
+        subtitle: Line above the chart: the data set, marked if it is simulated.
+        height: Height in pixels; the width is that of the container. None if the chart has its own size.
+
+    Returns:
+        Vega-Lite without data.
+    """
     if height is not None:
         chart = chart.properties(width="container", height=height)
-    return _bare(chart.properties(title=subtitle).to_dict(validate=False)) | {"config": theme()}
+    spec = chart.properties(title=subtitle).to_dict(validate=False)
+    return _without_data_and_config(spec) | {"config": theme()}
 
 
-def for_print(chart: Any, rows: pl.DataFrame, size: int = POINTS) -> dict[str, Any]:
-    """Return the chart with its rows as Vega-Lite, text of `size` points, for a file that stands alone."""
+def print_spec(chart: alt.TopLevelMixin, rows: pl.DataFrame, size: int = PRINT_FONT_SIZE) -> dict[str, Any]:
+    """Convert a chart to Vega-Lite for a separate file.
+
+    Args:
+        chart: The chart.
+        rows: Its data.
+        size: Font size in points.
+
+    Returns:
+        Vega-Lite with the data.
+    """
+    spec = _without_data_and_config(chart.to_dict(validate=False))
     values = {"values": rows.fill_nan(None).to_dicts()}
-    return _bare(chart.to_dict(validate=False)) | {"data": values, "config": theme(size, for_print=True)}
+    return spec | {"data": values, "config": theme(size, for_print=True)}
 
 
-def of_kind(kind: str) -> alt.Chart:
-    """Return a layer of the rows whose `kind` it is."""
-    return alt.Chart(ROWS).transform_filter(alt.datum.kind == kind)
+def layer_of_kind(kind: str) -> alt.Chart:
+    """Start a layer of the rows with this value in the column `kind`."""
+    chart: alt.Chart = alt.Chart(ROWS).transform_filter(alt.datum.kind == kind)
+    return chart
 
 
-def hover(**formats: str) -> list[alt.Tooltip]:
-    """Return what the pointer shows: numbers of columns in their formats; those without one are shown as they are."""
-    return [
-        alt.Tooltip(f"{name}:{'Q' if form else 'N'}", title=name.replace("_", " "), format=form or alt.Undefined)
-        for name, form in formats.items()
-    ]
+def tooltips(**formats: str) -> list[alt.Tooltip]:
+    """List columns to show in a tooltip.
+
+    Args:
+        **formats: Number format of each column; an empty one shows the value as it is.
+
+    Returns:
+        A tooltip for each column.
+    """
+    shown = []
+    for column, number_format in formats.items():
+        kind = "Q" if number_format else "N"
+        title = column.replace("_", " ")
+        shown.append(alt.Tooltip(f"{column}:{kind}", title=title, format=number_format or alt.Undefined))
+    return shown
 
 
 def svg(spec: dict[str, Any]) -> str:
-    """Return the chart with its data, as SVG on a light ground."""
-    return str(vl_convert.vegalite_to_svg(written_out(spec)))
+    """Render a chart with its data as SVG in the light colors."""
+    return str(vl_convert.vegalite_to_svg(with_light_colors(spec)))
 
 
 def pdf(spec: dict[str, Any]) -> bytes:
-    """Return the same as PDF, a point for each pixel; the same chart gives the same bytes."""
-    written = bytes(vl_convert.vegalite_to_pdf(written_out(spec)))
-    return RESOURCES.sub(lambda part: part[1] + b"\n".join(sorted(part[2].split(b"\n"))) + part[3], written)
+    """Render a chart with its data as PDF, one point for each pixel; the same chart gives the same bytes."""
+    written = bytes(vl_convert.vegalite_to_pdf(with_light_colors(spec)))
+    return PDF_RESOURCES.sub(_sort_lines, written)
 
 
-def _bare(part: Any) -> Any:
-    """A chart, its panels and layers, without where their rows would come from and without how it looks."""
-    if isinstance(part, dict):
-        return {name: _bare(value) for name, value in part.items() if name not in ("data", "datasets", "config")}
-    return [_bare(member) for member in part] if isinstance(part, list) else part
+def _sort_lines(resources: re.Match[bytes]) -> bytes:
+    """Sort the lines of a dictionary of names in a PDF."""
+    opening, lines, closing = resources.groups()
+    return bytes(opening + b"\n".join(sorted(lines.split(b"\n"))) + closing)
+
+
+def _without_data_and_config(spec: dict[str, Any]) -> dict[str, Any]:
+    """Remove data and theme from a chart and from the charts inside it."""
+    content: dict[str, Any] = {}
+    for name, value in spec.items():
+        if name not in ("data", "datasets", "config"):
+            content[name] = _clean(value)
+    return content
+
+
+def _clean(value: object) -> object:
+    if isinstance(value, dict):
+        return _without_data_and_config(value)
+    if isinstance(value, list):
+        return [_clean(member) for member in value]
+    return value
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The results of one data set, as its stages wrote them."""
+    """Results of one data set.
+
+    Attributes:
+        name: Key of the data set.
+        display_name: Name for readers, such as `wands (simulated)`.
+        labels: Names of the labels.
+        scores: Rows of scores.parquet.
+        test_rows: Number of test rows; `scores` may contain a sample of them.
+        lattices: Curves in curves.json.
+        metrics: Table `metrics`.
+        rivals: Table `rivals`.
+        simplex: Rows of simplex.parquet.
+        preferred_calibrator: Calibrator of the figures, if it was run.
+        variant: Variant that the column `reliability` comes from.
+    """
 
     name: str
-    shown: str  # as people read it: `wands (simulated)`
+    display_name: str
     labels: tuple[str, ...]
-    scores: pl.DataFrame  # of scores.parquet
-    test_rows: int  # of which scores.parquet may hold a sample
-    lattices: Sequence[Mapping[str, Any]] = ()  # of curves.json
+    scores: pl.DataFrame
+    test_rows: int
+    lattices: Sequence[Mapping[str, Any]] = ()
     metrics: pl.DataFrame = field(default_factory=pl.DataFrame)
     rivals: pl.DataFrame = field(default_factory=pl.DataFrame)
-    simplex: pl.DataFrame = field(default_factory=pl.DataFrame)  # simplex.parquet
-    drawn_under: str = DRAWN_UNDER
-    variant: str = "mrp"  # whose reliability it is
+    simplex: pl.DataFrame = field(default_factory=pl.DataFrame)
+    preferred_calibrator: str = DEFAULT_CALIBRATOR
+    variant: str = "mrp"
 
     @cached_property
     def calibrators(self) -> list[str]:
-        """Return those that were asked for: neither rivals nor alternatives."""
+        """Calibrators of the run, without those that are only compared."""
         return self.scores["calibrator"].unique(maintain_order=True).to_list()
 
     @cached_property
     def calibrator(self) -> str:
-        """Return the one under which rows are drawn."""
-        return self.drawn_under if self.drawn_under in self.calibrators else self.calibrators[-1]
+        """Calibrator of the rows in the figures."""
+        return self.preferred_calibrator if self.preferred_calibrator in self.calibrators else self.calibrators[-1]
 
     @cached_property
     def seeds(self) -> list[int]:
-        """Return the protocol seeds that ran."""
+        """Protocol seeds of the run."""
         return self.scores["seed"].unique(maintain_order=True).to_list()
 
     @cached_property
     def labels_with_few_rows(self) -> tuple[str, ...]:
         """Labels with fewer than `MIN_FIT_ROWS` projection-fit rows under at least one protocol seed."""
         curves = [lattice["curves"] for lattice in self.lattices if lattice["variant"] == "mrp"]
-        return tuple(
-            label
-            for place, label in enumerate(self.labels)
-            if any(of_labels[place]["rows"] < MIN_FIT_ROWS for of_labels in curves)
-        )
+        marked = []
+        for index, label in enumerate(self.labels):
+            fit_rows = [curves_of_seed[index]["rows"] for curves_of_seed in curves]
+            if any(n_rows < MIN_FIT_ROWS for n_rows in fit_rows):
+                marked.append(label)
+        return tuple(marked)
 
-    def scored(self, seed: int) -> pl.DataFrame:
-        """Return the test rows under `calibrator` and one protocol seed, with `correct`."""
-        mine = self.scores.filter(calibrator=self.calibrator, seed=seed)
-        return mine.with_columns(correct=pl.col("label") == pl.col("decision"))
+    def scored_rows(self, seed: int) -> pl.DataFrame:
+        """Select the test rows of one protocol seed under `calibrator`.
 
-    def measured(self, variant: str, **metrics: str) -> pl.DataFrame:
-        """Return calibrator and means over seeds of metrics, by the names given; the first of them is never null."""
+        Args:
+            seed: Protocol seed.
+
+        Returns:
+            Columns of `scores`, and `correct`.
+        """
+        selected = self.scores.filter(calibrator=self.calibrator, seed=seed)
+        return selected.with_columns(correct=pl.col("label") == pl.col("decision"))
+
+    def metric_means(self, variant: str, **metrics: str) -> pl.DataFrame:
+        """Average metrics over protocol seeds.
+
+        Args:
+            variant: Variant whose metrics are averaged.
+            **metrics: Metric of each column.
+
+        Returns:
+            A row for each calibrator, with its name and a column for each metric. Rows without the first metric are
+            omitted.
+        """
         rows = self.metrics.filter(pl.col("calibrator").is_in(self.calibrators), variant=variant)
         means = {name: pl.col("value").filter(pl.col("metric") == metric).mean() for name, metric in metrics.items()}
-        measured = rows.group_by("calibrator", maintain_order=True).agg(**means).fill_nan(None)
-        return measured.drop_nulls(next(iter(metrics)))
+        averaged = rows.group_by("calibrator", maintain_order=True).agg(**means).fill_nan(None)
+        return averaged.drop_nulls(next(iter(metrics)))
 
     @property
     def subtitle(self) -> str:
-        """Return what stands above a figure: the data set, and under which calibrator it is drawn."""
-        scored = self.scores["row"].n_unique()
-        sample = f", {scored:,} of {self.test_rows:,} test rows" if scored < self.test_rows else ""
-        return f"{self.shown}, calibrator {self.calibrator}{sample}"
+        """Line above a figure: data set, calibrator, and size of the sample."""
+        n_rows = self.scores["row"].n_unique()
+        sample = f", {n_rows:,} of {self.test_rows:,} test rows" if n_rows < self.test_rows else ""
+        return f"{self.display_name}, calibrator {self.calibrator}{sample}"
 
     @property
-    def averaged(self) -> str:
-        """Return what a caption adds where there is more than one protocol seed."""
+    def averaging_note(self) -> str:
+        """Sentence for captions if there is more than one protocol seed; else empty."""
         return "Means over protocol seeds." if len(self.seeds) > 1 else ""
 
-    def lowest(self) -> float:
-        """Return the lowest confidence that a decision of K labels can have, or has."""
-        least = np.min(self.scores["confidence"].to_numpy())
-        return float(min(1 / len(self.labels), np.floor(20 * least) / 20))
+    def min_confidence(self) -> float:
+        """Compute the lower end of confidence axes: 1/K, or less if a decision has a lower confidence."""
+        lowest = np.min(self.scores["confidence"].to_numpy())
+        return float(min(1 / len(self.labels), np.floor(20 * lowest) / 20))
 
 
-def colour(name: str) -> str:
-    """Return a colour of LIGHT and DARK, for either."""
+def css_color(name: str) -> str:
+    """Return the CSS variable of a color in `COLORS`."""
     return f"var(--{name})"
 
 
-def written_out(spec: Mapping[str, Any]) -> str:
-    """Return the same chart as JSON with light colours in place of their names, for a file that no page surrounds."""
-    return re.sub(r"var\(--(\w+)\)", lambda name: LIGHT[name[1]], json.dumps(spec))
+def variant_color(variant: str) -> str:
+    """Return the color of a variant; variants without their own color have that of MRP."""
+    return css_color(VARIANTS[variant].color or "mrp")
+
+
+def with_light_colors(spec: Mapping[str, Any]) -> str:
+    """Write a chart as JSON with the light colors instead of CSS variables, for a file without a page."""
+    return re.sub(r"var\(--(\w+)\)", lambda variable: LIGHT[variable[1]], json.dumps(spec))
 
 
 def theme(size: int = 12, *, for_print: bool = False) -> dict[str, Any]:
-    """Return the part of a chart that says how it looks; `size` of text in pixels on the page, in points for print."""
-    ink, quiet, grid = colour("ink"), colour("quiet"), colour("grid")
-    lines = {"gridColor": grid, "domainColor": quiet, "tickColor": quiet, "tickCount": 5}
+    """Build the Vega-Lite config of all charts.
+
+    Args:
+        size: Font size, in pixels on the page and in points for print.
+        for_print: White background, a font that vl-convert includes, and a compact legend.
+
+    Returns:
+        The config.
+    """
+    ink = css_color("ink")
+    quiet = css_color("quiet")
+    lines = {"gridColor": css_color("grid"), "domainColor": quiet, "tickColor": quiet, "tickCount": 5}
     labels = {"labelColor": quiet, "labelFontSize": size - 1, "labelOverlap": "greedy", "labelSeparation": 6}
     names = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "labelLimit": 260}
-    symbols = {"symbolType": "stroke", "symbolOpacity": 1} | (PRINT_SYMBOLS if for_print else {"symbolStrokeWidth": 3})
+    symbols = {"symbolType": "stroke", "symbolOpacity": 1} | (PRINT_LEGEND if for_print else {"symbolStrokeWidth": 3})
     title = {"titleColor": ink, "titleFontSize": size, "titleFontWeight": "normal"}
     return {
         "background": "white" if for_print else "transparent",
         "font": PRINT_FONT if for_print else FONT,
-        "aria": False,  # the page says what a figure shows; a name for each of a thousand dots helps nobody
+        "aria": False,  # the page describes each figure; a name for each of a thousand dots would not help
         "axis": lines | labels | title | {"labelLimit": 220},
         "header": names,
         "legend": names | symbols | {"orient": "top", "title": None, "columns": 2},
         "title": {"color": quiet, "fontSize": size, "fontWeight": "normal", "anchor": "start", "offset": 6},
         "view": {"stroke": None},
     }
-
-
-def tone(variant: str) -> str:
-    """Return the colour of a variant; whatever else a map may hold has that of MRP."""
-    return colour(VARIANTS[variant].color or "mrp")

@@ -1,10 +1,8 @@
-"""Render pages that need no network: styles, script, charts and their rows are inside the file."""
+"""Rendering of HTML pages that need no network: styles, scripts, charts and their data are inside the file."""
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -16,55 +14,78 @@ from relmap.report.figure import DARK, FONT, LIGHT, DrawnFigure
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def environment(*folders: Path) -> Environment:
-    """Return an environment that finds templates in `folders`, then among those of the library."""
-    made = Environment(
+def template_environment(*folders: Path) -> Environment:
+    """Create a Jinja environment.
+
+    Args:
+        *folders: Folders with templates; the templates of the library are searched after them.
+
+    Returns:
+        The environment, with automatic escaping.
+    """
+    environment = Environment(
         loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["embedded"] = embedded
-    made.globals["CONCEPTS"] = CONCEPTS
-    return made
+    environment.filters["figure_json"] = figure_json
+    environment.globals["CONCEPTS"] = CONCEPTS
+    return environment
 
 
-def rendered(template: str, *parts: Mapping[str, Any], folders: tuple[Path, ...] = (), **more: Any) -> str:
-    """Return the page of a template that extends the layout, as text."""
-    return (
-        environment(*folders)
-        .get_template(template)
-        .render(
-            *parts,
-            **more,
-            colours={"light": LIGHT, "dark": DARK},
-            font=FONT,
-            style=(TEMPLATES / "page.css").read_text(encoding="utf-8"),
-            script=script("page.js"),
-            library=Markup(library()),  # noqa: S704 - Vega's own, as vl-convert brings it
-        )
+def render_page(template: str, *, folders: tuple[Path, ...] = (), **variables: object) -> str:
+    """Render a page.
+
+    Args:
+        template: Name of a template that extends the layout.
+        folders: Folders with further templates.
+        **variables: Variables of the template.
+
+    Returns:
+        The page as HTML.
+    """
+    page = template_environment(*folders).get_template(template)
+    return page.render(
+        variables,
+        colors={"light": LIGHT, "dark": DARK},
+        font=FONT,
+        style=(TEMPLATES / "page.css").read_text(encoding="utf-8"),
+        script=read_script("page.js"),
+        library=Markup(vega_script()),  # noqa: S704 - Vega, as vl-convert includes it
     )
 
 
-def script(name: str) -> Markup:
-    """Return a script of the templates, to place in a script element.
+def read_script(name: str) -> Markup:
+    """Read a script of the library, for a script element.
 
     Args:
-        name: Name of its file.
+        name: Name of the file.
+
+    Returns:
+        The script, which the template does not escape.
     """
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))  # noqa: S704 - a file of this package
 
 
 @cache
-def library() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed in one script, without an end that the page would take for its own."""
+def vega_script() -> str:
+    """Bundle Vega, Vega-Lite and Vega-Embed in one script without `</script`, which would end the script element."""
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
 
 
-def embedded(figure: DrawnFigure) -> Markup:
-    """Return the figure as JSON for the script: its chart, its rows as the CSV beside the page, and their types."""
+def figure_json(figure: DrawnFigure) -> Markup:
+    """Write a figure as JSON for the script of the page.
+
+    Args:
+        figure: The figure.
+
+    Returns:
+        JSON with the chart, its rows as CSV and the types of the columns. It has no `<`, so that it cannot end the
+        script element.
+    """
     types = {name: "number" if kind.is_numeric() else "string" for name, kind in figure.rows.schema.items()}
     content = {"spec": figure.spec, "csv": figure.rows.write_csv(), "types": types}
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c"))  # noqa: S704 - nothing in it can end the script
+    return Markup(text.replace("<", "\\u003c"))  # noqa: S704 - it has no `<`

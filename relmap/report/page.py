@@ -1,14 +1,14 @@
-"""The page of one's own predictions: what to do first, then the figures and tables that it rests on, in one file."""
+"""Page of `relmap report`: recommendation, threshold control, figures and tables in one HTML file."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from relmap.api import Answer, Judged, Recommendation
+from relmap.api import Answer, Cuts, MapAssessment, Recommendation
 from relmap.evaluation.agreement import format_share
 from relmap.io.columns import join_names
 from relmap.io.reading import DEFAULT_READING, Reading
@@ -16,27 +16,36 @@ from relmap.maps.map_file import describe_map
 from relmap.projection.variants import VARIANTS
 from relmap.report.curves import reliability_by_label
 from relmap.report.figure import DrawnFigure
-from relmap.report.html import rendered, script
-from relmap.report.plot import results_of
+from relmap.report.html import read_script, render_page
+from relmap.report.plot import results_of_map
 from relmap.report.ranking import errors_found, risk_coverage
 from relmap.report.threshold_explorer import ThresholdExplorer
 from relmap.routing.apply import default_threshold
 
-OF_LABELS = ("label", "id", "drop_unlabelled")  # options of commands that read labels
-TARGETS = (0.8, 0.9, 0.95, 0.99)  # accuracies for which a cut is looked for
+LABEL_OPTIONS = ("label", "id", "drop_unlabelled")  # options of commands that read labels
+TARGET_ACCURACIES = (0.8, 0.9, 0.95, 0.99)
 CONCEPTS_OF_PAGE = ("fixed-decisions", "label-wise-reliability", "auto", "guarantees", "intervals")
-Numbers = dict[str, Any]
+
+Numbers = Mapping[str, Any]  # of an answer
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table as people read it."""
+    """A table of the page, with formatted cells.
+
+    Attributes:
+        title: Heading of the section.
+        note: Sentences below the table.
+        columns: Header.
+        rows: Cells of each row.
+        concept: Concept that the note links to.
+    """
 
     title: str
     note: str
     columns: tuple[str, ...]
     rows: list[list[str]]
-    concept: str = ""  # name of the concept that it uses
+    concept: str
 
 
 @dataclass(frozen=True)
@@ -45,8 +54,8 @@ class ExplorerSection:
 
     Attributes:
         content: JSON of the results at thresholds.
-        rows: The rows that they are estimated from, in words.
-        notes: What to know about the rows.
+        rows: Description of the rows that the results are estimated from.
+        notes: Sentences on these rows.
         command_before: The command that validates a threshold, up to the threshold.
         command_after: The rest of the command.
     """
@@ -58,64 +67,47 @@ class ExplorerSection:
     command_after: str
 
 
-def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: Reading) -> str:
-    """The page as text: what `recommended` a map, how it does on rows that it has not seen, and how it is applied.
+def render_map_page(assessment: MapAssessment, recommendation: Recommendation, map_file: Path, reading: Reading) -> str:
+    """Render the page of a map.
 
     Args:
-        judged: labelled rows, those of the fit or others.
-        recommended: what the fit said.
-        map_file: where the map is.
-        reading: how the columns of the rows are understood, as those of the next ones will be.
+        assessment: The map, and labelled rows that it has scored.
+        recommendation: Recommendation of the fit.
+        map_file: File of the map, which the commands on the page name.
+        reading: How the columns of the rows are read; the commands read other files in the same way.
+
+    Returns:
+        The page as HTML.
     """
-    document, evaluation = judged.document, judged.evaluation()
-    cuts = {target: judged.cuts(target_accuracy=target) for target in TARGETS}
-    numbers, source, verdict = evaluation.to_dict(), document.source, _sentences(evaluation)
-    beware = [note for note in cuts[TARGETS[0]].notes if note not in judged.notes]
-    of_groups = f" in {numbers['groups']:,} groups" if numbers["grouped"] else ""
-    labels = _of_labels(numbers["labels"], numbers["agreement"]["labels"])
-    tables = [
-        Table("Cuts", " ".join([CUTS, *beware]), *_of_cuts(cuts), concept="guarantees"),
-        Table("The most reliable rows", TOP, *_of_top(numbers["top"]), concept="intervals"),
-        Table("Label by label", LABELS, *labels, concept="label-wise-reliability"),
-        Table("What was chosen from", CANDIDATES, *_of_candidates(recommended.to_dict()), concept="auto"),
-    ]
-    return rendered(
+    evaluation = assessment.evaluate()
+    verdict = _sentences(evaluation)
+    recommended = [sentence for sentence in _sentences(recommendation) if sentence not in verdict]
+    tables = _tables(assessment, evaluation, recommendation)
+    map_option = f"--map {shlex.quote(str(map_file))}"
+    command = f"relmap apply {map_option} --predictions new.parquet --out scored.parquet{_reading_options(reading)}"
+    return render_page(
         "map.html.jinja",
-        name=source.file,
-        recommended=[sentence for sentence in _sentences(recommended) if sentence not in verdict],
+        name=assessment.document.source.file,
+        recommended=recommended,
         verdict=verdict,
         notes=evaluation.notes,
-        command=f"relmap apply --map {shlex.quote(str(map_file))} --predictions new.parquet"
-        f" --out scored.parquet{_options(reading)}",
+        command=command,
         map=map_file.name,
-        explorer=_explorer_section(judged, map_file, reading),
-        explorer_script=script("threshold_explorer.js"),
+        explorer=_explorer_section(assessment, map_option, reading),
+        explorer_script=read_script("threshold_explorer.js"),
         concepts=CONCEPTS_OF_PAGE,
-        figures=_figures(judged),
+        figures=_figures(assessment),
         tables=[table for table in tables if table.rows],
-        facts={
-            "labels": ", ".join(document.shown_names),
-            "rows that are judged": f"{numbers['rows']:,}{of_groups}",
-            "correct decisions": _share(numbers["accuracy"]),
-            "the map": describe_map(document),
-            "predictions": f"{source.file}, SHA-256 {source.sha256}",
-            "fitted": source.at,
-            "with": ", ".join(f"{name} {version}" for name, version in source.versions.items()),
-        },
+        facts=_provenance(assessment, evaluation.to_dict()),
     )
 
 
-CUTS = "Each is looked for by itself. The command above takes one with --cut."
-TOP = "Difference: mean reliability minus the share that is correct. Positive: the map overstates these rows."
-LABELS = "How often each decision is right, and how often it is said to be, on the mean; of the true ones, how many."
-CANDIDATES = "Log loss of the probability of a correct decision, on rows that the fit had not seen."
-
-
-def _options(reading: Reading, *, labelled: bool = False) -> str:
-    """Write the options that read the columns of another file in the same way; those of labels if it is `labelled`."""
+def _reading_options(reading: Reading, *, labelled: bool = False) -> str:
+    """Write the options that read another file in the same way, with those of labels if it is labelled."""
     text = ""
     for name, value in vars(reading).items():
-        if value == getattr(DEFAULT_READING, name) or (name in OF_LABELS and not labelled):
+        is_default = value == getattr(DEFAULT_READING, name)
+        if is_default or (name in LABEL_OPTIONS and not labelled):
             continue
         text += f" --{name.replace('_', '-')}"
         if value is not True:
@@ -123,10 +115,37 @@ def _options(reading: Reading, *, labelled: bool = False) -> str:
     return text
 
 
-def _explorer_section(judged: Judged, map_file: Path, reading: Reading) -> ExplorerSection:
+def _sentences(answer: Answer) -> list[str]:
+    """Return the lines of an answer without table rows, which are indented, and without the headings of tables."""
+    sentences = []
+    for line, following in zip(answer.lines, [*answer.lines[1:], ""], strict=True):
+        is_table_row = line.startswith(" ")
+        is_heading = line.endswith(":") or following.startswith(" ")
+        if not is_table_row and not is_heading:
+            sentences.append(line)
+    return sentences
+
+
+def _provenance(assessment: MapAssessment, numbers: Numbers) -> dict[str, str]:
+    """Describe the rows, the map and the software by name of the fact."""
+    document = assessment.document
+    source = document.source
+    grouped = f" in {numbers['groups']:,} groups" if numbers["grouped"] else ""
+    return {
+        "labels": ", ".join(document.shown_names),
+        "evaluated rows": f"{numbers['rows']:,}{grouped}",
+        "accuracy of the decisions": _share(numbers["accuracy"]),
+        "map": describe_map(document),
+        "predictions": f"{source.file}, SHA-256 {source.sha256}",
+        "fitted at": source.at,
+        "software": ", ".join(f"{name} {version}" for name, version in source.versions.items()),
+    }
+
+
+def _explorer_section(assessment: MapAssessment, map_option: str, reading: Reading) -> ExplorerSection:
     """Aggregate the rows at thresholds, and write the command that validates one of them."""
-    names, decisions = judged.document.shown_names, judged.decisions
-    explorer = ThresholdExplorer.of(decisions, default_threshold(judged.document))
+    names = assessment.document.shown_names
+    explorer = ThresholdExplorer.from_sample(assessment.sample, default_threshold(assessment.document))
     decided = {results.label for results in explorer.labels}
     never_decided = [name for label, name in enumerate(names) if label not in decided]
     notes = []
@@ -134,78 +153,183 @@ def _explorer_section(judged: Judged, map_file: Path, reading: Reading) -> Explo
         notes.append(f"No decision in these rows is {join_names(never_decided)}.")
     if explorer.weighted:
         notes.append(
-            "Shares, accuracies and costs count each row by its sampling weight. Rows to review are labelled rows."
+            "Shares, accuracies and costs weight each row by its sampling weight. Rows to review are counted without "
+            "weights."
         )
-    grouped = f" in {decisions.n_clusters:,} groups" if judged.rows.group is not None else ""
-    map_option = f"--map {shlex.quote(str(map_file))}"
+    grouped = f" in {assessment.sample.n_clusters:,} groups" if assessment.rows.group is not None else ""
     return ExplorerSection(
         content=Markup(explorer.to_json(names)),  # noqa: S704 - it has no `<`, so it cannot end the script
-        rows=f"{len(judged.rows):,} labelled rows{grouped}",
+        rows=f"{len(assessment.rows):,} labelled rows{grouped}",
         notes=notes,
         command_before=f"relmap thresholds {map_option} --predictions other_labelled.parquet --cut ",
-        command_after=_options(reading, labelled=True),
+        command_after=_reading_options(reading, labelled=True),
     )
 
 
-def _sentences(answer: Answer) -> list[str]:
-    """The lines of an answer without those of its tables, which the page has as such."""
-    return [line for line in answer.lines if not line.startswith(" ") and not line.endswith(":")]
+def _figures(assessment: MapAssessment) -> list[DrawnFigure]:
+    """Draw the figures; none for rows with sampling weights, which the figures cannot represent."""
+    if assessment.rows.weight is not None:
+        return []
+    results = results_of_map(assessment)
+    figures = [reliability_by_label, risk_coverage]
+    if results.variant != "confidence":
+        figures.append(errors_found)
+    drawn = [figure(results) for figure in figures]
+    return [figure for figure in drawn if figure is not None]
 
 
-def _figures(judged: Judged) -> Iterator[DrawnFigure]:
-    """None where rows were drawn with unequal chances, which the figures cannot weigh."""
-    if judged.rows.weight is not None:
-        return
-    results = results_of(judged)
-    for figure in (reliability_by_label, risk_coverage, *([errors_found] if results.variant != "confidence" else [])):
-        if made := figure(results):
-            yield made
-
-
-def _of_candidates(said: Numbers) -> tuple[tuple[str, ...], list[list[str]]]:
-    def row(candidate: Numbers) -> list[str]:
-        gain, low, high = (0 - candidate[name] for name in ("change", "high", "low"))
-        chosen = "this one" if candidate["variant"] == said["variant"] else ""
-        shown = VARIANTS[candidate["variant"]].description
-        return [shown, f"{candidate['nll_correct']:.4f}", f"{gain:+z.4f}", f"{low:+z.4f} to {high:+z.4f}", chosen]
-
-    return ("candidate", "log loss", "gain", "95% interval", "taken"), [row(each) for each in said["candidates"]]
-
-
-def _of_cuts(cuts: dict[float, Any]) -> tuple[tuple[str, ...], list[list[str]]]:
-    def row(target: float, overall: Numbers) -> list[str]:
-        if overall["cut"] is None:
-            return [f"{target:.0%}", "none", "", "", overall["why"]]
-        numbers = str(overall["cut"]), f"{overall['coverage']:.1%}", f"{overall['accuracy']:.1%}"
-        return [f"{target:.0%}", *numbers, f"{overall['automatic']:,} of {overall['rows']:,} labelled rows"]
-
-    columns = "accuracy that is wanted", "least reliability", "automatic", "of them correct here", "seen on"
-    return columns, [row(target, cut.numbers["overall"]) for target, cut in cuts.items()]
-
-
-def _of_top(top: list[Numbers]) -> tuple[tuple[str, ...], list[list[str]]]:
-    def row(found: Numbers) -> list[str]:
-        interval = "" if found["low"] is None else f"{found['low']:+z.3f} to {found['high']:+z.3f}"
-        means = f"{found['predicted']:.3f}", f"{found['correct']:.3f}", f"{found['gap']:+z.3f}"
-        return [f"{found['share']:.0%}", f"{found['rows']:,}", *means, interval, "yes" if found["off"] else "no"]
-
-    columns = "most reliable", "rows", "mean reliability", "correct", "difference", "95% interval", "more than chance"
-    return columns, [row(found) for found in top]
-
-
-def _of_labels(labels: list[Numbers], agreed: list[Numbers]) -> tuple[tuple[str, ...], list[list[str]]]:
-    columns = "label", "decisions", "confidence", "reliability", "correct", "of its rows found"
-    return columns, [
-        [
-            label["name"],
-            f"{label['rows']:,}",
-            *("" if label[by] is None else f"{label[by]:.1%}" for by in ("mean_confidence", "mean_reliability")),
-            _share(label["correct"]),
-            _share(whole["recall"]),
-        ]
-        for label, whole in zip(labels, agreed, strict=True)
+def _tables(assessment: MapAssessment, evaluation: Answer, recommendation: Recommendation) -> list[Table]:
+    """Build all tables; some may be empty."""
+    numbers = evaluation.to_dict()
+    cuts = {target: assessment.choose_cut(target_accuracy=target) for target in TARGET_ACCURACIES}
+    notes_on_cuts = [note for note in cuts[TARGET_ACCURACIES[0]].notes if note not in assessment.notes]
+    return [
+        cuts_table(cuts, notes_on_cuts),
+        top_rows_table(numbers["top"]),
+        label_table(numbers["labels"], numbers["agreement"]["labels"]),
+        candidate_table(recommendation.to_dict()),
     ]
 
 
-def _share(number: Numbers) -> str:
-    return "" if number["value"] is None else format_share(number)
+def cuts_table(cuts: Mapping[float, Cuts], notes: Sequence[str]) -> Table:
+    """Tabulate the cut for each target accuracy.
+
+    Args:
+        cuts: Cuts by target accuracy.
+        notes: Sentences on the rows and the guarantee.
+
+    Returns:
+        The table.
+    """
+    rows = []
+    for target, answer in cuts.items():
+        overall = answer.numbers["overall"]
+        if overall["cut"] is None:
+            rows.append([f"{target:.0%}", "none", "", "", overall["why"]])
+            continue
+        rows.append(
+            [
+                f"{target:.0%}",
+                str(overall["cut"]),
+                f"{overall['coverage']:.1%}",
+                f"{overall['accuracy']:.1%}",
+                f"{overall['automatic']:,} of {overall['rows']:,} labelled rows",
+            ]
+        )
+    explanation = "Each line is a separate search. To use a cut, add --cut with its reliability to the command above."
+    return Table(
+        title="Cuts",
+        note=" ".join([explanation, *notes]),
+        columns=("target accuracy", "cut (minimum reliability)", "automatic", "accuracy of these", "estimated from"),
+        rows=rows,
+        concept="guarantees",
+    )
+
+
+def top_rows_table(top: Sequence[Numbers]) -> Table:
+    """Tabulate the calibration of the most reliable rows.
+
+    Args:
+        top: Numbers of each share of the rows.
+
+    Returns:
+        The table.
+    """
+    rows = []
+    for numbers in top:
+        interval = ""
+        if numbers["low"] is not None:
+            interval = f"{numbers['low']:+z.3f} to {numbers['high']:+z.3f}"
+        rows.append(
+            [
+                f"{numbers['share']:.0%}",
+                f"{numbers['rows']:,}",
+                f"{numbers['predicted']:.3f}",
+                f"{numbers['correct']:.3f}",
+                f"{numbers['gap']:+z.3f}",
+                interval,
+                "yes" if numbers["off"] else "no",
+            ]
+        )
+    return Table(
+        title="The most reliable rows",
+        note="Difference: mean reliability minus accuracy. If it is positive, the reliability of these rows is too "
+        "high.",
+        columns=("most reliable", "rows", "mean reliability", "accuracy", "difference", "95% interval", "significant"),
+        rows=rows,
+        concept="intervals",
+    )
+
+
+def label_table(labels: Sequence[Numbers], agreement: Sequence[Numbers]) -> Table:
+    """Tabulate confidence, reliability, accuracy and recall of each label.
+
+    Args:
+        labels: Numbers of the decisions for each label.
+        agreement: Agreement with the true labels, in the same order.
+
+    Returns:
+        The table.
+    """
+    rows = []
+    for decided, agreed in zip(labels, agreement, strict=True):
+        rows.append(
+            [
+                decided["name"],
+                f"{decided['rows']:,}",
+                _percent(decided["mean_confidence"]),
+                _percent(decided["mean_reliability"]),
+                _share(decided["correct"]),
+                _share(agreed["recall"]),
+            ]
+        )
+    return Table(
+        title="Results by label",
+        note="Mean confidence, mean reliability and accuracy of the decisions for each label. Recall: share of the "
+        "rows with this true label whose decision is correct.",
+        columns=("label", "decisions", "mean confidence", "mean reliability", "accuracy", "recall"),
+        rows=rows,
+        concept="label-wise-reliability",
+    )
+
+
+def candidate_table(recommendation: Numbers) -> Table:
+    """Tabulate the candidates of the model choice.
+
+    Args:
+        recommendation: Numbers of the recommendation.
+
+    Returns:
+        The table.
+    """
+    rows = []
+    for candidate in recommendation["candidates"]:
+        gain = 0 - candidate["change"]
+        low = 0 - candidate["high"]
+        high = 0 - candidate["low"]
+        rows.append(
+            [
+                VARIANTS[candidate["variant"]].description,
+                f"{candidate['nll_correct']:.4f}",
+                f"{gain:+z.4f}",
+                f"{low:+z.4f} to {high:+z.4f}",
+                "yes" if candidate["variant"] == recommendation["variant"] else "",
+            ]
+        )
+    return Table(
+        title="Candidate models",
+        note="Out-of-fold log loss of the estimated probability that a decision is correct. Gain: reduction of this "
+        "loss compared with the confidence.",
+        columns=("candidate", "log loss", "gain", "95% interval", "chosen"),
+        rows=rows,
+        concept="auto",
+    )
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _share(number: Mapping[str, Any]) -> str:
+    """Format a share with its interval; empty if it is undefined."""
+    return "" if number["value"] is None else format_share(dict(number))

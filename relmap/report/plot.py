@@ -11,22 +11,23 @@ import polars as pl
 import scipy
 import vl_convert
 
-from relmap.api import Judged
+from relmap.api import MapAssessment
 from relmap.errors import InputError
 from relmap.io.atomic import check_output_path, write_atomically, write_text
 from relmap.maps.document import MapDocument
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.pooling import WithSignals
 from relmap.projection.whole_vector import WholeVector
-from relmap.report.curves import map_curves
-from relmap.report.figure import DrawnFigure, Results, pdf, svg, theme, written_out
+from relmap.report.curves import MapCurves, map_curves
+from relmap.report.figure import DrawnFigure, Results, pdf, svg, theme, with_light_colors
 from relmap.report.ranking import risk_coverage
 
-SCALE = 2.0  # pixels of a PNG for each unit of the chart
-WIDTH = 480  # of a chart without panels
-ENDINGS = (".html", ".json", ".pdf", ".png", ".svg")
-GRID = np.unique(np.r_[np.linspace(0.001, 0.999, 150), 0.9995, 0.9999])  # confidences at which curves are drawn
-GROUPS = 12  # of rows of one label, where a map has no curve over the confidence
+PNG_SCALE = 2.0  # pixels per unit of the chart
+CHART_WIDTH = 480  # of a chart without panels
+CHART_SPACING = 30
+SUFFIXES = (".html", ".json", ".pdf", ".png", ".svg")
+GRID = np.unique(np.r_[np.linspace(0.001, 0.999, 150), 0.9995, 0.9999])  # confidences at which curves are evaluated
+MAX_GROUPS = 12  # of the rows of a label, if the map has no curve over the confidence
 MIN_GROUP_ROWS = 10
 
 
@@ -35,7 +36,7 @@ class Plot:
     """Charts that a notebook displays and that can be saved.
 
     Attributes:
-        figures: The charts, each with its title, its caption and the rows that it is drawn from.
+        figures: The charts with title, caption and data.
     """
 
     figures: tuple[DrawnFigure, ...]
@@ -46,30 +47,30 @@ class Plot:
         for figure in self.figures:
             part = {name: value for name, value in figure.spec.items() if name != "config"}
             if part.get("width") == "container":
-                part["width"] = WIDTH
+                part["width"] = CHART_WIDTH
             part["data"] = {"values": figure.rows.fill_nan(None).to_dicts()}
             parts.append(part)
-        whole = {"vconcat": parts, "spacing": 30, "config": theme(for_print=True, size=12)}
-        object.__setattr__(self, "_spec", json.loads(written_out(whole)))
+        combined = {"vconcat": parts, "spacing": CHART_SPACING, "config": theme(for_print=True, size=12)}
+        object.__setattr__(self, "_spec", json.loads(with_light_colors(combined)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the charts as one specification of Vega-Lite, with their data."""
+        """Copy the charts as one Vega-Lite specification with its data."""
         copied: dict[str, Any] = json.loads(json.dumps(self._spec))
         return copied
 
     def save(self, path: str | Path) -> None:
-        """Write the charts to a file, which needs no other file and no network.
+        """Write the charts to a file that needs no other file and no network.
 
         Args:
-            path: A file that ends in .html, .json (Vega-Lite), .pdf, .png or .svg.
+            path: File that ends in .html, .json (Vega-Lite), .pdf, .png or .svg.
 
         Raises:
             InputError: The file has another ending or cannot be written.
         """
         out = Path(path)
         check_output_path(out)
-        if out.suffix not in ENDINGS:
-            raise InputError(f"charts are saved as {', '.join(ENDINGS)}, and {out} has another ending; rename it")
+        if out.suffix not in SUFFIXES:
+            raise InputError(f"charts cannot be saved as {out}; use one of the endings {', '.join(SUFFIXES)}")
         if out.suffix == ".json":
             write_text(out, json.dumps(self._spec))
         elif out.suffix == ".svg":
@@ -81,21 +82,19 @@ class Plot:
             write_atomically(out, lambda partial: partial.write_bytes(content))
 
     def _png(self) -> bytes:
-        return bytes(vl_convert.vegalite_to_png(json.dumps(self._spec), scale=SCALE))
+        return bytes(vl_convert.vegalite_to_png(json.dumps(self._spec), scale=PNG_SCALE))
 
     def _repr_html_(self) -> str:
-        """Return the charts and their captions, for a notebook: SVG, which no script and no network has to draw."""
-        captions = "".join(
-            f"<p><strong>{escape(figure.title)}</strong> {escape(figure.caption)}</p>" for figure in self.figures
-        )
-        return f"<div>{svg(self._spec)}{captions}</div>"
+        """Format charts and captions for a notebook, as SVG without scripts."""
+        captions = [f"<p><strong>{escape(each.title)}</strong> {escape(each.caption)}</p>" for each in self.figures]
+        return f"<div>{svg(self._spec)}{''.join(captions)}</div>"
 
 
-def plot_map(judged: Judged) -> Plot:
-    """Draw a map and labelled rows: a curve for each label, and the errors among the decisions kept.
+def plot_map(assessment: MapAssessment) -> Plot:
+    """Draw the curve of each label with labelled rows, and the error rate by coverage.
 
     Args:
-        judged: The map, and labelled rows that it has scored.
+        assessment: The map, and labelled rows that it has scored.
 
     Returns:
         The charts.
@@ -103,18 +102,27 @@ def plot_map(judged: Judged) -> Plot:
     Raises:
         InputError: The rows have weights, or there are none.
     """
-    if judged.rows.weight is not None:
-        raise InputError("rows with weights cannot be drawn; plot a random sample")
-    if not len(judged.rows):
+    if assessment.rows.weight is not None:
+        raise InputError("rows with sampling weights cannot be plotted; plot a simple random sample")
+    if not len(assessment.rows):
         raise InputError("there is no row to plot; give predictions with their labels")
-    results = results_of(judged)
-    figures = (map_curves((results, fitted_curves(judged))), risk_coverage(results))
+    results = results_of_map(assessment)
+    figures = (map_curves(MapCurves(results, fitted_curves(assessment))), risk_coverage(results))
     return Plot(tuple(figure for figure in figures if figure is not None))
 
 
-def results_of(judged: Judged) -> Results:
-    """Return labelled rows and their scores in the form that figures read."""
-    rows, scored, document = judged.rows, judged.scored, judged.document
+def results_of_map(assessment: MapAssessment) -> Results:
+    """Convert labelled rows and their scores to the data of the figures.
+
+    Args:
+        assessment: The map, and labelled rows that it has scored.
+
+    Returns:
+        The data.
+    """
+    rows = assessment.rows
+    scored = assessment.scored
+    document = assessment.document
     variant = document.projection.name
     numbers = np.arange(len(rows))
     scores = pl.DataFrame(
@@ -132,7 +140,7 @@ def results_of(judged: Judged) -> Results:
     )
     return Results(
         name=document.source.file,
-        shown=document.source.file,
+        display_name=document.source.file,
         labels=document.shown_names,
         scores=scores.with_columns(pl.Series(f"logit_{variant}", scored.logit)),
         test_rows=len(rows),
@@ -140,20 +148,20 @@ def results_of(judged: Judged) -> Results:
     )
 
 
-def fitted_curves(judged: Judged) -> list[pl.DataFrame]:
-    """Return the reliability by calibrated confidence for each label, with columns `confidence` and `reliability`.
+def fitted_curves(assessment: MapAssessment) -> list[pl.DataFrame]:
+    """Compute the reliability by calibrated confidence for each label.
 
-    A map that reads more than the confidence has no such curve; its curve is the mean reliability of groups of rows.
+    A map that uses more than the confidence has no such curve; its curve is the mean reliability of groups of rows.
 
     Args:
-        judged: The map, and labelled rows that it has scored.
+        assessment: The map, and labelled rows that it has scored.
 
     Returns:
-        One frame for each label.
+        For each label a frame with columns `confidence` and `reliability`.
     """
-    document = judged.document
+    document = assessment.document
     if isinstance(document.projection.fitted, WholeVector | WithSignals):
-        return [_mean_reliability(judged, label) for label in range(document.n_labels)]
+        return [_mean_reliability(assessment, label) for label in range(document.n_labels)]
     return [_curve(document, label) for label in range(document.n_labels)]
 
 
@@ -165,14 +173,16 @@ def _curve(document: MapDocument, label: int) -> pl.DataFrame:
     return pl.DataFrame({"confidence": GRID, "reliability": scipy.special.expit(logit)})
 
 
-def _mean_reliability(judged: Judged, label: int) -> pl.DataFrame:
-    mine = judged.rows.decision == label
-    confidence, reliability = judged.scored.confidence[mine], judged.scored.reliability[mine]
-    groups = max(min(GROUPS, len(confidence) // MIN_GROUP_ROWS), 1)
-    parts = np.array_split(np.argsort(confidence, kind="stable"), groups)
-    filled = [part for part in parts if len(part)]
+def _mean_reliability(assessment: MapAssessment, label: int) -> pl.DataFrame:
+    """Average confidence and reliability in groups of rows with similar confidence."""
+    has_label = assessment.rows.decision == label
+    confidence = assessment.scored.confidence[has_label]
+    reliability = assessment.scored.reliability[has_label]
+    n_groups = max(min(MAX_GROUPS, len(confidence) // MIN_GROUP_ROWS), 1)
+    groups = np.array_split(np.argsort(confidence, kind="stable"), n_groups)
+    nonempty = [members for members in groups if len(members)]
     means = {
-        "confidence": [float(confidence[part].mean()) for part in filled],
-        "reliability": [float(reliability[part].mean()) for part in filled],
+        "confidence": [float(confidence[members].mean()) for members in nonempty],
+        "reliability": [float(reliability[members].mean()) for members in nonempty],
     }
     return pl.DataFrame(means, schema={"confidence": pl.Float64, "reliability": pl.Float64})

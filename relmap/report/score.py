@@ -1,9 +1,9 @@
-"""The precision-recall curve of a score, with the thresholds that were found."""
+"""Figure of thresholds on a score: precision-recall curve with the thresholds."""
 
 import altair as alt
 import polars as pl
 
-from relmap.report.figure import ROWS, colour, for_print, of_kind, svg
+from relmap.report.figure import ROWS, css_color, layer_of_kind, print_spec, svg
 from relmap.routing.score_thresholds import NAMES, ScoreThresholds
 
 FONT_SIZE = 12
@@ -16,7 +16,7 @@ def precision_recall_svg(found: ScoreThresholds) -> str:
         found: Thresholds and the curve.
 
     Returns:
-        The figure as SVG, which needs no other file.
+        The figure as SVG.
     """
     curve = found.curve.with_columns(kind=pl.lit("curve"), name=pl.lit(""))
     points = []
@@ -30,17 +30,17 @@ def precision_recall_svg(found: ScoreThresholds) -> str:
     rows = pl.concat([curve, *points])
     x = alt.X("recall:Q", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
     y = alt.Y("precision:Q", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
-    line = of_kind("curve").mark_line(color=colour("mrp"), strokeWidth=2).encode(x=x, y=y, order="threshold:Q")
-    colours = [colour(name) for name in ("isotonic", "platt", "other")]
+    line = layer_of_kind("curve").mark_line(color=css_color("mrp"), strokeWidth=2).encode(x=x, y=y, order="threshold:Q")
+    colors = [css_color(name) for name in ("isotonic", "platt", "other")]
     marks = (
-        of_kind("threshold")
+        layer_of_kind("threshold")
         .mark_point(filled=True, size=90, opacity=1)
         .encode(
             x=x,
             y=y,
-            color=alt.Color("name:N", scale=alt.Scale(range=colours), legend=alt.Legend(title="Threshold for")),
+            color=alt.Color("name:N", scale=alt.Scale(range=colors), legend=alt.Legend(title="Threshold for")),
             shape=alt.Shape("name:N", legend=alt.Legend(title="Threshold for")),
         )
     )
     chart = alt.layer(line, marks, data=ROWS).properties(width=480, height=300, title="Precision and recall by score")
-    return svg(for_print(chart, rows, size=FONT_SIZE))
+    return svg(print_spec(chart, rows, size=FONT_SIZE))

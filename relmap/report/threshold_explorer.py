@@ -54,9 +54,9 @@ class ThresholdExplorer:
     """Results at thresholds on the reliability.
 
     Attributes:
-        thresholds: Rising thresholds from 0 to 1, shape (T,), T at most `MAX_THRESHOLDS`. None but 0 and 1 ties with a
-            row.
-        initial: Index of the threshold that is shown first. It has the automatic rows of the given one.
+        thresholds: Rising thresholds from 0 to 1, shape (T,), T at most `MAX_THRESHOLDS`. Only 0 and 1 may equal the
+            reliability of a row.
+        initial: Index of the threshold that is shown first. It has the same automatic rows as the given one.
         overall: Results of all decisions.
         labels: Results of each decided label.
         weighted: Whether rows have sampling weights.
@@ -69,24 +69,24 @@ class ThresholdExplorer:
     weighted: bool
 
     @classmethod
-    def of(cls, judged: EvaluationSample, threshold: float) -> "ThresholdExplorer":
+    def from_sample(cls, sample: EvaluationSample, threshold: float) -> "ThresholdExplorer":
         """Aggregate rows at thresholds.
 
         Args:
-            judged: Labelled rows, each scored by a model that has not seen it.
-            threshold: The threshold that is shown first.
+            sample: Labelled rows, each scored by a model that was fitted without it.
+            threshold: Threshold to show first.
 
         Returns:
             The results, overall and for each decided label.
         """
-        reliability = judged.scored.reliability
-        decided = np.unique(judged.rows.decision)
+        reliability = sample.scored.reliability
+        decided = np.unique(sample.rows.decision)
         n_thresholds = max(MIN_THRESHOLDS, min(MAX_THRESHOLDS, MAX_CELLS // (len(decided) + 1)))
         first = _with_few_digits(threshold, np.unique(reliability))
         thresholds = choose_thresholds(reliability, n_thresholds, first)
-        rows = _ClusteredRows.of(judged)
+        rows = _ClusteredRows.from_sample(sample)
         everything = np.arange(len(reliability))
-        by_label = [np.flatnonzero(judged.rows.decision == label) for label in decided]
+        by_label = [np.flatnonzero(sample.rows.decision == label) for label in decided]
         return cls(
             thresholds=thresholds,
             initial=int(np.searchsorted(thresholds, first)),
@@ -94,11 +94,11 @@ class ThresholdExplorer:
             labels=tuple(
                 rows.results(int(label), members, thresholds) for label, members in zip(decided, by_label, strict=True)
             ),
-            weighted=judged.rows.weight is not None,
+            weighted=sample.rows.weight is not None,
         )
 
     def to_json(self, label_names: tuple[str, ...]) -> str:
-        """Write the results for the script of the page.
+        """Write the results as JSON for the script of the page.
 
         Args:
             label_names: Names of the labels, index = label.
@@ -135,9 +135,9 @@ class ThresholdExplorer:
 def choose_thresholds(reliability: np.ndarray, n_max: int, threshold: float) -> np.ndarray:
     """Choose thresholds that separate rows, evenly by the number of rows.
 
-    0, 1 and the given threshold are always there. Hundredths follow if they are less than half of `n_max`; those that
-    tie with a row are omitted, since other engines may compute a tied reliability with another last bit. The others
-    are numbers with few digits, each just below a reliability that occurs.
+    0, 1 and the given threshold are always included. Hundredths are added if they are less than half of `n_max`,
+    except those that equal the reliability of a row: other engines may compute it with another last bit. The other
+    thresholds are numbers with few digits, each just below the reliability of a row.
 
     Args:
         reliability: Reliability of the rows, shape (n,), in [0, 1].
@@ -157,19 +157,21 @@ def choose_thresholds(reliability: np.ndarray, n_max: int, threshold: float) -> 
     if len(levels) > n_levels:
         ranks = np.round(np.linspace(0, len(reliability) - 1, n_levels)).astype(np.int64)
         chosen = np.unique(np.sort(reliability)[ranks])
-    for place in np.searchsorted(levels, chosen):
-        if place > 0:  # the threshold 0 takes the lowest level
-            found = _shortest_between(float(levels[place - 1]), float(levels[place]))
-            thresholds.update([] if found is None else [found])
+    for index in np.searchsorted(levels, chosen):
+        if index == 0:  # below the lowest level is the threshold 0
+            continue
+        found = _shortest_between(float(levels[index - 1]), float(levels[index]))
+        if found is not None:
+            thresholds.add(found)
     return np.array(sorted(thresholds))
 
 
 def _with_few_digits(threshold: float, levels: np.ndarray) -> float:
     """Return a threshold with the same automatic rows, with as few digits as possible if it has more than four."""
-    place = int(np.searchsorted(levels, threshold))
-    if round(threshold, MIN_THRESHOLD_DIGITS) == threshold or place in (0, len(levels)):
+    index = int(np.searchsorted(levels, threshold))
+    if round(threshold, MIN_THRESHOLD_DIGITS) == threshold or index in (0, len(levels)):
         return threshold
-    found = _shortest_between(float(levels[place - 1]), float(levels[place]))
+    found = _shortest_between(float(levels[index - 1]), float(levels[index]))
     return threshold if found is None else found
 
 
@@ -177,16 +179,16 @@ def _distance_to_nearest(levels: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return the distance of each value to the nearest of the rising levels."""
     right = np.clip(np.searchsorted(levels, values), 0, len(levels) - 1)
     left = np.maximum(right - 1, 0)
-    return np.minimum(np.abs(levels[right] - values), np.abs(levels[left] - values))
+    return np.asarray(np.minimum(np.abs(levels[right] - values), np.abs(levels[left] - values)))
 
 
 def _shortest_between(low: float, high: float) -> float | None:
-    """Return the number of fewest digits between two levels, tied with neither; None if they are too close."""
+    """Find the number with the fewest digits between two levels, equal to neither; None if they are too close."""
     for digits in range(1, MAX_THRESHOLD_DIGITS + 1):
         grain = 10**digits
-        found = math.ceil((low + TIE_TOLERANCE) * grain) / grain
-        if found <= high - TIE_TOLERANCE:
-            return found
+        number: float = math.ceil((low + TIE_TOLERANCE) * grain) / grain
+        if number <= high - TIE_TOLERANCE:
+            return number
     return None
 
 
@@ -200,23 +202,31 @@ class _ClusteredRows:
     cluster: np.ndarray  # number of its group, or its own number
 
     @classmethod
-    def of(cls, judged: EvaluationSample) -> "_ClusteredRows":
+    def from_sample(cls, sample: EvaluationSample) -> "_ClusteredRows":
         """Collect the copies of each row."""
-        n_rows = len(judged.rows)
-        first_copy = np.searchsorted(judged.row_number, np.arange(n_rows))
+        n_rows = len(sample.rows)
+        first_copy = np.searchsorted(sample.row_number, np.arange(n_rows))
         return cls(
-            reliability=judged.scored.reliability,
-            correct=judged.rows.correct,
-            copies=np.bincount(judged.row_number, minlength=n_rows),
-            cluster=judged.cluster[first_copy],
+            reliability=sample.scored.reliability,
+            correct=sample.rows.correct,
+            copies=np.bincount(sample.row_number, minlength=n_rows),
+            cluster=sample.cluster[first_copy],
         )
 
     def results(self, label: int | None, members: np.ndarray, thresholds: np.ndarray) -> ThresholdResults:
-        """Aggregate the rows `members` (indices) at each threshold.
+        """Aggregate rows at each threshold.
 
         Rows enter in falling order of their reliability, and all sums are cumulative. With r and c the rows and correct
         rows of a group so far, the squared residuals are sum (c - share r)^2 = sum c^2 - 2 share sum c r + share^2 sum
         r^2, so that one pass gives them at every threshold.
+
+        Args:
+            label: Decided label of the rows; None for all.
+            members: Indices of the rows.
+            thresholds: Rising thresholds, shape (T,).
+
+        Returns:
+            Counts, and intervals of the accuracy.
         """
         order = members[np.argsort(-self.reliability[members], kind="stable")]
         copies = self.copies[order]
@@ -224,14 +234,14 @@ class _ClusteredRows:
         rows_before = _sum_before(copies, self.cluster[order])
         correct_before = _sum_before(correct, self.cluster[order])
         # rows at or above a threshold are the first ones of `order`
-        taken = np.searchsorted(-self.reliability[order], -thresholds, side="right")
+        n_used = np.searchsorted(-self.reliability[order], -thresholds, side="right")
 
-        automatic = _cumulative(copies)[taken]
-        n_correct = _cumulative(correct)[taken]
-        squared_rows = _cumulative(2 * copies * rows_before + copies**2)[taken]
-        squared_correct = _cumulative(2 * correct * correct_before + correct**2)[taken]
-        products = _cumulative(copies * correct_before + correct * rows_before + copies * correct)[taken]
-        n_clusters = _cumulative(rows_before == 0)[taken]
+        automatic = _cumulative(copies)[n_used]
+        n_correct = _cumulative(correct)[n_used]
+        squared_rows = _cumulative(2 * copies * rows_before + copies**2)[n_used]
+        squared_correct = _cumulative(2 * correct * correct_before + correct**2)[n_used]
+        products = _cumulative(copies * correct_before + correct * rows_before + copies * correct)[n_used]
+        n_clusters = _cumulative(rows_before == 0)[n_used]
         with np.errstate(invalid="ignore"):
             share = n_correct / automatic
         residuals = squared_correct - 2 * share * products + share**2 * squared_rows
@@ -240,7 +250,7 @@ class _ClusteredRows:
             automatic,
             squared_residuals=np.maximum(residuals, 0),  # rounding can make it negative
             squared_rows=squared_rows,
-            squared_copies=_cumulative(copies**2)[taken],
+            squared_copies=_cumulative(copies**2)[n_used],
         )
         low, high = wilson_interval(share, effective)
         enough = n_clusters >= MIN_BOOTSTRAP_GROUPS
@@ -248,7 +258,7 @@ class _ClusteredRows:
             label=label,
             n_rows=len(members),
             total=int(copies.sum()),
-            automatic_rows=taken,
+            automatic_rows=n_used,
             automatic=automatic,
             correct=n_correct,
             low=np.where(enough, low, np.nan),

@@ -290,6 +290,9 @@ def _route(
     """Score and rank the rows of a file, and let `write` request the added columns in the order of the rows.
 
     Temporary files are in the folder of `neighbor`.
+
+    Returns:
+        Summary of the routes.
     """
     layout = find_map_layout(document, file)
     names = _added_names(document, file, layout)

@@ -407,6 +407,9 @@ def _unit_codes(score: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
 def _split_rows(rows: _LabelledScores, seed: int) -> _Split:
     """Split the units at random; a quarter of them fixes the candidates.
 
+    Returns:
+        The split.
+
     Raises:
         InputError: There are too few units.
     """

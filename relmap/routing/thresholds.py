@@ -129,6 +129,9 @@ def _advise(
     """Suggest a lower accuracy, or more rows, for which there would be a threshold.
 
     Rows and errors are numbers at or above each threshold of the grid, shape (C,).
+
+    Returns:
+        Sentences.
     """
 
     def coverage_at(accuracy: float, factor: int) -> float:
@@ -430,6 +433,9 @@ def _estimates_at_threshold(
     """Estimate the accuracy at the first of two thresholds, for all decisions and for each label.
 
     Labels with automatic rows share the level; `requirement` describes what a row without them lacks.
+
+    Returns:
+        An estimate for all decisions, then one for each label.
     """
     n_labels_with_rows = int((counts.rows[1:, 0] > 0).sum())
     label_level = (1 - confidence) / max(1, n_labels_with_rows)

@@ -141,6 +141,9 @@ def _pivots(scores: np.ndarray) -> np.ndarray:
     """Compute the weighted mean margin of the rows of each decided label, shape (K,); 0 without rows.
 
     With weights p (1 - p), the sharpness does not change the mean accuracy of a label to first order.
+
+    Returns:
+        Pivot of each label, shape (K,).
     """
     decided = decisions_with_margins(scores)
     n_labels = scores.shape[1]

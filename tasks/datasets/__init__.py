@@ -1,76 +1,122 @@
-"""The six data sets of the paper, by key, in the paper's order; and those of one's own, made from their options."""
+"""The six data sets of the paper, in the order of the paper, and data sets that a user describes with options."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from relmap.errors import InputError, describe_validation_errors
 from tasks.datasets import alloprof_rerank, amazon_esci, esci_rerank_us, files, hub, logits, mslr_web10k, scidocs, wands
-from tasks.datasets.base import Dataset, Judged
+from tasks.datasets.base import Dataset, JudgedPairs
 from tasks.datasets.own import FilesOptions, HubOptions, OwnOptions
 from tasks.settings.dataset_params import DatasetParams
 
 DATASETS: dict[str, Dataset] = {
-    each.DATASET.name: each.DATASET
-    for each in (amazon_esci, mslr_web10k, alloprof_rerank, esci_rerank_us, wands, scidocs)
+    module.DATASET.name: module.DATASET
+    for module in (amazon_esci, mslr_web10k, alloprof_rerank, esci_rerank_us, wands, scidocs)
 }
-MOST_LISTED = 10  # files of a folder that a message names
-OWN: dict[str, tuple[type[OwnOptions], Callable[..., Judged]]] = {  # reader of one's own sets -> options, `read`
-    "files": (FilesOptions, files.read),
-    "hub": (HubOptions, hub.read),
-    "logits": (OwnOptions, logits.read),
-}
+MAX_LISTED_FILES = 10
 
 
-def dataset_named(name: str, reader: str | None, options: Mapping[str, Any]) -> Dataset:
-    """The declared set that `reader` names, or the one that `options` describe, for a reader of one's own sets.
+@dataclass(frozen=True)
+class OwnReader:
+    """Reader of a user's own data sets.
 
-    Raises:
-        InputError: there is no such reader (it lists those there are), or each wrong option and what stood there.
+    Attributes:
+        options: Model of its options.
+        read: Function that reads a folder of raw files with the keyword argument `options`.
     """
-    if reader not in OWN:
-        if (reader or name) not in DATASETS:
-            raise InputError(f"{name}: no reader {reader or name!r}; there are {', '.join([*DATASETS, *OWN])}")
-        return DATASETS[reader or name]
-    model, read = OWN[reader]
-    try:
-        chosen = model.model_validate(dict(options))
-    except ValidationError as error:
-        wrong, known = describe_validation_errors(error, "options"), ", ".join(model.model_fields)
-        raise InputError(
-            f"options of {name}: {len(wrong)} mistake(s); known options: {known}\n  " + "\n  ".join(wrong)
-        ) from None
-    about = chosen.model_dump(include={"domain", "task", "labels", "licence"})
-    origin = chosen.raw if isinstance(chosen, FilesOptions | HubOptions) else {}
-    if isinstance(chosen, FilesOptions) and chosen.pairs is not None:
-        origin["check_columns"] = partial(files.check_columns, source=chosen.pairs)
-    return Dataset(name, chosen.title or name, read=partial(read, chosen=chosen), **about, **origin)
+
+    options: type[OwnOptions]
+    read: Callable[..., JudgedPairs]
 
 
-def declared_set(name: str, entry: DatasetParams) -> Dataset:
-    """The data set that an entry of params.yaml declares.
+OWN_READERS = {
+    "files": OwnReader(options=FilesOptions, read=files.read),
+    "hub": OwnReader(options=HubOptions, read=hub.read),
+    "logits": OwnReader(options=OwnOptions, read=logits.read),
+}
+
+
+def find_dataset(name: str, reader: str | None, options: Mapping[str, object]) -> Dataset:
+    """Return a data set of the paper, or the one that options describe.
+
+    Args:
+        name: Key of the data set.
+        reader: Reader; by default the data set of the paper with the same key.
+        options: Options of the readers `files`, `hub` and `logits`.
+
+    Returns:
+        The declaration.
 
     Raises:
-        InputError: There is no such reader, an option is wrong, or a file or one of its columns does not exist. The
+        InputError: The reader is unknown, or an option is wrong. The message lists the readers or the wrong options.
+    """
+    if reader in OWN_READERS:
+        return _describe_own_dataset(name, OWN_READERS[reader], options)
+    key = reader or name
+    if key not in DATASETS:
+        raise InputError(f"{name}: no reader {key!r}; there are {', '.join([*DATASETS, *OWN_READERS])}")
+    return DATASETS[key]
+
+
+def _describe_own_dataset(name: str, reader: OwnReader, values: Mapping[str, object]) -> Dataset:
+    try:
+        options = reader.options.model_validate(dict(values))
+    except ValidationError as error:
+        mistakes = describe_validation_errors(error, "options")
+        known = ", ".join(reader.options.model_fields)
+        raise InputError(
+            f"options of {name}: {len(mistakes)} mistake(s); known options: {known}\n  " + "\n  ".join(mistakes)
+        ) from None
+    check_columns = None
+    if isinstance(options, FilesOptions) and options.pairs is not None:
+        check_columns = partial(files.check_columns, source=options.pairs)
+    return Dataset(
+        name=name,
+        title=options.title or name,
+        domain=options.domain,
+        task=options.task,
+        labels=options.labels,
+        licence=options.licence,
+        read=partial(reader.read, options=options),
+        repository=options.repository,
+        files=options.raw_files,
+        check_columns=check_columns,
+    )
+
+
+def find_declared_dataset(name: str, entry: DatasetParams) -> Dataset:
+    """Return the data set of an entry of params.yaml, and check that its local files exist.
+
+    Args:
+        name: Key of the data set.
+        entry: Its entry.
+
+    Returns:
+        The declaration.
+
+    Raises:
+        InputError: The reader is unknown, an option is wrong, or a file or one of its columns does not exist. The
             message lists what exists.
     """
-    dataset, path = dataset_named(name, entry.reader, entry.options), Path(entry.path)
+    dataset = find_dataset(name, entry.reader, entry.options)
     if entry.source != "files":
         return dataset
+    path = Path(entry.path)
     if path.is_file() and dataset.files and dataset.files != (path.name,):
-        others = ", ".join(dataset.files)
-        raise InputError(f"{name}: path is the file {path}, but options name {others}; give their folder")
-    for wanted in [path / file for file in dataset.files or (path.name,)] if path.is_dir() else [path]:
-        if not wanted.is_file():
-            folder = next(above for above in wanted.absolute().parents if above.is_dir())
-            there = sorted(beside.name for beside in folder.iterdir() if not beside.name.startswith("."))
-            more = f" and {len(there) - MOST_LISTED} more" if len(there) > MOST_LISTED else ""
+        names = ", ".join(dataset.files)
+        raise InputError(f"{name}: path is the file {path}, but options name {names}; give their folder")
+    required_files = [path]
+    if path.is_dir():
+        required_files = [path / file for file in dataset.files or (path.name,)]
+    for file in required_files:
+        if not file.is_file():
             raise InputError(
-                f"{name}: {wanted} is not there; mend its path in params.yaml, or put the file in that place. "
-                f"{folder} has {', '.join(there[:MOST_LISTED]) or 'nothing'}{more}"
+                f"{name}: {file} does not exist; correct its path in params.yaml, or move the file there. "
+                f"{_describe_nearest_folder(file)}"
             )
     if dataset.check_columns is not None:
         try:
@@ -78,3 +124,12 @@ def declared_set(name: str, entry: DatasetParams) -> Dataset:
         except InputError as error:
             raise InputError(f"{name}: {error}; correct the options of {name} in params.yaml") from None
     return dataset
+
+
+def _describe_nearest_folder(file: Path) -> str:
+    """List the content of the nearest folder that exists above a missing file."""
+    folder = next(parent for parent in file.absolute().parents if parent.is_dir())
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    listed = ", ".join(names[:MAX_LISTED_FILES]) or "nothing"
+    others = f" and {len(names) - MAX_LISTED_FILES} more" if len(names) > MAX_LISTED_FILES else ""
+    return f"{folder} has {listed}{others}"

@@ -1,4 +1,4 @@
-"""Alloprof-Rerank: questions of pupils and pages that may answer them, in French."""
+"""Alloprof-Rerank: questions of French-speaking pupils, and pages that may answer them."""
 
 import polars as pl
 
@@ -9,14 +9,22 @@ SEED = 20260624
 LABELS = ("Non-relevant", "Relevant")
 
 
-def draw(rows: raw.OpenedRepository) -> dict[str, pl.DataFrame]:
-    """Every judged pair that has both texts, 60 / 20 / 20 % by query, the rows of each split in an order of its own."""
-    kinds = dict.fromkeys(("query-id", "corpus-id"), "text or number") | {"score": "integer"}
-    qrels = rows("test", "default").frame(kinds, LABELS, label="score")
-    parts = base.by_query(base.with_texts(qrels, rows), SEED).items()
-    return {
-        split: base.shuffled(frame, SEED + place, len(frame))[0] for place, (split, frame) in enumerate(parts, start=1)
-    }
+def sample_splits(read_split: raw.RepositoryReader) -> dict[str, pl.DataFrame]:
+    """Take all judged pairs with both texts, split them by query, and shuffle the rows of each split.
+
+    Args:
+        read_split: Reader of the repository.
+
+    Returns:
+        Rows of each split.
+    """
+    kinds = {"query-id": "text or number", "corpus-id": "text or number", "score": "integer"}
+    judgements = read_split("test", "default").labelled_table(kinds, LABELS, label="score")
+    parts = base.split_by_query(base.join_texts(judgements, read_split), SEED)
+    shuffled = {}
+    for number, (split, frame) in enumerate(parts.items(), start=1):
+        (shuffled[split],) = base.draw_samples(frame, SEED + number, len(frame))
+    return shuffled
 
 
 DATASET = base.Dataset(
@@ -25,8 +33,8 @@ DATASET = base.Dataset(
     domain="QA retrieval",
     task="Question-document relevance reranking",
     labels=LABELS,
-    licence="CC BY-NC-SA 4.0",  # the strictest of several statements that contradict each other
-    read=base.from_repository(draw, "query-id", {"query: ": "query", "document: ": "document"}),
+    licence="CC BY-NC-SA 4.0",  # the strictest of several contradicting statements
+    read=base.repository_reader(sample_splits, "query-id", {"query: ": "query", "document: ": "document"}),
     repository=Repository("mteb/AlloprofReranking"),
     split_by="group",
     drawn=("train", "validation", "test"),

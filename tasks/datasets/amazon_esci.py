@@ -1,4 +1,4 @@
-"""Amazon ESCI, the US part: judged products of a shop, in four grades."""
+"""Amazon ESCI, US part: products judged for shopping queries, with four labels."""
 
 import polars as pl
 
@@ -9,20 +9,28 @@ SEED = 20260515
 LABELS = ("Irrelevant", "Complement", "Substitute", "Exact")
 
 
-def draw(rows: raw.OpenedRepository) -> dict[str, pl.DataFrame]:
-    """60,000 train and 15,000 validation rows of its train split, 40,000 of its test split."""
-    frames = {}
-    for split in ("train", "test"):
-        released = rows(split)
-        columns = released.data.column_names
-        title = "product_title" if "product_title" in columns else "title"
-        texts = ["query", title, *({"text"} & set(columns))]
-        frame = released.frame({**dict.fromkeys(texts, "text"), "label": "integer"}, LABELS)
-        text = pl.col("text") if "text" in texts else pl.lit(None, dtype=pl.String)
-        frames[split] = frame.with_columns(title=title, text=text)
-    train, validation = base.shuffled(frames["train"], SEED, 60_000, 15_000)
-    (test,) = base.shuffled(frames["test"], SEED + 1, 40_000)
+def sample_splits(read_split: raw.RepositoryReader) -> dict[str, pl.DataFrame]:
+    """Draw 60,000 train and 15,000 validation rows of the released train split, and 40,000 rows of its test split.
+
+    Args:
+        read_split: Reader of the repository.
+
+    Returns:
+        Rows of each split.
+    """
+    train, validation = base.draw_samples(_read_products(read_split("train")), SEED, 60_000, 15_000)
+    (test,) = base.draw_samples(_read_products(read_split("test")), SEED + 1, 40_000)
     return {"train": train, "validation": validation, "test": test}
+
+
+def _read_products(rows: raw.RepositoryRows) -> pl.DataFrame:
+    """Read `query`, `title`, `text` and `label`; some releases have another name for the title, or no text."""
+    columns = rows.data.column_names
+    title = "product_title" if "product_title" in columns else "title"
+    kinds = {"query": "text", title: "text", "label": "integer"}
+    if "text" not in columns:
+        return rows.labelled_table(kinds, LABELS).with_columns(title=title, text=pl.lit(None, dtype=pl.String))
+    return rows.labelled_table({**kinds, "text": "text"}, LABELS).with_columns(title=title)
 
 
 DATASET = base.Dataset(
@@ -32,7 +40,7 @@ DATASET = base.Dataset(
     task="Query-product relevance classification",
     labels=LABELS,
     licence="Apache-2.0",
-    read=base.from_repository(draw, "query", {"query: ": "query", "product_title: ": "title", "": "text"}),
+    read=base.repository_reader(sample_splits, "query", {"query: ": "query", "product_title: ": "title", "": "text"}),
     repository=Repository("shuttie/esci-us-small"),
     drawn=("train", "validation"),
     member_seed=3001,

@@ -1,174 +1,286 @@
-"""What a data set is: a value that says what it holds and how its raw files become judged pairs.
+"""Data sets as declared values, and the sampling of the paper's data sets from their repositories.
 
-And how the paper's are drawn from their repositories, each by NumPy's default generator under a stated seed. Where a
-repository holds fewer rows than a draw asks for (a twin, a cut mirror), what it holds is shared out in the same
-proportion, so that no draw takes from another's rows.
+Samples are drawn with NumPy's default generator and a fixed seed. If a repository has fewer rows than the paper draws
+(a simulated or truncated one), the rows are divided in the same proportion, so that no two samples share rows.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from tasks.datasets.raw import ROW, OpenedRepository, RepositoryRows, forbid, opened_repository
+from tasks.datasets.raw import ROW_NUMBER, RepositoryReader, RepositoryRows, forbid_rows, open_repository
 from tasks.records.splits import SPLITS
 from tasks.sources.hub import Repository
 
-# The frame that every reader returns: one row for each judged pair, in a fixed order.
+# Columns of the frame that every reader returns: one row for each judged pair, in a fixed order.
 SCHEMA = {
-    "pair": pl.String,  # names the pair within its data set; never a feature
-    "split": pl.String,  # train, validation or test; null where it is still to be drawn
+    "pair": pl.String,  # identifier of the pair in its data set; never a feature
+    "split": pl.String,  # train, validation or test; null if it is drawn later
     "group": pl.String,  # the query
     "label": pl.Int8,  # 0..K-1, in the order of Dataset.labels
     "text": pl.String,  # or `features`, pl.Array(pl.Float32, width)
 }
-Draw = Callable[[OpenedRepository], Mapping[str, pl.DataFrame]]  # a repository to its rows of each split
-MOST = 5  # candidates of a label that a query gives at most, where they are capped
+SampleSplits = Callable[[RepositoryReader], Mapping[str, pl.DataFrame]]  # repository -> rows of each split
+MAX_CANDIDATES_PER_LABEL = 5  # of one query, in data sets whose candidates are capped
+SPLIT_ENDS_IN_TENTHS = (6, 8)  # 60% train, 20% validation, 20% test
 
 
-class Judged(NamedTuple):
-    """What a reader makes of its raw files."""
+@dataclass(frozen=True)
+class JudgedPairs:
+    """Judged pairs that a reader made from raw files.
 
-    pairs: pl.DataFrame  # of SCHEMA, or with `features`, or with `logits`, pl.Array(pl.Float64, K)
-    dropped: Mapping[str, int] = MappingProxyType({})  # pairs left out, by the rule that left them out
-    members: tuple[pl.DataFrame, ...] = ()  # the same pairs with the logits of each member, where these are saved
+    Attributes:
+        pairs: Frame with the columns of SCHEMA; instead of `text` it may have `features`, or `logits` of type
+            pl.Array(pl.Float64, K).
+        dropped: Number of omitted pairs, by the rule that omits them.
+        members: For saved logits, the same pairs with the logits of each ensemble member.
+    """
+
+    pairs: pl.DataFrame
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    members: tuple[pl.DataFrame, ...] = ()
 
 
 class Dataset(NamedTuple):
-    """A data set as a declared value; the one thing it does is to read its own raw files.
+    """Declaration of a data set.
 
-    `read(folder)` raises InputError where a file is missing, cut or holds something else.
+    Attributes:
+        name: Key in DVC, Prefect, params.yaml and paths.
+        title: Name in the paper.
+        domain: Application domain.
+        task: Prediction task.
+        labels: Names of the labels; the index is the label.
+        licence: Licence of the data.
+        read: Function that reads a folder of raw files. It raises InputError if a file is missing, incomplete or has
+            other content.
+        repository: Repository on the Hugging Face hub.
+        files: A user's own files, in the folder that params.yaml names.
+        split_by: `group` if no query is in two splits.
+        drawn: Splits that `read` samples from one set of rows.
+        member_seed: Seed of the first base predictor.
+        passes: Passes of the linear base predictor over the rows; None for the default.
+        terms: Maximum number of words and word pairs; None for the default.
+        check_columns: Function that checks the columns of the files in a folder by their headers only.
     """
 
-    name: str  # the key used everywhere: DVC, Prefect, params.yaml, paths
-    title: str  # as the paper writes it
+    name: str
+    title: str
     domain: str
     task: str
-    labels: tuple[str, ...]  # index = label
+    labels: tuple[str, ...]
     licence: str
-    read: Callable[[Path], Judged]
-    repository: Repository | None = None  # on the hub
-    files: tuple[str, ...] = ()  # one's own, in the folder that params.yaml names
-    split_by: Literal["row", "group"] = "row"  # group: no query is in two splits
-    drawn: tuple[str, ...] = ()  # splits that `read` draws from one pool
-    member_seed: int = 0  # of the first base predictor
-    passes: int | None = None  # of the linear base predictor over the rows; None: as that of other sets
-    terms: int | None = None  # most words and word pairs that count; None: as in other sets
-    check_columns: Callable[[Path], None] | None = None  # of the files in a folder, by their headers alone
+    read: Callable[[Path], JudgedPairs]
+    repository: Repository | None = None
+    files: tuple[str, ...] = ()
+    split_by: Literal["row", "group"] = "row"
+    drawn: tuple[str, ...] = ()
+    member_seed: int = 0
+    passes: int | None = None
+    terms: int | None = None
+    check_columns: Callable[[Path], None] | None = None
 
 
-def what_differs(before: Judged, now: Judged) -> str:
-    """How many rows `now` are others than `before`, in words; their order and their names count for nothing."""
-    rows = [Counter(of.pairs.select(pl.exclude("pair")).hash_rows()) for of in (now, before)]
-    new, gone, size = (rows[0] - rows[1]).total(), (rows[1] - rows[0]).total(), f"{len(now.pairs):,}"
-    if new == gone:
-        return f"{new:,} of {size} rows differ" if new else "no row differs in what is read of it"
-    return f"{new:,} of {size} rows are new, and {gone:,} of before are gone"
+def describe_differences(before: JudgedPairs, after: JudgedPairs) -> str:
+    """Describe how many rows differ between two versions of a data set, regardless of order and pair identifiers.
 
+    Args:
+        before: Previous version.
+        after: New version.
 
-def from_repository(draw: Draw, group: str, text: Mapping[str, str] | None = None) -> Callable[[Path], Judged]:
-    """What reads a folder with a repository: the rows of SCHEMA that `draw` gives for train, validation and test.
-
-    `group` names the column of queries, `text` says what stands before which column; without it rows have `features`.
+    Returns:
+        A clause for a message.
     """
-    inputs = joined_text(text.items()).alias("text") if text else pl.col("features")
+    rows_before = _count_rows(before)
+    rows_after = _count_rows(after)
+    n_added = (rows_after - rows_before).total()
+    n_removed = (rows_before - rows_after).total()
+    n_rows = f"{len(after.pairs):,}"
+    if n_added != n_removed:
+        return f"{n_added:,} of {n_rows} rows are new, and {n_removed:,} earlier rows were removed"
+    if n_added:
+        return f"{n_added:,} of {n_rows} rows differ"
+    return "the files differ, but the rows read from them do not"
 
-    def read(folder: Path) -> Judged:
-        with opened_repository(folder) as rows:
-            frames = [
-                frame.select("pair", pl.lit(split).alias("split"), pl.col(group).alias("group"), "label", inputs)
-                for split, frame in draw(rows).items()
-            ]
-        return Judged(pl.concat(frames))
+
+def _count_rows(judged: JudgedPairs) -> Counter[int]:
+    return Counter(judged.pairs.select(pl.exclude("pair")).hash_rows())
+
+
+def repository_reader(
+    sample: SampleSplits, group: str, text: Mapping[str, str] | None = None
+) -> Callable[[Path], JudgedPairs]:
+    """Build the reader of a data set from a repository.
+
+    Args:
+        sample: Function that samples the rows of train, validation and test.
+        group: Column of queries.
+        text: Prefix -> column of the texts that are concatenated. None if rows have `features`.
+
+    Returns:
+        Function that reads a folder with the repository.
+    """
+    inputs = concatenate_texts(text.items()).alias("text") if text else pl.col("features")
+
+    def read(folder: Path) -> JudgedPairs:
+        frames = []
+        with open_repository(folder) as read_split:
+            for split, frame in sample(read_split).items():
+                columns = ["pair", pl.lit(split).alias("split"), pl.col(group).alias("group"), "label", inputs]
+                frames.append(frame.select(columns))
+        return JudgedPairs(pl.concat(frames))
 
     return read
 
 
-def shuffled(frame: pl.DataFrame, seed: int, *sizes: int) -> list[pl.DataFrame]:
-    """The first `sizes` rows, one piece after the other, in the order of `datasets.Dataset.shuffle(seed)`."""
+def draw_samples(frame: pl.DataFrame, seed: int, *sizes: int) -> list[pl.DataFrame]:
+    """Draw disjoint random samples of rows, in the order of `datasets.Dataset.shuffle(seed)`.
+
+    Args:
+        frame: Rows to sample.
+        seed: Seed of the permutation.
+        sizes: Number of rows of each sample. If there are too few rows, the samples are reduced in proportion.
+
+    Returns:
+        One frame for each size.
+    """
     ends = np.cumsum(sizes)
     if ends[-1] > len(frame):
         ends = np.floor(ends * len(frame) / ends[-1] + 0.5).astype(int)
     order = np.random.default_rng(seed).permutation(len(frame))
-    return [frame[piece] for piece in np.split(order[: ends[-1]], ends[:-1])]
+    return [frame[rows] for rows in np.split(order[: ends[-1]], ends[:-1])]
 
 
-def by_query(frame: pl.DataFrame, seed: int) -> dict[str, pl.DataFrame]:
-    """`frame` in three splits: its queries (column `query-id`) in the order of their ids, shuffled, 60 / 20 / 20 %.
+def split_by_query(frame: pl.DataFrame, seed: int) -> dict[str, pl.DataFrame]:
+    """Split rows by query: 60% train, 20% validation and 20% test.
 
-    Inferred: the shares are rounded down, the rest is test.
+    Queries are sorted by their identifiers and then shuffled. Inferred: shares are rounded down, and the remaining
+    queries are test.
+
+    Args:
+        frame: Rows with the column `query-id`.
+        seed: Seed of the permutation.
+
+    Returns:
+        Rows of each split.
     """
     queries = frame["query-id"].unique().sort()
-    cut = [len(queries) * tenths // 10 for tenths in (6, 8)]
-    drawn = np.split(np.random.default_rng(seed).permutation(len(queries)), cut)
-    return {
-        split: frame.filter(pl.col("query-id").is_in(queries[places].implode()))
-        for split, places in zip(SPLITS, drawn, strict=True)
-    }
+    ends = [len(queries) * tenths // 10 for tenths in SPLIT_ENDS_IN_TENTHS]
+    positions_by_split = np.split(np.random.default_rng(seed).permutation(len(queries)), ends)
+    parts = {}
+    for split, positions in zip(SPLITS, positions_by_split, strict=True):
+        parts[split] = frame.filter(pl.col("query-id").is_in(queries[positions].implode()))
+    return parts
 
 
-def capped(frame: pl.DataFrame) -> pl.DataFrame:
-    """At most MOST positive pairs of each `query-id`, and as many negative ones as positive ones, at most.
+def cap_candidates(frame: pl.DataFrame) -> pl.DataFrame:
+    """Keep at most five positive pairs of each query, and at most as many negative as positive ones.
 
-    Inferred: the first ones, in the order of the file; so a query without a positive one leaves nothing.
+    Inferred: the first pairs in the order of the file are kept. A query without a positive pair is removed.
+
+    Args:
+        frame: Rows with `query-id` and the binary `label`.
+
+    Returns:
+        The rows that are kept, in their order.
     """
-    place = pl.int_range(pl.len()).over("query-id", "label")
-    positives = pl.min_horizontal(pl.col("label").cast(pl.Int64).sum().over("query-id"), MOST)
-    return frame.filter(place < positives)
+    rank = pl.int_range(pl.len()).over("query-id", "label")
+    n_positive = pl.col("label").cast(pl.Int64).sum().over("query-id")
+    return frame.filter(rank < pl.min_horizontal(n_positive, MAX_CANDIDATES_PER_LABEL))
 
 
-def documents(rows: RepositoryRows, labels: tuple[str, ...], width: int, size: int, seed: int) -> pl.DataFrame:
-    """`pair, group, label, features` of `size` documents of queries drawn one after the other; non-finite is 0.
+def draw_documents(rows: RepositoryRows, labels: tuple[str, ...], width: int, size: int, seed: int) -> pl.DataFrame:
+    """Draw documents of whole queries, in random order of the queries.
 
-    A row is a query with `features` (n x width) and `labels` (n). The last query is drawn down to fit; inferred: by the
-    same generator, its documents left in their order.
+    The documents of the last query are sampled to reach the exact size. Inferred: with the same generator, and they
+    keep their order. Non-finite features become 0.
+
+    Args:
+        rows: Queries, each with `labels` of its n documents and their `features` (n x width).
+        labels: Names of the labels.
+        width: Number of features.
+        size: Number of documents; all if there are fewer.
+        seed: Seed of the generator.
+
+    Returns:
+        Frame with `pair`, `group`, `label` and `features`.
     """
-    lists = {"query": "text or number", "labels": "list of integers", "features": "list of lists of numbers"}
-    n_labels, count = pl.col("labels").list.len(), pl.col("features").list.len().alias("count")
     generator = np.random.default_rng(seed)
-    counts = rows.table({"labels": lists["labels"]}).select(n_labels).to_series().to_numpy()
-    order = generator.permutation(len(counts))
-    ends = np.cumsum(counts[order])
-    whole = int(np.searchsorted(ends, size, side="right"))  # so many queries fit
-    frame = rows._replace(data=rows.data.select(order[: whole + 1])).table(lists)
-    frame = frame.with_columns(pl.Series(ROW, order[: whole + 1] + 1))
-    uneven, advice = pl.col("count") != n_labels, "there must be as many as labels"
-    forbid(frame.with_columns(count), uneven, rows.path, "count", advice, called="features")
-    frame = frame.with_columns(place=pl.int_ranges(n_labels)).explode("labels", "features", "place")
-    if whole < len(order):
-        fits = int(ends[whole - 1]) if whole else 0
-        drawn = np.sort(generator.choice(len(frame) - fits, size - fits, replace=False))
-        frame = frame[np.concatenate([np.arange(fits), fits + drawn])]
-    wrong, advice = (pl.col("count") != width).fill_null(True), f"there must be {width}"
-    forbid(frame.with_columns(count), wrong, rows.path, "count", advice, called="features")
-    known = pl.col("labels").is_between(0, len(labels) - 1).fill_null(False)
-    forbid(frame, ~known, rows.path, "labels", f"it must be one of {', '.join(labels)}")
-    features = frame["features"].list.to_array(width).to_numpy().astype(np.float32)
-    return frame.select(
-        pair=pl.format("{}:{}:{}", pl.lit(rows.path.name), ROW, "place"),
+    n_documents = rows.table({"labels": "list of integers"}).select(pl.col("labels").list.len()).to_series().to_numpy()
+    order = generator.permutation(len(n_documents))
+    ends = np.cumsum(n_documents[order])
+    n_whole_queries = int(np.searchsorted(ends, size, side="right"))
+    documents = _read_documents(rows, order[: n_whole_queries + 1])
+    if n_whole_queries < len(order):
+        n_whole_documents = int(ends[n_whole_queries - 1]) if n_whole_queries else 0
+        n_last_query = len(documents) - n_whole_documents
+        sample = np.sort(generator.choice(n_last_query, size - n_whole_documents, replace=False))
+        documents = documents[np.concatenate([np.arange(n_whole_documents), n_whole_documents + sample])]
+    _check_documents(documents, labels, width, rows.path)
+    features = documents["features"].list.to_array(width).to_numpy().astype(np.float32)
+    return documents.select(
+        pair=pl.format("{}:{}:{}", pl.lit(rows.path.name), ROW_NUMBER, "position"),
         group=pl.col("query"),
         label=pl.col("labels").cast(pl.Int8),
         features=pl.Series(np.nan_to_num(features, copy=False, nan=0, posinf=0, neginf=0)),
     )
 
 
-def with_texts(pairs: pl.DataFrame, rows: OpenedRepository, prefix: str = "") -> pl.DataFrame:
-    """`pairs` (`query-id`, `corpus-id`) that have both texts, with `pair`, `query` and `document`."""
+def _read_documents(rows: RepositoryRows, positions: np.ndarray) -> pl.DataFrame:
+    """Read one row for each document of the queries at some positions."""
+    columns = {"query": "text or number", "labels": "list of integers", "features": "list of lists of numbers"}
+    queries = rows.take(positions).table(columns).with_columns(pl.Series(ROW_NUMBER, positions + 1))
+    n_labels = pl.col("labels").list.len()
+    counts = queries.with_columns(pl.col("features").list.len().alias("count"))
+    remedy = "there must be as many as labels"
+    forbid_rows(counts, pl.col("count") != n_labels, rows.path, "count", remedy, name_in_file="features")
+    return queries.with_columns(position=pl.int_ranges(n_labels)).explode("labels", "features", "position")
+
+
+def _check_documents(documents: pl.DataFrame, labels: tuple[str, ...], width: int, path: Path) -> None:
+    counts = documents.with_columns(pl.col("features").list.len().alias("count"))
+    has_other_width = (pl.col("count") != width).fill_null(True)
+    forbid_rows(counts, has_other_width, path, "count", f"there must be {width}", name_in_file="features")
+    is_known = pl.col("labels").is_between(0, len(labels) - 1).fill_null(False)
+    forbid_rows(documents, ~is_known, path, "labels", f"it must be one of {', '.join(labels)}")
+
+
+def join_texts(pairs: pl.DataFrame, read_split: RepositoryReader, prefix: str = "") -> pl.DataFrame:
+    """Join the texts of queries and documents, and remove pairs of which one text is missing.
+
+    Args:
+        pairs: Frame with `query-id` and `corpus-id`.
+        read_split: Reader of the repository.
+        prefix: Prefix of the configurations `queries` and `corpus`.
+
+    Returns:
+        The pairs with `pair`, `query` and `document`.
+    """
     pairs = pairs.with_columns(pair=pl.format("{}:{}", "query-id", "corpus-id"))
-    for side, config, name in (("query-id", "queries", "query"), ("corpus-id", "corpus", "document")):
-        texts = rows("test", prefix + config).texts_by_id().rename({"text": name})
-        pairs = pairs.join(texts, left_on=side, right_on="id", how="inner", maintain_order="left")
+    for key, config, column in (("query-id", "queries", "query"), ("corpus-id", "corpus", "document")):
+        texts = read_split("test", prefix + config).texts_by_id().rename({"text": column})
+        pairs = pairs.join(texts, left_on=key, right_on="id", how="inner", maintain_order="left")
     return pairs
 
 
-def joined_text(columns: Iterable[tuple[str, str]], separator: str = "\n") -> pl.Expr:
-    """One text of several columns (what stands before, column), a line each; inferred: a blank one leaves no trace."""
-    texts = [
-        pl.when(pl.col(column).str.strip_chars() != "").then(pl.lit(before) + pl.col(column))
-        for before, column in columns
-    ]
+def concatenate_texts(columns: Iterable[tuple[str, str]], separator: str = "\n") -> pl.Expr:
+    """Concatenate text columns.
+
+    Inferred: a blank text is omitted with its prefix.
+
+    Args:
+        columns: Prefix and name of each column.
+        separator: Text between two columns.
+
+    Returns:
+        Expression of the concatenated text.
+    """
+    texts = []
+    for prefix, column in columns:
+        is_not_blank = pl.col(column).str.strip_chars() != ""
+        texts.append(pl.when(is_not_blank).then(pl.lit(prefix) + pl.col(column)))
     return pl.concat_str(texts, separator=separator, ignore_nulls=True)

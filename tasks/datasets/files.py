@@ -1,8 +1,9 @@
-"""The source `files`: anybody's own judged pairs, as texts in tables or as svmlight features, under any key.
+"""Source `files`: a user's own judged pairs, as tables of texts or as svmlight features.
 
-The options say which files and columns; the files lie in `raw/<d>/` under their base names. A line of svmlight is
-`<label> qid:<group> 1:<v> 2:<v> …`, features counted from 1, those left out are 0. Also understood: a space at the end,
-CRLF, blank lines, a comment after `#`, groups that are no integers (not by scikit-learn's reader, which names no line).
+The options name files and columns; the files are in `data/raw/<data set>/` under their base names. A svmlight line is
+`<label> qid:<group> 1:<value> 2:<value> …`. Features are counted from 1, and omitted features are 0. Trailing spaces,
+CRLF, blank lines, comments after `#` and groups that are not integers are accepted. The reader of scikit-learn accepts
+no such groups, and its errors name no line.
 """
 
 from functools import partial
@@ -13,126 +14,159 @@ import polars as pl
 
 from relmap.errors import InputError
 from relmap.io.contents import report_parse_errors
-from tasks.datasets.base import Judged, joined_text
-from tasks.datasets.own import FilesOptions, Lookup, Pairs, coded, judged, named, placed
-from tasks.datasets.raw import FETCH, ROW, SEPARATORS, forbid, opened, read_columns, require
+from tasks.datasets.base import JudgedPairs, concatenate_texts
+from tasks.datasets.own import (
+    FilesOptions,
+    LookupTable,
+    PairTables,
+    build_judged_pairs,
+    encode_labels,
+    map_splits,
+    read_pair_columns,
+)
+from tasks.datasets.raw import (
+    FETCH_AGAIN,
+    ROW_NUMBER,
+    SEPARATORS,
+    decompress,
+    forbid_rows,
+    read_columns,
+    require_columns,
+)
 
-LINES_AT_ONCE = 5_000  # of svmlight: a token takes some 200 bytes of memory
-GROUP = "qid:"
+LINES_PER_BATCH = 5_000  # of svmlight: each token takes about 200 bytes of memory
+GROUP_PREFIX = "qid:"
 
 
-def read(folder: Path, chosen: FilesOptions) -> Judged:
-    """The judged pairs of the files in `folder`, file after file, each in its own order.
+def read(folder: Path, options: FilesOptions) -> JudgedPairs:
+    """Read the judged pairs of all files, in the order of the files and of their rows.
 
-    Of svmlight files they have `features` in place of `text`, and are named `<file>:<line>`. InputError names the line
-    and what is wrong with it: no label, no group, a feature outside 1..width, given twice, or no finite float32.
+    Rows of svmlight files have `features` instead of `text`, and the identifier `<file>:<line>`. InputError is raised
+    if a line has no label or group, or a feature that is out of range, given twice, or not a finite float32.
+
+    Args:
+        folder: Folder of the raw files.
+        options: Options of the data set.
+
+    Returns:
+        The judged pairs.
     """
-    if chosen.features is None:
-        assert chosen.pairs is not None
-        return _text_rows(folder, chosen.pairs, chosen.labels)
+    if options.features is None:
+        assert options.pairs is not None
+        return _read_text_pairs(folder, options.pairs, options.labels)
     frames = {}
-    for split, name in chosen.features.parts:
+    for split, name in options.features.parts:
         path = folder / PurePath(name).name
-        frames[path] = _features(path, chosen.features.width).with_columns(
-            pair=pl.format("{}:{}", pl.lit(path.name), ROW), split=pl.lit(split, dtype=pl.String)
+        frames[path] = _read_features(path, options.features.width).with_columns(
+            pair=pl.format("{}:{}", pl.lit(path.name), ROW_NUMBER), split=pl.lit(split, dtype=pl.String)
         )
     columns = ("pair", "split", "group", "features", "label")
-    return Judged(pl.concat(frame.select(columns) for frame in coded(frames, chosen.labels)))
+    return JudgedPairs(pl.concat(frame.select(columns) for frame in encode_labels(frames, options.labels)))
 
 
-def _features(path: Path, width: int) -> pl.DataFrame:
-    """All lines of a file, plain or gzip: ROW (line number from 1), `label` and `group` as text, `features`."""
-    with report_parse_errors(path, "a text file of svmlight lines", FETCH):
-        lines = pl.read_lines(opened(path)).with_row_index(ROW, offset=1)
-    lines = lines.with_columns(pl.col("line").str.replace(r"#.*$", "")).filter(pl.col("line").str.contains(r"\S"))
+def _read_features(path: Path, width: int) -> pl.DataFrame:
+    """Read ROW_NUMBER, `label` and `group` as text, and `features` of a file, plain or gzip."""
+    with report_parse_errors(path, "a text file of svmlight lines", FETCH_AGAIN):
+        lines = pl.read_lines(decompress(path)).with_row_index(ROW_NUMBER, offset=1)
+    without_comments = lines.with_columns(pl.col("line").str.replace(r"#.*$", ""))
+    lines = without_comments.filter(pl.col("line").str.contains(r"\S"))
     if lines.is_empty():
-        raise InputError(f"{path} holds no line but comments; {FETCH}")
-    return pl.concat(_rows(path, part, width) for part in lines.iter_slices(LINES_AT_ONCE))
+        raise InputError(f"{path} has no lines except comments; {FETCH_AGAIN}")
+    return pl.concat(_parse_lines(path, batch, width) for batch in lines.iter_slices(LINES_PER_BATCH))
 
 
-def _rows(path: Path, lines: pl.DataFrame, width: int) -> pl.DataFrame:
+def _parse_lines(path: Path, lines: pl.DataFrame, width: int) -> pl.DataFrame:
     tokens = pl.col("tokens").list
-    rows = lines.select(ROW, tokens=pl.col("line").str.extract_all(r"\S+")).select(
-        ROW, label=tokens.get(0), group=tokens.get(1, null_on_oob=True), feature=tokens.slice(2)
+    rows = lines.select(ROW_NUMBER, tokens=pl.col("line").str.extract_all(r"\S+")).select(
+        ROW_NUMBER, label=tokens.get(0), group=tokens.get(1, null_on_oob=True), feature=tokens.slice(2)
     )
-    ungrouped = ~pl.col("group").str.starts_with(GROUP).fill_null(False)
-    forbid(rows, ungrouped, path, "group", "there must be `qid:<group>`")
-    part = pl.col("feature").str.split_exact(":", 1).struct
-    features = (
-        rows.select(ROW, "feature", at=pl.int_range(pl.len()))
-        .explode("feature", empty_as_null=False)
-        .with_columns(
-            place=part.field("field_0").str.to_integer(strict=False),
-            value=part.field("field_1").cast(pl.Float32, strict=False),
-        )
-    )
-    for wrong, advice in (
-        (~pl.col("place").is_between(1, width), f"it must be <place>:<number>, its place in 1..{width}"),
-        (~pl.col("value").is_finite(), "its value must be a finite number"),
-        ((pl.col("at") * width + pl.col("place")).is_duplicated(), "this feature is given more than once"),
-    ):
-        forbid(features, wrong.fill_null(True), path, "feature", advice)
+    has_group = pl.col("group").str.starts_with(GROUP_PREFIX).fill_null(False)
+    forbid_rows(rows, ~has_group, path, "group", "there must be `qid:<group>`")
+    features = _parse_features(path, rows, width)
     matrix = np.zeros((len(rows), width), dtype=np.float32)
-    matrix[features["at"].to_numpy(), features["place"].to_numpy() - 1] = features["value"].to_numpy()
-    return rows.select(ROW, "label", pl.col("group").str.strip_prefix(GROUP), pl.Series("features", matrix))
+    matrix[features["line"].to_numpy(), features["position"].to_numpy() - 1] = features["value"].to_numpy()
+    group = pl.col("group").str.strip_prefix(GROUP_PREFIX)
+    return rows.select(ROW_NUMBER, "label", group, pl.Series("features", matrix))
 
 
-def check_columns(folder: Path, source: Pairs) -> None:
+def _parse_features(path: Path, rows: pl.DataFrame, width: int) -> pl.DataFrame:
+    """Return one row for each feature, with its `line` from 0, its `position` from 1 and its `value`."""
+    part = pl.col("feature").str.split_exact(":", 1).struct
+    features = rows.select(ROW_NUMBER, "feature", line=pl.int_range(pl.len())).explode("feature", empty_as_null=False)
+    features = features.with_columns(
+        position=part.field("field_0").str.to_integer(strict=False),
+        value=part.field("field_1").cast(pl.Float32, strict=False),
+    )
+    is_outside = ~pl.col("position").is_between(1, width)
+    is_not_finite = ~pl.col("value").is_finite()
+    is_repeated = (pl.col("line") * width + pl.col("position")).is_duplicated()
+    for is_wrong, remedy in (
+        (is_outside, f"it must be <position>:<number>, with a position in 1..{width}"),
+        (is_not_finite, "its value must be a finite number"),
+        (is_repeated, "this feature is given more than once"),
+    ):
+        forbid_rows(features, is_wrong.fill_null(True), path, "feature", remedy)
+    return features
+
+
+def check_columns(folder: Path, source: PairTables) -> None:
     """Check that tables of text pairs have the columns that the options name, without reading their rows.
+
+    InputError is raised if a column is missing; it names the file and its columns. Compressed files and JSON lines have
+    no header and are checked when they are read.
 
     Args:
         folder: Folder of the files as the options name them.
         source: Files and columns.
-
-    Raises:
-        InputError: A column is missing; the message names the file and the columns that it has. Tables whose columns
-            cannot be told from a header (compressed ones, and JSON) are checked when they are read.
     """
     columns = [source.group, *source.query, *source.candidate, source.label]
     columns += [name for name in (source.pair, source.split) if name is not None]
     for _, name in source.parts:
         _check_header(folder / name, columns)
-    for lookup in (source.queries, source.candidates):
-        if lookup is not None:
-            _check_header(folder / lookup.path, [lookup.id, *lookup.text])
+    for lookup in source.lookups.values():
+        _check_header(folder / lookup.path, [lookup.id, *lookup.text])
 
 
 def _check_header(path: Path, columns: list[str]) -> None:
     try:
         if path.suffix == ".parquet":
-            require(path, list(pl.read_parquet_schema(path)), columns)
+            require_columns(path, list(pl.read_parquet_schema(path)), columns)
         elif path.suffix in SEPARATORS:
             table = pl.scan_csv(path, separator=SEPARATORS[path.suffix], infer_schema=False)
-            require(path, table.collect_schema().names(), columns)
+            require_columns(path, table.collect_schema().names(), columns)
     except (pl.exceptions.PolarsError, OSError):
-        return  # not such a file; reading it says what it is
+        return  # the file has another format; the error is reported when it is read
 
 
-def _text_rows(folder: Path, source: Pairs, labels: tuple[str, ...]) -> Judged:
-    """Rows of SCHEMA of tables of text pairs; a pair without an id of its own is named `<file>:<row>`."""
-    lookups = {
-        side: _texts_by_id(folder / PurePath(lookup.path).name, lookup)
-        for side, lookup in (("query", source.queries), ("candidate", source.candidates))
-        if lookup is not None
-    }
+def _read_text_pairs(folder: Path, source: PairTables, labels: tuple[str, ...]) -> JudgedPairs:
+    """Read tables of text pairs; without an identifier of its own, a pair is named `<file>:<row>`."""
+    texts_by_side = {}
+    for side, lookup in source.lookups.items():
+        texts_by_side[side] = _read_lookup_table(folder / PurePath(lookup.path).name, lookup)
     frames = {}
     for split, name in source.parts:
         path = folder / PurePath(name).name
-        frame = named(partial(read_columns, path), source, path.name, source.split, ids=lookups)
-        for side, texts in lookups.items():
-            unknown = ~pl.col(side).is_in(texts["id"].implode()).fill_null(False)
-            advice = "no row of the table it is looked up in has this id"
-            forbid(frame, unknown, path, side, advice, called=getattr(source, side)[0])
-            frame = frame.with_columns(pl.col(side).replace_strict(texts["id"], texts["text"], default=None))
-        drawn = frame.with_columns(split=pl.lit(split, dtype=pl.String))
-        frames[path] = placed(frame, source.splits, path, called=source.split) if source.split else drawn
-    return judged(frames, source, labels, folder)
+        frame = read_pair_columns(partial(read_columns, path), source, path.name, source.split, ids=texts_by_side)
+        for side, texts in texts_by_side.items():
+            frame = _look_up(frame, side, texts, path, name_in_file=source.side_columns[side][0])
+        if source.split:
+            frames[path] = map_splits(frame, source.splits, path, name_in_file=source.split)
+        else:
+            frames[path] = frame.with_columns(split=pl.lit(split, dtype=pl.String))
+    return build_judged_pairs(frames, source, labels, folder)
 
 
-def _texts_by_id(path: Path, lookup: Lookup) -> pl.DataFrame:
-    """`id, text` of a table of queries or candidates; InputError where an id is null or comes twice."""
+def _read_lookup_table(path: Path, lookup: LookupTable) -> pl.DataFrame:
+    """Read `id` and `text` of queries or candidates."""
     frame = read_columns(path, {lookup.id: "text or number", **dict.fromkeys(lookup.text, "text")})
-    twice = pl.col(lookup.id).is_null() | pl.col(lookup.id).is_duplicated()
-    forbid(frame, twice, path, lookup.id, "every row needs an id of its own")
-    text = joined_text((("", column) for column in lookup.text), " ").alias("text")
+    is_not_unique = pl.col(lookup.id).is_null() | pl.col(lookup.id).is_duplicated()
+    forbid_rows(frame, is_not_unique, path, lookup.id, "each row needs a unique id")
+    text = concatenate_texts((("", column) for column in lookup.text), " ").alias("text")
     return frame.select(pl.col(lookup.id).alias("id"), text)
+
+
+def _look_up(frame: pl.DataFrame, side: str, texts: pl.DataFrame, path: Path, name_in_file: str) -> pl.DataFrame:
+    """Replace the identifiers of queries or candidates by their texts."""
+    is_known = pl.col(side).is_in(texts["id"].implode()).fill_null(False)
+    forbid_rows(frame, ~is_known, path, side, "the lookup table has no row with this id", name_in_file=name_in_file)
+    return frame.with_columns(pl.col(side).replace_strict(texts["id"], texts["text"], default=None))

@@ -1,4 +1,4 @@
-"""MSLR-WEB10K: documents of a web search as 136 features, in five grades."""
+"""MSLR-WEB10K: documents of a web search with 136 features and five labels."""
 
 import polars as pl
 
@@ -8,15 +8,22 @@ from tasks.sources.hub import Repository
 SEED = 20260620
 SIZES = {"train": 250_000, "validation": 80_000, "test": 100_000}  # documents
 LABELS = ("0", "1", "2", "3", "4")
-FEATURES = 136
+N_FEATURES = 136
 
 
-def draw(rows: raw.OpenedRepository) -> dict[str, pl.DataFrame]:
-    """250,000 train, 80,000 validation and 100,000 test documents, each of its own released split."""
-    return {
-        split: base.documents(rows(split), LABELS, FEATURES, size, SEED + place)
-        for place, (split, size) in enumerate(SIZES.items())
-    }
+def sample_splits(read_split: raw.RepositoryReader) -> dict[str, pl.DataFrame]:
+    """Draw documents from each released split.
+
+    Args:
+        read_split: Reader of the repository.
+
+    Returns:
+        Rows of each split.
+    """
+    samples = {}
+    for number, (split, size) in enumerate(SIZES.items()):
+        samples[split] = base.draw_documents(read_split(split), LABELS, N_FEATURES, size, SEED + number)
+    return samples
 
 
 DATASET = base.Dataset(
@@ -26,7 +33,7 @@ DATASET = base.Dataset(
     task="Learning-to-rank relevance prediction",
     labels=LABELS,
     licence="Microsoft Research terms, for research",
-    read=base.from_repository(draw, "group"),
+    read=base.repository_reader(sample_splits, "group"),
     repository=Repository("philipphager/MSLR-WEB10k"),
     split_by="group",
     member_seed=7101,

@@ -1,243 +1,394 @@
-"""Judged pairs of one's own: what their options may say, and what is made of them, whatever brings them.
+"""Options of a user's own judged pairs, and the conversion of their tables, whatever the source.
 
-Rows stay as they are and in their order: what cannot be used is refused by file and row, never left out unasked.
+Rows keep their order. Unusable rows are errors that name the file and row; they are never dropped silently.
 """
 
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import polars as pl
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from relmap.errors import InputError
-from tasks.datasets.base import SCHEMA, Judged, joined_text
-from tasks.datasets.raw import ROW, file_format, forbid
+from tasks.datasets.base import SCHEMA, JudgedPairs, concatenate_texts
+from tasks.datasets.raw import ROW_NUMBER, file_format, forbid_rows
 from tasks.sources.hub import DATA_FILES, Repository
 
 logger = logging.getLogger(__name__)
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")  # each also with .gz
+SIDES = ("query", "candidate")
+COMMIT_PATTERN = r"[0-9a-f]{40}"
+
+
+def _as_tuple(value: object) -> object:
+    """Accept one name instead of a list of names."""
+    return (value,) if isinstance(value, str | int) else value
+
+
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[Name, ...], Field(min_length=1)]
-Columns = Annotated[Names, BeforeValidator(lambda given: (given,) if isinstance(given, str | int) else given)]
-Place = Literal["train", "validation", "test", "drawn"]  # drawn: the split is drawn later, with the set's shares
+OneOrMoreNames = Annotated[Names, BeforeValidator(_as_tuple)]
+Split = Literal["train", "validation", "test", "drawn"]  # drawn: assigned later, with the shares of the data set
 
 
 class Options(BaseModel):
-    """Options in which no unknown name and no wrong value goes unnoticed."""
+    """Options that accept no unknown names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
 
-class Located(Options):
-    """Files of one kind: one path, several, or one or several for each split."""
+class LookupTable(Options):
+    """Table with the texts of identifiers.
 
-    path: Columns | Mapping[Place, Columns]
-
-    @property
-    def parts(self) -> list[tuple[str | None, str]]:
-        """(split or None, path) of each file, in the order given."""
-        groups = self.path if isinstance(self.path, Mapping) else {"drawn": self.path}
-        return [(None if place == "drawn" else place, path) for place, paths in groups.items() for path in paths]
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Every file that is named, in its order; then tables that ids are looked up in."""
-        tables = (getattr(self, side, None) for side in ("queries", "candidates"))
-        return (*(path for _, path in self.parts), *(table.path for table in tables if table))
-
-
-class Lookup(Options):
-    """A table that turns the ids of the pairs into texts."""
+    Attributes:
+        path: File.
+        id: Column of the identifiers.
+        text: Text columns, joined with a space.
+    """
 
     path: Name
     id: Name
-    text: Columns
+    text: OneOrMoreNames
+
+
+class SplitFiles(Options):
+    """Files of one kind.
+
+    Attributes:
+        path: One or more files, or one or more files of each split.
+    """
+
+    path: OneOrMoreNames | Mapping[Split, OneOrMoreNames]
+
+    @property
+    def parts(self) -> list[tuple[str | None, str]]:
+        """Split (None if it is drawn later) and path of each file, in the order given."""
+        if not isinstance(self.path, Mapping):
+            return [(None, path) for path in self.path]
+        parts: list[tuple[str | None, str]] = []
+        for split, paths in self.path.items():
+            parts += [(None if split == "drawn" else split, path) for path in paths]
+        return parts
+
+    @property
+    def lookups(self) -> Mapping[str, LookupTable]:
+        """Side of a pair (`query` or `candidate`) -> table of its texts, if they are looked up."""
+        return {}
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files: those of the rows in their order, then the lookup tables."""
+        return (*(path for _, path in self.parts), *(lookup.path for lookup in self.lookups.values()))
 
 
 class PairColumns(Options):
-    """Which columns of a table of text pairs say what. Several text columns are joined, a space between them."""
+    """Columns of a table of text pairs. If there are several text columns, they are joined with a space.
 
-    group: Name  # what must not straddle splits: the query or its id
-    query: Columns  # the text, or where it is looked up the column of its id
-    candidate: Columns
+    Attributes:
+        group: Column of the query or its identifier; a group is never divided between splits.
+        query: Columns of the query text, or the column of the identifier that is looked up.
+        candidate: The same for the candidate.
+        label: Column of the label.
+        pair: Column of unique identifiers of pairs. Without it, a pair is named by file and row.
+        drop_empty: Whether pairs without a text are omitted instead of reported as errors.
+    """
+
+    group: Name
+    query: OneOrMoreNames
+    candidate: OneOrMoreNames
     label: Name
-    pair: Name | None = None  # a column of unique ids; without it a pair is named by file and row
-    drop_empty: bool = False  # leave out pairs without a text, which are refused otherwise
+    pair: Name | None = None
+    drop_empty: bool = False
+
+    @property
+    def side_columns(self) -> Mapping[str, tuple[str, ...]]:
+        """Side of a pair (`query` or `candidate`) -> its columns."""
+        return {"query": self.query, "candidate": self.candidate}
 
 
-class Pairs(Located, PairColumns):
-    """Tables of text pairs."""
+class PairTables(SplitFiles, PairColumns):
+    """Tables of text pairs.
+
+    Attributes:
+        split: Column of the split.
+        splits: Other names in that column -> split, such as `{dev: validation}`.
+        queries: Table of query texts.
+        candidates: Table of candidate texts.
+    """
 
     split: Name | None = None
-    # where the split column has other names: {dev: validation}
-    splits: Mapping[str, Place] = Field(default_factory=dict)
-    queries: Lookup | None = None
-    candidates: Lookup | None = None
+    splits: Mapping[str, Split] = Field(default_factory=dict)
+    queries: LookupTable | None = None
+    candidates: LookupTable | None = None
+
+    @property
+    def lookups(self) -> Mapping[str, LookupTable]:
+        """Side of a pair (`query` or `candidate`) -> table of its texts, if they are looked up."""
+        tables = {"query": self.queries, "candidate": self.candidates}
+        return {side: table for side, table in tables.items() if table is not None}
 
     @model_validator(mode="after")
-    def _consistent(self) -> "Pairs":
-        for side, lookup in (("query", self.queries), ("candidate", self.candidates)):
-            if lookup is not None and len(getattr(self, side)) > 1:
-                raise ValueError(f"`{side}` must name one column of ids where they are looked up")
+    def _require_consistent_fields(self) -> "PairTables":
+        for side in self.lookups:
+            if len(self.side_columns[side]) > 1:
+                raise ValueError(f"`{side}` must name one column of ids if they are looked up")
         if self.split is not None and isinstance(self.path, Mapping):
             raise ValueError("give a `split` column, or files for each split, not both")
         if self.splits and self.split is None:
             raise ValueError("`splits` maps the values of a `split` column, and none is named")
-        for strange in [path for path in self.files if file_format(path) not in FORMATS][:1]:
-            raise ValueError(f"{strange!r} ends in none of {', '.join(FORMATS)} (each also with .gz)")
+        for path in self.files:
+            if file_format(path) not in FORMATS:
+                raise ValueError(f"{path!r} ends in none of {', '.join(FORMATS)} (each also with .gz)")
         return self
 
 
-class Features(Located):
-    """svmlight lines with `qid:` groups."""
+class FeatureFiles(SplitFiles):
+    """Files of svmlight lines with `qid:` groups.
 
-    width: Annotated[int, Field(ge=1)]  # number of features; a file that never names the last one would hide it
+    Attributes:
+        width: Number of features. It is required, since a file may never contain the last one.
+    """
+
+    width: Annotated[int, Field(ge=1)]
 
 
 class OwnOptions(Options):
-    """What every data set of one's own says about itself; by themselves those of the reader `logits`."""
+    """Options that describe a user's own data set; those of the reader `logits`.
 
-    labels: Annotated[tuple[Name, ...], Field(min_length=2)]  # names, index = label: from irrelevant to exact
+    Attributes:
+        labels: Names of the labels, from irrelevant to exact; the index is the label.
+        title: Name in reports.
+        domain: Application domain.
+        task: Prediction task.
+        licence: Licence of the data.
+    """
+
+    labels: Annotated[tuple[Name, ...], Field(min_length=2)]
     title: str | None = None
     domain: str = "own data"
     task: str = "relevance prediction"
     licence: str = "not stated"
 
+    @property
+    def raw_files(self) -> tuple[str, ...]:
+        """Files that the options name, in their order."""
+        return ()
+
+    @property
+    def repository(self) -> Repository | None:
+        """Repository that the options name."""
+        return None
+
     @model_validator(mode="after")
-    def _labels_differ(self) -> "OwnOptions":
+    def _require_unique_labels(self) -> "OwnOptions":
         if len(set(self.labels)) < len(self.labels):
             raise ValueError(f"labels must differ from each other: {', '.join(self.labels)}")
         return self
 
 
 class FilesOptions(OwnOptions):
-    """`options` of a data set whose reader is `files`."""
+    """Options of the reader `files`.
 
-    pairs: Pairs | None = None
-    features: Features | None = None
+    Attributes:
+        pairs: Tables of text pairs.
+        features: Files of svmlight lines.
+    """
+
+    pairs: PairTables | None = None
+    features: FeatureFiles | None = None
 
     @model_validator(mode="after")
-    def _consistent(self) -> "FilesOptions":
+    def _require_consistent_fields(self) -> "FilesOptions":
         if (self.pairs is None) == (self.features is None):
             raise ValueError("give either `pairs` (tables of texts) or `features` (svmlight)")
-        names = [PurePath(path).name for path in self.raw["files"]]
-        twice = {name for name in names if names.count(name) > 1}
-        if twice:
-            raise ValueError(f"files must differ in their base names: {', '.join(sorted(twice))} is named twice")
+        names = [PurePath(path).name for path in self.raw_files]
+        repeated = {name for name in names if names.count(name) > 1}
+        if repeated:
+            raise ValueError(f"files must differ in their base names: {', '.join(sorted(repeated))} is named twice")
         return self
 
     @property
-    def raw(self) -> dict[str, Any]:
-        """Every file that the options name, in their order."""
-        return {"files": (self.pairs or self.features).files}  # type: ignore[union-attr]
+    def raw_files(self) -> tuple[str, ...]:
+        """Files that the options name, in their order."""
+        source = self.pairs or self.features
+        return () if source is None else source.files
 
 
 class HubOptions(OwnOptions, PairColumns):
-    """`options` of a data set whose reader is `hub`."""
+    """Options of the reader `hub`.
+
+    Attributes:
+        id: Repository as `owner/name`.
+        revision: Commit; by default the newest one at the first download.
+        config: Configuration.
+        files: Patterns of the files to download (`**/` means in any folder); by default all tables.
+        splits: Split of the repository -> split; other splits are not read.
+    """
 
     licence: str = "see the data set's card"
-    id: Annotated[str, Field(pattern=r"^([\w.-]+/)?[\w.-]+$")]  # owner/name, as the hub shows it
-    revision: Name | None = None  # a commit; without one, that of the first download
+    id: Annotated[str, Field(pattern=r"^([\w.-]+/)?[\w.-]+$")]
+    revision: Name | None = None
     config: Name | None = None
-    # patterns of what is downloaded (`**/` is in any folder); without any, every table there is
     files: Names | None = None
-    splits: Annotated[Mapping[Name, Place], Field(min_length=1)]  # their split -> ours; others are not read
+    splits: Annotated[Mapping[Name, Split], Field(min_length=1)]
 
     @field_validator("revision")
     @classmethod
-    def _is_a_commit(cls, revision: str | None) -> str | None:
-        if revision is not None and not re.fullmatch(r"[0-9a-f]{40}", revision):
+    def _require_commit(cls, revision: str | None) -> str | None:
+        if revision is not None and not re.fullmatch(COMMIT_PATTERN, revision):
             raise ValueError(
-                "a revision is a commit, 40 hexadecimal digits, since a branch or a tag may move; the hub shows it"
-                " under `Files and versions`, `History`, with a button to copy it"
+                "a revision is a commit, 40 hexadecimal digits, since a branch or a tag may move; the hub shows it "
+                "under `Files and versions`, `History`, with a button to copy it"
             )
         return revision
 
     @property
-    def raw(self) -> dict[str, Any]:
-        """The repository."""
-        return {"repository": Repository(self.id, self.revision, self.files or DATA_FILES)}
+    def repository(self) -> Repository:
+        """Repository that the options name."""
+        return Repository(self.id, self.revision, self.files or DATA_FILES)
 
 
-def named(
-    read: Callable[[Mapping[str, str]], pl.DataFrame],
+def read_pair_columns(
+    read_table: Callable[[Mapping[str, str]], pl.DataFrame],
     source: PairColumns,
     name: str,
     split: str | None = None,
     ids: Collection[str] = (),
 ) -> pl.DataFrame:
-    """ROW and `group, label, split, pair, query, candidate` of a table; a pair without an id is named `<name>:<row>`.
+    """Read a table of text pairs, with the columns renamed.
 
-    `read` gives ROW and the columns that are asked for, of the kinds that are asked for, as text. Of `query` and
-    `candidate`, those in `ids` are no texts, to be joined, but ids, to be looked up.
+    Args:
+        read_table: Function that reads ROW_NUMBER and the columns of given kinds.
+        source: Columns of the table.
+        name: Name of the table. A pair without an identifier is named `<name>:<row>`.
+        split: Column of the split.
+        ids: Sides (`query`, `candidate`) whose column has identifiers to be looked up instead of texts.
+
+    Returns:
+        ROW_NUMBER, `group`, `label`, `split`, `pair`, `query` and `candidate`, all as text.
     """
-    sides = {"query": source.query, "candidate": source.candidate}
-    keys = {"group": source.group, "label": source.label, "split": split, "pair": source.pair}
-    keys |= {side: columns[0] for side, columns in sides.items() if side in ids}
-    texts = {side: columns for side, columns in sides.items() if side not in ids}
-    kinds = {theirs: "text or number" for theirs in keys.values() if theirs}
-    frame = read(kinds | {column: "text" for columns in texts.values() for column in columns})
-    absent = {"split": pl.lit(None, dtype=pl.String), "pair": pl.format("{}:{}", pl.lit(name), ROW)}
-    columns = {ours: pl.col(theirs) if theirs else absent[ours] for ours, theirs in keys.items()}
-    joined = {side: joined_text((("", name) for name in own), " ") for side, own in texts.items()}
-    return frame.select(ROW, **columns, **joined)
+    id_columns = {side: columns[0] for side, columns in source.side_columns.items() if side in ids}
+    text_columns = {side: columns for side, columns in source.side_columns.items() if side not in ids}
+    optional_columns = {"split": split, "pair": source.pair}
+    given_columns = {"group": source.group, "label": source.label, **id_columns}
+    given_columns |= {column: name_in_file for column, name_in_file in optional_columns.items() if name_in_file}
+
+    kinds = dict.fromkeys(given_columns.values(), "text or number")
+    for columns in text_columns.values():
+        kinds |= dict.fromkeys(columns, "text")
+    frame = read_table(kinds)
+
+    expressions = {
+        "group": pl.col(source.group),
+        "label": pl.col(source.label),
+        "split": pl.col(split) if split else pl.lit(None, dtype=pl.String),
+        "pair": pl.col(source.pair) if source.pair else pl.format("{}:{}", pl.lit(name), ROW_NUMBER),
+    }
+    for side, column in id_columns.items():
+        expressions[side] = pl.col(column)
+    for side, columns in text_columns.items():
+        expressions[side] = concatenate_texts((("", column) for column in columns), " ")
+    return frame.select(ROW_NUMBER, **expressions)
 
 
-def placed(frame: pl.DataFrame, places: Mapping[str, Place], path: Path, called: str) -> pl.DataFrame:
-    """`frame` with its column `split` in our names, or in those that `places` maps; null is still to be drawn."""
-    known_places = {place: place for place in get_args(Place)} | dict(places)
-    known = pl.col("split").is_in(list(known_places)) | pl.col("split").is_null()
-    advice = f"it must be one of {', '.join(known_places)}; `splits` maps other names to them"
-    forbid(frame, ~known, path, "split", advice, called=called)
-    ours = pl.col("split").replace_strict(known_places, return_dtype=pl.String, default=None)
-    return frame.with_columns(pl.when(ours != "drawn").then(ours).alias("split"))
+def map_splits(frame: pl.DataFrame, splits: Mapping[str, Split], path: Path, name_in_file: str) -> pl.DataFrame:
+    """Replace the values of the column `split` by the names of splits. Null means that the split is drawn later.
 
+    InputError is raised if a value is unknown.
 
-def coded(frames: Mapping[Path, pl.DataFrame], labels: tuple[str, ...], called: str = "label") -> list[pl.DataFrame]:
-    """`frames` (path -> rows with text labels) with labels 0..K-1; InputError names the first row outside of them.
+    Args:
+        frame: Rows with ROW_NUMBER and `split`.
+        splits: Other names -> split.
+        path: File, for messages.
+        name_in_file: Name of the column in the file.
 
-    Labels are given as names or as numbers 0..K-1, in all files alike: as whichever accepts more of the rows.
+    Returns:
+        The rows.
     """
-    plain = pl.col("label").str.replace(r"^\+?(-?\d+)\.0+$", "$1")  # 2.0 is 2
-    frames = {path: frame.with_columns(plain) for path, frame in frames.items()}
-    given = pl.concat([frame["label"] for frame in frames.values()])
-    names = {name: code for code, name in enumerate(labels)}
-    numbers = {str(code): code for code in range(len(labels))}
-    codes = max((names, numbers), key=lambda accepted: int(given.is_in(list(accepted)).sum()))
+    known_splits = {split: split for split in get_args(Split)} | dict(splits)
+    is_known = pl.col("split").is_in(list(known_splits)) | pl.col("split").is_null()
+    remedy = f"it must be one of {', '.join(known_splits)}; `splits` maps other names to them"
+    forbid_rows(frame, ~is_known, path, "split", remedy, name_in_file=name_in_file)
+    split = pl.col("split").replace_strict(known_splits, return_dtype=pl.String, default=None)
+    return frame.with_columns(pl.when(split != "drawn").then(split).alias("split"))
+
+
+def encode_labels(
+    frames: Mapping[Path, pl.DataFrame], labels: tuple[str, ...], name_in_file: str = "label"
+) -> list[pl.DataFrame]:
+    """Replace text labels by 0..K-1.
+
+    Labels are names or numbers, in the same way in all files. Whichever matches more rows is used. InputError is
+    raised if a label is unknown.
+
+    Args:
+        frames: File -> rows with ROW_NUMBER and `label`.
+        labels: Names of the labels.
+        name_in_file: Name of the column in the files.
+
+    Returns:
+        The frames.
+    """
+    without_zeros = pl.col("label").str.replace(r"^\+?(-?\d+)\.0+$", "$1")  # 2.0 is 2
+    frames = {path: frame.with_columns(without_zeros) for path, frame in frames.items()}
+    values = pl.concat([frame["label"] for frame in frames.values()])
+    code_of_name = {name: code for code, name in enumerate(labels)}
+    code_of_number = {str(code): code for code in range(len(labels))}
+
+    def n_matches(codes: Mapping[str, int]) -> int:
+        return int(values.is_in(list(codes)).sum())
+
+    codes = code_of_name if n_matches(code_of_name) >= n_matches(code_of_number) else code_of_number
     for path, frame in frames.items():
-        unknown = ~pl.col("label").is_in(list(codes)).fill_null(False)
-        forbid(frame, unknown, path, "label", f"it must be one of {', '.join(codes)}", called=called)
+        is_known = pl.col("label").is_in(list(codes)).fill_null(False)
+        remedy = f"it must be one of {', '.join(codes)}"
+        forbid_rows(frame, ~is_known, path, "label", remedy, name_in_file=name_in_file)
     code = pl.col("label").replace_strict(codes, return_dtype=pl.Int8)
     return [frame.with_columns(code) for frame in frames.values()]
 
 
-def judged(frames: Mapping[Path, pl.DataFrame], source: PairColumns, labels: tuple[str, ...], folder: Path) -> Judged:
-    """The rows of SCHEMA of `frames` (path -> rows from `named`, their `split` in our names), checked.
+def build_judged_pairs(
+    frames: Mapping[Path, pl.DataFrame], source: PairColumns, labels: tuple[str, ...], folder: Path
+) -> JudgedPairs:
+    """Check text pairs and convert them to SCHEMA.
 
-    InputError where one has no group or two texts, unless `drop_empty` lets texts go, or the id of another.
+    Args:
+        frames: File -> rows of `read_pair_columns`, with the final `split`.
+        source: Columns of the tables.
+        labels: Names of the labels.
+        folder: Folder of the raw files, for messages.
+
+    Returns:
+        The judged pairs.
+
+    Raises:
+        InputError: A row has no group, no text (unless `drop_empty`), or the identifier of another row.
     """
-    columns = {"query": source.query, "candidate": source.candidate}
-    has_text = {side: pl.col(side) != "" for side in columns}  # blank ones left no trace in it
-    whole = {}
-    for path, frame in frames.items():
-        for column, called in (("group", source.group), ("pair", source.pair)):
-            forbid(frame, pl.col(column).is_null(), path, column, "every row needs one", called=called)
-        whole[path] = frame.filter(*has_text.values()) if source.drop_empty else frame
-        if source.drop_empty:
-            empty = len(frame) - len(whole[path])
-            logger.info("%s: %d of %d pairs have no text and are left out", path, empty, len(frame))
-        for side, there in has_text.items():
-            advice = (
-                "give it a text, or leave such pairs out with `drop_empty: true` under `pairs` of this data set in "
-                "params.yaml"
-            )
-            forbid(whole[path], ~there, path, side, advice, called=", ".join(columns[side]))
-    text = joined_text((f"{side}: ", side) for side in columns).alias("text")
-    rows = pl.concat(frame.with_columns(text).select(*SCHEMA) for frame in coded(whole, labels, source.label))
-    for repeated in rows.filter(pl.col("pair").is_duplicated())["pair"].head(1):
-        raise InputError(f"{folder}: the pair id {repeated!r} is given more than once; each must be unique")
-    return Judged(rows, dropped={"without text": sum(map(len, frames.values())) - len(rows)})
+    checked = {path: _check_rows(frame, source, path) for path, frame in frames.items()}
+    text = concatenate_texts((f"{side}: ", side) for side in SIDES).alias("text")
+    encoded = encode_labels(checked, labels, source.label)
+    rows = pl.concat(frame.with_columns(text).select(*SCHEMA) for frame in encoded)
+    repeated = rows.filter(pl.col("pair").is_duplicated())["pair"]
+    if len(repeated):
+        raise InputError(f"{folder}: the pair id {repeated[0]!r} is given more than once; each must be unique")
+    n_read = sum(len(frame) for frame in frames.values())
+    return JudgedPairs(rows, dropped={"without text": n_read - len(rows)})
+
+
+def _check_rows(frame: pl.DataFrame, source: PairColumns, path: Path) -> pl.DataFrame:
+    """Check groups, identifiers and texts of a table, or drop pairs without a text if the options ask for it."""
+    for column, name_in_file in (("group", source.group), ("pair", source.pair)):
+        forbid_rows(frame, pl.col(column).is_null(), path, column, "every row needs one", name_in_file=name_in_file)
+    has_text = {side: pl.col(side) != "" for side in SIDES}  # blank texts are empty after concatenation
+    if source.drop_empty:
+        complete = frame.filter(*has_text.values())
+        logger.info("%s: %d of %d pairs have no text and are dropped", path, len(frame) - len(complete), len(frame))
+        return complete
+    remedy = "add a text, or drop such pairs with `drop_empty: true` under `pairs` of this data set in params.yaml"
+    for side, columns in source.side_columns.items():
+        forbid_rows(frame, ~has_text[side], path, side, remedy, name_in_file=", ".join(columns))
+    return frame

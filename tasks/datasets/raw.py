@@ -1,8 +1,8 @@
-"""Raw files as columns of the kinds that a reader asks for; what is missing or of another kind is refused by name.
+"""Read columns of raw files with checked types. Errors name the file, row and column.
 
-Repositories of the hub are read with the library that they are made for, `datasets`: after a look at each file, never
-in its place, since the library casts numbers to texts without a word and calls a page in HTML a broken footer. Nothing
-is written outside a throw-away folder, and nothing is asked of a network.
+Repositories of the Hugging Face hub are read with the library `datasets`. Each file is checked first, since the library
+silently casts numbers to text and reports a web page as a broken footer. Nothing is written outside a temporary folder,
+and no network is used.
 """
 
 import errno
@@ -12,11 +12,14 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import polars as pl
 import polars.selectors as cs
 
@@ -24,13 +27,18 @@ from relmap.errors import InputError
 from relmap.io.contents import HEAD_BYTES, JSON_LINES, PARQUET, check_content, reject_non_data, report_parse_errors
 from tasks.sources.hub import INDEX
 
-ROW = "(row)"  # the column that counts the rows of a raw file from 1, for messages and for pair names
+if TYPE_CHECKING:
+    import datasets
+
+ROW_NUMBER = "(row)"  # column that counts the rows of a raw file from 1, for messages and pair identifiers
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-GZIP = b"\x1f\x8b"
-FETCH = "run the download stage again, or fetch the file anew"
+GZIP_MAGIC = b"\x1f\x8b"
+FETCH_AGAIN = "run the download stage again, or fetch the file again"
+FULL_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+MAX_CAUSE_LENGTH = 300
 
-# what a column must hold -> those that do, and the type it is read as
+# Kind of a column -> columns that are of this kind, and the type as which they are read.
 _TEXTS = cs.by_dtype(pl.String, pl.Null)
 KINDS: Mapping[str, tuple[cs.Selector, pl.DataType | type[pl.DataType]]] = {
     "text": (_TEXTS, pl.String),
@@ -42,134 +50,216 @@ KINDS: Mapping[str, tuple[cs.Selector, pl.DataType | type[pl.DataType]]] = {
 }
 
 
-def opened(path: Path) -> Path | bytes:
-    """What a parser may read: `path` itself, or the unpacked bytes of a gzip file.
+def decompress(path: Path) -> Path | bytes:
+    """Check the content of a raw file, and decompress it if it is a gzip file.
+
+    Args:
+        path: Raw file.
+
+    Returns:
+        The path itself, or the decompressed bytes of a gzip file.
 
     Raises:
-        InputError: the file is missing, empty, a Git LFS pointer, a web page, or a gzip file that is cut off.
+        InputError: The file is missing, empty, a Git LFS pointer, a web page, or an incomplete gzip file.
     """
-    head = check_content(path, FETCH)
-    if not head.startswith(GZIP):
+    head = check_content(path, FETCH_AGAIN)
+    if not head.startswith(GZIP_MAGIC):
         if path.suffix == ".gz":
-            raise InputError(f"{path} is named .gz but begins with {head[:8]!r}, which is no gzip; {FETCH}")
+            raise InputError(f"{path} is named .gz but begins with {head[:8]!r}, which is not gzip; {FETCH_AGAIN}")
         return path
     try:
         content = gzip.decompress(path.read_bytes())
     except (EOFError, OSError, zlib.error) as error:
-        raise InputError(f"{path} is a cut or corrupt gzip file ({error}); {FETCH}") from None
-    reject_non_data(path, content[:HEAD_BYTES], FETCH)
+        raise InputError(f"{path} is an incomplete or corrupt gzip file ({error}); {FETCH_AGAIN}") from None
+    reject_non_data(path, content[:HEAD_BYTES], FETCH_AGAIN)
     return content
 
 
 def read_columns(path: Path, kinds: Mapping[str, str]) -> pl.DataFrame:
-    """ROW and columns of a table by the ending of its name; `kinds` gives what each must hold.
+    """Read columns of a table whose format is given by the ending of its name.
 
-    Tables with separators hold text, whatever else it may say; an empty field is null, a blank line no row. Without
-    another ending, a table has a JSON object on each line.
+    Columns of CSV and TSV files are text; an empty field is null, and blank lines are skipped. A file with an unknown
+    ending is read as JSON lines.
+
+    Args:
+        path: File.
+        kinds: Column -> required kind, a key of KINDS.
+
+    Returns:
+        ROW_NUMBER and the columns.
     """
-    source, ending = opened(path), file_format(path.name)
+    source = decompress(path)
+    ending = file_format(path.name)
     if ending == ".parquet":
-        with report_parse_errors(path, PARQUET, FETCH):
-            return typed(path, pl.scan_parquet(source).with_row_index(ROW, offset=1), kinds)
+        with report_parse_errors(path, PARQUET, FETCH_AGAIN):
+            return select_typed(path, pl.scan_parquet(source).with_row_index(ROW_NUMBER, offset=1), kinds)
     if ending not in SEPARATORS:
-        with report_parse_errors(path, JSON_LINES, FETCH, source):
+        with report_parse_errors(path, JSON_LINES, FETCH_AGAIN, source):
             frame = pl.read_ndjson(source, infer_schema_length=None)
-        return typed(path, frame.lazy().with_row_index(ROW, offset=1), kinds)
-    with report_parse_errors(path, "a whole table", FETCH):
+        return select_typed(path, frame.lazy().with_row_index(ROW_NUMBER, offset=1), kinds)
+    with report_parse_errors(path, "a complete table", FETCH_AGAIN):
         frame = pl.read_csv(source, separator=SEPARATORS[ending], infer_schema=False)
-    rows = frame.lazy().with_row_index(ROW, offset=1)
-    return typed(path, rows.filter(~pl.all_horizontal(pl.exclude(ROW).is_null())), kinds)
+    rows = frame.lazy().with_row_index(ROW_NUMBER, offset=1)
+    is_blank = pl.all_horizontal(pl.exclude(ROW_NUMBER).is_null())
+    return select_typed(path, rows.filter(~is_blank), kinds)
 
 
 def file_format(path: str) -> str:
-    """The ending that says how a file is read: `.jsonl` of `data/x.jsonl.gz`."""
+    """Return the ending that determines the format of a file, such as `.jsonl` for `data/x.jsonl.gz`."""
     return PurePath(path.removesuffix(".gz")).suffix
 
 
-def typed(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> pl.DataFrame:
-    """ROW and the wanted columns, cast to their kind; InputError where one is missing or of another kind, or no row."""
+def select_typed(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> pl.DataFrame:
+    """Select columns and cast them to their kinds.
+
+    Args:
+        path: File, for messages.
+        rows: Rows with ROW_NUMBER.
+        kinds: Column -> required kind, a key of KINDS.
+
+    Returns:
+        ROW_NUMBER and the columns.
+
+    Raises:
+        InputError: A column is missing or of another kind, or there are no rows.
+    """
     schema = rows.collect_schema()
-    require(path, schema.names(), kinds)
+    require_columns(path, schema.names(), kinds)
+    columns = []
     for column, kind in kinds.items():
-        if column not in cs.expand_selector(schema, KINDS[kind][0]):
+        accepted, dtype = KINDS[kind]
+        if column not in cs.expand_selector(schema, accepted):
             raise InputError(f"{path}, column {column!r} is {schema[column]}, not {kind}; write it as {kind}")
-    frame = rows.select(ROW, *(pl.col(column).cast(KINDS[kind][1]) for column, kind in kinds.items())).collect()
+        columns.append(pl.col(column).cast(dtype))
+    frame = rows.select(ROW_NUMBER, *columns).collect()
     if frame.is_empty():
-        raise InputError(f"{path} holds no row; {FETCH}")
+        raise InputError(f"{path} has no rows; {FETCH_AGAIN}")
     return frame
 
 
-def require(path: Path, columns: Sequence[str], wanted: Iterable[str]) -> None:
-    """InputError that names what is wanted and none of the `columns`, and those there are."""
-    missing = [column for column in wanted if column not in columns]
-    if missing:
-        have = ", ".join(column for column in columns if column != ROW)
-        raise InputError(f"{path} has no column {', '.join(map(repr, missing))}; it has {have}")
+def require_columns(path: Path, columns: Sequence[str], required: Iterable[str]) -> None:
+    """Check that a file has all required columns.
 
+    Args:
+        path: File, for messages.
+        columns: Columns of the file.
+        required: Names of the required columns.
 
-def forbid(
-    frame: pl.DataFrame, wrong: pl.Expr, path: Path, column: str, advice: str, *, called: str | None = None
-) -> None:
-    """InputError that names the first row of `frame` (which has ROW) where `wrong` holds and what `column` has there.
-
-    `called`: the column's name in the file, where it is another by now.
+    Raises:
+        InputError: A column is missing. The message lists those that exist.
     """
-    bad = frame.filter(wrong)
-    if not bad.is_empty():
-        more = f" (and {len(bad) - 1} more rows)" if len(bad) > 1 else ""
-        raise InputError(
-            f"{path}, row {bad[ROW][0]}, column {(called or column)!r}: found {bad[column][0]!r}{more}; {advice}"
-        )
+    missing = [column for column in required if column not in columns]
+    if missing:
+        existing = ", ".join(column for column in columns if column != ROW_NUMBER)
+        raise InputError(f"{path} has no column {', '.join(map(repr, missing))}; it has {existing}")
 
 
-class RepositoryRows(NamedTuple):
-    """The rows of one split, on the disk."""
+def forbid_rows(
+    frame: pl.DataFrame, is_wrong: pl.Expr, path: Path, column: str, remedy: str, *, name_in_file: str | None = None
+) -> None:
+    """Check that no row satisfies a condition.
 
-    path: Path  # <raw folder>/<config>/<split>, for messages
-    data: Any  # datasets.Dataset
+    Args:
+        frame: Rows with ROW_NUMBER.
+        is_wrong: Condition.
+        path: File, for messages.
+        column: Column whose value the message quotes.
+        remedy: What the value should be.
+        name_in_file: Name of the column in the file, if it was renamed.
+
+    Raises:
+        InputError: A row satisfies the condition. The message names the first one.
+    """
+    wrong = frame.filter(is_wrong)
+    if wrong.is_empty():
+        return
+    others = f" (and {len(wrong) - 1} more rows)" if len(wrong) > 1 else ""
+    row = wrong[ROW_NUMBER][0]
+    value = wrong[column][0]
+    raise InputError(f"{path}, row {row}, column {(name_in_file or column)!r}: found {value!r}{others}; {remedy}")
+
+
+@dataclass(frozen=True)
+class RepositoryRows:
+    """Rows of one split of a repository, stored on disk.
+
+    Attributes:
+        path: `<raw folder>/<config>/<split>`, for messages.
+        data: The rows.
+    """
+
+    path: Path
+    data: "datasets.Dataset"
+
+    def take(self, positions: np.ndarray) -> "RepositoryRows":
+        """Return the rows at some positions, shape (n,)."""
+        return RepositoryRows(self.path, self.data.select(positions))
 
     def table(self, kinds: Mapping[str, str]) -> pl.DataFrame:
-        """ROW and the columns of `kinds`, cast; InputError where one is missing or of another kind."""
-        require(self.path, self.data.column_names, kinds)
-        frame = self.data.select_columns(list(kinds)).to_polars().with_row_index(ROW, offset=1)
-        return typed(self.path, frame.lazy(), kinds)
+        """Read columns.
 
-    def frame(self, kinds: Mapping[str, str], labels: tuple[str, ...], label: str = "label") -> pl.DataFrame:
-        """As `table`, with `pair` (`<split>:<row>`, from 1) and `label` 0..K-1, which the column `label` holds.
+        Args:
+            kinds: Column -> required kind, a key of KINDS.
 
-        Raises:
-            InputError: as `table`, and for a label that is none of `labels`.
+        Returns:
+            ROW_NUMBER and the columns.
+        """
+        require_columns(self.path, self.data.column_names, kinds)
+        frame = self.data.select_columns(list(kinds)).to_polars().with_row_index(ROW_NUMBER, offset=1)
+        return select_typed(self.path, frame.lazy(), kinds)
+
+    def labelled_table(self, kinds: Mapping[str, str], labels: tuple[str, ...], label: str = "label") -> pl.DataFrame:
+        """Read columns, with identifiers and checked labels of the rows.
+
+        Args:
+            kinds: Column -> required kind, a key of KINDS.
+            labels: Names of the labels 0..K-1.
+            label: Column of the labels.
+
+        Returns:
+            As `table`, with `pair` (`<split>:<row>`, rows counted from 1) and `label`. InputError is raised if a label
+            is not in 0..K-1.
         """
         frame = self.table(kinds)
-        known = pl.col(label).is_between(0, len(labels) - 1).fill_null(False)
-        named = ", ".join(f"{code} ({name})" for code, name in enumerate(labels))
-        forbid(frame, ~known, self.path, label, f"it must be one of {named}")
-        pair = pl.format("{}:{}", pl.lit(self.path.name), ROW)
+        is_known = pl.col(label).is_between(0, len(labels) - 1).fill_null(False)
+        names = ", ".join(f"{code} ({name})" for code, name in enumerate(labels))
+        forbid_rows(frame, ~is_known, self.path, label, f"it must be one of {names}")
+        pair = pl.format("{}:{}", pl.lit(self.path.name), ROW_NUMBER)
         return frame.with_columns(pl.col(label).cast(pl.Int8).alias("label"), pair=pair)
 
     def texts_by_id(self) -> pl.DataFrame:
-        """`id` (or `_id`) and `text` of queries or of a corpus, below its title where there is one; blank texts go.
+        """Read the texts of queries or documents, without blank texts.
 
-        Raises:
-            InputError: a column is missing, or an id comes twice.
+        InputError is raised if an identifier occurs twice.
+
+        Returns:
+            Frame with `id` and `text`; a title comes first, on a line of its own.
         """
         key = "_id" if "_id" in self.data.column_names else "id"
         title = {"title": "text"} if "title" in self.data.column_names else {}
         frame = self.table({key: "text or number", "text": "text", **title})
-        forbid(frame, pl.col(key).is_duplicated(), self.path, key, "every row needs an id of its own")
-        titled = [pl.when(pl.col(column) != "").then(column) for column in (*title, "text")]
+        forbid_rows(frame, pl.col(key).is_duplicated(), self.path, key, "each row needs a unique id")
+        lines = [pl.when(pl.col(column) != "").then(column) for column in (*title, "text")]
         frame = frame.filter(pl.col("text").str.strip_chars() != "")
-        return frame.select(pl.col(key).alias("id"), text=pl.concat_str(titled, separator="\n", ignore_nulls=True))
+        return frame.select(pl.col(key).alias("id"), text=pl.concat_str(lines, separator="\n", ignore_nulls=True))
 
 
-OpenedRepository = Callable[..., RepositoryRows]  # (split, config=None) -> its rows
+class RepositoryReader(Protocol):
+    """Function that reads one split of a repository."""
+
+    def __call__(self, split: str, config: str | None = None) -> RepositoryRows:
+        """Read a split of a configuration."""
+        ...
 
 
-def hub_library() -> Any:
-    """The library `datasets`, quiet; importing it takes seconds, so only those who read with it do.
+def import_hub_library() -> ModuleType:
+    """Import the library `datasets` and silence it.
 
-    Left to itself it tells its makers of every file of JSON or parquet that is read, local ones too; no setting
-    against telemetry is heeded there, and where no network answers that takes seconds.
+    The import takes seconds, so only readers of repositories do it. By default the library reports each file that it
+    reads to its makers, local ones too, whatever the telemetry settings; without a network this takes seconds.
+
+    Returns:
+        The module.
     """
     import datasets  # noqa: PLC0415
 
@@ -180,38 +270,51 @@ def hub_library() -> Any:
 
 
 @contextmanager
-def opened_repository(folder: Path) -> Iterator[OpenedRepository]:
-    """`rows(split, config=None)` of the repository whose files lie in `folder`, as its card says.
+def open_repository(folder: Path) -> Iterator[RepositoryReader]:
+    """Open a repository in a folder, with the configurations and splits of its card.
 
-    Raises:
-        InputError: a file is cut or no data, there is no such configuration or split, or the library cannot read them.
+    InputError is raised if a file is incomplete or not data. The reader raises it if a configuration or split does not
+    exist or cannot be read.
+
+    Args:
+        folder: Folder of the repository.
+
+    Yields:
+        Function that reads a split. It can be used inside the `with` block.
     """
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.suffix != ".md":
-            opened(path)
+            decompress(path)
             if path.suffix == ".parquet":
-                with report_parse_errors(path, PARQUET, FETCH):  # what it holds stands at its end
-                    pl.read_parquet_schema(path)
-    library = hub_library()
-    with tempfile.TemporaryDirectory() as place:
-        view = Path(place) / "repository"  # these files, and none of our own beside them
+                with report_parse_errors(path, PARQUET, FETCH_AGAIN):
+                    pl.read_parquet_schema(path)  # it is stored at the end of the file
+    library = import_hub_library()
+    with tempfile.TemporaryDirectory() as temporary_folder:
+        # Links to the files of the repository only: the library would read our index as data.
+        view = Path(temporary_folder) / "repository"
         shutil.copytree(folder.resolve(), view, copy_function=os.symlink, ignore=shutil.ignore_patterns(INDEX))
 
-        def rows(split: str, config: str | None = None) -> RepositoryRows:
+        def read_split(split: str, config: str | None = None) -> RepositoryRows:
             try:
-                # "no_checks": the card counts the whole set, and a cut mirror is a set too
+                # No checks: the card has the number of rows of the complete data set, and a part of it is valid too.
                 data = library.load_dataset(
-                    str(view), name=config, split=split, cache_dir=place, verification_mode="no_checks"
+                    str(view), name=config, split=split, cache_dir=temporary_folder, verification_mode="no_checks"
                 )
             except (ValueError, OSError, library.exceptions.DatasetGenerationError) as error:
                 cause = error.__cause__ or error
-                if isinstance(cause, OSError) and cause.errno is not None:  # the machine failed, not the data
-                    if cause.errno in (errno.ENOSPC, errno.EDQUOT):  # where the library unpacks, seldom where data are
-                        where = f"{os.strerror(cause.errno)} in the folder for temporary files, which TMPDIR sets"
-                        raise OSError(cause.errno, where, tempfile.gettempdir()) from None
-                    raise cause from None
-                of = f"split {split}" + (f" of config {config}" if config else "")
-                raise InputError(f"{folder}: {of} cannot be read: {' '.join(str(cause).split())[:300]}") from None
+                if isinstance(cause, OSError) and cause.errno is not None:
+                    raise _explain_machine_error(cause) from None
+                part = f"split {split} of config {config}" if config else f"split {split}"
+                reason = " ".join(str(cause).split())[:MAX_CAUSE_LENGTH]
+                raise InputError(f"{folder}: {part} cannot be read: {reason}") from None
             return RepositoryRows(folder / (config or "") / split, data)
 
-        yield rows
+        yield read_split
+
+
+def _explain_machine_error(error: OSError) -> OSError:
+    """Name the temporary folder in an error about a full disk: the library unpacks there."""
+    if error.errno not in FULL_DISK_ERRORS:
+        return error
+    reason = f"{os.strerror(error.errno)} in the folder for temporary files, which TMPDIR sets"
+    return OSError(error.errno, reason, tempfile.gettempdir())

@@ -1,4 +1,4 @@
-"""SciDocs: papers, and papers that were cited, read or viewed with them, by their titles."""
+"""SciDocs: titles of papers, and of papers that were cited, read or viewed together with them."""
 
 import polars as pl
 
@@ -9,20 +9,27 @@ SEED = 20260622
 LABELS = ("Non-relevant", "Relevant")
 
 
-def draw(rows: raw.OpenedRepository) -> dict[str, pl.DataFrame]:
-    """At most five positive and as many negative candidates of a query, 60 / 20 / 20 % by query.
+def sample_splits(read_split: raw.RepositoryReader) -> dict[str, pl.DataFrame]:
+    """Cap the candidates of each query at five of each label, and split the pairs by query.
 
-    Inferred: a query is a row of the file, so a title that stands in two rows may be in two splits.
+    Inferred: a query is a row of the file, so a title that occurs in two rows may be in two splits.
+
+    Args:
+        read_split: Reader of the repository.
+
+    Returns:
+        Rows of each split.
     """
-    lists = rows("test").table({"query": "text", "positive": "list of texts", "negative": "list of texts"})
-    pairs = pl.concat(
-        lists.select("query", raw.ROW, candidate=side, label=pl.lit(label, dtype=pl.Int8))
-        .explode("candidate")
-        .with_columns(pair=pl.format("test:{}:{}:{}", raw.ROW, pl.lit(side), pl.int_range(pl.len()).over(raw.ROW)))
-        for label, side in enumerate(("negative", "positive"))
-    )
-    there = pairs.drop_nulls("candidate").rename({raw.ROW: "query-id"})  # a list may be empty
-    return base.by_query(base.capped(there.sort("query-id", maintain_order=True)), SEED)
+    lists = read_split("test").table({"query": "text", "positive": "list of texts", "negative": "list of texts"})
+    position = pl.int_range(pl.len()).over(raw.ROW_NUMBER)
+    frames = []
+    for label, side in enumerate(("negative", "positive")):
+        candidates = lists.select("query", raw.ROW_NUMBER, candidate=side, label=pl.lit(label, dtype=pl.Int8))
+        pair = pl.format("test:{}:{}:{}", raw.ROW_NUMBER, pl.lit(side), position)
+        frames.append(candidates.explode("candidate").with_columns(pair=pair))
+    pairs = pl.concat(frames).drop_nulls("candidate")  # a list may be empty
+    pairs = pairs.rename({raw.ROW_NUMBER: "query-id"}).sort("query-id", maintain_order=True)
+    return base.split_by_query(base.cap_candidates(pairs), SEED)
 
 
 DATASET = base.Dataset(
@@ -32,7 +39,7 @@ DATASET = base.Dataset(
     task="Candidate document reranking",
     labels=LABELS,
     licence="CC BY 4.0",
-    read=base.from_repository(draw, "query", {"query: ": "query", "candidate: ": "candidate"}),
+    read=base.repository_reader(sample_splits, "query", {"query: ": "query", "candidate: ": "candidate"}),
     repository=Repository("mteb/scidocs-reranking"),
     drawn=("train", "validation", "test"),
     member_seed=9101,

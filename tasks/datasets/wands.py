@@ -1,4 +1,4 @@
-"""WANDS: judged products of a furniture shop, split by row, so that a query is in several splits."""
+"""WANDS: products judged for queries of a furniture shop, split by row, so that a query is in several splits."""
 
 import polars as pl
 
@@ -6,9 +6,10 @@ from tasks.datasets import base, raw
 from tasks.sources.hub import Repository
 
 SEED = 20260623
-SIZES = {"train": 90_000, "dev": 25_000, "test": 40_000}
+SIZES = {"train": 90_000, "dev": 25_000, "test": 40_000}  # rows of the released splits
+SPLIT_NAMES = {"train": "train", "dev": "validation", "test": "test"}
 LABELS = ("Irrelevant", "Partial", "Exact")
-TEXT = {
+TEXT = {  # prefix -> column
     "query: ": "query",
     "product_name: ": "product_name",
     "product_class: ": "product_class",
@@ -18,13 +19,21 @@ TEXT = {
 }
 
 
-def draw(rows: raw.OpenedRepository) -> dict[str, pl.DataFrame]:
-    """90,000 train, 25,000 validation and 40,000 test rows, each of its own released split."""
+def sample_splits(read_split: raw.RepositoryReader) -> dict[str, pl.DataFrame]:
+    """Draw rows from each released split.
+
+    Args:
+        read_split: Reader of the repository.
+
+    Returns:
+        Rows of each split.
+    """
     kinds = {**dict.fromkeys(TEXT.values(), "text"), "label": "integer"}
-    return {
-        {"dev": "validation"}.get(split, split): base.shuffled(rows(split).frame(kinds, LABELS), SEED + place, size)[0]
-        for place, (split, size) in enumerate(SIZES.items())
-    }
+    samples = {}
+    for number, (split, size) in enumerate(SIZES.items()):
+        frame = read_split(split).labelled_table(kinds, LABELS)
+        (samples[SPLIT_NAMES[split]],) = base.draw_samples(frame, SEED + number, size)
+    return samples
 
 
 DATASET = base.Dataset(
@@ -34,9 +43,9 @@ DATASET = base.Dataset(
     task="Product search relevance prediction",
     labels=LABELS,
     licence="MIT",
-    read=base.from_repository(draw, "query", TEXT),
+    read=base.repository_reader(sample_splits, "query", TEXT),
     repository=Repository("napsternxg/wands", revision="f60bd9f0bb488ab25ef990c8ebd61434754340f5"),
-    drawn=("train", "validation", "test"),  # by row, by those who released it
+    drawn=("train", "validation", "test"),  # by row, by the authors of the data set
     member_seed=10101,
     terms=100_000,
 )

@@ -12,8 +12,17 @@ import numpy as np
 import polars as pl
 import scipy
 
-from relmap.report.curves import axes, curve_rows, identity
-from relmap.report.figure import LABELS, POINTS, Drawing, Results, colour, figure, for_print, of_kind
+from relmap.report.curves import curve_rows, identity_line, reliability_axes
+from relmap.report.figure import (
+    LABEL_COLORS,
+    PRINT_FONT_SIZE,
+    Drawing,
+    Results,
+    css_color,
+    figure,
+    layer_of_kind,
+    print_spec,
+)
 
 COLUMN_WIDTH = 240  # points
 N_RANKED_DECISIONS = 14  # in the panel with both rankings
@@ -44,14 +53,14 @@ def method_overview(all_results: Sequence[Results]) -> Drawing:
     results = max(all_results, key=_label_spread)
     rows = pl.concat([_curve_rows_of_first_seed(results), _ranked_rows(results)], how="diagonal")
     size = {"width": 124, "height": 116}
-    dots = of_kind("test rows").encode(x="confidence:Q", color=_label_color(results))
+    dots = layer_of_kind("test rows").encode(x="confidence:Q", color=_label_color(results))
     accuracy_panel = alt.layer(
         _identity_layer(results),
         dots.mark_rule(strokeWidth=0.8).encode(y=alt.Y("low:Q", title="accuracy on test rows"), y2="high:Q"),
         dots.mark_point(filled=True, size=18, opacity=1).encode(y="reliability:Q"),
     ).properties(title="after calibration", **size)
     curve_panel = _curve_layers(results).properties(title="curves of MRP", **size)
-    ranks = of_kind("rank").encode(
+    ranks = layer_of_kind("rank").encode(
         x=alt.X("by:N", title="ranked by", axis=alt.Axis(labelAngle=0, domain=False, ticks=False)),
         y=alt.Y("place:Q", axis=None, scale=alt.Scale(reverse=True)),
         color=_label_color(results),
@@ -60,10 +69,10 @@ def method_overview(all_results: Sequence[Results]) -> Drawing:
     ranking_panel = alt.layer(
         ranks.mark_line(strokeWidth=1).encode(detail="row:N"),
         ranks.mark_point(filled=True, size=26, opacity=1),
-        wrong_decisions.mark_point(fill=colour("paper"), size=24, opacity=1),
+        wrong_decisions.mark_point(fill=css_color("paper"), size=24, opacity=1),
     ).properties(title="the same decisions, reranked", **size)
     chart = alt.hconcat(accuracy_panel, curve_panel, ranking_panel, spacing=26).properties(title=results.subtitle)
-    return rows, for_print(chart, rows), ""
+    return Drawing(rows, print_spec(chart, rows))
 
 
 @figure(
@@ -86,10 +95,10 @@ def labelwise_curves(all_results: Sequence[Results]) -> Drawing:
     for index, results in enumerate(all_results):
         frames.append(_curve_rows_of_first_seed(results).with_columns(panel=index))
         panel = _curve_layers(results).transform_filter(alt.datum.panel == index)
-        panels.append(panel.properties(title=results.shown, width=104, height=92))
+        panels.append(panel.properties(title=results.display_name, width=104, height=92))
     rows = pl.concat(frames)
     chart = alt.concat(*panels, columns=3, spacing=14).resolve_scale(color="independent")
-    return rows, for_print(chart, rows), f"Calibrator {all_results[0].calibrator}, first protocol seed."
+    return Drawing(rows, print_spec(chart, rows), f"Calibrator {all_results[0].calibrator}, first protocol seed.")
 
 
 @figure(
@@ -117,20 +126,20 @@ def simplex_paths(all_results: Sequence[Results]) -> Drawing | None:
         return None
     results = max(candidates, key=_label_spread)
     rows = _simplex_rows(results)
-    color_scale = alt.Scale(domain=["surer", "less sure"], range=[colour("mrp"), colour("fifth")])
-    text_style: dict[str, Any] = {"fontSize": POINTS, "color": colour("ink")}
+    color_scale = alt.Scale(domain=["surer", "less sure"], range=[css_color("mrp"), css_color("fifth")])
+    text_style: dict[str, Any] = {"fontSize": PRINT_FONT_SIZE, "color": css_color("ink")}
     moves = _simplex_layer("move").mark_rule(opacity=0.45, strokeWidth=0.8)
     size = COLUMN_WIDTH - 30
     chart = alt.layer(
-        _simplex_line("outline", color=colour("quiet"), strokeWidth=0.8),
+        _simplex_line("outline", color=css_color("quiet"), strokeWidth=0.8),
         _simplex_layer("corner").mark_text(**text_style).encode(text="text:N"),
         moves.encode(x2="to_x:Q", y2="to_y:Q", color=alt.Color("moved:N", scale=color_scale)),
-        _simplex_line("contour", color=colour("ink"), strokeWidth=0.7, strokeDash=[2, 2]),
-        _simplex_line("path", color=colour("ink"), strokeWidth=1.6),
-        _simplex_layer("end").mark_point(filled=True, color=colour("ink"), size=14, opacity=1),
+        _simplex_line("contour", color=css_color("ink"), strokeWidth=0.7, strokeDash=[2, 2]),
+        _simplex_line("path", color=css_color("ink"), strokeWidth=1.6),
+        _simplex_layer("end").mark_point(filled=True, color=css_color("ink"), size=14, opacity=1),
         _simplex_layer("end").mark_text(dx=6, dy=-4, **text_style).encode(text="text:N"),
     ).properties(width=size, height=size * TRIANGLE_HEIGHT, title=results.subtitle)
-    return rows, for_print(chart, rows), ""
+    return Drawing(rows, print_spec(chart, rows))
 
 
 def _simplex_rows(results: Results) -> pl.DataFrame:
@@ -158,7 +167,7 @@ def _solved_rows(results: Results) -> pl.DataFrame:
 
 def _label_spread(results: Results) -> float:
     """Return the label spread of the calibrator of the figures; 0 if there is none."""
-    spreads = results.measured("confidence", spread="label_spread").filter(calibrator=results.calibrator)["spread"]
+    spreads = results.metric_means("confidence", spread="label_spread").filter(calibrator=results.calibrator)["spread"]
     return float(spreads[0]) if len(spreads) else 0.0
 
 
@@ -168,17 +177,17 @@ def _curve_rows_of_first_seed(results: Results) -> pl.DataFrame:
 
 
 def _label_color(results: Results) -> alt.Color:
-    colors = [colour(LABELS[index % len(LABELS)]) for index in range(len(results.labels))]
+    colors = [css_color(LABEL_COLORS[index % len(LABEL_COLORS)]) for index in range(len(results.labels))]
     legend = alt.Legend(title=None, orient="bottom", columns=min(3, len(results.labels)), symbolType="stroke")
     return alt.Color("label:N", scale=alt.Scale(domain=list(results.labels), range=colors), legend=legend)
 
 
 def _identity_layer(results: Results) -> alt.Chart:
-    return identity(strokeWidth=0.8).encode(**axes(results.lowest(), "calibrated confidence"))
+    return identity_line(stroke_width=0.8).encode(*reliability_axes(results.min_confidence(), "calibrated confidence"))
 
 
 def _curve_layers(results: Results) -> alt.LayerChart | alt.FacetChart:
-    curves = of_kind("curve").mark_line(strokeWidth=1.4)
+    curves = layer_of_kind("curve").mark_line(strokeWidth=1.4)
     reliability = alt.Y("reliability:Q", title="reliability")
     return alt.layer(
         _identity_layer(results), curves.encode(x="confidence:Q", y=reliability, color=_label_color(results))
@@ -192,7 +201,7 @@ def _ranked_rows(results: Results) -> pl.DataFrame:
     """
     logit_columns = {"confidence": "logit_confidence", "reliability": "logit_mrp"}
     ranks = [pl.col(logit).rank("ordinal", descending=True).alias(score) for score, logit in logit_columns.items()]
-    ranked = results.scored(results.seeds[0]).with_columns(ranks)
+    ranked = results.scored_rows(results.seeds[0]).with_columns(ranks)
     chosen_ranks = np.linspace(1, len(ranked), min(N_RANKED_DECISIONS, len(ranked))).round().astype(int)
     label_names = dict(enumerate(results.labels))
     chosen = ranked.filter(pl.col("confidence").is_in(chosen_ranks.tolist())).with_columns(
@@ -205,7 +214,7 @@ def _ranked_rows(results: Results) -> pl.DataFrame:
 
 def _simplex_layer(kind: str) -> alt.Chart:
     """Return a layer of the points of one kind in the plane of the simplex, without axes."""
-    return of_kind(kind).encode(
+    return layer_of_kind(kind).encode(
         x=alt.X("x:Q", axis=None, scale=alt.Scale(domain=[-0.05, 1.05])),
         y=alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[-0.08, 0.95])),
     )

@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 import polars as pl
 
-from relmap.report.figure import ROWS, Drawing, colour, drawn, figure, for_print, hover
+from relmap.report.figure import ROWS, Drawing, css_color, figure, page_spec, print_spec, tooltips
 
 ROW_HEIGHT = 30
 FONT_SIZE = 11
@@ -34,7 +34,7 @@ def overview(table: pl.DataFrame) -> Drawing:
     """
     rows = select_changes(table)
     note = CUT_OFF_NOTE if rows["arrow_at"].is_not_null().any() else ""
-    return rows, drawn(changes_chart(rows), subtitle="", height=ROW_HEIGHT * len(rows) + 10), note
+    return Drawing(rows, page_spec(changes_chart(rows), subtitle="", height=ROW_HEIGHT * len(rows) + 10), note)
 
 
 def select_changes(table: pl.DataFrame) -> pl.DataFrame:
@@ -113,9 +113,9 @@ def overview_picture(table: pl.DataFrame) -> dict[str, Any]:
     rows = select_changes(table)
     base = alt.Chart(ROWS).encode(y=alt.Y("dataset:N", sort=rows["dataset"].to_list(), axis=None))
     scores = {"by confidence": ("found_conf:Q", "confidence"), "by reliability": ("found_mrp:Q", "mrp")}
-    color_scale = alt.Scale(domain=[*scores], range=[colour(name) for _, name in scores.values()])
+    color_scale = alt.Scale(domain=[*scores], range=[css_color(name) for _, name in scores.values()])
     errors = alt.layer(
-        base.mark_rule(color=colour("bars"), strokeWidth=3).encode(
+        base.mark_rule(color=css_color("bars"), strokeWidth=3).encode(
             x=alt.X("found_conf:Q", title="errors found per 1,000 reviews"), x2="found_mrp:Q"
         ),
         *(
@@ -124,7 +124,7 @@ def overview_picture(table: pl.DataFrame) -> dict[str, Any]:
         ),
     ).encode(color=alt.Color(scale=color_scale, legend=alt.Legend(title=None, symbolType="circle", orient="bottom")))
     panels = [panel.properties(width=280, height=20 * len(rows)) for panel in (changes_chart(rows), errors)]
-    return for_print(alt.hconcat(*panels, spacing=20), rows, FONT_SIZE)
+    return print_spec(alt.hconcat(*panels, spacing=20), rows, FONT_SIZE)
 
 
 def changes_chart(rows: pl.DataFrame) -> alt.LayerChart | alt.FacetChart:
@@ -138,9 +138,9 @@ def changes_chart(rows: pl.DataFrame) -> alt.LayerChart | alt.FacetChart:
     """
     base = alt.Chart(ROWS).encode(
         y=alt.Y("dataset:N", sort=rows["dataset"].to_list(), title=None, axis=alt.Axis(labelLimit=180)),
-        color=alt.value(colour("mrp")),
+        color=alt.value(css_color("mrp")),
         tooltip=[
-            *hover(dataset="", change="+.4f", low="+.4f", high="+.4f"),
+            *tooltips(dataset="", change="+.4f", low="+.4f", high="+.4f"),
             alt.Tooltip("found_conf:Q", title="errors found per 1,000 reviews, by confidence", format=".0f"),
             alt.Tooltip("found_mrp:Q", title="by reliability", format=".0f"),
         ],
@@ -150,7 +150,7 @@ def changes_chart(rows: pl.DataFrame) -> alt.LayerChart | alt.FacetChart:
     scale = alt.Scale(nice=nothing_cut_off)  # an arrow is at the very end of the axis
     change = alt.X("drawn_low:Q", title="change of the correctness NLL", axis=axis, scale=scale)
     layers = [
-        alt.Chart(ROWS).mark_rule(color=colour("quiet"), strokeDash=[5, 4]).encode(x=alt.datum(0)),
+        alt.Chart(ROWS).mark_rule(color=css_color("quiet"), strokeDash=[5, 4]).encode(x=alt.datum(0)),
         base.mark_rule(strokeWidth=2.5).encode(x=change, x2="drawn_high:Q"),
         base.mark_point(filled=True, size=90, opacity=1).encode(x="drawn_change:Q"),
     ]

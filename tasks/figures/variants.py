@@ -7,7 +7,7 @@ import polars as pl
 
 from relmap.metrics.registry import METRICS
 from relmap.projection.variants import VARIANTS, variants_with_role
-from relmap.report.figure import ROWS, Drawing, Results, colour, drawn, figure, hover
+from relmap.report.figure import ROWS, Drawing, Results, css_color, figure, page_spec, tooltips
 from tasks.records.results import SIMPLEX
 
 METRIC_TITLES = {key: METRICS[key].title for key in ("nll_correct", "aurc")}
@@ -82,14 +82,14 @@ def ablation(results: Results) -> Drawing:
         y=alt.Y("variant:N", sort=[*variant_titles.values()], title=None),
         x=alt.X("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4)),
     )
-    tooltip = hover(variant="", calibrator="", value=".4f")
-    mean_tooltip = [*hover(variant=""), alt.Tooltip("mean:Q", format=".4f", title="mean over calibrators")]
+    tooltip = tooltips(variant="", calibrator="", value=".4f")
+    mean_tooltip = [*tooltips(variant=""), alt.Tooltip("mean:Q", format=".4f", title="mean over calibrators")]
     panel = alt.layer(
-        base.mark_point(color=colour("quiet"), size=40, opacity=0.8, filled=False).encode(tooltip=tooltip),
-        base.mark_tick(color=colour("mrp"), thickness=3, size=18).encode(x="mean:Q", tooltip=mean_tooltip),
+        base.mark_point(color=css_color("quiet"), size=40, opacity=0.8, filled=False).encode(tooltip=tooltip),
+        base.mark_tick(color=css_color("mrp"), thickness=3, size=18).encode(x="mean:Q", tooltip=mean_tooltip),
     ).properties(width=PANEL_WIDTH, height=190)
     chart = _facet_by_metric(panel).resolve_scale(x="independent")
-    return rows, drawn(chart, subtitle=results.shown, height=None), ""
+    return Drawing(rows, page_spec(chart, subtitle=results.display_name, height=None))
 
 
 @figure(
@@ -123,7 +123,7 @@ def labelled_rows(results: Results) -> Drawing:
         metric_title = pl.col("metric").replace_strict(METRIC_TITLES)
         frames.append(cells.select(pl.lit(title).alias("way"), metric_title, "rows", "value"))
         if len(cells):
-            colors[title] = colour(method.color)
+            colors[title] = css_color(method.color)
     rows = pl.concat(frames).filter(pl.col("value").is_not_nan())
     base = alt.Chart(ROWS).encode(
         x=alt.X(
@@ -137,10 +137,10 @@ def labelled_rows(results: Results) -> Drawing:
     )
     points = base.mark_point(filled=True, size=50, opacity=1)
     panel = alt.layer(
-        base.mark_line(strokeWidth=2), points.encode(tooltip=hover(way="", rows=",", value=".4f"))
+        base.mark_line(strokeWidth=2), points.encode(tooltip=tooltips(way="", rows=",", value=".4f"))
     ).properties(width=PANEL_WIDTH, height=200)
     chart = _facet_by_metric(panel).resolve_scale(y="independent")
-    return rows, drawn(chart, subtitle=results.shown, height=None), ""
+    return Drawing(rows, page_spec(chart, subtitle=results.display_name, height=None))
 
 
 def _facet_by_metric(panel: alt.LayerChart | alt.FacetChart) -> alt.FacetChart:
@@ -164,17 +164,17 @@ def label_spread(results: Results) -> Drawing:
     Returns:
         Rows, chart and an empty addition to the caption.
     """
-    rows = results.measured("confidence", spread="label_spread", shuffled="label_spread_null_p95")
+    rows = results.metric_means("confidence", spread="label_spread", shuffled="label_spread_null_p95")
     rows = rows.with_columns(pl.col("spread", "shuffled") * 100)
-    base = _rows_by_calibrator(rows).encode(tooltip=hover(calibrator="", spread=".1f", shuffled=".1f"))
+    base = _rows_by_calibrator(rows).encode(tooltip=tooltips(calibrator="", spread=".1f", shuffled=".1f"))
     chart = alt.layer(
-        base.mark_rule(color=colour("grid"), strokeWidth=3).encode(
+        base.mark_rule(color=css_color("grid"), strokeWidth=3).encode(
             x=alt.X("shuffled:Q", title="percentage points"), x2="spread:Q"
         ),
-        base.mark_tick(color=colour("quiet"), thickness=3, size=20).encode(x="shuffled:Q"),
+        base.mark_tick(color=css_color("quiet"), thickness=3, size=20).encode(x="shuffled:Q"),
         _dots(base, "mrp", "spread"),
     )
-    return rows, drawn(chart, subtitle=results.shown, height=ROW_HEIGHT * len(rows)), ""
+    return Drawing(rows, page_spec(chart, subtitle=results.display_name, height=ROW_HEIGHT * len(rows)))
 
 
 @figure(
@@ -193,11 +193,11 @@ def simplex_feasibility(results: Results) -> Drawing:
     Returns:
         Rows, chart and an empty addition to the caption.
     """
-    rows = results.measured(SIMPLEX, solved="solved_share", infeasible="infeasible_share")
+    rows = results.metric_means(SIMPLEX, solved="solved_share", infeasible="infeasible_share")
     share = alt.X(title="share of test rows", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
-    base = _rows_by_calibrator(rows).encode(tooltip=hover(calibrator="", solved=".2%", infeasible=".2%"))
+    base = _rows_by_calibrator(rows).encode(tooltip=tooltips(calibrator="", solved=".2%", infeasible=".2%"))
     chart = alt.layer(_dots(base, "mrp", "solved"), _dots(base, "fifth", "infeasible")).encode(x=share)
-    return rows, drawn(chart, subtitle=results.shown, height=ROW_HEIGHT * len(rows)), ""
+    return Drawing(rows, page_spec(chart, subtitle=results.display_name, height=ROW_HEIGHT * len(rows)))
 
 
 def _rows_by_calibrator(rows: pl.DataFrame) -> alt.Chart:
@@ -205,4 +205,4 @@ def _rows_by_calibrator(rows: pl.DataFrame) -> alt.Chart:
 
 
 def _dots(base: alt.Chart, color: str, column: str) -> alt.Chart:
-    return base.mark_point(color=colour(color), filled=True, size=110, opacity=1).encode(x=f"{column}:Q")
+    return base.mark_point(color=css_color(color), filled=True, size=110, opacity=1).encode(x=f"{column}:Q")

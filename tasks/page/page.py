@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from relmap.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS
 from relmap.report.figure import FEW_ROWS, MIN_FIT_ROWS, DrawnFigure
-from relmap.report.html import environment, library, rendered
+from relmap.report.html import render_page, template_environment, vega_script
 from tasks.records.results import FAILED, display_name
 from tasks.records.store import base_folder
 from tasks.tables import TABLES
@@ -99,7 +99,7 @@ def render_report(
     Returns:
         HTML.
     """
-    return rendered(
+    return render_page(
         "page.html.jinja",
         folders=(TEMPLATE_FOLDER,),
         tables=[(table.place, format_table(table, tables[key])) for key, table in TABLES.items()],
@@ -119,8 +119,8 @@ def render_dvc_plots_page() -> str:
     Returns:
         HTML with the placeholder `{plot_divs}`.
     """
-    script = Markup(library())  # noqa: S704 - the script is part of vl-convert
-    return environment(TEMPLATE_FOLDER).get_template("dvc_plots.html.jinja").render(library=script) + "\n"
+    script = Markup(vega_script())  # noqa: S704 - the script is part of vl-convert
+    return template_environment(TEMPLATE_FOLDER).get_template("dvc_plots.html.jinja").render(library=script) + "\n"
 
 
 def describe_verdict(overview: pl.DataFrame, headline: str) -> list[str]:

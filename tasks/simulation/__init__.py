@@ -1,12 +1,13 @@
-"""Twins of the paper's sets: made-up data in the layouts of their repositories, with a residual of known size.
+"""Simulated versions of the paper's data sets ("twins"), in the layouts of their repositories.
 
-The readers never know. A twin has the official labels, class mix, splits and sizes of queries. The true P(y|x) of each
-pair goes to `truth.parquet`, which no stage reads: only tests compare it with what was found. Of the sets whose
-candidates the paper caps by label, it is the truth before the cap.
+The readers treat a twin as the released data set. It has the same labels, shares of the labels, splits and sizes of
+queries, and a residual of known size. The true P(y|x) of each pair is written to `truth.parquet`. No stage reads this
+file; only tests compare results with it. For data sets whose candidates are capped by label, it is the truth before the
+cap.
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -14,38 +15,54 @@ import numpy as np
 import polars as pl
 
 from relmap.errors import InputError
-from tasks.simulation.mslr_web10k import mslr_web10k
-from tasks.simulation.texts import SHAPES, made_up
+from tasks.simulation.mslr_web10k import simulate_mslr_web10k
+from tasks.simulation.texts import TWIN_DESIGNS, Tables, simulate_texts
 
-TWINS = {name: partial(made_up, shape) for name, shape in SHAPES.items()} | {"mslr_web10k": mslr_web10k}
+Simulation = Callable[[int, float, np.random.Generator], tuple[Tables, pl.DataFrame]]  # rows, residual, generator
+TWINS: dict[str, Simulation] = {name: partial(simulate_texts, design) for name, design in TWIN_DESIGNS.items()}
+TWINS["mslr_web10k"] = simulate_mslr_web10k
 
 
 def simulate(name: str, folder: Path, *, rows: int, residual: float, seed: int) -> None:
-    """Write a twin of the repository of `name`, and `truth.parquet`, into `folder`, which has none of them yet.
+    """Write a twin of a repository and `truth.parquet` to a folder. The same arguments give the same bytes.
 
-    `rows` judged pairs in all files together. `residual` 0 makes a twin whose truth a linear model can be right
-    about, 1 the default one. The same arguments give the same bytes.
+    Args:
+        name: Key of a data set of the paper.
+        folder: Folder without these files.
+        rows: Number of judged pairs in all files together.
+        residual: Size of the label-dependent residual. With 0, a linear model can represent the truth; the default of
+            params.yaml is 1.
+        seed: Seed.
 
     Raises:
-        InputError: a set that has no twin.
+        InputError: The data set has no twin.
     """
     if name not in TWINS:
         raise InputError(f"there is no simulated twin of {name!r}; there is one of {', '.join(TWINS)}")
-    tables, pairs = TWINS[name](rows, residual, np.random.default_rng([seed, zlib.crc32(name.encode())]))
+    generator = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    tables, pairs = TWINS[name](rows, residual, generator)
     write_repository(folder, tables)
     pairs.select("pair", "probabilities").write_parquet(folder / "truth.parquet")
 
 
 def write_repository(folder: Path, tables: Mapping[tuple[str, str], pl.DataFrame]) -> None:
-    """Write each table, (config, split) -> rows, and the card that `datasets` reads its layout from.
+    """Write tables as a repository that the library `datasets` can read.
 
-    They become `<config>/<split>-00000-of-00001.parquet` (`data/` for the config `default`) and README.md.
+    The files are `<config>/<split>-00000-of-00001.parquet` (`data/` for the configuration `default`) and the card
+    README.md, which lists them.
+
+    Args:
+        folder: Folder of the repository.
+        tables: (configuration, split) -> rows.
     """
-    configs: dict[str, list[str]] = {}
+    files_by_config: dict[str, list[str]] = {}
     for (config, split), frame in tables.items():
-        place = f"{'data' if config == 'default' else config}/{split}-00000-of-00001.parquet"
-        frame.write_parquet(folder / place, mkdir=True)
-        configs.setdefault(config, []).append(f"  - split: {split}\n    path: {place}\n")
-    listed = "".join(f"- config_name: {name}\n  data_files:\n{''.join(files)}" for name, files in configs.items())
-    card = f"---\nconfigs:\n{listed}---\nMade up: no row of it was ever judged by anybody.\n"
+        subfolder = "data" if config == "default" else config
+        path = f"{subfolder}/{split}-00000-of-00001.parquet"
+        frame.write_parquet(folder / path, mkdir=True)
+        files_by_config.setdefault(config, []).append(f"  - split: {split}\n    path: {path}\n")
+    configs = ""
+    for config, files in files_by_config.items():
+        configs += f"- config_name: {config}\n  data_files:\n{''.join(files)}"
+    card = f"---\nconfigs:\n{configs}---\nMade up: no row of it was ever judged by anybody.\n"
     (folder / "README.md").write_text(card, encoding="utf-8")

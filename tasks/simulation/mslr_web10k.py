@@ -1,7 +1,7 @@
-"""A twin of MSLR-WEB10K: `train`, `validation` and `test`, a row a query with lists of 136 features and of grades.
+"""Twin of MSLR-WEB10K: queries with lists of documents, each with 136 features and a label.
 
-Every other feature is a count. The evidence is linear in the features, as the base predictor is. A feature shares most
-of what it says with others, and some of it with the other documents of its query.
+Every other feature is a count. The evidence is linear in the features, as the base predictor is. Features are
+correlated with each other, and slightly between the documents of a query.
 """
 
 import numpy as np
@@ -9,38 +9,42 @@ import polars as pl
 
 from relmap.simulation.judgements import Difficulty, draw_labels, draw_queries, solve_relevance
 
-FEATURES = 136
-FACTORS = 16  # what features have in common
-MIX = (0.5201, 0.3219, 0.1329, 0.0178, 0.0073)
+N_FEATURES = 136
+N_FACTORS = 16  # latent factors that the features share
+LABEL_SHARES = (0.5201, 0.3219, 0.1329, 0.0178, 0.0073)
 DIFFICULTY = Difficulty(strength=1.22, log_sharpness=0.2)  # chosen to match accuracy and label spread
-SIZES = (1, 239)  # documents of a query: 120 on average, fewer where that would leave fewer than some 40 queries
-SHARES = {"train": 0.6, "validation": 0.2, "test": 0.2}  # of the queries
+QUERY_SIZES = (1, 239)  # documents of a query, 120 on average
+MIN_QUERIES = 20  # no query has more than 1/20 of the rows, so that few rows still give about 40 queries
+SPLIT_SHARES = {"train": 0.6, "validation": 0.2, "test": 0.2}  # of the queries
+QUERY_VARIANCE = 0.15  # share of the variance of a factor that the documents of a query have in common
+FACTOR_VARIANCE = 0.7  # share of the variance of a feature that is due to the factors
 
-CENTRE = np.resize([2.0, 0.0, 40.0, -2.0, 600.0, 1.0, 0.5, 3.0], FEATURES)
-SPREAD = np.resize([9.0, 0.5, 15.0, 2.0, 80.0], FEATURES)
-COUNT = np.arange(FEATURES) % 2 == 0
+CENTER = np.resize([2.0, 0.0, 40.0, -2.0, 600.0, 1.0, 0.5, 3.0], N_FEATURES)
+SCALE = np.resize([9.0, 0.5, 15.0, 2.0, 80.0], N_FEATURES)
+IS_COUNT = np.arange(N_FEATURES) % 2 == 0
 
 
-def mslr_web10k(
+def simulate_mslr_web10k(
     rows: int, residual: float, generator: np.random.Generator
 ) -> tuple[dict[tuple[str, str], pl.DataFrame], pl.DataFrame]:
-    """The tables of a twin, and its truth, `pair, probabilities`."""
-    query = draw_queries(rows, (SIZES[0], min(SIZES[1], rows // 20)), generator)
-    queries = int(query[-1]) + 1
-    single, common = np.float32, generator.normal(size=(queries, FACTORS)).astype(np.float32)[query]
-    factors = np.sqrt(single(0.15)) * common
-    factors += np.sqrt(single(0.85)) * generator.standard_normal(common.shape, dtype=single)
-    features = np.sqrt(single(0.7)) * np.resize(factors.T, (FEATURES, rows)).T
-    features += np.sqrt(single(0.3)) * generator.standard_normal(features.shape, dtype=single)
-    features *= SPREAD.astype(single)
-    features += CENTRE.astype(single)
-    features[:, COUNT] = np.rint(features[:, COUNT])
-    evidence = ((features - CENTRE) / SPREAD) @ generator.normal(size=(FEATURES, len(MIX)))
+    """Simulate the tables of the twin.
+
+    Args:
+        rows: Number of documents.
+        residual: Size of the residual.
+        generator: Random generator.
+
+    Returns:
+        (configuration, split) -> table; and the truth, with the columns `pair` and `probabilities`.
+    """
+    query = draw_queries(rows, (QUERY_SIZES[0], min(QUERY_SIZES[1], rows // MIN_QUERIES)), generator)
+    features = _draw_features(query, generator)
+    weights = generator.normal(size=(N_FEATURES, len(LABEL_SHARES)))
+    evidence = ((features - CENTER) / SCALE) @ weights
     evidence *= DIFFICULTY.strength / evidence.std(axis=0)
-    relevance = solve_relevance(evidence, np.array(MIX), residual, DIFFICULTY.log_sharpness)
+    relevance = solve_relevance(evidence, np.array(LABEL_SHARES), residual, DIFFICULTY.log_sharpness)
     probabilities = relevance(evidence)
-    part = np.searchsorted(np.cumsum(list(SHARES.values()))[:-1], (query + 0.5) / queries)
-    judged = pl.DataFrame(
+    documents = pl.DataFrame(
         {
             "query": 3 * query + 1,
             "labels": draw_labels(probabilities, generator),
@@ -48,12 +52,42 @@ def mslr_web10k(
             "probabilities": pl.Series(probabilities).arr.to_list(),
         }
     )
-    tables, truths = {}, []
-    for number, split in enumerate(SHARES):
-        lists = judged.filter(part == number).group_by("query", maintain_order=True).agg(pl.all())
-        tables["default", split] = lists.drop("probabilities")
-        places = pl.int_ranges(pl.col("labels").list.len())
-        row = lists.select("probabilities", row=pl.int_range(1, pl.len() + 1), place=places)
-        pairs = row.explode("probabilities", "place")
-        truths.append(pairs.select(pl.format("{}:{}:{}", pl.lit(split), "row", "place").alias("pair"), "probabilities"))
+    n_queries = int(query[-1]) + 1
+    split_ends = np.cumsum(list(SPLIT_SHARES.values()))[:-1]
+    split_number = np.searchsorted(split_ends, (query + 0.5) / n_queries)
+    tables = {}
+    truths = []
+    for number, split in enumerate(SPLIT_SHARES):
+        in_split = documents.filter(split_number == number)
+        queries = in_split.group_by("query", maintain_order=True).agg(pl.all())
+        tables["default", split] = queries.drop("probabilities")
+        truths.append(_document_truth(queries, split))
     return tables, pl.concat(truths)
+
+
+def _draw_features(query: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Draw features of documents, shape (n, N_FEATURES), in single precision.
+
+    feature = center + scale (sqrt(0.7) factor + sqrt(0.3) noise),
+    factor = sqrt(0.15) factor of the query + sqrt(0.85) factor of the document. Counts are rounded.
+    """
+    single = np.float32
+    n_queries = int(query[-1]) + 1
+    of_query = generator.normal(size=(n_queries, N_FACTORS)).astype(single)[query]
+    factors = np.sqrt(single(QUERY_VARIANCE)) * of_query
+    factors += np.sqrt(single(1 - QUERY_VARIANCE)) * generator.standard_normal(of_query.shape, dtype=single)
+    features = np.sqrt(single(FACTOR_VARIANCE)) * np.resize(factors.T, (N_FEATURES, len(query))).T
+    features += np.sqrt(single(1 - FACTOR_VARIANCE)) * generator.standard_normal(features.shape, dtype=single)
+    features *= SCALE.astype(single)
+    features += CENTER.astype(single)
+    features[:, IS_COUNT] = np.rint(features[:, IS_COUNT])
+    return features
+
+
+def _document_truth(queries: pl.DataFrame, split: str) -> pl.DataFrame:
+    """Return `pair` and `probabilities` of each document; a pair is named `<split>:<row of the query>:<position>`."""
+    positions = pl.int_ranges(pl.col("labels").list.len())
+    rows = queries.select("probabilities", row=pl.int_range(1, pl.len() + 1), position=positions)
+    documents = rows.explode("probabilities", "position")
+    pair = pl.format("{}:{}:{}", pl.lit(split), "row", "position").alias("pair")
+    return documents.select(pair, "probabilities")

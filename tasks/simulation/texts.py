@@ -1,109 +1,194 @@
-"""Twins of the five sets of texts, in the layouts of their repositories on the hub, and what their texts are made of.
+"""Twins of the five text data sets of the paper, in the layouts of their repositories on the hub.
 
-Three kinds of words make a text. Evidence: a phrase for each of SLOTS properties, one out of CHOICES; nothing else in
-a text says anything about its label. Stock phrases: what is said in a topic anyway, some very often and most rarely
-(Zipf), of words that do the same. Names: two words that make a text unique.
+A text consists of three kinds of words:
 
-A linear model over words and pairs of words must learn the evidence from some 5,000 rows: what its penalty shrinks away
-leaves a residual that depends on the label even where the truth has none. Hence few choices, each of them frequent;
-phrases in a fixed order, said twice; and stock phrases in place of single words, since a pair of words that never comes
-back only helps to learn the training rows by heart.
+- Evidence: one phrase for each of N_SLOTS properties, out of N_PHRASES. Nothing else in a text depends on its label.
+- Stock phrases of a topic. Some are very frequent and most are rare (Zipf), as are their words.
+- Names: two words that make a text unique.
+
+A linear model over words and word pairs must learn the evidence from about 5,000 rows. What its penalty shrinks away
+leaves a label-dependent residual even if the truth has none. Therefore there are few phrases for each property, all of
+them frequent; they have a fixed order and occur twice; and texts have stock phrases instead of single words, since a
+word pair that never occurs again only helps to memorize the training rows.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from relmap.simulation.judgements import N_PHRASES, N_SLOTS, Difficulty, draw_queries, simulate_judgements
+from relmap.simulation.judgements import (
+    N_PHRASES,
+    N_SLOTS,
+    Difficulty,
+    Judgements,
+    draw_queries,
+    simulate_judgements,
+)
 
-PHRASE = 3  # words in each
-TOPICS = 12
-STOCK = 60  # phrases of a topic
-WORDS = 1500  # that stock phrases draw from
+WORDS_PER_PHRASE = 3
+N_TOPICS = 12
+N_STOCK_PHRASES = 60  # of each topic
+N_STOCK_WORDS = 1500
+N_STOCK_PHRASES_PER_TEXT = 2
 
-# Each begins with a consonant, so that three of them can be read in one way only.
+# Each syllable begins with a consonant, so that three of them can be read in one way only.
 SYLLABLES = {
     "us": "ba be bo da den di fa fin go ha hol ka ker la len li lo ma men mi na nor pa per ra ren ri sa sel ta ton va",
     "fr": "bé cha cœ da dou fé gne jou la lé lou mè mo na nê pa pé que ra ré rou sa sè ta té tou va vé voi ça",
 }
 
-Tables = dict[tuple[str, str], pl.DataFrame]  # (config, split) -> rows
-Layout = Callable[[pl.DataFrame, np.random.Generator], tuple[Tables, pl.DataFrame]]
+WANDS_SPLIT_ENDS_IN_TENTHS = (6, 8)  # 60% train, 20% dev, 20% test
+ESCI_TEST_SHARE = 0.302  # of the queries
+SCIDOCS_REPEATED_SHARE = 0.17  # of the queries that have the title of the previous one
+
+Tables = dict[tuple[str, str], pl.DataFrame]  # (configuration, split) -> rows
 
 
-class Shape(NamedTuple):
-    """What a twin has in common with the official data set.
-
-    Where there are two labels, each query has candidates of both.
+class TwinTables(NamedTuple):
+    """Simulated tables and their rows.
 
     Attributes:
-        mix: Shares of the labels in the files; where candidates are capped, before the cap.
-        difficulty: Strength of the evidence and size of the residual, chosen to match accuracy and label spread.
-        sizes: Function of the number of rows that returns the fewest and the most candidates of a query.
-        tongue: Key of SYLLABLES.
-        layout: Function that writes the rows in the layout of the official repository.
+        tables: (configuration, split) -> rows.
+        pairs: All rows, with `pair` and the true `probabilities`.
     """
 
-    mix: tuple[float, ...]
+    tables: Tables
+    pairs: pl.DataFrame
+
+
+Layout = Callable[[pl.DataFrame, np.random.Generator], TwinTables]
+
+
+class TwinDesign(NamedTuple):
+    """Properties that a twin shares with the released data set.
+
+    With two labels, each query has candidates of both.
+
+    Attributes:
+        label_shares: Shares of the labels in the files; if candidates are capped, before the cap.
+        difficulty: Strength of the evidence and size of the residual, chosen to match accuracy and label spread.
+        query_sizes: Function of the number of rows that returns the fewest and the most candidates of a query.
+        language: Key of SYLLABLES.
+        layout: Function that writes rows in the layout of the released repository.
+    """
+
+    label_shares: tuple[float, ...]
     difficulty: Difficulty
-    sizes: Callable[[int], tuple[int, int]]
-    tongue: str
+    query_sizes: Callable[[int], tuple[int, int]]
+    language: str
     layout: Layout
 
 
-def draw_words(tongue: str, count: int, generator: np.random.Generator) -> np.ndarray:
-    """So many different words of three syllables, `(count,)` str."""
-    syllables = np.array(SYLLABLES[tongue].split(), dtype=object)
+class Vocabulary(NamedTuple):
+    """Words of a twin.
+
+    Attributes:
+        evidence: Words of the phrases that depend on the label.
+        stock: Words of the stock phrases.
+        topics: One word for each topic.
+        names: Words of names.
+    """
+
+    evidence: np.ndarray
+    stock: np.ndarray
+    topics: np.ndarray
+    names: np.ndarray
+
+
+def draw_words(language: str, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Draw distinct words of three syllables.
+
+    Args:
+        language: Key of SYLLABLES.
+        count: Number of words.
+        generator: Random generator.
+
+    Returns:
+        Words, shape (count,).
+    """
+    syllables = np.array(SYLLABLES[language].split(), dtype=object)
     base = len(syllables)
     code = generator.choice(base**3, count, replace=False)
     return np.asarray(syllables[code // base**2] + syllables[code // base % base] + syllables[code % base])
 
 
-def joined(words: np.ndarray) -> np.ndarray:
-    """Texts `(..., m)` to texts `(...)`, a space between the m of each."""
+def join_words(words: np.ndarray) -> np.ndarray:
+    """Join words along the last axis.
+
+    Args:
+        words: Shape (..., m).
+
+    Returns:
+        Texts, shape (...), with spaces between words.
+    """
     return np.asarray((words[..., :-1] + " ").sum(axis=-1) + words[..., -1])
 
 
-def zipf(count: int, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-    """Ranks 0..count-1 of the given shape, the r-th with weight 1/(r + 2)."""
+def draw_zipf_ranks(count: int, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
+    """Draw ranks from a Zipf distribution: P(r) is proportional to 1 / (r + 2).
+
+    Args:
+        count: Number of ranks.
+        shape: Shape of the result.
+        generator: Random generator.
+
+    Returns:
+        Ranks in 0..count-1.
+    """
     weight = np.cumsum(1 / np.arange(2, count + 2))
     return np.searchsorted(weight / weight[-1], generator.random(shape), side="right")
 
 
-def name_texts(count: int, names: np.ndarray) -> np.ndarray:
-    """So many texts of two names, no two alike."""
-    first, second = np.divmod(np.arange(count), base := math.isqrt(count) + 1)
-    return joined(np.column_stack([names[first], names[len(names) - base + second]]))
+def combine_names(count: int, names: np.ndarray) -> np.ndarray:
+    """Combine names to distinct texts of two words.
 
+    Args:
+        count: Number of texts.
+        names: Words, at least 2 (isqrt(count) + 1).
 
-def made_up(shape: Shape, rows: int, residual: float, generator: np.random.Generator) -> tuple[Tables, pl.DataFrame]:
-    """The tables of a twin, and its rows, each with its `pair` and `probabilities`, the truth.
-
-    A title and a query are told apart by their names; a body says the evidence of its title once more.
+    Returns:
+        Texts, shape (count,).
     """
-    judgements = simulate_judgements(rows, shape.mix, shape.difficulty, residual, generator)
-    both = judgements.label if len(shape.mix) == 2 else None
-    query = draw_queries(rows, shape.sizes(rows), generator, both)
-    kinds = np.cumsum([PHRASE * N_SLOTS * N_PHRASES, WORDS, TOPICS])  # and names enough to tell so many texts apart
-    drawn = draw_words(shape.tongue, kinds[-1] + 2 * math.isqrt(len(judgements.choice)) + 2, generator)
-    signs, words, topics, names = np.split(drawn, kinds)
-    stock = joined(words[zipf(WORDS, (TOPICS, STOCK, PHRASE), generator)])  # (TOPICS, STOCK)
-    topic = generator.integers(TOPICS, size=int(query[-1]) + 1)
-    about = topic[query[judgements.first]]
-    evidence = joined(signs.reshape(N_SLOTS, N_PHRASES, PHRASE))[np.arange(N_SLOTS), judgements.choice]
-    said = stock[about[:, None], zipf(STOCK, (len(about), 2), generator)]
-    candidates = {
-        "title": joined(np.column_stack([name_texts(len(about), names), evidence])),
-        "body": joined(np.column_stack([evidence, said])),
-        "word": topics[about],
-    }
-    queries = joined(np.column_stack([topics[topic], name_texts(len(topic), names)]))
-    judged = pl.DataFrame(
+    base = math.isqrt(count) + 1
+    first, second = np.divmod(np.arange(count), base)
+    return join_words(np.column_stack([names[first], names[len(names) - base + second]]))
+
+
+def simulate_texts(design: TwinDesign, rows: int, residual: float, generator: np.random.Generator) -> TwinTables:
+    """Simulate the tables of a twin.
+
+    Titles and queries are distinguished by their names. A body repeats the evidence of its title.
+
+    Args:
+        design: Properties of the released data set.
+        rows: Number of judged pairs.
+        residual: Size of the residual.
+        generator: Random generator.
+
+    Returns:
+        Tables in the layout of the repository, and the rows with their true probabilities.
+    """
+    judgements = simulate_judgements(rows, design.label_shares, design.difficulty, residual, generator)
+    labels_in_each_query = judgements.label if len(design.label_shares) == 2 else None
+    query = draw_queries(rows, design.query_sizes(rows), generator, labels_in_each_query)
+    n_queries = int(query[-1]) + 1
+    vocabulary = _draw_vocabulary(design.language, len(judgements.choice), generator)
+    stock_words = vocabulary.stock[
+        draw_zipf_ranks(N_STOCK_WORDS, (N_TOPICS, N_STOCK_PHRASES, WORDS_PER_PHRASE), generator)
+    ]
+    topic_of_query = generator.integers(N_TOPICS, size=n_queries)
+    topic = topic_of_query[query[judgements.first]]
+    candidates = _write_candidates(judgements, topic, vocabulary, join_words(stock_words), generator)
+    queries = join_words(
+        np.column_stack([vocabulary.topics[topic_of_query], combine_names(n_queries, vocabulary.names)])
+    )
+    columns = {name: texts[judgements.candidate] for name, texts in candidates.items()}
+    pairs = pl.DataFrame(
         {
-            **{name: texts[judgements.candidate] for name, texts in candidates.items()},
+            **columns,
             "query_number": query,
             "query": queries[query],
             "candidate_number": judgements.candidate,
@@ -111,133 +196,221 @@ def made_up(shape: Shape, rows: int, residual: float, generator: np.random.Gener
             "probabilities": pl.Series(judgements.probabilities).arr.to_list(),
         }
     )
-    return shape.layout(judged, generator)
+    return design.layout(pairs, generator)
 
 
-def released(parts: Mapping[str, pl.DataFrame], columns: Mapping[str, Any]) -> tuple[Tables, pl.DataFrame]:
-    """A table with `columns` of each split, and the rows of all, each named `<split>:<row>`, from 1."""
-    pair = {split: pl.format("{}:{}", pl.lit(split), pl.int_range(1, pl.len() + 1)) for split in parts}
-    pairs = pl.concat(frame.with_columns(pair=pair[split]) for split, frame in parts.items())
-    return {("default", split): part.select(**columns) for split, part in parts.items()}, pairs
+def _draw_vocabulary(language: str, n_candidates: int, generator: np.random.Generator) -> Vocabulary:
+    n_evidence_words = WORDS_PER_PHRASE * N_SLOTS * N_PHRASES
+    n_names = 2 * math.isqrt(n_candidates) + 2  # enough to distinguish all candidates
+    ends = np.cumsum([n_evidence_words, N_STOCK_WORDS, N_TOPICS])
+    evidence, stock, topics, names = np.split(draw_words(language, ends[-1] + n_names, generator), ends)
+    return Vocabulary(evidence, stock, topics, names)
 
 
-def amazon_esci(rows: pl.DataFrame, _: np.random.Generator) -> tuple[Tables, pl.DataFrame]:
-    """`train` and `test` of `query, product_title, text, label`; about half of the products have no text."""
-    queries = int(rows["query_number"][-1]) + 1
-    tested = pl.col("query_number") >= queries - round(0.302 * queries)
+def _write_candidates(
+    judgements: Judgements,
+    topic: np.ndarray,
+    vocabulary: Vocabulary,
+    stock_phrases: np.ndarray,
+    generator: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """Return `title`, `body` and topic `word` of each candidate, of shape (candidates,)."""
+    phrases = join_words(vocabulary.evidence.reshape(N_SLOTS, N_PHRASES, WORDS_PER_PHRASE))
+    evidence = phrases[np.arange(N_SLOTS), judgements.choice]
+    ranks = draw_zipf_ranks(N_STOCK_PHRASES, (len(topic), N_STOCK_PHRASES_PER_TEXT), generator)
+    stock = stock_phrases[topic[:, None], ranks]
+    names = combine_names(len(topic), vocabulary.names)
+    return {
+        "title": join_words(np.column_stack([names, evidence])),
+        "body": join_words(np.column_stack([evidence, stock])),
+        "word": vocabulary.topics[topic],
+    }
+
+
+def select_columns(rows_by_split: Mapping[str, pl.DataFrame], columns: Mapping[str, str | pl.Expr]) -> TwinTables:
+    """Make a table of each split, and name the rows `<split>:<row>`, counted from 1.
+
+    Args:
+        rows_by_split: Rows of each split.
+        columns: Name in the table -> column or expression.
+
+    Returns:
+        The tables and the rows.
+    """
+    tables: Tables = {}
+    named = []
+    for split, rows in rows_by_split.items():
+        tables["default", split] = rows.select(**columns)
+        pair = pl.format("{}:{}", pl.lit(split), pl.int_range(1, pl.len() + 1))
+        named.append(rows.with_columns(pair=pair))
+    return TwinTables(tables, pl.concat(named))
+
+
+def lay_out_amazon_esci(rows: pl.DataFrame, _generator: np.random.Generator) -> TwinTables:
+    """Write the splits `train` and `test` of Amazon ESCI; about half of the products have no text.
+
+    Args:
+        rows: Judged pairs.
+        _generator: Unused.
+
+    Returns:
+        The tables and the rows.
+    """
+    n_queries = int(rows["query_number"][-1]) + 1
+    is_test = pl.col("query_number") >= n_queries - round(ESCI_TEST_SHARE * n_queries)
     text = pl.when(pl.col("candidate_number") % 2 == 0).then("body")
-    columns = {"query": "query", "text": text, "label": "label", "product_title": "title"}
-    return released({"train": rows.filter(~tested), "test": rows.filter(tested)}, columns)
+    columns: dict[str, str | pl.Expr] = {"query": "query", "text": text, "label": "label", "product_title": "title"}
+    return select_columns({"train": rows.filter(~is_test), "test": rows.filter(is_test)}, columns)
 
 
-def wands(rows: pl.DataFrame, generator: np.random.Generator) -> tuple[Tables, pl.DataFrame]:
-    """`train`, `dev` and `test`, 60 / 20 / 20 % of the rows, so that queries straddle; some fields are null."""
-    cut = [len(rows) * tenths // 10 for tenths in (6, 8)]
-    drawn = np.split(generator.permutation(len(rows)), cut)
-    parts = {split: rows[np.sort(places)] for split, places in zip(("train", "dev", "test"), drawn, strict=True)}
+def lay_out_wands(rows: pl.DataFrame, generator: np.random.Generator) -> TwinTables:
+    """Write the splits `train`, `dev` and `test` of WANDS, drawn by row; some fields are null.
 
-    def but_every(step: int, column: pl.Expr) -> pl.Expr:
+    Args:
+        rows: Judged pairs.
+        generator: Random generator.
+
+    Returns:
+        The tables and the rows.
+    """
+    ends = [len(rows) * tenths // 10 for tenths in WANDS_SPLIT_ENDS_IN_TENTHS]
+    positions_by_split = np.split(generator.permutation(len(rows)), ends)
+    rows_by_split = {}
+    for split, positions in zip(("train", "dev", "test"), positions_by_split, strict=True):
+        rows_by_split[split] = rows[np.sort(positions)]
+
+    def null_for_every(step: int, column: pl.Expr) -> pl.Expr:
         return pl.when(pl.col("candidate_number") % step != 0).then(column)
 
-    columns = {
-        **{"query_id": "query_number", "product_id": "candidate_number", "label": "label", "query": "query"},
+    product_class = pl.format("{}|{}", "word", pl.col("word").str.to_uppercase())
+    columns: dict[str, str | pl.Expr] = {
+        "query_id": "query_number",
+        "product_id": "candidate_number",
+        "label": "label",
+        "query": "query",
         "product_name": "title",
-        "product_class": but_every(15, pl.format("{}|{}", "word", pl.col("word").str.to_uppercase())),
-        "category hierarchy": but_every(28, pl.format("home / {}", "word")),
-        "product_description": but_every(7, pl.col("body")),
+        "product_class": null_for_every(15, product_class),
+        "category hierarchy": null_for_every(28, pl.format("home / {}", "word")),
+        "product_description": null_for_every(7, pl.col("body")),
         "product_features": pl.format('width : {}"|colour:{}', pl.col("candidate_number") % 90 + 10, "word"),
     }
-    return released(parts, columns)
+    return select_columns(rows_by_split, columns)
 
 
-def scidocs(rows: pl.DataFrame, generator: np.random.Generator) -> tuple[Tables, pl.DataFrame]:
-    """`test`, a row for each query: `query, positive, negative`, lists of texts; some titles stand in two rows."""
-    queries = int(rows["query_number"].max()) + 1  # type: ignore[arg-type]
-    repeats = generator.random(queries) < 0.17
+def lay_out_scidocs(rows: pl.DataFrame, generator: np.random.Generator) -> TwinTables:
+    """Write the split `test` of SciDocs: a row for each query, with lists of texts. Some titles occur in two rows.
+
+    Args:
+        rows: Judged pairs.
+        generator: Random generator.
+
+    Returns:
+        The tables and the rows.
+    """
+    n_queries = int(rows["query_number"].max()) + 1  # type: ignore[arg-type]
+    repeats = generator.random(n_queries) < SCIDOCS_REPEATED_SHARE
     repeats[0] = False
-    first = np.maximum.accumulate(np.where(repeats, 0, np.arange(queries)))  # the row whose title it has
-    titles = rows.unique("query_number", keep="first", maintain_order=True)["query"].gather(first)
-    text = pl.format("{} {}", "title", "body")
+    query_of_title = np.maximum.accumulate(np.where(repeats, 0, np.arange(n_queries)))
+    queries = rows.unique("query_number", keep="first", maintain_order=True)
+    titles = queries["query"].gather(query_of_title)
     rows = rows.with_columns(query=titles.gather(rows["query_number"]))
+    text = pl.format("{} {}", "title", "body")
+    is_positive = pl.col("label") == 1
     lists = rows.group_by("query_number", maintain_order=True).agg(
-        pl.col("query").first(), positive=text.filter(pl.col("label") == 1), negative=text.filter(pl.col("label") == 0)
+        pl.col("query").first(), positive=text.filter(is_positive), negative=text.filter(pl.col("label") == 0)
     )
-    side = pl.when(pl.col("label") == 1).then(pl.lit("positive")).otherwise(pl.lit("negative"))
-    place = pl.int_range(pl.len()).over("query_number", "label")
-    pairs = rows.with_columns(pair=pl.format("test:{}:{}:{}", pl.col("query_number") + 1, side, place))
-    return {("default", "test"): lists.drop("query_number")}, pairs
+    side = pl.when(is_positive).then(pl.lit("positive")).otherwise(pl.lit("negative"))
+    position = pl.int_range(pl.len()).over("query_number", "label")
+    pairs = rows.with_columns(pair=pl.format("test:{}:{}:{}", pl.col("query_number") + 1, side, position))
+    return TwinTables({("default", "test"): lists.drop("query_number")}, pairs)
 
 
-def retrieval(prefix: str) -> Layout:
-    """The layout of a reranking task: `corpus`, `queries`, qrels (`default`), and with a `prefix` `top_ranked`."""
+def retrieval_layout(prefix: str) -> Layout:
+    """Build the layout of a reranking task: `corpus`, `queries` and judgements in configurations of their own.
 
-    def layout(rows: pl.DataFrame, _: np.random.Generator) -> tuple[Tables, pl.DataFrame]:
-        query = pl.format("query{}", pl.col("query_number").cast(pl.String).str.zfill(6)).alias("query-id")
-        pairs = rows.with_columns(query, pl.format("document{}", "candidate_number").alias("corpus-id"))
+    Args:
+        prefix: Prefix of the configurations. With a prefix the judgements are called `qrels` instead of `default`, and
+            there are lists of candidates, `top_ranked`.
+
+    Returns:
+        Function that writes the tables.
+    """
+
+    def lay_out(rows: pl.DataFrame, _generator: np.random.Generator) -> TwinTables:
+        query_id = pl.format("query{}", pl.col("query_number").cast(pl.String).str.zfill(6)).alias("query-id")
+        document_id = pl.format("document{}", "candidate_number").alias("corpus-id")
+        pairs = rows.with_columns(query_id, document_id)
         pairs = pairs.with_columns(pair=pl.format("{}:{}", "query-id", "corpus-id"))
-        asked, candidates = (
-            pairs.unique(side, keep="first", maintain_order=True) for side in ("query-id", "corpus-id")
-        )
+        queries = pairs.unique("query-id", keep="first", maintain_order=True)
+        documents = pairs.unique("corpus-id", keep="first", maintain_order=True)
+        judgements = "qrels" if prefix else "default"
         tables = {
-            "corpus": candidates.select(_id="corpus-id", title="title", text="body"),
-            "queries": asked.select(_id="query-id", text="query"),
-            "qrels" if prefix else "default": pairs.select("query-id", "corpus-id", score="label"),
+            (f"{prefix}corpus", "test"): documents.select(_id="corpus-id", title="title", text="body"),
+            (f"{prefix}queries", "test"): queries.select(_id="query-id", text="query"),
+            (prefix + judgements, "test"): pairs.select("query-id", "corpus-id", score="label"),
         }
         if prefix:
-            lists = pairs.group_by("query-id", maintain_order=True).agg(pl.col("corpus-id").alias("corpus-ids"))
-            tables["top_ranked"] = lists
-        return {(prefix + name, "test"): frame for name, frame in tables.items()}, pairs
+            candidates = pl.col("corpus-id").alias("corpus-ids")
+            lists = pairs.group_by("query-id", maintain_order=True).agg(candidates)
+            tables[f"{prefix}top_ranked", "test"] = lists
+        return TwinTables(tables, pairs)
 
-    return layout
+    return lay_out
 
 
-def sizes_of_wands(rows: int) -> tuple[int, int]:
+def wands_query_sizes(rows: int) -> tuple[int, int]:
     """Return the fewest and the most products of a query of WANDS.
 
-    The official 480 queries have 486 products on average. With fewer rows each query has fewer products, but at least
+    The released 480 queries have 486 products on average. With fewer rows each query has fewer products, but at least
     30 on average; with still fewer rows there are fewer queries.
+
+    Args:
+        rows: Number of judged pairs.
+
+    Returns:
+        Fewest and most products.
     """
     mean = max(30, rows // 480)
     return mean // 2, mean * 3 // 2
 
 
-SHAPES = {
-    "amazon_esci": Shape(
-        mix=(0.1004, 0.0289, 0.2191, 0.6516),
+TWIN_DESIGNS = {
+    "amazon_esci": TwinDesign(
+        label_shares=(0.1004, 0.0289, 0.2191, 0.6516),
         difficulty=Difficulty(strength=0.4, log_sharpness=2.7),
-        sizes=lambda _: (8, 32),
-        tongue="us",
-        layout=amazon_esci,
+        query_sizes=lambda _: (8, 32),
+        language="us",
+        layout=lay_out_amazon_esci,
     ),
-    "alloprof_rerank": Shape(
-        mix=(0.8812, 0.1188),
+    "alloprof_rerank": TwinDesign(
+        label_shares=(0.8812, 0.1188),
         difficulty=Difficulty(strength=0.97, log_sharpness=0.2),
-        sizes=lambda _: (8, 8),
-        tongue="fr",
-        layout=retrieval(""),
+        query_sizes=lambda _: (8, 8),
+        language="fr",
+        layout=retrieval_layout(""),
     ),
-    "esci_rerank_us": Shape(
-        # The released lists hold .7252 relevant candidates. Their irrelevant ones are concentrated in some queries, so
-        # the cap leaves about .64 relevant ones (inferred from the paper's numbers). In a twin the labels of a query
-        # are independent, and it takes a larger share before the cap to have the same share after it.
-        mix=(0.22, 0.78),
+    "esci_rerank_us": TwinDesign(
+        # In the released lists, 72.52% of the candidates are relevant. The irrelevant ones are concentrated
+        # in some queries, so about 64% are relevant after the cap (inferred from the paper's numbers). In a twin the
+        # labels of a query are independent, and a larger share before the cap gives the same share after it.
+        label_shares=(0.22, 0.78),
         difficulty=Difficulty(strength=0.39, log_sharpness=0.3),
-        sizes=lambda _: (4, 21),
-        tongue="us",
-        layout=retrieval("us-"),
+        query_sizes=lambda _: (4, 21),
+        language="us",
+        layout=retrieval_layout("us-"),
     ),
-    "wands": Shape(
-        mix=(0.2622, 0.6281, 0.1097),
+    "wands": TwinDesign(
+        label_shares=(0.2622, 0.6281, 0.1097),
         difficulty=Difficulty(strength=1.88, log_sharpness=0.5),
-        sizes=sizes_of_wands,
-        tongue="us",
-        layout=wands,
+        query_sizes=wands_query_sizes,
+        language="us",
+        layout=lay_out_wands,
     ),
-    "scidocs": Shape(
-        mix=(0.8347, 0.1653),
+    "scidocs": TwinDesign(
+        label_shares=(0.8347, 0.1653),
         difficulty=Difficulty(strength=0.67, log_sharpness=-1.0),
-        sizes=lambda _: (26, 33),
-        tongue="us",
-        layout=scidocs,
+        query_sizes=lambda _: (26, 33),
+        language="us",
+        layout=lay_out_scidocs,
     ),
 }

@@ -63,7 +63,7 @@ def report() -> None:
     functions["_hide_from_prefect"] = lambda value: value
     shows = {name: lambda *_, **__: None for name in vars(tasks.report) if name.startswith("create_")}
     with (
-        patch.multiple(flows.report, alive=nullcontext, progress=lambda *_: lambda: None, **functions),
+        patch.multiple(flows.report, hold_run_lock=nullcontext, start_progress=lambda *_: lambda: None, **functions),
         patch.multiple(tasks.report, **shows),
     ):
         flows.report.report.fn()

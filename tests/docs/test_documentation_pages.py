@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from relmap import cli, demo
-from tasks.datasets import dataset_named
+from tasks.datasets import find_dataset
 from tasks.settings.dataset_params import DatasetParams
 from tasks.settings.params import WatchedMap
 
@@ -84,7 +84,7 @@ def test_every_entry_of_params_yaml_on_a_page_is_valid():
         WatchedMap.model_validate(watched)
     for key, entry in entries.items():
         params = DatasetParams.model_validate(entry)
-        dataset_named(key, params.reader, params.options)
+        find_dataset(key, params.reader, params.options)
     assert {entry.get("reader") for entry in entries.values()} == {None, "files", "hub", "logits"}
 
 

@@ -50,6 +50,7 @@ def test_a_page_has_no_measured_number_of_its_own(page):
     text = ROLE.sub("", DIRECTIVE.sub("", page.read_text(encoding="utf-8")))
     for allowed in NO_RESULTS:
         text = text.replace(allowed, "")
+    text = re.sub(r"\b3\.1\d\b", "", text)  # versions of Python
     assert not re.findall(r"\d*\.\d+", text)
 
 
@@ -110,8 +111,9 @@ def test_the_command_measures_simulated_data_keeps_other_records_and_continues(t
     command += ["--sizes", "300", "--store", tmp_path / "cases"]
     first, second = (subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True) for _ in range(2))
     assert "real data are skipped" in first.stdout
-    assert first.stdout.count("s of processor time") == 4  # one line for each case
-    assert "s of processor time" not in second.stdout  # stored
+    measured_cases = re.compile(r"^simulated_.* s of processor time$", re.MULTILINE)
+    assert len(measured_cases.findall(first.stdout)) == 4  # one line for each case
+    assert not measured_cases.findall(second.stdout)  # they are stored
     records = read_records(out)
     assert records["other"] == other
     assert table(other) in readme.read_text()

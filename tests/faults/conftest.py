@@ -1,4 +1,4 @@
-"""Projects to disturb: a new one, one that is set up, and one whose first run has finished without a fault."""
+"""Small projects in which the tests inject faults."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,11 +11,11 @@ from tests.faults.small_project import SmallProject
 from tests.project_copy import copy_project, shrink_params, write_own_pairs
 
 
-def shared_project(name: str, source: str | None = None, *command: str) -> Callable[..., SmallProject]:
-    """Make a fixture of a read-only project for all test processes: a copy of `source` in which a command ran."""
+def shared_project_fixture(name: str, source: str | None = None, *command: str) -> Callable[..., SmallProject]:
+    """Return a fixture: a read-only project of all test processes, a copy of `source` in which a command has run."""
 
-    @pytest.fixture(scope="session", name=name)
-    def project(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> SmallProject:
+    @pytest.fixture(scope="session")
+    def shared_project(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> SmallProject:
         source_project = request.getfixturevalue(source) if source else None
         base = tmp_path_factory.getbasetemp()
         if base.name.startswith("popen-"):  # of one pytest-xdist worker; its parent is common to all
@@ -34,33 +34,35 @@ def shared_project(name: str, source: str | None = None, *command: str) -> Calla
                 unfinished.rename(folder)
         return SmallProject(folder)
 
-    return project
+    return shared_project
 
 
-# As cloned, without Prefect's database: enough for stages that are not flows
-shared_created = shared_project("shared_created")
-# As `make setup` leaves it
-shared_ready = shared_project("shared_ready", "shared_created", "prefect", "server", "database", "upgrade", "-y")
-# After a run of everything without a fault
-finished = shared_project("finished", "shared_ready", "flows.refresh")
-# After the training stage of one data set without a fault
-trained = shared_project("trained", "shared_created", "dvc", "repro", "train@mine")
+bare_project = shared_project_fixture(
+    "bare_project"
+)  # a clone without Prefect's database: enough for stages that are not flows
+prepared_project = shared_project_fixture(
+    "prepared_project", "bare_project", "prefect", "server", "database", "upgrade", "-y"
+)  # after `make setup`
+finished = shared_project_fixture(
+    "finished", "prepared_project", "flows.refresh"
+)  # after an undisturbed run of everything
+trained = shared_project_fixture("trained", "bare_project", "dvc", "repro", "train@mine")
 
 
-def private_project(name: str, source: str) -> Callable[..., Iterator[SmallProject]]:
-    """Make a fixture of a copy of `source` for one test; its remaining processes are killed after the test."""
+def copied_project_fixture(name: str) -> Callable[..., Iterator[SmallProject]]:
+    """Return a fixture: a copy of a shared project. Processes that still run after the test are ended."""
 
-    @pytest.fixture(name=name)
-    def project(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SmallProject]:
-        source_folder = request.getfixturevalue(source).folder
+    @pytest.fixture
+    def copied(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SmallProject]:
+        source_folder = request.getfixturevalue(name).folder
         shutil.copytree(source_folder, tmp_path / "project", ignore=shutil.ignore_patterns(".faults"), symlinks=True)
-        copy = SmallProject(tmp_path / "project")
-        yield copy
-        copy.kill_all()
+        project = SmallProject(tmp_path / "project")
+        yield project
+        project.kill_all()
 
-    return project
+    return copied
 
 
-created_project = private_project("created_project", "shared_created")  # it can run stages, but no flow
-ready_project = private_project("ready_project", "shared_ready")
-finished_project = private_project("finished_project", "finished")
+new_project = copied_project_fixture("bare_project")  # no stage has run, and flows cannot run
+project = copied_project_fixture("prepared_project")
+finished_project = copied_project_fixture("finished")

@@ -1,4 +1,4 @@
-"""A small copy of the project to disturb: its commands under faults, and what they leave behind."""
+"""A small copy of the project: run commands with injected faults, and read their results."""
 
 import hashlib
 import json
@@ -16,46 +16,40 @@ from tests.project_copy import start_module
 from tests.system.browser import wait_until
 
 SITECUSTOMIZE_FOLDER = Path(__file__).resolve().parent / "injected"
-OUTPUT_FOLDERS = ("raw", "base", "runs", "report", "manifests")  # the folders under data/ that stages write
-MAX_SECONDS = 300  # of one command on a busy machine
+OUTPUT_FOLDERS = ("raw", "base", "runs", "report", "manifests")  # folders under data/ that stages write
+COMMAND_TIMEOUT = 300  # seconds, on a busy machine
 
 Fault = dict[str, Any]  # see injected/sitecustomize.py
 
 
 def kill_fault(call: str, path: str, whom: str = "everything", nth: int = 1) -> Fault:
-    """Make a fault that sends SIGKILL to `whom` inside the `nth` call of `call` on `path`."""
+    """Return a fault: SIGKILL to `whom` in the `nth` call of `call` on `path`."""
     return {"call": call, "path": path, "nth": nth, "do": "kill", "whom": whom}
 
 
 @dataclass(frozen=True)
 class RunningCommand:
-    """A started command and all processes that it started.
-
-    Attributes:
-        process: Process of the command.
-        log: File of the output of all processes.
-        counts_folder: Holds the number of calls of each fault; its path in their environment identifies the processes.
-    """
+    """A running command with its child processes."""
 
     process: subprocess.Popen[bytes]
     log: Path
-    counts_folder: Path
+    counts_folder: Path  # identifies the run in the environment of its processes; counts the calls of each fault
 
     def output(self) -> str:
-        """Return what the processes have printed until now."""
+        """Return the output of all its processes so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def wait(self, status: int = 0) -> str:
-        """Wait until the command ends, which must be with `status`, and return its output."""
+        """Wait for the command, check its exit status, and return the output."""
         try:
-            assert self.process.wait(MAX_SECONDS) == status, self.output()
+            assert self.process.wait(COMMAND_TIMEOUT) == status, self.output()
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"still running after {MAX_SECONDS} s:\n{self.output()}") from None
+            raise AssertionError(f"still running after {COMMAND_TIMEOUT} s:\n{self.output()}") from None
         return self.output()
 
-    def count_reached_faults(self) -> int:
-        """Return the number of faults that have happened."""
+    def n_faults_reached(self) -> int:
+        """Count the faults that have been reached."""
         n_reached = 0
         for fault in json.loads((self.counts_folder / "faults.json").read_text()):
             calls = self.counts_folder / fault["name"]  # one byte per call
@@ -75,7 +69,7 @@ class RunningCommand:
         self.process.wait()
 
     def kill(self) -> None:
-        """Kill all processes."""
+        """Kill the command and its processes."""
         for process in self.find_processes():
             process.send_signal(signal.SIGKILL)
         self.process.wait()
@@ -89,18 +83,10 @@ class SmallProject:
         self.started: list[RunningCommand] = []
 
     def start(
-        self, *command: str, faults: tuple[Fault, ...] = (), server: RunningCommand | None = None, **options: Any
+        self, *command: str, faults: tuple[Fault, ...] = (), server_of: RunningCommand | None = None, **options: Any
     ) -> RunningCommand:
-        """Start `python -m command` under faults.
-
-        Args:
-            command: Module and its arguments.
-            faults: Faults in the processes of the command.
-            server: A running server that faults may kill, too.
-            options: Further arguments of `start_module`.
-        """
-        number = str(len(self.started))
-        counts_folder = server.counts_folder if server else self.folder / ".faults" / number
+        """Start a command with faults. A fault that kills a server uses the server of the run `server_of`."""
+        counts_folder = server_of.counts_folder if server_of else self.folder / ".faults" / str(len(self.started))
         counts_folder.mkdir(parents=True, exist_ok=True)
         named_faults = [{**fault, "name": str(index)} for index, fault in enumerate(faults)]
         (counts_folder / "faults.json").write_text(json.dumps(named_faults))
@@ -109,42 +95,40 @@ class SmallProject:
             "FAULTS": json.dumps(named_faults),
             "FAULTS_COUNTED": str(counts_folder),
         }
-        log = self.folder / ".faults" / f"printed.{number}"
+        log = self.folder / ".faults" / f"printed.{len(self.started)}"
         process = start_module(self.folder, *command, log=log, **variables, **options)
         running = RunningCommand(process, log, counts_folder)
         self.started.append(running)
         return running
 
     def run(self, *command: str, faults: tuple[Fault, ...] = (), status: int = 0, **options: Any) -> str:
-        """Run a command, which must reach every fault and end with `status`, and return its output."""
+        """Run a command to its end, check that it reached every fault and its exit status; return the output."""
         running = self.start(*command, faults=faults, **options)
-        output = running.wait(status)
-        assert running.count_reached_faults() == len(faults), f"not every fault was reached:\n{output}"
-        return output
+        printed = running.wait(status)
+        assert running.n_faults_reached() == len(faults), f"not every fault was reached:\n{printed}"
+        return printed
 
     def start_paused(self, *command: str, at: str, until: Path) -> RunningCommand:
-        """Start a command and pause it before it moves the file `at` into place, until the file `until` exists."""
+        """Start a command that pauses before it moves the file `at` into place, until the file `until` exists."""
         running = self.start(*command, faults=({"call": "replace", "path": at, "do": "hold", "to": str(until)},))
-        wait_until(running.count_reached_faults)
+        wait_until(running.n_faults_reached)
         return running
 
     def kill_all(self) -> None:
-        """Kill all processes of all commands."""
+        """Kill all commands and their processes."""
         for running in self.started:
             running.kill()
 
     def result_digests(self) -> dict[str, str]:
-        """Return the SHA-256 of every file that stages wrote, by its path."""
-        digests = {}
-        for name in OUTPUT_FOLDERS:
-            for file in (self.folder / "data" / name).rglob("*"):
-                if file.is_file():
-                    path = file.relative_to(self.folder).as_posix()
-                    digests[path] = hashlib.sha256(file.read_bytes()).hexdigest()
-        return digests
+        """Return the SHA-256 of every output of the stages."""
+        files = []
+        for folder in OUTPUT_FOLDERS:
+            files += [file for file in (self.folder / "data" / folder).rglob("*") if file.is_file()]
+        digests = {file: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}
+        return {file.relative_to(self.folder).as_posix(): digest for file, digest in digests.items()}
 
-    def cached_fits(self) -> dict[str, int]:
-        """Return when each complete calibrator fit in the cache was written, in nanoseconds."""
+    def stored_fits(self) -> dict[str, int]:
+        """Return the modification time of each complete stored calibrator fit in nanoseconds."""
         times = {}
         for file in (self.folder / ".prefect/storage").glob("*"):
             with suppress(ValueError):
@@ -153,6 +137,6 @@ class SmallProject:
         return times
 
     def flow_states(self) -> list[str]:
-        """Return the recorded state of every flow run in Prefect's database."""
-        with closing(sqlite3.connect(self.folder / ".prefect/prefect.db")) as database:
-            return [state for (state,) in database.execute("select state_type from flow_run")]
+        """Return the recorded state of every flow run."""
+        with closing(sqlite3.connect(self.folder / ".prefect/prefect.db")) as recorded:
+            return [state for (state,) in recorded.execute("select state_type from flow_run")]

@@ -1,18 +1,19 @@
-"""Faults around a whole run: kills, a full disk, cut files of DVC, two runs at once, no server, bytes that rot.
+"""Faults during a refresh: kills, a full disk, incomplete files of DVC, concurrent runs, no server, corrupt files.
 
-The same command finishes, with the same bytes, and repeats no finished fit; `flows.verify` names corrupt files, and its
-commands bring it back.
+The same command then finishes with the same bytes and repeats no finished fit. `flows.verify` reports corrupt files,
+and its commands restore them.
 """
 
 import os
 import shutil
 import signal
 import subprocess
+from itertools import product
 from pathlib import Path
 
 import pytest
 
-from flows.server import answers
+from flows.server import is_api_available
 from tests.faults.small_project import SmallProject, kill_fault
 from tests.project_copy import clean_environment, flip_bit
 from tests.system.browser import wait_until
@@ -20,37 +21,37 @@ from tests.system.served import free_port
 
 pytestmark = pytest.mark.faults
 
-ROOM_MADE = "--- room made ---"
+SPACE_ADDED = "--- space added ---"
 OWN_MOUNTS = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--user", "--map-root-user", "--mount")
-TWICE = f"""
+RUN_BEFORE_AND_AFTER = f"""
 set -e
 mkdir -p data
 mount -t tmpfs -o size=1900k none data
 "$@" || echo "ended with $?"
-echo '{ROOM_MADE}'
+echo '{SPACE_ADDED}'
 mount -o remount,size=100m data
 "$@"
 cp -a data data.kept
-"""  # data/ has enough room for all before results; what is in it goes with the tmpfs, which goes with the command
+"""  # data/ has enough space until results are written; the tmpfs ends with the command
 
 
-def test_a_full_disk_is_named_and_the_same_command_goes_on_with_room(ready_project, finished):
-    trial = [*OWN_MOUNTS, "mount", "-t", "tmpfs", "none", str(ready_project.folder)]
-    if not shutil.which("unshare") or subprocess.run(trial, capture_output=True, check=False).returncode:
+def test_a_full_disk_is_reported_and_the_command_continues_with_space(project, finished):
+    mount_command = [*OWN_MOUNTS, "mount", "-t", "tmpfs", "none", str(project.folder)]
+    if not shutil.which("unshare") or subprocess.run(mount_command, capture_output=True, check=False).returncode:
         pytest.fail("a small disk needs `unshare`, and that this user may mount a tmpfs with it (user namespaces)")
-    printed = ready_project.run("flows.refresh", wrapper=(*OWN_MOUNTS, "sh", "-c", TWICE, "sh"))
-    (ready_project.folder / "data").rmdir()
-    (ready_project.folder / "data.kept").rename(ready_project.folder / "data")
-    full, _ = printed.split(f"{ROOM_MADE}\n")
+    printed = project.run("flows.refresh", wrapper=(*OWN_MOUNTS, "sh", "-c", RUN_BEFORE_AND_AFTER, "sh"))
+    (project.folder / "data").rmdir()
+    (project.folder / "data.kept").rename(project.folder / "data")
+    full, _ = printed.split(f"{SPACE_ADDED}\n")
     assert "ended with" in full, full
     assert "the disk is full" in full
     assert "Traceback" not in full
-    assert ready_project.result_digests() == finished.result_digests()
+    assert project.result_digests() == finished.result_digests()
 
 
 @pytest.mark.parametrize("lines", [0, 40])
-def test_what_a_kill_leaves_of_dvc_s_own_files_costs_no_fit(finished_project, finished, lines):
-    kept = finished_project.cached_fits()
+def test_incomplete_files_of_dvc_cause_no_refit(finished_project, finished, lines):
+    fits = finished_project.stored_fits()
     lock_file = finished_project.folder / "dvc.lock"
     lock_file.write_text("\n".join(lock_file.read_text().split("\n")[:lines]))
     (finished_project.folder / ".dvc/tmp/rwlock").write_text('{"data/raw')
@@ -59,53 +60,56 @@ def test_what_a_kill_leaves_of_dvc_s_own_files_costs_no_fit(finished_project, fi
     printed = finished_project.run("flows.refresh")
     assert "Traceback" not in printed
     assert finished_project.result_digests() == finished.result_digests()
-    assert finished_project.cached_fits() == kept
+    assert finished_project.stored_fits() == fits
 
 
-def test_of_two_runs_at_once_the_second_says_who_runs_and_waits(ready_project, finished, tmp_path):
-    go_on = tmp_path / "go on"
-    first = ready_project.start_paused("flows.refresh", at="data/base/wands/logits.parquet", until=go_on)
-    second = ready_project.start("flows.refresh")
+def test_a_second_run_reports_the_first_and_waits(project, finished, tmp_path):
+    release = tmp_path / "go on"
+    first = project.start_paused("flows.refresh", at="data/base/wands/logits.parquet", until=release)
+    second = project.start("flows.refresh")
     wait_until(lambda: f"process {first.process.pid} has been running it" in second.output())
-    go_on.touch()
+    release.touch()
     first.wait()
     assert "Running stage" not in second.wait()
-    assert ready_project.result_digests() == finished.result_digests()
+    assert project.result_digests() == finished.result_digests()
 
 
-def test_all_that_a_killed_run_has_started_ends_within_seconds(ready_project, finished, tmp_path):
-    first = ready_project.start_paused("flows.refresh", at="data/base/wands/logits.parquet", until=tmp_path / "never")
+def test_children_of_a_killed_run_end_within_seconds(project, finished, tmp_path):
+    first = project.start_paused("flows.refresh", at="data/base/wands/logits.parquet", until=tmp_path / "never")
     (stage,) = [process for process in first.find_processes() if {"tasks.train", "wands"} <= set(process.cmdline())]
     first.kill_command()
     wait_until(lambda: not first.find_processes(), timeout=15)
     assert not stage.is_running()
-    assert "Traceback" not in ready_project.run("flows.refresh")
-    assert ready_project.result_digests() == finished.result_digests()
+    assert "Traceback" not in project.run("flows.refresh")
+    assert project.result_digests() == finished.result_digests()
 
 
-def test_a_server_that_dies_is_named_and_the_same_command_goes_on_without_it(finished_project, finished):
-    for made in ("data/runs/wands", ".prefect/storage"):
-        shutil.rmtree(finished_project.folder / made)
-    url = f"http://127.0.0.1:{(port := free_port())}/api"
+def test_a_killed_server_is_reported_and_the_command_continues_without_it(finished_project, finished):
+    for folder in ("data/runs/wands", ".prefect/storage"):
+        shutil.rmtree(finished_project.folder / folder)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/api"
     server = finished_project.start("prefect", "server", "start", "--port", str(port))
-    wait_until(lambda: answers(url))
-    reaching = {"PREFECT_API_URL": url, "PREFECT_CLIENT_MAX_RETRIES": "1"}
+    wait_until(lambda: is_api_available(url))
+    variables = {"PREFECT_API_URL": url, "PREFECT_CLIENT_MAX_RETRIES": "1"}
     command = ("flows.reliability", "wands")
     fault = kill_fault("write", ".prefect/storage/vector-*", "server")
-    printed = finished_project.run(*command, faults=(fault,), status=1, server=server, **reaching)
+    printed = finished_project.run(*command, faults=(fault,), status=1, server_of=server, **variables)
     assert f"the Prefect server at {url} " in printed
     assert "Traceback" not in printed
-    kept = finished_project.cached_fits()
-    assert kept
-    printed = finished_project.run(*command, **reaching)
+
+    fits = finished_project.stored_fits()
+    assert fits
+
+    printed = finished_project.run(*command, **variables)
     assert f"no Prefect API answers at {url}" in printed
     assert finished_project.result_digests() == finished.result_digests()
-    assert finished_project.cached_fits().items() >= kept.items()
+    assert finished_project.stored_fits().items() >= fits.items()
 
 
-# Each run of a chain is cut at a later fault of its data set than the one before. `replace` cuts a file that is whole
-# but not in its place yet, `write` one that is half written.
-MACHINE = {
+# Each run is killed at a later point of the data set than the run before: `replace` when a file is complete but not yet
+# in place, `write` when a file is partly written.
+KILLS_OF_ALL_PROCESSES = {
     "wands": (
         kill_fault("write", "data/raw/.wands.*.partial/.source.json.*"),
         kill_fault("write", "dvc.lock"),
@@ -117,7 +121,7 @@ MACHINE = {
         kill_fault("replace", "data/report/main.csv"),
     ),
     "mine": (
-        kill_fault("replace", "data/raw/mine"),  # what was there is gone, and what takes its place not yet there
+        kill_fault("replace", "data/raw/mine"),  # the old folder is gone, the new one not yet in place
         kill_fault("write", "data/base/mine/.predictor.npz.*"),
         kill_fault("replace", "data/manifests/mine/train.json"),
         kill_fault("write", ".prefect/storage/vector-*"),
@@ -125,7 +129,7 @@ MACHINE = {
         kill_fault("write", "data/runs/mine/.run.json.*"),
     ),
 }
-MOMENTS = {  # of a data set, in one run after the other
+KILL_POINTS = {  # path of a data set -> call; one run each
     "raw/{}": "replace",
     "base/{}/pairs.parquet": "replace",
     "runs/{}/.curves.json.*": "write",
@@ -134,30 +138,30 @@ MOMENTS = {  # of a data set, in one run after the other
 
 
 def kill_and_finish(project, finished, faults, status):
-    """A run for each fault, then one to the end: it makes no fit again that was kept, and the undisturbed results."""
-    kept = {}
+    """Run once with each fault, then to the end; check that no stored fit is repeated, and the results."""
+    fits = {}
     for fault in faults:
         printed = project.run("flows.refresh", faults=(fault,), status=status)
         assert "Traceback" not in printed or status < 0
         assert "refresh: the refresh failed" in printed or status < 0
-        assert project.cached_fits().items() >= kept.items()
-        kept = project.cached_fits()
+        assert project.stored_fits().items() >= fits.items()
+        fits = project.stored_fits()
     project.run("flows.refresh")
     assert project.result_digests() == finished.result_digests()
-    assert project.cached_fits().items() >= kept.items()
+    assert project.stored_fits().items() >= fits.items()
     assert "RUNNING" not in project.flow_states()
 
 
-@pytest.mark.parametrize("dataset", MACHINE)
-def test_a_machine_that_dies_again_and_again_loses_nothing(ready_project, finished, dataset):
-    kill_and_finish(ready_project, finished, MACHINE[dataset], -signal.SIGKILL)
-    assert "CRASHED" in ready_project.flow_states()
+@pytest.mark.parametrize("dataset", KILLS_OF_ALL_PROCESSES)
+def test_repeated_kills_lose_no_results(project, finished, dataset):
+    kill_and_finish(project, finished, KILLS_OF_ALL_PROCESSES[dataset], -signal.SIGKILL)
+    assert "CRASHED" in project.flow_states()
 
 
 @pytest.mark.parametrize(("whom", "dataset"), [("stage", "wands"), ("dvc", "mine")])
-def test_a_killed_stage_or_dvc_is_told_and_the_same_command_finishes(ready_project, finished, whom, dataset):
-    faults = [kill_fault(call, f"data/{path.format(dataset)}", whom) for path, call in MOMENTS.items()]
-    kill_and_finish(ready_project, finished, faults, 1)
+def test_a_killed_stage_or_dvc_is_reported_and_the_command_finishes(project, finished, whom, dataset):
+    faults = [kill_fault(call, f"data/{path.format(dataset)}", whom) for path, call in KILL_POINTS.items()]
+    kill_and_finish(project, finished, faults, 1)
 
 
 TWIN = "wands"
@@ -170,15 +174,18 @@ KINDS = {  # folder under data/ -> files in it
 }
 
 
-def everything(project: SmallProject) -> dict[Path, bytes]:
-    made = {kind.partition("/")[0] for kind in KINDS}
-    folders = [*(project.folder / "data" / name for name in made), project.folder / ".dvc/cache/files"]
-    return {file: file.read_bytes() for folder in folders for file in folder.rglob("*") if file.is_file()}
+def read_outputs(project: SmallProject) -> dict[Path, bytes]:
+    names = {kind.partition("/")[0] for kind in KINDS}
+    folders = [*(project.folder / "data" / name for name in names), project.folder / ".dvc/cache/files"]
+    contents = {}
+    for folder in folders:
+        contents |= {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return contents
 
 
-def check_named_and_brought_back(project: SmallProject, flipped: list[Path], word: str) -> None:
-    """Flip a bit in each of some files: verify names them and nothing else, and tells how to get their bytes back."""
-    before = everything(project)
+def check_reported_and_restored(project: SmallProject, flipped: list[Path], word: str) -> None:
+    """Flip a bit in each file; check that verify reports these files only, and that its commands restore them."""
+    before = read_outputs(project)
     for file in flipped:
         flip_bit(file, keep_times=word == "corrupt")
     printed = project.run("flows.verify", status=1)
@@ -189,24 +196,24 @@ def check_named_and_brought_back(project: SmallProject, flipped: list[Path], wor
         assert (name in problems) == (file in flipped), f"{name}\n{printed}"
     assert word in problems
     for command in (line for line in advice.splitlines() if line.startswith("  ")):
-        here = {"cwd": project.folder, "env": clean_environment(project.folder)}
-        done = subprocess.run(["sh", "-c", f"{command} 2>&1"], **here, capture_output=True, text=True, check=False)
+        options = {"cwd": project.folder, "env": clean_environment(project.folder)}
+        done = subprocess.run(["sh", "-c", f"{command} 2>&1"], **options, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{command}\n{done.stdout}"
     project.run("flows.verify")
-    assert everything(project) == before
+    assert read_outputs(project) == before
 
 
-BOTH = [(kind, word) for kind in KINDS if kind != "manifests" for word in ("corrupt", "edited")]
+CASES = [*product([kind for kind in KINDS if kind != "manifests"], ["corrupt", "edited"]), ("manifests", "damaged")]
 
 
-@pytest.mark.parametrize(("kind", "word"), [*BOTH, ("manifests", "damaged")])
-def test_a_flipped_bit_is_named_and_its_byte_comes_back(finished_project, kind, word):
+@pytest.mark.parametrize(("kind", "word"), CASES)
+def test_a_flipped_bit_is_reported_and_restored(finished_project, kind, word):
     files = [finished_project.folder / "data" / kind / name for name in KINDS[kind].split()]
-    check_named_and_brought_back(finished_project, files, word)
+    check_reported_and_restored(finished_project, files, word)
 
 
-def test_a_flipped_bit_in_the_cache_is_named_and_its_byte_comes_back(finished_project):
+def test_a_flipped_bit_in_the_cache_is_reported_and_restored(finished_project):
     objects = sorted((finished_project.folder / ".dvc/cache/files/md5").glob("??/*"))
     lists = [file for file in objects if file.suffix == ".dir"]
     files = [file for file in objects if file.suffix != ".dir"]
-    check_named_and_brought_back(finished_project, [lists[0], files[0], files[-1]], "corrupt")
+    check_reported_and_restored(finished_project, [lists[0], files[0], files[-1]], "corrupt")

@@ -1,11 +1,26 @@
-"""Leave out the tests of the published lattice where torch is missing: the library runs without it."""
+"""Run the tests of the library without torch: what fits the published lattice is left out or skipped."""
 
+from collections.abc import Generator
 from importlib.util import find_spec
 
+import pytest
+
+HAS_TORCH = find_spec("torch") is not None
 NEED_TORCH = ["test_exact.py", "test_lattice.py", "test_surface.py"]
-collect_ignore = NEED_TORCH if find_spec("torch") is None else []
+collect_ignore = [] if HAS_TORCH else NEED_TORCH
 
 
 def pytest_report_header() -> list[str]:
     """Name the files that are left out."""
     return [f"not run without torch: {', '.join(collect_ignore)}"] if collect_ignore else []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Skip a test whose fit needs torch, as the library's error says; the protocol of the paper does."""
+    try:
+        return (yield)
+    except Exception as error:
+        if HAS_TORCH or "needs the package torch" not in str(error):
+            raise
+        pytest.skip("the fit needs torch")

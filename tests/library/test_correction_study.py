@@ -24,13 +24,13 @@ from tests import maps
 
 pytestmark = pytest.mark.study
 
-COMPARED = ("mrp", "label_platt", "label_isotonic")
+COMPARED_VARIANTS = ("mrp", "label_platt", "label_isotonic")
 METRICS = ("log loss", "AURC", "ECE", "top gap")
-DRAWS = 2  # of each base model and number of labels
-NOISE = 0.08  # share of labels that are replaced at random
-BASE_ROWS = 2000
-TEST_ROWS = 6000
-MODELS: dict[str, Callable[[], object]] = {
+N_DATASETS = 2  # of each base model and number of labels
+NOISE_SHARE = 0.08  # share of labels that are replaced at random
+N_BASE_ROWS = 2000
+N_TEST_ROWS = 6000
+BASE_MODELS: dict[str, Callable[[], object]] = {
     "linear": lambda: LogisticRegression(max_iter=300, class_weight="balanced"),
     "boosted": lambda: HistGradientBoostingClassifier(max_iter=40, class_weight="balanced"),
 }
@@ -45,7 +45,7 @@ def measure(score: np.ndarray, rows: PredictedRows) -> tuple[float, ...]:
 
 
 def compare(rows: PredictedRows, test: PredictedRows, n_labels: int) -> dict[str, tuple[float, ...]]:
-    """Fit every method on rows, and measure it on test rows; `before` is `auto` without its correction."""
+    """Fit every method to rows and measure it on test rows; `before` is `auto` without its correction."""
     split = split_folds(len(rows), rows.group, 1, hold_out=0.0)
     variants = (*AUTO_VARIANTS[: AUTO_VARIANTS.index("label_vector") + 1], "label_isotonic")
     options = FitOptions(n_labels=n_labels, calibrator="ts", variants=variants, settings=DEFAULTS, seed=1)
@@ -55,19 +55,20 @@ def compare(rows: PredictedRows, test: PredictedRows, n_labels: int) -> dict[str
     corrected = result.with_correction(chosen) if chosen != "confidence" else result
     correction = corrected.corrections[chosen].full if chosen in corrected.corrections else None
     deployed = result.full_fit
-    found = {
-        name: measure(FittedMap(deployed.calibrator, deployed.variants[name])(test).logit, test) for name in COMPARED
+    measured = {
+        name: measure(FittedMap(deployed.calibrator, deployed.variants[name])(test).logit, test)
+        for name in COMPARED_VARIANTS
     }
     before = FittedMap(deployed.calibrator, deployed.variants[chosen])(test).logit
     after = FittedMap(deployed.calibrator, deployed.variants[chosen], correction)(test).logit
-    return {"before": measure(before, test), "auto": measure(after, test), **found}
+    return {"before": measure(before, test), "auto": measure(after, test), **measured}
 
 
 def simulate(model: str, n_labels: int, noise: float, seed: int) -> pl.DataFrame:
-    """Draw logits of a base model, and labels of which a share is replaced at random, also where it learned."""
+    """Simulate logits of a base model and labels; a share of the labels is random, also in its training rows."""
     generator = np.random.default_rng(seed)
     inputs, label = make_classification(
-        BASE_ROWS + TEST_ROWS + 3000,
+        N_BASE_ROWS + N_TEST_ROWS + 3000,
         n_features=12,
         n_informative=6,
         n_classes=n_labels,
@@ -78,34 +79,37 @@ def simulate(model: str, n_labels: int, noise: float, seed: int) -> pl.DataFrame
     )
     replaced = generator.random(len(label)) < noise
     label = np.where(replaced, generator.integers(0, n_labels, len(label)), label)
-    base = MODELS[model]().fit(inputs[:BASE_ROWS], label[:BASE_ROWS])
-    logits = np.log(np.clip(base.predict_proba(inputs[BASE_ROWS:]), 1e-12, None))
-    return pl.DataFrame({"logits": logits.tolist(), "label": label[BASE_ROWS:]})
+    base = BASE_MODELS[model]().fit(inputs[:N_BASE_ROWS], label[:N_BASE_ROWS])
+    logits = np.log(np.clip(base.predict_proba(inputs[N_BASE_ROWS:]), 1e-12, None))
+    return pl.DataFrame({"logits": logits.tolist(), "label": label[N_BASE_ROWS:]})
 
 
-def summary(results: list[dict[str, tuple[float, ...]]]) -> dict[str, np.ndarray]:
+def summarize(results: list[dict[str, tuple[float, ...]]]) -> dict[str, np.ndarray]:
     """Return the mean of each metric, by method, and print it."""
-    means = {name: np.mean([each[name] for each in results], axis=0) for name in results[0]}
-    for name, values in means.items():
+    means = {}
+    for name in results[0]:
+        values = np.mean([result[name] for result in results], axis=0)
+        means[name] = values
         print(f"{name:<15}", *(f"{metric} {value:+.4f}" for metric, value in zip(METRICS, values, strict=True)))
     return means
 
 
-@pytest.mark.parametrize("noise", [0.0, NOISE], ids=["clean", "noise"])
-@pytest.mark.parametrize("n", [300, 1000, 3000])
-def test_the_correction_reduces_the_gap_at_the_top_and_costs_no_log_loss(n, noise):
+@pytest.mark.parametrize("noise", [0.0, NOISE_SHARE], ids=["clean", "noise"])
+@pytest.mark.parametrize("n_rows", [300, 1000, 3000])
+def test_correction_reduces_the_gap_at_the_top_without_log_loss(n_rows, noise):
     results = []
-    for model in MODELS:
+    for model in BASE_MODELS:
         for n_labels in (3, 4):
-            for seed in range(DRAWS):
+            for seed in range(N_DATASETS):
                 frame = simulate(model, n_labels, noise, seed)
-                rows = maps.rows_of_frame(frame[:n], n_labels=n_labels)
+                rows = maps.rows_of_frame(frame[:n_rows], n_labels=n_labels)
                 test = maps.rows_of_frame(frame[3000:], n_labels=n_labels)
                 results.append(compare(rows, test, n_labels))
-    means = summary(results)
+    means = summarize(results)
     log_loss, aurc, _, _ = means["auto"] - means["before"]
+
     assert log_loss <= 0.001
-    assert aurc == pytest.approx(0, abs=1e-6)  # the order stays
+    assert aurc == pytest.approx(0, abs=1e-6)  # the ranking does not change
     if noise:
         assert abs(means["auto"][3]) <= 0.75 * abs(means["before"][3])
     assert means["auto"][0] < means["label_isotonic"][0]

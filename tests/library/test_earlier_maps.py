@@ -19,14 +19,14 @@ VARIANTS_C857E97 = {
 CALIBRATORS_C857E97 = {"uncal", "ts", "diag", "vector", "matrix", "smart", "spline", "hcal", "constant"}
 
 
-def test_there_is_a_map_of_each_variant_and_of_each_calibrator():
+def test_stored_maps_cover_every_variant_and_calibrator():
     documents = [load_map(path) for path in MAPS]
     assert {document.projection.name for document in documents} >= VARIANTS_C857E97
     assert {document.calibrator.name for document in documents} >= CALIBRATORS_C857E97
 
 
 @pytest.mark.parametrize("map_file", MAPS, ids=lambda path: path.stem)
-def test_an_earlier_map_gives_the_same_scores(map_file, tmp_path):
+def test_earlier_map_gives_the_same_scores(map_file, tmp_path):
     predictions = FOLDER / f"{map_file.stem.partition('_')[0]}.csv"
     expected = pl.read_csv(map_file.with_suffix(".scores.csv"))
     out = tmp_path / "scored.csv"

@@ -16,9 +16,11 @@ THIRD_PARTY = {
     "altair", "duckdb", "narwhals", "numpy", "pandas", "polars", "pyarrow", "pydantic", "rich", "scipy", "sklearn",
     "sqlglot", "torch", "typer", "vl_convert",
 }  # fmt: skip
-DEPENDENCIES = "import altair, jinja2, narwhals, numpy, polars, pyarrow.parquet, pydantic, rich, scipy.optimize, \
+IMPORT_DEPENDENCIES = (
+    "import altair, jinja2, narwhals, numpy, polars, pyarrow.parquet, pydantic, rich, scipy.optimize, \
 scipy.special, scipy.stats, sklearn.base, sklearn.model_selection, sklearn.pipeline, sqlglot, typer, vl_convert"
-EVERY_MODULE = """
+)
+IMPORT_EVERY_MODULE = """
 from importlib import import_module
 from pkgutil import walk_packages
 import relmap
@@ -26,7 +28,7 @@ for module in walk_packages(relmap.__path__, "relmap."):
     if module.name not in ("relmap.__main__", "relmap.projection.adam_lattice"):  # the latter needs torch
         import_module(module.name)
 """
-STATE = """
+READ_STATE = """
 import gc, locale, logging, os, random, signal, sys, threading, time, warnings
 
 def state():
@@ -51,63 +53,63 @@ def state():
 
 
 def run_python(code: str, folder: Path = ROOT) -> str:
-    """Run code in an interpreter of its own that finds this checkout, and return what it printed."""
+    """Run code in a new interpreter that finds this checkout, and return its output."""
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"]
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
-def cpu_seconds(before: str, measured: str) -> float:
-    """Return the CPU time of `measured` after `before`, in seconds: the least of three runs."""
-    code = f"{before}\nimport time\nstart = time.process_time()\n{measured}\n"
-    code += "import sys\nprint(time.process_time() - start, file=sys.stderr)"
+def cpu_seconds(setup: str, code: str) -> float:
+    """Return the CPU time of `code` after `setup`, in seconds: the minimum of three runs."""
+    program = f"{setup}\nimport time\nstart = time.process_time()\n{code}\n"
+    program += "import sys\nprint(time.process_time() - start, file=sys.stderr)"
     seconds = []
     for _ in range(3):
-        command = [sys.executable, "-c", code]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        seconds.append(float(done.stderr.split()[-1]))
+        command = [sys.executable, "-c", program]
+        completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        seconds.append(float(completed.stderr.split()[-1]))
     return min(seconds)
 
 
-def imported_by(code: str, folder: Path = ROOT) -> set[str]:
+def imported_modules(code: str, folder: Path = ROOT) -> set[str]:
     """Return the names of all modules that code imports."""
-    printed = run_python(f"{code}\nimport json, sys\nprint(json.dumps([*sys.modules]))", folder)
-    return set(json.loads(printed.splitlines()[-1]))
+    output = run_python(f"{code}\nimport json, sys\nprint(json.dumps([*sys.modules]))", folder)
+    return set(json.loads(output.splitlines()[-1]))
 
 
-def test_importing_relmap_imports_no_third_party_package():
-    assert not imported_by("import relmap; dir(relmap); relmap.__version__") & THIRD_PARTY
+def test_import_of_relmap_imports_no_third_party_package():
+    assert not imported_modules("import relmap; dir(relmap); relmap.__version__") & THIRD_PARTY
 
 
-def test_the_test_sees_an_import():
-    assert imported_by("import relmap; relmap.InputError") >= {"relmap.errors"}
-    assert "numpy" in imported_by("from relmap import load_map")
+def test_imported_modules_includes_known_imports():
+    assert imported_modules("import relmap; relmap.InputError") >= {"relmap.errors"}
+    assert "numpy" in imported_modules("from relmap import load_map")
 
 
 @pytest.mark.bench
-def test_import_takes_at_most_a_tenth_of_a_second():
+def test_import_takes_less_than_a_tenth_of_a_second():
     assert cpu_seconds("", "import relmap") < 0.1
 
 
 @pytest.mark.bench
-def test_the_estimator_adds_at_most_three_tenths_of_a_second_to_its_libraries():
+def test_estimator_import_takes_less_than_three_tenths_of_a_second_beyond_dependencies():
     assert cpu_seconds("import numpy, polars, sklearn.base", "from relmap import ReliabilityMap") < 0.3
 
 
 @pytest.mark.bench
-def test_help_adds_at_most_three_tenths_of_a_second_to_typer():
+def test_help_takes_less_than_three_tenths_of_a_second_beyond_typer():
     assert cpu_seconds("import typer", "from relmap.cli import app; app(['--help'], standalone_mode=False)") < 0.3
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"]])
-def test_help_and_version_of_the_command_import_nothing_that_computes(words):
-    imported = imported_by(f"from relmap.cli import app; app({words!r}, standalone_mode=False)")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
+def test_help_and_version_import_no_numerical_package(arguments):
+    imported = imported_modules(f"from relmap.cli import app; app({arguments!r}, standalone_mode=False)")
     assert not imported & (THIRD_PARTY - {"typer", "rich"})
 
 
-def test_apply_and_sql_import_neither_scikit_learn_nor_the_optimizers_of_scipy(tmp_path):
+def test_apply_and_sql_do_not_import_scikit_learn_or_scipy_optimizers(tmp_path):
     save_map(make_map(), tmp_path / "map.json")
     make_predictions(90).drop("label").write_parquet(tmp_path / "new.parquet")
     code = """
@@ -115,20 +117,21 @@ from relmap.cli import app
 app("apply --map map.json --predictions new.parquet --out out.parquet".split(), standalone_mode=False)
 app("sql --map map.json".split(), standalone_mode=False)
 """
-    imported = imported_by(code, tmp_path)
+    imported = imported_modules(code, tmp_path)
+
     assert not {name for name in imported if name.startswith(("sklearn", "scipy.optimize", "torch", "pandas"))}
     assert (tmp_path / "out.parquet").exists()
 
 
-def changed_by(*codes: str) -> list[list[str]]:
-    """Return what of the state of the process each code changes, after all dependencies are imported."""
-    lines = [DEPENDENCIES, STATE, "changed = []"]
+def changed_process_state(*codes: str) -> list[list[str]]:
+    """Return the parts of the process state that each code changes, after all dependencies are imported."""
+    lines = [IMPORT_DEPENDENCIES, READ_STATE, "changed = []"]
     for code in codes:
         lines += ["before = state()", code]
         lines.append("changed.append([name for name, value in state().items() if value != before[name]])")
-    changed = eval(run_python("\n".join([*lines, "print(changed)"])).splitlines()[-1])
-    assert isinstance(changed, list)
-    return changed
+    changes = eval(run_python("\n".join([*lines, "print(changed)"])).splitlines()[-1])
+    assert isinstance(changes, list)
+    return changes
 
 
 CHANGES = {
@@ -143,12 +146,12 @@ CHANGES = {
 }
 
 
-def test_importing_every_module_changes_nothing_in_the_process_and_the_test_sees_a_change():
-    """All in one process, because the imports of the dependencies take most of the time."""
-    assert changed_by(EVERY_MODULE, *CHANGES.values()) == [[], *([name] for name in CHANGES)]
+def test_import_of_every_module_does_not_change_the_process_state():
+    """Known changes are detected in the same process, since importing the dependencies takes most of the time."""
+    assert changed_process_state(IMPORT_EVERY_MODULE, *CHANGES.values()) == [[], *([name] for name in CHANGES)]
 
 
-BUILT = """
+COUNT_INCOMPLETE_MODELS = """
 from pydantic import BaseModel
 
 def models(parent):
@@ -161,5 +164,5 @@ print([model.__name__ for model in of_library if not model.__pydantic_complete__
 """
 
 
-def test_models_are_built_at_import_since_earlier_versions_of_pydantic_build_later_ones_without_a_lock():
-    assert run_python(f"{EVERY_MODULE}\n{BUILT}") == "[] True\n"
+def test_pydantic_models_are_complete_after_import():
+    assert run_python(f"{IMPORT_EVERY_MODULE}\n{COUNT_INCOMPLETE_MODELS}") == "[] True\n"

@@ -1,4 +1,4 @@
-"""The bootstrap over clusters: against repeated rows, nominal coverage and other people's implementations."""
+"""The cluster bootstrap agrees with repeated rows, with nominal coverage and with other implementations."""
 
 from itertools import combinations
 from typing import get_args
@@ -44,35 +44,37 @@ COVERAGE = np.arange(1, 101) / 100
 ROWS = st.lists(st.tuples(SCORES, st.booleans(), st.integers(0, 4)), min_size=1, max_size=25)
 
 
-def times_drawn(draws: Resamples) -> np.ndarray:
-    """How often each row is in each resample, `(R, n)`."""
+def draw_counts(draws: Resamples) -> np.ndarray:
+    """Count how often each row is in each resample, shape (n_resamples, n_rows)."""
     n = len(draws.cluster)
     return draws.sums(np.ones(n), np.arange(n), n).T.astype(int)
 
 
 @settings(deadline=None, max_examples=60)
 @given(ROWS)
-def test_a_weight_counts_as_that_many_tied_rows(rows):
-    t, correct, weight = (np.array(column) for column in zip(*rows, strict=True))
-    order = order_by_risk(t, correct)
-    weights = np.stack([np.ones(len(t), dtype=int), np.maximum(weight, weight.sum() == 0)])
-    sums = np.stack([np.bincount(order.cell, of[order.row], 3 * order.groups) for of in weights], axis=1)
+def test_weight_counts_as_tied_rows(rows):
+    score, correct, weight = (np.array(column) for column in zip(*rows, strict=True))
+    order = order_by_risk(score, correct)
+    weights = np.stack([np.ones(len(score), dtype=int), np.maximum(weight, weight.sum() == 0)])
+    sums = np.stack(
+        [np.bincount(order.cell, row_weights[order.row], 3 * order.groups) for row_weights in weights], axis=1
+    )
     groups = order.weighted(sums)
     measured = ranking_metrics(groups)
     retained = expected_retained_errors(groups, COVERAGE)
-    for at, times in enumerate(weights):
-        repeated = np.repeat(t, times), np.repeat(correct, times)
+    for index, copies in enumerate(weights):
+        repeated = np.repeat(score, copies), np.repeat(correct, copies)
         expected = compute_reliability_metrics(*repeated)
         assert {name: expected[name] for name in measured} == pytest.approx(
-            {name: values[at] for name, values in measured.items()}, abs=1e-10, nan_ok=True
+            {name: values[index] for name, values in measured.items()}, abs=1e-10, nan_ok=True
         )
-        assert retained[at] == pytest.approx(
+        assert retained[index] == pytest.approx(
             expected_retained_errors(find_tie_groups(*repeated), COVERAGE)[0], abs=1e-12
         )
 
 
 @pytest.mark.parametrize("key", [key for key, m in METRICS.items() if m.resampled and m.view is not LabelView])
-def test_a_metric_of_a_resample_equals_that_of_its_repeated_rows(key, decisions):
+def test_metric_of_a_resample_equals_the_metric_of_repeated_rows(key, decisions):
     metric = METRICS[key]
     rows = decisions.take(slice(1503))
     arrays = {
@@ -83,117 +85,133 @@ def test_a_metric_of_a_resample_equals_that_of_its_repeated_rows(key, decisions)
     draws = draw_resamples(rows.group, resamples=5, seed=3)
     params = METRIC_DEFAULTS.model_copy(update={"ece_bins": 7})
     measured = metric.function(metric.view(rows.correct, params, draws, *arrays))
-    repeated = [
-        metric.view(*(np.repeat(rows.correct, times), params, None), *(np.repeat(x, times, axis=0) for x in arrays))
-        for times in times_drawn(draws)
-    ]
+    repeated = []
+    for copies in draw_counts(draws):
+        repeated_arrays = [np.repeat(array, copies, axis=0) for array in arrays]
+        repeated.append(metric.view(np.repeat(rows.correct, copies), params, None, *repeated_arrays))
+
     assert measured == pytest.approx([metric.function(view) for view in repeated], abs=1e-10)
 
 
-def test_the_label_spread_keeps_the_groups_and_cells_of_all_rows():
+def test_label_spread_of_a_resample_uses_the_cells_of_all_rows():
     generator = np.random.default_rng(0)
     confidence = generator.uniform(0.4, 1, 90)
     decision = generator.choice([0, 2, 5], 90, p=[0.5, 0.35, 0.15])
     correct = generator.random(90) < confidence
     draws = draw_resamples(np.arange(90) // 3, resamples=40, seed=1)
-    four = METRIC_DEFAULTS.model_copy(update={"spread_groups": 4, "spread_minimum_cell": 4})
-    measured = draws.label_spread(confidence, decision, correct, four)
+    settings = METRIC_DEFAULTS.model_copy(update={"spread_groups": 4, "spread_minimum_cell": 4})
+    measured = draws.label_spread(confidence, decision, correct, settings)
     rows = pl.DataFrame({"g": assign_confidence_groups(confidence, 4), "d": decision, "r": correct - confidence})
     counts = rows.group_by("g", "d").len()["len"]
-    assert counts.min() < 4 < counts.max()  # some are too small to count
-    emptied = 0
-    for times, value in zip(times_drawn(draws), measured, strict=True):
-        counted = rows.with_columns(n=times).filter(pl.len().over("g", "d") >= 4).group_by("g", "d")
-        cells = counted.agg(pl.col("r").dot("n") / pl.col("n").sum(), pl.col("n").sum())
-        emptied += (cells["n"] == 0).sum()
-        several = cells.filter(pl.col("n") > 0).filter(pl.len().over("g") > 1)
-        groups = several.group_by("g").agg(pl.col("r").max() - pl.col("r").min(), pl.col("n").sum())
+    assert counts.min() < 4 < counts.max()  # some are below the minimum
+
+    n_empty_cells = 0
+    for copies, value in zip(draw_counts(draws), measured, strict=True):
+        repeated_rows = rows.with_columns(n=copies).filter(pl.len().over("g", "d") >= 4).group_by("g", "d")
+        cells = repeated_rows.agg(pl.col("r").dot("n") / pl.col("n").sum(), pl.col("n").sum())
+        n_empty_cells += (cells["n"] == 0).sum()
+        comparable_cells = cells.filter(pl.col("n") > 0).filter(pl.len().over("g") > 1)
+        groups = comparable_cells.group_by("g").agg(pl.col("r").max() - pl.col("r").min(), pl.col("n").sum())
         assert value == pytest.approx(np.average(groups["r"], weights=groups["n"]), abs=1e-12)
-    assert emptied > 0
-    more = four.model_copy(update={"spread_minimum_cell": 90})
-    assert np.isnan(draws.label_spread(confidence, decision, correct, more)).all()  # no cell counts
+    assert n_empty_cells > 0
+
+    too_large_minimum = settings.model_copy(update={"spread_minimum_cell": 90})
+    assert np.isnan(
+        draws.label_spread(confidence, decision, correct, too_large_minimum)
+    ).all()  # all cells are below the minimum
 
 
-def test_clusters_are_drawn_as_a_whole_and_reproducibly():
+def test_clusters_are_resampled_whole_and_reproducibly():
     group = np.array(["b", "a", "b", "c", "a", "b"])
-    drawn, again, other = (times_drawn(draw_resamples(group, resamples=50, seed=seed)) for seed in (0, 0, 1))
-    assert (drawn == again).all()
-    assert (drawn != other).any()
+    counts = draw_counts(draw_resamples(group, resamples=50, seed=0))
+    same_seed = draw_counts(draw_resamples(group, resamples=50, seed=0))
+    other_seed = draw_counts(draw_resamples(group, resamples=50, seed=1))
+
+    assert (counts == same_seed).all()
+    assert (counts != other_seed).any()
     for name in "abc":
-        assert (drawn[:, group == name] == drawn[:, group == name][:, :1]).all()
-    assert (drawn[:, [0, 1, 3]].sum(axis=1) == 3).all()
-    assert len(np.unique(drawn, axis=0)) == 10  # every way to draw 3 of 3
+        assert (counts[:, group == name] == counts[:, group == name][:, :1]).all()
+    assert (counts[:, [0, 1, 3]].sum(axis=1) == 3).all()
+    assert len(np.unique(counts, axis=0)) == 10  # every way to draw 3 of 3
 
 
-def test_the_order_of_rows_does_not_change_results():
-    t, correct = simulate_reliability_logits(900, levels=20)
+def test_results_do_not_depend_on_row_order():
+    score, correct = simulate_reliability_logits(900, levels=20)
     group = np.arange(900) // 5
-    t[:40] = np.inf
-    t[40:80] = -np.inf
+    score[:40] = np.inf
+    score[40:80] = -np.inf
     measured = []
     for order in (np.arange(900), np.random.default_rng(4).permutation(900)):
-        rows = (t[order], correct[order])
+        rows = (score[order], correct[order])
         draws = draw_resamples(group[order], resamples=30, seed=1)
         metrics = compute_reliability_metrics(*rows), compute_reliability_metrics(*rows, draws=draws)
         losses = np.hstack([by_name.pop("nll_correct") for by_name in metrics])
         retained = expected_retained_errors(find_tie_groups(*rows), COVERAGE), draws.errors_retained(*rows, COVERAGE)
-        ranked = [values for by_name in metrics for values in by_name.values()]
-        measured.append((losses, np.hstack([*ranked, *map(np.ravel, retained)])))
-    (losses, ranked), (other_losses, other_ranked) = measured
+        ranking = [values for by_name in metrics for values in by_name.values()]
+        measured.append((losses, np.hstack([*ranking, *map(np.ravel, retained)])))
+    (losses, ranking), (other_losses, other_ranking) = measured
+
     assert losses == pytest.approx(other_losses, abs=1e-12)
-    assert (ranked == other_ranked).all()
+    assert (ranking == other_ranking).all()
 
 
 def test_merged_groups_have_the_variance_of_single_groups(monkeypatch):
-    """As exact as 100 bags are: their deviation is off by 7% in two of three cases."""
-    t, correct = simulate_reliability_logits(20_000)
+    """With 100 merged clusters the standard error of a standard error is 7%."""
+    score, correct = simulate_reliability_logits(20_000)
     group = np.arange(20_000) // 5
-    exact = compute_reliability_metrics(t, correct, draws=draw_resamples(group, resamples=400, seed=0))
+    exact = compute_reliability_metrics(score, correct, draws=draw_resamples(group, resamples=400, seed=0))
     monkeypatch.setattr(resampling, "MAX_CLUSTERS", 100)  # of 4,000
     draws = draw_resamples(group, resamples=400, seed=0)
-    assert len(np.unique(np.stack([draws.cluster, group]), axis=1).T) == 4000  # a group falls in one bag
+    assert len(np.unique(np.stack([draws.cluster, group]), axis=1).T) == 4000  # each group is in one merged cluster
     assert (draws.clusters, draws.groups, set(np.bincount(draws.cluster))) == (100, 4000, {200})
-    for key, replicates in compute_reliability_metrics(t, correct, draws=draws).items():
+    for key, replicates in compute_reliability_metrics(score, correct, draws=draws).items():
         assert percentile_interval(replicates).standard_error == pytest.approx(
             percentile_interval(exact[key]).standard_error, rel=0.35
         )
-    order = np.random.default_rng(0).permutation(len(t))
+
+    order = np.random.default_rng(0).permutation(len(score))
     assert (draw_resamples(group[order], resamples=400, seed=0).cluster == draws.cluster[order]).all()
 
 
-def test_merging_tie_groups_moves_intervals_less_than_resampling_does(monkeypatch):
-    t, correct = simulate_reliability_logits(20_000)
+def test_merging_tie_groups_changes_intervals_less_than_resampling_noise(monkeypatch):
+    score, correct = simulate_reliability_logits(20_000)
     group = np.arange(20_000) // 5
     draws = draw_resamples(group, resamples=400, seed=0)
-    after = t + np.random.default_rng(1).normal(size=len(t)) / 3
+    changed_score = score + np.random.default_rng(1).normal(size=len(score)) / 3
 
-    def ends() -> np.ndarray:
-        before, change = (compute_reliability_metrics(at, correct, draws=draws) for at in (t, after))
-        measured = [percentile_interval(of) for key in before for of in (before[key], change[key] - before[key])]
-        return np.array([[of.low, of.high, of.standard_error] for of in measured])
+    def interval_numbers() -> np.ndarray:
+        before = compute_reliability_metrics(score, correct, draws=draws)
+        after = compute_reliability_metrics(changed_score, correct, draws=draws)
+        numbers = []
+        for key in before:
+            for replicates in (before[key], after[key] - before[key]):
+                interval = percentile_interval(replicates)
+                numbers.append([interval.low, interval.high, interval.standard_error])
+        return np.array(numbers)
 
-    exact = ends()
+    exact = interval_numbers()
     monkeypatch.setattr(resampling, "MAX_TIE_GROUPS", 1000)  # of about 4,000
-    # the standard error of an end that is a quantile of 400 normal numbers, in their deviations
+    # Standard error of a quantile of 400 normal numbers, in units of their standard deviation
     noise = np.sqrt(0.025 * 0.975 / draws.resamples) / norm.pdf(norm.ppf(0.025))
-    assert (np.abs(ends() - exact) <= noise * exact[:, 2:]).all()
+    assert (np.abs(interval_numbers() - exact) <= noise * exact[:, 2:]).all()
 
 
-def test_an_interval_by_hand():
+def test_percentile_interval_of_known_replicates():
     measured = percentile_interval(np.arange(201.0))
     assert [measured.low, measured.high] == pytest.approx([5, 195])
     assert measured.standard_error == pytest.approx(np.sqrt(201 * 202 / 12))
     assert np.isnan(percentile_interval(np.zeros(1))).all()
 
 
-def test_the_interval_of_a_share_is_that_of_scipy():
+def test_share_interval_equals_scipy():
     rows = np.array([7, 7, 7, 400])
-    right = np.array([0, 3, 7, 390])
-    exact = [binomtest(int(k), int(n)).proportion_ci() for k, n in zip(right, rows, strict=True)]
-    assert np.transpose(share_confidence_interval(right, rows)) == pytest.approx(np.array(exact), abs=1e-9)
+    n_correct = np.array([0, 3, 7, 390])
+    exact = [binomtest(int(k), int(n)).proportion_ci() for k, n in zip(n_correct, rows, strict=True)]
+
+    assert np.transpose(share_confidence_interval(n_correct, rows)) == pytest.approx(np.array(exact), abs=1e-9)
 
 
-def test_p_values_by_hand():
+def test_p_values_of_known_replicates():
     assert two_sided_p(np.array([1.0, 2.0, 3.0, -1.0, 5.0, 1.0, 1.0, 1.0, 1.0])) == pytest.approx(2 * 2 / 10)
     assert two_sided_p(np.full(99, 2.0)) == two_sided_p(np.full(99, -2.0)) == pytest.approx(2 / 100)  # never 0
     assert two_sided_p(np.array([-1.0, 1.0, 0.0])) == 1
@@ -201,29 +219,36 @@ def test_p_values_by_hand():
         assert two_sided_p(sign * np.repeat([-1.0, 0.0], [20, 1])) == pytest.approx(2 * 2 / 22)  # 0 is on both sides
 
 
-def test_resamples_without_errors_are_omitted_and_too_many_give_no_interval():
-    t = simulate_reliability_logits(40)[0]
-    correct = np.arange(40) >= 3  # three errors: 1 resample in 20 has none
+def test_undefined_replicates_are_omitted_up_to_five_percent():
+    score = simulate_reliability_logits(40)[0]
+    correct = np.arange(40) >= 3  # three errors: 5% of the resamples have none
     draws = draw_resamples(np.arange(40), resamples=1000, seed=0)
-    undefined = np.isnan(compute_reliability_metrics(t, correct, draws=draws)["aupr_error"])
+    undefined = np.isnan(compute_reliability_metrics(score, correct, draws=draws)["aupr_error"])
     assert (undefined == (draws.mean(correct) == 1)).all()
     assert 0 < undefined.mean() < 0.08
-    five, six = (np.append(np.full(n, np.nan), np.arange(1.0, 101 - n)) for n in (5, 6))
-    assert percentile_interval(five) == percentile_interval(five[5:])
-    assert two_sided_p(five) == 2 / 96
-    measured = percentile_interval(six)
-    assert np.isnan([measured.low, measured.high, measured.standard_error, two_sided_p(six)]).all()
+
+    five_undefined = np.append(np.full(5, np.nan), np.arange(1.0, 96.0))
+    six_undefined = np.append(np.full(6, np.nan), np.arange(1.0, 95.0))
+    assert percentile_interval(five_undefined) == percentile_interval(five_undefined[5:])
+    assert two_sided_p(five_undefined) == 2 / 96
+
+    measured = percentile_interval(six_undefined)
+    assert np.isnan([measured.low, measured.high, measured.standard_error, two_sided_p(six_undefined)]).all()
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.floats(0, 1) | st.just(np.nan), max_size=6))
-def test_holm_equals_the_closed_test_of_bonferroni(p_values):
-    # a hypothesis is rejected where every set that holds it is: the largest of their Bonferroni p-values
-    made = [i for i, p in enumerate(p_values) if p == p]  # noqa: PLR0124, NaN is a test that was not made
-    sets = [s for size in range(len(made)) for s in combinations(made, size + 1)]
-    of_set = {s: min(1, len(s) * min(p_values[i] for i in s)) for s in sets}
-    expected = [max((p for s, p in of_set.items() if i in s), default=np.nan) for i in range(len(p_values))]
-    assert holm_adjust(np.array(p_values)) == pytest.approx(np.array(expected), nan_ok=True)
+def test_holm_equals_closed_bonferroni_testing(p_values):
+    # A hypothesis is rejected if every subset that contains it is rejected by Bonferroni
+    tested = [i for i, p in enumerate(p_values) if p == p]  # noqa: PLR0124, NaN is a test that was not performed
+    subsets = [subset for size in range(len(tested)) for subset in combinations(tested, size + 1)]
+    expected = np.full(len(p_values), np.nan)
+    for subset in subsets:
+        members = list(subset)
+        bonferroni = min(1, len(members) * min(p_values[i] for i in members))
+        expected[members] = np.fmax(expected[members], bonferroni)
+
+    assert holm_adjust(np.array(p_values)) == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +262,7 @@ def test_holm_equals_the_closed_test_of_bonferroni(p_values):
         (np.nan, np.nan, np.nan, NOT_CERTAIN),
     ],
 )
-def test_a_change_is_certain_only_by_interval_and_corrected_p_value(low, high, p, sign):
+def test_change_is_certain_only_by_interval_and_p_value(low, high, p, sign):
     assert classify_change(1, low, high, p) == sign
     assert classify_change(-1, low, high, p) == {BETTER: WORSE, WORSE: BETTER}.get(sign, sign)
 
@@ -255,19 +280,19 @@ def test_a_change_is_certain_only_by_interval_and_corrected_p_value(low, high, p
         (0.15, np.nan, np.nan, NOT_CERTAIN),
     ],
 )
-def test_a_change_below_the_smallest_relevant_one_is_neither_better_nor_worse(change, low, high, sign):
+def test_change_below_the_smallest_relevant_change_is_no_difference(change, low, high, sign):
     p = 0.01 if low is not None and low * high > 0 else 0.5
     assert classify_relevant_change(1, change, low, high, p, 0.001) == sign
 
 
-def test_rankings_have_no_relevant_difference_only_if_no_metric_has_one():
+def test_combined_signs_of_metrics():
     assert combine_signs([NO_DIFFERENCE, NO_DIFFERENCE]) == NO_DIFFERENCE
     assert combine_signs([NO_DIFFERENCE, NOT_CERTAIN]) == NOT_CERTAIN
     assert combine_signs([NO_DIFFERENCE, BETTER]) == BETTER
     assert combine_signs([BETTER, WORSE]) == BOTH
 
 
-def test_a_comparison_is_paired():
+def test_difference_of_estimates_is_paired():
     before, after = np.random.default_rng(0).normal(size=(2, 300))
     change = Estimate(3.0, after) - Estimate(1.0, before)
     assert (change.value, change.interval, change.p_value) == (
@@ -275,5 +300,6 @@ def test_a_comparison_is_paired():
         percentile_interval(after - before),
         two_sided_p(after - before),
     )
-    alone = Estimate(3.0, after) - Estimate(1.0)
-    assert np.isnan([alone.interval.low, alone.interval.high, alone.p_value]).all()
+
+    unpaired = Estimate(3.0, after) - Estimate(1.0)
+    assert np.isnan([unpaired.interval.low, unpaired.interval.high, unpaired.p_value]).all()

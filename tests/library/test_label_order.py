@@ -1,4 +1,4 @@
-"""Names of labels in the wrong order are rejected, with the order that matches."""
+"""Label names in the wrong order are rejected with the right order."""
 
 import re
 from itertools import permutations
@@ -18,167 +18,179 @@ from relmap.options import naming
 from relmap.routing.apply import apply_map
 from tests.maps import make_predictions, run_command
 
-ORDER = ("bad", "fair", "excellent")
+LABEL_NAMES = ("bad", "fair", "excellent")
 ROWS = make_predictions(1000)
-NUMBERS = np.array(ROWS["logits"].to_list())
-NAMED = pl.DataFrame(
-    {"probabilities": softmax(NUMBERS, axis=1).tolist(), "label": np.array(ORDER)[ROWS["label"].to_numpy()]}
+LOGITS = np.array(ROWS["logits"].to_list())
+NAMED_ROWS = pl.DataFrame(
+    {"probabilities": softmax(LOGITS, axis=1).tolist(), "label": np.array(LABEL_NAMES)[ROWS["label"].to_numpy()]}
 )
 
 
 @pytest.fixture
-def named(tmp_path):
-    NAMED.write_parquet(tmp_path / "named.parquet")
+def named_file(tmp_path):
+    NAMED_ROWS.write_parquet(tmp_path / "named.parquet")
     return tmp_path / "named.parquet"
 
 
-def fit(file, *options):
+def run_fit(file, *options):
     run_command("fit", "--predictions", file, "--out", file.with_name("map.json"), *options)
     return load_map(file.with_name("map.json"))
 
 
-def test_no_order_is_suggested_where_it_is_not_known(named):
-    with pytest.raises(InputError) as told:
-        fit(named)
-    assert "the file has the labels bad, excellent, fair" in str(told.value)
-    assert not re.search(r"--labels \S*,", str(told.value))
+def test_missing_label_order_is_reported_without_a_suggestion(named_file):
+    with pytest.raises(InputError) as error:
+        run_fit(named_file)
+    assert "the file has the labels bad, excellent, fair" in str(error.value)
+    assert not re.search(r"--labels \S*,", str(error.value))
 
 
-def test_labels_in_another_order_are_rejected_with_both_accuracies_unless_they_are_accepted(named):
-    decided = NUMBERS.argmax(axis=1)
+def test_wrong_label_order_is_rejected_unless_it_is_accepted(named_file):
+    decided = LOGITS.argmax(axis=1)
     wrong_order = ("bad", "excellent", "fair")
-    with pytest.raises(InputError) as told:
-        fit(named, "--labels", ",".join(wrong_order))
-    wrong, right = (
-        np.mean([names[column] == label for column, label in zip(decided, NAMED["label"], strict=True)])
-        for names in (wrong_order, ORDER)
-    )
-    for words in (f"{wrong:.1%}", f"{right:.1%}", f"--labels {','.join(ORDER)}", "--accept-label-order"):
-        assert words in str(told.value)
-    assert not named.with_name("map.json").exists()
-    assert fit(named, "--labels", ",".join(ORDER)).label_names == ORDER
-    assert fit(named, "--labels", ",".join(wrong_order), "--accept-label-order").label_names == wrong_order
+    with pytest.raises(InputError) as error:
+        run_fit(named_file, "--labels", ",".join(wrong_order))
+
+    true_names = NAMED_ROWS["label"].to_numpy()
+    wrong_accuracy = np.mean(np.array(wrong_order)[decided] == true_names)
+    right_accuracy = np.mean(np.array(LABEL_NAMES)[decided] == true_names)
+    for text in (
+        f"{wrong_accuracy:.1%}",
+        f"{right_accuracy:.1%}",
+        f"--labels {','.join(LABEL_NAMES)}",
+        "--accept-label-order",
+    ):
+        assert text in str(error.value)
+    assert not named_file.with_name("map.json").exists()
+    assert run_fit(named_file, "--labels", ",".join(LABEL_NAMES)).label_names == LABEL_NAMES
+    assert run_fit(named_file, "--labels", ",".join(wrong_order), "--accept-label-order").label_names == wrong_order
 
 
-def test_numbers_of_labels_in_another_order_are_rejected_with_the_order_to_paste(tmp_path):
+def test_wrong_order_of_numeric_labels_is_rejected_with_the_right_order(tmp_path):
     file = tmp_path / "rows.parquet"
     ROWS.with_columns(label=2 - pl.col("label")).write_parquet(file)
+
     with pytest.raises(InputError, match=r"in the order 2, 1, 0 .* give --labels 2,1,0;"):
-        fit(file)
-    assert fit(file, "--labels", "2,1,0").label_names == ("2", "1", "0")
+        run_fit(file)
+    assert run_fit(file, "--labels", "2,1,0").label_names == ("2", "1", "0")
 
 
-def test_decisions_in_numbers_and_labels_in_names_are_checked(tmp_path):
+def test_order_is_checked_for_numeric_decisions_and_named_labels(tmp_path):
     file = tmp_path / "judge.csv"
-    pl.DataFrame({"decision": NUMBERS.argmax(axis=1), "label": NAMED["label"]}).write_csv(file)
+    pl.DataFrame({"decision": LOGITS.argmax(axis=1), "label": NAMED_ROWS["label"]}).write_csv(file)
     with pytest.raises(InputError, match="give --labels bad,fair,excellent;"):
-        fit(file, "--labels", "bad,excellent,fair")
+        run_fit(file, "--labels", "bad,excellent,fair")
 
 
-def test_a_judge_that_is_mostly_wrong_is_accepted_where_both_sides_have_names(tmp_path):
+def test_inaccurate_named_decisions_are_accepted(tmp_path):
     file = tmp_path / "judge.csv"
     decided = np.array(["yes", "no"] * 100)
     truth = np.where(np.arange(200) % 10 == 0, decided, np.roll(decided, 1))
     pl.DataFrame({"decision": decided, "label": truth}).write_csv(file)
+
     with pytest.raises(InputError, match="name the labels to fit: --labels no,yes "):
-        fit(file)
-    assert fit(file, "--labels", "no,yes").n_labels == 2
+        run_fit(file)
+    assert run_fit(file, "--labels", "no,yes").n_labels == 2
 
 
-PROBABILITY = expit(NUMBERS[:, 1])
-RELEVANT = np.random.default_rng(0).random(len(PROBABILITY)) < PROBABILITY
+PROBABILITY = expit(LOGITS[:, 1])
+IS_RELEVANT = np.random.default_rng(0).random(len(PROBABILITY)) < PROBABILITY
 
 
-@pytest.mark.parametrize("words", [("irrelevant", "relevant"), ("Yes", "No"), ("2", "1")])
+@pytest.mark.parametrize("names", [("irrelevant", "relevant"), ("Yes", "No"), ("2", "1")])
 @pytest.mark.parametrize("column", ["--probability p", "--border 0 --score s"])
-def test_one_command_fits_a_probability_of_one_of_two_labels(words, column, tmp_path):
-    other, positive = words
+def test_probability_or_score_of_one_of_two_labels_is_fitted(names, column, tmp_path):
+    negative, positive = names
     file = tmp_path / "rows.csv"
-    label = np.where(RELEVANT, positive, other)
-    pl.DataFrame({"p": PROBABILITY, "s": NUMBERS[:, 1], "label": label}).write_csv(file)
-    document = fit(file, *column.split(), "--positive", positive.lower())
-    assert document.label_names == words
-    apply_map(document, file, tmp_path / "scored.csv", reading=read_as(column))
+    label = np.where(IS_RELEVANT, positive, negative)
+    pl.DataFrame({"p": PROBABILITY, "s": LOGITS[:, 1], "label": label}).write_csv(file)
+    document = run_fit(file, *column.split(), "--positive", positive.lower())
+    assert document.label_names == names
+
+    apply_map(document, file, tmp_path / "scored.csv", reading=reading_for(column))
     scored = pl.read_csv(tmp_path / "scored.csv", infer_schema=False)
     assert (scored["decision_name"] == positive).to_list() == (PROBABILITY > 0.5).tolist()
-    if other == "irrelevant":
+    if negative == "irrelevant":
         with pytest.raises(InputError, match="name its label: --positive irrelevant or --positive relevant"):
-            fit(file, *column.split())
+            run_fit(file, *column.split())
         with pytest.raises(InputError, match=r"give --positive relevant; .* give --accept-label-order"):
-            fit(file, *column.split(), "--positive", "irrelevant")
+            run_fit(file, *column.split(), "--positive", "irrelevant")
         with pytest.raises(InputError, match="--positive is 'relevent'; the labels are irrelevant, relevant"):
-            fit(file, *column.split(), "--positive", "relevent")
+            run_fit(file, *column.split(), "--positive", "relevent")
 
 
-def read_as(column):
+def reading_for(column):
     from relmap.io.reading import Reading
 
     return Reading(probability="p") if "probability" in column else Reading(score="s", border=0.0)
 
 
-def test_a_third_label_has_no_place_in_a_probability_of_one_of_two(tmp_path):
+def test_probability_of_one_of_two_labels_rejects_a_third_label(tmp_path):
     file = tmp_path / "rows.csv"
-    NAMED.select("label", p=0.4).write_csv(file)
+    NAMED_ROWS.select("label", p=0.4).write_csv(file)
     with pytest.raises(InputError, match=r"p is the probability of one of two labels, and label has 3 \(bad, "):
-        fit(file, "--probability", "p", "--positive", "fair")
+        run_fit(file, "--probability", "p", "--positive", "fair")
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 4).flatmap(lambda k: st.permutations(range(k))), st.integers(0, 2**32 - 1))
-def test_the_order_of_a_model_that_is_mostly_right_is_found_from_any_other_order(order, seed):
-    """The oracle tries every order."""
+def test_label_order_of_an_accurate_model_is_found(order, seed):
+    """The expected order is found by trying all permutations."""
     n_labels = len(order)
-    n = 400
+    n_rows = 400
     generator = np.random.default_rng(seed)
-    truth = generator.integers(0, n_labels, n)
-    decided = np.where(generator.random(n) < 0.8, truth, generator.integers(0, n_labels, n))
-    label = np.array(order)[truth]  # column c speaks of the label order[c]
-    found = find_better_assignment(decided, label, n_labels)
+    truth = generator.integers(0, n_labels, n_rows)
+    decided = np.where(generator.random(n_rows) < 0.8, truth, generator.integers(0, n_labels, n_rows))
+    label = np.array(order)[truth]  # column c is the probability of label order[c]
+    assignment = find_better_assignment(decided, label, n_labels)
     best = max(permutations(range(n_labels)), key=lambda names: (np.array(names)[decided] == label).mean())
+
     if best == tuple(range(n_labels)):
-        assert found is None
+        assert assignment is None
     else:
-        assert found is not None
-        assert found.label_of_column == best == tuple(order)
-        assert found.accuracy == pytest.approx((decided == label).mean())
-        assert found.better_accuracy == pytest.approx((np.array(best)[decided] == label).mean())
+        assert assignment is not None
+        assert assignment.label_of_column == best == tuple(order)
+        assert assignment.accuracy == pytest.approx((decided == label).mean())
+        assert assignment.better_accuracy == pytest.approx((np.array(best)[decided] == label).mean())
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(2, 6), st.integers(0, 2**32 - 1))
-def test_a_model_that_knows_nothing_keeps_its_order(n_labels, seed):
-    """Decisions are independent of the truth, so no order is right, whatever the shares of labels are."""
+def test_random_decisions_keep_their_label_order(n_labels, seed):
+    """Decisions are independent of the true labels, so no order is better, whatever the shares of labels."""
     generator = np.random.default_rng(seed)
-    decided, label = (generator.choice(n_labels, 500, p=generator.dirichlet(np.ones(n_labels))) for _ in range(2))
+    decided = generator.choice(n_labels, 500, p=generator.dirichlet(np.ones(n_labels)))
+    label = generator.choice(n_labels, 500, p=generator.dirichlet(np.ones(n_labels)))
     assert find_better_assignment(decided, label, n_labels) is None
 
 
-def test_a_rare_label_that_is_decided_too_often_is_no_other_order():
-    """Swapped labels would be more accurate, but the decision for the rare label raises its share."""
+def test_rare_label_decided_too_often_is_not_a_wrong_order():
+    """Swapped labels would be more accurate, but the rare label is more frequent among its decisions."""
     decided = np.repeat([1, 0], [900, 100])
     label = np.zeros(1000, dtype=int)
     label[:100] = 1  # 100 of 900 decided 1, none of 100 decided 0
+
     assert (decided == label).mean() == pytest.approx(0.2)
     assert find_better_assignment(decided, label, 2) is None
 
 
-def test_rows_of_one_group_count_as_one():
+def test_rows_of_a_group_count_as_one_observation():
     decided = np.tile([0, 1], 300)
     groups = np.repeat(np.arange(4), 150)
+
     assert find_better_assignment(decided, 1 - decided, 2) is not None
     assert find_better_assignment(decided, 1 - decided, 2, groups=groups) is None
 
 
 @pytest.mark.parametrize(
-    ("style", "shown"),
+    ("style", "remedy"),
     [
         ("command line", "give --labels bad,fair,excellent; .* give --accept-label-order"),
         ("form", "give labels = bad,fair,excellent; .* give accept_label_order"),
         ("python", r"give labels=\['bad', 'fair', 'excellent'\]; .* give accept_label_order=True"),
     ],
 )
-def test_the_remedy_is_named_as_its_reader_writes_it(style, shown, named):
+def test_remedy_uses_the_notation_of_the_interface(style, remedy, named_file):
     from relmap.api import fit_map
 
-    with naming(style), pytest.raises(InputError, match=shown):
-        fit_map(open_predictions(named), names=("bad", "excellent", "fair"))
+    with naming(style), pytest.raises(InputError, match=remedy):
+        fit_map(open_predictions(named_file), names=("bad", "excellent", "fair"))

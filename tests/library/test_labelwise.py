@@ -1,4 +1,4 @@
-"""The simple label-wise variants: each against its law and an independent fit, and the fallbacks they share."""
+"""The simple label-wise variants satisfy their optimality conditions and agree with independent fits; fallbacks."""
 
 import dataclasses
 
@@ -16,147 +16,167 @@ from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks, fit_intercepts, fit_isotonic
 from tests.fits import SimulatedRows, make_batch, make_decisions
 
-LABELS = 3
+N_LABELS = 3
 FITS = {"intercepts": fit_intercepts, "isotonic": fit_isotonic, "platt": labelwise.fit_platt}
 every_fit = pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
-sizes = {"m": st.integers(0, 9) | st.integers(0, 200), "spread": st.floats(0, 40), "seed": st.integers(0, 2**32 - 1)}
+SIZES = {
+    "n_rows": st.integers(0, 9) | st.integers(0, 200),
+    "spread": st.floats(0, 40),
+    "seed": st.integers(0, 2**32 - 1),
+}
 
 
-def simulated(
-    B: int, m: int, seed: int = 0, slope: float = 0.7, shift: float = 0.5, spread: float = 1.5
+def simulate_line_rows(
+    n_fits: int, n_rows: int, seed: int = 0, slope: float = 0.7, shift: float = 0.5, spread: float = 1.5
 ) -> SimulatedRows:
-    """logit of the confidence `(B, m)`, decision and correct `(m,)`, right by a line in the logit of the first fit.
+    """Simulate confidence logits, shape (n_fits, n_rows), decisions and correctness, shape (n_rows,).
 
-    The lines of labels 0, 1 and 2 have the same slope and intercepts `shift`, 0 and -`shift`.
+    Correctness is logistic in the logit of the first fit. The lines of labels 0, 1 and 2 have the same slope and the
+    intercepts `shift`, 0 and -`shift`.
     """
-    rng = np.random.default_rng(seed)
-    confidence_logit = rng.normal(0.5, 1, m) * spread
-    decision = rng.integers(0, LABELS, m)
-    correct = rng.random(m) < expit(slope * confidence_logit + shift * (1 - decision))
-    return confidence_logit * rng.uniform(1, 2, (B, 1)) ** (np.arange(B) > 0)[:, None], decision, correct
+    generator = np.random.default_rng(seed)
+    confidence_logit = generator.normal(0.5, 1, n_rows) * spread
+    decision = generator.integers(0, N_LABELS, n_rows)
+    correct = generator.random(n_rows) < expit(slope * confidence_logit + shift * (1 - decision))
+    return (
+        confidence_logit * generator.uniform(1, 2, (n_fits, 1)) ** (np.arange(n_fits) > 0)[:, None],
+        decision,
+        correct,
+    )
 
 
-@given(**sizes)
+@given(**SIZES)
 @settings(deadline=None, max_examples=50, derandomize=True)
-def test_the_reliabilities_of_a_label_sum_to_its_correct_rows(m, spread, seed):
-    rows = confidence_logit, decision, correct = simulated(2, m, seed, spread=spread)
-    for fitted, at in zip(fit_intercepts(make_batch(rows, LABELS)), confidence_logit, strict=True):
-        for label, alpha in enumerate(fitted.alpha):
-            mine = decision == label
-            excess = expit(at[mine] + alpha).sum() - correct[mine].sum()
+def test_reliabilities_of_a_label_sum_to_its_correct_rows(n_rows, spread, seed):
+    rows = simulate_line_rows(2, n_rows, seed, spread=spread)
+    confidence_logit, decision, correct = rows
+    for intercepts, logits in zip(fit_intercepts(make_batch(rows, N_LABELS)), confidence_logit, strict=True):
+        for label, alpha in enumerate(intercepts.alpha):
+            is_label = decision == label
+            excess = expit(logits[is_label] + alpha).sum() - correct[is_label].sum()
             if abs(alpha) < 12:
                 assert abs(excess) < 1e-10
-            else:  # at a bound the solution, if there is one, lies beyond it
+            else:  # at a bound: the solution, if any, is beyond it
                 assert excess * alpha <= 1e-10
-        assert fitted.violations() == []
+        assert intercepts.violations() == []
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_the_penalty_minimizes_the_log_loss_of_selection_rows(seed):
-    fit, selection = (simulated(1, 120, seed=10 * seed + part, shift=0.3) for part in range(2))
-    (fitted,) = fit_intercepts(make_batch(fit, LABELS, selection_rows=selection))
+def test_penalty_minimizes_the_log_loss_of_selection_rows(seed):
+    fit_rows = simulate_line_rows(1, 120, seed=10 * seed, shift=0.3)
+    selection_rows = simulate_line_rows(1, 120, seed=10 * seed + 1, shift=0.3)
+    (fitted,) = fit_intercepts(make_batch(fit_rows, N_LABELS, selection_rows=selection_rows))
 
     def objective(alpha: np.ndarray, penalty: float, rows: SimulatedRows) -> float:
-        (at,), decision, correct = rows
-        t = at + alpha[decision]
-        return float((np.logaddexp(0, t) - correct * t).mean() + penalty * (alpha**2).mean())
+        (logits,), decision, correct = rows
+        score = logits + alpha[decision]
+        return float((np.logaddexp(0, score) - correct * score).mean() + penalty * (alpha**2).mean())
 
-    tried = [minimize(objective, np.zeros(LABELS), (penalty, fit), tol=1e-12).x for penalty in labelwise.PENALTIES]
-    losses = [objective(alpha, 0, selection) for alpha in tried]
-    np.testing.assert_allclose(fitted.alpha, tried[int(np.argmin(losses))], atol=1e-5)
-    assert list(labelwise.PENALTIES) == sorted(labelwise.PENALTIES, reverse=True)  # of equals, the first is taken
+    alphas = [
+        minimize(objective, np.zeros(N_LABELS), (penalty, fit_rows), tol=1e-12).x for penalty in labelwise.PENALTIES
+    ]
+    losses = [objective(alpha, 0, selection_rows) for alpha in alphas]
+    np.testing.assert_allclose(fitted.alpha, alphas[int(np.argmin(losses))], atol=1e-5)
+    assert list(labelwise.PENALTIES) == sorted(labelwise.PENALTIES, reverse=True)  # the first of equal losses is chosen
     certain = np.full((1, 4), 40.0), np.zeros(4, dtype=int), np.ones(4, dtype=bool)
-    (fitted,) = fit_intercepts(make_batch(fit, LABELS, selection_rows=certain))
-    assert fitted.alpha == pytest.approx(tried[0], abs=1e-5)
+    (fitted,) = fit_intercepts(make_batch(fit_rows, N_LABELS, selection_rows=certain))
+    assert fitted.alpha == pytest.approx(alphas[0], abs=1e-5)
 
 
-@given(**sizes)
+@given(**SIZES)
 @settings(deadline=None, max_examples=40, derandomize=True)
-def test_isotonic_regression_equals_scikit_learn(m, spread, seed):
-    confidence_logit, decision, correct = simulated(2, m, seed, spread=spread)
+def test_isotonic_regression_equals_scikit_learn(n_rows, spread, seed):
+    confidence_logit, decision, correct = simulate_line_rows(2, n_rows, seed, spread=spread)
     confidence_logit = np.round(confidence_logit, 1)  # equal confidences
-    at = np.concatenate([np.linspace(-45, 45, 301), confidence_logit[0]])
+    grid = np.concatenate([np.linspace(-45, 45, 301), confidence_logit[0]])
     for fitted, logits in zip(
-        fit_isotonic(make_batch((confidence_logit, decision, correct), LABELS)), confidence_logit, strict=True
+        fit_isotonic(make_batch((confidence_logit, decision, correct), N_LABELS)), confidence_logit, strict=True
     ):
         assert fitted.violations() == []
         for label in np.unique(decision):
-            mine = decision == label
-            apart = np.diff(np.unique(expit(logits[mine])))
-            if len(apart) and apart.min() < 1e-12:
-                continue  # scikit-learn takes these for one confidence
+            is_label = decision == label
+            gaps = np.diff(np.unique(expit(logits[is_label])))
+            if len(gaps) and gaps.min() < 1e-12:
+                continue  # scikit-learn treats these as ties
             reference = IsotonicRegression(y_min=1e-6, y_max=1 - 1e-6, out_of_bounds="clip")
-            expected = reference.fit(expit(logits[mine]), correct[mine]).predict(expit(at))
-            np.testing.assert_allclose(expit(fitted(make_decisions(at, label))), expected, rtol=0, atol=1e-12)
+            expected = reference.fit(expit(logits[is_label]), correct[is_label]).predict(expit(grid))
+            np.testing.assert_allclose(expit(fitted(make_decisions(grid, label))), expected, rtol=0, atol=1e-12)
 
 
-def optimal(fitted: Lines, label: int, logits: np.ndarray, correct: np.ndarray) -> None:
-    """Of the stated sum, convex in slope and intercept, no slope is left at a label's line; at slope 0 it may rise."""
+def assert_line_is_optimal(fitted: Lines, label: int, logits: np.ndarray, correct: np.ndarray) -> None:
+    """Check that the gradient of the convex penalized loss vanishes, or increases the loss at slope 0."""
     line = np.array([fitted.slope[label], fitted.intercept[label]])
-    x = np.clip(logits, -40, 40)
-    residual = expit(line[0] * x + line[1]) - correct
-    gradient = np.array([(residual * x).mean(), residual.mean()]) + 2e-6 * (line - [1, 0])
+    clipped = np.clip(logits, -40, 40)
+    residual = expit(line[0] * clipped + line[1]) - correct
+    gradient = np.array([(residual * clipped).mean(), residual.mean()]) + 2e-6 * (line - [1, 0])
     assert abs(gradient[1]) <= 1e-10
     assert abs(gradient[0]) <= 1e-10 if line[0] > 0 else gradient[0] >= -1e-10
 
 
-@given(m=st.integers(1, 200), spread=st.floats(0, 60), slope=st.floats(-1, 2), seed=st.integers(0, 2**32 - 1))
-@example(m=200, spread=1.5, slope=-2, seed=0)  # the lines would fall
-@example(m=2, spread=60, slope=2, seed=0)  # the likelihood has no maximum
+@given(n_rows=st.integers(1, 200), spread=st.floats(0, 60), slope=st.floats(-1, 2), seed=st.integers(0, 2**32 - 1))
+@example(n_rows=200, spread=1.5, slope=-2, seed=0)  # the unconstrained slopes are negative
+@example(n_rows=2, spread=60, slope=2, seed=0)  # the likelihood has no maximum
 @settings(deadline=None, max_examples=60, derandomize=True)
-def test_a_line_meets_the_kkt_conditions(m, spread, slope, seed):
-    rows = confidence_logit, decision, correct = simulated(2, m, seed, slope=slope, spread=spread)
-    for fitted, at in zip(labelwise.fit_platt(make_batch(rows, LABELS)), confidence_logit, strict=True):
-        assert fitted.violations() == []
+def test_lines_satisfy_the_kkt_conditions(n_rows, spread, slope, seed):
+    rows = simulate_line_rows(2, n_rows, seed, slope=slope, spread=spread)
+    confidence_logit, decision, correct = rows
+    for lines, logits in zip(labelwise.fit_platt(make_batch(rows, N_LABELS)), confidence_logit, strict=True):
+        assert lines.violations() == []
         for label in np.unique(decision):
-            optimal(fitted, label, at[decision == label], correct[decision == label])
-        assert slope > -2 or (fitted.slope == 0).all()
+            assert_line_is_optimal(lines, label, logits[decision == label], correct[decision == label])
+        assert slope > -2 or (lines.slope == 0).all()
 
 
-def test_the_rows_of_each_fit_are_sorted_once_and_isotonic_sorts_values_only(monkeypatch):
-    of = make_batch(simulated(2, 300), LABELS)
+def test_each_fit_sorts_its_rows_once(monkeypatch):
+    batch = make_batch(simulate_line_rows(2, 300), N_LABELS)
     lexsort = np.lexsort
     unique = np.unique
-    rows = []
-    values = []
-    monkeypatch.setattr(np, "lexsort", lambda keys: rows.append(len(keys[0])) or lexsort(keys))
-    monkeypatch.setattr(np, "unique", lambda at, **counts: values.append((len(at), *counts)) or unique(at, **counts))
+    sorted_lengths = []
+    unique_calls = []
+    monkeypatch.setattr(np, "lexsort", lambda keys: sorted_lengths.append(len(keys[0])) or lexsort(keys))
+    monkeypatch.setattr(
+        np, "unique", lambda array, **counts: unique_calls.append((len(array), *counts)) or unique(array, **counts)
+    )
     for fit in FITS.values():
-        fit(of)
-    assert rows == [300] * 2
-    lengths, options = zip(*values, strict=True)
+        fit(batch)
+    assert sorted_lengths == [300] * 2
+
+    lengths, options = zip(*unique_calls, strict=True)
     assert set(options) == {"return_counts"}
-    assert sum(lengths) == 2 * (300 + np.count_nonzero(of.fit_rows.correct))  # all, and those of right rows
+    assert sum(lengths) == 2 * (300 + np.count_nonzero(batch.fit_rows.correct))  # all rows, and the correct ones
 
 
 @every_fit
-@given(**sizes)
+@given(**SIZES)
 @settings(deadline=None, max_examples=15, derandomize=True)
-def test_within_a_label_reliability_never_falls_with_confidence_not_even_infinite(fit, m, spread, seed):
-    confidence_logit, decision, correct = simulated(1, m, seed, spread=spread)
-    near = confidence_logit[0, :20, None] + np.arange(-3, 4) * np.spacing(confidence_logit[0, :20, None])
-    at = np.unique(np.r_[np.linspace(-45, 45, 2001), np.nextafter(0.1, [0, 1]), -np.inf, 0.1, np.inf, near.ravel()])
-    confidence_logit[0, : m // 10] = np.resize([-np.inf, np.inf, 900.0], m // 10)
-    (fitted,) = fit(make_batch((confidence_logit, decision, correct), LABELS))
+def test_reliability_of_a_label_never_decreases_with_confidence(fit, n_rows, spread, seed):
+    confidence_logit, decision, correct = simulate_line_rows(1, n_rows, seed, spread=spread)
+    neighbors = confidence_logit[0, :20, None] + np.arange(-3, 4) * np.spacing(confidence_logit[0, :20, None])
+    grid = np.unique(
+        np.r_[np.linspace(-45, 45, 2001), np.nextafter(0.1, [0, 1]), -np.inf, 0.1, np.inf, neighbors.ravel()]
+    )
+    confidence_logit[0, : n_rows // 10] = np.resize([-np.inf, np.inf, 900.0], n_rows // 10)
+    (fitted,) = fit(make_batch((confidence_logit, decision, correct), N_LABELS))
     assert fitted.violations() == []
-    for label in range(LABELS):
-        t = fitted(make_decisions(at, label))
-        assert t.dtype == np.float64
-        assert not np.isnan(t).any()
-        assert (t[1:] >= t[:-1]).all()
+
+    for label in range(N_LABELS):
+        reliability_logit = fitted(make_decisions(grid, label))
+        assert reliability_logit.dtype == np.float64
+        assert not np.isnan(reliability_logit).any()
+        assert (reliability_logit[1:] >= reliability_logit[:-1]).all()
 
 
 @every_fit
 def test_fits_do_not_depend_on_row_order_or_other_labels(fit):
-    confidence_logit, decision, correct = simulated(1, 500)
+    confidence_logit, decision, correct = simulate_line_rows(1, 500)
     confidence_logit = np.round(confidence_logit, 1)
-    at = np.linspace(-9, 9, 99)
-    (fitted,) = fit(make_batch((confidence_logit, decision, correct), LABELS))
+    grid = np.linspace(-9, 9, 99)
+    (fitted,) = fit(make_batch((confidence_logit, decision, correct), N_LABELS))
     order = np.random.default_rng(1).permutation(500)
-    for label in range(LABELS):
-        mine = order[decision[order] == label]
-        (alone,) = fit(make_batch((confidence_logit[:, mine], decision[mine], correct[mine]), LABELS))
-        np.testing.assert_array_equal(alone(make_decisions(at, label)), fitted(make_decisions(at, label)))
+    for label in range(N_LABELS):
+        members = order[decision[order] == label]
+        (separate_fit,) = fit(make_batch((confidence_logit[:, members], decision[members], correct[members]), N_LABELS))
+        np.testing.assert_array_equal(separate_fit(make_decisions(grid, label)), fitted(make_decisions(grid, label)))
 
 
 def test_violations_are_described_in_sentences():
@@ -165,6 +185,7 @@ def test_violations_are_described_in_sentences():
         "label 1 has the line -1.0 l + 0.0",
         "label 2 has the line inf l + 0.0",
     ]
+
     isotonic = Isotonic(([0.2, 0.4], [0.4, 0.2], []), ([0.6, 0.5], [0.5, 1.5], []))
     assert isotonic.violations() == [
         "the reliability of label 0 falls: [0.6, 0.5]",
@@ -174,18 +195,20 @@ def test_violations_are_described_in_sentences():
     ]
 
 
-def test_a_label_with_few_rows_takes_the_shared_curve_and_one_without_the_identity():
-    def shared(*values: float) -> SharedCurve:
+def test_fallbacks_use_the_shared_curve_or_the_identity():
+    def make_shared_curve(*values: float) -> SharedCurve:
         return SharedCurve(Curves(np.array([0, 0.5, 1]), np.array([values]), np.array([9]), ("none",)))
 
-    fitted = WithFallbacks(Intercepts([1.5, 7, 8]), shared(-2, 0, 1), ("none", "shared", "identity"), [20, 19, 0])
-    at = np.linspace(-30, 30, 61)
-    expected = np.stack([at + 1.5, fitted.shared(make_decisions(at, 0)), at])
-    mixed = np.arange(61) % LABELS
-    np.testing.assert_array_equal(fitted(CalibratedDecisions(at, mixed)), expected[mixed, np.arange(61)])
+    fitted = WithFallbacks(
+        Intercepts([1.5, 7, 8]), make_shared_curve(-2, 0, 1), ("none", "shared", "identity"), [20, 19, 0]
+    )
+    logits = np.linspace(-30, 30, 61)
+    expected = np.stack([logits + 1.5, fitted.shared(make_decisions(logits, 0)), logits])
+    decision = np.arange(61) % N_LABELS
+    np.testing.assert_array_equal(fitted(CalibratedDecisions(logits, decision)), expected[decision, np.arange(61)])
     assert fitted.violations() == []
-    wrong = dataclasses.replace(fitted, own=Intercepts([np.inf, 0, 0]), shared=shared(1, 0, 1))
-    assert wrong.violations() == [
+    invalid = dataclasses.replace(fitted, own=Intercepts([np.inf, 0, 0]), shared=make_shared_curve(1, 0, 1))
+    assert invalid.violations() == [
         "label 0 is shifted by inf",
         "shared curve: label 0 falls from 1.0 at knot 0 to 0.0 at knot 1",
     ]

@@ -1,6 +1,6 @@
-"""Every parameter of every public function and command changes what comes out.
+"""Every parameter of every public function and command changes the result.
 
-The tests walk the signatures. A new parameter fails until it has a probe: two calls that differ in it alone.
+The tests iterate over the signatures. A new parameter needs a probe: two calls that differ only in this parameter.
 """
 
 import inspect
@@ -21,38 +21,61 @@ from relmap.errors import InputError
 from relmap.maps.document import MapDocument
 from tests import maps
 
-N = 80
+N_ROWS = 80
 GENERATOR = np.random.default_rng(0)
-LOGITS = maps.make_predictions(N, shift=1.5, per_group=2)
-ARRAY = np.array(LOGITS["logits"].to_list())
-TRUTH = LOGITS["label"].to_numpy()
-GROUPS = LOGITS["group"].to_numpy()
-NEW = np.array(maps.make_predictions(N, shift=1.5, seed=5)["logits"].to_list())
-SHARES = softmax(ARRAY, axis=1)
-WIDE = pl.DataFrame(
-    {f"logits_{k}": ARRAY[:, k] for k in range(3)}
-    | {f"other_{k}": ARRAY[:, k] * (k + 1) / 2 for k in range(3)}
-    | {f"share_{k}": SHARES[:, k] for k in range(3)}
-    | {"label": TRUTH, "query": GROUPS, "site": np.arange(N) // 4, "length": GENERATOR.normal(size=N)}
+FRAME = maps.make_predictions(N_ROWS, shift=1.5, per_group=2)
+LOGIT_ARRAY = np.array(FRAME["logits"].to_list())
+LABELS = FRAME["label"].to_numpy()
+GROUPS = FRAME["group"].to_numpy()
+NEW_LOGITS = np.array(maps.make_predictions(N_ROWS, shift=1.5, seed=5)["logits"].to_list())
+PROBABILITIES = softmax(LOGIT_ARRAY, axis=1)
+COLUMN_FRAME = pl.DataFrame(
+    {f"logits_{k}": LOGIT_ARRAY[:, k] for k in range(3)}
+    | {f"other_{k}": LOGIT_ARRAY[:, k] * (k + 1) / 2 for k in range(3)}
+    | {f"share_{k}": PROBABILITIES[:, k] for k in range(3)}
+    | {"label": LABELS, "query": GROUPS, "site": np.arange(N_ROWS) // 4, "length": GENERATOR.normal(size=N_ROWS)}
 )
-SURE = np.round(SHARES.max(axis=1), 1)
-JUDGE = pl.DataFrame(
-    {"decision": ARRAY.argmax(axis=1), "confidence": SURE, "label": TRUTH, "other_label": np.roll(TRUTH, 1)}
-    | {"other_decision": ARRAY[:, ::-1].argmax(axis=1), "other_confidence": np.roll(SURE, 1)}
-    | {"said": np.where(SURE > 0.6, "high", "low"), "pair": np.arange(N) * 3 + 5, "other_pair": np.arange(N) * 5 + 7}
-    | {"query": GROUPS, "site": np.arange(N) // 4}
+CONFIDENCE = np.round(PROBABILITIES.max(axis=1), 1)
+CONFIDENCE_FRAME = pl.DataFrame(
+    {
+        "decision": LOGIT_ARRAY.argmax(axis=1),
+        "confidence": CONFIDENCE,
+        "label": LABELS,
+        "other_label": np.roll(LABELS, 1),
+    }
+    | {"other_decision": LOGIT_ARRAY[:, ::-1].argmax(axis=1), "other_confidence": np.roll(CONFIDENCE, 1)}
+    | {
+        "said": np.where(CONFIDENCE > 0.6, "high", "low"),
+        "pair": np.arange(N_ROWS) * 3 + 5,
+        "other_pair": np.arange(N_ROWS) * 5 + 7,
+    }
+    | {"query": GROUPS, "site": np.arange(N_ROWS) // 4}
 )
-GAPS = JUDGE.with_columns(label=pl.when(pl.int_range(N) % 9 > 0).then("label"))
-CHANCE = expit(np.linspace(-3, 3, N))
-TWO = pl.DataFrame({"p": CHANCE, "q": CHANCE**2, "label": (GENERATOR.random(N) < CHANCE).astype(int), "query": GROUPS})
-MANY = pl.DataFrame({"p": GENERATOR.random(600)}).with_columns(
+PARTLY_LABELLED = CONFIDENCE_FRAME.with_columns(label=pl.when(pl.int_range(N_ROWS) % 9 > 0).then("label"))
+PROBABILITY = expit(np.linspace(-3, 3, N_ROWS))
+TWO_LABELS = pl.DataFrame(
+    {
+        "p": PROBABILITY,
+        "q": PROBABILITY**2,
+        "label": (GENERATOR.random(N_ROWS) < PROBABILITY).astype(int),
+        "query": GROUPS,
+    }
+)
+MANY_ROWS = pl.DataFrame({"p": GENERATOR.random(600)}).with_columns(
     label=(pl.col("p") + pl.Series(GENERATOR.random(600)) > 1)
 )
-ROWS = {"wide": WIDE, "judge": JUDGE, "gaps": GAPS, "two": TWO, "part": JUDGE[:60], "many": MANY}
+ROWS = {
+    "wide": COLUMN_FRAME,
+    "judge": CONFIDENCE_FRAME,
+    "gaps": PARTLY_LABELLED,
+    "two": TWO_LABELS,
+    "part": CONFIDENCE_FRAME[:60],
+    "many": MANY_ROWS,
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _quick():
+def _limit_work():
     with pytest.MonkeyPatch.context() as patch:
         maps.limit_resamples(patch, 30)
         maps.limit_prior_deviations(patch)
@@ -60,8 +83,8 @@ def _quick():
         yield
 
 
-def outcome(call: Callable[[], object]) -> tuple[str, object]:
-    """What a call returns, or the error that it is refused with."""
+def outcome_of(call: Callable[[], object]) -> tuple[str, object]:
+    """Return the result of a call, or the message of its InputError."""
     try:
         return "returned", call()
     except InputError as error:
@@ -69,129 +92,135 @@ def outcome(call: Callable[[], object]) -> tuple[str, object]:
 
 
 def assert_probed(before: tuple[str, object], after: tuple[str, object]) -> None:
+    """Check that the outcomes of two calls differ and that at least one call succeeded."""
     assert before != after
     assert "returned" in (before[0], after[0])
 
 
-# The parameters of ReliabilityMap: rows, settings of both calls, and the values of the parameter before and after
+# Parameters of ReliabilityMap -> rows, settings of both calls, value of the parameter in each call
 
-INPUTS = (ARRAY, TRUTH)
-SETTINGS: dict[str, tuple[tuple, dict[str, object], object, object]] = {
+INPUTS = (LOGIT_ARRAY, LABELS)
+ESTIMATOR_PROBES: dict[str, tuple[tuple, dict[str, object], object, object]] = {
     "classifier": (INPUTS, {}, None, LogisticRegression()),
     "calibrator": (INPUTS, {}, None, "uncal"),
     "variant": (INPUTS, {}, "label_intercept", "shared_1d"),
     "seed": (INPUTS, {}, 1, 2),
     "labels": (INPUTS, {}, None, (2, 1, 0)),
-    "signals": ((WIDE,), {"variant": "label_signals"}, (), ("length",)),
+    "signals": ((COLUMN_FRAME,), {"variant": "label_signals"}, (), ("length",)),
     "hold_out": (INPUTS, {}, 0.0, 0.2),
     "protocol": (INPUTS, {}, "own", "paper"),
-    "arrays": ((SHARES, TRUTH), {}, "auto", "logits"),
-    "accept_label_order": ((ARRAY[:, ::-1] * 3, ARRAY.argmax(axis=1)), {}, False, True),
-    "probabilities": ((WIDE.drop("logits_0", "logits_1", "logits_2"),), {}, None, "share"),
-    "logits": ((WIDE,), {}, None, "other"),
-    "probability": ((TWO,), {}, "p", "q"),
-    "score_column": ((TWO,), {"border": 0.5}, "p", "q"),
-    "border": ((TWO,), {"score_column": "p"}, 0.5, 0.6),
-    "positive": ((TWO,), {"probability": "p"}, None, "0"),
-    "label": ((JUDGE,), {}, None, "other_label"),
-    "decision": ((JUDGE,), {}, None, "other_decision"),
-    "confidence_column": ((JUDGE,), {}, None, "other_confidence"),
-    "confidence_words": ((JUDGE,), {"confidence_column": "said"}, None, "low=.3,high=.9"),
-    "percent": ((JUDGE,), {}, False, True),
-    "id": ((JUDGE,), {}, None, "pair"),
-    "drop_unlabelled": ((GAPS,), {}, False, True),
+    "arrays": ((PROBABILITIES, LABELS), {}, "auto", "logits"),
+    "accept_label_order": ((LOGIT_ARRAY[:, ::-1] * 3, LOGIT_ARRAY.argmax(axis=1)), {}, False, True),
+    "probabilities": ((COLUMN_FRAME.drop("logits_0", "logits_1", "logits_2"),), {}, None, "share"),
+    "logits": ((COLUMN_FRAME,), {}, None, "other"),
+    "probability": ((TWO_LABELS,), {}, "p", "q"),
+    "score_column": ((TWO_LABELS,), {"border": 0.5}, "p", "q"),
+    "border": ((TWO_LABELS,), {"score_column": "p"}, 0.5, 0.6),
+    "positive": ((TWO_LABELS,), {"probability": "p"}, None, "0"),
+    "label": ((CONFIDENCE_FRAME,), {}, None, "other_label"),
+    "decision": ((CONFIDENCE_FRAME,), {}, None, "other_decision"),
+    "confidence_column": ((CONFIDENCE_FRAME,), {}, None, "other_confidence"),
+    "confidence_words": ((CONFIDENCE_FRAME,), {"confidence_column": "said"}, None, "low=.3,high=.9"),
+    "percent": ((CONFIDENCE_FRAME,), {}, False, True),
+    "id": ((CONFIDENCE_FRAME,), {}, None, "pair"),
+    "drop_unlabelled": ((PARTLY_LABELLED,), {}, False, True),
 }
 
 
-def fitted(inputs: tuple, **settings: object) -> str:
-    """A fit, as far as a test can see it."""
-    made = ReliabilityMap(**{"variant": "label_intercept", "accept_label_order": True} | settings).fit(*inputs)
-    return f"{made.document_.model_dump_json()} {made.recommendation_} {made.classes_} {made.predict(inputs[0])[:9]}"
+def describe_fit(inputs: tuple, **settings: object) -> str:
+    """Describe the observable results of a fit."""
+    model = ReliabilityMap(**{"variant": "label_intercept", "accept_label_order": True} | settings).fit(*inputs)
+    return (
+        f"{model.document_.model_dump_json()} {model.recommendation_} {model.classes_} {model.predict(inputs[0])[:9]}"
+    )
 
 
-FITTED: dict[str, tuple[str, object]] = {}
+CACHED_FITS: dict[str, tuple[str, object]] = {}
 
 
 def fit_once(inputs: tuple, settings: dict[str, object]) -> tuple[str, object]:
-    """What comes of a fit; many probes share the first of their calls."""
+    """Fit once per settings, since many probes share their first call."""
     defaults = ReliabilityMap().get_params()
     key = f"{id(inputs[0])} {[(name, value) for name, value in settings.items() if value is not defaults[name]]}"
-    if key not in FITTED:
-        FITTED[key] = outcome(lambda: fitted(inputs, **settings))
-    return FITTED[key]
+    if key not in CACHED_FITS:
+        CACHED_FITS[key] = outcome_of(lambda: describe_fit(inputs, **settings))
+    return CACHED_FITS[key]
 
 
 def test_every_parameter_of_the_estimator_has_a_probe():
-    assert set(SETTINGS) == set(inspect.signature(ReliabilityMap).parameters)
-    assert set(SETTINGS) == set(ReliabilityMap().get_params())
+    assert set(ESTIMATOR_PROBES) == set(inspect.signature(ReliabilityMap).parameters)
+    assert set(ESTIMATOR_PROBES) == set(ReliabilityMap().get_params())
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", ESTIMATOR_PROBES)
 def test_every_parameter_of_the_estimator_changes_the_fit(name):
-    inputs, settings, before, after = SETTINGS[name]
-    calls = [fit_once(inputs, {**settings, name: value}) for value in (before, after)]
-    assert_probed(*calls)
+    inputs, settings, before, after = ESTIMATOR_PROBES[name]
+    outcomes = [fit_once(inputs, {**settings, name: value}) for value in (before, after)]
+    assert_probed(*outcomes)
 
 
-# The methods: for each parameter two sets of arguments
+# Methods -> parameter -> arguments of both calls
 
-LABELLED = maps.make_predictions(400, shift=1.5, seed=7, per_group=2)
-OTHERS = np.array(LABELLED["logits"].to_list()), LABELLED["label"].to_numpy()
+NEW_FRAME = maps.make_predictions(400, shift=1.5, seed=7, per_group=2)
+NEW_LABELLED = np.array(NEW_FRAME["logits"].to_list()), NEW_FRAME["label"].to_numpy()
 Calls = tuple[Mapping[str, object], Mapping[str, object]]
 
 
 @pytest.fixture(scope="module")
-def known() -> ReliabilityMap:
-    return ReliabilityMap(variant="label_intercept").fit(ARRAY, TRUTH, GROUPS)
+def fitted_map() -> ReliabilityMap:
+    return ReliabilityMap(variant="label_intercept").fit(LOGIT_ARRAY, LABELS, GROUPS)
 
 
 @pytest.fixture(scope="module")
-def behind_classifier() -> ReliabilityMap:
-    return ReliabilityMap(classifier=LogisticRegression(), variant="confidence").fit(ARRAY, TRUTH)
+def map_with_classifier() -> ReliabilityMap:
+    return ReliabilityMap(classifier=LogisticRegression(), variant="confidence").fit(LOGIT_ARRAY, LABELS)
 
 
-def labelled(**more: object) -> dict[str, Any]:
-    return {"X": OTHERS[0], "y": OTHERS[1], **more}
+def labelled_arguments(**more: object) -> dict[str, Any]:
+    return {"X": NEW_LABELLED[0], "y": NEW_LABELLED[1], **more}
 
 
-OF_ROWS: dict[str, Calls] = {
-    "X": (labelled(), labelled(X=OTHERS[0][::-1])),
-    "y": (labelled(), labelled(y=OTHERS[1][::-1])),
-    "groups": (labelled(), labelled(groups=LABELLED["group"].to_numpy())),
+ROW_PROBES: dict[str, Calls] = {
+    "X": (labelled_arguments(), labelled_arguments(X=NEW_LABELLED[0][::-1])),
+    "y": (labelled_arguments(), labelled_arguments(y=NEW_LABELLED[1][::-1])),
+    "groups": (labelled_arguments(), labelled_arguments(groups=NEW_FRAME["group"].to_numpy())),
 }
-OF_THRESHOLDS: dict[str, Calls] = {
-    **{name: tuple({**call, "coverage": 0.5} for call in calls) for name, calls in OF_ROWS.items()},
-    "target_accuracy": (labelled(target_accuracy=0.6), labelled(target_accuracy=0.65)),
-    "coverage": (labelled(coverage=0.5), labelled(coverage=0.6)),
-    "cut": (labelled(cut=0.6), labelled(cut=0.7)),
-    "confidence": (labelled(coverage=0.5), labelled(coverage=0.5, confidence=0.9)),
-    "cost_error": (labelled(cost_error=3, cost_review=1), labelled(cost_error=4, cost_review=1)),
-    "cost_review": (labelled(cost_error=3, cost_review=1), labelled(cost_error=3, cost_review=2)),
+THRESHOLD_PROBES: dict[str, Calls] = {
+    **{name: (first | {"coverage": 0.5}, second | {"coverage": 0.5}) for name, (first, second) in ROW_PROBES.items()},
+    "target_accuracy": (labelled_arguments(target_accuracy=0.6), labelled_arguments(target_accuracy=0.65)),
+    "coverage": (labelled_arguments(coverage=0.5), labelled_arguments(coverage=0.6)),
+    "cut": (labelled_arguments(cut=0.6), labelled_arguments(cut=0.7)),
+    "confidence": (labelled_arguments(coverage=0.5), labelled_arguments(coverage=0.5, confidence=0.9)),
+    "cost_error": (labelled_arguments(cost_error=3, cost_review=1), labelled_arguments(cost_error=4, cost_review=1)),
+    "cost_review": (labelled_arguments(cost_error=3, cost_review=1), labelled_arguments(cost_error=3, cost_review=2)),
 }
-OF_APPLY: dict[str, Calls] = {
-    "X": ({"X": ARRAY}, {"X": NEW}),
-    "coverage": ({"X": NEW}, {"X": NEW, "coverage": 0.3}),
-    "cut": ({"X": NEW}, {"X": NEW, "cut": 0.8}),
-    "cuts": ({"X": NEW}, {"X": NEW, "cuts": "cuts.json"}),
+APPLY_PROBES: dict[str, Calls] = {
+    "X": ({"X": LOGIT_ARRAY}, {"X": NEW_LOGITS}),
+    "coverage": ({"X": NEW_LOGITS}, {"X": NEW_LOGITS, "coverage": 0.3}),
+    "cut": ({"X": NEW_LOGITS}, {"X": NEW_LOGITS, "cut": 0.8}),
+    "cuts": ({"X": NEW_LOGITS}, {"X": NEW_LOGITS, "cuts": "cuts.json"}),
 }
-METHODS: dict[str, dict[str, Calls]] = {
+METHOD_PROBES: dict[str, dict[str, Calls]] = {
     "fit": {
-        "X": ({"X": ARRAY, "y": TRUTH}, {"X": ARRAY[::-1], "y": TRUTH}),
-        "y": ({"X": ARRAY, "y": TRUTH}, {"X": ARRAY, "y": np.roll(TRUTH, 1)}),
-        "groups": ({"X": ARRAY, "y": TRUTH}, {"X": ARRAY, "y": TRUTH, "groups": GROUPS}),
+        "X": ({"X": LOGIT_ARRAY, "y": LABELS}, {"X": LOGIT_ARRAY[::-1], "y": LABELS}),
+        "y": ({"X": LOGIT_ARRAY, "y": LABELS}, {"X": LOGIT_ARRAY, "y": np.roll(LABELS, 1)}),
+        "groups": ({"X": LOGIT_ARRAY, "y": LABELS}, {"X": LOGIT_ARRAY, "y": LABELS, "groups": GROUPS}),
     },
-    "reliability": {"X": ({"X": ARRAY}, {"X": NEW})},
-    "predict": {"X": ({"X": ARRAY}, {"X": NEW})},
-    "predict_proba": {"X": ({"X": ARRAY}, {"X": NEW})},
+    "reliability": {"X": ({"X": LOGIT_ARRAY}, {"X": NEW_LOGITS})},
+    "predict": {"X": ({"X": LOGIT_ARRAY}, {"X": NEW_LOGITS})},
+    "predict_proba": {"X": ({"X": LOGIT_ARRAY}, {"X": NEW_LOGITS})},
     "score": {
-        "X": OF_ROWS["X"],
-        "y": OF_ROWS["y"],
-        "groups": ({"X": ARRAY, "y": TRUTH, "groups": GROUPS}, {"X": ARRAY, "y": TRUTH, "groups": np.roll(GROUPS, 1)}),
+        "X": ROW_PROBES["X"],
+        "y": ROW_PROBES["y"],
+        "groups": (
+            {"X": LOGIT_ARRAY, "y": LABELS, "groups": GROUPS},
+            {"X": LOGIT_ARRAY, "y": LABELS, "groups": np.roll(GROUPS, 1)},
+        ),
     },
-    "apply": OF_APPLY,
-    "evaluate": OF_ROWS,
-    "plot": OF_ROWS,
-    "thresholds": OF_THRESHOLDS,
+    "apply": APPLY_PROBES,
+    "evaluate": ROW_PROBES,
+    "plot": ROW_PROBES,
+    "thresholds": THRESHOLD_PROBES,
     "sql": {"dialect": ({}, {"dialect": "postgres"})},
     "save": {"path": ({"path": "one.json"}, {"path": "two.json"})},
     "load": {
@@ -201,21 +230,16 @@ METHODS: dict[str, dict[str, Calls]] = {
     "get_params": {"deep": ({}, {"deep": False})},
     "set_params": {"params": ({}, {"seed": 9})},
 }
-PIPELINE: dict[str, dict[str, Calls]] = {
-    "reliability": METHODS["reliability"],
-    "apply": {"X": OF_APPLY["X"], "options": OF_APPLY["coverage"]},
-    "evaluate": OF_ROWS,
-    "thresholds": {
-        "X": OF_THRESHOLDS["X"],
-        "y": OF_THRESHOLDS["y"],
-        "groups": OF_THRESHOLDS["groups"],
-        "options": OF_THRESHOLDS["coverage"],
-    },
+PIPELINE_PROBES: dict[str, dict[str, Calls]] = {
+    "reliability": METHOD_PROBES["reliability"],
+    "apply": APPLY_PROBES,
+    "evaluate": ROW_PROBES,
+    "thresholds": THRESHOLD_PROBES,
 }
 
 
-def shown(value: object) -> str:
-    """What a method returns, and what it leaves in the estimator, as far as a test can see it."""
+def describe_state(value: object) -> str:
+    """Describe the result of a method, including the observable state of an estimator."""
     if isinstance(value, ReliabilityMap):
         document = getattr(value, "document_", None)
         requests = {name: kind for name, kind in vars(value).items() if name in ("_metadata_request", "arrays_")}
@@ -224,76 +248,82 @@ def shown(value: object) -> str:
 
 
 def public_methods(kind: type) -> set[str]:
-    """Names of the methods that a class itself defines."""
-    own = {name for name in vars(kind) if not name.startswith("_") and callable(getattr(kind, name))}
-    return {name for name in own if not name.endswith("_request")}  # those that scikit-learn adds
+    """Return the names of the public methods that a class itself defines."""
+    methods = {name for name in vars(kind) if not name.startswith("_") and callable(getattr(kind, name))}
+    return {name for name in methods if not name.endswith("_request")}  # scikit-learn adds these
 
 
-def parameters(method: Callable) -> set[str]:
+def parameter_names(method: Callable) -> set[str]:
     return set(inspect.signature(method).parameters) - {"self"}
 
 
 def test_every_parameter_of_every_method_has_a_probe():
-    for kind, probes in ((ReliabilityMap, METHODS), (ReliabilityPipeline, PIPELINE)):
+    for kind, probes in ((ReliabilityMap, METHOD_PROBES), (ReliabilityPipeline, PIPELINE_PROBES)):
         assert public_methods(kind) == {name for name in probes if name in vars(kind)}
         for name in public_methods(kind):
-            assert parameters(getattr(kind, name)) == set(probes[name]), name
-    assert parameters(load_map) == {"path"}
+            assert parameter_names(getattr(kind, name)) == set(probes[name]), name
+    assert parameter_names(load_map) == {"path"}
     assert {name for name in relmap.__all__ if inspect.isfunction(getattr(relmap, name))} == {"load_map"}
 
 
 @pytest.fixture(scope="module")
-def folder(known, tmp_path_factory) -> Path:
-    """Maps and thresholds in files."""
-    place = tmp_path_factory.mktemp("methods")
-    known.save(place / "map.json")
-    ReliabilityMap(variant="shared_1d").fit(ARRAY, TRUTH).save(place / "other.json")
-    (place / "cuts.json").write_text(json.dumps(known.thresholds(*OTHERS, coverage=0.2).to_dict()))
-    return place
+def method_folder(fitted_map, tmp_path_factory) -> Path:
+    """Make a folder with files of maps and thresholds."""
+    folder = tmp_path_factory.mktemp("methods")
+    fitted_map.save(folder / "map.json")
+    ReliabilityMap(variant="shared_1d").fit(LOGIT_ARRAY, LABELS).save(folder / "other.json")
+    (folder / "cuts.json").write_text(json.dumps(fitted_map.thresholds(*NEW_LABELLED, coverage=0.2).to_dict()))
+    return folder
 
 
-OWN = [(name, parameter) for name, probes in METHODS.items() for parameter in probes if name in vars(ReliabilityMap)]
+METHOD_PARAMETERS = [
+    (name, parameter) for name, probes in METHOD_PROBES.items() for parameter in probes if name in vars(ReliabilityMap)
+]
 
 
-@pytest.mark.parametrize(("method", "parameter"), OWN)
-def test_every_parameter_of_every_method_changes_its_answer(
-    method, parameter, known, behind_classifier, folder, monkeypatch
+@pytest.mark.parametrize(("method", "parameter"), METHOD_PARAMETERS)
+def test_every_parameter_of_every_method_changes_its_result(
+    method, parameter, fitted_map, map_with_classifier, method_folder, monkeypatch
 ):
-    monkeypatch.chdir(folder)
-    calls = METHODS[method][parameter]
+    monkeypatch.chdir(method_folder)
+    probes = METHOD_PROBES[method][parameter]
 
     def call(arguments: Mapping[str, object]) -> str:
         if method == "load":
-            return shown(ReliabilityMap.load(**arguments))
-        made = known
+            return describe_state(ReliabilityMap.load(**arguments))
+        model = fitted_map
         if method in ("fit", "set_params"):
-            made = ReliabilityMap(variant="label_intercept")
+            model = ReliabilityMap(variant="label_intercept")
         if method in ("predict_proba", "get_params"):
-            made = behind_classifier
-        answer = getattr(made, method)(**arguments)
-        written = sorted(path.name for path in folder.iterdir()) if method == "save" else []
-        return f"{shown(answer)} {written}"
+            model = map_with_classifier
+        result = getattr(model, method)(**arguments)
+        file_names = sorted(path.name for path in method_folder.iterdir()) if method == "save" else []
+        return f"{describe_state(result)} {file_names}"
 
-    assert_probed(*[outcome(lambda arguments=arguments: call(arguments)) for arguments in calls])
+    assert_probed(*[outcome_of(lambda arguments=arguments: call(arguments)) for arguments in probes])
 
 
 @pytest.mark.parametrize(
-    ("method", "parameter"), [(name, each) for name, probes in PIPELINE.items() for each in probes]
+    ("method", "parameter"), [(name, parameter) for name, probes in PIPELINE_PROBES.items() for parameter in probes]
 )
-def test_every_parameter_of_a_pipeline_changes_the_answer(method, parameter, known):
-    model = ReliabilityPipeline([("map", known)])
-    calls = [
-        outcome(lambda given=given: shown(getattr(model, method)(**given))) for given in PIPELINE[method][parameter]
+def test_every_parameter_of_a_pipeline_changes_the_result(method, parameter, fitted_map):
+    model = ReliabilityPipeline([("map", fitted_map)])
+    outcomes = [
+        outcome_of(lambda arguments=arguments: describe_state(getattr(model, method)(**arguments)))
+        for arguments in PIPELINE_PROBES[method][parameter]
     ]
-    assert_probed(*calls)
-    alone = outcome(lambda: shown(getattr(known, method)(**PIPELINE[method][parameter][1])))
-    assert calls[1] == alone
+    assert_probed(*outcomes)
+
+    without_pipeline = outcome_of(
+        lambda: describe_state(getattr(fitted_map, method)(**PIPELINE_PROBES[method][parameter][1]))
+    )
+    assert outcomes[1] == without_pipeline
 
 
-# The commands: for each parameter the options of both calls
+# Commands -> parameter -> kind of rows, options of the first call, changes of the second call
 
 Options = dict[str, object]
-READING: dict[str, tuple[str, Options, Options]] = {
+READING_PROBES: dict[str, tuple[str, Options, Options]] = {
     "label": ("judge", {}, {"label": "other_label"}),
     "decision": ("judge", {}, {"decision": "other_decision"}),
     "confidence_column": ("judge", {}, {"confidence_column": "other_confidence"}),
@@ -308,8 +338,14 @@ READING: dict[str, tuple[str, Options, Options]] = {
     "id": ("part", {"id": "pair"}, {"id": "other_pair"}),
     "drop_unlabelled": ("gaps", {}, {"drop_unlabelled": True}),
 }
-SCORE: Options = {"predictions": "many.parquet", "map_file": None, "coverage": None, "score": "p", "positive": "1"}
-COMMANDS: dict[str, dict[str, tuple[str, Options, Options]]] = {
+SCORE_OPTIONS: Options = {
+    "predictions": "many.parquet",
+    "map_file": None,
+    "coverage": None,
+    "score": "p",
+    "positive": "1",
+}
+COMMAND_PROBES: dict[str, dict[str, tuple[str, Options, Options]]] = {
     "fit": {
         "predictions": ("judge", {}, {"predictions": "part.parquet"}),
         "out": ("judge", {}, {"out": "elsewhere.json"}),
@@ -355,11 +391,11 @@ COMMANDS: dict[str, dict[str, tuple[str, Options, Options]]] = {
         "cut": ("wide", {"coverage": None, "cut": 0.6}, {"cut": 0.7}),
         "cost_error": ("wide", {"coverage": None, "cost_error": 3, "cost_review": 1}, {"cost_error": 4}),
         "cost_review": ("wide", {"coverage": None, "cost_error": 3, "cost_review": 1}, {"cost_review": 2}),
-        "precision": ("two", {**SCORE, "precision": 0.6}, {"precision": 0.65}),
-        "recall": ("two", {**SCORE, "recall": 0.6}, {"recall": 0.65}),
-        "npv": ("two", {**SCORE, "npv": 0.6}, {"npv": 0.65}),
-        "figure": ("two", {**SCORE, "precision": 0.6}, {"figure": "curve.svg"}),
-        "seed": ("two", {**SCORE, "precision": 0.6}, {"seed": 2}),
+        "precision": ("two", {**SCORE_OPTIONS, "precision": 0.6}, {"precision": 0.65}),
+        "recall": ("two", {**SCORE_OPTIONS, "recall": 0.6}, {"recall": 0.65}),
+        "npv": ("two", {**SCORE_OPTIONS, "npv": 0.6}, {"npv": 0.65}),
+        "figure": ("two", {**SCORE_OPTIONS, "precision": 0.6}, {"figure": "curve.svg"}),
+        "seed": ("two", {**SCORE_OPTIONS, "precision": 0.6}, {"seed": 2}),
         "confidence": ("wide", {}, {"confidence": 0.9}),
         "group": ("judge", {}, {"group": "site"}),
         "out": ("wide", {}, {"out": "elsewhere.json"}),
@@ -369,10 +405,10 @@ COMMANDS: dict[str, dict[str, tuple[str, Options, Options]]] = {
         "dialect": ("wide", {}, {"dialect": "postgres"}),
     },
 }
-COMMANDS["report"] = {
-    name: probe for name, probe in COMMANDS["fit"].items() if name not in ("protocol", "target", "out")
+COMMAND_PROBES["report"] = {
+    name: probe for name, probe in COMMAND_PROBES["fit"].items() if name not in ("protocol", "target", "out")
 } | {"out": ("judge", {}, {"out": "elsewhere.html"})}
-PROBES = [
+COMMAND_PARAMETERS = [
     (command.callback.__name__, parameter)
     for command in cli.app.registered_commands
     for parameter in inspect.signature(command.callback).parameters
@@ -381,86 +417,88 @@ PROBES = [
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory) -> Path:
-    """Files of rows, and a map of each kind of rows, fitted on others."""
-    place = tmp_path_factory.mktemp("commands")
+def command_folder(tmp_path_factory) -> Path:
+    """Make a folder with files of rows, and a map of each kind of rows, fitted to other rows."""
+    folder = tmp_path_factory.mktemp("commands")
     for name, frame in ROWS.items():
-        frame.write_parquet(place / f"{name}.parquet")
-        frame.drop("label").write_parquet(place / f"unlabelled_{name}.parquet")
+        frame.write_parquet(folder / f"{name}.parquet")
+        frame.drop("label").write_parquet(folder / f"unlabelled_{name}.parquet")
     for name, settings in (("wide", {}), ("judge", {"id": "pair"}), ("two", {"probability": "p"})):
-        rows = ROWS[name] if name == "judge" else ROWS[name].sample(N, shuffle=True, seed=1)[:70]
+        rows = ROWS[name] if name == "judge" else ROWS[name].sample(N_ROWS, shuffle=True, seed=1)[:70]
         ReliabilityMap(variant="label_intercept", accept_label_order=True, **settings).fit(rows).save(
-            place / f"{name}.json"
+            folder / f"{name}.json"
         )
     for name in ("gaps", "part"):
-        (place / f"{name}.json").write_text((place / "judge.json").read_text())
-    known = ReliabilityMap.load(place / "wide.json")
-    (place / "cuts.json").write_text(json.dumps(known.thresholds(WIDE, coverage=0.2).to_dict()))
-    return place
+        (folder / f"{name}.json").write_text((folder / "judge.json").read_text())
+    fitted_map = ReliabilityMap.load(folder / "wide.json")
+    (folder / "cuts.json").write_text(json.dumps(fitted_map.thresholds(COLUMN_FRAME, coverage=0.2).to_dict()))
+    return folder
 
 
-def options_of(command: str, kind: str) -> Options:
-    """The options of a command that works."""
-    fit: Options = {"predictions": f"{kind}.parquet", "variant": "label_intercept"}
-    score: Options = {"map_file": f"{kind}.json", "predictions": f"unlabelled_{kind}.parquet", "out": "out.csv"}
-    judge: Options = {"map_file": f"{kind}.json", "predictions": f"{kind}.parquet", "out": "out.json"}
+def valid_options(command: str, kind: str) -> Options:
+    """Return valid options of a command."""
+    fit_options: Options = {"predictions": f"{kind}.parquet", "variant": "label_intercept"}
+    apply_options: Options = {"map_file": f"{kind}.json", "predictions": f"unlabelled_{kind}.parquet", "out": "out.csv"}
+    evaluation_options: Options = {"map_file": f"{kind}.json", "predictions": f"{kind}.parquet", "out": "out.json"}
     return {
-        "fit": {**fit, "out": "out.json"},
-        "report": {**fit, "out": "out.html"},
-        "apply": score,
-        "label": {**score, "rows": 8},
-        "evaluate": judge,
-        "thresholds": {**judge, "coverage": "0.5"},
+        "fit": {**fit_options, "out": "out.json"},
+        "report": {**fit_options, "out": "out.html"},
+        "apply": apply_options,
+        "label": {**apply_options, "rows": 8},
+        "evaluate": evaluation_options,
+        "thresholds": {**evaluation_options, "coverage": "0.5"},
         "sql": {"map_file": f"{kind}.json"},
     }[command]
 
 
-def ran(command: str, options: Options, folder: Path) -> dict[str, str]:
-    """What a command returns and writes."""
-    words: list[object] = [command]
+def run_and_collect(command: str, options: Options, folder: Path) -> dict[str, str]:
+    """Run a command, and return its result and the contents of the files that it wrote."""
+    arguments: list[object] = [command]
     for name, value in options.items():
         if value is not None:
             flag = "--map" if name == "map_file" else f"--{name.replace('_', '-')}"
-            words += [flag] if value is True else [flag, value]
-    before = set(folder.iterdir())
+            arguments += [flag] if value is True else [flag, value]
+    files_before = set(folder.iterdir())
     try:
-        returned = maps.run_command(*words)
+        returned = maps.run_command(*arguments)
     finally:
-        written = {path.name: path for path in set(folder.iterdir()) - before}
-        contents = {name: path.read_text() for name, path in written.items()}
-        for path in written.values():
+        new_files = {path.name: path for path in set(folder.iterdir()) - files_before}
+        contents = {name: path.read_text() for name, path in new_files.items()}
+        for path in new_files.values():
             path.unlink()
     return {"": str(returned), **contents}
 
 
-KNOWN: dict[str, tuple[str, object]] = {}
+CACHED_COMMANDS: dict[str, tuple[str, object]] = {}
 
 
-def remembered(command: str, options: Options, folder: Path) -> tuple[str, object]:
-    """What a command does; many probes share the first of their calls."""
+def run_once(command: str, options: Options, folder: Path) -> tuple[str, object]:
+    """Run a command once per options, since many probes share their first call."""
     key = f"{command} {options}"
-    if key not in KNOWN:
-        KNOWN[key] = outcome(lambda: ran(command, options, folder))
-    return KNOWN[key]
+    if key not in CACHED_COMMANDS:
+        CACHED_COMMANDS[key] = outcome_of(lambda: run_and_collect(command, options, folder))
+    return CACHED_COMMANDS[key]
 
 
 def test_every_parameter_of_every_command_has_a_probe():
-    for command, parameter in PROBES:
-        assert parameter in COMMANDS[command] or parameter in READING, (command, parameter)
+    for command, parameter in COMMAND_PARAMETERS:
+        assert parameter in COMMAND_PROBES[command] or parameter in READING_PROBES, (command, parameter)
 
 
-@pytest.mark.parametrize(("command", "parameter"), PROBES)
-def test_every_parameter_of_every_command_changes_what_it_does(command, parameter, files, monkeypatch):
-    monkeypatch.chdir(files)
+@pytest.mark.parametrize(("command", "parameter"), COMMAND_PARAMETERS)
+def test_every_parameter_of_every_command_changes_its_result(command, parameter, command_folder, monkeypatch):
+    monkeypatch.chdir(command_folder)
     monkeypatch.setattr(
-        "relmap.report.page.page", lambda judged, said, place, how: f"{judged.scored} {said} {place} {how}"
+        "relmap.report.page.render_map_page",
+        lambda assessment, answer, path, options: f"{assessment.scored} {answer} {path} {options}",
     )
-    kind, before, change = COMMANDS[command].get(parameter) or READING[parameter]
-    options = options_of(command, kind) | before
-    calls = [remembered(command, asked, files) for asked in (options, options | change)]
-    assert_probed(*calls)
-    assert "--help" not in str(calls)
+    kind, before, change = COMMAND_PROBES[command].get(parameter) or READING_PROBES[parameter]
+    options = valid_options(command, kind) | before
+    outcomes = [run_once(command, call_options, command_folder) for call_options in (options, options | change)]
+
+    assert_probed(*outcomes)
+    assert "--help" not in str(outcomes)
 
 
-def test_the_map_of_a_command_is_what_load_map_reads(files):
-    assert isinstance(load_map(files / "wide.json"), MapDocument)
+def test_load_map_reads_the_map_of_a_command(command_folder):
+    assert isinstance(load_map(command_folder / "wide.json"), MapDocument)

@@ -1,6 +1,6 @@
-"""Weights, groups and ties in every combination: each number of an evaluation against its definition.
+"""Numbers of an evaluation equal their definitions for all combinations of weights, groups and ties.
 
-The references repeat a row as often as its weight says, draw clusters one by one, and average over tied rows.
+The references repeat rows by their weight, resample clusters one by one, and average over tied rows.
 """
 
 from dataclasses import dataclass
@@ -19,11 +19,14 @@ from relmap.maps.reliability_map import FittedMap
 from tests import maps, naive
 from tests.naive import Sample
 
-N = 72
-RESAMPLES = 40
-COPIES = np.array([50, 150, 70, 130])  # 100 on average: the library counts weights in hundredths of their mean
+N_ROWS = 72
+N_RESAMPLES = 40
+COPY_NUMBERS = np.array([50, 150, 70, 130])  # 100 on average: the library counts weights in hundredths of their mean
 COMBINATIONS = list(product([False, True], repeat=3))
-IDS = ["-".join(n for n, on in zip(("weights", "groups", "ties"), each, strict=True) if on) for each in COMBINATIONS]
+CASE_IDS = [
+    "-".join(["weights"] * weighted + ["groups"] * grouped + ["ties"] * tied)
+    for weighted, grouped, tied in COMBINATIONS
+]
 COST_ERROR = 4.0
 COST_REVIEW = 1.0
 CUT = 0.75
@@ -31,7 +34,7 @@ CUT = 0.75
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """New labelled rows with what a map makes of them, and how often each of them counts."""
+    """New labelled rows, their scores under a map, and the number of copies of each row."""
 
     frame: pl.DataFrame
     group: str | None
@@ -50,41 +53,41 @@ class Case:
         return expit(self.logit)
 
     def replicates(self) -> list[np.ndarray]:
-        """The rows, and then those of each resample."""
-        return [self.sample.rows, *self.sample.resamples(RESAMPLES)]
+        """Return the rows, followed by the rows of each resample."""
+        return [self.sample.rows, *self.sample.resamples(N_RESAMPLES)]
 
 
 @pytest.fixture(scope="module")
-def fitted() -> ReliabilityMap:
-    made = ReliabilityMap().fit(maps.make_predictions(260, shift=2.5))
-    assert made.document_.projection.name not in ("confidence", "shared_1d")
-    assert made.document_.correction is not None
-    return made
+def fitted_map() -> ReliabilityMap:
+    model = ReliabilityMap().fit(maps.make_predictions(260, shift=2.5))
+    assert model.document_.projection.name not in ("confidence", "shared_1d")
+    assert model.document_.correction is not None
+    return model
 
 
-def rows_of(weighted: bool, grouped: bool, tied: bool) -> tuple[pl.DataFrame, np.ndarray]:
-    """Labelled predictions that the map has not seen, and how often each of them counts."""
+def make_rows(weighted: bool, grouped: bool, tied: bool) -> tuple[pl.DataFrame, np.ndarray]:
+    """Make labelled predictions that were not used in the fit, and the number of copies of each row."""
     generator = np.random.default_rng(5)
-    frame = maps.make_predictions(N, shift=2.5, seed=31).drop("group")
+    frame = maps.make_predictions(N_ROWS, shift=2.5, seed=31).drop("group")
     if tied:
-        levels = np.array(frame["logits"].to_list())[generator.integers(0, 14, N)]
-        wrong = generator.random(N) < 0.4
-        label = np.where(wrong, (levels.argmax(axis=1) + 1) % 3, levels.argmax(axis=1))
-        frame = pl.DataFrame({"logits": levels.tolist(), "label": label})
-    copies = generator.permutation(np.tile(COPIES, N // 4)) if weighted else np.ones(N, dtype=int)
+        tied_logits = np.array(frame["logits"].to_list())[generator.integers(0, 14, N_ROWS)]
+        is_wrong = generator.random(N_ROWS) < 0.4
+        label = np.where(is_wrong, (tied_logits.argmax(axis=1) + 1) % 3, tied_logits.argmax(axis=1))
+        frame = pl.DataFrame({"logits": tied_logits.tolist(), "label": label})
+    copies = generator.permutation(np.tile(COPY_NUMBERS, N_ROWS // 4)) if weighted else np.ones(N_ROWS, dtype=int)
     if weighted:
         frame = frame.with_columns(inverse_probability=pl.Series(copies * 0.037))
     if grouped:
-        frame = frame.with_columns(query=pl.Series([f"q{number}" for number in generator.integers(0, 24, N)]))
+        frame = frame.with_columns(query=pl.Series([f"q{number}" for number in generator.integers(0, 24, N_ROWS)]))
     return frame, copies
 
 
-@pytest.fixture(scope="module", params=COMBINATIONS, ids=IDS)
-def case(request, fitted) -> Case:
+@pytest.fixture(scope="module", params=COMBINATIONS, ids=CASE_IDS)
+def case(request, fitted_map) -> Case:
     weighted, grouped, tied = request.param
-    frame, copies = rows_of(weighted, grouped, tied)
+    frame, copies = make_rows(weighted, grouped, tied)
     rows = maps.rows_of_frame(frame)
-    scored = FittedMap.from_document(fitted.document_)(rows)
+    scored = FittedMap.from_document(fitted_map.document_)(rows)
     group = frame["query"].to_numpy() if grouped else None
     sample = Sample.from_groups(copies, group)
     return Case(
@@ -99,18 +102,18 @@ def case(request, fitted) -> Case:
 
 
 @pytest.fixture(scope="module")
-def few_resamples():
+def limited_resamples():
     with pytest.MonkeyPatch.context() as patch:
-        maps.limit_resamples(patch, RESAMPLES)
+        maps.limit_resamples(patch, N_RESAMPLES)
         yield
 
 
 @pytest.fixture(scope="module")
-def numbers(case, fitted, few_resamples) -> dict:
-    return fitted.evaluate(case.frame, groups=case.group).to_dict()
+def evaluation(case, fitted_map, limited_resamples) -> dict:
+    return fitted_map.evaluate(case.frame, groups=case.group).to_dict()
 
 
-def by_view(case: Case, rows: np.ndarray) -> dict[str, dict[str, float]]:
+def metrics_by_score(case: Case, rows: np.ndarray) -> dict[str, dict[str, float]]:
     correct = case.correct[rows]
     return {
         "confidence": naive.metrics(logit(case.confidence)[rows], case.confidence[rows], correct),
@@ -119,74 +122,81 @@ def by_view(case: Case, rows: np.ndarray) -> dict[str, dict[str, float]]:
 
 
 @pytest.fixture(scope="module")
-def measured(case) -> list[dict[str, dict[str, float]]]:
-    """Every metric by confidence and by reliability: of the rows, and then of each resample."""
-    return [by_view(case, rows) for rows in case.replicates()]
+def replicated_metrics(case) -> list[dict[str, dict[str, float]]]:
+    """Compute every metric of confidence and reliability for the rows and for each resample."""
+    return [metrics_by_score(case, rows) for rows in case.replicates()]
 
 
-def known(values: list[float | None]) -> np.ndarray:
+def to_array(values: list[float | None]) -> np.ndarray:
     return np.array([np.nan if value is None else value for value in values])
 
 
-def test_metrics_their_change_its_interval_and_p_value(case, numbers, measured):
-    reviews = {f"found_{round(100 * each['reviewed'])}": each for each in numbers["reviews"]}
-    for name, found in (numbers["metrics"] | reviews).items():
-        before, after = (np.array([views[by][name] for views in measured]) for by in ("confidence", "reliability"))
+def test_metrics_and_changes_equal_loops_over_resamples(case, evaluation, replicated_metrics):
+    reviews = {f"found_{round(100 * review['reviewed'])}": review for review in evaluation["reviews"]}
+    for name, reported in (evaluation["metrics"] | reviews).items():
+        before = np.array([views["confidence"][name] for views in replicated_metrics])
+        after = np.array([views["reliability"][name] for views in replicated_metrics])
         change = after - before
         expected = [before[0], after[0], change[0], *naive.percentile_interval(change[1:]), naive.p_value(change[1:])]
-        shown = known([found[key] for key in ("confidence", "reliability", "change", "low", "high", "p")])
-        np.testing.assert_allclose(shown, expected, rtol=1e-9, atol=1e-9, err_msg=name)
-    assert (numbers["rows"], numbers["errors"]) == (N, (~case.correct).sum())
-    assert numbers["groups"] == case.sample.cluster.max() + 1
-    assert numbers["grouped"] == (case.group is not None)
-    assert numbers["weighted"] == ("inverse_probability" in case.frame.columns)
-    wrong = 1000 * (~case.correct)[case.sample.rows].mean()
-    for each in numbers["reviews"]:
-        assert each["at_random"] == pytest.approx(wrong)
-        assert each["reviews"] == N - -(-round(10 * (1 - each["reviewed"])) * N // 10)
+        reported_numbers = to_array(
+            [reported[key] for key in ("confidence", "reliability", "change", "low", "high", "p")]
+        )
+        np.testing.assert_allclose(reported_numbers, expected, rtol=1e-9, atol=1e-9, err_msg=name)
+    assert (evaluation["rows"], evaluation["errors"]) == (N_ROWS, (~case.correct).sum())
+    assert evaluation["groups"] == case.sample.cluster.max() + 1
+    assert evaluation["grouped"] == (case.group is not None)
+    assert evaluation["weighted"] == ("inverse_probability" in case.frame.columns)
+
+    n_errors_at_random = 1000 * (~case.correct)[case.sample.rows].mean()
+    for review in evaluation["reviews"]:
+        assert review["at_random"] == pytest.approx(n_errors_at_random)
+        assert review["reviews"] == N_ROWS - -(-round(10 * (1 - review["reviewed"])) * N_ROWS // 10)
 
 
-def test_accuracy_and_labels_with_the_interval_of_wilson(case, numbers):
-    everything = np.ones(N, dtype=bool)
-    shares = [(numbers["accuracy"], everything)]
-    for label, found in enumerate(numbers["labels"]):
-        decided = case.decision == label
-        shares.append((found["correct"], decided))
-        rows = case.sample.rows[decided[case.sample.rows]]
-        assert found["rows"] == decided.sum()
-        assert found["mean_confidence"] == pytest.approx(case.confidence[rows].mean())
-        assert found["mean_reliability"] == pytest.approx(case.reliability[rows].mean())
-    for found, chosen in shares:
-        shown = known([found["value"], found["low"], found["high"]])
-        np.testing.assert_allclose(shown, case.sample.wilson(case.correct, chosen), atol=1e-9)
+def test_accuracies_have_wilson_intervals(case, evaluation):
+    all_rows = np.ones(N_ROWS, dtype=bool)
+    shares = [(evaluation["accuracy"], all_rows)]
+    for label, reported in enumerate(evaluation["labels"]):
+        is_decided = case.decision == label
+        shares.append((reported["correct"], is_decided))
+        rows = case.sample.rows[is_decided[case.sample.rows]]
+        assert reported["rows"] == is_decided.sum()
+        assert reported["mean_confidence"] == pytest.approx(case.confidence[rows].mean())
+        assert reported["mean_reliability"] == pytest.approx(case.reliability[rows].mean())
+    for reported, is_chosen in shares:
+        reported_numbers = to_array([reported["value"], reported["low"], reported["high"]])
+        np.testing.assert_allclose(reported_numbers, case.sample.wilson(case.correct, is_chosen), atol=1e-9)
 
 
-def test_alternatives_that_the_map_holds(case, numbers, fitted):
-    document = fitted.document_
+def test_alternatives_equal_loops_over_resamples(case, evaluation, fitted_map):
+    document = fitted_map.document_
     rows = maps.rows_of_frame(case.frame)
     calibrator = document.calibrator.fitted
-    taken = document.projection.name
+    deployed = document.projection.name
     loss = {"confidence": naive.log_losses(logit(case.confidence), case.correct)}
-    loss[taken] = naive.log_losses(case.logit, case.correct)
+    loss[deployed] = naive.log_losses(case.logit, case.correct)
     for name, variant in document.others.variants.items():
         loss[name] = naive.log_losses(FittedMap(calibrator, variant)(rows).logit, case.correct)
-    shares = np.exp(document.others.matrix(rows.logits))
-    loss["matrix"] = naive.log_losses(logit(shares[np.arange(N), case.decision]), case.correct)
-    assert [each["variant"] for each in numbers["candidates"]] == [each.variant for each in document.choice.candidates]
-    pairs = [(each, loss[each["variant"]], loss["confidence"]) for each in numbers["candidates"]]
-    for found, after, before in [*pairs, (numbers["recalibrated"], loss["matrix"], loss[taken])]:
+    probabilities = np.exp(document.others.matrix(rows.logits))
+    loss["matrix"] = naive.log_losses(logit(probabilities[np.arange(N_ROWS), case.decision]), case.correct)
+    assert [candidate["variant"] for candidate in evaluation["candidates"]] == [
+        candidate.variant for candidate in document.choice.candidates
+    ]
+
+    pairs = [(candidate, loss[candidate["variant"]], loss["confidence"]) for candidate in evaluation["candidates"]]
+    for reported, after, before in [*pairs, (evaluation["recalibrated"], loss["matrix"], loss[deployed])]:
         change = np.array([(after - before)[rows].mean() for rows in case.replicates()])
         expected = [change[0], change[1:].std(ddof=1), *naive.percentile_interval(change[1:])]
-        shown = [found[name] for name in ("change", "standard_error", "low", "high")]
-        np.testing.assert_allclose(shown, expected, rtol=1e-7, atol=1e-9)
-        if "nll_correct" in found:
-            assert found["nll_correct"] == pytest.approx(after[case.sample.rows].mean())
-    moved = (shares.argmax(axis=1) != case.decision)[case.sample.rows].mean()
-    assert numbers["recalibrated"]["decisions_changed"] == pytest.approx(moved)
+        reported_numbers = [reported[name] for name in ("change", "standard_error", "low", "high")]
+        np.testing.assert_allclose(reported_numbers, expected, rtol=1e-7, atol=1e-9)
+        if "nll_correct" in reported:
+            assert reported["nll_correct"] == pytest.approx(after[case.sample.rows].mean())
+    changed_share = (probabilities.argmax(axis=1) != case.decision)[case.sample.rows].mean()
+    assert evaluation["recalibrated"]["decisions_changed"] == pytest.approx(changed_share)
 
 
-def interval_of(values: np.ndarray, clusters: int) -> tuple[float, float, float]:
-    """A share and its interval, from value and replicates; the exact one where none of them differs from 0 or 1."""
+def share_interval(values: np.ndarray, clusters: int) -> tuple[float, float, float]:
+    """Return a share and its interval from replicates, or the exact interval if all replicates are 0 or all are 1."""
     low, high = naive.percentile_interval(values[1:]) if clusters >= 10 else (np.nan, np.nan)
     if low == high and values[0] in (0, 1):
         exact = binomtest(int(values[0] * clusters), clusters).proportion_ci(method="exact")
@@ -195,131 +205,149 @@ def interval_of(values: np.ndarray, clusters: int) -> tuple[float, float, float]
     return (np.nan, np.nan, np.nan) if np.isnan(values[0]) else (values[0], low, high)
 
 
-def powered(case: Case, cells: list[np.ndarray], all_rows: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
-    """The share of correct rows of each cell, `(cells, 1 + R)`, helped by the mean reliability of all rows."""
+def prediction_powered_shares(
+    case: Case, cells: list[np.ndarray], all_rows: tuple[np.ndarray, np.ndarray] | None
+) -> np.ndarray:
+    """Estimate the share of correct rows of each cell, shape (n_cells, 1 + n_resamples).
+
+    The mean reliability of all rows serves as a control variate.
+    """
     replicates = case.replicates()
-    share = np.array([[naive.mean(case.correct[rows[cell[rows]]]) for rows in replicates] for cell in cells])
-    mean = np.array([[naive.mean(case.reliability[rows[cell[rows]]]) for rows in replicates] for cell in cells])
+    share = np.empty((len(cells), len(replicates)))
+    mean = np.empty((len(cells), len(replicates)))
+    for index, cell in enumerate(cells):
+        for replicate, rows in enumerate(replicates):
+            members = rows[cell[rows]]
+            share[index, replicate] = naive.mean(case.correct[members])
+            mean[index, replicate] = naive.mean(case.reliability[members])
     if all_rows is None:
         return share
     decision, reliability = all_rows
-    for place, cell in enumerate(cells):
+    for index, cell in enumerate(cells):
         labels = np.unique(case.decision[cell])
-        there = np.isin(decision, labels) if len(cells) > 1 else np.ones(len(decision), dtype=bool)
-        above = reliability[there].mean() - mean[place]
-        of_share = share[place, 1:]
-        of_above = above[1:]
-        power = np.clip(-np.cov(of_share, of_above)[0, 1] / of_above.var(ddof=1), 0, 1)
-        share[place] = np.clip(share[place] + power * above, 0, 1)
+        is_label = np.isin(decision, labels) if len(cells) > 1 else np.ones(len(decision), dtype=bool)
+        difference = reliability[is_label].mean() - mean[index]
+        share_replicates = share[index, 1:]
+        difference_replicates = difference[1:]
+        covariance = np.cov(share_replicates, difference_replicates)[0, 1]
+        power = np.clip(-covariance / difference_replicates.var(ddof=1), 0, 1)
+        share[index] = np.clip(share[index] + power * difference, 0, 1)
     return share
 
 
 @pytest.mark.parametrize("known_rows", [False, True], ids=["labelled", "all"])
-def test_agreement_with_the_truth(case, numbers, fitted, few_resamples, known_rows):
-    agreed = numbers["agreement"]
+def test_agreement_equals_loops_over_resamples(case, evaluation, fitted_map, limited_resamples, known_rows):
+    agreement = evaluation["agreement"]
     all_rows = None
     labels = range(3)
     if known_rows:
-        stream = maps.rows_of_frame(maps.make_predictions(900, shift=2.5, seed=8))
-        scored = FittedMap.from_document(fitted.document_)(stream)
-        all_rows = stream.decision, scored.reliability
-        everything = PopulationSummary.from_scores(stream.decision, scored.logit, 3)
-        agreed = fitted._judged(case.frame, None, case.group).evaluation(everything).numbers["agreement"]
-    precision = powered(case, [case.decision == label for label in labels], all_rows)
-    accuracy = powered(case, [np.ones(N, dtype=bool)], all_rows)[0]
-    recall = np.empty((3, RESAMPLES + 1))
-    kappa = np.empty(RESAMPLES + 1)
-    for place, rows in enumerate(case.replicates()):
-        of = all_rows[0] if known_rows else case.decision[rows]
-        decided = np.array([(of == label).mean() for label in labels])
-        of_label = np.zeros(3)
-        right = np.zeros(3)
-        for d in labels:
-            truth = case.label[rows[case.decision[rows] == d]]
-            if decided[d] > 0:
-                of_label += decided[d] * np.array([naive.mean(truth == label) for label in labels])
-                right[d] = decided[d] * naive.mean(truth == d)
-        with np.errstate(invalid="ignore"):  # a label that no row of the resample has
-            recall[:, place] = right / of_label
-        kappa[place] = (right.sum() - decided @ of_label) / (1 - decided @ of_label)
+        population = maps.rows_of_frame(maps.make_predictions(900, shift=2.5, seed=8))
+        scored = FittedMap.from_document(fitted_map.document_)(population)
+        all_rows = population.decision, scored.reliability
+        everything = PopulationSummary.from_scores(population.decision, scored.logit, 3)
+        agreement = fitted_map._assess(case.frame, None, case.group).evaluate(everything).numbers["agreement"]
+    precision = prediction_powered_shares(case, [case.decision == label for label in labels], all_rows)
+    accuracy = prediction_powered_shares(case, [np.ones(N_ROWS, dtype=bool)], all_rows)[0]
+    recall = np.empty((3, N_RESAMPLES + 1))
+    kappa = np.empty(N_RESAMPLES + 1)
+    for replicate, rows in enumerate(case.replicates()):
+        decisions = all_rows[0] if known_rows else case.decision[rows]
+        decision_shares = np.array([(decisions == label).mean() for label in labels])
+        label_shares = np.zeros(3)
+        joint = np.zeros(3)
+        for decision in labels:
+            true_labels = case.label[rows[case.decision[rows] == decision]]
+            if decision_shares[decision] > 0:
+                label_shares += decision_shares[decision] * np.array(
+                    [naive.mean(true_labels == label) for label in labels]
+                )
+                joint[decision] = decision_shares[decision] * naive.mean(true_labels == decision)
+        with np.errstate(invalid="ignore"):  # a label without rows in the resample
+            recall[:, replicate] = joint / label_shares
+        kappa[replicate] = (joint.sum() - decision_shares @ label_shares) / (1 - decision_shares @ label_shares)
     clusters = case.sample.cluster
-    expected = [interval_of(accuracy, clusters.max() + 1), interval_of(kappa, clusters.max() + 1)]
-    found = [agreed["accuracy"], agreed["kappa"]]
-    for label, each in enumerate(agreed["labels"]):
-        expected.append(interval_of(precision[label], len(np.unique(clusters[case.decision == label]))))
-        expected.append(interval_of(recall[label], len(np.unique(clusters[case.label == label]))))
-        found += [each["precision"], each["recall"]]
-    shown = [known([number["value"], number["low"], number["high"]]) for number in found]
-    np.testing.assert_allclose(np.array(shown), np.array(expected), atol=1e-9)
-    assert agreed["rows"] == (900 if known_rows else N)
+    expected = [share_interval(accuracy, clusters.max() + 1), share_interval(kappa, clusters.max() + 1)]
+    reported = [agreement["accuracy"], agreement["kappa"]]
+    for label, label_agreement in enumerate(agreement["labels"]):
+        expected.append(share_interval(precision[label], len(np.unique(clusters[case.decision == label]))))
+        expected.append(share_interval(recall[label], len(np.unique(clusters[case.label == label]))))
+        reported += [label_agreement["precision"], label_agreement["recall"]]
+    reported_numbers = [to_array([number["value"], number["low"], number["high"]]) for number in reported]
+
+    np.testing.assert_allclose(np.array(reported_numbers), np.array(expected), atol=1e-9)
+    assert agreement["rows"] == (900 if known_rows else N_ROWS)
 
 
-def test_calibration_of_the_most_reliable_rows(case, numbers):
+def test_top_calibration_uses_weights_and_groups(case, evaluation):
     rows = case.sample.rows
     p_values = []
-    for tenths, found in zip((1, 3), numbers["top"], strict=True):
+    for tenths, reported in zip((1, 3), evaluation["top"], strict=True):
         n_top = -(-tenths * len(rows) // 10)
-        limit = np.sort(case.logit[rows])[::-1][n_top - 1]
-        above = case.logit > limit
-        tied = case.logit == limit
-        part = above + tied * (n_top - above[rows].sum()) / tied[rows].sum()  # of each copy of a row
-        total = part[rows].sum()
-        gap = (part * (case.reliability - case.correct))[rows].sum() / total
+        threshold = np.sort(case.logit[rows])[::-1][n_top - 1]
+        is_above = case.logit > threshold
+        is_tied = case.logit == threshold
+        row_share = is_above + is_tied * (n_top - is_above[rows].sum()) / is_tied[rows].sum()  # share of each copy
+        total = row_share[rows].sum()
+        gap = (row_share * (case.reliability - case.correct))[rows].sum() / total
         copies = case.sample.copies
-        independent = np.sqrt(((copies * part) ** 2 * case.reliability * (1 - case.reliability)).sum()) / total
-        drawn = [
-            (part * (case.reliability - case.correct))[at].sum() / part[at].sum()
-            for at in case.replicates()[1:]
-            if part[at].any()
+        binomial_error = np.sqrt(((copies * row_share) ** 2 * case.reliability * (1 - case.reliability)).sum()) / total
+        replicate_gaps = [
+            (row_share * (case.reliability - case.correct))[replicate_rows].sum() / row_share[replicate_rows].sum()
+            for replicate_rows in case.replicates()[1:]
+            if row_share[replicate_rows].any()
         ]
-        error = max(independent, np.std(drawn, ddof=1))
-        degrees = len(np.unique(case.sample.cluster[part > 0])) - 1
-        p_values.append(2 * student.sf(abs(gap) / error, degrees))
-        half = student.ppf(0.975, degrees) * error
+        standard_error = max(binomial_error, np.std(replicate_gaps, ddof=1))
+        degrees = len(np.unique(case.sample.cluster[row_share > 0])) - 1
+        p_values.append(2 * student.sf(abs(gap) / standard_error, degrees))
+        half_width = student.ppf(0.975, degrees) * standard_error
         assert total == pytest.approx(n_top)
-        assert (found["share"], found["rows"]) == (tenths / 10, (part > 0).sum())
-        expected = [(part * case.reliability)[rows].sum() / total, (part * case.correct)[rows].sum() / total]
-        expected += [gap, error, gap - half, gap + half]
-        shown = [found[name] for name in ("predicted", "correct", "gap", "standard_error", "low", "high")]
-        np.testing.assert_allclose(shown, expected, rtol=1e-9, atol=1e-9)
-    least, most = sorted(range(2), key=p_values.__getitem__)
-    adjusted = {least: min(1, 2 * p_values[least])}
-    adjusted[most] = max(adjusted[least], p_values[most])
-    assert [each["p_value"] for each in numbers["top"]] == pytest.approx([adjusted[0], adjusted[1]])
+        assert (reported["share"], reported["rows"]) == (tenths / 10, (row_share > 0).sum())
+        expected = [(row_share * case.reliability)[rows].sum() / total, (row_share * case.correct)[rows].sum() / total]
+        expected += [gap, standard_error, gap - half_width, gap + half_width]
+        reported_numbers = [reported[name] for name in ("predicted", "correct", "gap", "standard_error", "low", "high")]
+        np.testing.assert_allclose(reported_numbers, expected, rtol=1e-9, atol=1e-9)
+    smaller, larger = sorted(range(2), key=p_values.__getitem__)
+    adjusted = {smaller: min(1, 2 * p_values[smaller])}
+    adjusted[larger] = max(adjusted[smaller], p_values[larger])
+
+    assert [top["p_value"] for top in evaluation["top"]] == pytest.approx([adjusted[0], adjusted[1]])
 
 
-def test_costs_of_a_row_and_of_other_ways(case, fitted, few_resamples):
-    cuts = fitted.thresholds(case.frame, groups=case.group, cost_error=COST_ERROR, cost_review=COST_REVIEW).to_dict()
-    used = case.reliability >= CUT
-    error = COST_ERROR * ~case.correct
-    ways = {
-        "reviewing all": np.full(N, COST_REVIEW),
-        "reviewing none": error,
-        "the same cut on the confidence": np.where(case.confidence < CUT, COST_REVIEW, error),
+def test_costs_equal_loops_over_resamples(case, fitted_map, limited_resamples):
+    thresholds = fitted_map.thresholds(
+        case.frame, groups=case.group, cost_error=COST_ERROR, cost_review=COST_REVIEW
+    ).to_dict()
+    is_automatic = case.reliability >= CUT
+    error_cost = COST_ERROR * ~case.correct
+    alternatives = {
+        "reviewing all": np.full(N_ROWS, COST_REVIEW),
+        "reviewing none": error_cost,
+        "the same cut on the confidence": np.where(case.confidence < CUT, COST_REVIEW, error_cost),
     }
-    own = np.where(used, error, COST_REVIEW)
-    pairs = [(cuts["cost"], own)]
-    for way, cost in ways.items():
-        pairs += [(cuts["beside"][way]["cost"], cost), (cuts["beside"][way]["change"], own - cost)]
-    for found, values in pairs:
+    map_cost = np.where(is_automatic, error_cost, COST_REVIEW)
+    pairs = [(thresholds["cost"], map_cost)]
+    for name, cost in alternatives.items():
+        pairs += [(thresholds["beside"][name]["cost"], cost), (thresholds["beside"][name]["change"], map_cost - cost)]
+    for reported, values in pairs:
         means = np.array([values[rows].mean() for rows in case.replicates()])
         expected = [means[0], means[1:].std(ddof=1), *naive.percentile_interval(means[1:])]
-        shown = [found[name] for name in ("value", "standard_error", "low", "high")]
-        np.testing.assert_allclose(shown, expected, atol=1e-9)
-    overall = cuts["overall"]
+        reported_numbers = [reported[name] for name in ("value", "standard_error", "low", "high")]
+        np.testing.assert_allclose(reported_numbers, expected, atol=1e-9)
+    overall = thresholds["overall"]
+
     assert overall["cut"] == CUT
-    assert (overall["rows"], overall["automatic"]) == (N, used.sum())
-    assert overall["accuracy"] == pytest.approx(case.correct[used].mean())
+    assert (overall["rows"], overall["automatic"]) == (N_ROWS, is_automatic.sum())
+    assert overall["accuracy"] == pytest.approx(case.correct[is_automatic].mean())
 
 
-def test_the_score_for_scikit_learn_is_the_mean_log_loss(case, fitted):
+def test_score_is_the_negative_mean_log_loss(case, fitted_map):
     expected = -naive.log_losses(case.logit, case.correct)[case.sample.rows].mean()
-    assert fitted.score(case.frame, groups=case.group) == pytest.approx(expected)
+    assert fitted_map.score(case.frame, groups=case.group) == pytest.approx(expected)
 
 
-def test_drift_and_the_label_spread_do_not_depend_on_weights(case, numbers, fitted, few_resamples):
-    """At a reliability and a label, drawing rows by chance does not change how often decisions are correct."""
-    plain = case.frame.drop("inverse_probability", strict=False)
-    unweighted = fitted.evaluate(plain, groups=case.group).to_dict()
+def test_drift_and_label_spread_do_not_depend_on_weights(case, evaluation, fitted_map, limited_resamples):
+    """Sampling rows does not change the accuracy at a given reliability and label."""
+    unweighted_rows = case.frame.drop("inverse_probability", strict=False)
+    unweighted = fitted_map.evaluate(unweighted_rows, groups=case.group).to_dict()
     for key in ("drift", "label_spread"):
-        assert numbers[key] == unweighted[key]
+        assert evaluation[key] == unweighted[key]

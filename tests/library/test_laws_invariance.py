@@ -1,6 +1,7 @@
-"""What must not matter: the order of rows, names of groups and labels, the unit of weights, and copies of the data."""
+"""Invariance to the order of rows, names of groups and labels, the unit of weights, and copies of the data."""
 
 from dataclasses import replace
+from operator import itemgetter
 
 import numpy as np
 import polars as pl
@@ -14,39 +15,49 @@ from relmap.maps.reliability_map import FittedMap
 from relmap.routing.apply import apply_to_frame
 from tests import maps
 
-N = 120
-COUNTS = {"rows", "errors", "automatic", "reviews"}
-TURN = np.array([2, 0, 1])  # new number of each label
-BACK = np.argsort(TURN)
-LOGITS = maps.make_predictions(N, shift=2.5, seed=1)
-JUDGE = maps.make_confidence_predictions(N, shift=2.5, seed=1).with_columns(group=LOGITS["group"])
-SIGNALS = maps.make_predictions_with_signals(N, seed=1)
-COPIES = np.random.default_rng(0).permutation(np.tile([50, 150, 70, 130], N // 4))  # whole hundredths of their mean
+N_ROWS = 120
+COUNT_KEYS = {"rows", "errors", "automatic", "reviews"}
+NEW_LABEL = np.array([2, 0, 1])  # new number of each label
+OLD_LABEL = np.argsort(NEW_LABEL)
+LOGITS = maps.make_predictions(N_ROWS, shift=2.5, seed=1)
+CONFIDENCES = maps.make_confidence_predictions(N_ROWS, shift=2.5, seed=1).with_columns(group=LOGITS["group"])
+SIGNALS = maps.make_predictions_with_signals(N_ROWS, seed=1)
+COPIES = np.random.default_rng(0).permutation(
+    np.tile([50, 150, 70, 130], N_ROWS // 4)
+)  # whole hundredths of their mean
 
 
-def flat(value: object, place: str = "") -> dict[str, object]:
-    """The plain values within a JSON value, by their place."""
+def flatten(value: object, path: str = "") -> dict[str, object]:
+    """Return the scalars of a JSON value by their path."""
     if isinstance(value, dict):
-        return {end: leaf for key, inner in value.items() for end, leaf in flat(inner, f"{place}/{key}").items()}
+        return {
+            inner_path: leaf
+            for key, inner in value.items()
+            for inner_path, leaf in flatten(inner, f"{path}/{key}").items()
+        }
     if isinstance(value, list | tuple):
-        return {end: leaf for at, inner in enumerate(value) for end, leaf in flat(inner, f"{place}/{at}").items()}
-    return {place: value}
+        return {
+            inner_path: leaf
+            for index, inner in enumerate(value)
+            for inner_path, leaf in flatten(inner, f"{path}/{index}").items()
+        }
+    return {path: value}
 
 
 def assert_same(first: object, second: object, rel: float = 1e-9, atol: float = 1e-11) -> None:
-    """Compare plain values, numbers up to rounding."""
-    one = flat(first)
-    other = flat(second)
-    assert list(one) == list(other)
-    for place, value in one.items():
-        if isinstance(value, float) and other[place] is not None:
-            assert other[place] == pytest.approx(value, rel=rel, abs=atol), place
+    """Compare the scalars of two JSON values, numbers up to rounding."""
+    first_values = flatten(first)
+    second_values = flatten(second)
+    assert list(first_values) == list(second_values)
+    for path, value in first_values.items():
+        if isinstance(value, float) and second_values[path] is not None:
+            assert second_values[path] == pytest.approx(value, rel=rel, abs=atol), path
         else:
-            assert other[place] == value, place
+            assert second_values[path] == value, path
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _few_resamples():
+def _limit_work():
     with pytest.MonkeyPatch.context() as patch:
         maps.limit_resamples(patch, 60)
         maps.limit_prior_deviations(patch)
@@ -54,7 +65,7 @@ def _few_resamples():
 
 
 @pytest.fixture(scope="module")
-def fitted() -> ReliabilityMap:
+def fitted_map() -> ReliabilityMap:
     return ReliabilityMap().fit(maps.make_predictions(240, shift=2.5, seed=2))
 
 
@@ -64,98 +75,113 @@ def new_rows() -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("columns", [("inverse_probability",), ()], ids=["weights", "plain"])
-def test_an_evaluation_by_group_does_not_depend_on_the_order_of_rows(fitted, new_rows, columns):
+def test_evaluation_does_not_depend_on_row_order(fitted_map, new_rows, columns):
     frame = new_rows.select("logits", "label", "group", *columns)
-    order = np.random.default_rng(1).permutation(N)
+    order = np.random.default_rng(1).permutation(N_ROWS)
     assert_same(
-        fitted.evaluate(frame, groups="group").to_dict(), fitted.evaluate(frame[order], groups="group").to_dict()
+        fitted_map.evaluate(frame, groups="group").to_dict(),
+        fitted_map.evaluate(frame[order], groups="group").to_dict(),
     )
 
 
-def test_thresholds_without_groups_do_not_depend_on_the_order_of_rows(fitted, new_rows):
+def test_thresholds_do_not_depend_on_row_order(fitted_map, new_rows):
     frame = new_rows.drop("inverse_probability", "group")
-    order = np.random.default_rng(1).permutation(N)
-    for asked in ({"target_accuracy": 0.6}, {"coverage": 0.5}):
-        assert fitted.thresholds(frame, **asked).to_dict() == fitted.thresholds(frame[order], **asked).to_dict()
+    order = np.random.default_rng(1).permutation(N_ROWS)
+    for target in ({"target_accuracy": 0.6}, {"coverage": 0.5}):
+        assert (
+            fitted_map.thresholds(frame, **target).to_dict() == fitted_map.thresholds(frame[order], **target).to_dict()
+        )
 
 
 @pytest.mark.parametrize("settings", [{}, {"coverage": "0.6"}, {"cut": 0.7}], ids=str)
-def test_a_row_is_scored_and_ranked_the_same_wherever_it_is(fitted, new_rows, settings):
-    order = np.random.default_rng(1).permutation(N)
+def test_scores_and_routes_do_not_depend_on_row_order(fitted_map, new_rows, settings):
+    order = np.random.default_rng(1).permutation(N_ROWS)
     scored = [
-        apply_to_frame(fitted.document_, FramePredictions.from_frame(rows.select("logits")), **settings)[0]
+        apply_to_frame(fitted_map.document_, FramePredictions.from_frame(rows.select("logits")), **settings)[0]
         for rows in (new_rows, new_rows[order])
     ]
+
     assert scored[1].equals(scored[0][order])
-    assert fitted.reliability(new_rows[order]).to_list() == fitted.reliability(new_rows)[order].to_list()
+    assert fitted_map.reliability(new_rows[order]).to_list() == fitted_map.reliability(new_rows)[order].to_list()
 
 
 @pytest.mark.parametrize("groups", ["group", None])
-def test_the_unit_of_weights_does_not_matter(fitted, new_rows, groups):
-    other = new_rows.with_columns(pl.col("inverse_probability") * 37.5)
-    assert_same(fitted.evaluate(new_rows, groups=groups).to_dict(), fitted.evaluate(other, groups=groups).to_dict())
-    for asked in ({"target_accuracy": 0.6}, {"cost_error": 3.0, "cost_review": 1.0}):
-        answers = [fitted.thresholds(rows, groups=groups, **asked).to_dict() for rows in (new_rows, other)]
-        assert_same(*answers)
-    fits = [ReliabilityMap().fit(rows, groups=groups) for rows in (new_rows, other)]
-    assert_same(*[learned(each) for each in fits], rel=1e-6, atol=1e-8)
-    assert str(fits[0].recommendation_) == str(fits[1].recommendation_)
+def test_results_do_not_depend_on_the_unit_of_weights(fitted_map, new_rows, groups):
+    rescaled = new_rows.with_columns(pl.col("inverse_probability") * 37.5)
+    assert_same(
+        fitted_map.evaluate(new_rows, groups=groups).to_dict(), fitted_map.evaluate(rescaled, groups=groups).to_dict()
+    )
+
+    for target in ({"target_accuracy": 0.6}, {"cost_error": 3.0, "cost_review": 1.0}):
+        results = [fitted_map.thresholds(rows, groups=groups, **target).to_dict() for rows in (new_rows, rescaled)]
+        assert_same(*results)
+    models = [ReliabilityMap().fit(rows, groups=groups) for rows in (new_rows, rescaled)]
+    assert_same(*[map_content(model) for model in models], rel=1e-6, atol=1e-8)
+    assert str(models[0].recommendation_) == str(models[1].recommendation_)
 
 
 @pytest.mark.parametrize("groups", ["group", None])
-def test_weights_that_are_all_alike_are_none(fitted, new_rows, groups):
-    plain = new_rows.drop("inverse_probability")
-    alike = new_rows.with_columns(inverse_probability=3.0)
-    fits = [ReliabilityMap().fit(rows, groups=groups) for rows in (plain, alike)]
-    assert_same(*[learned(each, without=("aurc",)) for each in fits], atol=1e-8)
-    answers = [fitted.evaluate(rows, groups=groups).to_dict() for rows in (plain, alike)]
-    for answer in answers:
-        assert answer.pop("weighted") == (answer is answers[1])
-        for ranked in ("aupr_error", "aurc", "augrc"):  # sums over places, which copies of rows smooth
-            answer["metrics"].pop(ranked)
-    assert_same(*answers)
+def test_equal_weights_equal_no_weights(fitted_map, new_rows, groups):
+    unweighted = new_rows.drop("inverse_probability")
+    equal_weights = new_rows.with_columns(inverse_probability=3.0)
+    models = [ReliabilityMap().fit(rows, groups=groups) for rows in (unweighted, equal_weights)]
+    assert_same(*[map_content(model, excluded=("aurc",)) for model in models], atol=1e-8)
+
+    evaluations = [fitted_map.evaluate(rows, groups=groups).to_dict() for rows in (unweighted, equal_weights)]
+    for evaluation in evaluations:
+        assert evaluation.pop("weighted") == (evaluation is evaluations[1])
+        for metric in ("aupr_error", "aurc", "augrc"):  # sums over ranks, which weights smooth
+            evaluation["metrics"].pop(metric)
+    assert_same(*evaluations)
 
 
-def learned(made: ReliabilityMap, without: tuple[str, ...] = ()) -> dict:
-    """A map but for where it comes from."""
-    content = made.document_.model_dump(mode="json", exclude={"source"})
-    content["choice"]["gains"] = [
-        {key: value for key, value in gain.items() if key not in without} for gain in content["choice"]["gains"]
-    ]
+def map_content(model: ReliabilityMap, excluded: tuple[str, ...] = ()) -> dict:
+    """Return the content of a map without its source."""
+    content = model.document_.model_dump(mode="json", exclude={"source"})
+    for gain in content["choice"]["gains"]:
+        for key in excluded:
+            gain.pop(key, None)
     return content
 
 
-@pytest.mark.parametrize("rows", [LOGITS, JUDGE], ids=["logits", "judge"])
-def test_the_names_of_groups_do_not_matter(rows):
+@pytest.mark.parametrize("rows", [LOGITS, CONFIDENCES], ids=["logits", "judge"])
+def test_results_do_not_depend_on_group_names(rows):
     renamed = rows.with_columns(group=pl.col("group").str.slice(1).cast(int) * -7 % 1009)
-    other = rows.with_columns(group=pl.format("z{}", pl.col("group")))  # their order is kept
-    made, again, third = (ReliabilityMap().fit(each, groups="group") for each in (rows, renamed, other))
-    assert learned(made) == learned(third)
-    assert str(made.recommendation_) == str(third.recommendation_)
-    assert made.evaluate(rows).to_dict() == third.evaluate(other).to_dict()
-    assert_same(learned(made), learned(again))
+    prefixed = rows.with_columns(group=pl.format("z{}", pl.col("group")))  # in the same order
+    model = ReliabilityMap().fit(rows, groups="group")
+    renamed_model = ReliabilityMap().fit(renamed, groups="group")
+    prefixed_model = ReliabilityMap().fit(prefixed, groups="group")
+
+    assert map_content(model) == map_content(prefixed_model)
+    assert str(model.recommendation_) == str(prefixed_model.recommendation_)
+    assert model.evaluate(rows).to_dict() == prefixed_model.evaluate(prefixed).to_dict()
+    assert_same(map_content(model), map_content(renamed_model))
 
 
-def test_within_groups_that_come_in_the_same_order_the_order_of_rows_does_not_matter():
-    """Rows of several groups may alternate."""
+def test_fit_does_not_depend_on_row_order_within_groups():
+    """The rows of several groups alternate."""
     rows = LOGITS.with_columns(inverse_probability=pl.Series(COPIES / 100))
     numbered = rows.with_row_index("row").with_columns(
         within=pl.int_range(pl.len()).over("group"), first=pl.col("row").min().over("group")
     )
     alternating = numbered.sort("within", "first").select(rows.columns)
     assert not alternating.equals(rows)
-    made, again = (ReliabilityMap(hold_out=0.2).fit(each, groups="group") for each in (rows, alternating))
-    assert_same(learned(made), learned(again), rel=1e-6, atol=1e-7)
-    assert str(made.recommendation_).splitlines()[0] == str(again.recommendation_).splitlines()[0]
+
+    model = ReliabilityMap(hold_out=0.2).fit(rows, groups="group")
+    alternating_model = ReliabilityMap(hold_out=0.2).fit(alternating, groups="group")
+    assert_same(map_content(model), map_content(alternating_model), rel=1e-6, atol=1e-7)
+    assert str(model.recommendation_).splitlines()[0] == str(alternating_model.recommendation_).splitlines()[0]
 
 
-def turned(frame: pl.DataFrame) -> pl.DataFrame:
-    """The same rows with other numbers of the labels."""
+def renumber_labels(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows with other numbers of the labels."""
     columns = [
-        pl.col(name).replace_strict(dict(enumerate(TURN.tolist()))) for name in ("label", "decision") if name in frame
+        pl.col(name).replace_strict(dict(enumerate(NEW_LABEL.tolist())))
+        for name in ("label", "decision")
+        if name in frame
     ]
     if "logits" in frame:
-        columns.append(pl.concat_list([pl.col("logits").list.get(old) for old in BACK.tolist()]).alias("logits"))
+        columns.append(pl.concat_list([pl.col("logits").list.get(old) for old in OLD_LABEL.tolist()]).alias("logits"))
     return frame.with_columns(columns)
 
 
@@ -166,92 +192,105 @@ def turned(frame: pl.DataFrame) -> pl.DataFrame:
         (LOGITS, {"variant": "mrp"}),
         (LOGITS, {"variant": "label_vector"}),
         (LOGITS, {"calibrator": "vector", "variant": "label_isotonic"}),
-        (JUDGE, {}),
-        (JUDGE.drop("confidence"), {}),
+        (CONFIDENCES, {}),
+        (CONFIDENCES.drop("confidence"), {}),
         (SIGNALS, {"variant": "label_signals", "signals": ["agreement", "source"]}),
     ],
     ids=["logits", "mrp", "vector", "isotonic", "judge", "decisions", "signals"],
 )
-def test_the_numbers_of_labels_do_not_matter(rows, settings):
+def test_results_do_not_depend_on_label_numbers(rows, settings):
     names = np.array(["bad", "fair", "good"])
     settings = {"seed": 3, **settings}
-    made = ReliabilityMap(labels=names, **settings).fit(rows, groups="group")
-    other = ReliabilityMap(labels=names[BACK], **settings).fit(turned(rows), groups="group")
-    assert made.document_.projection.name == other.document_.projection.name
-    np.testing.assert_allclose(other.reliability(turned(rows)), made.reliability(rows), atol=1e-5)
-    assert other.predict(turned(rows)).tolist() == made.predict(rows).tolist()
-    one = made.evaluate(rows).to_dict()
-    two = other.evaluate(turned(rows)).to_dict()
-    assert [label["label"] for label in two["labels"]] == [0, 1, 2]
-    two["labels"] = [each | {"label": old} for old, each in enumerate(two["labels"][new] for new in TURN)]
-    two["agreement"]["labels"] = [two["agreement"]["labels"][new] for new in TURN]
-    for answer in (one, two):
-        answer["label_spread"].pop("shuffled_p95")  # drawn at random, label after label
-    assert_same(one, two, rel=1e-3, atol=1e-3)
-    halves = np.array(other.document_.held_out.halves)[TURN]
-    np.testing.assert_allclose(halves, made.document_.held_out.halves, atol=1e-5)
-    cells = {(TURN[cell.label], cell.half): cell for cell in made.document_.held_out.cells}
-    for cell in other.document_.held_out.cells:
-        mine = cells.pop((cell.label, cell.half))
-        assert (cell.rows, cell.mean_residual) == (mine.rows, pytest.approx(mine.mean_residual, abs=1e-5))
+    model = ReliabilityMap(labels=names, **settings).fit(rows, groups="group")
+    renumbered_model = ReliabilityMap(labels=names[OLD_LABEL], **settings).fit(renumber_labels(rows), groups="group")
+    assert model.document_.projection.name == renumbered_model.document_.projection.name
+    np.testing.assert_allclose(renumbered_model.reliability(renumber_labels(rows)), model.reliability(rows), atol=1e-5)
+    assert renumbered_model.predict(renumber_labels(rows)).tolist() == model.predict(rows).tolist()
+
+    evaluation_before = model.evaluate(rows).to_dict()
+    renumbered_evaluation = renumbered_model.evaluate(renumber_labels(rows)).to_dict()
+    assert [label["label"] for label in renumbered_evaluation["labels"]] == [0, 1, 2]
+
+    labels = renumbered_evaluation["labels"]
+    renumbered_evaluation["labels"] = [labels[new] | {"label": old} for old, new in enumerate(NEW_LABEL)]
+    agreement = renumbered_evaluation["agreement"]
+    agreement["labels"] = [agreement["labels"][new] for new in NEW_LABEL]
+    for evaluation in (evaluation_before, renumbered_evaluation):
+        evaluation["label_spread"].pop("shuffled_p95")  # depends on random permutations
+    assert_same(evaluation_before, renumbered_evaluation, rel=1e-3, atol=1e-3)
+
+    halves = np.array(renumbered_model.document_.held_out.halves)[NEW_LABEL]
+    np.testing.assert_allclose(halves, model.document_.held_out.halves, atol=1e-5)
+
+    cells = {(NEW_LABEL[cell.label], cell.half): cell for cell in model.document_.held_out.cells}
+    for cell in renumbered_model.document_.held_out.cells:
+        cell_before = cells.pop((cell.label, cell.half))
+        assert (cell.rows, cell.mean_residual) == (cell_before.rows, pytest.approx(cell_before.mean_residual, abs=1e-5))
     assert not cells
 
 
-def test_copies_of_all_rows_in_their_groups_change_no_mean_and_no_error(fitted, new_rows):
-    """Sums over places, such as AURC, approach an integral; bounds that count rows are left out too."""
+def test_copies_of_grouped_rows_do_not_change_means_and_errors(fitted_map, new_rows):
+    """Sums over ranks, such as AURC, and bounds that depend on the number of rows are excluded."""
     frame = new_rows.drop("inverse_probability")
-    one = fitted.evaluate(frame, groups="group").to_dict()
-    two = fitted.evaluate(pl.concat([frame, frame]), groups="group").to_dict()
-    assert (two["rows"], two["errors"], two["groups"]) == (2 * one["rows"], 2 * one["errors"], one["groups"])
-    for answer in (one, two):
-        for ranked in ("aupr_error", "aurc", "augrc"):
-            answer["metrics"].pop(ranked)
-        del answer["label_spread"]
-        parts = answer.pop("drift")
-        answer["drift"] = [
-            [cell[name] for name in ("says", "correct", "expected")] for cell in (*parts["cells"], *parts["top"])
-        ]
-        answer["top"] = [[each[name] for name in ("predicted", "correct", "gap")] for each in answer["top"]]
-        for share in (answer["accuracy"], *[label["correct"] for label in answer["labels"]]):
-            del share["low"], share["high"]
-    one = without_counts(one)
-    two = without_counts(two)
-    assert_same(one, two)
-    costs = {"cost_error": 3.0, "cost_review": 1.0}
-    single, double = (
-        without_counts(fitted.thresholds(rows, groups="group", **costs).to_dict())
-        for rows in (frame, pl.concat([frame, frame]))
+    single = fitted_map.evaluate(frame, groups="group").to_dict()
+    double = fitted_map.evaluate(pl.concat([frame, frame]), groups="group").to_dict()
+    assert (double["rows"], double["errors"], double["groups"]) == (
+        2 * single["rows"],
+        2 * single["errors"],
+        single["groups"],
     )
-    assert_same(single, double)
+    for evaluation in (single, double):
+        for metric in ("aupr_error", "aurc", "augrc"):
+            evaluation["metrics"].pop(metric)
+        del evaluation["label_spread"]
+        drift = evaluation.pop("drift")
+        drift_keys = ("says", "correct", "expected")
+        top_keys = ("predicted", "correct", "gap")
+        evaluation["drift"] = [itemgetter(*drift_keys)(cell) for cell in (*drift["cells"], *drift["top"])]
+        evaluation["top"] = [itemgetter(*top_keys)(top) for top in evaluation["top"]]
+        for share in (evaluation["accuracy"], *[label["correct"] for label in evaluation["labels"]]):
+            del share["low"], share["high"]
+    assert_same(without_counts(single), without_counts(double))
+
+    costs = {"cost_error": 3.0, "cost_review": 1.0}
+    single_thresholds = without_counts(fitted_map.thresholds(frame, groups="group", **costs).to_dict())
+    doubled_frame = pl.concat([frame, frame])
+    double_thresholds = without_counts(fitted_map.thresholds(doubled_frame, groups="group", **costs).to_dict())
+
+    assert_same(single_thresholds, double_thresholds)
 
 
 def without_counts(value: object) -> object:
-    """A JSON value without numbers of rows."""
+    """Return a JSON value without counts of rows."""
     if isinstance(value, dict):
-        kept = {key: inner for key, inner in value.items() if key not in COUNTS or isinstance(inner, list)}
-        return {key: without_counts(inner) for key, inner in kept.items()}
+        rates = {key: inner for key, inner in value.items() if key not in COUNT_KEYS or isinstance(inner, list)}
+        return {key: without_counts(inner) for key, inner in rates.items()}
     return [without_counts(inner) for inner in value] if isinstance(value, list) else value
 
 
-def test_rows_that_are_held_out_change_nothing_but_where_they_come_from():
+def test_held_out_rows_do_not_change_the_map():
     hold_out = 0.3
-    aside = split_folds(N, None, 1, hold_out=hold_out).held_out
+    held_out = split_folds(N_ROWS, None, 1, hold_out=hold_out).held_out
     rows = maps.rows_of_frame(LOGITS.drop("group"))
     label = rows.label.copy()
     logits = rows.logits.copy()
-    label[aside] = 0
-    logits[aside] = logits[aside] ** 2
-    other: PredictedRows = replace(rows, label=label, logits=logits, decision=logits.argmax(axis=1))
-    made = [ReliabilityMap(hold_out=hold_out).fit(each.logits, each.label) for each in (rows, other)]
-    assert learned(made[0]) == learned(made[1])
-    assert len(aside) > 0
-    assert made[0].document_.held_out.rows == N - len(aside)
+    label[held_out] = 0
+    logits[held_out] = logits[held_out] ** 2
+    changed_rows: PredictedRows = replace(rows, label=label, logits=logits, decision=logits.argmax(axis=1))
+    models = [
+        ReliabilityMap(hold_out=hold_out).fit(given_rows.logits, given_rows.label)
+        for given_rows in (rows, changed_rows)
+    ]
+
+    assert map_content(models[0]) == map_content(models[1])
+    assert len(held_out) > 0
+    assert models[0].document_.held_out.rows == N_ROWS - len(held_out)
 
 
-def test_each_row_is_scored_by_itself():
-    made = ReliabilityMap().fit(LOGITS.drop("group"))
+def test_score_of_a_row_does_not_depend_on_other_rows():
+    model = ReliabilityMap().fit(LOGITS.drop("group"))
     rows = maps.rows_of_frame(LOGITS.drop("group"))
-    scored = FittedMap.from_document(made.document_)(rows)
-    for row in range(0, N, 40):
-        alone = FittedMap.from_document(made.document_)(rows.take(slice(row, row + 1)))
-        assert (alone.confidence[0], alone.logit[0]) == (scored.confidence[row], scored.logit[row])
+    scored = FittedMap.from_document(model.document_)(rows)
+    for row in range(0, N_ROWS, 40):
+        single_row = FittedMap.from_document(model.document_)(rows.take(slice(row, row + 1)))
+        assert (single_row.confidence[0], single_row.logit[0]) == (scored.confidence[row], scored.logit[row])

@@ -1,4 +1,4 @@
-"""Values stored in a map equal what was fitted: out-of-fold statistics, fingerprints, thresholds."""
+"""Values stored in a map equal the fitted ones: out-of-fold statistics, fingerprints, thresholds."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,25 +26,25 @@ from relmap.settings import DEFAULTS
 from relmap.splits import split_validation
 from tests import maps, naive
 
-N = 150
+N_ROWS = 150
 SEED = 3
-LOGITS = maps.make_predictions(N, shift=2.5, seed=4, per_group=3)
-JUDGE = maps.make_confidence_predictions(N, shift=2.5, seed=4).with_columns(group=LOGITS["group"])
-SIGNALS = maps.make_predictions_with_signals(N, seed=4)
+LOGITS = maps.make_predictions(N_ROWS, shift=2.5, seed=4, per_group=3)
+CONFIDENCES = maps.make_confidence_predictions(N_ROWS, shift=2.5, seed=4).with_columns(group=LOGITS["group"])
+SIGNALS = maps.make_predictions_with_signals(N_ROWS, seed=4)
 CASES = {  # rows and settings of a fit
     "auto": (LOGITS, {}),
     "mrp": (LOGITS, {"variant": "mrp"}),
     "vector": (LOGITS, {"variant": "label_vector", "calibrator": "uncal"}),
     "held out": (LOGITS, {"variant": "label_platt", "calibrator": "diag", "hold_out": 0.3}),
-    "judge": (JUDGE, {}),
-    "judge, spline": (JUDGE, {"variant": "shared_1d", "calibrator": "spline"}),
-    "decisions": (JUDGE.drop("confidence"), {}),
+    "judge": (CONFIDENCES, {}),
+    "judge, spline": (CONFIDENCES, {"variant": "shared_1d", "calibrator": "spline"}),
+    "decisions": (CONFIDENCES.drop("confidence"), {}),
     "signals": (SIGNALS, {"variant": "label_signals", "signals": ("agreement", "source", "group_rank")}),
 }
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _quick():
+def _limit_work():
     with pytest.MonkeyPatch.context() as patch:
         maps.limit_resamples(patch, 30)
         maps.limit_prior_deviations(patch)
@@ -52,129 +52,149 @@ def _quick():
 
 
 @pytest.fixture(scope="module", params=list(product(CASES, [False, True])), ids=str)
-def fitted(request) -> tuple[pl.DataFrame, ReliabilityMap]:
+def fitted_map(request) -> tuple[pl.DataFrame, ReliabilityMap]:
     name, grouped = request.param
     frame, settings = CASES[name]
     if name == "signals" and not grouped:
-        settings = settings | {"signals": ("agreement", "source")}  # the other one is of groups
-    made = ReliabilityMap(seed=SEED, **settings).fit(frame, groups="group" if grouped else None)
-    return frame, made
+        settings = settings | {"signals": ("agreement", "source")}  # group_rank needs groups
+    model = ReliabilityMap(seed=SEED, **settings).fit(frame, groups="group" if grouped else None)
+    return frame, model
 
 
-def without_truth(frame: pl.DataFrame) -> pl.DataFrame:
+def without_labels(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.drop("label")
 
 
-def test_a_map_that_is_read_again_is_the_same_and_scores_the_same(fitted, tmp_path):
-    frame, made = fitted
-    made.save(tmp_path / "map.json")
-    again = ReliabilityMap.load(tmp_path / "map.json")
-    assert again.document_.model_dump_json() == made.document_.model_dump_json()
-    assert again.document_.fingerprint == made.document_.fingerprint
-    np.testing.assert_array_equal(again.reliability(without_truth(frame)), made.reliability(without_truth(frame)))
+def test_restored_map_equals_the_saved_map(fitted_map, tmp_path):
+    frame, model = fitted_map
+    model.save(tmp_path / "map.json")
+    restored = ReliabilityMap.load(tmp_path / "map.json")
+    assert restored.document_.model_dump_json() == model.document_.model_dump_json()
+    assert restored.document_.fingerprint == model.document_.fingerprint
+    np.testing.assert_array_equal(restored.reliability(without_labels(frame)), model.reliability(without_labels(frame)))
+
     save_map(load_map(tmp_path / "map.json"), tmp_path / "twice.json")
     assert (tmp_path / "twice.json").read_bytes() == (tmp_path / "map.json").read_bytes()
 
 
-def test_out_of_fold_numbers_are_those_of_the_stored_folds(fitted):
-    frame, made = fitted
-    document = made.document_
-    held_out = made.document_.held_out
+def test_held_out_statistics_equal_those_of_the_stored_folds(fitted_map):
+    frame, model = fitted_map
+    document = model.document_
+    held_out = model.document_.held_out
     if document.signals:
-        return  # signals are read from the file; the others have all they need in the rows
+        return  # signals are read from the file, not from the rows
     source = document.source
     rows = maps.rows_of_frame(frame, source.group)
-    division = split_folds(N, rows.group, SEED, hold_out=source.hold_out)
-    scored = {}
-    deployed = {}
-    for fold, members in zip(document.folds, division.folds, strict=True):
-        part = rows.take(members)
-        own = FittedMap(fold.calibrator, fold.projection, fold.correction)(part)
-        shared = FittedMap(fold.calibrator, fold.projection, document.correction)(part)
-        scored |= dict(zip(members.tolist(), zip(own.confidence, own.logit, strict=True), strict=True))
-        deployed |= dict(zip(members.tolist(), shared.reliability, strict=True))
-    at = np.array(sorted(scored))
-    judged = rows.take(at)
-    confidence, logits = np.array([scored[row] for row in at.tolist()]).T
-    reliability = np.array([deployed[row] for row in at.tolist()])
-    assert held_out.rows == len(at) == N - len(division.held_out)
+    fold_split = split_folds(N_ROWS, rows.group, SEED, hold_out=source.hold_out)
+    score_of_row = {}
+    reliability_of_row = {}
+    for fold, members in zip(document.folds, fold_split.folds, strict=True):
+        fold_rows = rows.take(members)
+        fold_scores = FittedMap(fold.calibrator, fold.projection, fold.correction)(fold_rows)
+        deployed_scores = FittedMap(fold.calibrator, fold.projection, document.correction)(fold_rows)
+        score_of_row |= dict(
+            zip(members.tolist(), zip(fold_scores.confidence, fold_scores.logit, strict=True), strict=True)
+        )
+        reliability_of_row |= dict(zip(members.tolist(), deployed_scores.reliability, strict=True))
+    scored_rows = np.array(sorted(score_of_row))
+    evaluated_rows = rows.take(scored_rows)
+    confidence, logits = np.array([score_of_row[row] for row in scored_rows.tolist()]).T
+    reliability = np.array([reliability_of_row[row] for row in scored_rows.tolist()])
+    assert held_out.rows == len(scored_rows) == N_ROWS - len(fold_split.held_out)
     np.testing.assert_allclose(held_out.quantiles, np.quantile(expit(logits), np.linspace(0, 1, 101)))
-    halves, cells = summarize_reference_cells(reliability, judged.decision, judged.correct, judged.group, 3)
+
+    halves, cells = summarize_reference_cells(
+        reliability, evaluated_rows.decision, evaluated_rows.correct, evaluated_rows.group, 3
+    )
     assert (list(held_out.halves), list(held_out.cells)) == (list(halves), list(cells))
-    assert held_out.top == summarize_top_cells(reliability, judged.correct, judged.group, held_out.quantiles)
-    spread = LabelCells.from_decisions(confidence, judged.decision, judged.correct, DEFAULTS.metrics)
-    found = (held_out.label_spread, held_out.label_spread_shuffled)
+    assert held_out.top == summarize_top_cells(
+        reliability, evaluated_rows.correct, evaluated_rows.group, held_out.quantiles
+    )
+
+    spread = LabelCells.from_decisions(confidence, evaluated_rows.decision, evaluated_rows.correct, DEFAULTS.metrics)
+    spreads = (held_out.label_spread, held_out.label_spread_shuffled)
     expected_spread = (spread.spread(), spread.shuffled_quantile(0))
-    assert found == pytest.approx(tuple(None if np.isnan(value) else value for value in expected_spread))
-    chosen = next(each for each in document.choice.candidates if each.variant == document.projection.name)
-    assert chosen.nll_correct == pytest.approx(naive.log_losses(logits, judged.correct).mean())
-    decided = np.bincount(judged.decision, minlength=3)
-    assert document.projection.rows_by_label == tuple(decided.tolist())
-    assert document.projection.rows == document.calibrator.rows == len(at)
+    assert spreads == pytest.approx(tuple(None if np.isnan(value) else value for value in expected_spread))
+
+    chosen = next(
+        candidate for candidate in document.choice.candidates if candidate.variant == document.projection.name
+    )
+    assert chosen.nll_correct == pytest.approx(naive.log_losses(logits, evaluated_rows.correct).mean())
+
+    decision_counts = np.bincount(evaluated_rows.decision, minlength=3)
+    assert document.projection.rows_by_label == tuple(decision_counts.tolist())
+    assert document.projection.rows == document.calibrator.rows == len(scored_rows)
 
 
-def test_calibrators_are_those_of_the_rows_of_their_folds(fitted):
-    frame, made = fitted
-    document = made.document_
-    source = made.document_.source
+def test_stored_calibrators_equal_fits_to_the_rows_of_their_folds(fitted_map):
+    frame, model = fitted_map
+    document = model.document_
+    source = model.document_.source
     rows = maps.rows_of_frame(frame, source.group)
-    division = split_folds(N, rows.group, SEED, hold_out=source.hold_out)
-    parts = [(document.calibrator.fitted, division.fit_rows)]
-    parts += [(fold.calibrator, division.training_rows(place)) for place, fold in enumerate(document.folds)]
-    for stored, members in parts:
+    fold_split = split_folds(N_ROWS, rows.group, SEED, hold_out=source.hold_out)
+    calibrators_and_rows = [(document.calibrator.fitted, fold_split.fit_rows)]
+    calibrators_and_rows += [
+        (fold.calibrator, fold_split.training_rows(index)) for index, fold in enumerate(document.folds)
+    ]
+    for stored, members in calibrators_and_rows:
         expected = fit_calibrator(document.calibrator.name, rows.take(members), seed=SEED)
         logits = [calibrated_logit(calibrator, rows) for calibrator in (stored, expected)]
         np.testing.assert_allclose(*logits, rtol=1e-6, atol=1e-8)
-    assert [source.rows, source.seed, source.hold_out] == [N, SEED, made.hold_out]
+
+    assert [source.rows, source.seed, source.hold_out] == [N_ROWS, SEED, model.hold_out]
     assert source.group == (None if rows.group is None else "group")
 
 
-def test_each_part_that_decides_a_score_changes_the_fingerprint_of_a_map(tmp_path):
-    made = ReliabilityMap().fit(LOGITS).document_
-    other = ReliabilityMap(seed=9).fit(maps.make_predictions(N, shift=1.0, seed=8)).document_
-    signals = [
+def test_fingerprint_changes_with_the_fields_that_determine_scores(tmp_path):
+    map_document = ReliabilityMap().fit(LOGITS).document_
+    other_document = ReliabilityMap(seed=9).fit(maps.make_predictions(N_ROWS, shift=1.0, seed=8)).document_
+    signal_documents = [
         ReliabilityMap(variant="label_signals", signals=("agreement",)).fit(frame).document_
         for frame in (SIGNALS, SIGNALS.with_columns(agreement=pl.col("agreement") * 2))
     ]
     names = ("irrelevant", "partial", "exact")
     changes: dict[str, tuple[MapDocument, dict[str, object]]] = {
-        "input": (made, {"input": "confidence_only"}),
-        "n_labels": (made, {"n_labels": 4}),
-        "label_names": (made, {"label_names": names}),
-        "calibrator": (made, {"calibrator": other.calibrator}),
-        "projection": (made, {"projection": maps.make_map("label_platt").projection}),
-        "correction": (made, {"correction": maps.CORRECTION}),
-        "signals": (signals[0], {"signals": signals[1].signals}),
+        "input": (map_document, {"input": "confidence_only"}),
+        "n_labels": (map_document, {"n_labels": 4}),
+        "label_names": (map_document, {"label_names": names}),
+        "calibrator": (map_document, {"calibrator": other_document.calibrator}),
+        "projection": (map_document, {"projection": maps.make_map("label_platt").projection}),
+        "correction": (map_document, {"correction": maps.CORRECTION}),
+        "signals": (signal_documents[0], {"signals": signal_documents[1].signals}),
     }
+
     for name, (document, change) in changes.items():
         assert document.model_copy(update=change).fingerprint != document.fingerprint, name
     for name in ("choice", "others", "held_out", "folds", "source", "default_threshold"):
-        assert made.model_copy(update={name: getattr(other, name)}).fingerprint == made.fingerprint, name
+        assert (
+            map_document.model_copy(update={name: getattr(other_document, name)}).fingerprint
+            == map_document.fingerprint
+        ), name
     assert {*changes, "choice", "others", "held_out", "folds", "source", "default_threshold", "format", "version"} == {
         *MapDocument.model_fields
     }
 
 
-ROWS = LOGITS.with_columns(inverse_probability=1.5, length=pl.int_range(N) * 0.1, id=pl.int_range(N) * 3)
-OTHER: dict[str, pl.Expr] = {  # the same column with another value in one row
-    "logits": pl.when(pl.int_range(N) == 7).then([9.0, 0.0, 1.0]).otherwise("logits"),
-    "label": pl.when(pl.int_range(N) == 7).then((pl.col("label") + 1) % 3).otherwise("label"),
-    "group": pl.when(pl.int_range(N) == 7).then(pl.lit("q1")).otherwise("group"),
-    "inverse_probability": pl.when(pl.int_range(N) == 7).then(9.0).otherwise("inverse_probability"),
-    "length": pl.when(pl.int_range(N) == 7).then(9.0).otherwise("length"),
-    "id": pl.when(pl.int_range(N) == 7).then(1).otherwise("id"),
+ROWS = LOGITS.with_columns(inverse_probability=1.5, length=pl.int_range(N_ROWS) * 0.1, id=pl.int_range(N_ROWS) * 3)
+CHANGED_COLUMNS: dict[str, pl.Expr] = {  # column -> the column with another value in one row
+    "logits": pl.when(pl.int_range(N_ROWS) == 7).then([9.0, 0.0, 1.0]).otherwise("logits"),
+    "label": pl.when(pl.int_range(N_ROWS) == 7).then((pl.col("label") + 1) % 3).otherwise("label"),
+    "group": pl.when(pl.int_range(N_ROWS) == 7).then(pl.lit("q1")).otherwise("group"),
+    "inverse_probability": pl.when(pl.int_range(N_ROWS) == 7).then(9.0).otherwise("inverse_probability"),
+    "length": pl.when(pl.int_range(N_ROWS) == 7).then(9.0).otherwise("length"),
+    "id": pl.when(pl.int_range(N_ROWS) == 7).then(1).otherwise("id"),
 }
 
 
-def test_each_column_changes_what_rows_in_memory_are_known_by():
-    known = {FramePredictions.from_frame(ROWS).sha256}
-    for name, change in OTHER.items():
-        known.add(FramePredictions.from_frame(ROWS.with_columns(change.alias(name))).sha256)
-    assert len(known) == len(OTHER) + 1 == len(ROWS.columns) + 1
+def test_hash_of_rows_in_memory_changes_with_each_column():
+    hashes = {FramePredictions.from_frame(ROWS).sha256}
+    for name, change in CHANGED_COLUMNS.items():
+        hashes.add(FramePredictions.from_frame(ROWS.with_columns(change.alias(name))).sha256)
+    assert len(hashes) == len(CHANGED_COLUMNS) + 1 == len(ROWS.columns) + 1
 
 
 @pytest.mark.parametrize(
-    ("column", "parts"),
+    ("column", "expected"),
     [
         ("decision", {"rows"}),
         ("label", {"rows", "any_order"}),
@@ -184,19 +204,20 @@ def test_each_column_changes_what_rows_in_memory_are_known_by():
         ("inverse_probability", set()),
     ],
 )
-def test_rows_of_a_fit_are_known_by_decisions_labels_groups_and_predictions(column, parts):
+def test_row_fingerprints_change_with_their_columns(column, expected):
     rows = maps.rows_of_frame(ROWS.with_columns(decision=pl.lit(0)), "group")
-    change = OTHER.get(column, pl.when(pl.int_range(N) == 7).then(1).otherwise("decision"))
+    change = CHANGED_COLUMNS.get(column, pl.when(pl.int_range(N_ROWS) == 7).then(1).otherwise("decision"))
     frame = ROWS.with_columns(decision=pl.lit(0)).with_columns(change.alias(column))
     before = fingerprint_rows(rows)
     after = fingerprint_rows(maps.rows_of_frame(frame, "group"))
-    changed = {name for name in ("rows", "groups", "any_order") if getattr(before, name) != getattr(after, name)}
-    assert changed == parts
+    changed_fields = {name for name in ("rows", "groups", "any_order") if getattr(before, name) != getattr(after, name)}
+
+    assert changed_fields == expected
 
 
-def penalty_by_hand(made: MapDocument, rows, selection: np.ndarray, shifts_of: Callable) -> np.ndarray:
-    """The shifts of the penalty with the least log loss on the selection rows; of equals the larger penalty."""
-    logits = calibrated_logit(made.calibrator.fitted, rows)
+def expected_shifts(document: MapDocument, rows, selection: np.ndarray, shifts_of: Callable) -> np.ndarray:
+    """Return the shifts of the penalty with the lowest log loss on selection rows; the larger penalty if equal."""
+    logits = calibrated_logit(document.calibrator.fitted, rows)
     best = None
     lowest = np.inf
     for penalty in PENALTIES:
@@ -208,51 +229,53 @@ def penalty_by_hand(made: MapDocument, rows, selection: np.ndarray, shifts_of: C
     return best
 
 
-def test_under_the_papers_protocol_selection_rows_choose_the_penalty_of_shifts():
-    """Each protocol seed has its own selection rows; some of them choose another penalty than none."""
-    chosen = []
+def test_paper_protocol_selects_the_penalty_on_selection_rows():
+    """Each protocol seed has its own selection rows; some of them select a positive penalty."""
+    is_penalized = []
     for seed in range(6):
-        rows = maps.rows_of_frame(maps.make_predictions(N, shift=0.8, seed=seed).drop("group"))
-        made = ReliabilityMap(variant="label_intercept", protocol="paper", seed=seed).fit(rows.logits, rows.label)
-        document = made.document_
-        _, fit, selection = split_validation(N, seed, DEFAULTS.protocol, None)
+        rows = maps.rows_of_frame(maps.make_predictions(N_ROWS, shift=0.8, seed=seed).drop("group"))
+        model = ReliabilityMap(variant="label_intercept", protocol="paper", seed=seed).fit(rows.logits, rows.label)
+        document = model.document_
+        _, fit, selection = split_validation(N_ROWS, seed, DEFAULTS.protocol, None)
 
         def shifts_of(logits: np.ndarray, penalty: float, rows=rows, fit=fit) -> np.ndarray:
-            """Solve for each label: reliabilities less correct rows plus the pull of the penalty is 0."""
+            """Solve the first-order condition of each label by bisection."""
             shifts = np.zeros(3)
             for label in range(3):
-                own = fit[rows.decision[fit] == label]
+                label_rows = fit[rows.decision[fit] == label]
                 low = -12.0
                 high = 12.0
                 for _ in range(60):
-                    middle = (low + high) / 2
-                    excess = expit(logits[own] + middle).sum() - rows.correct[own].sum()
-                    rises = excess + 2 * penalty * len(fit) / 3 * middle > 0
-                    low, high = (low, middle) if rises else (middle, high)
-                shifts[label] = (low + high) / 2 if len(own) else 0.0
+                    center = (low + high) / 2
+                    excess = expit(logits[label_rows] + center).sum() - rows.correct[label_rows].sum()
+                    rises = excess + 2 * penalty * len(fit) / 3 * center > 0
+                    low, high = (low, center) if rises else (center, high)
+                shifts[label] = (low + high) / 2 if len(label_rows) else 0.0
             return shifts
 
-        expected = penalty_by_hand(document, rows, selection, shifts_of)
+        expected = expected_shifts(document, rows, selection, shifts_of)
         decisions = CalibratedDecisions(np.zeros(3), np.arange(3))
         np.testing.assert_allclose(document.projection.fitted(decisions), expected, atol=1e-6)
         unpenalized = shifts_of(calibrated_logit(document.calibrator.fitted, rows), 0.0)
-        chosen.append(np.abs(expected - unpenalized).max() > 1e-3)
+        is_penalized.append(np.abs(expected - unpenalized).max() > 1e-3)
         assert document.held_out.rows == len(selection)
-    assert True in chosen
+    assert True in is_penalized
 
 
-def test_the_papers_protocol_reads_what_it_holds_out_from_selection_rows_alone():
+def test_paper_protocol_computes_held_out_statistics_on_selection_rows():
     rows = maps.rows_of_frame(LOGITS.drop("group"))
-    made = ReliabilityMap(variant="label_intercept", protocol="paper", calibrator="diag", seed=2)
-    document = made.fit(rows.logits, rows.label).document_
-    calibrator_fit, fit, selection = split_validation(N, 2, DEFAULTS.protocol, None)
+    model = ReliabilityMap(variant="label_intercept", protocol="paper", calibrator="diag", seed=2)
+    document = model.fit(rows.logits, rows.label).document_
+    calibrator_fit, fit, selection = split_validation(N_ROWS, 2, DEFAULTS.protocol, None)
     scored = FittedMap.from_document(document)(rows)
     np.testing.assert_allclose(
         document.held_out.quantiles, np.quantile(scored.reliability[selection], np.linspace(0, 1, 101))
     )
-    chosen = next(each for each in document.choice.candidates if each.variant == "label_intercept")
+
+    chosen = next(candidate for candidate in document.choice.candidates if candidate.variant == "label_intercept")
     loss = naive.log_losses(scored.logit[selection], rows.correct[selection]).mean()
     assert chosen.nll_correct == pytest.approx(loss)
+
     expected = fit_calibrator("diag", rows.take(calibrator_fit), seed=2)
     np.testing.assert_allclose(
         calibrated_logit(document.calibrator.fitted, rows), calibrated_logit(expected, rows), rtol=1e-6, atol=1e-8
@@ -260,20 +283,23 @@ def test_the_papers_protocol_reads_what_it_holds_out_from_selection_rows_alone()
     assert document.projection.rows_by_label == tuple(np.bincount(rows.decision[fit], minlength=3).tolist())
 
 
-def test_what_is_held_out_is_not_in_the_map():
+def test_held_out_rows_do_not_change_the_map():
     rows = maps.rows_of_frame(LOGITS.drop("group"))
-    aside = split_folds(N, None, SEED, hold_out=0.3).held_out
+    held_out = split_folds(N_ROWS, None, SEED, hold_out=0.3).held_out
     label = rows.label.copy()
-    label[aside] = (label[aside] + 1) % 3
-    maps_of = [
-        ReliabilityMap(variant="label_platt", seed=SEED, hold_out=0.3).fit(each.logits, each.label).document_
-        for each in (rows, replace(rows, label=label))
+    label[held_out] = (label[held_out] + 1) % 3
+    documents = [
+        ReliabilityMap(variant="label_platt", seed=SEED, hold_out=0.3)
+        .fit(given_rows.logits, given_rows.label)
+        .document_
+        for given_rows in (rows, replace(rows, label=label))
     ]
-    assert maps_of[0].fingerprint == maps_of[1].fingerprint
-    assert maps_of[0].held_out == maps_of[1].held_out
+
+    assert documents[0].fingerprint == documents[1].fingerprint
+    assert documents[0].held_out == documents[1].held_out
 
 
-def test_no_map_is_left_half_written(tmp_path):
-    made = ReliabilityMap(variant="confidence").fit(LOGITS)
-    made.save(tmp_path / "map.json")
+def test_save_leaves_only_the_map_file(tmp_path):
+    model = ReliabilityMap(variant="confidence").fit(LOGITS)
+    model.save(tmp_path / "map.json")
     assert [path.name for path in Path(tmp_path).iterdir()] == ["map.json"]

@@ -1,4 +1,4 @@
-"""Thresholds by their definitions: which rows a guarantee uses, with weights and groups, and thresholds on a score."""
+"""Thresholds equal their definitions: sampled rows with weights and groups, and thresholds on a score."""
 
 import json
 import math
@@ -22,91 +22,100 @@ from relmap.routing.score_thresholds import ScoreThreshold, ScoreThresholds, fin
 from relmap.routing.thresholds import find_accuracy_thresholds, find_coverage_threshold, sample_independent_rows
 from tests import maps
 
-BOTH = list(product([False, True], repeat=2))  # weights, groups
-SEEDS = 3000
-GROUP = np.array([*"abcdefgh", *"bccdddeeeefffffg"])  # the first rows lie in groups in the order of their names
-WEIGHT = np.random.default_rng(0).permutation(np.geomspace(1, 6, len(GROUP)))
+BOOLEAN_PAIRS = list(product([False, True], repeat=2))  # weights, groups
+N_SEEDS = 3000
+GROUPS = np.array([*"abcdefgh", *"bccdddeeeefffffg"])  # the first rows have groups in the order of their names
+WEIGHTS = np.random.default_rng(0).permutation(np.geomspace(1, 6, len(GROUPS)))
 
 
-def kept_by_hand(generator: np.random.Generator, weight: np.ndarray | None, group: np.ndarray | None) -> list[int]:
-    """Draw rows by weight; then whole groups by their rows, if rows were drawn; then one row of each group."""
-    rows = list(range(len(GROUP)))
+def expected_sample(generator: np.random.Generator, weight: np.ndarray | None, group: np.ndarray | None) -> list[int]:
+    """Sample rows by weight, then groups by their number of sampled rows, then one row of each group."""
+    rows = list(range(len(GROUPS)))
     if weight is not None:
         rows = [row for row in rows if generator.random() < weight[row] / weight.max()]
     if group is None:
         return rows
-    groups = {name: [row for row in rows if group[row] == name] for name in sorted({*group[rows].tolist()})}
+    groups = {}
+    for name in sorted({*group[rows].tolist()}):
+        groups[name] = [row for row in rows if group[row] == name]
     largest = max(map(len, groups.values()), default=1)
     if weight is not None:
-        groups = {name: each for name, each in groups.items() if generator.random() < len(each) / largest}
+        groups = {name: members for name, members in groups.items() if generator.random() < len(members) / largest}
     return [members[generator.integers(len(members))] for members in groups.values()]
 
 
-@pytest.mark.parametrize(("weighted", "grouped"), BOTH)
-def test_rows_of_a_guarantee_are_drawn_with_the_stated_chances(weighted, grouped):
-    weight = WEIGHT if weighted else None
-    group = GROUP if grouped else None
-    n = len(GROUP)
+@pytest.mark.parametrize(("weighted", "grouped"), BOOLEAN_PAIRS)
+def test_independent_rows_are_sampled_with_the_stated_probabilities(weighted, grouped):
+    weight = WEIGHTS if weighted else None
+    group = GROUPS if grouped else None
+    n = len(GROUPS)
     rows = PredictedRows(None, None, np.zeros(n, dtype=int), None, group, None, weight)
     generator = np.random.default_rng(1)
     counts = np.zeros(n)
-    by_hand = np.zeros(n)
-    for seed in range(SEEDS):
-        kept, notes = sample_independent_rows(rows, seed)
-        assert (np.diff(kept) > 0).all()
+    expected_counts = np.zeros(n)
+    for seed in range(N_SEEDS):
+        sampled, notes = sample_independent_rows(rows, seed)
+        assert (np.diff(sampled) > 0).all()
         assert len(notes) == weighted + grouped
-        counts[kept] += 1
-        by_hand[kept_by_hand(generator, weight, group)] += 1
-    error = np.sqrt((counts + by_hand + 1) / SEEDS**2)
-    assert (np.abs(counts - by_hand) / SEEDS < 4.5 * error).all()
+        counts[sampled] += 1
+        expected_counts[expected_sample(generator, weight, group)] += 1
+    standard_error = np.sqrt((counts + expected_counts + 1) / N_SEEDS**2)
+
+    assert (np.abs(counts - expected_counts) / N_SEEDS < 4.5 * standard_error).all()
     if not weighted and not grouped:
-        assert (counts == SEEDS).all()
+        assert (counts == N_SEEDS).all()
 
 
-@pytest.mark.parametrize(("weighted", "grouped"), BOTH)
-def test_a_cut_is_that_of_the_rows_that_are_drawn(weighted, grouped):
+@pytest.mark.parametrize(("weighted", "grouped"), BOOLEAN_PAIRS)
+def test_thresholds_equal_those_of_the_sampled_rows(weighted, grouped):
     frame = maps.make_predictions(1200, shift=2.0, seed=3, per_group=3)
     if weighted:
         frame = frame.with_columns(inverse_probability=pl.Series(np.arange(1200) % 3 + 1.0))
-    made = ReliabilityMap(variant="label_intercept", seed=4).fit(maps.make_predictions(150, shift=2.0))
+    model = ReliabilityMap(variant="label_intercept", seed=4).fit(maps.make_predictions(150, shift=2.0))
     rows = maps.rows_of_frame(frame, "group" if grouped else None)
-    reliability = FittedMap.from_document(made.document_)(rows).reliability
-    kept, _ = sample_independent_rows(rows, 4)
-    sample = reliability[kept], rows.decision[kept], rows.correct[kept]
+    reliability = FittedMap.from_document(model.document_)(rows).reliability
+    sampled, _ = sample_independent_rows(rows, 4)
+    sample = reliability[sampled], rows.decision[sampled], rows.correct[sampled]
     groups = "group" if grouped else None
-    answer = made.thresholds(frame, groups=groups, target_accuracy=0.7, confidence=0.8).to_dict()
+    result = model.thresholds(frame, groups=groups, target_accuracy=0.7, confidence=0.8).to_dict()
     assert (
-        answer["overall"]
-        == find_accuracy_thresholds(made.document_, *sample, target=0.7, confidence=0.8).as_json()["overall"]
+        result["overall"]
+        == find_accuracy_thresholds(model.document_, *sample, target=0.7, confidence=0.8).as_json()["overall"]
     )
-    answer = made.thresholds(frame, groups=groups, coverage=0.4, confidence=0.8).to_dict()
-    assert answer["labels"] == find_coverage_threshold(*sample, coverage="0.4", confidence=0.8).as_json()["labels"]
-    assert len(kept) < 1200 or not (weighted or grouped)
+
+    result = model.thresholds(frame, groups=groups, coverage=0.4, confidence=0.8).to_dict()
+    assert result["labels"] == find_coverage_threshold(*sample, coverage="0.4", confidence=0.8).as_json()["labels"]
+    assert len(sampled) < 1200 or not (weighted or grouped)
 
 
 METRICS = ("precision", "recall", "npv")
 
 
-def counted(metric: str, score: np.ndarray, positive: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that a rate is of, and whether each row is right."""
-    above = score >= threshold
-    return {"precision": (above, positive), "recall": (positive, above), "npv": (~above, ~positive)}[metric]
+def rate_rows(metric: str, score: np.ndarray, positive: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return which rows a rate counts, and which rows are correct."""
+    is_above = score >= threshold
+    return {"precision": (is_above, positive), "recall": (positive, is_above), "npv": (~is_above, ~positive)}[metric]
 
 
-def p_value_by_hand(
-    target: float, of: np.ndarray, right: np.ndarray, units: list[np.ndarray], grouped: bool, times: int = 1
+def expected_p_value(
+    target: float,
+    is_counted: np.ndarray,
+    is_correct: np.ndarray,
+    units: list[np.ndarray],
+    grouped: bool,
+    repetitions: int = 1,
 ) -> float:
-    """Binomial for rows; for groups, one over the largest capital of a bettor on the rates of groups."""
+    """Return the binomial p-value for rows, or the betting p-value of the mean rate of groups."""
     if not grouped:
-        n = times * int(of.sum())
-        return float(binom.cdf(n - times * int((of & right).sum()), n, 1 - target)) if n else 1.0
-    rates = [right[unit[of[unit]]].mean() for unit in units if of[unit].any()]
-    bets = np.geomspace(0.01, 0.98, 24) / target
-    capital = np.cumprod(1 + np.outer(np.tile(rates, times) - target, bets), axis=0).mean(axis=1)
+        n = repetitions * int(is_counted.sum())
+        return float(binom.cdf(n - repetitions * int((is_counted & is_correct).sum()), n, 1 - target)) if n else 1.0
+    rates = [is_correct[unit[is_counted[unit]]].mean() for unit in units if is_counted[unit].any()]
+    bet_sizes = np.geomspace(0.01, 0.98, 24) / target
+    capital = np.cumprod(1 + np.outer(np.tile(rates, repetitions) - target, bet_sizes), axis=0).mean(axis=1)
     return 1 / capital.max(initial=1.0)
 
 
-def accepted_by_hand(
+def expected_accepted(
     metric: str,
     score: np.ndarray,
     positive: np.ndarray,
@@ -115,16 +124,17 @@ def accepted_by_hand(
     confidence: float,
     seed: int,
     rate: float | None = None,
-    times: int = 1,
+    repetitions: int = 1,
 ) -> list[float]:
-    """A quarter of the units fixes candidates and where the level goes; the others test them, one after another.
+    """Return the accepted thresholds of fixed-sequence tests.
 
-    The hypothesis of a test is that the rate is at most the target, or at most another `rate`; each of the other units
-    is used several `times`.
+    A quarter of the units selects the candidates and the allocation of the level; the other units test them in order.
+    The null hypothesis is that the rate is at most the target, or at most `rate`. Each testing unit is used
+    `repetitions` times.
     """
     rate = target if rate is None else rate
-    names = np.arange(len(score)) if groups is None else groups
-    members = [np.flatnonzero(names == name) for name in np.unique(names)]
+    group_names = np.arange(len(score)) if groups is None else groups
+    members = [np.flatnonzero(group_names == name) for name in np.unique(group_names)]
     order = np.random.default_rng(seed).permutation(len(members))
     n_planning = max(2, round(0.25 * len(members)))
     planning = np.concatenate([members[unit] for unit in order[:n_planning]])
@@ -132,42 +142,44 @@ def accepted_by_hand(
     testing = np.concatenate(units)
     quantiles = np.quantile(score[planning], np.linspace(0, 1, 100), method="inverted_cdf")
     candidates = sorted({float(f"{value:.6g}") for value in quantiles})
-    share = dict.fromkeys(candidates, 0.0)
+    level_share = dict.fromkeys(candidates, 0.0)
     if metric == "recall":
-        share[candidates[0]] = 1.0
+        level_share[candidates[0]] = 1.0
     else:
-        starts = {candidates[int(at)] for at in np.linspace(0, len(candidates) - 1, min(10, len(candidates)))}
+        starts = {
+            candidates[int(position)] for position in np.linspace(0, len(candidates) - 1, min(10, len(candidates)))
+        }
         for start in starts:
-            share[start] += 0.5 / len(starts)
+            level_share[start] += 0.5 / len(starts)
         evidence = []
         for candidate in candidates:
-            of, right = counted(metric, score[planning], positive[planning], candidate)
-            n = of.sum()
-            evidence.append(((of & right).sum() - target * n) / math.sqrt(n + 1))
-        share[candidates[int(np.argmax(evidence))]] += 0.5
+            is_counted, is_correct = rate_rows(metric, score[planning], positive[planning], candidate)
+            n = is_counted.sum()
+            evidence.append(((is_counted & is_correct).sum() - target * n) / math.sqrt(n + 1))
+        level_share[candidates[int(np.argmax(evidence))]] += 0.5
     accepted = []
-    carried = 0.0
+    carried_level = 0.0
     for candidate in candidates[::-1] if metric == "precision" else candidates:
-        of, right = counted(metric, score, positive, candidate)
+        is_counted, is_correct = rate_rows(metric, score, positive, candidate)
         tested = np.isin(np.arange(len(score)), testing)
-        level = (1 - confidence) * share[candidate] + carried
-        p_value = p_value_by_hand(rate, of & tested, right, units, groups is not None, times)
+        level = (1 - confidence) * level_share[candidate] + carried_level
+        p_value = expected_p_value(rate, is_counted & tested, is_correct, units, groups is not None, repetitions)
         passes = bool(p_value <= level)
-        carried = level if passes else 0.0
+        carried_level = level if passes else 0.0
         accepted += [candidate] * passes
     return sorted(accepted)
 
 
-def threshold_by_hand(metric: str, *arguments: object, **named: object) -> float | None:
-    """The accepted threshold that covers most rows: the lowest for the precision, the highest for the others."""
-    accepted = accepted_by_hand(metric, *arguments, **named)
+def expected_threshold(metric: str, *arguments: object, **named: object) -> float | None:
+    """Return the accepted threshold that covers the most rows: the lowest for precision, otherwise the highest."""
+    accepted = expected_accepted(metric, *arguments, **named)
     if not accepted:
         return None
     return accepted[0] if metric == "precision" else accepted[-1]
 
 
-def together_by_hand(accepted: dict[str, list[float]]) -> dict[str, float]:
-    """The threshold of each metric: precision and recall share one if they can, npv lies at or below the precision."""
+def expected_joint_thresholds(accepted: dict[str, list[float]]) -> dict[str, float]:
+    """Choose a threshold per metric: precision and recall share one if possible, npv is at most that of precision."""
     precision, recall, npv = (accepted.get(metric, []) for metric in METRICS)
     chosen = {}
     if precision:
@@ -177,164 +189,176 @@ def together_by_hand(accepted: dict[str, list[float]]) -> dict[str, float]:
     shared = set(precision) & set(recall)
     if shared:
         chosen |= dict.fromkeys(("precision", "recall"), min(shared))
-    below = [threshold for threshold in npv if threshold <= chosen.get("precision", math.inf)]
-    if below:
-        chosen["npv"] = max(below)
+    npv_candidates = [threshold for threshold in npv if threshold <= chosen.get("precision", math.inf)]
+    if npv_candidates:
+        chosen["npv"] = max(npv_candidates)
     return chosen
 
 
-def scored_rows(tied: bool, seed: int = 0, n: int = 240) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scores, whether a row is positive, and groups of one to six rows that err together."""
+def simulate_scored_rows(tied: bool, seed: int = 0, n: int = 240) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Simulate scores, labels, and groups of one to six rows with correlated errors."""
     generator = np.random.default_rng(seed)
     groups = np.sort(generator.integers(0, n // 3, n))
     score = generator.normal(size=n) * 2
     score = np.round(score) if tied else score
-    luck = generator.normal(size=n)[groups]
-    return score, score + 0.5 * luck + 0.6 * generator.normal(size=n) > 0, generator.permutation(n)[groups]
+    group_effect = generator.normal(size=n)[groups]
+    return score, score + 0.5 * group_effect + 0.6 * generator.normal(size=n) > 0, generator.permutation(n)[groups]
 
 
-@pytest.mark.parametrize(("grouped", "tied"), BOTH)
+@pytest.mark.parametrize(("grouped", "tied"), BOOLEAN_PAIRS)
 @pytest.mark.parametrize("metric", METRICS)
-def test_a_threshold_on_a_score_is_that_of_a_loop_of_tests(metric, grouped, tied):
-    found = set()
+def test_score_threshold_equals_sequential_tests(metric, grouped, tied):
+    is_found = set()
     for seed, target in enumerate((0.6, 0.75, 0.85, 0.95)):
-        score, positive, groups = scored_rows(tied, seed)
-        asked = {"groups": groups if grouped else None, "confidence": 0.8, "seed": seed}
-        answer = find_score_thresholds(score, positive, **asked, **{metric: target})
-        (only,) = answer.thresholds
-        assert only.threshold == threshold_by_hand(metric, score, positive, target=target, **asked)
-        assert (answer.rows, answer.positives) == (240, positive.sum())
-        assert answer.groups == (len(np.unique(groups)) if grouped else None)
-        found.add(only.threshold is not None)
-        if only.threshold is None:
-            assert only.advice
+        score, positive, groups = simulate_scored_rows(tied, seed)
+        options = {"groups": groups if grouped else None, "confidence": 0.8, "seed": seed}
+        result = find_score_thresholds(score, positive, **options, **{metric: target})
+        (score_threshold,) = result.thresholds
+        assert score_threshold.threshold == expected_threshold(metric, score, positive, target=target, **options)
+        assert (result.rows, result.positives) == (240, positive.sum())
+        assert result.groups == (len(np.unique(groups)) if grouped else None)
+        is_found.add(score_threshold.threshold is not None)
+        if score_threshold.threshold is None:
+            assert score_threshold.advice
             continue
-        of, right = counted(metric, score, positive, only.threshold)
+        is_counted, is_correct = rate_rows(metric, score, positive, score_threshold.threshold)
         units = [np.flatnonzero(groups == name) for name in np.unique(groups)] if grouped else [np.arange(240)]
-        assert only.observed == pytest.approx(
-            np.mean([right[unit[of[unit]]].mean() for unit in units if of[unit].any()])
+        assert score_threshold.observed == pytest.approx(
+            np.mean([is_correct[unit[is_counted[unit]]].mean() for unit in units if is_counted[unit].any()])
         )
-        assert only.covered == ((score < only.threshold) if metric == "npv" else (score >= only.threshold)).sum()
-    assert True in found
+        assert (
+            score_threshold.covered
+            == ((score < score_threshold.threshold) if metric == "npv" else (score >= score_threshold.threshold)).sum()
+        )
+    assert True in is_found
 
 
-NAMES = {"precision": "precision", "recall": "recall", "npv": "negative predictive value"}
+METRIC_NAMES = {"precision": "precision", "recall": "recall", "npv": "negative predictive value"}
 
 
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("metric", METRICS)
-def test_without_a_threshold_the_advice_is_that_of_a_search_over_targets_and_sizes(metric, grouped):
-    score, positive, groups = scored_rows(tied=True, seed=2, n=60)
-    number = len(np.unique(groups)) if grouped else 60
+def test_advice_equals_a_search_over_targets_and_sample_sizes(metric, grouped):
+    score, positive, groups = simulate_scored_rows(tied=True, seed=2, n=60)
+    n_units = len(np.unique(groups)) if grouped else 60
     unit = "groups" if grouped else "rows"
     n_without = 0
     for target, confidence in ((0.9, 0.95), (0.985, 0.8), (0.6, 1 - 1e-12)):
-        asked = {"groups": groups if grouped else None, "confidence": confidence, "seed": 3}
-        (only,) = find_score_thresholds(score, positive, **asked, **{metric: target}).thresholds
-        if only.threshold is not None:
+        options = {"groups": groups if grouped else None, "confidence": confidence, "seed": 3}
+        (score_threshold,) = find_score_thresholds(score, positive, **options, **{metric: target}).thresholds
+        if score_threshold.threshold is not None:
             continue
 
-        def is_found(rate: float, times: int, known: dict = asked | {"target": target}) -> bool:
-            return bool(accepted_by_hand(metric, score, positive, **known, rate=rate, times=times))
+        def is_found(rate: float, repetitions: int, test_options: dict = options | {"target": target}) -> bool:
+            return bool(expected_accepted(metric, score, positive, **test_options, rate=rate, repetitions=repetitions))
 
         percents = [percent for percent in range(99, 0, -1) if percent / 100 < target]
         highest = next((percent for percent in percents if is_found(percent / 100, 1)), None)
-        times = next((times for times in (2, 3, 4, 6, 8, 12, 16, 24, 32) if is_found(target, times)), None)
+        repetitions = next(
+            (repetitions for repetitions in (2, 3, 4, 6, 8, 12, 16, 24, 32) if is_found(target, repetitions)), None
+        )
         lines = []
         if highest is not None:
-            lines.append(f"The highest {NAMES[metric]} for which these rows have a threshold is {highest}%.")
-        if times is None:
+            lines.append(f"The highest {METRIC_NAMES[metric]} for which these rows have a threshold is {highest}%.")
+        if repetitions is None:
             lines.append(f"Even 32 times as many {unit} like these would not suffice.")
         else:
-            lines.append(f"About {times * number:,} {unit} like these would suffice; there are {number:,}.")
-        assert only.advice == tuple(lines)
+            lines.append(f"About {repetitions * n_units:,} {unit} like these would suffice; there are {n_units:,}.")
+        assert score_threshold.advice == tuple(lines)
         n_without += 1
     assert n_without
 
 
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("metrics", [METRICS, *combinations(METRICS, 2)], ids=" ".join)
-def test_thresholds_for_several_targets_are_chosen_from_those_that_the_tests_accept(metrics, grouped):
+def test_joint_thresholds_are_chosen_from_the_accepted_ones(metrics, grouped):
     n_shared = 0
     for seed, targets in enumerate(((0.6, 0.6, 0.9), (0.7, 0.8, 0.6), (0.93, 0.9, 0.75), (0.8, 0.5, 0.995))):
-        score, positive, groups = scored_rows(tied=seed > 1, seed=seed)
-        given = {metric: target for metric, target in zip(METRICS, targets, strict=True) if metric in metrics}
-        asked = {"groups": groups if grouped else None, "seed": seed}
-        answer = find_score_thresholds(score, positive, **asked, **given, confidence=0.7)
-        own = {
-            metric: accepted_by_hand(metric, score, positive, target=target, confidence=1 - 0.3 / len(given), **asked)
-            for metric, target in given.items()
+        score, positive, groups = simulate_scored_rows(tied=seed > 1, seed=seed)
+        target_of_metric = {
+            metric: target for metric, target in zip(METRICS, targets, strict=True) if metric in metrics
         }
-        chosen = together_by_hand(own)
-        thresholds = {each.metric: each.threshold for each in answer.thresholds}
-        assert thresholds == dict.fromkeys(given) | chosen
-        assert {each.metric: each.target for each in answer.thresholds} == given
-        for each in answer.thresholds:
-            assert bool(each.advice) == (not own[each.metric])
-        low = chosen.get("npv" if "npv" in given else "recall")
+        options = {"groups": groups if grouped else None, "seed": seed}
+        result = find_score_thresholds(score, positive, **options, **target_of_metric, confidence=0.7)
+        accepted = {
+            metric: expected_accepted(
+                metric, score, positive, target=target, confidence=1 - 0.3 / len(target_of_metric), **options
+            )
+            for metric, target in target_of_metric.items()
+        }
+        chosen = expected_joint_thresholds(accepted)
+        thresholds = {item.metric: item.threshold for item in result.thresholds}
+        assert thresholds == dict.fromkeys(target_of_metric) | chosen
+        assert {item.metric: item.target for item in result.thresholds} == target_of_metric
+        for item in result.thresholds:
+            assert bool(item.advice) == (not accepted[item.metric])
+        low = chosen.get("npv" if "npv" in target_of_metric else "recall")
         if low is None or "precision" not in chosen:
-            assert (answer.review, answer.review_rows) == (None, 0)
+            assert (result.review, result.review_rows) == (None, 0)
             continue
         high = chosen["precision"]
-        assert answer.review == (min(low, high), high)
-        assert answer.review_rows == sum(low <= each < high for each in score.tolist())
+        assert result.review == (min(low, high), high)
+        assert result.review_rows == sum(low <= item < high for item in score.tolist())
         n_shared += chosen["precision"] == chosen.get("recall")
     assert n_shared or grouped or not {"precision", "recall"} <= set(metrics)
 
 
-def thresholds_of(answer: ScoreThresholds) -> list:
-    return [(each.metric, each.threshold, each.observed) for each in answer.thresholds]
+def threshold_summary(result: ScoreThresholds) -> list:
+    return [(item.metric, item.threshold, item.observed) for item in result.thresholds]
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_several_targets_share_the_level_and_neither_order_nor_copies_of_rows_matter(tied):
+def test_joint_thresholds_share_the_level_and_do_not_depend_on_order_or_copies(tied):
     targets = {"precision": 0.8, "npv": 0.8, "confidence": 0.8}
-    score, positive, groups = scored_rows(tied)
-    together = find_score_thresholds(score, positive, groups=groups, **targets)
-    for metric, threshold, _ in thresholds_of(together):
-        own = threshold_by_hand(metric, score, positive, groups, 0.8, 1 - 0.2 / 2, 1)
-        assert threshold == own or (metric == "npv" and own > threshold)  # it lies below that of the precision
+    score, positive, groups = simulate_scored_rows(tied)
+    joint = find_score_thresholds(score, positive, groups=groups, **targets)
+    for metric, threshold, _ in threshold_summary(joint):
+        expected = expected_threshold(metric, score, positive, groups, 0.8, 1 - 0.2 / 2, 1)
+        assert threshold == expected or (metric == "npv" and expected > threshold)  # at most the threshold of precision
     order = np.random.default_rng(3).permutation(len(score))
-    twice = np.repeat(order, 2)
-    for rows in (order, twice):
-        again = find_score_thresholds(score[rows], positive[rows], groups=groups[rows], **targets)
-        assert thresholds_of(again) == thresholds_of(together)
-        assert again.curve["precision"].to_list() == pytest.approx(together.curve["precision"].to_list())
-        assert again.review == together.review
-        assert again.review_rows == together.review_rows * len(rows) / len(score)
+    doubled = np.repeat(order, 2)
+    for rows in (order, doubled):
+        repeated = find_score_thresholds(score[rows], positive[rows], groups=groups[rows], **targets)
+        assert threshold_summary(repeated) == threshold_summary(joint)
+        assert repeated.curve["precision"].to_list() == pytest.approx(joint.curve["precision"].to_list())
+        assert repeated.review == joint.review
+        assert repeated.review_rows == joint.review_rows * len(rows) / len(score)
 
 
-def test_the_curve_holds_precision_and_recall_at_each_score():
-    score, positive, _ = scored_rows(tied=True)
+def test_curve_has_precision_and_recall_at_each_score():
+    score, positive, _ = simulate_scored_rows(tied=True)
     curve = find_score_thresholds(score, positive, precision=0.6).curve
     assert curve["threshold"].to_list() == sorted(set(score.tolist()), reverse=True)
+
     for threshold, recall, precision in curve.select("threshold", "recall", "precision").iter_rows():
         above = score >= threshold
         assert (recall, precision) == pytest.approx((above[positive].mean(), positive[above].mean()))
 
 
-def test_a_curve_of_many_scores_has_400_points_from_the_highest_to_the_lowest_score():
+def test_curve_of_many_scores_has_400_points():
     score = np.random.default_rng(0).permutation(1001) / 8
-    answer = find_score_thresholds(score, score > 60, precision=0.5)
-    threshold = answer.curve["threshold"].to_numpy()
+    result = find_score_thresholds(score, score > 60, precision=0.5)
+    threshold = result.curve["threshold"].to_numpy()
     assert len(threshold) == len(set(threshold)) == 400
     assert (threshold[0], threshold[-1]) == (score.max(), score.min())
     assert (np.isin(threshold, score) & (np.diff(threshold, prepend=np.inf) < 0)).all()
     assert set(-np.diff(threshold)) == {2 / 8, 3 / 8}
+
     for n, points in ((400, 400), (401, 400)):
-        few = find_score_thresholds(np.arange(float(n)), np.arange(n) > 200, precision=0.5)
-        assert len(few.curve) == points
+        smaller_result = find_score_thresholds(np.arange(float(n)), np.arange(n) > 200, precision=0.5)
+        assert len(smaller_result.curve) == points
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-def test_eight_rows_or_groups_are_needed(grouped):
+def test_score_thresholds_need_eight_rows_or_groups(grouped):
     score = np.arange(16) / 3
     positive = np.arange(16) > 7
     groups = np.arange(16) // 2 if grouped else None
     n = 16 if grouped else 8
-    half = np.arange(16 - n, 16) if grouped else np.arange(4, 12)
-    assert find_score_thresholds(score[half], positive[half], groups=groups, precision=0.5).rows == n
-    fewer = half[:-1] if not grouped else half[:-2]
+    selected_rows = np.arange(16 - n, 16) if grouped else np.arange(4, 12)
+    assert find_score_thresholds(score[selected_rows], positive[selected_rows], groups=groups, precision=0.5).rows == n
+
+    fewer = selected_rows[:-1] if not grouped else selected_rows[:-2]
     message = f"^7 labelled {'groups' if grouped else 'rows'} are too few for a threshold; give at least 8$"
     with pytest.raises(InputError, match=message):
         find_score_thresholds(
@@ -342,26 +366,27 @@ def test_eight_rows_or_groups_are_needed(grouped):
         )
 
 
-def test_the_answer_in_words_is_that_of_its_numbers():
-    facts = {"confidence": 0.95, "rows": 2000, "positives": 900, "curve": pl.DataFrame({"recall": [0.5]})}
+def test_description_and_json_of_score_thresholds():
+    common_fields = {"confidence": 0.95, "rows": 2000, "positives": 900, "curve": pl.DataFrame({"recall": [0.5]})}
     precision = ScoreThreshold(metric="precision", target=0.9, threshold=2.5, covered=1500, observed=0.923)
     npv = ScoreThreshold(metric="npv", target=0.985, threshold=-1.25, covered=250, observed=1.0)
     recall = ScoreThreshold(metric="recall", target=0.8, threshold=None, advice=("More rows.", "Or fewer."))
-    alone = ScoreThresholds(groups=None, thresholds=(precision,), review=None, review_rows=0, **facts)
-    first = (
+    precision_only = ScoreThresholds(groups=None, thresholds=(precision,), review=None, review_rows=0, **common_fields)
+    first_sentence = (
         "Threshold 2.5 for a precision of 90%: 1,500 of 2,000 labelled rows (75.0%) are at or above it. "
         "Observed precision: 92.3%."
     )
-    assert alone.describe() == [
-        first,
+    assert precision_only.describe() == [
+        first_sentence,
         "With 95% confidence at least 90% of the rows at or above it are positive, if new rows are independent "
         "and from the same distribution.",
     ]
+
     all_three = ScoreThresholds(
-        groups=1200, thresholds=(precision, recall, npv), review=(-1.25, 2.5), review_rows=250, **facts
+        groups=1200, thresholds=(precision, recall, npv), review=(-1.25, 2.5), review_rows=250, **common_fields
     )
     assert all_three.describe() == [
-        first,
+        first_sentence,
         "No threshold for a recall of 80%.",
         "More rows.",
         "Or fewer.",
@@ -374,8 +399,11 @@ def test_the_answer_in_words_is_that_of_its_numbers():
         "Review scores from -1.25 to below 2.5: 250 of 2,000 labelled rows (12.5%). Treat lower scores as negative and "
         "higher scores as positive.",
     ]
-    without = ScoreThresholds(groups=None, thresholds=(recall,), review=(2.5, 2.5), review_rows=0, **facts)
-    assert without.describe() == [
+
+    without_precision = ScoreThresholds(
+        groups=None, thresholds=(recall,), review=(2.5, 2.5), review_rows=0, **common_fields
+    )
+    assert without_precision.describe() == [
         "No threshold for a recall of 80%.",
         "More rows.",
         "Or fewer.",
@@ -404,8 +432,8 @@ def test_the_answer_in_words_is_that_of_its_numbers():
     }
 
 
-ROWS = {"score": np.arange(8.0), "positive": np.arange(8) > 3, "precision": 0.5}
-REFUSED = {
+VALID_ARGUMENTS = {"score": np.arange(8.0), "positive": np.arange(8) > 3, "precision": 0.5}
+INVALID_ARGUMENTS = {
     "no target": ({"precision": None}, "give a target: a precision, a recall or an npv"),
     "a target of 1": ({"recall": 1.0}, "recall is 1.0; give a number above 0 and below 1"),
     "a target of 0": ({"npv": 0.0}, "npv is 0.0; give a number above 0 and below 1"),
@@ -424,40 +452,49 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("changes", "message"), REFUSED.values(), ids=REFUSED)
-def test_arrays_and_targets_that_cannot_be_used_are_refused(changes, message):
+@pytest.mark.parametrize(("changes", "message"), INVALID_ARGUMENTS.values(), ids=INVALID_ARGUMENTS)
+def test_invalid_arrays_and_targets_are_rejected(changes, message):
     with pytest.raises(InputError, match=message):
-        find_score_thresholds(**ROWS | changes)
+        find_score_thresholds(**VALID_ARGUMENTS | changes)
 
 
-def numbers_of(text: str) -> np.ndarray:
-    """The pairs of numbers in an attribute of SVG, shape (n, 2)."""
+def number_pairs(text: str) -> np.ndarray:
+    """Return the pairs of numbers in an attribute of SVG, shape (n, 2)."""
     return np.array(re.findall(r"-?[\d.]+(?:e-?\d+)?", text), dtype=float).reshape(-1, 2)
 
 
-def test_the_figure_draws_the_curve_and_a_point_of_its_own_at_each_threshold():
-    score, positive, _ = scored_rows(tied=False)
+def test_figure_draws_the_curve_and_one_point_per_threshold():
+    score, positive, _ = simulate_scored_rows(tied=False)
     targets = {"precision": 0.9, "recall": 0.85, "npv": 0.7}
-    answer = find_score_thresholds(score, positive, confidence=0.8, **targets)
-    found = [each for each in answer.thresholds if each.threshold is not None]
-    assert len({each.threshold for each in found}) > 1
-    without = replace(found[0], metric="recall", threshold=None)
-    drawn = ElementTree.fromstring(precision_recall_svg(replace(answer, thresholds=(*found, without))))
-    marks = {each.get("class"): each for each in drawn.iter() if "role-mark" in (each.get("class") or "")}
+    result = find_score_thresholds(score, positive, confidence=0.8, **targets)
+    with_threshold = [item for item in result.thresholds if item.threshold is not None]
+    assert len({item.threshold for item in with_threshold}) > 1
+
+    without_threshold = replace(with_threshold[0], metric="recall", threshold=None)
+    svg = ElementTree.fromstring(precision_recall_svg(replace(result, thresholds=(*with_threshold, without_threshold))))
+    marks = {item.get("class"): item for item in svg.iter() if "role-mark" in (item.get("class") or "")}
     (line,) = next(group for name, group in marks.items() if name.startswith("mark-line"))
-    curve = answer.curve.sort("threshold")
+    curve = result.curve.sort("threshold")
     expected = np.column_stack([480 * curve["recall"].to_numpy(), 300 - 300 * curve["precision"].to_numpy()])
-    np.testing.assert_allclose(numbers_of(line.get("d")), expected, atol=0.01)
+    np.testing.assert_allclose(number_pairs(line.get("d")), expected, atol=0.01)
     assert line.get("stroke") == LIGHT["mrp"]
+
     points = list(next(group for name, group in marks.items() if name.startswith("mark-symbol")))
-    colours = {each.get("fill") for each in points}
-    assert len(colours) == len(points) == len(found)
-    assert colours <= {LIGHT[name] for name in ("isotonic", "platt", "other")}
-    places = sorted(numbers_of(each.get("transform"))[0].tolist() for each in points)
-    at = [((score >= each.threshold)[positive].mean(), positive[score >= each.threshold].mean()) for each in found]
+    colors = {item.get("fill") for item in points}
+    assert len(colors) == len(points) == len(with_threshold)
+    assert colors <= {LIGHT[name] for name in ("isotonic", "platt", "other")}
+
+    positions = sorted(number_pairs(item.get("transform"))[0].tolist() for item in points)
+    expected_points = [
+        ((score >= item.threshold)[positive].mean(), positive[score >= item.threshold].mean())
+        for item in with_threshold
+    ]
     np.testing.assert_allclose(
-        places, sorted([480 * recall, 300 - 300 * precision] for recall, precision in at), atol=4
+        positions, sorted([480 * recall, 300 - 300 * precision] for recall, precision in expected_points), atol=4
     )
-    texts = {each.text for each in drawn.iter() if each.tag.endswith("text")}
-    legend = {f"{NAMES[each.metric]} at least {100 * each.target:g}%: {each.threshold:g}" for each in answer.thresholds}
+
+    texts = {item.text for item in svg.iter() if item.tag.endswith("text")}
+    legend = {
+        f"{METRIC_NAMES[item.metric]} at least {100 * item.target:g}%: {item.threshold:g}" for item in result.thresholds
+    }
     assert legend | {"Threshold for", "Precision and recall by score", "recall", "precision", "100%"} <= texts

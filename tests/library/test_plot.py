@@ -74,7 +74,7 @@ def test_notebook_displays_the_charts(fitted):
 
 
 def test_unsupported_file_ending_is_rejected(fitted, tmp_path):
-    with pytest.raises(InputError, match="another ending"):
+    with pytest.raises(InputError, match="use one of the endings"):
         fitted.plot().save(tmp_path / "chart.docx")
 
 

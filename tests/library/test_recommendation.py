@@ -75,7 +75,7 @@ def test_headline_is_supported_by_the_intervals(measured, counts):
         assert not improves
     if advice.answer == SAFE:
         assert measured["nll_correct"]["change"] < MIN_RELEVANT_CHANGE
-        assert "more labels" in advice.because
+        assert "more labelled rows" in advice.because
     assert not re.search(r"[+-]0(\.0+)?\b|nan|inf|None", str(advice))
 
 
@@ -107,7 +107,7 @@ def test_additional_labels_narrow_the_interval_to_the_change(rows, change, half_
         narrower = half_width * np.sqrt(rows / (rows + n_more))
         assert narrower <= max(abs(change), MIN_RELEVANT_CHANGE) * (1 + 1e-9)
     assert re.fullmatch(
-        r"about [\d,]+ more labels would decide|even 1,000,000 more labels might not decide",
+        r"about [\d,]+ more labelled rows would suffice|even 1,000,000 more labelled rows might not suffice",
         format_labels_needed(n_more),
     )
 

@@ -103,7 +103,7 @@ def test_estimator_and_commands_give_the_same_results(fitted, tmp_path, capsys):
     assert json.dumps(least_cost.to_dict())
     assert saved.apply(NEW_ROWS, cuts=thresholds.to_dict()).equals(saved.apply(NEW_ROWS, cuts=thresholds))
     for method, options, message in (
-        (saved.apply, {"cuts": 0.8}, "give what `thresholds` answered, or its file"),
+        (saved.apply, {"cuts": 0.8}, "give the result of `thresholds` or the path of its file"),
         (saved.apply, {"cut": "0.8"}, "cut is '0.8'; give a number"),
         (saved.thresholds, {"coverage": 0.5, "cost_review": 1}, "give a target accuracy, a coverage, the costs"),
         (saved.thresholds, {"target_accuracy": "0.9"}, "target_accuracy is '0.9'; give a number"),
@@ -251,8 +251,8 @@ UNLABELLED_FRAME = ROWS.drop("label")
         ({}, ("rows", LABEL), "X is of the type str; give an array"),
         ({}, (LOGITS, LABEL[:9]), r"X has 600 rows, and y has the shape \(9,\)"),
         ({}, (ROWS, LABEL), "X has a column label, and y is given too"),
-        ({}, (UNLABELLED_FRAME.to_pandas().assign(x=[1, "a"] * 300), LABEL), "X is no sound frame"),
-        ({}, (np.clip(LOGITS, 0, 1), LABEL), r"but those of this row do not sum to 1; say what they are"),
+        ({}, (UNLABELLED_FRAME.to_pandas().assign(x=[1, "a"] * 300), LABEL), "X is not a valid frame"),
+        ({}, (np.clip(LOGITS, 0, 1), LABEL), r"but those of this row do not sum to 1; give arrays="),
         ({"arrays": "probabilities"}, (LOGITS, LABEL), "are these logits"),
         ({"labels": "ab"}, (LOGITS, LABEL), "labels is 'ab'; give a list"),
         ({"hold_out": 1.0}, (LOGITS, LABEL), "give a share in"),

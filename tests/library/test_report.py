@@ -127,7 +127,7 @@ def test_page_shows_no_missing_value(page):
 
 def test_page_omits_sentences_that_introduce_tables(page):
     paragraphs = re.findall(r"<p(?: class=\"(?:note|answer)\")?>(.*?)</p>", page, re.DOTALL)
-    before_a_command = "The map is in a page.map.json, next to this page. Apply it:", "and run:"
+    before_a_command = "The map is in a page.map.json, next to this page. To apply it to new predictions:", "and run:"
     introductions = [text.rstrip() for text in paragraphs if text.rstrip().endswith(":")]
     assert len(introductions) == len(before_a_command)
     assert all(text.endswith(end) for text, end in zip(introductions, before_a_command, strict=True))

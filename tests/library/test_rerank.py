@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relmap.console import show
+from relmap.console import write_json_output
 from relmap.errors import InputError
 from relmap.fitting.folds import split_folds
 from relmap.io.files import open_predictions, read_columns
@@ -194,7 +194,7 @@ def test_training_rows_are_evaluated_by_models_that_have_not_seen_them(
         printed = capsys.readouterr()
         assert note in printed.err
     assert json.loads(printed.out)["overall"]["rows"] == n_rows
-    assert json.loads(printed.out)["guaranteed"] == guaranteed == ("an estimate and no guarantee" not in printed.err)
+    assert json.loads(printed.out)["guaranteed"] == guaranteed == ("estimates without a guarantee" not in printed.err)
 
 
 def test_judge_without_confidence_is_modelled_by_label_and_signals(tmp_path, capsys):
@@ -309,7 +309,7 @@ def test_given_threshold_is_guaranteed_only_on_new_rows(folder, capsys, tmp_path
         printed = capsys.readouterr().err
         assert "those with a reliability of at least 0.75 (" in printed
         assert ("without looking at these rows" in printed) == guaranteed
-        assert ("an estimate and no guarantee" in printed) == (not guaranteed)
+        assert ("estimates without a guarantee" in printed) == (not guaranteed)
         assert json.loads(out.read_text())["guaranteed"] == guaranteed
 
     thresholds = json.loads(out.read_text())
@@ -352,7 +352,7 @@ def test_map_date_is_source_date_epoch(tmp_path, monkeypatch):
 
 def test_printed_json_is_printable_and_equivalent(capsys):
     content = {"a": ["\u202e\x1b[2J\x9b", "\n", "ü", "完", "\U000e0001"], "b": {"c": 1.5}}
-    show(content, None)
+    write_json_output(content, None)
     printed = capsys.readouterr().out
     assert printed.replace("\n", "").isprintable()
     assert json.loads(printed) == content
@@ -365,7 +365,7 @@ def test_slow_fit_is_announced(calibrator, is_slow, tmp_path, capsys):
         run_command(
             "fit", "--predictions", tmp_path / "p.csv", "--calibrator", calibrator, "--out", tmp_path / "map.json"
         )
-    assert ("may take a minute" in capsys.readouterr().err) == is_slow
+    assert ("can take some minutes" in capsys.readouterr().err) == is_slow
 
 
 CELL_VALUES = st.one_of(

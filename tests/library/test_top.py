@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import binom
 
-from relmap.api import Judged
+from relmap.api import MapAssessment
 from relmap.evaluation.drift import detect_drift, summarize_reference_cells, summarize_top_cells
 from relmap.evaluation.sample import EvaluationSample
 from relmap.evaluation.top_calibration import (
@@ -20,7 +20,7 @@ from relmap.evaluation.top_calibration import (
 )
 from relmap.io.rows import PredictedRows
 from relmap.maps.reliability_map import FittedMap, ScoredDecisions
-from relmap.report.page import _of_top
+from relmap.report.page import top_rows_table
 from tests import maps
 
 ROWS_PER_GROUP = [1, 7]  # rows of a group
@@ -126,16 +126,16 @@ def test_gap_rounded_to_zero_has_no_sign():
     top = TopCalibration(0.1, 100, 0.9, 0.9, -1e-5, 0.01, -1e-5, 0.02, 0.9)
     text = top.describe()
     assert "difference +0.000 (95% interval +0.000 to +0.020)" in text
-    assert "-0" not in "".join(_of_top([dataclasses.asdict(top) | {"off": False}])[1][0])
+    assert "-0" not in "".join(top_rows_table([dataclasses.asdict(top) | {"off": False}]).rows[0])
 
 
 def test_evaluation_reports_the_top_rows():
     rows = maps.rows_of_frame(maps.make_predictions(1200), "group")
     document = maps.make_map("mrp")
-    map_assessment = Judged(
+    map_assessment = MapAssessment(
         document, rows, FittedMap.from_document(document)(rows), "new", [], np.zeros(len(rows), dtype=bool)
     )
-    evaluation = map_assessment.evaluation()
+    evaluation = map_assessment.evaluate()
     top = evaluation.to_dict()["top"]
 
     assert [(entry["share"], entry["rows"]) for entry in top] == [(0.1, 120), (0.3, 360)]

@@ -101,7 +101,7 @@ def test_report_command_writes_page_and_map(capsys):
     page = Path("report.html").read_text()
 
     assert printed.startswith("Use the map: ")
-    assert page.index("Use the map: ") < page.index("The map contains ") < page.index("no fit has seen")
+    assert page.index("Use the map: ") < page.index("The map contains ") < page.index("rows that the fit did not use")
     assert "<b>bad" not in page.split("<script>")[0]
     assert page.count("<figure") == 3
     assert not re.search('(src|href)="http', page)

@@ -34,7 +34,7 @@ EXCLUDED_TESTS = frozenset(
         "test_processes.py",
         "test_prune.py",
         "test_serve.py",
-        "test_server_doors.py",
+        "test_server_origins.py",
         "test_server_pages.py",
         "test_tasks.py",
         "test_score_thresholds_study.py",

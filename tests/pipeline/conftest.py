@@ -9,16 +9,16 @@ from tasks.settings.params import Params, load_params
 
 @pytest.fixture(scope="session")
 def quick_params() -> Params:
-    """Those of the project under three calibrators, with less to compute."""
+    """Parameters of the project with three calibrators and less to compute."""
     read = load_params(Path(__file__).resolve().parents[2] / "params.yaml")
-    less = {"projection": {"epochs": 5}, "metrics": {"spread_permutations": 20, "resamples": 300}}
-    sections = {name: getattr(read, name).model_copy(update=values) for name, values in less.items()}
+    reduced = {"projection": {"epochs": 5}, "metrics": {"spread_permutations": 20, "resamples": 300}}
+    sections = {name: getattr(read, name).model_copy(update=values) for name, values in reduced.items()}
     return read.model_copy(update={"calibrators": ("uncal", "ts", "diag"), **sections})
 
 
 @pytest.fixture(scope="session")
 def trained_project(tmp_path_factory) -> Path:
-    """The folder of a tiny project in which the stage train@wands has finished."""
+    """Folder of a tiny project in which the stage train@wands has finished."""
     from tests.tiny_project import create_finished_project
 
     return create_finished_project(tmp_path_factory.mktemp("trained"), "train@wands")
@@ -26,7 +26,7 @@ def trained_project(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def manifest(trained_project, tmp_path, monkeypatch):
-    """The manifest of that stage, in a copy of the project."""
+    """Manifest of the stage train@wands, in a copy of the project."""
     from tests.tiny_project import copy_to_current_folder, read_dvc_stage, read_manifest
 
     monkeypatch.chdir(tmp_path)

@@ -139,7 +139,8 @@ def test_each_fit_and_each_projection_of_a_data_set_is_submitted_once(
             ]
         )
 
-    reliability.submit_all(base, params, "cpu", params.seeds, members)
+    experiment = reliability.Experiment(base=base, members=members, params=params, seeds=params.seeds, device="cpu")
+    reliability.submit_tasks(experiment)
 
     calls = {name: [call.args for call in task.submit.call_args_list] for name, task in tasks.items()}
     keys = [fit_key(None, dict(zip(CALIBRATE_ARGUMENTS, call, strict=True))) for call in calls["calibrate"]]

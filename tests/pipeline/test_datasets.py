@@ -1,4 +1,4 @@
-"""The six declared sets: what is drawn, what a pair's text is, and what is refused."""
+"""The six data sets of the paper: sampling, texts of pairs, and errors."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,68 +10,72 @@ import pytest
 
 from relmap.errors import InputError
 from tasks.datasets import DATASETS
-from tasks.datasets.base import by_query, capped, documents, shuffled
-from tasks.datasets.raw import ROW, RepositoryRows
+from tasks.datasets.base import cap_candidates, draw_documents, draw_samples, split_by_query
+from tasks.datasets.raw import ROW_NUMBER, RepositoryRows
 from tasks.simulation import simulate, write_repository
 
 
 def read(folder: Path, name: str, tables: dict[tuple[str, str], pl.DataFrame]) -> pl.DataFrame:
-    """What the reader of `name` makes of a repository with these tables."""
+    """Write a repository with tables, and read it as the data set `name`."""
     write_repository(folder, tables)
     return DATASETS[name].read(folder).pairs
 
 
 @pytest.mark.parametrize(("sizes", "ends"), [((100, 30), (100, 130)), ((60_000, 15_000), (400, 500))])
-def test_rows_are_shuffled_as_the_library_shuffles_them_and_where_some_are_missing_each_part_has_its_share(sizes, ends):
-    theirs = datasets.Dataset.from_dict({"row": list(range(500))}).shuffle(seed=20260515)["row"]
-    first, second = shuffled(pl.DataFrame({"row": range(500)}), 20260515, *sizes)
-    assert first["row"].to_list() == theirs[: ends[0]]
-    assert second["row"].to_list() == theirs[ends[0] : ends[1]]
+def test_samples_follow_the_shuffle_of_the_library_and_shrink_in_proportion(sizes, ends):
+    expected = datasets.Dataset.from_dict({"row": list(range(500))}).shuffle(seed=20260515)["row"]
+    first, second = draw_samples(pl.DataFrame({"row": range(500)}), 20260515, *sizes)
+    assert first["row"].to_list() == expected[: ends[0]]
+    assert second["row"].to_list() == expected[ends[0] : ends[1]]
 
 
-def test_queries_are_sixty_twenty_twenty_and_whole():
+def test_queries_are_split_60_20_20_and_stay_whole():
     frame = pl.DataFrame({"query-id": [f"q{7 * row % 100:03}" for row in range(300)]})
-    drawn = np.split(np.random.default_rng(7).permutation(100), [60, 80])
-    for (split, part), queries in zip(by_query(frame, 7).items(), drawn, strict=True):
+    sample = np.split(np.random.default_rng(7).permutation(100), [60, 80])
+    for (split, part), queries in zip(split_by_query(frame, 7).items(), sample, strict=True):
         assert set(part["query-id"]) == {f"q{query:03}" for query in queries}, split
         assert len(part) == 3 * len(queries)
 
 
-def test_a_query_gives_five_of_each_label_at_most_and_no_more_negatives_than_positives():
+def test_candidates_are_capped_at_five_and_negatives_at_the_positives():
     labels = {"many": [1] * 8 + [0] * 9, "few": [0, 1, 0, 1, 0], "none": [0, 0], "short": [1, 1, 1, 0]}
     frame = pl.DataFrame({"query-id": [*labels], "label": [*labels.values()]}).explode("label")
-    kept = {query: capped(frame).filter(pl.col("query-id") == query)["label"].to_list() for query in labels}
+    kept = {query: cap_candidates(frame).filter(pl.col("query-id") == query)["label"].to_list() for query in labels}
     assert kept == {"many": [1] * 5 + [0] * 5, "few": [0, 1, 0, 1], "none": [], "short": [1, 1, 1, 0]}
 
 
-def listed(*features: list[list[float]]) -> RepositoryRows:
-    """Queries of documents with these features."""
+def query_rows(*features: list[list[float]]) -> RepositoryRows:
+    """Return queries whose documents have the given features."""
     labels = [[query % 2] * len(own) for query, own in enumerate(features)]
     columns = {"query": [f"q{query}" for query in range(len(features))], "labels": labels, "features": [*features]}
     return RepositoryRows(Path("raw/x/train"), datasets.Dataset.from_dict(columns))
 
 
-def test_documents_are_those_of_queries_in_a_drawn_order_and_the_last_one_is_drawn_down():
+def test_documents_of_random_queries_are_drawn_and_the_last_query_is_sampled():
     sizes = [3, 5, 2, 7, 4]
     features = [[[query, place] for place in range(size)] for query, size in enumerate(sizes)]
-    drawn = documents(listed(*features), ("0", "1"), 2, 10, seed=3)
-    generator, expected, left = np.random.default_rng(3), [], 10
+    sample = draw_documents(query_rows(*features), ("0", "1"), 2, 10, seed=3)
+    generator = np.random.default_rng(3)
+    expected = []
+    n_remaining = 10
     for query in generator.permutation(5):
-        whole = sizes[query] <= left
-        places = range(sizes[query]) if whole else np.sort(generator.choice(sizes[query], left, replace=False))
+        fits_completely = sizes[query] <= n_remaining
+        places = range(sizes[query])
+        if not fits_completely:
+            places = np.sort(generator.choice(sizes[query], n_remaining, replace=False))
         expected += [(f"train:{query + 1}:{place}", f"q{query}", [query, place]) for place in places]
-        left -= len(places)
-        if not whole:
+        n_remaining -= len(places)
+        if not fits_completely:
             break
-    assert drawn.select("pair", "group", pl.col("features").arr.to_list()).rows() == expected
+    assert sample.select("pair", "group", pl.col("features").arr.to_list()).rows() == expected
 
 
-def test_documents_are_all_there_are_where_fewer_are_there_and_a_feature_that_is_no_finite_number_is_zero():
-    drawn = documents(listed([[np.nan, 1.0], [np.inf, -np.inf]]), ("0", "1"), 2, 9, seed=0)
-    assert drawn["features"].to_list() == [[0, 1], [0, 0]]
+def test_all_documents_are_drawn_if_there_are_few_and_nonfinite_features_are_zero():
+    sample = draw_documents(query_rows([[np.nan, 1.0], [np.inf, -np.inf]]), ("0", "1"), 2, 9, seed=0)
+    assert sample["features"].to_list() == [[0, 1], [0, 0]]
 
 
-FURNITURE = {  # column -> what it holds, and the line that it makes, if any
+FURNITURE = {  # column -> value, and the expected line, if any
     "product_name": ("Oak desk", "product_name: Oak desk"),
     "product_class": (" ", None),
     "category hierarchy": ("Home / Desks", "category: Home / Desks"),
@@ -83,14 +87,14 @@ TEXTS = [("amazon_esci", ESCI), ("amazon_esci", {"title": ESCI["product_title"]}
 
 
 @pytest.mark.parametrize(("name", "columns"), TEXTS)
-def test_texts_are_put_together_as_the_paper_does_and_a_blank_field_leaves_no_line(tmp_path, name, columns):
+def test_texts_are_concatenated_without_blank_fields(tmp_path, name, columns):
     row = {"query": "desk", "label": 2} | {column: text for column, (text, _) in columns.items()}
     frame = read(tmp_path, name, {("default", split): pl.DataFrame([row]) for split in ("train", "dev", "test")})
     lines = [line for _, line in columns.values() if line]
     assert frame["text"].unique().to_list() == ["\n".join(["query: desk", *lines])]
 
 
-def test_candidates_of_a_reranking_task_are_the_ranked_ones_and_those_without_a_text_go(tmp_path):
+def test_reranking_candidates_without_a_text_are_omitted(tmp_path):
     queries = [f"q{query}" for query in range(10)]
     tables = {
         "us-queries": pl.DataFrame({"id": queries, "text": [f"ask {query}" for query in queries]}),
@@ -98,49 +102,59 @@ def test_candidates_of_a_reranking_task_are_the_ranked_ones_and_those_without_a_
         "us-qrels": pl.DataFrame({"query-id": sorted(queries * 2), "corpus-id": [*("ab" * 10)], "score": [1, 0] * 10}),
         "us-top_ranked": pl.DataFrame({"query-id": queries, "corpus-ids": [["c", "b", "a"]] * 10}),
     }
-    drawn = read(tmp_path, "esci_rerank_us", {(config, "test"): frame for config, frame in tables.items()})
-    assert drawn.filter(pl.col("group") == "q0").select("pair", "label", "text").rows() == [
+    sample = read(tmp_path, "esci_rerank_us", {(config, "test"): frame for config, frame in tables.items()})
+    assert sample.filter(pl.col("group") == "q0").select("pair", "label", "text").rows() == [
         ("q0:b", 0, "query: ask q0\nproduct: of b"),
         ("q0:a", 1, "query: ask q0\nproduct: A\nof a"),
     ]
-    queries_of = dict(drawn.group_by("split").agg(pl.col("group").n_unique()).rows())
-    assert queries_of == {"train": 6, "validation": 2, "test": 2}
+    queries_by_split = dict(sample.group_by("split").agg(pl.col("group").n_unique()).rows())
+    assert queries_by_split == {"train": 6, "validation": 2, "test": 2}
 
 
-def frames(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Path], object]:
+def change_frame(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Path], object]:
     return lambda path: change(pl.read_parquet(path)).write_parquet(path)
 
 
-def put(column: str, value: object) -> Callable[[Path], object]:
+def set_second_row(column: str, value: object) -> Callable[[Path], object]:
     second = pl.when(pl.int_range(pl.len()) == 1).then(pl.lit(value)).otherwise(column)
-    return frames(lambda frame: frame.with_columns(second.alias(column)))
+    return change_frame(lambda frame: frame.with_columns(second.alias(column)))
 
 
-def cut(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
 
 
 NAMES = r"0 \(Irrelevant\), 1 \(Partial\), 2 \(Exact\)"
-no_query = frames(lambda frame: frame.drop("query"))
-repeated = frames(lambda frame: pl.concat([frame, frame[:1]]))
-graded = frames(lambda frame: frame.with_columns(pl.col("labels").list.eval(pl.element() + 5)))
-shorter = frames(lambda frame: frame.with_columns(pl.col("features").list.eval(pl.element().list.head(135))))
-BAD = {  # set, file, change, what is said
+no_query = change_frame(lambda frame: frame.drop("query"))
+repeated = change_frame(lambda frame: pl.concat([frame, frame[:1]]))
+graded = change_frame(lambda frame: frame.with_columns(pl.col("labels").list.eval(pl.element() + 5)))
+shorter = change_frame(lambda frame: frame.with_columns(pl.col("features").list.eval(pl.element().list.head(135))))
+WRONG_FILES = {  # data set, file, change, expected message
     "a missing column": ("wands", "data/train", no_query, ": split train cannot be read: .*cast"),
-    "a label too many": ("wands", "data/test", put("label", 3), f"/test, row 2, column 'label': found 3; .* {NAMES}"),
-    "a score of two": ("alloprof_rerank", "data/test", put("score", 2), "/default/test, row 2, .*'score': found 2"),
+    "a label too many": (
+        "wands",
+        "data/test",
+        set_second_row("label", 3),
+        f"/test, row 2, column 'label': found 3; .* {NAMES}",
+    ),
+    "a score of two": (
+        "alloprof_rerank",
+        "data/test",
+        set_second_row("score", 2),
+        "/default/test, row 2, .*'score': found 2",
+    ),
     "an id twice": ("esci_rerank_us", "us-queries/test", repeated, "/us-queries/test, row 1, column '_id'"),
     "a grade of five": ("mslr_web10k", "data/train", graded, r"/train, row \d+, .*'labels': found 5 .*; .* 0, 1, 2"),
     "a feature too few": ("mslr_web10k", "data/train", shorter, "/train, row .*'features': found 135 .* must be 136"),
-    "a cut file": ("scidocs", "data/test", cut, ".*test-00000-of-00001.parquet is not a complete parquet file"),
+    "a cut file": ("scidocs", "data/test", truncate, ".*test-00000-of-00001.parquet is not a complete parquet file"),
     "no such split": ("scidocs", "data/test", Path.unlink, ": split test cannot be read"),
 }
 
 
-@pytest.mark.parametrize(("name", "file", "change", "message"), BAD.values(), ids=BAD)
-def test_a_file_that_is_not_as_declared_is_named_in_one_sentence(tmp_path, name, file, change, message):
+@pytest.mark.parametrize(("name", "file", "change", "message"), WRONG_FILES.values(), ids=WRONG_FILES)
+def test_a_wrong_file_is_reported_in_one_line(tmp_path, name, file, change, message):
     simulate(name, tmp_path / name, rows=300, residual=1.0, seed=0)
     change(tmp_path / name / f"{file}-00000-of-00001.parquet")
     with pytest.raises(InputError, match=name + message) as error:
         DATASETS[name].read(tmp_path / name)
-    assert all(part not in str(error.value) for part in ("\n", ROW))
+    assert all(part not in str(error.value) for part in ("\n", ROW_NUMBER))

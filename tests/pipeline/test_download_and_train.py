@@ -253,8 +253,8 @@ def test_own_file_is_checked_before_use_and_differences_are_counted():
             frame.with_columns(title=pl.when(pl.int_range(900) < 10).then(pl.lit("?")).otherwise("title")),
             "10 of 900 rows",
         ),
-        (frame.head(890), "10 of 890 rows are new, and 20 of before are gone"),
-        (frame.head(890).reverse().with_columns(more=1), "no row differs"),
+        (frame.head(890), "10 of 890 rows are new, and 20 earlier rows were removed"),
+        (frame.head(890).reverse().with_columns(more=1), "the rows read from them do not"),
     ):
         changed.write_csv("mine.csv")
         assert message in str(download.main("mine"))
@@ -267,7 +267,7 @@ def test_own_file_is_checked_before_use_and_differences_are_counted():
 
     Path("mine.csv").unlink()
     for invalid_entry, message in (
-        (entry, "mine.csv is not there.* has .*params.yaml"),
+        (entry, "mine.csv does not exist.* has .*params.yaml"),
         (entry | {"reader": "csv"}, "unknown reader 'csv'; .* files"),
     ):
         declare("mine", **invalid_entry)

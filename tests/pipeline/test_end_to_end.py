@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flows.server import api_server
+from flows.server import serve_api
 from relmap import api
 from relmap import cli as rerank
 from relmap.calibrators.registry import CALIBRATORS
@@ -66,7 +66,7 @@ def server(project, first_run):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PREFECT_HOME", str(project / ".prefect"))
         patch.chdir(project)
-        with api_server(0) as url:
+        with serve_api(0) as url:
             patch.undo()
             yield url
             patch.chdir(project)

@@ -1,4 +1,4 @@
-"""Threads unless params.yaml says otherwise, and Dask only where it would compute the same; what failed, and where."""
+"""Task runners, checks of Dask workers, and errors of tasks."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from pydantic import ValidationError
 
 from flows import engine
-from flows.engine import outcome
+from flows.engine import task_result
 from relmap.errors import InputError
 from tasks.calibrate import calibrate
 from tasks.expectations.check import GateFailed
@@ -23,7 +23,7 @@ from tasks.records.errors import RunFailed
 from tasks.settings.params import Params
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVER = "http://127.0.0.1:9/api"  # never asked, but by a worker
+SERVER = "http://127.0.0.1:9/api"  # only workers use it
 
 
 def with_engine(**sections: object) -> Params:
@@ -32,33 +32,33 @@ def with_engine(**sections: object) -> Params:
 
 @pytest.fixture
 def dask(monkeypatch):
-    """Stand-ins for Dask, which `make test` does not need: a runner that keeps what it was made with."""
+    """Replace prefect-dask, which `make test` does not install, by a runner that returns its arguments."""
     monkeypatch.setitem(sys.modules, "prefect_dask", SimpleNamespace(DaskTaskRunner=lambda **given: given))
 
 
 @pytest.fixture
 def worker(monkeypatch):
-    """Asks this process, as a worker that was started in the project's folder just now, how it differs."""
+    """Function that describes the differences of this process, as a worker that has just started."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(engine, "answers", lambda _url: True)
+    monkeypatch.setattr(engine, "is_api_available", lambda _url: True)
     monkeypatch.setattr(engine.psutil, "Process", lambda: SimpleNamespace(create_time=time.time))
-    return lambda code=(), versions=(): engine.unlike(
-        engine.code() | dict(code), engine.library_versions() | dict(versions), SERVER
+    return lambda code=(), versions=(): engine.describe_worker_differences(
+        engine.code_hashes() | dict(code), engine.library_versions() | dict(versions), SERVER
     )
 
 
-def test_without_dask_or_a_server_for_it_it_is_said_what_to_do(monkeypatch, dask):
+def test_missing_dask_or_server_is_reported_with_a_remedy(monkeypatch, dask):
     with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(InputError, match="no Prefect server"):
-        engine.task_runner(with_engine(engine="dask"))
+        engine.create_task_runner(with_engine(engine="dask"))
     monkeypatch.setitem(sys.modules, "prefect_dask", None)
     with pytest.raises(InputError, match=r"pip install -c constraints\.txt -e '\.\[dask\]'"):
-        engine.task_runner(with_engine(engine="dask"))
+        engine.create_task_runner(with_engine(engine="dask"))
 
 
-def test_workers_of_a_run_are_those_of_a_private_cluster(dask):
+def test_a_run_without_a_scheduler_address_uses_a_private_cluster(dask):
     with temporary_settings({PREFECT_API_URL: SERVER}):
-        made = engine.task_runner(with_engine(engine="dask", dask={"address": None, "workers": 3}))
-    assert made == {"cluster_class": engine.private_cluster, "cluster_kwargs": {"n_workers": 3}}
+        arguments = engine.create_task_runner(with_engine(engine="dask", dask={"address": None, "workers": 3}))
+    assert arguments == {"cluster_class": engine.create_private_cluster, "cluster_kwargs": {"n_workers": 3}}
 
 
 CERTIFICATES = {"ca_file": "ca.pem", "cert_file": "client.pem", "key_file": "client.key"}
@@ -73,12 +73,12 @@ CERTIFICATES = {"ca_file": "ca.pem", "cert_file": "client.pem", "key_file": "cli
         ({"address": None, "tls": CERTIFICATES}, "give both or neither"),
     ],
 )
-def test_a_scheduler_without_authentication_is_refused_unless_a_setting_allows_it(dask, reason):
+def test_a_scheduler_without_authentication_is_rejected(dask, reason):
     with pytest.raises(ValidationError, match=reason):
         with_engine(engine="dask", dask={"workers": 2} | dask)
 
 
-def test_an_unencrypted_scheduler_is_accepted_where_the_setting_says_so():
+def test_an_unencrypted_scheduler_is_accepted_if_allowed():
     dask = {"address": "tcp://10.0.0.5:8786", "workers": 2, "allow_unencrypted": True}
     assert with_engine(engine="dask", dask=dask).dask.allow_unencrypted
 
@@ -90,23 +90,23 @@ def test_a_missing_certificate_file_is_named():
         engine.scheduler_security(with_engine(engine="dask", dask=dask).dask)
 
 
-def test_a_worker_with_the_same_code_and_versions_and_a_server_has_no_fault(worker):
+def test_a_worker_with_equal_code_and_versions_has_no_differences(worker):
     assert worker() == []
     reached = {"flows/reliability.py", "flows/engine.py", "tasks/calibrate.py", "relmap/projection/lattice.py"}
-    assert reached <= set(engine.code())
+    assert reached <= set(engine.code_hashes())
 
 
-def test_a_worker_with_other_code_or_versions_or_without_a_server_says_so(worker, monkeypatch):
-    monkeypatch.setattr(engine, "answers", lambda _url: False)
+def test_differences_of_a_worker_are_described(worker, monkeypatch):
+    monkeypatch.setattr(engine, "is_api_available", lambda _url: False)
     files = ["tasks/project.py", "tasks/that_it_lacks.py"]
     assert worker(code=dict.fromkeys(files, "0" * 64), versions={"numpy": "1.0"}) == [
         f"other code in {', '.join(files)}",
-        f"other versions: numpy {version('numpy')} for 1.0",
-        f"no Prefect server answers it at {SERVER}",
+        f"other versions: numpy {version('numpy')} instead of 1.0",
+        f"it cannot reach the Prefect server at {SERVER}",
     ]
 
 
-def test_a_worker_that_holds_the_code_of_yesterday_says_so(worker, tmp_path, monkeypatch):
+def test_a_worker_that_started_before_a_code_change_is_detected(worker, tmp_path, monkeypatch):
     (tmp_path / "flows").mkdir()
     (tmp_path / "flows/reliability.py").write_text("import flows.engine\n")
     (tmp_path / "flows/engine.py").write_text("\n")
@@ -116,26 +116,29 @@ def test_a_worker_that_holds_the_code_of_yesterday_says_so(worker, tmp_path, mon
     assert worker() == ["it started before a change of flows/engine.py, flows/reliability.py"]
 
 
-def ended(made: Any) -> Any:
-    """A future that has ended with `made`, unless it is asked to raise."""
-    return SimpleNamespace(task_run_id="1234", result=lambda *, raise_on_failure: raise_on_failure or made)
+def finished_future(result: Any) -> Any:
+    """Return a future with a result."""
+    return SimpleNamespace(task_run_id="1234", result=lambda *, raise_on_failure: raise_on_failure or result)
 
 
-def test_a_task_that_fails_is_told_with_its_place_its_reason_and_where_its_traceback_is_unless_it_says_its_own():
-    assert outcome(ended([1, 2]), "wands, fits, ts, seed 2") == [1, 2]
+def test_a_failed_task_is_reported_with_its_description_and_run():
+    assert task_result(finished_future([1, 2]), "wands, fits, ts, seed 2") == [1, 2]
     with pytest.raises(RunFailed, match=r"^wands, fits, ts, seed 2, failed: ZeroDivisionError: by zero .*run 1234\)$"):
-        outcome(ended(ZeroDivisionError("by zero")), "wands, fits, ts, seed 2")
+        task_result(finished_future(ZeroDivisionError("by zero")), "wands, fits, ts, seed 2")
     for own in (GateFailed("gate `x` is closed for dataset wands, seed 2"), InputError("row 3 is bad")):
         with pytest.raises(type(own)) as raised:
-            outcome(ended(own), "wands, projected, seed 2")
+            task_result(finished_future(own), "wands, projected, seed 2")
         assert raised.value is own
 
 
-def test_a_kept_fit_is_read_as_it_was_written_or_not_at_all():
-    fit, serializer = {"beta": 1.5, "knots": list(range(50))}, calibrate.result_serializer
-    kept = serializer.dumps(fit)
-    for place in range(len(kept)):
-        read = fit
-        with suppress(Exception):  # whatever is raised, Prefect takes for nothing kept
-            read = serializer.loads(kept[:place] + bytes([kept[place] ^ 1]) + kept[place + 1 :])
-        assert read == serializer.loads(kept) == fit
+def test_a_corrupt_stored_fit_is_never_loaded():
+    fit = {"beta": 1.5, "knots": list(range(50))}
+    serializer = calibrate.result_serializer
+    stored = serializer.dumps(fit)
+    assert serializer.loads(stored) == fit
+    for position in range(len(stored)):
+        flipped = bytes([stored[position] ^ 1])
+        loaded = fit
+        with suppress(Exception):  # after any error Prefect fits again
+            loaded = serializer.loads(stored[:position] + flipped + stored[position + 1 :])
+        assert loaded == fit

@@ -428,14 +428,14 @@ def test_run_record_contains_all_gates_reached(failed_gate):
     projected = SeedResults(seed=1, projections=[], rows_per_label=(), fallbacks=(), gate_records=[passed])
     results = (projected, failed_gate, None, ZeroDivisionError("no gate"))
     futures = {f"seed {seed}": future(result) for seed, result in enumerate(results, 1)}
-    reached = reliability.gates_reached({"gates": {"incoming": future(passed)}, "projected": futures})
+    reached = reliability.collect_gate_records({"gates": {"incoming": future(passed)}, "projected": futures})
 
     assert [(record["success"], record["coordinates"]["seed"]) for record in reached] == [(True, 1)] * 2 + [(False, 2)]
 
 
 def test_a_failed_gate_is_shown_in_its_run_and_in_refreshes_until_a_run_passes(artifacts, failed_gate):
     write.show_gates.fn(BASE, [failed_gate.record])
-    reliability.keep_failed(BASE, [failed_gate.record])
+    reliability.store_failed_gates(BASE, [failed_gate.record])
     stored = read_json(failed_gates_file("amazon_esci"))
 
     assert stored == {"dataset": "amazon_esci", "source": "simulated", "gates": [failed_gate.record]}
@@ -448,16 +448,16 @@ def test_a_failed_gate_is_shown_in_its_run_and_in_refreshes_until_a_run_passes(a
         assert [row[name] for name in ("dataset", "seed", "calibrator")] == ["amazon_esci (simulated)", 2, "ts"]
 
     artifacts.clear()
-    reliability.keep_failed(BASE, [])
+    reliability.store_failed_gates(BASE, [])
     refresh.show_failed_gates(["wands", "amazon_esci"])
 
     assert artifacts == {}
 
 
 def test_a_refresh_removes_failed_gates_of_earlier_refreshes(monkeypatch, failed_gate):
-    for name in ("end_left_behind", "quarantine_corrupt_dvc_files", "remove_empty_runs"):
+    for name in ("end_orphans", "quarantine_corrupt_dvc_files", "remove_empty_runs"):
         monkeypatch.setattr(processes, name, lambda: None)
-    reliability.keep_failed(BASE, [failed_gate.record])
+    reliability.store_failed_gates(BASE, [failed_gate.record])
     refresh.clean_up(datetime.now(UTC) - timedelta(minutes=1))
     assert failed_gates_file("amazon_esci").exists()
     refresh.clean_up(datetime.now(UTC) + timedelta(minutes=1))
@@ -470,7 +470,7 @@ def test_a_refresh_reports_its_progress(artifacts, monkeypatch):
     monkeypatch.setattr(refresh, "ended_datasets", lambda _names, _since: next(ended_names))
     lane = Mock(poll=Mock(side_effect=[None, None, None, 0]))
     names = ["wands", "mine", "up_to_date", "not_reached"]
-    refresh.follow([lane], StageOutput(), names, datetime.now(UTC))
+    refresh.show_progress([lane], StageOutput(), names, datetime.now(UTC))
 
     assert artifacts["progress-refresh"]["content"] == 0
     assert artifacts["progress-refresh"]["then"] == [25, 50, 100]
@@ -497,14 +497,14 @@ def test_data_docs_show_only_the_given_records(tmp_path, failed_gate):
 
 def test_data_docs_use_the_contract_and_the_gates_of_the_last_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert docs.recorded("wands") == []
+    assert docs.read_gate_records("wands") == []
 
     write_json(base_folder("wands") / "contract.json", {"gate": "contract"})
     write_json(runs_folder("wands") / "gates.json", {"gates": [{"gate": "pairs"}]})
-    assert docs.recorded("wands") == [{"gate": "contract"}, {"gate": "pairs"}]
+    assert docs.read_gate_records("wands") == [{"gate": "contract"}, {"gate": "pairs"}]
 
     write_json(failed_gates_file("wands"), {"gates": [{"gate": "unchanged"}]})
-    assert docs.recorded("wands") == [{"gate": "contract"}, {"gate": "unchanged"}]
+    assert docs.read_gate_records("wands") == [{"gate": "contract"}, {"gate": "unchanged"}]
 
 
 def test_measurements_before_and_after_use_their_own_arrays():

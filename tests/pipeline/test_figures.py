@@ -16,9 +16,9 @@ from scipy.special import expit
 from scipy.stats import binomtest
 
 from relmap.projection.variants import VARIANTS
-from relmap.report.curves import BARS, FEWEST_ROWS, GROUPS, curve_rows, histogram, observed
-from relmap.report.figure import DARK, LIGHT, DrawnFigure, Results, colour, pdf, svg, written_out
-from relmap.report.ranking import retained
+from relmap.report.curves import MIN_BIN_ROWS, N_BARS, N_BINS, binned_accuracy, curve_rows, histogram_bars
+from relmap.report.figure import DARK, LIGHT, DrawnFigure, Results, css_color, pdf, svg, with_light_colors
+from relmap.report.ranking import retained_errors
 from tasks.figures import FIGURES, draw_all
 from tasks.figures.overview import overview_picture, select_changes
 from tasks.page.page import describe_facts
@@ -57,7 +57,7 @@ def paper_figures(*cases: str) -> dict[str, DrawnFigure]:
 
 def rows_by_seed(case: str) -> list[pl.DataFrame]:
     """Return the test rows of each seed."""
-    return [results(case).scored(seed) for seed in results(case).seeds]
+    return [results(case).scored_rows(seed) for seed in results(case).seeds]
 
 
 def rows_by_variant(case: str, key: str) -> dict[str, pl.DataFrame]:
@@ -99,7 +99,7 @@ def test_colors_are_names_on_the_page_and_values_in_a_separate_file(case):
         assert names
         assert names <= set(LIGHT)
         assert not re.search(r"#[0-9a-fA-F]{3,8}\b", text)
-        separate = written_out(figure.spec)
+        separate = with_light_colors(figure.spec)
         assert "var(" not in separate
         assert set(re.findall(r"#[0-9a-f]{6}", separate)) <= set(LIGHT.values())
 
@@ -143,7 +143,7 @@ def test_without_its_data_a_figure_is_omitted():
 def test_a_variant_without_scores_is_omitted_from_rankings():
     complete = make_results()
     without_platt = replace(complete, scores=complete.scores.drop("logit_label_platt"))
-    assert [*retained(without_platt)[0]] == ["confidence", "label_isotonic", "mrp"]
+    assert [*retained_errors(without_platt).estimate] == ["confidence", "label_isotonic", "mrp"]
 
 
 @every_case
@@ -273,10 +273,10 @@ def test_a_panel_has_the_curve_of_each_seed(case):
 def test_dots_represent_every_test_row_once_if_there_are_enough(case, key, kinds):
     for rows, test_rows in panels(case, key):
         dots = rows.filter(~pl.col("kind").is_in(["identity", "curve", "histogram"]))
-        assert set(dots["kind"]) == (kinds if len(test_rows) >= FEWEST_ROWS else set())
+        assert set(dots["kind"]) == (kinds if len(test_rows) >= MIN_BIN_ROWS else set())
         for _, dots_of_kind in dots.group_by("kind"):
             assert dots_of_kind["rows"].sum() == len(test_rows)
-            assert dots_of_kind["rows"].min() >= FEWEST_ROWS
+            assert dots_of_kind["rows"].min() >= MIN_BIN_ROWS
             n_correct = (dots_of_kind["rows"] * dots_of_kind["reliability"]).sum()
             assert n_correct == pytest.approx(test_rows["correct"].sum())
 
@@ -285,25 +285,25 @@ def test_dots_of_80_rows_by_hand():
     probability = np.arange(80) / 100
     correct = np.arange(80) % 4 == 0
     order = np.random.default_rng(0).permutation(80)
-    dots = pl.DataFrame(observed(pl.Series(probability[order]), pl.Series(correct[order])))
+    dots = pl.DataFrame(binned_accuracy(pl.Series(probability[order]), pl.Series(correct[order])))
     assert dots.select("rows", "reliability").rows() == [(20, 0.25)] * 4
     assert dots["confidence"].to_list() == pytest.approx([0.095, 0.295, 0.495, 0.695])
     clopper_pearson = binomtest(5, 20).proportion_ci()
     assert dots.select("low", "high").row(0) == pytest.approx(clopper_pearson)
 
 
-@pytest.mark.parametrize(("n_rows", "n_dots"), [(0, 0), (19, 0), (20, 1), (79, 3), (160, 8), (5000, GROUPS)])
+@pytest.mark.parametrize(("n_rows", "n_dots"), [(0, 0), (19, 0), (20, 1), (79, 3), (160, 8), (5000, N_BINS)])
 def test_a_panel_has_at_most_eight_dots_of_at_least_twenty_rows(n_rows, n_dots):
-    dots = observed(pl.Series(np.linspace(0, 1, n_rows)), pl.Series(np.ones(n_rows, dtype=bool)))
+    dots = binned_accuracy(pl.Series(np.linspace(0, 1, n_rows)), pl.Series(np.ones(n_rows, dtype=bool)))
     assert len(dots) == n_dots
 
 
 def test_bars_by_hand():
-    bars = pl.DataFrame(histogram(pl.Series([0.2, 0.21, 0.99, 1.0]), 0.2))
+    bars = pl.DataFrame(histogram_bars(pl.Series([0.2, 0.21, 0.99, 1.0]), 0.2))
     assert bars["rows"].to_list() == [2, 2]
-    assert bars["confidence"].to_list() == pytest.approx([0.2, 1 - 0.8 / BARS])
-    assert bars["to"].to_list() == pytest.approx([0.2 + 0.8 / BARS, 1])
-    assert histogram(pl.Series([], dtype=pl.Float64), 0.5) == []
+    assert bars["confidence"].to_list() == pytest.approx([0.2, 1 - 0.8 / N_BARS])
+    assert bars["to"].to_list() == pytest.approx([0.2 + 0.8 / N_BARS, 1])
+    assert histogram_bars(pl.Series([], dtype=pl.Float64), 0.5) == []
 
 
 def test_label_spreads_are_in_percentage_points_by_calibrator():
@@ -324,7 +324,7 @@ def test_solved_rows_are_blue_and_infeasible_rows_orange():
     figure = figures("three labels")["simplex_feasibility"]
     assert figure.rows.select("solved", "infeasible").unique().rows() == [(0.9, 0.08)]
     colors = {layer["encoding"]["x"]["field"]: layer["mark"]["color"] for layer in figure.spec["layer"]}
-    assert colors == {"solved": colour("mrp"), "infeasible": colour("fifth")}
+    assert colors == {"solved": css_color("mrp"), "infeasible": css_color("fifth")}
 
 
 def test_the_ablation_is_a_mean_over_seeds_then_over_calibrators():
@@ -472,7 +472,7 @@ def test_the_method_overview_shows_the_first_seed_and_both_rankings():
     three_labels = results("three labels")
     rows = paper_figures("three labels")["method_overview"].rows
     assert set(rows.filter(kind="curve")["seed"]) == {three_labels.seeds[0]}
-    scores = three_labels.scored(three_labels.seeds[0])
+    scores = three_labels.scored_rows(three_labels.seeds[0])
     for score, logit in (("confidence", "logit_confidence"), ("reliability", "logit_mrp")):
         ranked = rows.filter(kind="rank", by=score).sort("place").select("row")
         assert ranked.join(scores, on="row", maintain_order="left")[logit].is_sorted(descending=True)

@@ -1,4 +1,4 @@
-"""Forms of the commands: what each field says, what a form refuses, and where it may write."""
+"""Forms of the commands: descriptions of fields, rejected values, and output files."""
 
 import inspect
 import json
@@ -25,17 +25,17 @@ COMMANDS = {form.name.removeprefix("rerank-"): form for form in forms.RERANK}
 PATHS = {"predictions", "map_file", "cuts", "unlabelled"}
 
 
-def described(form) -> dict[str, dict]:
-    """The fields of a form, as the server gets them."""
-    deployment = forms.deployed(form, form.name)
+def form_fields(form) -> dict[str, dict]:
+    """Return the fields of a form as the server receives them."""
+    deployment = forms.create_deployment(form, form.name)
     return deployment._parameter_openapi_schema.model_dump(exclude_unset=True)["properties"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_field_says_what_the_help_of_the_command_says(name):
+def test_field_descriptions_are_the_help_of_the_command(name):
     text = " ".join(CliRunner(env={"COLUMNS": "1000"}).invoke(cli.app, [name, "--help"]).output.split())
     parameters = inspect.signature(getattr(cli, name)).parameters
-    for field, schema in described(COMMANDS[name]).items():
+    for field, schema in form_fields(COMMANDS[name]).items():
         _, option = get_args(parameters[field].annotation)
         assert with_registry_names(option.help) in text, field
         words = with_registry_names(option.help).replace("--map", "map_file").replace("--cost-error", "cost_error")
@@ -45,9 +45,9 @@ def test_each_field_says_what_the_help_of_the_command_says(name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_form_has_every_parameter_of_its_command_but_the_figure_and_those_that_are_needed_come_first(name):
+def test_a_form_has_the_parameters_of_its_command_required_ones_first(name):
     parameters = list(inspect.signature(getattr(cli, name)).parameters)
-    fields = described(COMMANDS[name])
+    fields = form_fields(COMMANDS[name])
     needed = set(COMMANDS[name].parameters.required)
     assert {"predictions", "out"} & set(fields) <= needed
     expected = sorted((parameter for parameter in parameters if parameter != "figure"), key=lambda p: p not in needed)
@@ -56,8 +56,8 @@ def test_a_form_has_every_parameter_of_its_command_but_the_figure_and_those_that
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_paths_say_where_they_are_and_fields_of_the_file_follow_their_group(name):
-    for field, schema in described(COMMANDS[name]).items():
+def test_path_fields_state_their_location_and_groups_are_consecutive(name):
+    for field, schema in form_fields(COMMANDS[name]).items():
         description = schema["description"]
         assert ("A path on the server" in description) == (field in PATHS), field
         assert ("relative to the served folder (data/served" in description) == (field == "out"), field
@@ -68,8 +68,8 @@ def test_paths_say_where_they_are_and_fields_of_the_file_follow_their_group(name
         ), field
 
 
-def test_no_field_of_any_deployment_offers_null_and_what_is_left_out_is_accepted():
-    for deployment in serve.deployments(load_params()):
+def test_fields_offer_no_null_and_may_be_omitted():
+    for deployment in serve.create_deployments(load_params()):
         schema = deployment._parameter_openapi_schema.model_dump(exclude_unset=True)
         for name, field in schema["properties"].items():
             assert "null" not in json.dumps(field), (deployment.name, name)
@@ -81,8 +81,8 @@ def test_no_field_of_any_deployment_offers_null_and_what_is_left_out_is_accepted
         validate({"predictions": "a", "out": "b.json", "calibrator": "platt"}, schema, raise_on_error=True)
 
 
-def test_the_schema_of_a_form_keeps_the_limits_of_the_options():
-    fields = described(forms.rerank_fit)
+def test_the_schema_has_the_limits_of_the_options():
+    fields = form_fields(forms.rerank_fit)
     assert fields["hold_out"]["minimum"] == 0
     assert fields["hold_out"]["maximum"] == 0.9
     assert fields["calibrator"]["enum"] == list(CALIBRATORS)
@@ -90,8 +90,8 @@ def test_the_schema_of_a_form_keeps_the_limits_of_the_options():
     assert fields["variant"]["default"] == AUTO
 
 
-def test_an_error_of_a_form_names_its_fields(folder, monkeypatch):
-    monkeypatch.setattr(forms, "alive", nullcontext)  # there is no flow run
+def test_errors_name_the_fields_of_the_form(folder, monkeypatch):
+    monkeypatch.setattr(forms, "hold_run_lock", nullcontext)  # there is no flow run
     Path("rows.csv").write_text("gold,confidence\na,0.5\n")
     given = {"predictions": Path("rows.csv"), "out": "map.json"}
     with pytest.raises(InputError, match=r"name yours: label = gold") as raised:
@@ -103,11 +103,11 @@ def test_an_error_of_a_form_names_its_fields(folder, monkeypatch):
         InputError, match=r"^give map_file, or .*: score = COLUMN, positive = LABEL, precision = 0\.95$"
     ):
         forms.rerank_thresholds.fn(**given)
-    with pytest.raises(InputError, match="--positive names"):  # on the command line, as before
+    with pytest.raises(InputError, match="--positive names"):  # on the command line
         cli.fit(**given, positive="a")
 
 
-def test_the_forms_know_every_name_that_the_commands_know():
+def test_the_forms_offer_all_registered_names():
     assert set(get_args(forms.CalibratorName)) == set(CALIBRATORS)
     assert set(get_args(forms.VariantName)) == {AUTO, *DEPLOYABLE_VARIANTS}
     assert set(get_args(forms.Dialect)) <= set(DIALECTS)
@@ -126,17 +126,17 @@ def test_the_forms_know_every_name_that_the_commands_know():
         (forms.rerank_label, {"map_file": "a", "predictions": "b", "out": "c", "rows": 0}),
     ],
 )
-def test_a_form_refuses_what_no_run_could_use(form, wrong):
+def test_a_form_rejects_invalid_values(form, wrong):
     with pytest.raises(ParameterTypeError):
         form.validate_parameters(wrong)
 
 
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
-    """The folder in which forms may write."""
+    """Folder to which forms may write."""
     monkeypatch.chdir(tmp_path)
-    forms.choose(forms.FOLDER)
-    return tmp_path / forms.FOLDER
+    forms.set_served_folder(forms.DEFAULT_FOLDER)
+    return tmp_path / forms.DEFAULT_FOLDER
 
 
 OUTSIDE = ("/etc/map.json", "../map.json", "a/../../map.json", "link/map.json", "out.json", ".")
@@ -149,29 +149,29 @@ REFUSED["m" * 300 + ".json"] = "has more than 220 bytes"
 
 
 @pytest.mark.parametrize("out", REFUSED)
-def test_a_form_neither_leaves_its_folder_nor_writes_other_endings_than_its_command(folder, out):
+def test_a_form_writes_only_to_its_folder_with_the_endings_of_its_command(folder, out):
     (folder / "link").symlink_to("..")
     (folder / "out.json").symlink_to("../new.json")
-    with pytest.raises(InputError, match=REFUSED[out]), forms.written(out, ".json", ".csv"):
+    with pytest.raises(InputError, match=REFUSED[out]), forms.guard_output(out, ".json", ".csv"):
         pytest.fail("it would have written")
 
 
-def test_a_form_writes_into_its_folder_and_overwrites_what_a_form_has_made_and_nothing_else(folder):
+def test_a_form_replaces_only_files_that_forms_wrote(folder):
     assert folder.stat().st_mode & 0o777 == 0o700
     for out in ("map.json", "a/map.json", str(folder / "b.json"), "map.json"):
-        with forms.written(out, ".json") as place:
+        with forms.guard_output(out, ".json") as place:
             assert place == folder / out
             place.parent.mkdir(exist_ok=True)
             place.write_text(f"{len(list(folder.iterdir()))}")
-    (folder / "map.json").write_text("changed by a person")
-    (folder / "mine.json").write_text("of a person")
+    (folder / "map.json").write_text("changed by the user")
+    (folder / "mine.json").write_text("of the user")
     for out in ("map.json", "mine.json"):
-        with pytest.raises(InputError, match="name another file"), forms.written(out, ".json"):
+        with pytest.raises(InputError, match="name another file"), forms.guard_output(out, ".json"):
             pytest.fail("it would have written")
 
 
-def test_every_form_that_writes_asks_where_it_may(folder, monkeypatch):
-    monkeypatch.setattr(forms, "alive", nullcontext)  # there is no flow run
+def test_every_writing_form_guards_its_output(folder, monkeypatch):
+    monkeypatch.setattr(forms, "hold_run_lock", nullcontext)  # there is no flow run
     wrong = {"map_file": folder / "map.json", "predictions": folder / "rows.csv", "out": "/etc/x.json"}
     writing = [form for form in forms.RERANK if "out" in form.parameters.properties]
     names = [f"rerank-{name}" for name in ("fit", "report", "apply", "evaluate", "label", "thresholds")]

@@ -9,7 +9,7 @@ from flows.logs import RotatingLog, log_lines
 
 def test_a_full_log_is_renamed_and_the_oldest_is_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(logs, "BYTES_PER_FILE", 1000)
-    monkeypatch.setattr(logs, "OLD_FILES", 2)
+    monkeypatch.setattr(logs, "MAX_OLD_FILES", 2)
     log = RotatingLog(tmp_path / "server.log")
     for number in range(1000):
         log.write(b"line %d\n" % number)
@@ -23,7 +23,7 @@ def test_a_full_log_is_renamed_and_the_oldest_is_removed(tmp_path, monkeypatch):
     assert numbers == list(range(numbers[0], 1000))  # no line is lost between the files
 
 
-def test_a_new_start_appends(tmp_path):
+def test_a_log_is_appended_after_a_restart(tmp_path):
     for line in (b"first\n", b"second \xff\n"):
         log = RotatingLog(tmp_path / "server.log")
         log.write(line)
@@ -38,11 +38,11 @@ def test_lines_of_a_process_are_logged_until_it_ends(tmp_path):
     assert (tmp_path / "server.log").read_text() == "out\nerr\n"
 
 
-PRINTS = """
+PRINTING_PROGRAM = """
 import os, subprocess, sys
 from pathlib import Path
-from flows.logs import output_logged
-with output_logged(Path(sys.argv[1])):
+from flows.logs import log_output
+with log_output(Path(sys.argv[1])):
     print("of this process", flush=True)
     os.write(2, b"of a library\\n")
     subprocess.run([sys.executable, "-c", "print('of a child')"], check=True)
@@ -50,8 +50,8 @@ print("after")
 """
 
 
-def test_what_a_process_and_its_children_print_goes_to_the_terminal_and_to_the_log(tmp_path):
-    command = [sys.executable, "-c", PRINTS, str(tmp_path / "serve.log")]
+def test_output_of_a_process_and_its_children_is_printed_and_logged(tmp_path):
+    command = [sys.executable, "-c", PRINTING_PROGRAM, str(tmp_path / "serve.log")]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     lines = ["of this process", "of a library", "of a child"]
     assert (tmp_path / "serve.log").read_text().splitlines() == lines

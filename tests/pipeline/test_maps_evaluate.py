@@ -257,9 +257,9 @@ DECISION = FRAME["decision"].to_numpy()
 CORRECT = (FRAME["label"] == FRAME["decision"]).to_numpy()
 CERTAIN = np.r_[np.full(20, np.inf), np.full(20, -np.inf), np.linspace(-2, 2, 160)]
 UNUSUAL = {  # decision, correct, confidence, logit of the reliability; what the first line must not match
-    "one row": (([0], [True], [0.5], [0.0]), "^(?!Too little to tell: )"),
+    "one row": (([0], [True], [0.5], [0.0]), "^(?!Too few labelled rows for a recommendation: )"),
     "two rows": (([0, 1], [True, False], [0.5, 0.5], [0.0, 1.0]), "^Use"),
-    "no errors": ((DECISION, np.ones(200), CONFIDENCE, CERTAIN), "^(?!Too little to tell: )"),
+    "no errors": ((DECISION, np.ones(200), CONFIDENCE, CERTAIN), "^(?!Too few labelled rows for a recommendation: )"),
     "one error": ((DECISION, np.arange(200) > 0, CONFIDENCE, CERTAIN), "^Use"),
     "one label": ((np.ones(200, dtype=int), CORRECT, CONFIDENCE, CERTAIN), "^Use"),
     "ties and certainty": ((DECISION, CORRECT, np.where(CONFIDENCE < 0.5, 0.0, CONFIDENCE), CERTAIN), "nan|None"),
@@ -276,7 +276,7 @@ def test_evaluation_of_any_rows_is_json_with_a_verdict(rows, excluded, variant):
     lines = describe_evaluation(evaluation, document)
     assert 1 <= len(lines) <= 10
     assert not any(re.search("nan|None", line) for line in lines)
-    assert not re.search("^(?!Keep your confidence: the map)" if variant == "confidence" else excluded, lines[0])
+    assert not re.search("^(?!Keep your confidence: the fit)" if variant == "confidence" else excluded, lines[0])
 
 
 def test_aupr_is_unknown_without_errors():
@@ -300,7 +300,10 @@ def test_helpful_map_is_recommended_with_its_numbers(helpful_map, helpful_evalua
     nll = helpful_evaluation["metrics"]["nll_correct"]
 
     assert lines[0] == f"{USE}: it predicts and ranks better."
-    assert f"find {budget['reliability']:.0f} errors, and {budget['confidence']:.0f} where the conf" in lines[1]
+    assert (
+        f"find {budget['reliability']:.0f} errors; those of the least confident 30% find {budget['confidence']:.0f}."
+        in lines[1]
+    )
     assert f"(95% interval {budget['low']:+.0f} to {budget['high']:+.0f})" in lines[1]
     assert f"by {nll['change']:+.4f} (95% interval {nll['low']:+.4f} to {nll['high']:+.4f})" in lines[2]
     assert re.search("calibrator uncal.*sampling of groups, .*do not cover refitting or other data", lines[-1])
@@ -323,7 +326,7 @@ def test_small_sample_reasons_are_listed():
 
 def test_order_preserving_map_is_described(grouped_rows):
     for variant, expected in (
-        ("confidence", "by choice.*made up for a test"),
+        ("confidence", "the fit chose the confidence.*made up for a test"),
         ("shared_1d", "one curve for all labels"),
     ):
         document = maps.make_map(variant)

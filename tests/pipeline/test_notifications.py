@@ -16,7 +16,7 @@ from aiosmtpd.controller import Controller
 from prefect.states import Cancelling, Completed, Crashed, Failed
 
 from flows import notifications
-from flows.notifications import ADDRESSES, COMMAND, HOOKS, notify, report_end
+from flows.notifications import ADDRESSES_VARIABLE, COMMAND_VARIABLE, HOOKS, notify, report_end
 from tasks.records.errors import RunFailed
 
 
@@ -47,7 +47,7 @@ def mailbox() -> Iterator[tuple[str, list[str]]]:
     received: list[str] = []
 
     class Receiver:
-        async def handle_DATA(self, _server: object, _session: object, envelope: object) -> str:  # noqa: N802 - its name in aiosmtpd
+        async def handle_DATA(self, _server: object, _session: object, envelope: object) -> str:  # noqa: N802 - required by aiosmtpd
             received.append(envelope.content.decode())
             return "250 OK"
 
@@ -59,41 +59,41 @@ def mailbox() -> Iterator[tuple[str, list[str]]]:
     controller.stop()
 
 
-def test_nobody_is_notified_unless_asked_for(monkeypatch):
-    monkeypatch.delenv(ADDRESSES, raising=False)
-    monkeypatch.delenv(COMMAND, raising=False)
+def test_nothing_is_sent_without_a_setting(monkeypatch):
+    monkeypatch.delenv(ADDRESSES_VARIABLE, raising=False)
+    monkeypatch.delenv(COMMAND_VARIABLE, raising=False)
     assert notify("refresh", "failed", "wands: no column 'grade'") == []
 
 
-def test_a_webhook_gets_the_run_its_ending_and_the_reason(monkeypatch, webhook):
+def test_a_webhook_receives_run_ending_and_reason(monkeypatch, webhook):
     address, received = webhook
-    monkeypatch.setenv(ADDRESSES, address)
+    monkeypatch.setenv(ADDRESSES_VARIABLE, address)
     assert notify("refresh", "failed", "wands: no column 'grade'") == []
     (message,) = received
     assert message["title"] == "relmap: refresh failed"
     assert message["message"] == "wands: no column 'grade'"
 
 
-def test_a_mail_says_the_same(monkeypatch, mailbox):
+def test_a_mail_contains_run_ending_and_reason(monkeypatch, mailbox):
     address, received = mailbox
-    monkeypatch.setenv(ADDRESSES, address)
+    monkeypatch.setenv(ADDRESSES_VARIABLE, address)
     assert notify("refresh", "crashed", "its process was killed") == []
     (mail,) = received
     assert "relmap: refresh crashed" in mail
     assert "its process was killed" in mail
 
 
-def test_a_command_gets_the_message_as_json(monkeypatch, tmp_path):
+def test_a_command_receives_the_message_as_json(monkeypatch, tmp_path):
     program = f"import pathlib, sys; pathlib.Path({str(tmp_path / 'got')!r}).write_text(sys.stdin.read())"
-    monkeypatch.setenv(COMMAND, shlex.join([sys.executable, "-c", program]))
+    monkeypatch.setenv(COMMAND_VARIABLE, shlex.join([sys.executable, "-c", program]))
     assert notify("refresh", "was cancelled", "") == []
     message = json.loads((tmp_path / "got").read_text())
     assert (message["run"], message["ending"]) == ("refresh", "was cancelled")
 
 
-def test_what_cannot_be_sent_is_returned_and_no_address_is_quoted(monkeypatch):
-    monkeypatch.setenv(ADDRESSES, "nonsense://user:password@host json://127.0.0.1:9/closed")
-    monkeypatch.setenv(COMMAND, "/no/such/program")
+def test_problems_are_returned_without_quoting_addresses(monkeypatch):
+    monkeypatch.setenv(ADDRESSES_VARIABLE, "nonsense://user:password@host json://127.0.0.1:9/closed")
+    monkeypatch.setenv(COMMAND_VARIABLE, "/no/such/program")
     problems = notify("refresh", "failed", "a reason")
     assert [problem.split(" ")[0] for problem in problems] == ["address", "not", "the"]
     assert not any("password" in problem for problem in problems)
@@ -130,6 +130,7 @@ def test_an_error_that_explains_itself_is_logged_once_and_without_a_traceback(na
     assert record.getMessage() == str(error)
     assert record.exc_info is None
     assert kept_record(name, "Engine execution exited with unexpected exception", error) is None
+    assert kept_record(name, "Task run failed with state: Failed(...)", None) is None
 
 
 def test_an_unexpected_error_keeps_its_traceback():
@@ -139,12 +140,12 @@ def test_an_unexpected_error_keeps_its_traceback():
         assert record.exc_info is not None
 
 
-def test_a_run_that_completes_notifies_nobody(monkeypatch):
+def test_a_completed_run_sends_no_notification(monkeypatch):
     monkeypatch.setattr(notifications, "notify", lambda *_: pytest.fail("it would have notified"))
     report_end(SimpleNamespace(name="refresh"), SimpleNamespace(id=uuid4(), name="refresh"), Completed())
 
 
-def test_every_flow_that_is_served_has_the_hooks():
+def test_every_served_flow_has_the_hooks():
     from flows import forms, serve
     from flows.refresh import refresh
 

@@ -65,7 +65,7 @@ ADVICE_CASES = [
         f"{MIXED}: the reliability predicts better and ranks better by one metric",
     ),
     (with_changes(WORSE), f"{WORSENS}: the reliability predicts worse and ranks worse."),
-    (with_changes(NO_CHANGE), f"{KEEP}: nothing is certain to change."),
+    (with_changes(NO_CHANGE), f"{KEEP}: no change is significant."),
     (with_changes(IMPROVEMENTS | {"aupr_error": None}), f"{USE}: it predicts and ranks better."),
     (
         with_changes(IMPROVEMENTS, groups=29),

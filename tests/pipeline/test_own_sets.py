@@ -1,4 +1,4 @@
-"""One's own judged pairs, in files or in a repository of the hub: tables of texts, svmlight features, saved logits."""
+"""A user's own data sets: tables of texts, svmlight features, repositories of the hub and saved logits."""
 
 import gzip
 import io
@@ -12,8 +12,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from relmap.errors import InputError
-from tasks.datasets import dataset_named, declared_set
-from tasks.datasets.base import SCHEMA, Judged
+from tasks.datasets import find_dataset, find_declared_dataset
+from tasks.datasets.base import SCHEMA, JudgedPairs
 from tasks.datasets.logits import read_saved_logits
 from tasks.settings.dataset_params import DatasetParams
 from tasks.sources.hub import Repository
@@ -34,12 +34,13 @@ Content = list[dict[str, Any]] | bytes
 
 
 def bytes_of(name: str, rows: list[dict[str, Any]]) -> bytes:
-    """`rows` in the format that `name` ends in."""
+    """Return rows in the format of a file name."""
     if name.endswith(".gz"):
         return gzip.compress(bytes_of(name.removesuffix(".gz"), rows))
     if name.endswith((".jsonl", ".ndjson")):
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-    frame, buffer = pl.DataFrame(rows), io.BytesIO()
+    frame = pl.DataFrame(rows)
+    buffer = io.BytesIO()
     if name.endswith(".parquet"):
         frame.write_parquet(buffer)
     else:
@@ -47,8 +48,8 @@ def bytes_of(name: str, rows: list[dict[str, Any]]) -> bytes:
     return buffer.getvalue()
 
 
-def written(folder: Path, files: dict[str, Content]) -> Path:
-    """`folder` with these files, of bytes or of rows."""
+def write_files(folder: Path, files: dict[str, Content]) -> Path:
+    """Write files with bytes or rows, and return the folder."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content if isinstance(content, bytes) else bytes_of(name, content))
@@ -56,11 +57,11 @@ def written(folder: Path, files: dict[str, Content]) -> Path:
 
 
 def read(folder: Path, options: dict[str, Any]) -> pl.DataFrame:
-    return dataset_named("mine", "files", options).read(folder).pairs
+    return find_dataset("mine", "files", options).read(folder).pairs
 
 
 def pairs(path: Any, **changes: Any) -> dict[str, Any]:
-    """Options for tables with the columns of ROWS; a change to None takes the entry away."""
+    """Return options for tables with the columns of ROWS; a change to None removes the entry."""
     entries = {"path": path, **COLUMNS, **changes}
     return {"labels": LABELS, "pairs": {key: value for key, value in entries.items() if value is not None}}
 
@@ -70,7 +71,7 @@ def hub_options(**changes: Any) -> dict[str, Any]:
 
 
 def graded(*grades: Any) -> list[dict[str, Any]]:
-    """As many of ROWS, with these grades."""
+    """Return the first rows of ROWS with other labels."""
     return [row | {"grade": grade} for row, grade in zip(ROWS, grades, strict=False)]
 
 
@@ -79,7 +80,7 @@ def graded(*grades: Any) -> list[dict[str, Any]]:
 )
 def test_every_format_gives_the_same_pairs(tmp_path, name):
     options = pairs(f"somewhere/else/{name}", pair="n", split="part", splits={"dev": "validation"})
-    frame = read(written(tmp_path, {name: ROWS}), options)
+    frame = read(write_files(tmp_path, {name: ROWS}), options)
     assert dict(frame.schema) == SCHEMA
     assert frame.rows() == [
         ("1", "train", "oak desk", 2, "query: oak desk\ncandidate: Desk of oak"),
@@ -98,8 +99,8 @@ def test_every_format_gives_the_same_pairs(tmp_path, name):
         ("hub", hub_options(files=["en/*"], revision=None), Repository("shop/judged", None, ("en/*",))),
     ],
 )
-def test_the_data_set_is_what_its_options_say(reader, options, source):
-    dataset = dataset_named("shop", reader, options | {"title": "Our shop", "licence": "ours"})
+def test_options_describe_the_data_set(reader, options, source):
+    dataset = find_dataset("shop", reader, options | {"title": "Our shop", "licence": "ours"})
     assert (dataset.name, dataset.title, dataset.licence) == ("shop", "Our shop", "ours")
     assert (dataset.labels, dataset.files or dataset.repository) == (tuple(LABELS), source)
 
@@ -112,16 +113,19 @@ def test_the_data_set_is_what_its_options_say(reader, options, source):
         ([1, 2, 3], [[1, 2], [0, 2]], [1, 2, 0, 2]),
     ],
 )
-def test_labels_are_names_or_their_numbers_in_all_files_alike(tmp_path, labels, files, codes):
+def test_labels_are_names_or_numbers_in_the_same_way_in_all_files(tmp_path, labels, files, codes):
     tables = {f"{place}.parquet": graded(*values) for place, values in enumerate(files)}
-    frame = read(written(tmp_path, tables), pairs([*tables]) | {"labels": labels})
+    frame = read(write_files(tmp_path, tables), pairs([*tables]) | {"labels": labels})
     assert frame["label"].to_list() == codes
-    assert frame["pair"].to_list() == [f"{name}:{row}" for name in tables for row in (1, 2)]
+    expected_pairs = []
+    for name in tables:
+        expected_pairs += [f"{name}:1", f"{name}:2"]
+    assert frame["pair"].to_list() == expected_pairs
 
 
-def test_files_can_be_splits_some_rows_wait_to_be_drawn_and_a_blank_line_is_no_row(tmp_path):
+def test_files_have_splits_and_blank_lines_are_skipped(tmp_path):
     files = dict.fromkeys(("a.csv", "b.csv", "c.csv"), HEADER + b"x,y,z,exact\n\nx,y,z,partial\n\n")
-    frame = read(written(tmp_path, files), pairs({"drawn": ["a.csv", "b.csv"], "test": "c.csv"}))
+    frame = read(write_files(tmp_path, files), pairs({"drawn": ["a.csv", "b.csv"], "test": "c.csv"}))
     assert frame["split"].to_list() == [None] * 4 + ["test"] * 2
     assert frame["label"].to_list() == [2, 1] * 3
 
@@ -135,7 +139,7 @@ def test_queries_and_candidates_are_looked_up_by_id(tmp_path):
         "candidates": {"path": "d.jsonl.gz", "id": "id", "text": ["title", "text"]},
     }
     options = pairs("p.tsv.gz", group="qid", query="qid", candidate="doc", label="label", **tables)
-    frame = read(written(tmp_path, {"p.tsv.gz": judged, "q.csv": queries, "d.jsonl.gz": documents}), options)
+    frame = read(write_files(tmp_path, {"p.tsv.gz": judged, "q.csv": queries, "d.jsonl.gz": documents}), options)
     assert frame.select("group", "label", "text").rows() == [
         ("4", 0, "query: of wings\ncandidate: Warmth."),
         ("5", 2, "query: of heat\ncandidate: Wings"),
@@ -144,9 +148,9 @@ def test_queries_and_candidates_are_looked_up_by_id(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.svmlight.gz"])
-def test_features_keep_groups_that_are_no_integers_and_labels_may_be_signed(tmp_path, name):
+def test_features_accept_text_groups_and_signed_labels(tmp_path, name):
     text = b"-1 qid:test_0 1:0.5 3:2\n+1.0 qid:test_0 2:-1\n1 qid:b-1 1:1 2:1 3:1\n"
-    folder = written(tmp_path, {name: gzip.compress(text) if name.endswith(".gz") else text})
+    folder = write_files(tmp_path, {name: gzip.compress(text) if name.endswith(".gz") else text})
     frame = read(folder, {"labels": [-1, 1], "features": {"path": {"train": name}, "width": 3}})
     assert frame.select("pair", "split", "group", "label").rows() == [
         (f"{name}:{row}", "train", group, label)
@@ -159,7 +163,7 @@ def edited(row: int, **values: Any) -> list[dict[str, Any]]:
     return [*ROWS[: row - 1], ROWS[row - 1] | values, *ROWS[row:]]
 
 
-BAD_FILES = {  # file, its bytes or rows, options, what is said of it
+WRONG_FILES = {  # file, its bytes or rows, options, expected message
     "a missing file": ("a.csv", None, {}, " is missing"),
     "an unknown label": ("a.csv", edited(3, grade="so so"), {}, r", row 3, column 'grade': found 'so so'"),
     "a null group": ("a.jsonl", edited(2, q=None), {}, r", row 2, column 'q': found None"),
@@ -168,40 +172,40 @@ BAD_FILES = {  # file, its bytes or rows, options, what is said of it
     "numbers for a text": ("a.jsonl", ROWS, {"query": "n"}, r", column 'n' is Int64, not text"),
     "a list for a label": ("a.jsonl", edited(1, grade=[1])[:1], {}, r", column 'grade' is List"),
     "an unknown split": ("a.csv", ROWS, {"split": "part"}, r", row 3, column 'part': found 'dev'"),
-    "a cut gzip file": ("a.csv.gz", bytes_of("a.csv.gz", ROWS)[:-9], {}, r" is a cut or corrupt gzip"),
+    "a cut gzip file": ("a.csv.gz", bytes_of("a.csv.gz", ROWS)[:-9], {}, r" is an incomplete or corrupt gzip"),
     "a cut parquet file": ("a.parquet", bytes_of("a.parquet", ROWS)[:-9], {}, r" is not a complete parquet"),
     "a cut JSON line": ("a.jsonl", bytes_of("a.jsonl", ROWS)[:-9], {}, r", line 4 is not one JSON object"),
-    "an open quote": ("a.csv", HEADER + b'x,"y,z,exact\n', {}, r" is not a whole table"),
-    "a header alone": ("a.csv", HEADER, {}, r" holds no row"),
+    "an open quote": ("a.csv", HEADER + b'x,"y,z,exact\n', {}, r" is not a complete table"),
+    "a header alone": ("a.csv", HEADER, {}, r" has no rows"),
 }
 
 
-@pytest.mark.parametrize(("name", "content", "changes", "message"), BAD_FILES.values(), ids=BAD_FILES)
-def test_a_bad_file_is_named(tmp_path, name, content, changes, message):
+@pytest.mark.parametrize(("name", "content", "changes", "message"), WRONG_FILES.values(), ids=WRONG_FILES)
+def test_a_wrong_file_is_reported_with_its_place(tmp_path, name, content, changes, message):
     with pytest.raises(InputError, match=name + message):
-        read(written(tmp_path, {} if content is None else {name: content}), pairs(name, **changes))
+        read(write_files(tmp_path, {} if content is None else {name: content}), pairs(name, **changes))
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ({"oak desk": "of x"}, r"row 3, column 'q': found 'lampe à gaz'; no row of the table"),
+        ({"oak desk": "of x"}, r"row 3, column 'q': found 'lampe à gaz'; the lookup table has no row with this id"),
         ({"oak desk": "of x", "oak desk ": "of y"}, r"q\.csv, row 1, column 'id': found 'oak desk'"),
         ({"oak desk": "of x", "lampe à gaz": None}, r"row 3, column 'q': found ''"),
     ],
 )
-def test_a_bad_table_of_queries_is_named(tmp_path, rows, message):
+def test_a_wrong_lookup_table_is_reported_with_its_place(tmp_path, rows, message):
     queries = [{"id": key.strip(), "text": text} for key, text in rows.items()]
     with pytest.raises(InputError, match=message):
-        read(written(tmp_path, {"q.csv": queries, "a.csv": ROWS[:3]}), pairs("a.csv", queries=LOOKUP))
+        read(write_files(tmp_path, {"q.csv": queries, "a.csv": ROWS[:3]}), pairs("a.csv", queries=LOOKUP))
 
 
 FEATURES = {"path": "a.txt", "width": 2}
-BAD_LINES = {
+WRONG_LINES = {
     "a NaN": ("0 qid:1 1:nan 2:1", r"'feature': found '1:nan'; its value must be a finite number"),
     "a feature counted from 0": ("0 qid:1 0:1", r"'feature': found '0:1'; .*1\.\.2"),
     "a feature too many": ("0 qid:1 3:1", r"'feature': found '3:1'; .*1\.\.2"),
-    "a word alone": ("0 qid:1 1:1 two", r"'feature': found 'two'; .*<place>:<number>"),
+    "a word alone": ("0 qid:1 1:1 two", r"'feature': found 'two'; .*<position>:<number>"),
     "another word for the group": ("0 query:1 1:1 2:1", r"'group': found 'query:1'; there must be `qid:<group>`"),
     "a label alone": ("0", r"'group': found None; there must be `qid:<group>`"),
     "an unknown label": ("3 qid:1 1:1 2:1", r"'label': found '3'; it must be one of"),
@@ -209,14 +213,14 @@ BAD_LINES = {
 }
 
 
-@pytest.mark.parametrize(("line", "message"), BAD_LINES.values(), ids=BAD_LINES)
-def test_a_bad_line_of_features_is_named(tmp_path, line, message):
-    folder = written(tmp_path, {"a.txt": f"0 qid:1 1:0.5 2:1 # first\n\n{line}\n1 qid:2 1:3 2:4\n".encode()})
+@pytest.mark.parametrize(("line", "message"), WRONG_LINES.values(), ids=WRONG_LINES)
+def test_a_wrong_line_of_features_is_reported_with_its_place(tmp_path, line, message):
+    folder = write_files(tmp_path, {"a.txt": f"0 qid:1 1:0.5 2:1 # first\n\n{line}\n1 qid:2 1:3 2:4\n".encode()})
     with pytest.raises(InputError, match=rf"a\.txt, row 3, column {message}"):
         read(folder, {"labels": ["no", "yes"], "features": FEATURES})
 
 
-BAD_OPTIONS = {  # reader, options, what is said
+WRONG_OPTIONS = {  # reader, options, expected message
     "an unknown name": ("files", pairs("a.csv", groups="q"), r"pairs\.groups: there is no such name"),
     "a missing name": ("files", pairs("a.csv", label=None), r"pairs\.label: Field required"),
     "one label": ("files", pairs("a.csv") | {"labels": ["yes"]}, r"labels: .*at least 2"),
@@ -236,23 +240,23 @@ BAD_OPTIONS = {  # reader, options, what is said
 }
 
 
-@pytest.mark.parametrize(("reader", "options", "message"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
-def test_bad_options_are_named(reader, options, message):
+@pytest.mark.parametrize(("reader", "options", "message"), WRONG_OPTIONS.values(), ids=WRONG_OPTIONS)
+def test_wrong_options_are_reported(reader, options, message):
     with pytest.raises(InputError, match=rf"(?s)options of shop: .*{message}"):
-        dataset_named("shop", reader, options)
+        find_dataset("shop", reader, options)
 
 
 JUDGED = [{key: row[key] for key in ("n", "q", "name", "about", "grade")} for row in ROWS[:3]]
 
 
 def repository(folder: Path, files: dict[str, Content], card: str = "") -> Path:
-    """A raw folder with these files, a card, and our own note of what was downloaded."""
+    """Write a raw folder with files, a card, and the index of the download."""
     own = {"README.md": f"---\n{card}---\n# Judged\n".encode(), "source.json": b'{"dataset": "shop", "files": []}'}
-    return written(folder, {**own, **files})
+    return write_files(folder, {**own, **files})
 
 
-def read_hub(folder: Path, **changes: Any) -> Judged:
-    return dataset_named("shop", "hub", hub_options(**changes)).read(folder)
+def read_hub(folder: Path, **changes: Any) -> JudgedPairs:
+    return find_dataset("shop", "hub", hub_options(**changes)).read(folder)
 
 
 def by_splits(rows: list[dict[str, Any]] = JUDGED, ending: str = ".parquet") -> dict[str, Content]:
@@ -260,18 +264,18 @@ def by_splits(rows: list[dict[str, Any]] = JUDGED, ending: str = ".parquet") -> 
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".jsonl", ".csv.gz", ".jsonl.gz"])
-def test_a_repository_of_every_format_gives_the_pairs_of_the_files(tmp_path, ending):
-    same = read(written(tmp_path, {"a.csv": JUDGED}), pairs("a.csv")).drop("pair", "split")
+def test_a_repository_gives_the_same_pairs_as_files(tmp_path, ending):
+    same = read(write_files(tmp_path, {"a.csv": JUDGED}), pairs("a.csv")).drop("pair", "split")
     frame = read_hub(repository(tmp_path / "hub", by_splits(ending=ending))).pairs
     assert dict(frame.schema) == SCHEMA
-    for place, (theirs, ours) in enumerate({"train": None, "dev": "validation", "test": "test"}.items()):
+    for place, (released_split, split) in enumerate({"train": None, "dev": "validation", "test": "test"}.items()):
         part = frame[3 * place : 3 * place + 3]
         assert part.drop("pair", "split").equals(same)
-        assert part["pair"].to_list() == [f"{theirs}:{row}" for row in (1, 2, 3)]
-        assert part["split"].to_list() == [ours] * 3
+        assert part["pair"].to_list() == [f"{released_split}:{row}" for row in (1, 2, 3)]
+        assert part["split"].to_list() == [split] * 3
 
 
-def test_the_card_says_which_files_are_which_configuration(tmp_path):
+def test_the_card_defines_the_configurations(tmp_path):
     entry = "- config_name: {0}\n  data_files:\n  - split: train\n    path: {0}/*\n"
     card = f"configs:\n{entry.format('en')}{entry.format('fr')}"
     folder = repository(tmp_path, {"en/a.parquet": JUDGED, "fr/b.parquet": JUDGED[2:]}, card)
@@ -283,12 +287,12 @@ def test_the_card_says_which_files_are_which_configuration(tmp_path):
             read_hub(folder, config=config, splits={"train": "drawn"})
 
 
-def test_classes_of_the_card_are_names_in_an_order_of_their_own_and_are_those_of_the_options(tmp_path):
+def test_class_names_of_the_card_must_match_the_options_in_any_order(tmp_path):
     def classes(*names: str) -> str:
         by_code = {str(code): name for code, name in enumerate(names)}
         types = dict.fromkeys(("q", "name", "about"), "string") | {"grade": {"class_label": {"names": by_code}}}
         features = [{"name": name, "dtype": dtype} for name, dtype in types.items()]
-        sizes = [{"name": "train", "num_bytes": 1, "num_examples": 99}]  # of the whole set, not of the files taken
+        sizes = [{"name": "train", "num_bytes": 1, "num_examples": 99}]  # of the complete data set, not of these files
         return f"dataset_info: {json.dumps({'features': features, 'splits': sizes})}\n"
 
     files = by_splits([{key: row[key] for key in ("q", "name", "about", "grade")} for row in graded(0, 2, 1)])
@@ -300,13 +304,13 @@ def test_classes_of_the_card_are_names_in_an_order_of_their_own_and_are_those_of
         read_hub(repository(tmp_path / "b", files, classes("bad", "good", "best")))
 
 
-def test_numbers_are_labels_and_ids_on_the_hub_too_and_our_own_note_beside_the_files_is_no_data(tmp_path):
+def test_a_repository_may_have_numbers_as_labels_and_ids(tmp_path):
     folder = repository(tmp_path, {"pairs.jsonl": graded(2, 0, 1)})  # no split: all are `train`
     frame = read_hub(folder, pair="n", splits={"train": "train"}).pairs
     assert (frame["label"].to_list(), frame["pair"].to_list()) == ([2, 0, 1], ["1", "2", "3"])
 
 
-def test_pairs_without_text_go_only_when_asked(tmp_path):
+def test_pairs_without_text_are_dropped_on_request_only(tmp_path):
     folder = repository(tmp_path, by_splits([row | {"name": ""} for row in JUDGED]))  # the second has no text then
     judged = read_hub(folder, drop_empty=True)
     assert (len(judged.pairs), judged.dropped) == (6, {"without text": 3})
@@ -314,7 +318,7 @@ def test_pairs_without_text_go_only_when_asked(tmp_path):
         read_hub(folder)
 
 
-BAD_FOLDERS = {  # files, options, what is said
+WRONG_REPOSITORIES = {  # files, options, expected message
     "a script alone": ({"judged.py": b"raise SystemExit\n"}, {}, r"split train cannot be read"),
     "no data": ({}, {}, r"split train cannot be read: .*doesn't contain any data files"),
     "a cut line": ({"train.jsonl": bytes_of("a.jsonl", JUDGED)[:-9]}, {}, r"split train cannot be read: .*JSON"),
@@ -323,8 +327,8 @@ BAD_FOLDERS = {  # files, options, what is said
 }
 
 
-@pytest.mark.parametrize(("files", "changes", "message"), BAD_FOLDERS.values(), ids=BAD_FOLDERS)
-def test_a_bad_folder_is_named(tmp_path, files, changes, message):
+@pytest.mark.parametrize(("files", "changes", "message"), WRONG_REPOSITORIES.values(), ids=WRONG_REPOSITORIES)
+def test_a_wrong_repository_is_reported(tmp_path, files, changes, message):
     with pytest.raises(InputError, match=rf"(?s){message}"):
         read_hub(repository(tmp_path / "hub", files), **changes)
 
@@ -334,50 +338,59 @@ K = 3
 
 
 def arrays(members: int | None = 2) -> dict[str, np.ndarray]:
-    """What a `.npz` of saved logits holds; without `members` its logits have two axes."""
+    """Return the arrays of a `.npz` file; without `members` the logits have two axes."""
     generator = np.random.default_rng(0)
-    made = {f"{part}_labels": np.arange(n) % K for part, n in N.items()}
+    saved_data = {f"{part}_labels": np.arange(n) % K for part, n in N.items()}
     for part, n in N.items():
-        made[f"{part}_logits"] = generator.normal(size=(*([members] if members else []), n, K)).astype(np.float32)
-    return made
+        saved_data[f"{part}_logits"] = generator.normal(size=(*([members] if members else []), n, K)).astype(np.float32)
+    return saved_data
 
 
 def columns(**other: object) -> pl.DataFrame:
-    """The same, of one member, as a frame; `other` columns come in place of its own."""
-    made = {what: np.concatenate([arrays(None)[f"{part}_{what}"] for part in N]) for what in ("labels", "logits")}
-    frame = pl.DataFrame({"split": ["validation"] * 9 + ["test"] * 6, "label": made["labels"]})
+    """Return the arrays of one member as a frame, with `other` columns replaced."""
+    saved_data = {
+        content: np.concatenate([arrays(None)[f"{part}_{content}"] for part in N]) for content in ("labels", "logits")
+    }
+    frame = pl.DataFrame({"split": ["validation"] * 9 + ["test"] * 6, "label": saved_data["labels"]})
     group = [f"q{row // 2}" for row in range(15)]
-    return frame.with_columns(logits=pl.Series(made["logits"].tolist()), group=pl.Series(group)).with_columns(**other)
+    return frame.with_columns(logits=pl.Series(saved_data["logits"].tolist()), group=pl.Series(group)).with_columns(
+        **other
+    )
 
 
-def saved(folder: Path, made: dict[str, np.ndarray] | pl.DataFrame) -> Path:
-    """A file with these columns (parquet) or arrays (a `.npz`)."""
-    path = folder / f"logits.{'parquet' if isinstance(made, pl.DataFrame) else 'npz'}"
-    made.write_parquet(path) if isinstance(made, pl.DataFrame) else np.savez_compressed(path, **made)
+def saved(folder: Path, saved_data: dict[str, np.ndarray] | pl.DataFrame) -> Path:
+    """Write a parquet file with columns, or a `.npz` file with arrays."""
+    path = folder / f"logits.{'parquet' if isinstance(saved_data, pl.DataFrame) else 'npz'}"
+    if isinstance(saved_data, pl.DataFrame):
+        saved_data.write_parquet(path)
+    else:
+        np.savez_compressed(path, **saved_data)
     return path
 
 
 @pytest.mark.parametrize("members", [1, 3, None])
-def test_each_member_is_read_as_it_was_saved_and_without_queries_each_row_is_a_group_of_its_own(members, tmp_path):
-    made = arrays(members)
-    frames = read_saved_logits(saved(tmp_path, {**made, "temperatures": np.ones(members or 1), "other": np.ones(2)}))
+def test_saved_logits_of_each_member_are_read_unchanged(members, tmp_path):
+    saved_data = arrays(members)
+    frames = read_saved_logits(
+        saved(tmp_path, {**saved_data, "temperatures": np.ones(members or 1), "other": np.ones(2)})
+    )
     assert len(frames) == (members or 1)
     for member, frame in enumerate(frames):
         kinds = {"split": pl.String, "group": pl.String, "label": pl.Int8, "logits": pl.Array(pl.Float64, K)}
         assert frame.schema == kinds | {"pair": pl.String}
         assert frame["split"].to_list() == columns()["split"].to_list()
         assert frame["group"].to_list() == [str(row) for row in range(15)]
-        assert frame["label"].to_list() == [*made["val_labels"], *made["test_labels"]]
-        parts = [made[f"{part}_logits"].reshape(-1, n, K)[member] for part, n in N.items()]
+        assert frame["label"].to_list() == [*saved_data["val_labels"], *saved_data["test_labels"]]
+        parts = [saved_data[f"{part}_logits"].reshape(-1, n, K)[member] for part, n in N.items()]
         np.testing.assert_array_equal(frame["logits"].to_list(), np.concatenate(parts).astype(np.float64))
 
 
-def test_a_parquet_file_says_the_same_whatever_the_order_of_its_splits_and_the_type_of_its_lists(tmp_path):
+def test_parquet_and_npz_files_give_the_same_rows(tmp_path):
     (expected,) = read_saved_logits(saved(tmp_path, arrays(None)))
     kinds = (pl.List(pl.Float32), pl.Array(pl.Float64, K), pl.Array(pl.Float32, K))
-    of_kinds = [columns(logits=pl.col("logits").cast(kind)) for kind in kinds]
-    for made in (columns(), pl.concat([columns()[9:], columns()[:9]]), *of_kinds):
-        (frame,) = read_saved_logits(saved(tmp_path, made))
+    frames_of_kinds = [columns(logits=pl.col("logits").cast(kind)) for kind in kinds]
+    for saved_data in (columns(), pl.concat([columns()[9:], columns()[:9]]), *frames_of_kinds):
+        (frame,) = read_saved_logits(saved(tmp_path, saved_data))
         assert_frame_equal(frame.drop("group"), expected.drop("group"))
         assert frame["group"].to_list() == columns()["group"].to_list()
     (frame,) = read_saved_logits(saved(tmp_path, columns().drop("group")))
@@ -385,66 +398,72 @@ def test_a_parquet_file_says_the_same_whatever_the_order_of_its_splits_and_the_t
     for kind in (np.int64, np.str_):  # query ids are the groups
         queries = {f"{part}_query_ids": np.arange(n).astype(kind) for part, n in N.items()}
         for frame in read_saved_logits(saved(tmp_path, arrays() | queries)):
-            assert frame["group"].to_list() == [str(row) for n in N.values() for row in range(n)]
+            assert frame["group"].to_list() == [str(row) for row in (*range(N["val"]), *range(N["test"]))]
 
 
-CONTENTS = {  # of a file, from that of a whole one -> what is said
-    "cut": (lambda whole: whole[:-1], "is not a (whole|complete)"),
-    "the first bytes alone": (lambda whole: whole[:4] + bytes(80), "is not a (whole|complete)"),
-    "rotten": (lambda whole: whole[:300] + bytes(50) + whole[350:], "is not a whole .npz"),
+INCOMPLETE_CONTENTS = {  # change of a complete file, expected message
+    "cut": (lambda content: content[:-1], "is not a complete"),
+    "the first bytes alone": (lambda content: content[:4] + bytes(80), "is not a complete"),
+    "corrupt": (lambda content: content[:300] + bytes(50) + content[350:], "is not a complete .npz"),
     "a page": (lambda _: b"<!DOCTYPE html><title>Sign in</title>", "is a web page"),
 }
 
 
-@pytest.mark.parametrize(("change", "message"), CONTENTS.values(), ids=CONTENTS)
-def test_a_file_that_is_cut_or_no_data_is_refused_by_name(change, message, tmp_path):
-    for made in (arrays(), columns())[: 1 if message.endswith(".npz") else 2]:
-        path = saved(tmp_path, made)
+@pytest.mark.parametrize(("change", "message"), INCOMPLETE_CONTENTS.values(), ids=INCOMPLETE_CONTENTS)
+def test_an_incomplete_file_of_logits_is_reported(change, message, tmp_path):
+    for saved_data in (arrays(), columns())[: 1 if message.endswith(".npz") else 2]:
+        path = saved(tmp_path, saved_data)
         path.write_bytes(change(path.read_bytes()))
         with pytest.raises(InputError, match=f"{path} {message}"):
             read_saved_logits(path)
 
 
 def changed(change, *names: str) -> dict[str, np.ndarray]:
-    made = arrays()
-    return made | {name: change(made[name]) for name in names}
+    saved_data = arrays()
+    return saved_data | {name: change(saved_data[name]) for name in names}
 
 
 def with_cell(name: str, place: object, value: object) -> dict[str, np.ndarray]:
-    made = arrays()
-    made[name][place] = value
-    return made
+    saved_data = arrays()
+    saved_data[name][place] = value
+    return saved_data
 
 
 def with_row_4(column: str, value: object) -> pl.DataFrame:
     return columns(**{column: pl.when(pl.int_range(len(columns())) == 3).then(value).otherwise(column)})
 
 
-WRONG = {  # arrays of a `.npz` or columns of a parquet file, what is said
+WRONG_LOGITS = {  # arrays of a `.npz` file or columns of a parquet file, expected message
     "no logits": ({"val_labels": np.arange(9)}, "no array val_logits, test_logits, test_labels; it has val_labels"),
     "query ids of one split": ({**arrays(), "val_query_ids": np.arange(9)}, "has val_query_ids only"),
-    "pickled": (changed(lambda x: x.astype(object), "val_labels"), "an array of no plain type"),
+    "pickled": (changed(lambda x: x.astype(object), "val_labels"), "an array of objects"),
     "no numbers": (changed(lambda x: x.astype(str), "val_logits"), "val_logits: found <U"),
     "another K": (changed(lambda x: np.dstack([x, x]), "test_logits"), "val_logits has 3 logits in each row, .* has 6"),
-    "one label": (changed(lambda x: x[..., :1], "val_logits", "test_logits"), "each row has 1;"),
+    "one label": (changed(lambda x: x[..., :1], "val_logits", "test_logits"), "logits in each row is 1;"),
     "too few labels": (changed(lambda x: x[:-1], "val_labels"), r"val_labels: found int64 of shape \(8,\); .* 9 rows"),
     "NaN": (with_cell("test_logits", (1, 4, 2), np.nan), "test_logits, row 4: found nan for label 2 of member 1"),
     "a label too high": (with_cell("val_labels", 5, 3), "val_labels, row 5: found 3; .* 0 to 2"),
     "a class missing": (changed(lambda x: x % 2, "test_labels"), "test_labels: no row has the label 2"),
-    "an empty split": (changed(lambda x: x[:, :0], "val_logits") | {"val_labels": np.arange(0)}, ": no row is there"),
+    "an empty split": (changed(lambda x: x[:, :0], "val_logits") | {"val_labels": np.arange(0)}, ": there are no rows"),
     "no column of logits": (columns().drop("logits"), "has no column 'logits'; it has split, label, group"),
-    "another split": (with_row_4("split", pl.lit("train")), "column 'split': found 'train'; it is validation or test"),
+    "another split": (
+        with_row_4("split", pl.lit("train")),
+        "column 'split': found 'train'; it must be validation or test",
+    ),
     "texts for logits": (columns(logits=pl.lit("1,2,3")), "column 'logits' is String"),
-    "lists without numbers": (columns(logits=pl.col("logits").list.head(0)), "logits of validation: each row has 0"),
+    "lists without numbers": (
+        columns(logits=pl.col("logits").list.head(0)),
+        "logits of validation: the number of logits in each row is 0",
+    ),
     "a shorter list": (with_row_4("logits", pl.col("logits").list.head(2)), "row 4, .*found 2; .*first row has 3"),
     "no number in a list": (with_row_4("logits", pl.lit([1.0, None, 2.0])), "validation, row 4: found nan for label 1"),
     **{f"no {name}": (with_row_4(name, None), f"column '{name}': found None") for name in ("label", "logits", "group")},
 }
 
 
-@pytest.mark.parametrize(("made", "message"), WRONG.values(), ids=WRONG)
-def test_what_cannot_be_is_refused_by_file_and_name(made, message, tmp_path):
-    path = saved(tmp_path, made)
+@pytest.mark.parametrize(("saved_data", "message"), WRONG_LOGITS.values(), ids=WRONG_LOGITS)
+def test_wrong_saved_logits_are_reported_with_their_place(saved_data, message, tmp_path):
+    path = saved(tmp_path, saved_data)
     with pytest.raises(InputError, match=message) as refused:
         read_saved_logits(path)
     assert str(path) in str(refused.value)
@@ -456,16 +475,16 @@ SHARES = {"by": "row", "validation": 0.3, "test": 0.3}
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet"])
 def test_a_wrong_column_name_is_reported_before_any_stage_runs(name, tmp_path):
-    written(tmp_path, {name: ROWS})
+    write_files(tmp_path, {name: ROWS})
     wrong = {"labels": LABELS, "pairs": {"path": name, **COLUMNS, "label": "rating"}}
     entry = DatasetParams(source="files", path=str(tmp_path / name), reader="files", options=wrong, split=SHARES)
     with pytest.raises(InputError, match=r"^mine: .* has no column 'rating'; .*correct the options"):
-        declared_set("mine", entry)
+        find_declared_dataset("mine", entry)
 
 
 def test_a_wrong_column_name_of_a_lookup_table_is_reported_before_any_stage_runs(tmp_path):
-    written(tmp_path, {"a.csv": ROWS, "q.csv": [{"id": "oak desk", "words": "oak"}]})
+    write_files(tmp_path, {"a.csv": ROWS, "q.csv": [{"id": "oak desk", "words": "oak"}]})
     wrong = {"labels": LABELS, "pairs": {"path": "a.csv", **COLUMNS, "queries": LOOKUP}}
     entry = DatasetParams(source="files", path=str(tmp_path), reader="files", options=wrong, split=SHARES)
     with pytest.raises(InputError, match=r"q\.csv has no column 'text'; it has id, words"):
-        declared_set("mine", entry)
+        find_declared_dataset("mine", entry)

@@ -1,4 +1,4 @@
-"""DVC's processes end with all that they started; and what a killed one cut off is put aside, nothing else."""
+"""Processes of DVC end with their children, and incomplete files of killed ones are renamed."""
 
 import os
 import re
@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +16,9 @@ import yaml
 from dvc.repo import Repo
 
 from flows import processes
-from flows.processes import BUSY_FILE, LOCK_FILE, end, finish, quarantine_corrupt_dvc_files
+from flows.processes import BUSY_FILE, LOCK_FILE, end_groups, quarantine_corrupt_dvc_files, wait_for_all
 
-refresh = import_module("flows.refresh")  # the module, beside the flow of that name
+refresh = import_module("flows.refresh")  # the module, not the flow of the same name
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = {"path": "data/raw/wands", "hash": "md5", "md5": f"{'0123456789abcdef' * 2}.dir", "size": 12, "nfiles": 2}
@@ -31,20 +30,20 @@ LOCK = yaml.safe_dump({"schema": "2.0", "stages": {"train@wands": STAGE}}, sort_
 @pytest.fixture(autouse=True)
 def _project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(processes, "WRITTEN_IN", 0.01)
-    monkeypatch.setattr(processes, "GRACE", 0.4)
+    monkeypatch.setattr(processes, "MAX_WRITE_SECONDS", 0.01)
+    monkeypatch.setattr(processes, "GRACE_SECONDS", 0.4)
     BUSY_FILE.parent.mkdir(parents=True)
 
 
-def group(script: str) -> subprocess.Popen[bytes]:
-    """A shell in a process group of its own, once it has said that it is ready."""
+def start_group(script: str) -> subprocess.Popen[bytes]:
+    """Start a shell in a process group of its own, and wait until it prints `ready`."""
     process = subprocess.Popen(["/bin/sh", "-c", script], start_new_session=True, stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
     return process
 
 
 def members(process: subprocess.Popen[bytes]) -> list[int]:
-    """Who lives in its group: those that have ended and that nobody waited for do not."""
+    """Return the living processes of a group, without zombies."""
     living = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -64,58 +63,59 @@ linux_only = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="lo
 
 @linux_only
 @pytest.mark.parametrize("script", GROUPS.values(), ids=GROUPS)
-def test_nobody_is_left_of_a_group_that_is_ended(script):
-    process = group(script)
+def test_all_processes_of_an_ended_group_are_gone(script):
+    process = start_group(script)
     if script == GROUPS["a dead leader"]:
         process.wait()
     assert members(process)
-    end([process])
+    end_groups([process])
     assert members(process) == []
     process.communicate()
 
 
 @linux_only
-def test_who_heeds_sigterm_can_tidy_up():
-    process = group("trap 'echo tidied; exit 3' TERM; echo ready; while :; do sleep 0.01; done")
-    end([process])
+def test_a_process_can_clean_up_after_sigterm():
+    process = start_group("trap 'echo tidied; exit 3' TERM; echo ready; while :; do sleep 0.01; done")
+    end_groups([process])
     assert process.communicate()[0] == b"tidied\n"
 
 
 @linux_only
-def test_all_are_ended_where_waiting_for_one_is_cut_short(monkeypatch):
+def test_all_groups_are_ended_if_waiting_is_interrupted(monkeypatch):
     def interrupted() -> None:
-        raise KeyboardInterrupt  # a signal does nothing where a shell has started us in the background
+        raise KeyboardInterrupt  # a signal would be ignored if a shell has started the tests in the background
 
-    both = [group(GROUPS["a child"]), group(GROUPS["a grandchild"])]
+    both = [start_group(GROUPS["a child"]), start_group(GROUPS["a grandchild"])]
     run = [*both]
     with monkeypatch.context() as patch:
         patch.setattr(both[0], "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            finish(run)
+            wait_for_all(run)
     assert [members(process) for process in both] == [[], []]
-    assert run == []  # their numbers may be those of others from now on
+    assert run == []  # their numbers may be used again
     for process in both:
         process.communicate()
 
 
 @pytest.mark.parametrize(("statuses", "first"), [((), 0), ((0, 0), 0), ((0, 3, 4), 3)])
-def test_the_status_is_the_first_that_is_not_zero_once_all_have_ended(statuses, first):
+def test_the_status_is_the_first_nonzero_one_after_all_have_ended(statuses, first):
     started = [subprocess.Popen(["/bin/sh", "-c", f"exit {status}"], start_new_session=True) for status in statuses]
-    assert finish([*started]) == first
+    assert wait_for_all([*started]) == first
     assert [process.returncode for process in started] == list(statuses)
 
 
 @linux_only
-def test_what_a_killed_refresh_left_behind_is_ended_and_nobody_else(monkeypatch):
-    monkeypatch.setenv(processes.OWNER, str(Path.cwd()))
-    left, dead = group(GROUPS["a child"]), group(GROUPS["a dead leader"])
+def test_only_processes_of_a_killed_refresh_are_ended(monkeypatch):
+    monkeypatch.setenv(processes.OWNER_VARIABLE, str(Path.cwd()))
+    left = start_group(GROUPS["a child"])
+    dead = start_group(GROUPS["a dead leader"])
     dead.wait()
-    monkeypatch.setenv(processes.OWNER, "/elsewhere")
-    other = group(GROUPS["a child"])
-    processes.end_left_behind()
+    monkeypatch.setenv(processes.OWNER_VARIABLE, "/elsewhere")
+    other = start_group(GROUPS["a child"])
+    processes.end_orphans()
     assert members(left) == members(dead) == []
     assert len(members(other)) == 2
-    end([other])
+    end_groups([other])
     for process in (left, dead, other):
         process.communicate()
 
@@ -132,108 +132,137 @@ time.sleep(600)
 
 
 @linux_only
-def test_a_process_of_dvc_and_its_stages_end_when_the_refresh_is_killed(monkeypatch):
-    monkeypatch.setattr(processes, "DVC", (sys.executable, "-c", ORPHAN))
+def test_dvc_and_its_stages_end_when_the_refresh_is_killed(monkeypatch):
+    monkeypatch.setattr(processes, "DVC_COMMAND", (sys.executable, "-c", ORPHAN))
     with monkeypatch.context() as patched:
-        patched.chdir(ROOT)  # where `flows` is
-        process = processes.start_repro([], {}, stdout=subprocess.PIPE)
+        patched.chdir(ROOT)  # the folder of `flows`
+        process = processes.start_repro([], {}, captured=True)
     assert process.stdout.readline() == b"started\n"
     assert len(members(process)) == 2
-    process.stdin.close()  # as the end of this process would do
+    process.stdin.close()  # as when this process ends
     process.wait(30)
     assert members(process) == []
     process.stdout.close()
 
 
 @linux_only
-def test_what_is_ended_of_an_earlier_refresh_is_named(monkeypatch, capsys):
-    monkeypatch.setenv(processes.OWNER, str(Path.cwd()))
-    left = group("echo ready; sleep 600")
-    processes.end_left_behind()
+def test_ended_processes_of_an_earlier_refresh_are_reported(monkeypatch, capsys):
+    monkeypatch.setenv(processes.OWNER_VARIABLE, str(Path.cwd()))
+    left = start_group("echo ready; sleep 600")
+    processes.end_orphans()
     left.communicate()
-    assert (
-        f"ending what an earlier refresh left running that was killed: processes {left.pid}" in capsys.readouterr().out
-    )
-    processes.end_left_behind()
+    message = f"ending processes that an earlier, killed refresh left running: {left.pid}"
+    assert message in capsys.readouterr().out
+    processes.end_orphans()
     assert capsys.readouterr().out == ""
+
+
+APPEND_TARGETS = """
+import os, sys
+output = os.open("output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+while True:
+    target = os.read(int(sys.argv[-2]), 256)
+    if not target:
+        break
+    os.write(output, target + b"\\n")
+"""
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 9])
-def test_every_target_is_taken_by_one_lane_whole_and_in_order(monkeypatch, lanes):
-    program = "import os, sys\nwhile target := os.read(int(sys.argv[-2]), 256): os.write(1, target + b'\\n')"
-    monkeypatch.setattr(processes, "DVC", (sys.executable, "-c", program))
-    start_repro, names, run = processes.start_repro, [f"set_{number}" for number in range(300)], []
-    with Path("output").open("wb") as output:
-        monkeypatch.setattr(processes, "start_repro", partial(start_repro, stdout=output))
-        processes.start_run(run, [], True, SimpleNamespace(lanes=lanes, datasets=dict.fromkeys(names, ENTRY)), {})
-        assert len(run) == lanes
-        assert finish(run) == 0
+def test_each_target_is_read_by_exactly_one_lane(monkeypatch, lanes):
+    monkeypatch.setattr(processes, "DVC_COMMAND", (sys.executable, "-c", APPEND_TARGETS))
+    names = [f"set_{number}" for number in range(300)]
+    params = SimpleNamespace(lanes=lanes, datasets=dict.fromkeys(names, ENTRY))
+    run = []
+
+    processes.start_run(run, [], True, params, {})
+    n_started = len(run)
+    status = wait_for_all(run)
+
+    assert n_started == lanes
+    assert status == 0
     assert sorted(Path("output").read_text().split()) == sorted(f"reliability@{name}" for name in names)
 
 
-def test_a_lane_runs_dvc_for_each_target_with_its_options_and_tells_that_one_failed(monkeypatch):
+def test_a_lane_runs_dvc_for_each_target_and_returns_the_failure(monkeypatch):
     ran = []
     monkeypatch.setattr(processes, "run_dvc", lambda arguments: ran.append(arguments) or 255 * ("b" in arguments))
-    taken, given = os.pipe()
-    os.write(given, b"a".ljust(processes.RECORD) + b"b".ljust(processes.RECORD) + b"c".ljust(processes.RECORD))
-    os.close(given)
-    assert processes.main(["repro", "--force", processes.LANE, str(taken)]) == 255
+    read_end, write_end = os.pipe()
+    os.write(
+        write_end,
+        b"a".ljust(processes.TARGET_BYTES) + b"b".ljust(processes.TARGET_BYTES) + b"c".ljust(processes.TARGET_BYTES),
+    )
+    os.close(write_end)
+    assert processes.main(["repro", "--force", processes.LANE_OPTION, str(read_end)]) == 255
     assert ran == [["repro", "--force", target] for target in "abc"]
-    os.close(taken)
+    os.close(read_end)
 
 
-def test_a_whole_file_stays_and_where_there_is_none_there_is_nothing_to_do(capsys):
+def test_complete_and_missing_files_are_left_unchanged(capsys):
     quarantine_corrupt_dvc_files()
-    whole = {LOCK_FILE: LOCK, BUSY_FILE: '{"data/raw/wands": {"read": []}}'}
-    for path, content in whole.items():
+    complete = {LOCK_FILE: LOCK, BUSY_FILE: '{"data/raw/wands": {"read": []}}'}
+    for path, content in complete.items():
         path.write_text(content)
     quarantine_corrupt_dvc_files()
-    assert {path: path.read_text() for path in whole} == whole
+    assert {path: path.read_text() for path in complete} == complete
     assert capsys.readouterr().out == ""
 
 
-CUT = LOCK[: LOCK.index("cmd") + 3].encode()
-SPOILT = {
-    LOCK_FILE: (b"", LOCK[:-80].encode() + b"\n   -", CUT, b"\0" * 300, LOCK.encode().replace(b"train", b"tr\xe1in")),
+INCOMPLETE_LOCK = LOCK[: LOCK.index("cmd") + 3].encode()
+INCOMPLETE = {
+    LOCK_FILE: (
+        b"",
+        LOCK[:-80].encode() + b"\n   -",
+        INCOMPLETE_LOCK,
+        b"\0" * 300,
+        LOCK.encode().replace(b"train", b"tr\xe1in"),
+    ),
     BUSY_FILE: (b"", b'{"data/raw/wands": {"re', b'{"d\xe1ta": {}}'),
 }
 
+INCOMPLETE_FILES = [(LOCK_FILE, content) for content in INCOMPLETE[LOCK_FILE]]
+INCOMPLETE_FILES += [(BUSY_FILE, content) for content in INCOMPLETE[BUSY_FILE]]
 
-@pytest.mark.parametrize(("path", "content"), [(path, content) for path, cut in SPOILT.items() for content in cut])
-def test_what_is_cut_off_is_put_aside_and_said(capsys, path, content):
+
+@pytest.mark.parametrize(("path", "content"), INCOMPLETE_FILES)
+def test_an_incomplete_file_is_renamed_and_reported(capsys, path, content):
     path.write_bytes(content)
     quarantine_corrupt_dvc_files()
     assert not path.exists()
     assert path.with_name(f"{path.name}.cut").read_bytes() == content
-    assert f"{path} was cut off" in capsys.readouterr().out
+    assert f"{path} was incomplete" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("meanwhile", [lambda: LOCK_FILE.write_text(LOCK), LOCK_FILE.unlink], ids=["ends", "vanishes"])
-def test_a_file_that_is_being_written_is_left_to_its_writer(monkeypatch, meanwhile):
-    LOCK_FILE.write_bytes(CUT)
+def test_a_file_that_is_being_written_is_not_renamed(monkeypatch, meanwhile):
+    LOCK_FILE.write_bytes(INCOMPLETE_LOCK)
     monkeypatch.setattr(time, "sleep", lambda _seconds: meanwhile())
     quarantine_corrupt_dvc_files()
     assert not list(Path().glob("*.cut"))
 
 
-def test_stale_stages_are_those_that_dvc_names_and_it_waits_for_another_dvc(monkeypatch):
-    BUSY_FILE.write_bytes(b"{")  # as by a DVC that was killed, with which it would refuse
-    asked = Mock(return_value=Mock(returncode=0, stdout='{"report": [{}], "train@wands": []}'))
-    monkeypatch.setattr(subprocess, "run", asked)
-    assert (processes.stale_stages(), BUSY_FILE.exists()) == ({"report", "train@wands"}, False)
-    assert "--wait-for-lock" in asked.call_args.args[0]
+def test_outdated_stages_are_those_of_dvc_status(monkeypatch):
+    BUSY_FILE.write_bytes(b"{")  # left by a killed process of DVC; other commands would fail
+    dvc_status = Mock(return_value=Mock(returncode=0, stdout='{"report": [{}], "train@wands": []}'))
+    monkeypatch.setattr(subprocess, "run", dvc_status)
+    assert processes.outdated_stages() == {"report", "train@wands"}
+    assert not BUSY_FILE.exists()
+    assert "--wait-for-lock" in dvc_status.call_args.args[0]
 
 
-def test_dvc_says_what_runs_and_what_fails_without_its_hints_and_what_it_skips():
+def test_dvc_prints_running_and_failed_stages_without_hints():
     BUSY_FILE.parent.parent.rename("before")
     Repo.init(no_scm=True).close()
-    stages = {"made": {"cmd": "echo said; echo > made", "outs": ["made"]}, "bad": {"cmd": "false", "deps": ["made"]}}
+    stages = {
+        "good": {"cmd": "echo printed; echo > output", "outs": ["output"]},
+        "bad": {"cmd": "false", "deps": ["output"]},
+    }
     Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
-    ours = [sys.executable, "-m", "flows.processes", "repro", "--keep-going"]
+    command = [sys.executable, "-m", "flows.processes", "repro", "--keep-going"]
     captured = {"env": os.environ | {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
-    first, second = (subprocess.run(ours, **captured, check=False) for _ in range(2))
+    first, second = (subprocess.run(command, **captured, check=False) for _ in range(2))
     assert first.returncode == second.returncode == 255
-    made = ["Running stage 'made':", "> echo said; echo > made", "said"]
-    assert re.findall(r"\S.*", first.stdout) == [*made, "Running stage 'bad':", "> false"]
+    lines_of_good_stage = ["Running stage 'good':", "> echo printed; echo > output", "printed"]
+    assert re.findall(r"\S.*", first.stdout) == [*lines_of_good_stage, "Running stage 'bad':", "> false"]
     assert "failed to reproduce 'bad'" in first.stderr
     assert re.findall(r"\S.*", second.stdout) == ["Running stage 'bad':", "> false"]

@@ -142,7 +142,7 @@ def test_fitted_value_copies_its_arrays_and_names_wrong_shapes():
         fitted.knots[0] = 1
     assert fitted.knots.tolist() == [0, 1, 2]
     assert fitted.violations(2) == []
-    assert fitted.violations(3) == ["values is of shape (2, 3), where (3, 3) is due"]
+    assert fitted.violations(3) == ["values has shape (2, 3) instead of (3, 3)"]
 
 
 @pytest.fixture

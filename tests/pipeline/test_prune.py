@@ -1,4 +1,4 @@
-"""Pruning: what is old and unused goes, what is new or in use stays."""
+"""Pruning: old, unused data are removed; new or used data are kept."""
 
 import os
 import time
@@ -7,13 +7,13 @@ import pytest
 
 from flows import prune
 from flows.prune import SECONDS_PER_DAY, old_files, old_results
-from flows.reliability import note_use
+from flows.reliability import record_use
 
 DAYS_AGO = {"new": 1, "old": 40}
 
 
-def age(path, days):
-    """Make a file look as if it was last written and used so many days ago."""
+def set_age(path, days):
+    """Set the modification and access times of a file to a number of days ago."""
     moment = time.time() - days * SECONDS_PER_DAY
     os.utime(path, (moment, moment))
 
@@ -26,37 +26,38 @@ def state(tmp_path, monkeypatch):
         for file in (tmp_path / "storage" / name, tmp_path / "explored" / name / "metrics.parquet"):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(b"1234")
-            age(file, days)
+            set_age(file, days)
     return tmp_path
 
 
-def names(paths):
+def file_names(paths):
     return [path.name for path in paths]
 
 
-def test_what_was_not_used_for_longer_than_asked_is_old(state):
+def test_files_not_used_since_the_limit_are_old(state):
     before = time.time() - 30 * SECONDS_PER_DAY
-    assert names(old_files(state / "storage", before)) == ["old"]
-    assert names(old_results(state / "explored", before)) == ["old"]
-    assert old_files(state / "missing", before) == old_results(state / "missing", before) == []
+    assert file_names(old_files(state / "storage", before)) == ["old"]
+    assert file_names(old_results(state / "explored", before)) == ["old"]
+    assert old_files(state / "missing", before) == []
+    assert old_results(state / "missing", before) == []
 
 
-def test_a_fit_that_a_run_has_used_is_not_old_and_keeps_the_time_of_its_writing(state):
+def test_a_used_fit_is_not_old_and_keeps_its_modification_time(state):
     file = state / "storage/old"
     written = file.stat().st_mtime_ns
-    note_use([file, state / "storage/missing"])
+    record_use([file, state / "storage/missing"])
     assert old_files(state / "storage", time.time() - 30 * SECONDS_PER_DAY) == []
     assert file.stat().st_mtime_ns == written
 
 
-def test_one_new_file_keeps_all_of_the_results(state):
+def test_results_with_one_new_file_are_not_old(state):
     (state / "explored/old/curves.parquet").write_bytes(b"")
     assert old_results(state / "explored", time.time() - 30 * SECONDS_PER_DAY) == []
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_a_dry_run_says_the_same_and_removes_nothing(state, dry_run):
-    said = prune._prune_paths("Stored fits", [state / "storage/old"], dry_run)
-    assert said == f"Stored fits: 1 {'would be' if dry_run else 'were'} removed, 0.0 MB."
+def test_a_dry_run_prints_the_message_and_removes_nothing(state, dry_run):
+    message = prune._prune_paths("Stored fits", [state / "storage/old"], dry_run)
+    assert message == f"Stored fits: 1 {'would be' if dry_run else 'were'} removed, 0.0 MB."
     assert (state / "storage/old").exists() == dry_run
     assert (state / "storage/new").exists()

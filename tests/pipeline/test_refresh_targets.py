@@ -1,4 +1,4 @@
-"""A refresh of chosen targets counts the stages that they need, and no others."""
+"""A refresh of chosen targets reports the stages that they need."""
 
 from datetime import UTC, datetime
 
@@ -19,15 +19,15 @@ from tasks.settings.params import load_params
         ("reliability@wands", ["download@wands", "train@wands", "reliability@wands"]),
     ],
 )
-def test_a_target_needs_the_stages_before_it_of_its_own_data_set(target, needed):
-    assert refresh.with_needed(target) == needed
+def test_a_target_needs_the_earlier_stages_of_its_data_set(target, needed):
+    assert refresh.stages_up_to(target) == needed
 
 
 def test_the_report_needs_every_stage():
-    assert sorted(refresh.with_needed("report")) == sorted(stage_names())
+    assert sorted(refresh.stages_up_to("report")) == sorted(stage_names())
 
 
-def test_stages_that_a_target_needs_are_counted_where_they_were_up_to_date(monkeypatch):
+def test_stages_of_a_target_are_counted_even_if_up_to_date(monkeypatch):
     ran = {"reliability@wands", "reliability@scidocs"}  # another process may have run a stage of another data set
 
     def outcomes(_since: datetime, _outdated: set[str]) -> list[StageOutcome]:

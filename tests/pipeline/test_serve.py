@@ -1,4 +1,4 @@
-"""The deployments: forms that refuse what a command would, what a run shows, and the server they stand on."""
+"""Deployments, their forms, and the server of the project."""
 
 import signal
 import subprocess
@@ -22,8 +22,8 @@ from tasks.records.errors import RunFailed
 from tasks.settings.params import load_params
 
 
-def test_every_command_and_flow_is_served_and_the_refresh_alone_on_a_schedule():
-    deployed = {deployment.name: deployment for deployment in serve.deployments(load_params())}
+def test_all_commands_are_deployed_and_only_the_refresh_has_a_schedule():
+    deployed = {deployment.name: deployment for deployment in serve.create_deployments(load_params())}
     commands = {f"rerank-{command.callback.__name__}" for command in forms.rerank.app.registered_commands} - {
         "rerank-demo"
     }
@@ -35,9 +35,10 @@ def test_every_command_and_flow_is_served_and_the_refresh_alone_on_a_schedule():
     assert all(deployment.entrypoint.startswith("flows/") for deployment in deployed.values())
 
 
-def test_the_scheduler_can_write_its_runs_with_the_sqlalchemy_that_is_installed():
-    # with 2.1 Prefect 3.8.8 cannot: every schedule stands in the UI, none ever starts a run, and nothing says so
-    database, engine = provide_database_interface(), sqlalchemy.create_engine("sqlite://")
+def test_the_installed_sqlalchemy_can_insert_scheduled_runs():
+    # with SQLAlchemy 2.1, Prefect 3.8.8 silently starts no scheduled run
+    database = provide_database_interface()
+    engine = sqlalchemy.create_engine("sqlite://")
     database.Base.metadata.create_all(engine, tables=[database.FlowRun.__table__])
     run = {"id": uuid4(), "flow_id": uuid4(), "state": {}, "state_name": "Scheduled", "auto_scheduled": True}
     with Session(engine) as session:
@@ -48,92 +49,93 @@ def test_the_scheduler_can_write_its_runs_with_the_sqlalchemy_that_is_installed(
 @pytest.mark.parametrize(
     "wrong", [{"datasets": ["nowhere"]}, {"datasets": ["wands"], "calibrators": ["platt"]}, {"datasets": []}, {}]
 )
-def test_what_the_server_checks_before_a_run_exists_knows_the_data_sets(wrong):
-    schema = parameter_schema(serve.knowing(["wands", "mine"])).model_dump(exclude_unset=True)
+def test_the_form_schema_rejects_unknown_data_sets(wrong):
+    schema = parameter_schema(serve.offer_datasets(["wands", "mine"])).model_dump(exclude_unset=True)
     validate({"datasets": ["wands"], "seeds": [4], "calibrators": ["hcal"]}, schema, raise_on_error=True)
     with pytest.raises(ValidationError):
         validate(wrong, schema, raise_on_error=True)
 
 
-def test_where_a_data_set_fails_the_others_finish_with_the_seeds_of_the_form_and_every_reason_is_told(monkeypatch):
-    asked = []
+def test_if_a_data_set_fails_the_others_finish_and_all_reasons_are_reported(monkeypatch):
+    calls = []
 
     def reliability_of(*arguments):
-        asked.append(arguments)
+        calls.append(arguments)
         if arguments[0] != "scidocs":
             raise RunFailed(f"no luck with {arguments[0]}")
 
     monkeypatch.setattr(reliability, "reliability", SimpleNamespace(with_options=lambda **_: reliability_of))
-    monkeypatch.setattr(serve, "alive", nullcontext)  # there is no flow run
+    monkeypatch.setattr(serve, "hold_run_lock", nullcontext)  # there is no flow run
     with pytest.raises(RunFailed, match=r"no luck with wands(.|\n)*no luck with mine"):
         serve.reliabilities.fn(["wands", "scidocs", "mine", "wands"], [4], ["ts"])
     serve.reliabilities.fn(["scidocs"])
-    of_params = list(load_params().seeds)  # so no run of the form writes where DVC does
-    assert asked == [*((name, [4], ["ts"]) for name in ("wands", "scidocs", "mine")), ("scidocs", of_params, None)]
+    default_seeds = list(load_params().seeds)  # explicit seeds, so that no run writes the outputs of DVC
+    assert calls == [*((name, [4], ["ts"]) for name in ("wands", "scidocs", "mine")), ("scidocs", default_seeds, None)]
 
 
-def test_a_port_that_is_taken_and_a_project_that_is_served_are_told_before_anything_starts(monkeypatch, tmp_path):
+def test_a_used_port_and_a_served_project_are_reported_before_a_server_starts(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with server.listening(0) as taken:
+    with server.open_socket(0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(InputError, match=f"port {port} .* --port"), server.api_server(port):
+        with pytest.raises(InputError, match=f"port {port} .* --port"), server.serve_api(port):
             pass
-    assert not server.FOUND.exists()
-    assert not server.LOG.exists()
+    assert not server.ADDRESS_FILE.exists()
+    assert not server.LOG_FILE.exists()
     with (
         FileLock(server.LOCKS / "serve.lock"),
         pytest.raises(InputError, match="already running"),
-        server.api_server(4),
+        server.serve_api(4),
     ):
         pass
 
 
-def test_a_live_server_is_taken_as_it_is_and_what_a_killed_one_has_left_is_gone(monkeypatch, tmp_path):
+def test_a_running_server_is_used_and_files_of_a_killed_one_are_removed(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere/api")
-    monkeypatch.setattr(server, "answers", lambda _url, **_within: True)
+    monkeypatch.setattr(server, "is_api_available", lambda _url, **_within: True)
     server.STATE.mkdir(parents=True)
-    for left in (server.FOUND, server.SECRET):
+    for left in (server.ADDRESS_FILE, server.SECRET_FILE):
         left.touch()
-    with server.api_server(4200) as url:
+    with server.serve_api(4200) as url:
         assert url == "http://elsewhere/api"
-        assert not server.FOUND.exists()
-        assert not server.SECRET.exists()
+        assert not server.ADDRESS_FILE.exists()
+        assert not server.SECRET_FILE.exists()
 
 
-def test_a_server_that_ends_at_once_is_told():
-    ended, words = [sys.executable, "-c", "raise SystemExit(3)"], r"ended with status 3; .*server\.log"
-    with subprocess.Popen(ended) as process, pytest.raises(RunFailed, match=words):
+def test_a_server_that_ends_during_the_start_is_reported():
+    command = [sys.executable, "-c", "raise SystemExit(3)"]
+    words = r"ended with status 3; .*server\.log"
+    with subprocess.Popen(command) as process, pytest.raises(RunFailed, match=words):
         server.wait_until_healthy(process, "http://127.0.0.1:9/api")
 
 
-def test_the_server_ends_with_the_process_that_started_it_however_that_ends():
+def test_the_server_ends_when_its_parent_process_ends():
     code = "import threading, time; from flows.server import end_with_parent;"
     code += "threading.Thread(target=end_with_parent, daemon=True).start(); print('up', flush=True); time.sleep(60)"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"up\n"
-        process.stdin.close()  # as the system does for a process that was killed
+        process.stdin.close()  # as the system does when the parent is killed
         assert process.wait(20) == -signal.SIGTERM
 
 
-def test_the_secret_is_new_at_each_start_unless_it_is_set_and_for_this_user_alone(monkeypatch, tmp_path):
+def test_the_secret_is_random_unless_set_and_private_to_the_user(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PREFECT_SERVER_API_AUTH_STRING", raising=False)
     server.STATE.mkdir(parents=True)
-    secret = server.new_secret()
-    server.keep(secret)
-    assert server.SECRET.read_text() == secret
-    assert server.SECRET.stat().st_mode & 0o777 == 0o600
-    assert server.new_secret() != secret
+    secret = server.create_secret()
+    server.write_secret(secret)
+    assert server.SECRET_FILE.read_text() == secret
+    assert server.SECRET_FILE.stat().st_mode & 0o777 == 0o600
+    assert server.create_secret() != secret
     assert len(secret) >= 43  # 256 bits
-    with pytest.raises(FileExistsError):  # neither read by others before, nor a link to elsewhere
-        server.keep(secret)
+    with pytest.raises(FileExistsError):  # the file is always new, so that it cannot be a link or readable by others
+        server.write_secret(secret)
     monkeypatch.setenv("PREFECT_SERVER_API_AUTH_STRING", "mine")
-    assert server.new_secret() == "mine"
+    assert server.create_secret() == "mine"
 
 
 def test_a_work_pool_needs_a_server(monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     with pytest.raises(InputError, match="PREFECT_API_URL"):
-        serve.hand_over([], "here")
+        serve.register_for_pool([], "here")

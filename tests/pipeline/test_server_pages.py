@@ -1,4 +1,4 @@
-"""What the server adds to Prefect's pages: security headers, no pages of the API, and a hint on the login page."""
+"""Additions to Prefect's pages: security headers, no pages of the API, and a hint on the login page."""
 
 import html
 import re
@@ -10,11 +10,11 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from flows import server
-from flows.pages import POLICY, SCRIPT, SCRIPT_PATH, Pages, SecurityHeaders
+from flows.pages import POLICY, SCRIPT, SCRIPT_PATH, PageScript, SecurityHeaders
 
 PAGE = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 NAMES = ("docs", "redoc", "openapi.json", "docs/oauth2-redirect")
-# none of these lets a page load or send anything elsewhere, or run a script that is written into it
+# none of these allows requests to other servers or inline scripts
 ALLOWED = {
     "'self'",
     "'none'",
@@ -27,11 +27,11 @@ ALLOWED = {
 
 @pytest.fixture(scope="module")
 def prefect():
-    """Prefect's application within the layers of this project, without its database."""
+    """Client of Prefect's application with the layers of this project, without its database."""
     from prefect.server.api.server import create_app
 
     app = create_app(ignore_cache=True)
-    return TestClient(server.protected(app, 4200), base_url="http://127.0.0.1:4200")
+    return TestClient(server.add_protection(app, 4200), base_url="http://127.0.0.1:4200")
 
 
 def assert_protected(response) -> None:
@@ -42,8 +42,8 @@ def assert_protected(response) -> None:
     assert response.headers["referrer-policy"] == "no-referrer"
 
 
-def test_the_policy_lets_a_page_reach_this_server_alone():
-    sources = {source for value in POLICY.values() for source in value.split()}
+def test_the_policy_allows_requests_to_this_server_only():
+    sources = set(" ".join(POLICY.values()).split())
     assert sources <= ALLOWED
     assert "'unsafe-inline'" not in POLICY["script-src"]
     assert "data:" not in POLICY["script-src"]
@@ -53,7 +53,7 @@ def test_the_policy_lets_a_page_reach_this_server_alone():
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("prefix", ["/", "/api/", "//", "/api//"])
-def test_pages_of_the_api_are_not_there(prefect, prefix, name):
+def test_documentation_pages_of_the_api_are_disabled(prefect, prefix, name):
     for path in (f"{prefix}{name}", f"{prefix}{name}/"):
         for headers in ({}, PAGE):
             response = prefect.request("GET", f"http://127.0.0.1:4200{path}", headers=headers, follow_redirects=False)
@@ -63,14 +63,14 @@ def test_pages_of_the_api_are_not_there(prefect, prefix, name):
 
 
 @pytest.mark.parametrize("path", ["/", "/login", "/v2/", "/v2/login", "/deployments", "/v2/deployments", SCRIPT_PATH])
-def test_pages_of_both_interfaces_are_protected(prefect, path):
+def test_pages_of_both_interfaces_have_the_security_headers(prefect, path):
     response = prefect.get(path, headers=PAGE)
     assert response.status_code == 200
     assert_protected(response)
 
 
 @pytest.mark.parametrize("path", ["/login", "/v2/login"])
-def test_each_page_runs_our_script_first_and_holds_the_hint(prefect, path):
+def test_each_page_has_our_script_first_and_the_hint(prefect, path):
     cached = {"if-none-match": '"any"', "if-modified-since": "Fri, 01 Jan 2100 00:00:00 GMT", "range": "bytes=0-9"}
     response = prefect.get(path, headers=PAGE | cached | {"accept-encoding": "gzip"})
     assert response.status_code == 200
@@ -78,13 +78,13 @@ def test_each_page_runs_our_script_first_and_holds_the_hint(prefect, path):
     assert "etag" not in response.headers
     first = re.search(r"<script[^>]*>", response.text)[0]
     assert f'src="{SCRIPT_PATH}"' in first
-    assert html.escape(server.HINT) in first
+    assert html.escape(server.LOGIN_HINT) in first
     assert "data/.state/secret" in first
     assert 'id="app"' in response.text or 'id="root"' in response.text
     assert prefect.get(SCRIPT_PATH).text == SCRIPT
 
 
-def test_refusals_and_answers_of_the_api_are_protected_too(prefect):
+def test_refusals_and_api_responses_have_the_security_headers(prefect):
     for response in (
         prefect.get("/", headers={"origin": "http://evil.test"}),
         prefect.get("/api/health"),
@@ -94,7 +94,7 @@ def test_refusals_and_answers_of_the_api_are_protected_too(prefect):
         assert_protected(response)
 
 
-def test_what_an_application_says_of_its_headers_is_replaced():
+def test_security_headers_of_an_application_are_replaced():
     async def answer(_request) -> Response:
         return Response(headers={"content-security-policy": "default-src *"})
 
@@ -102,14 +102,14 @@ def test_what_an_application_says_of_its_headers_is_replaced():
     assert_protected(response)
 
 
-def test_the_hint_is_escaped_and_what_is_no_page_stays_as_it_is():
+def test_the_hint_is_escaped_and_other_content_is_unchanged():
     async def page(_request) -> Response:
         return HTMLResponse("<html><head><title>a</title></head></html>")
 
     async def data(_request) -> Response:
         return JSONResponse({"text": "<head>"}, headers={"etag": '"a"'})
 
-    app = Pages(Starlette(routes=[Route("/", page), Route("/data", data)]), "'\"><script>alert(1)</script>")
+    app = PageScript(Starlette(routes=[Route("/", page), Route("/data", data)]), "'\"><script>alert(1)</script>")
     text = TestClient(app).get("/", headers=PAGE).text
     assert text.count("<script") == 1
     assert "&lt;script&gt;" in text

@@ -20,7 +20,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.context import refresh_global_settings_context
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, Settings, temporary_settings
 
-from flows import OF_PREFECT, SETTINGS, server
+from flows import PREFECT_SETTINGS, SETTINGS, server
 from relmap.settings import DEFAULTS
 from tasks.measure import measure
 from tasks.provenance.lock import hold_lock
@@ -50,9 +50,9 @@ def test_telemetry_is_off_and_state_is_local_by_default(variables):
 
 def test_prefect_reads_every_setting_of_pyproject_under_its_name():
     # Prefect 3.8.8 cuts the interval to an int; at 0 its server loops without a pause
-    assert int(float(OF_PREFECT["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"])) >= 1
-    with patch.dict(os.environ, OF_PREFECT):
-        assert OF_PREFECT.keys() <= Settings().to_environment_variables(exclude_unset=True).keys()
+    assert int(float(PREFECT_SETTINGS["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"])) >= 1
+    with patch.dict(os.environ, PREFECT_SETTINGS):
+        assert PREFECT_SETTINGS.keys() <= Settings().to_environment_variables(exclude_unset=True).keys()
     assert measure.cache_policy == NO_CACHE  # a task is run whenever it is called, unless it has a key of its own
 
 
@@ -86,11 +86,11 @@ def test_library_defaults_equal_the_pipeline_settings():
 
 
 def test_run_state_is_private(tmp_path, monkeypatch):
-    monkeypatch.setattr(server, "HOME", tmp_path / "home")
+    monkeypatch.setattr(server, "PREFECT_HOME", tmp_path / "home")
     for _ in range(2):
-        server.own_home()
-        assert server.HOME.stat().st_mode & 0o777 == 0o700
-        server.HOME.chmod(0o755)
+        server.create_prefect_home()
+        assert server.PREFECT_HOME.stat().st_mode & 0o777 == 0o700
+        server.PREFECT_HOME.chmod(0o755)
 
 
 FOLDERS = ("data", ".dvc", ".dvc/cache", ".dvc/tmp", ".prefect")
@@ -158,7 +158,7 @@ def test_running_server_is_found_and_dead_server_ignored(tmp_path, monkeypatch, 
     lock.parent.mkdir(parents=True)
     url = "http://127.0.0.1:9/api"
     key = "PREFECT_API_AUTH_STRING"
-    server.FOUND.write_text(json.dumps({"api_url": url}))
+    server.ADDRESS_FILE.write_text(json.dumps({"api_url": url}))
 
     with monkeypatch.context() as healthy:
         healthy.setattr("urllib.request.urlopen", lambda *_, **__: nullcontext(SimpleNamespace(status=200)))
@@ -166,7 +166,7 @@ def test_running_server_is_found_and_dead_server_ignored(tmp_path, monkeypatch, 
             assert find_server_variable() == url
             assert find_server_variable(PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
             assert find_server_variable(key) is None  # it was started with --open
-            server.SECRET.write_text("ours")
+            server.SECRET_FILE.write_text("ours")
             assert find_server_variable(key) == find_server_variable(key, PREFECT_API_URL=url) == "ours"
             assert find_server_variable(key, PREFECT_API_URL=f"{url}?mine") is None  # it is sent to no other
         assert find_server_variable() is None  # a server of another project answers there now
@@ -184,6 +184,6 @@ def test_lost_server_is_reported(monkeypatch, error):
     with (
         temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}),
         pytest.raises(RunFailed, match=r"no longer answers \((refused|too late)\).*run the same command again"),
-        server.server_needed(),
+        server.ensure_server(),
     ):
         raise error

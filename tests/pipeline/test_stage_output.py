@@ -89,7 +89,7 @@ def test_a_failed_stage_is_shown_with_its_reason(ended_stage, tmp_path, monkeypa
 def test_a_stage_without_a_record_could_not_start(ended_stage, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     state = last_state(ended_stage)
-    assert (state.type, state.message) == (StateType.FAILED, "a could not start; its output says why")
+    assert (state.type, state.message) == (StateType.FAILED, "a could not start; see its output")
 
 
 @pytest.mark.parametrize("recorded", [True, False])

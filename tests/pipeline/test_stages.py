@@ -120,7 +120,7 @@ def start_in_other_process(statement: str) -> subprocess.Popen[str]:
 
 def test_second_process_names_the_lock_holder_and_waits():
     with run_stage(NAME):
-        second = start_in_other_process(f"work({NAME!r}, 'the second')")
+        second = start_in_other_process(f"write_outputs({NAME!r}, 'the second')")
         message = f"{NAME} is waiting: process {os.getpid()} has been running it since 20"
         assert message in second.stderr.readline()
         assert second.poll() is None

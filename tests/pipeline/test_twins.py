@@ -1,9 +1,9 @@
-"""Twins: raw files as the official ones, labels from a known truth, a residual of known size, and who finds what.
+"""Twins: layouts of the released files, labels from a known truth, and results of the pipeline compared with it.
 
-What the pipeline finds is what the truth says; where no residual depends on the label, it finds nothing. A change is
-significantly better if its whole 95% interval lies on the better side: with nothing to find that may happen in 2.5% of
-twins. That is counted on twins of logits, whose truth is exact: on a twin of raw files a base model is trained, which
-can leave a small residual of its own.
+Results must agree with the truth, and without a label-dependent residual there must be no improvement. A change is a
+significant improvement if its whole 95% interval is on the better side; without a residual this may happen in 2.5% of
+the twins. It is counted on twins of logits, whose truth is exact. On twins of raw files a base model is trained, which
+can leave a small residual.
 """
 
 from pathlib import Path
@@ -37,16 +37,18 @@ from tasks.predictors import fit_predictor
 from tasks.records.splits import SPLITS
 from tasks.settings.params import load_params
 from tasks.simulation import TWINS, simulate, texts
-from tasks.simulation.mslr_web10k import MIX
+from tasks.simulation.mslr_web10k import LABEL_SHARES
 
 ROWS = 5000
-CAPPED = ("esci_rerank_us", "scidocs")  # not every pair of theirs is drawn
-MIXES = {name: np.array(shape.mix) for name, shape in texts.SHAPES.items()} | {"mslr_web10k": np.array(MIX)}
+CAPPED = ("esci_rerank_us", "scidocs")  # candidates are capped, so not every pair is used
+LABEL_SHARES_BY_NAME = {name: np.array(design.label_shares) for name, design in texts.TWIN_DESIGNS.items()} | {
+    "mslr_web10k": np.array(LABEL_SHARES)
+}
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """The raw folder of a small twin of every set."""
+    """Raw folder of a small twin of every data set."""
     raw = {name: tmp_path_factory.mktemp(name) for name in TWINS}
     for name, folder in raw.items():
         simulate(name, folder, rows=ROWS, residual=1.0, seed=0)
@@ -55,21 +57,24 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def frames(folders):
-    """What the official readers make of them, each pair with its true probabilities."""
-    return {name: with_truth(DATASETS[name].read(folder).pairs, folder) for name, folder in folders.items()}
+    """Pairs of the twins as read by the readers of the data sets, with their true probabilities."""
+    return {name: join_truth(DATASETS[name].read(folder).pairs, folder) for name, folder in folders.items()}
 
 
-def with_truth(pairs: pl.DataFrame, folder: Path) -> pl.DataFrame:
+def join_truth(pairs: pl.DataFrame, folder: Path) -> pl.DataFrame:
     return pairs.join(pl.read_parquet(folder / "truth.parquet"), on="pair", how="left", maintain_order="left")
 
 
-def evidence_of(rows: int, labels: int, seed: int = 0) -> np.ndarray:
+def draw_evidence(rows: int, labels: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(rows, labels)) * 2
 
 
-def test_the_decided_label_is_sharpened_about_its_pivot_and_the_others_keep_their_odds():
-    evidence, sharpness, pivot = evidence_of(500, 4), np.array([3.0, 0.3, 1.0, 0.5]), np.array([1.0, 0.5, 2.0, 0.0])
-    plain, decision = softmax(evidence, axis=1), evidence.argmax(axis=1)
+def test_the_decided_label_is_sharpened_and_the_others_keep_their_odds():
+    evidence = draw_evidence(500, 4)
+    sharpness = np.array([3.0, 0.3, 1.0, 0.5])
+    pivot = np.array([1.0, 0.5, 2.0, 0.0])
+    plain = softmax(evidence, axis=1)
+    decision = evidence.argmax(axis=1)
     confidence = plain.max(axis=1)
     sharpened = expit(pivot[decision] + sharpness[decision] * (logit(confidence) - pivot[decision]))
     expected = plain * ((1 - sharpened) / (1 - confidence))[:, None]
@@ -79,8 +84,9 @@ def test_the_decided_label_is_sharpened_about_its_pivot_and_the_others_keep_thei
 
 @settings(deadline=None, max_examples=6)
 @given(st.lists(st.floats(0.02, 1), min_size=2, max_size=5), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 99))
-def test_the_bias_gives_the_mix_that_was_asked_for_and_without_residual_the_truth_is_the_softmax(share, residual, seed):
-    mix, evidence = np.array(share) / sum(share), evidence_of(2000, len(share), seed)
+def test_the_bias_gives_the_required_shares_and_without_residual_the_softmax(share, residual, seed):
+    mix = np.array(share) / sum(share)
+    evidence = draw_evidence(2000, len(share), seed)
     relevance = solve_relevance(evidence, mix, residual)
     true = relevance(evidence)
     np.testing.assert_allclose(true.sum(axis=1), 1)
@@ -93,7 +99,7 @@ def test_the_bias_gives_the_mix_that_was_asked_for_and_without_residual_the_trut
         assert (relevance.sharpness > 0).all()
 
 
-def test_a_candidate_is_judged_once_or_twice_never_twice_near_by_and_of_the_same_truth():
+def test_a_candidate_is_judged_at_most_twice_with_the_same_truth():
     judgements = simulate_judgements(5000, (0.7, 0.3), Difficulty(2.0, 1.5), 1.0, np.random.default_rng(0))
     assert set(np.bincount(judgements.candidate)) == {1, 2}
     again = np.setdiff1d(np.arange(5000), judgements.first)
@@ -107,7 +113,7 @@ def test_a_candidate_is_judged_once_or_twice_never_twice_near_by_and_of_the_same
     st.lists(st.integers(0, 1), min_size=1, max_size=300),
     *(st.integers(1, 5), st.integers(0, 5), st.booleans(), st.integers(0, 99)),
 )
-def test_queries_are_whole_in_order_and_where_asked_go_on_until_they_have_both_labels(label, low, more, both, seed):
+def test_queries_are_consecutive_and_have_both_labels_if_required(label, low, more, both, seed):
     label = np.array(label)
     query = draw_queries(len(label), (low, low + more), np.random.default_rng(seed), label if both else None)
     assert (len(query), query[0]) == (len(label), 0)
@@ -119,31 +125,32 @@ def test_queries_are_whole_in_order_and_where_asked_go_on_until_they_have_both_l
         assert all(len(set(label[query == number])) == 2 for number in range(len(sizes)))
 
 
-def test_titles_and_queries_differ_whatever_they_say_and_a_body_says_the_evidence_and_its_topic_and_nothing_else():
+def test_titles_and_queries_are_unique_and_bodies_have_evidence_and_stock_phrases():
     generator = np.random.default_rng(0)
-    for tongue, syllables in texts.SYLLABLES.items():  # words can be read in one way only
+    for language, syllables in texts.SYLLABLES.items():  # words can be segmented in one way only
         count = len(syllables.split()) ** 3
-        assert len(set(texts.draw_words(tongue, count, generator))) == count
-    shape = texts.SHAPES["alloprof_rerank"]._replace(layout=lambda rows, _: (rows, rows))
-    rows, _ = texts.made_up(shape, 3000, 1.0, generator)
+        assert len(set(texts.draw_words(language, count, generator))) == count
+    design = texts.TWIN_DESIGNS["alloprof_rerank"]._replace(layout=lambda rows, _: (rows, rows))
+    rows, _ = texts.simulate_texts(design, 3000, 1.0, generator)
     assert rows["title"].str.extract(r"^(\S+ \S+)").n_unique() == rows["candidate_number"].n_unique()
     assert rows["query"].str.extract(r"(\S+ \S+)$").n_unique() == rows["query_number"].n_unique()
-    evidence, stock = rows["title"].str.split(" ").list.slice(2), rows["body"].str.split(" ").list.slice(18)
+    evidence = rows["title"].str.split(" ").list.slice(2)
+    stock = rows["body"].str.split(" ").list.slice(18)
     assert rows["body"].str.split(" ").list.head(18).equals(evidence)
     assert [evidence.list.slice(3 * slot, 3).n_unique() for slot in range(6)] == [6] * 6
     phrases = pl.concat([stock.list.head(3), stock.list.slice(3)]).list.join(" ")
-    of_topics = pl.DataFrame({"topic": pl.concat([rows["word"]] * 2), "phrase": phrases}).group_by("topic")
-    assert of_topics.agg(pl.col("phrase").n_unique())["phrase"].is_between(30, 60).all()
+    phrases_by_topic = pl.DataFrame({"topic": pl.concat([rows["word"]] * 2), "phrase": phrases}).group_by("topic")
+    assert phrases_by_topic.agg(pl.col("phrase").n_unique())["phrase"].is_between(30, 60).all()
 
 
-def test_ranks_follow_the_law_of_zipf():
-    count = np.bincount(texts.zipf(100, (100_000,), np.random.default_rng(0)), minlength=100)
+def test_ranks_have_a_zipf_distribution():
+    count = np.bincount(texts.draw_zipf_ranks(100, (100_000,), np.random.default_rng(0)), minlength=100)
     expected = 1 / np.arange(2, 102)
     np.testing.assert_allclose(count[:10] / count.sum(), (expected / expected.sum())[:10], rtol=0.1)
     assert count[-1] > 0
 
 
-CANDIDATES = {  # fewest, most and mean of a query; of SciDocs a title may be that of several rows
+QUERY_SIZES = {  # fewest, most and mean candidates of a query
     **{"amazon_esci": (8, 32, 20), "mslr_web10k": (1, 239, 120), "alloprof_rerank": (8, 70, 11)},
     **{
         "esci_rerank_us": (2, 10, 8),
@@ -154,28 +161,28 @@ CANDIDATES = {  # fewest, most and mean of a query; of SciDocs a title may be th
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_every_set_is_one_frame_with_the_splits_labels_and_queries_of_the_official_one_the_same_each_time(
-    name, folders, frames
-):
-    dataset, frame = DATASETS[name], frames[name].drop("probabilities")
+def test_a_twin_has_the_splits_labels_and_query_sizes_of_the_data_set(name, folders, frames):
+    dataset = DATASETS[name]
+    frame = frames[name].drop("probabilities")
     assert frame.equals(dataset.read(folders[name]).pairs)
     inputs = {"features": pl.Array(pl.Float32, 136)} if name == "mslr_web10k" else {"text": pl.String}
     assert dict(frame.schema) == {column: kind for column, kind in SCHEMA.items() if column != "text"} | inputs
     labels = frame.group_by("split").agg(pl.col("label").unique().sort())
     assert dict(labels.rows()) == {split: [*range(len(dataset.labels))] for split in SPLITS}
-    if name == "alloprof_rerank":  # rows are in an order of their own
+    if name == "alloprof_rerank":  # rows are shuffled
         assert not frame.filter(pl.col("split") == "train")["group"].is_sorted()
-    of_queries = [pl.len(), pl.col("label").n_unique(), pl.col("split").n_unique()]
-    queries = frame.group_by("group", maintain_order=True).agg(of_queries)
+    query_statistics = [pl.len(), pl.col("label").n_unique(), pl.col("split").n_unique()]
+    queries = frame.group_by("group", maintain_order=True).agg(query_statistics)
     assert dataset.split_by == "row" or queries["split"].max() == 1
     assert len(dataset.labels) > 2 or queries["label"].min() == 2
-    sizes, (smallest, largest, mean) = queries["len"].sort(), CANDIDATES[name]
+    sizes = queries["len"].sort()
+    (smallest, largest, mean) = QUERY_SIZES[name]
     assert sizes[-1] <= largest
     assert sizes[min(3, len(sizes) - 1)] >= smallest  # the last query of a split is cut off
     assert sizes.mean() == pytest.approx(mean, rel=0.25)
 
 
-def test_every_official_set_has_a_twin_and_another_is_refused_by_name(tmp_path):
+def test_every_data_set_of_the_paper_has_a_twin(tmp_path):
     assert set(TWINS) == set(DATASETS)
     with pytest.raises(InputError, match=r"'trec'.*wands"):
         simulate("trec", tmp_path / "new", rows=100, residual=1.0, seed=0)
@@ -183,48 +190,49 @@ def test_every_official_set_has_a_twin_and_another_is_refused_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_every_pair_that_is_drawn_has_one_truth_a_distribution_of_the_official_class_mix(name, folders, frames):
-    drawn, whole = frames[name]["pair"], pl.read_parquet(folders[name] / "truth.parquet")
-    assert whole["pair"].n_unique() == ROWS
-    assert drawn.is_unique().all()
-    assert set(drawn) <= set(whole["pair"])
-    assert (len(drawn) == ROWS) == (name not in CAPPED)
-    distribution = np.array(whole["probabilities"].to_list())
+def test_every_pair_has_one_truth_with_the_required_label_shares(name, folders, frames):
+    used_pairs = frames[name]["pair"]
+    truth = pl.read_parquet(folders[name] / "truth.parquet")
+    assert truth["pair"].n_unique() == ROWS
+    assert used_pairs.is_unique().all()
+    assert set(used_pairs) <= set(truth["pair"])
+    assert (len(used_pairs) == ROWS) == (name not in CAPPED)
+    distribution = np.array(truth["probabilities"].to_list())
     assert distribution.shape == (ROWS, len(DATASETS[name].labels))
     assert (distribution >= 0).all()
     np.testing.assert_allclose(distribution.sum(axis=1), 1)
-    np.testing.assert_allclose(distribution.mean(axis=0), MIXES[name], atol=0.005)
+    np.testing.assert_allclose(distribution.mean(axis=0), LABEL_SHARES_BY_NAME[name], atol=0.005)
 
 
 @pytest.mark.parametrize("name", [name for name in TWINS if name not in CAPPED])
-def test_the_labels_are_what_their_truth_makes_likely(name, frames):
-    """Each class as often as expected, among all rows and among those where it is likelier than usual: a pair whose
-    truth were another's would show here."""
-    true, label = np.array(frames[name]["probabilities"].to_list()), frames[name]["label"].to_numpy()
+def test_labels_are_distributed_as_their_truth(name, frames):
+    """Each label is as frequent as expected, among all rows and among those where it is more likely than average."""
+    true = np.array(frames[name]["probabilities"].to_list())
+    label = frames[name]["label"].to_numpy()
     for k in range(true.shape[1]):
         for rows in (true[:, k] >= 0, true[:, k] > true[:, k].mean()):
             p = true[rows, k]
             assert abs((label[rows] == k).sum() - p.sum()) < 4 * np.sqrt((p * (1 - p)).sum()) + 1
     likelihood = true[np.arange(ROWS), label]
-    assert np.log(likelihood).mean() > np.log(MIXES[name])[label].mean() + 0.05
+    assert np.log(likelihood).mean() > np.log(LABEL_SHARES_BY_NAME[name])[label].mean() + 0.05
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_the_same_seed_gives_the_same_bytes_another_gives_others_and_the_smallest_twin_can_be_read(name, tmp_path):
-    made = []
+def test_the_seed_determines_the_bytes(name, tmp_path):
+    results = []
     for place, seed in (("first", 0), ("again", 0), ("other", 1)):
         folder = tmp_path / place
         simulate(name, folder, rows=100, residual=0.0, seed=seed)
         files = (path for path in folder.rglob("*") if path.is_file())
-        made.append({path.relative_to(folder).as_posix(): path.read_bytes() for path in files})
-    first, again, other = made
+        results.append({path.relative_to(folder).as_posix(): path.read_bytes() for path in files})
+    first, again, other = results
     assert first == again
     assert first.keys() == other.keys()
     assert first["truth.parquet"] != other["truth.parquet"]
     assert len(DATASETS[name].read(tmp_path / "first").pairs) >= 20
 
 
-def test_layouts_have_the_peculiarities_of_the_official_ones(folders, frames):
+def test_layouts_have_the_properties_of_the_released_files(folders, frames):
     features = frames["mslr_web10k"]["features"].to_numpy()
     assert (features == np.rint(features)).all(axis=0).sum() == 68  # counts
     assert frames["wands"].group_by("group").agg(pl.col("split").n_unique())["split"].max() == 3
@@ -238,14 +246,14 @@ def test_layouts_have_the_peculiarities_of_the_official_ones(folders, frames):
 PARAMS = load_params(Path(__file__).resolve().parents[2] / "params.yaml")
 BETTER = {"nll_correct": -1, "aupr_error": 1, "aurc": -1}  # the sign of a change for the better
 NOMINAL = 0.025  # of a 95% interval, on one side
-# labels, projection-fit rows (fewer: MRP costs more), test rows (fewer: it shows less)
+# labels, projection-fit rows (with fewer, MRP costs more), test rows (with fewer, it is less visible)
 KINDS = [(2, 300, 1000), (3, 300, 1000), (2, 1000, 500), (3, 1000, 500)]
-EACH = 30  # twins of a kind
+TWINS_PER_KIND = 30
 RESAMPLES = 200
 
 
 class Twin(NamedTuple):
-    """Made-up decisions and their truth."""
+    """Simulated decisions and their truth."""
 
     validation: FixedDecisions
     test: FixedDecisions
@@ -255,14 +263,14 @@ class Twin(NamedTuple):
 Reliability = tuple[np.ndarray, np.ndarray]  # (n,) logits of test rows: of confidences before, of reliabilities by MRP
 
 
-def twin_of_files(name: str, folder: Path, residual: float) -> Twin:
-    """Simulate raw files, read them as the released ones, train and decide, with no orchestrator.
+def simulate_files(name: str, folder: Path, residual: float) -> Twin:
+    """Simulate raw files, read them like the released ones, train a base predictor and decide, without a flow.
 
     Args:
         name: Key of the data set, whose entry in params.yaml has the number of rows and the seed.
         folder: Empty folder for the raw files.
-        residual: With one the base predictor is the paper's. With 0 it is the multinomial regression without weights:
-            balanced weights alone would put a residual in, which depends on the label.
+        residual: With a residual, the base predictor is that of the paper. With 0 it is a multinomial regression
+            without class weights, since balanced weights alone would cause a label-dependent residual.
     """
     entry = PARAMS.dataset(name)
     simulate(name, folder, rows=entry.rows, residual=residual, seed=entry.seed)
@@ -282,11 +290,13 @@ def twin_of_files(name: str, folder: Path, residual: float) -> Twin:
     )
 
     def decided(part: pl.DataFrame) -> FixedDecisions:
-        logits, labels = predictor(part), part["label"].to_numpy().astype(np.int64)
+        logits = predictor(part)
+        labels = part["label"].to_numpy().astype(np.int64)
         return FixedDecisions(logits, labels, decide(logits), part["group"].to_numpy())
 
-    test, of_test = decided(parts["test"]), with_truth(parts["test"], folder)["probabilities"]
-    return Twin(decided(parts["validation"]), test, np.array(of_test.to_list())[np.arange(len(test)), test.decision])
+    test = decided(parts["test"])
+    test_truth = join_truth(parts["test"], folder)["probabilities"]
+    return Twin(decided(parts["validation"]), test, np.array(test_truth.to_list())[np.arange(len(test)), test.decision])
 
 
 PAPER = Path(__file__).resolve().parents[2] / "tasks/tables/paper"
@@ -312,12 +322,12 @@ MIN_TEST_GROUPS = 60
 
 @pytest.fixture(scope="module")
 def default_twins(tmp_path_factory) -> dict[str, Twin]:
-    """The twin of each data set as `make repro` makes it, under the paper's base predictor."""
-    return {name: twin_of_files(name, tmp_path_factory.mktemp(name), 1.0) for name in TWINS}
+    """Twin of each data set as in `make repro`, with the base predictor of the paper."""
+    return {name: simulate_files(name, tmp_path_factory.mktemp(name), 1.0) for name in TWINS}
 
 
 @pytest.mark.parametrize("name", TWINS)
-def test_accuracy_class_mix_and_label_spread_are_near_those_of_the_paper(name, default_twins):
+def test_accuracy_label_shares_and_label_spread_are_near_the_paper(name, default_twins):
     twin = default_twins[name]
     shares = np.bincount(twin.test.labels) / len(twin.test)
     np.testing.assert_allclose(shares, PAPER_MIX[name], atol=MIX_TOLERANCE)
@@ -327,8 +337,8 @@ def test_accuracy_class_mix_and_label_spread_are_near_those_of_the_paper(name, d
     for logits in (twin.test.logits, calibrate(twin.test.logits)):
         confidence = expit(confidence_logit(logits, twin.test.decision))
         cells.append(LabelCells.from_decisions(confidence, twin.test.decision, twin.test.correct))
-    spread = np.mean([of_calibrator.spread() for of_calibrator in cells])
-    shuffled = np.mean([of_calibrator.shuffled_quantile(1) for of_calibrator in cells])
+    spread = np.mean([calibrator_cells.spread() for calibrator_cells in cells])
+    shuffled = np.mean([calibrator_cells.shuffled_quantile(1) for calibrator_cells in cells])
     assert 100 * spread == pytest.approx(PAPER_SPREAD[name], abs=SPREAD_TOLERANCE)
     assert spread > shuffled  # as on each data set of the paper
 
@@ -339,20 +349,23 @@ def test_frequent_labels_have_enough_fit_rows_and_tests_enough_groups(name, defa
     assert len(np.unique(twin.test.group)) >= MIN_TEST_GROUPS
     for seed in PARAMS.seeds:
         fit = select_validation_rows(twin.validation, seed, PARAMS.protocol).projection_fit
-        for of_validation, of_fit in ((twin.validation.labels, fit.labels), (twin.validation.decision, fit.decision)):
-            frequent = np.bincount(of_validation) >= FREQUENT * len(of_validation)
-            assert (np.bincount(of_fit, minlength=len(frequent))[frequent] >= MIN_FIT_ROWS).all()
+        for validation_values, fit_values in (
+            (twin.validation.labels, fit.labels),
+            (twin.validation.decision, fit.decision),
+        ):
+            frequent = np.bincount(validation_values) >= FREQUENT * len(validation_values)
+            assert (np.bincount(fit_values, minlength=len(frequent))[frequent] >= MIN_FIT_ROWS).all()
         counted = np.array(PAPER_MIX[name]) >= FREQUENT
         assert (np.bincount(fit.decision, minlength=len(counted))[counted] >= MIN_FIT_ROWS).all()
 
 
-def test_the_robustness_check_has_the_judgements_of_its_data_set():
+def test_the_boosted_variant_uses_the_same_judgements():
     boosted, linear = (PARAMS.dataset(name) for name in ("mslr_web10k_boosted", "mslr_web10k"))
     assert (boosted.reader, boosted.rows, boosted.seed) == ("mslr_web10k", linear.rows, linear.seed)
 
 
-def projected(twins: list[Twin], parts: list[ValidationRows]) -> list[Reliability]:
-    """Temperature scaling and MRP as the pipeline fits them, of several twins side by side, to save time."""
+def fit_and_score(twins: list[Twin], parts: list[ValidationRows]) -> list[Reliability]:
+    """Fit temperature scaling and MRP like the pipeline, for several twins in one batch."""
     calibrators = [fit_temperature(rows.calibrator_fit.logits, rows.calibrator_fit.labels, seed=1) for rows in parts]
     fitted_on = zip(calibrators, parts, strict=True)
     batches = [FitBatch.from_validation_rows([fitted], rows, ProjectionParams(), "cpu") for fitted, rows in fitted_on]
@@ -363,32 +376,33 @@ def projected(twins: list[Twin], parts: list[ValidationRows]) -> list[Reliabilit
     return scored
 
 
-def loss(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Each row's part of the correctness NLL, given that it is correct, or its probability to be."""
+def log_loss(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Return the correctness log loss of each row; `correct` may be a probability."""
     return np.logaddexp(0, logit) - correct * logit
 
 
 @pytest.fixture(scope="module", params=["wands", "alloprof_rerank", "mslr_web10k"])
 def scored(request, tmp_path_factory, default_twins):
-    """By residual: the whole protocol on a twin, protocol seed 1, with the numbers of params.yaml."""
-    made = {}
-    for residual in (0.0, 1.0) if request.param == "wands" else (1.0,):  # the study is of the others without one
+    """Residual -> twin and its scores under protocol seed 1, with the parameters of params.yaml."""
+    results = {}
+    for residual in (0.0, 1.0) if request.param == "wands" else (1.0,):  # one data set is enough without a residual
         twin = default_twins[request.param]
         if not residual:
-            twin = twin_of_files(request.param, tmp_path_factory.mktemp("twin"), residual)
-        made[residual] = twin, *projected([twin], [select_validation_rows(twin.validation, 1, PARAMS.protocol)])
-    return made
+            twin = simulate_files(request.param, tmp_path_factory.mktemp("twin"), residual)
+        results[residual] = twin, *fit_and_score([twin], [select_validation_rows(twin.validation, 1, PARAMS.protocol)])
+    return results
 
 
-def test_mrp_lowers_the_correctness_nll_clearly_and_without_a_residual_it_is_not_seen_to_help(scored):
+def test_mrp_lowers_the_log_loss_only_with_a_residual(scored):
     for residual, (twin, logits) in scored.items():
-        before, after = (loss(logit, twin.test.correct) for logit in logits)
-        mean, deviation = (after - before).mean(), (after - before).std() / np.sqrt(len(before))
+        before, after = (log_loss(logit, twin.test.correct) for logit in logits)
+        mean = (after - before).mean()
+        deviation = (after - before).std() / np.sqrt(len(before))
         assert mean < -3 * deviation if residual else mean > -2 * deviation
         assert np.isclose(before.mean(), correctness_log_loss(logits[0], twin.test.correct).mean())
 
 
-def test_the_spread_found_is_the_true_one_and_more_than_shuffled_labels_show_and_hardly_there_without_residual(scored):
+def test_the_estimated_label_spread_is_near_the_true_one(scored):
     (_, test, truth), (before, _) = scored[1.0]
     confidence = expit(before)
     seen, true = (LabelCells.from_decisions(confidence, test.decision, of) for of in (test.correct, truth))
@@ -405,21 +419,22 @@ def test_the_spread_found_is_the_true_one_and_more_than_shuffled_labels_show_and
         assert LabelCells.from_decisions(expit(before), test.decision, truth).spread() < 0.06
 
 
-def twin_of_logits(seed: int, labels: int, fit: int, test: int, residual: float = 0.0) -> Twin:
-    """Logits that are right but for one temperature, 1.6; with a `residual` the last label is surer than it seems.
+def simulate_logits(seed: int, labels: int, fit: int, test: int, residual: float = 0.0) -> Twin:
+    """Simulate logits that are correct up to the temperature 1.6; a residual makes the last label more reliable.
 
-    The rows of a query share some of their scores, and of what decides whether they are right (a Gaussian copula), so
-    that queries are right or wrong together though each row is right with its own probability.
+    The rows of a query have correlated scores and correlated correctness (a Gaussian copula), while each row is correct
+    with its own probability.
     """
     rng = np.random.default_rng([seed, labels, fit])
-    rows = 4 * fit + 20 + test  # validation quarters of `fit` rows at least, whatever the queries' sizes
+    rows = 4 * fit + 20 + test  # at least `fit` rows in each quarter of validation, for all sizes of queries
     query = np.repeat(np.arange(rows), rng.integers(5, 16, rows))[:rows]
 
     def shared(*shape: int) -> np.ndarray:
         return np.sqrt(0.3) * rng.normal(size=(rows, *shape))[query] + np.sqrt(0.7) * rng.normal(size=(rows, *shape))
 
     scores = 2 * shared(labels) + np.linspace(0, 1, labels)
-    decision, log_probabilities = decide(scores), log_softmax(scores, axis=1)
+    decision = decide(scores)
+    log_probabilities = log_softmax(scores, axis=1)
     tilt = np.where(decision == labels - 1, residual, -residual)
     truth = expit(confidence_logit(log_probabilities, decision) + tilt)
     log_probabilities[np.arange(rows), decision] = -np.inf
@@ -430,24 +445,27 @@ def twin_of_logits(seed: int, labels: int, fit: int, test: int, residual: float 
     return Twin(both.take(~tested), both.take(tested), truth[tested])
 
 
-def projected_twins(kind: tuple[int, int, int], residual: float, twins: int) -> list[tuple[Twin, Reliability]]:
-    """Twins of logits of a kind, fitted on its number of validation rows under protocol seed 1."""
-    made = [twin_of_logits(seed, *kind, residual) for seed in range(twins)]
+def score_twins(kind: tuple[int, int, int], residual: float, twins: int) -> list[tuple[Twin, Reliability]]:
+    """Simulate twins of logits of a kind, and score them after a fit on its number of validation rows."""
+    results = [simulate_logits(seed, *kind, residual) for seed in range(twins)]
     caps = PARAMS.protocol.model_copy(update={"projection_cap": kind[1]})
-    parts = [select_validation_rows(twin.validation, 1, caps).limit_fit_rows(kind[1]) for twin in made]
-    return list(zip(made, projected(made, parts), strict=True))
+    parts = [select_validation_rows(twin.validation, 1, caps).limit_fit_rows(kind[1]) for twin in results]
+    return list(zip(results, fit_and_score(results, parts), strict=True))
 
 
 @pytest.fixture(scope="module")
 def without_residual() -> list[tuple[Twin, Reliability]]:
-    """EACH twins of logits of every kind."""
-    return [made for kind in KINDS for made in projected_twins(kind, 0.0, EACH)]
+    """Scored twins of logits of every kind, without a residual."""
+    twins = []
+    for kind in KINDS:
+        twins += score_twins(kind, 0.0, TWINS_PER_KIND)
+    return twins
 
 
-def claims(made: list[tuple[Twin, Reliability]]) -> dict[str, int]:
-    """In how many of the twins a paired bootstrap over queries claims a change of each metric for the better."""
+def count_improvements(results: list[tuple[Twin, Reliability]]) -> dict[str, int]:
+    """Count the twins in which a paired bootstrap over queries finds a significant improvement of each metric."""
     claimed = dict.fromkeys(BETTER, 0)
-    for twin, logits in made:
+    for twin, logits in results:
         draws = draw_resamples(twin.test.group, resamples=RESAMPLES, seed=0)
         before, after = (compute_reliability_metrics(logit, twin.test.correct, draws=draws) for logit in logits)
         for metric, sign in BETTER.items():
@@ -455,33 +473,33 @@ def claims(made: list[tuple[Twin, Reliability]]) -> dict[str, int]:
     return claimed
 
 
-def above_nominal(count: int, of: int) -> bool:
-    """Whether so many can hardly be chance: it takes 12 of 200."""
-    return bool(binomtest(count, of, NOMINAL, alternative="greater").pvalue < 0.01)
+def is_above_nominal(count: int, n: int) -> bool:
+    """Return whether a count is significantly above the nominal rate, such as 12 of 200."""
+    return bool(binomtest(count, n, NOMINAL, alternative="greater").pvalue < 0.01)
 
 
-def test_on_twins_of_logits_without_a_residual_better_is_claimed_no_more_often_than_nominal(without_residual):
-    claimed = claims(without_residual)
-    assert not any(above_nominal(count, len(without_residual)) for count in claimed.values()), claimed
+def test_without_a_residual_improvements_are_claimed_at_the_nominal_rate(without_residual):
+    claimed = count_improvements(without_residual)
+    assert not any(is_above_nominal(count, len(without_residual)) for count in claimed.values()), claimed
 
 
-def test_nor_are_intervals_more_often_wholly_better_than_the_change_that_the_truth_makes(without_residual):
-    """A projection that finds nothing costs something, and hides how often intervals are wrong: here it does not."""
+def test_intervals_miss_the_true_change_at_the_nominal_rate(without_residual):
+    """MRP has a small cost without a residual. The true change includes it, so that it hides no wrong intervals."""
     missed = []
     for twin, (before, after) in without_residual:
         draws = draw_resamples(twin.test.group, resamples=RESAMPLES, seed=0)
-        seen, true = (loss(after, of) - loss(before, of) for of in (twin.test.correct, twin.truth))
+        seen, true = (log_loss(after, of) - log_loss(before, of) for of in (twin.test.correct, twin.truth))
         missed.append(percentile_interval(draws.mean(seen)).high < true.mean())
-    assert not above_nominal(sum(missed), len(missed)), f"{sum(missed)} of {len(missed)}"
+    assert not is_above_nominal(sum(missed), len(missed)), f"{sum(missed)} of {len(missed)}"
 
 
-def test_where_labels_differ_it_is_claimed_nearly_always():
-    claimed = claims(projected_twins((2, 1000, 1000), 1.0, 20))
+def test_with_a_residual_improvements_are_nearly_always_claimed():
+    claimed = count_improvements(score_twins((2, 1000, 1000), 1.0, 20))
     assert min(claimed.values()) >= 18, claimed
 
 
-def test_twins_of_logits_are_right_as_often_as_their_truth_says_at_every_confidence_of_every_label():
-    _, test, truth = twin_of_logits(0, 3, 300, 40_000)
+def test_twins_of_logits_have_the_accuracy_of_their_truth_at_every_confidence():
+    _, test, truth = simulate_logits(0, 3, 300, 40_000)
     confidence = expit(confidence_logit(test.logits / 1.6, test.decision))
     np.testing.assert_allclose(confidence, truth, atol=1e-12)
     seen = LabelCells.from_decisions(confidence, test.decision, test.correct)  # whose residual is from the truth

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from flows.processes import LOCK_FILE
-from flows.verify import REFRESH, check_cache, read_lock_entries, remedies
+from flows.verify import REFRESH, check_cache, list_remedies, read_lock_entries
 from relmap.hashing import hash_file
 from tasks.provenance import verification
 from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
@@ -140,7 +140,7 @@ def test_an_incomplete_dvc_lock_can_be_read(cache):
 
 def commands(cache: Path) -> list[str]:
     manifests, problems = outputs()
-    return remedies([*problems, *find_input_problems(manifests)], *check_cache(cache), manifests)
+    return list_remedies([*problems, *find_input_problems(manifests)], *check_cache(cache), manifests)
 
 
 def test_intact_outputs_need_no_command(cache):

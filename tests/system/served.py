@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.server import answers
+from flows.server import is_api_available
 from tests.project_copy import recorded_libraries, start_module
 from tests.system.browser import WAIT_SECONDS, wait_until
 
@@ -23,7 +23,7 @@ def free_port() -> int:
 
 def is_answering(port: int) -> bool:
     """Check whether a Prefect API answers at a port."""
-    return answers(f"http://127.0.0.1:{port}/api")
+    return is_api_available(f"http://127.0.0.1:{port}/api")
 
 
 class RunningServer:
@@ -39,7 +39,7 @@ class RunningServer:
         arguments = ["--port", str(self.port), *options]
         self.process = start_module(project, "flows.serve", *arguments, log=self.log, **variables)
 
-    def has_started(self) -> bool:
+    def is_running(self) -> bool:
         """Check whether the server has written its state file; fail if the process has ended."""
         assert self.process.poll() is None, self.log.read_text()
         return (self.project / "data/.state/server.json").exists()
@@ -75,7 +75,7 @@ def run_server(project: Path, *options: str) -> Iterator[RunningServer]:
     """Run `flows.serve` on a free port until the block ends, and check that nothing of it remains."""
     server = RunningServer(project, *options)
     try:
-        wait_until(lambda: server.has_started() and server.find_deployment_id("rerank-sql"))  # registered last
+        wait_until(lambda: server.is_running() and server.find_deployment_id("rerank-sql"))  # registered last
         yield server
     finally:
         server.process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Dask with a scheduler and two worker processes makes what threads make. `make test-system` runs it."""
+"""Dask with a scheduler and two workers gives the same results as threads. `make test-system` runs it."""
 
 import importlib.util
 import json
@@ -25,7 +25,7 @@ from tests.project_copy import (
 )
 from tests.system.browser import WAIT_SECONDS, wait_until
 from tests.system.served import free_port, is_answering
-from tests.system.test_ports import assert_shut, listening
+from tests.system.test_ports import assert_protected, listening
 
 pytestmark = pytest.mark.system
 
@@ -34,24 +34,24 @@ SAME = ("metrics.parquet", "scores.parquet", "curves.json", "gates.json", "rival
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _dask_is_there() -> None:
+def _require_dask() -> None:
     if importlib.util.find_spec("prefect_dask") is None:
         pytest.fail("Dask is missing; pip install -c constraints.txt -e '.[dask]'")
 
 
 @contextmanager
 def running(folder: Path, *command: str, **variables: str) -> Iterator[None]:
-    """A command that runs in the background until the block ends; its words go to a file in `folder`."""
+    """Run a command in the background inside the `with` block, with its output in a file."""
     process = start_module(folder, *command, log=folder / f"{'-'.join(command[:2])}.log", **variables)
     try:
         yield
     finally:
-        processes.end([process])
+        processes.end_groups([process])
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """The project with a small twin of wands, up to its base predictor."""
+    """Project with a small twin of wands whose base predictor is trained."""
     folder = tmp_path_factory.mktemp("project")
 
     def change(params: dict[str, Any]) -> None:
@@ -77,7 +77,7 @@ GUIDE = (ROOT / "docs/how-to/run-on-dask.md").read_text(encoding="utf-8")
 
 
 def documented(start: str) -> list[str]:
-    """Return the words of the one command of the guide that begins with `start`, for this machine."""
+    """Return the command of the guide that begins with `start`, with the address of this machine."""
     (line,) = [line.strip() for line in GUIDE.splitlines() if line.strip().startswith(start)]
     return shlex.split(line.replace("10.0.0.5", "127.0.0.1"))
 
@@ -92,7 +92,7 @@ def server(project) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def scheduler(project) -> Iterator[str]:
-    """A scheduler and two worker processes, each started by hand, as on machines of their own."""
+    """Address of a scheduler with two workers, started separately as on different machines."""
     from distributed import Client, Security
 
     for command in ("openssl req", "cp dask-cert.pem"):
@@ -126,7 +126,7 @@ def scheduler(project) -> Iterator[str]:
 def test_no_port_of_the_documented_scheduler_and_workers_answers_another_user(scheduler):
     sockets = [each for each in listening(psutil.Process()) if "prefect" not in each.process]
     assert len(sockets) >= 5  # the scheduler, two nannies and two workers
-    assert_shut(sockets)
+    assert_protected(sockets)
 
 
 def fitted(project: Path) -> tuple[int, int]:
@@ -135,7 +135,7 @@ def fitted(project: Path) -> tuple[int, int]:
 
 
 def results(project: Path) -> dict[str, bytes]:
-    """What the last run has written, but for its times."""
+    """Return the outputs of the last run, without times."""
     return {name: (project / "data/runs/wands" / name).read_bytes() for name in SAME}
 
 
@@ -148,7 +148,7 @@ def by_threads(project, server) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("whose", ["a scheduler's", "the run's own"])
-def test_worker_processes_make_the_bytes_that_threads_make(request, project, server, by_threads, whose):
+def test_workers_and_threads_write_the_same_bytes(request, project, server, by_threads, whose):
     choose(project, "dask", request.getfixturevalue("scheduler") if whose == "a scheduler's" else None)
     report = project / "libraries-run.txt"
     report.unlink(missing_ok=True)
@@ -160,7 +160,7 @@ def test_worker_processes_make_the_bytes_that_threads_make(request, project, ser
     processes_of_run = len(report.read_text().splitlines())
     assert processes_of_run > 1 or whose == "a scheduler's"
     assert results(project) == by_threads
-    assert "distributed" not in printed  # nor any other of Dask's own words
+    assert "distributed" not in printed  # no log lines of Dask
     run_module(project, "flows.reliability", "wands", PREFECT_API_URL=server)
     assert fitted(project) == (0, FITS)
     assert results(project) == by_threads
@@ -173,13 +173,13 @@ def refused(project: Path, **more: str) -> str:
 
 
 @pytest.mark.parametrize("another", [False, True])
-def test_where_no_scheduler_answers_it_is_told_and_another_server_does_not_keep_us_waiting(project, server, another):
+def test_a_missing_scheduler_is_reported_within_the_timeout(project, server, another):
     address = server.removesuffix("/api").replace("http", "tcp") if another else f"tcp://127.0.0.1:{free_port()}"
     choose(project, "dask", address)
     assert f"no Dask scheduler answers within 5 seconds at {address}" in refused(project, PREFECT_API_URL=server)
 
 
-def test_workers_that_hold_older_code_are_refused(project, server, scheduler):
+def test_workers_with_older_code_are_rejected(project, server, scheduler):
     choose(project, "dask", scheduler)
     with (project / "tasks/calibrate.py").open("a") as file:
         file.write("# a change\n")

@@ -4,19 +4,19 @@ Each page names its packages in `pip install` commands. The test builds the whee
 installs it with the named extras and packages into a new environment.
 """
 
-import os
 import re
 import shlex
-import subprocess
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.environments import ROOT, create_environment, run_command, uv_pip
+
 sys.path.insert(0, str(ROOT / "docs/_ext"))
 
-from page_code import blocks_to_run  # noqa: E402 - in the folder above
+from page_code import blocks_to_run
 
 PAGES = [
     ROOT / "README.md",
@@ -62,23 +62,15 @@ def uses_pipeline(page: Path) -> bool:
     return OWN_ENVIRONMENT.search(page.read_text(encoding="utf-8")) is not None
 
 
-def run(*command: str | Path, folder: Path) -> None:
-    """Run a command without the variables that would let an environment see this checkout."""
-    variables = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    ended = subprocess.run(
-        command, cwd=folder, env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
-    assert ended.returncode == 0, f"{' '.join(map(str, command))}\n{ended.stdout}"
-
-
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory) -> Path:
-    """Build the wheel from a copy of the tracked files, so that nothing else gets into it."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    run("git", "clone", "--quiet", str(ROOT), str(source), folder=folder)
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(source), folder=folder)
-    return next(folder.glob("*.whl"))
+    """Build the wheel in a copy of the library's files, since a build writes next to them."""
+    folder = tmp_path_factory.mktemp("source")
+    shutil.copytree(ROOT / "relmap", folder / "relmap", ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / file, folder / file)
+    run_command(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", folder=folder)
+    return next((folder / "dist").glob("*.whl"))
 
 
 @pytest.fixture(scope="session")
@@ -88,12 +80,9 @@ def python_of(wheel, tmp_path_factory):
 
     def create(requirements: frozenset[str]) -> Path:
         if requirements not in interpreters:
-            folder = tmp_path_factory.mktemp("environment")
-            run(sys.executable, "-m", "venv", str(folder), folder=folder)
-            python = folder / "bin/python"
-            packages = [re.sub(r"^relmap", f"relmap @ {wheel.as_uri()}", each) for each in sorted(requirements)]
-            packages = [re.sub(r"^relmap @ (\S+?\.whl)(\[.*\])$", r"relmap\2 @ \1", each) for each in packages]
-            run(Path(sys.executable).with_name("uv"), "pip", "install", "--python", python, *packages, folder=folder)
+            python = create_environment(tmp_path_factory.mktemp("installed"))
+            packages = [re.sub(r"^relmap", str(wheel), requirement) for requirement in sorted(requirements)]
+            uv_pip("install", "--quiet", "--python", python, *packages)
             interpreters[requirements] = python
         return interpreters[requirements]
 
@@ -109,4 +98,4 @@ def test_a_page_with_code_states_what_it_needs(page):
 @pytest.mark.parametrize("page", [page for page in PAGES_WITH_CODE if not uses_pipeline(page)], ids=name)
 def test_the_code_of_a_page_runs_with_what_the_page_asks_for(page, python_of, tmp_path):
     python = python_of(requirements_of(page))
-    run(python, "-c", RUN_PAGE, str(ROOT / "docs/_ext"), str(page), folder=tmp_path)
+    run_command(python, "-c", RUN_PAGE, ROOT / "docs/_ext", page, folder=tmp_path)

@@ -1,4 +1,4 @@
-"""Prefect's pages in Chromium: they ask this server alone, keep to its policy, and say what to enter and to fill in.
+"""Prefect's pages in Chromium: requests, security policy, login hint and forms.
 
 `make test-system` runs it; what is missing fails it. Both interfaces are opened, page by page.
 """
@@ -45,7 +45,7 @@ def served(tmp_path_factory) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def run_id(served) -> str:
-    """A run that has ended; its page draws a graph."""
+    """Identifier of a run that has ended; its page shows a graph."""
     secret = base64.b64encode(served.secret.encode()).decode()
     request = urllib.request.Request(
         f"{served.address}/api/deployments/{served.find_deployment_id('rerank-sql')}/create_flow_run",
@@ -53,19 +53,21 @@ def run_id(served) -> str:
         headers={"content-type": "application/json", "authorization": f"Basic {secret}"},
     )
     with urllib.request.urlopen(request, timeout=10) as answer:
-        made = json.load(answer)["id"]
-    wait_until(lambda: {run["id"]: run["state_type"] for run in served.list_runs("rerank-sql")}[made] == "FAILED")
-    return made
+        new_run = json.load(answer)["id"]
+    wait_until(lambda: {run["id"]: run["state_type"] for run in served.list_runs("rerank-sql")}[new_run] == "FAILED")
+    return new_run
 
 
 class Visitor:
-    """A browser that has not been here, in one of the two interfaces."""
+    """A new browser, in one of the two interfaces."""
 
     def __init__(self, driver, served: RunningServer, interface: str) -> None:
-        self.driver, self.served, self.base = driver, served, BASE[interface]
+        self.driver = driver
+        self.served = served
+        self.base = BASE[interface]
         driver.get(f"{served.address}/ui-settings")
         driver.add_cookie({"name": "prefect_ui_version", "value": interface})
-        driver.get_log("performance")  # what Chromium asked itself for at its start
+        driver.get_log("performance")  # requests of Chromium at its start
         driver.get_log("browser")
 
     @property
@@ -98,7 +100,7 @@ def visitor(request, served, tmp_path) -> Iterator[Visitor]:
         driver.save_screenshot(tmp_path / "last.png")
 
 
-def test_the_login_page_says_what_to_enter_and_no_page_leaves_the_server(visitor, served, run_id):
+def test_the_login_page_shows_the_hint_and_no_page_contacts_other_servers(visitor, served, run_id):
     visitor.open("login", "Login")
     hint = wait_until(lambda: visitor.driver.find_element("id", "secret-hint"))
     assert hint.text == "Enter the secret: the content of the file data/.state/secret in this project's folder."
@@ -115,7 +117,7 @@ def test_the_login_page_says_what_to_enter_and_no_page_leaves_the_server(visitor
     assert visitor.hosts() == {urllib.parse.urlsplit(served.address).netloc}
 
 
-def test_the_form_of_each_command_explains_its_fields_and_offers_no_null(visitor, served):
+def test_forms_describe_their_fields_and_offer_no_null(visitor, served):
     visitor.open("login", "Login")
     visitor.enter()
     for name in ("rerank-fit", "rerank-thresholds", "reliability", "refresh"):
@@ -127,7 +129,7 @@ def test_the_form_of_each_command_explains_its_fields_and_offers_no_null(visitor
             assert "How the file is read: The column of the true label." in visitor.text
 
 
-def test_fields_that_are_left_empty_are_left_out_and_an_error_names_the_fields(visitor, served):
+def test_empty_fields_are_omitted_and_errors_name_fields(visitor, served):
     (served.project / "rows.csv").write_text("gold,decision,confidence\na,a,0.5\nb,a,0.6\n")
     visitor.open("login", "Login")
     visitor.enter()
@@ -141,8 +143,8 @@ def test_fields_that_are_left_empty_are_left_out_and_an_error_names_the_fields(v
     submit.click()
 
     def ended() -> dict | None:
-        made = [run for run in served.list_runs("rerank-fit") if run["id"] not in before]
-        return next((run for run in made if run["state_type"] == "FAILED"), None)
+        new_runs = [run for run in served.list_runs("rerank-fit") if run["id"] not in before]
+        return next((run for run in new_runs if run["state_type"] == "FAILED"), None)
 
     run = wait_until(ended)
     assert {name: run["parameters"][name] for name in ("predictions", "out")} == {
@@ -154,9 +156,9 @@ def test_fields_that_are_left_empty_are_left_out_and_an_error_names_the_fields(v
     assert "--" not in run["state"]["message"]
 
 
-def test_a_page_can_neither_ask_nor_load_from_elsewhere(visitor):
+def test_a_page_can_neither_send_nor_load_from_other_servers(visitor):
     visitor.open("login", "Login")
-    asked = """
+    script = """
         const done = arguments[0];
         const image = new Image();
         image.src = "http://evil.test/a.png";
@@ -166,6 +168,6 @@ def test_a_page_can_neither_ask_nor_load_from_elsewhere(visitor):
         script.onerror = () => fetch("http://evil.test/d").catch(() => done(image.src));
         document.head.append(script);
     """
-    assert visitor.driver.execute_async_script(asked) == ""
+    assert visitor.driver.execute_async_script(script) == ""
     inline = "const script = document.createElement('script'); script.text = 'window.ran = 1';"
     assert visitor.driver.execute_script(f"{inline} document.head.append(script); return window.ran") is None

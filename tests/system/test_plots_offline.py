@@ -1,4 +1,4 @@
-"""`dvc plots show` and `dvc plots diff` in a browser without a network: Chromium without a screen.
+"""`dvc plots show` and `dvc plots diff` in headless Chromium without a network.
 
 `make test-system` runs it; what is missing fails it.
 """
@@ -29,7 +29,7 @@ def command(folder: Path, *words: str) -> None:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """A repository with our plots, templates and settings: one commit, and other figures in the workspace."""
+    """Repository with the plots, templates and settings: one commit, and other figures in the workspace."""
     folder = tmp_path_factory.mktemp("project")
     plots = yaml.safe_load((ROOT / "dvc.yaml").read_text())["plots"]
     (folder / "dvc.yaml").write_text(yaml.safe_dump({"plots": plots}, sort_keys=False))
@@ -53,10 +53,10 @@ def driver(tmp_path):
 
 
 @pytest.mark.parametrize("what", [["show"], ["diff", "HEAD"]], ids=["show", "diff"])
-def test_every_plot_is_drawn_and_no_request_leaves_the_page(project, driver, what):
+def test_every_plot_is_drawn_without_network_requests(project, driver, what):
     command(project, sys.executable, "-m", "dvc", "plots", *what, "-q")
     driver.get((project / "dvc_plots/index.html").as_uri())
-    drawn = wait_until(lambda: len(driver.execute_script(DRAWN)) == 4 and driver.execute_script(DRAWN), timeout=30)
-    assert min(drawn) > 5  # lines, bands or bars
+    marks = wait_until(lambda: len(driver.execute_script(DRAWN)) == 4 and driver.execute_script(DRAWN), timeout=30)
+    assert min(marks) > 5  # lines, bands or bars
     assert driver.get_log("browser") == []
     assert [url for url in requested_urls(driver) if url.startswith("http")] == []

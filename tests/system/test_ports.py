@@ -1,4 +1,4 @@
-"""Another user of the machine gets nothing from any listening port of a run. `make test-system` runs it."""
+"""Other users of the machine cannot use any listening port of a run. `make test-system` runs it."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from tests.system.served import run_server
 pytestmark = pytest.mark.system
 
 NOBODY = 65534  # the number of the user without rights
-REFUSED = {401, 403, 404}  # what a page may answer to somebody without credentials
+REFUSED = {401, 403, 404}  # allowed statuses of a page without credentials
 PUBLIC = {"/", "/health", "/api/health", "/api/ready"}  # of Prefect's server: the page that asks for the secret, health
 HEALTH = {"/api/health": 200, "/api/ready": 200}  # as the guide says
 SLOW = {"wands": {"smart": {"epochs": 4000, "patience": 4000}}}  # so that a run is there while it is attacked
@@ -34,7 +34,7 @@ class Socket(NamedTuple):
 
 
 def listening(process: psutil.Process) -> list[Socket]:
-    """Return the listening TCP sockets of a process and of all that it has started."""
+    """Return the listening TCP sockets of a process and its children."""
     found = []
     for each in [process, *process.children(recursive=True)]:
         try:
@@ -47,7 +47,7 @@ def listening(process: psutil.Process) -> list[Socket]:
 
 
 def attacked(sockets: list[Socket]) -> dict[Socket, dict[str, Any]]:
-    """Return what each socket gives to a program of another user that has no credentials."""
+    """Attack each socket as another user without credentials; return the results."""
     assert os.geteuid() == 0, "only root can act as another user; run this file as root"
     ports = [str(each.port) for each in sockets]
     command = [sys.executable, "-m", "tests.system.attack", str(NOBODY), *ports]
@@ -57,8 +57,8 @@ def attacked(sockets: list[Socket]) -> dict[Socket, dict[str, Any]]:
     return {each: given[str(each.port)] for each in sockets}
 
 
-def assert_shut(sockets: list[Socket]) -> None:
-    """Fail where a socket is open to other machines, runs code, tells anything but its health, or serves a page."""
+def assert_protected(sockets: list[Socket]) -> None:
+    """Check that no socket is open to other machines, runs code, serves a page, or answers more than health checks."""
     for each, given in attacked(sockets).items():
         print(each, given)
         assert each.address in {"127.0.0.1", "::1"}, each
@@ -72,7 +72,7 @@ def assert_shut(sockets: list[Socket]) -> None:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """The project with one small data set and Dask as its engine."""
+    """Project with one small data set and the engine Dask."""
     folder = tmp_path_factory.mktemp("ports")
 
     def change(params: dict[str, Any]) -> None:
@@ -85,21 +85,21 @@ def project(tmp_path_factory) -> Path:
 
 
 def workers(process: psutil.Process) -> list[psutil.Process]:
-    """Return Dask's worker processes among those that a process has started."""
+    """Return the Dask workers among the children of a process."""
     children = process.children(recursive=True)
-    return [each for each in children if any("spawn_main" in word for word in words_of(each))]
+    return [each for each in children if any("spawn_main" in word for word in command_line(each))]
 
 
-def words_of(process: psutil.Process) -> list[str]:
-    """Return the command line of a process; empty where it has ended."""
+def command_line(process: psutil.Process) -> list[str]:
+    """Return the command line of a process; empty if it has ended."""
     try:
         return process.cmdline()
     except psutil.Error:
         return []
 
 
-def sockets_at_work(process: psutil.Process, log: Path) -> list[Socket]:
-    """Return the listening sockets of a run once its Dask workers are up; empty before that."""
+def sockets_with_workers(process: psutil.Process, log: Path) -> list[Socket]:
+    """Return the listening sockets of a run once its Dask workers have started; empty before."""
     assert process.status() != psutil.STATUS_ZOMBIE, log.read_text()
     listening_workers = [each for each in workers(process) if listening(each)]
     return listening(process) if len(listening_workers) == 2 else []
@@ -114,15 +114,15 @@ def run(request, project) -> Iterator[tuple[psutil.Process, Path]]:
     try:
         yield psutil.Process(command.pid), log
     finally:
-        processes.end([command])
+        processes.end_groups([command])
 
 
 @pytest.mark.parametrize("run", ["dask flows.refresh reliability@wands"], indirect=True)
 def test_no_port_of_a_run_on_dask_answers_another_user(run):
     process, log = run
-    sockets = wait_until(lambda: sockets_at_work(process, log))
+    sockets = wait_until(lambda: sockets_with_workers(process, log))
     assert len(sockets) >= 6  # the server, the scheduler, two nannies and two workers
-    assert_shut(sockets)
+    assert_protected(sockets)
     assert process.status() != psutil.STATUS_ZOMBIE, log.read_text()  # it was attacked while it worked
 
 
@@ -130,7 +130,7 @@ def test_no_port_of_a_run_on_dask_answers_another_user(run):
 def test_no_port_of_a_single_stage_answers_another_user(run):  # on threads: Dask needs the server of a refresh
     process, log = run
     sockets = wait_until(lambda: listening(process))
-    assert_shut(sockets)
+    assert_protected(sockets)
     assert process.status() != psutil.STATUS_ZOMBIE, log.read_text()
 
 
@@ -140,5 +140,5 @@ def test_no_port_of_flows_serve_answers_another_user(project):
         # the server, and Prefect's runner, which its runs ask with a token of their own
         wait_until(lambda: len(listening(process)) >= 2)
         sockets = listening(process)
-        assert_shut(sockets)
-        assert served.has_started()
+        assert_protected(sockets)
+        assert served.is_running()

@@ -1,4 +1,4 @@
-"""The report page as a person opens it: headless Chromium on the file alone, at a desk and on a phone, light and dark.
+"""The report page in headless Chromium: desktop and phone widths, light and dark themes.
 
 `make test-system` runs it; what is missing fails it. Nothing here needs a network, and nothing may ask for one.
 """
@@ -20,7 +20,8 @@ from tests.system.browser import open_browser, requested_urls, wait_until
 
 TEN = tuple(f"grade {place}" for place in range(10))
 LONG = "a label of very many words that nobody would want to read twice"
-DESK, PHONE = 1440, 360  # pixels
+DESK = 1440
+PHONE = 360  # pixels
 PAGE = "judged.html"  # of `rerank report`
 LARGEST = 8_000_000  # bytes
 MARKS = """
@@ -70,7 +71,7 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture(scope="module", params=["one", "twelve", "failed", "rerank"])
 def place(request, tmp_path_factory) -> Iterator[Path]:
-    """The file of each page; some sets have too few groups, one label decided, or nothing that is certain.
+    """Files of pages; some data sets have too few groups, one decided label, or no certain decision.
 
     The last is that of `rerank report`.
     """
@@ -102,15 +103,16 @@ def place(request, tmp_path_factory) -> Iterator[Path]:
 
 
 class Reader:
-    """Somebody with the page before them."""
+    """A browser with the page open."""
 
     def __init__(self, driver: Any, place: Path) -> None:
-        self.driver, self.place = driver, place
+        self.driver = driver
+        self.place = place
         self.look(DESK)
         self.open()
 
     def open(self) -> None:
-        """Until every figure is drawn."""
+        """Wait until every figure is drawn."""
         self.driver.get(self.place.as_uri())
         wait_until(lambda: self.run("return document.documentElement.dataset.drawn") == "yes")
 
@@ -121,7 +123,7 @@ class Reader:
         return self.driver.execute_script(script, *arguments)
 
     def look(self, width: int) -> None:
-        """At a screen of that many pixels, until all charts fit theirs."""
+        """Set the width of the screen in pixels, and wait until all charts fit."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
         fits = "(plot) => Number(plot.dataset.width) === plot.clientWidth && plot.querySelector('svg')"
         wait_until(lambda: self.run(f"return [...document.querySelectorAll('.plot')].every({fits})"))
@@ -144,22 +146,22 @@ def reader(tmp_path_factory, place) -> Iterator[Reader]:
 
 @pytest.fixture(autouse=True)
 def at_a_desk(reader):
-    """Each test starts at a desk, in daylight."""
+    """Start each test with the desktop width and the light theme."""
     reader.in_theme("light")
     reader.look(DESK)
 
 
-def test_the_page_opens_without_a_word_on_the_console_asks_for_nothing_and_fits_into_a_mailbox(reader):
-    reader.driver.get_log("performance")  # what Chromium asked itself for at its start
+def test_the_page_opens_without_messages_or_requests_and_is_small(reader):
+    reader.driver.get_log("performance")  # requests of Chromium at its start
     reader.open()
     assert reader.driver.get_log("browser") == []
-    asked = {re.sub("^(blob|data):.*", r"\1", url) for url in requested_urls(reader.driver)}
-    assert asked <= {reader.place.as_uri(), "blob", "data"}
+    requested = {re.sub("^(blob|data):.*", r"\1", url) for url in requested_urls(reader.driver)}
+    assert requested <= {reader.place.as_uri(), "blob", "data"}
     assert reader.place.stat().st_size < LARGEST
 
 
 @pytest.mark.parametrize("width", [DESK, PHONE])
-def test_every_panel_of_every_figure_has_marks_and_no_text_of_it_is_cut(reader, width):
+def test_every_panel_has_marks_and_no_truncated_text(reader, width):
     reader.look(width)
     figures = reader.run(MARKS)
     assert len(figures) >= (3 if reader.place.name == PAGE else 9)
@@ -184,7 +186,7 @@ def test_the_page_is_as_wide_as_the_screen(reader, width):
 
 
 @pytest.mark.parametrize(("theme", "colours"), [("light", LIGHT), ("dark", DARK)])
-def test_all_text_can_be_read_in_both_themes(reader, theme, colours):
+def test_all_text_has_enough_contrast_in_both_themes(reader, theme, colours):
     reader.in_theme(theme)
     ground = reader.run("return getComputedStyle(document.body).backgroundColor")
     assert contrast_ratio(ground, colours["paper"]) == pytest.approx(1)
@@ -208,7 +210,7 @@ def test_hovering_shows_numbers(reader):
         assert re.search(r"\d", wait_until(tooltip, timeout=10)), figure.get_attribute("id")
 
 
-def test_the_keyboard_reaches_the_verdict_and_what_scrolls(reader):
+def test_the_keyboard_reaches_the_verdict_and_scrolling_regions(reader):
     from selenium.webdriver import Keys
 
     reader.open()  # nothing has the focus
@@ -227,15 +229,15 @@ def test_the_keyboard_reaches_the_verdict_and_what_scrolls(reader):
     assert reader.run("return [...document.querySelectorAll('.scrolled')].every((region) => region.tabIndex === 0)")
 
 
-def test_the_rows_of_a_figure_can_be_saved_without_the_files_beside_the_page(reader):
+def test_the_rows_of_a_figure_can_be_saved_from_the_page_alone(reader):
     links = reader.run("return [...document.querySelectorAll('a.csv')].map((link) => link.href)")
     assert all(link.startswith("blob:") for link in links)
     saved = reader.run("return fetch(arguments[0]).then((answer) => answer.text())", links[0])
     assert saved.startswith("label,panel," if reader.place.name == PAGE else "dataset,change,")
 
 
-def test_on_paper_is_every_figure_and_every_table_and_a_chart_drawn_for_a_desk_fits(reader):
-    reader.ask("Emulation.setEmulatedMedia", media="print")  # nothing is drawn again for a printer
+def test_the_printed_page_has_all_figures_and_tables(reader):
+    reader.ask("Emulation.setEmulatedMedia", media="print")  # charts are not drawn again for print
     widest = reader.run("""
         const plots = [...document.querySelectorAll(".plot")];
         plots.forEach((plot) => { plot.style.width = "300px"; });

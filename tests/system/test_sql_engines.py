@@ -1,4 +1,4 @@
-"""SQL of a reliability map, executed in PostgreSQL and Spark. `make test-system` runs it; what is missing fails it."""
+"""SQL of a reliability map, executed in PostgreSQL and Spark. `make test-system` runs it."""
 
 import os
 import shutil
@@ -17,12 +17,12 @@ from tests.maps import SQL_TOLERANCE, make_maps_for_sql, make_rows_for_sql
 pytestmark = pytest.mark.system
 
 Answers = Callable[[str, pl.DataFrame], np.ndarray]  # an expression and its rows to reliabilities, NaN for NULL
-# Spark compiles every query anew: some hundred thresholds take it seconds, some thousand more memory than it has
+# Spark compiles every query again: hundreds of thresholds take seconds, thousands more memory than it has
 DOCUMENTS = {"postgres": make_maps_for_sql(n_thresholds=5000), "spark": make_maps_for_sql(n_thresholds=100)}
 
 
 def postgres_program(name: str) -> str:
-    """Where a program of PostgreSQL is; Debian keeps those of the server off the path."""
+    """Return the path of a program of PostgreSQL; Debian installs server programs outside of PATH."""
     kept = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: float(path.parts[-3]))
     program = shutil.which(name) or (str(kept[-1]) if kept else None)
     if program is None:
@@ -38,7 +38,7 @@ def run(command: list[str], folder: Path, text: str | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Answers]:
-    """A server of its own on a socket in a temporary folder, stopped at the end."""
+    """Temporary server on a socket in a temporary folder."""
     initdb, server, psql = (postgres_program(name) for name in ("initdb", "pg_ctl", "psql"))
     # the server refuses to run as root, and so runs as nobody
     before = ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []
@@ -98,9 +98,9 @@ def spark(tmp_path_factory) -> Iterator[Answers]:
 def spark_answers(session, folder: Path, expression: str, given: pl.DataFrame) -> np.ndarray:
     file = folder / "predictions.parquet"
     given.write_parquet(file)
-    asked = session.read.parquet(str(file)).selectExpr("place", f"{expression} AS reliability").orderBy("place")
-    assert dict(asked.dtypes)["reliability"] == "double"
-    return np.array([row["reliability"] for row in asked.collect()], dtype=float)  # NaN for None
+    selected = session.read.parquet(str(file)).selectExpr("place", f"{expression} AS reliability").orderBy("place")
+    assert dict(selected.dtypes)["reliability"] == "double"
+    return np.array([row["reliability"] for row in selected.collect()], dtype=float)  # NaN for None
 
 
 @pytest.fixture(scope="module", params=["postgres", "spark"])
@@ -109,10 +109,10 @@ def engine(request) -> tuple[str, Answers]:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS["spark"])
-def test_the_engine_agrees_with_apply_and_says_null_where_there_is_no_answer(engine, name):
+def test_the_engine_agrees_with_apply_and_returns_null_without_a_score(engine, name):
     dialect, answers = engine
-    made = DOCUMENTS[dialect][name]
-    frame, reliability = make_rows_for_sql(made)
-    answered = answers(sql_expression(made, dialect), frame)
+    document = DOCUMENTS[dialect][name]
+    frame, reliability = make_rows_for_sql(document)
+    answered = answers(sql_expression(document, dialect), frame)
     print(f"{dialect}, {name}: {len(frame):,} rows, largest difference {np.nanmax(np.abs(answered - reliability)):.1e}")
     np.testing.assert_allclose(answered, reliability, rtol=0, atol=SQL_TOLERANCE)

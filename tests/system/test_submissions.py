@@ -67,7 +67,7 @@ def test_fifty_submissions_in_five_seconds_are_all_accepted_and_run(project):
 def test_runs_that_a_killed_server_had_taken_or_not_taken_run_after_the_next_start(project):
     served = RunningServer(project)
     try:
-        wait_until(lambda: served.has_started() and served.find_deployment_id("rerank-sql"))
+        wait_until(lambda: served.is_running() and served.find_deployment_id("rerank-sql"))
         answers = asyncio.run(submit_all(served, {"map_file": str(project / "map.json")}, FEW_SUBMISSIONS, 1))
         assert Counter(answers) == {201: FEW_SUBMISSIONS}
         wait_until(lambda: states(served)["PENDING"])

@@ -1,4 +1,4 @@
-"""The control of the page of `relmap report` in Chromium: keyboard, costs, a phone, print and no JavaScript.
+"""The threshold control of the `relmap report` page in Chromium: keyboard, costs, phone, print, no JavaScript.
 
 `make test-system` runs it. Expected numbers come from a loop over the rows.
 """
@@ -13,21 +13,22 @@ import numpy as np
 import pytest
 
 from relmap import cli
-from relmap.api import Judged
+from relmap.api import MapAssessment
 from relmap.io.files import open_predictions
 from relmap.maps.map_file import load_map
 from tests import maps
 from tests.system.browser import open_browser, requested_urls, wait_until
 
 NAMES = ("</script><b>bad", "fair & square", "a label with a name of many words that is long")
-DESK, PHONE = 1400, 400  # pixels
+DESK = 1400
+PHONE = 400  # pixels
 REVIEW_ALL = (1, 5)  # costs of an error and of a review with which no review pays
 
 pytestmark = pytest.mark.system
 
 
 class Rows(NamedTuple):
-    """The rows of the page, scored by models that have not seen them."""
+    """Rows of the page with out-of-fold scores."""
 
     reliability: np.ndarray
     decision: np.ndarray
@@ -45,7 +46,9 @@ def page(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def rows(page) -> Rows:
-    judged = Judged.read(load_map(page.with_name("page.map.json")), open_predictions(page.with_name("rows.parquet")))
+    judged = MapAssessment.from_predictions(
+        load_map(page.with_name("page.map.json")), open_predictions(page.with_name("rows.parquet"))
+    )
     return Rows(judged.scored.reliability, judged.rows.decision, judged.rows.correct)
 
 
@@ -53,7 +56,8 @@ class Control:
     """The control, used with the keyboard."""
 
     def __init__(self, driver: Any, page: Path) -> None:
-        self.driver, self.page = driver, page
+        self.driver = driver
+        self.page = page
 
     def open(self, width: int = DESK) -> None:
         """Load the page, so that nothing is set."""
@@ -167,9 +171,7 @@ def test_the_tab_key_reaches_every_input_and_the_button_in_order(control):
 
 
 @pytest.mark.parametrize(("error", "review"), [(5, 1), (2, 0.9), (10, 0.1), REVIEW_ALL, (1, 0)])
-def test_the_threshold_of_the_lowest_cost_is_that_of_a_loop_with_more_automatic_rows_if_tied(
-    control, rows, error, review
-):
+def test_the_threshold_of_the_lowest_cost_is_that_of_a_loop(control, rows, error, review):
     control.open()
     control.take_cheapest()
     control.type_into("cost-error", str(error))
@@ -186,15 +188,15 @@ def test_the_threshold_of_the_lowest_cost_is_that_of_a_loop_with_more_automatic_
     assert control.find("slider").get_property("disabled")
     assert control.find("threshold").get_property("disabled")
     by_map = control.find("by-map").text
-    assert float(re.search(r"it would be ([\d.]+):", by_map)[1]) == pytest.approx(max(0, 1 - review / error))
+    assert float(re.search(r"the best threshold is ([\d.]+):", by_map)[1]) == pytest.approx(max(0, 1 - review / error))
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1"])
-def test_a_cost_of_an_error_that_is_no_positive_number_is_reported_and_the_rest_remains(control, text):
+def test_an_invalid_cost_is_reported_and_the_results_remain(control, text):
     control.open()
     before = control.table()
     control.type_into("cost-error", text)
-    assert "Enter a cost of an error above 0" in control.find("summary").text
+    assert "enter a cost of an error above 0" in control.find("summary").text
     assert control.find("cost-error").get_attribute("aria-invalid") == "true"
     assert [cells[:3] for cells in control.table().values()] == [cells[:3] for cells in before.values()]
     assert {cells[3] for cells in control.table().values()} == {"–"}
@@ -212,7 +214,7 @@ def test_a_threshold_out_of_range_is_ignored(control):
 
 
 @pytest.mark.parametrize("width", [PHONE, 360, DESK])
-def test_nothing_scrolls_sideways_and_every_column_is_in_view(control, width):
+def test_every_column_is_visible_without_horizontal_scrolling(control, width):
     control.open(width)
     assert control.run("return document.documentElement.scrollWidth") <= width
     region = control.run("return document.getElementById('explorer-table').parentElement")
@@ -222,7 +224,7 @@ def test_nothing_scrolls_sideways_and_every_column_is_in_view(control, width):
     assert all(each.rect["x"] >= 0 and each.rect["x"] + each.rect["width"] <= width for each in inputs)
 
 
-def test_names_of_labels_stay_text_and_the_page_asks_for_nothing(control, page):
+def test_label_names_are_escaped_and_the_page_sends_no_requests(control, page):
     control.open()
     control.driver.get_log("performance")
     control.open()
@@ -238,15 +240,15 @@ def test_the_command_is_copied_or_selected(control):
     control.open()
     control.run("arguments[0].focus()", control.find("copy"))
     control.press(Keys.ENTER)
-    said = wait_until(lambda: control.find("copied").text, timeout=10)
-    assert said.startswith(("Copied", "The command is selected"))
-    if said.startswith("The command"):
+    message = wait_until(lambda: control.find("copied").text, timeout=10)
+    assert message.startswith(("Copied", "The command is selected"))
+    if message.startswith("The command"):
         assert control.run("return getSelection().toString().trim()") == control.find("command").text
     program, command, *_ = shlex.split(control.find("command").text)
     assert (program, command) == ("relmap", "thresholds")
 
 
-def test_paper_holds_the_results_and_no_button(control):
+def test_the_printed_page_has_the_results_and_no_button(control):
     control.open()
     control.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     visible = "return getComputedStyle(arguments[0]).display"

@@ -1,4 +1,4 @@
-"""What whoever keeps this running does in the browser: Chromium without a screen, on a real `python -m flows.serve`.
+"""Operation of `python -m flows.serve` in headless Chromium: schedule, forms, runs and cancellation.
 
 `make test-system` runs it; what is missing fails it. Nothing here needs a network.
 """
@@ -27,7 +27,7 @@ def project(tmp_path_factory) -> Path:
 
     def change(params: dict[str, Any]) -> None:
         params["datasets"] = {name: params["datasets"][name] | {"rows": 6000} for name in ("wands", "scidocs")}
-        params |= {"schedule": {"refresh": "0 5 * * *"}}  # all calibrators: a stage is to last longer than clicks
+        params |= {"schedule": {"refresh": "0 5 * * *"}}  # all calibrators: a stage takes longer than clicks
 
     copy_project(folder, change)
     run_module(folder, "dvc", "repro", "-q", "train")
@@ -41,20 +41,21 @@ def served(project) -> Iterator[RunningServer]:
 
 
 class Page:
-    """A browser with nothing in it, by what a person sees."""
+    """A new browser on the pages of the server."""
 
     def __init__(self, driver, served: RunningServer) -> None:
-        self.driver, self.served = driver, served
+        self.driver = driver
+        self.served = served
 
     def open(self, path: str) -> None:
         self.driver.get(self.served.address + path)
 
     def enter(self) -> None:
-        """Give the secret to the page, which asks a new browser for it, once."""
+        """Enter the secret on the login page."""
         self.open("/")
-        asking = ("css selector", "input[type=password]")
-        wait_until(lambda: self.driver.find_element(*asking).is_displayed())
-        self.driver.find_element(*asking).send_keys(self.served.secret + "\ue007")  # Enter
+        secret_field = ("css selector", "input[type=password]")
+        wait_until(lambda: self.driver.find_element(*secret_field).is_displayed())
+        self.driver.find_element(*secret_field).send_keys(self.served.secret + "\ue007")  # Enter
         wait_until(lambda: "Dashboard" in self.text)
 
     @property
@@ -70,7 +71,7 @@ class Page:
         wait_until(click)
 
     def choose(self, place: int, option: str) -> list[str]:
-        """Pick an option of the list at `place` on the page; returns all its options."""
+        """Select an option of the list at `place` on the page, and return all its options."""
         lists = "button[aria-haspopup=listbox]"
         wait_until(lambda: self.driver.find_elements("css selector", lists)[place].click() or True)
 
@@ -84,14 +85,14 @@ class Page:
         return options
 
     def submit(self, name: str) -> None:
-        """Submit the form of a deployment, and go to the page of the run."""
+        """Submit the form of a deployment, and open the page of the run."""
         before = len(self.served.list_runs(name))
         self.click("Submit")
         (run,) = wait_until(lambda: self.served.list_runs(name)[before:])
         self.open(f"/v2/runs/flow-run/{run['id']}")
 
     def ask_to_cancel(self) -> bool:
-        """Open the menu of a run and choose Cancel; a page that is drawn anew closes it again."""
+        """Open the menu of a run and choose Cancel; a page that is drawn again closes the menu."""
         self.driver.find_element("css selector", "button[aria-haspopup=menu]").click()
         items = self.driver.find_elements("css selector", "[role=menuitem]")
         next(item for item in items if item.text == "Cancel").click()
@@ -107,7 +108,7 @@ def page(served, tmp_path) -> Iterator[Page]:
         driver.save_screenshot(tmp_path / "last.png")
 
 
-def test_the_page_asks_its_own_port_alone_and_shows_every_deployment(page, served):
+def test_the_page_contacts_only_its_own_port_and_shows_every_deployment(page, served):
     page.open("/")
     wait_until(lambda: "Dashboard" in page.text)
     page.click("Deployments", "a")
@@ -118,7 +119,7 @@ def test_the_page_asks_its_own_port_alone_and_shows_every_deployment(page, serve
     assert hosts == {urllib.parse.urlsplit(served.address).netloc}
 
 
-def test_the_schedule_makes_runs(served):
+def test_the_schedule_creates_runs(served):
     def due() -> list[str]:
         runs = served.query("flow_runs", deployments={"name": {"any_": ["refresh"]}})
         return [run["expected_start_time"] for run in runs if run["auto_scheduled"]]
@@ -126,7 +127,7 @@ def test_the_schedule_makes_runs(served):
     assert all(at[11:16] == "05:00" for at in wait_until(due))
 
 
-def test_the_form_refuses_a_wrong_calibrator_before_a_run_exists(page, served):
+def test_the_form_rejects_a_wrong_calibrator_before_a_run_exists(page, served):
     wrong = urllib.parse.quote(json.dumps({"datasets": ["wands"], "calibrators": ["platt"]}))
     page.open(f"/v2/deployments/deployment/{served.find_deployment_id('reliability')}/run?parameters={wrong}")
     before = served.list_runs("reliability")

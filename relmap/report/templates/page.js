@@ -1,24 +1,25 @@
 "use strict";
-// Each chart is drawn where it stands, one after the other so that the page can be read meanwhile.
-const PANEL = 235; // least width of one panel and its axis, in pixels
-const AXIS = 62;
+// Draws the charts one after the other, so that the page stays responsive.
+const MIN_PANEL_WIDTH = 235; // one panel with its axis, in pixels
+const AXIS_WIDTH = 62;
 const GAP = 24;
 
-function fitted(spec, width) {
+// Fits the panels of a chart to the width of the page.
+function fitToWidth(spec, width) {
   if (!spec.facet) return spec;
-  const most = Math.min(spec.columns || 1, Math.max(1, Math.floor(width / PANEL)));
-  const own = spec.resolve?.scale?.y === "independent"; // an axis for each panel, or one on the left for all
-  const panel = own ? width / most - AXIS : (width - AXIS) / most - GAP;
-  return { ...spec, columns: most, spec: { ...spec.spec, width: Math.floor(panel) } };
+  const columns = Math.min(spec.columns || 1, Math.max(1, Math.floor(width / MIN_PANEL_WIDTH)));
+  const hasOwnAxes = spec.resolve?.scale?.y === "independent"; // else one axis on the left for all panels
+  const panelWidth = hasOwnAxes ? width / columns - AXIS_WIDTH : (width - AXIS_WIDTH) / columns - GAP;
+  return { ...spec, columns, spec: { ...spec.spec, width: Math.floor(panelWidth) } };
 }
 
 async function draw(figure) {
   const { spec, csv, types } = JSON.parse(figure.querySelector("script").textContent);
   const plot = figure.querySelector(".plot");
-  const drawing = fitted(spec, plot.clientWidth);
-  drawing.data = { values: csv, format: { type: "csv", parse: types } };
+  const fittedSpec = fitToWidth(spec, plot.clientWidth);
+  fittedSpec.data = { values: csv, format: { type: "csv", parse: types } };
   plot.dataset.width = plot.clientWidth;
-  await vegaEmbed(plot, drawing, { renderer: "svg", actions: false });
+  await vegaEmbed(plot, fittedSpec, { renderer: "svg", actions: false });
   plot.dataset.drawn = "yes";
   const link = figure.querySelector("a.csv");
   if (!link.href.startsWith("blob:")) link.href = URL.createObjectURL(new Blob([csv], { type: "text/csv" }));
@@ -34,7 +35,7 @@ async function drawAll() {
   document.documentElement.dataset.drawn = "yes";
 }
 
-let waiting;
-addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(drawAll, 250); });
+let resizeTimer;
+addEventListener("resize", () => { clearTimeout(resizeTimer); resizeTimer = setTimeout(drawAll, 250); });
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((details) => { details.open = true; }));
 drawAll();

@@ -1,6 +1,6 @@
 "use strict";
-// Results at a threshold that the reader sets, or at the one with the lowest expected cost. All numbers come from the
-// counts in the JSON of the section. Text is set as textContent, so that names of labels cannot become markup.
+// Shows results at a threshold that the reader sets, or at the threshold with the lowest expected cost. All numbers
+// come from the counts in the JSON of the section. Text is set as textContent, so that label names cannot become markup.
 (() => {
   const element = (name) => document.getElementById(`explorer-${name}`);
   const explorer = document.getElementById("threshold-explorer");
@@ -11,7 +11,7 @@
   const costInputs = { error: element("cost-error"), review: element("cost-review") };
   const modes = [...explorer.querySelectorAll("input[name='explorer-mode']")];
   const NONE = "–";
-  const TIED = 1e-12; // relative difference of costs below which they are equal
+  const RELATIVE_TOLERANCE = 1e-12; // costs that differ by less are equal
   let selected = data.initial;
 
   const percent = (share) => `${(100 * share).toFixed(1)}%`;
@@ -24,12 +24,12 @@
     return (costs.error * errors + costs.review * reviews) / line.total;
   }
 
-  // The first of equal ones has the most automatic rows, since thresholds rise.
+  // Of equal costs the first has the most automatic rows, since thresholds rise.
   function cheapest(line, costs) {
     let best = 0;
     thresholds.forEach((threshold, at) => {
       const lowest = expectedCost(line, best, costs);
-      if (expectedCost(line, at, costs) < lowest - TIED * Math.abs(lowest)) best = at;
+      if (expectedCost(line, at, costs) < lowest - RELATIVE_TOLERANCE * Math.abs(lowest)) best = at;
     });
     return best;
   }
@@ -49,7 +49,7 @@
     return valid ? value : null;
   }
 
-  // Null if a cost is missing or out of range.
+  // Returns null if a cost is missing or out of range.
   function readCosts() {
     const error = readNumber(costInputs.error, (cost) => cost > 0);
     const review = readNumber(costInputs.review, (cost) => cost >= 0);
@@ -79,22 +79,22 @@
   function summary(line, at, costs) {
     const parts = [`Threshold ${thresholds[at]}: ${percent(line.automatic[at] / line.total)} of decisions are automatic`];
     if (line.automatic[at] > 0) {
-      const between = interval(line, at);
-      const known = between ? `pointwise 95% interval ${between}` : "too few rows or groups for an interval";
-      parts.push(`${accuracy(line, at)} of them are correct (${known})`);
+      const ends = interval(line, at);
+      const precision = ends ? `pointwise 95% interval ${ends}` : "too few rows or groups for an interval";
+      parts.push(`${accuracy(line, at)} of them are correct (${precision})`);
     }
     parts.push(`${count(line.rows - automaticRows(line, at))} of ${count(line.rows)} rows go to review`);
     const sentence = `${parts.join("; ")}.`;
-    if (costs === null) return `${sentence} Enter a cost of an error above 0, and a cost of a review of 0 or more.`;
-    const none = significant(expectedCost(line, 0, costs));
+    if (costs === null) return `${sentence} For expected costs, enter a cost of an error above 0 and a cost of a review of at least 0.`;
+    const withoutReview = significant(expectedCost(line, 0, costs));
     const cost = significant(expectedCost(line, at, costs));
-    return `${sentence} Expected cost per decision: ${cost}; ${none} with no review, ${significant(costs.review)} with reviews only.`;
+    return `${sentence} Expected cost per decision: ${cost}; without review: ${withoutReview}; if every decision is reviewed: ${significant(costs.review)}.`;
   }
 
-  function byMap(costs) {
+  function optimalForExactReliability(costs) {
     if (!minimizesCost() || costs === null) return "";
     const threshold = significant(Math.max(0, 1 - costs.review / costs.error));
-    return `The threshold has the lowest expected cost on these rows. By the map alone, it would be ${threshold}: one minus the cost of a review divided by the cost of an error.`;
+    return `This threshold has the lowest expected cost on these rows. If the reliability is exact, the best threshold is ${threshold}: one minus the cost of a review divided by the cost of an error.`;
   }
 
   function addCell(row, tag) {
@@ -128,9 +128,9 @@
   }
 
   function showTable(costs) {
-    lines.forEach((line, place) => {
+    lines.forEach((line, index) => {
       cellsOf(line, selected, costs).forEach((content, column) => {
-        const cell = rows[place][column];
+        const cell = rows[index][column];
         cell.firstChild.textContent = content.text;
         cell.lastChild.textContent = content.detail || "";
       });
@@ -143,7 +143,7 @@
     showControls();
     showTable(costs);
     element("summary").textContent = summary(lines[0], selected, costs);
-    element("by-map").textContent = byMap(costs);
+    element("by-map").textContent = optimalForExactReliability(costs);
     const command = element("command");
     command.textContent = command.dataset.before + thresholds[selected] + command.dataset.after;
     element("option").textContent = `--cut ${thresholds[selected]}`;
@@ -167,7 +167,7 @@
       await navigator.clipboard.writeText(element("command").textContent);
       element("copied").textContent = "Copied.";
     } catch {
-      selectCommand(); // the browser refuses access to the clipboard
+      selectCommand(); // the browser denies access to the clipboard
     }
   }
 

@@ -1,6 +1,6 @@
-"""What a page of another origin, a rebound name and another user of the machine can do to our servers: nothing.
+"""Attacks on the servers from pages of other origins, rebound names and other users of the machine.
 
-The pages stand in a real Chromium, which sends what browsers send. `make test-system` runs it.
+The pages run in Chromium. `make test-system` runs these tests.
 """
 
 import os
@@ -25,10 +25,10 @@ from tests.system.served import RunningServer, is_answering, run_server
 pytestmark = pytest.mark.system
 
 NOBODY = 65534  # the number of the user without rights
-LISTENS = 60  # seconds that an attack waits for an answer
+ATTACK_TIMEOUT = 60  # seconds
 FACTS = ("name", "entrypoint", "pull_steps", "paused", "enforce_parameter_schema")
 
-# No leave is asked for these: a WebSocket, and a POST whose body has no type. The page reads no answer to the latter.
+# Browsers send these without asking the server: a WebSocket, and a POST without a content type.
 ATTACK = """
 const [address, file, wait, done] = arguments;
 const learned = {deployments: [], flow: null, seen: 0, closed: null};
@@ -61,8 +61,8 @@ setTimeout(() => done(learned), wait * 1000);  // where it is not shut out
 """
 
 
-class Hostile(BaseHTTPRequestHandler):
-    """A page of somebody else."""
+class AttackerPage(BaseHTTPRequestHandler):
+    """Page of another origin."""
 
     def do_GET(self) -> None:
         self.send_response(200)
@@ -71,19 +71,19 @@ class Hostile(BaseHTTPRequestHandler):
         self.wfile.write(b"<html><body>hello</body></html>")
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @pytest.fixture(scope="module")
 def hostile() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), AttackerPage) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"evil.test:{server.server_port}"
         server.shutdown()
 
 
 def make_project(folder: Path) -> Path:
-    """The project with a small twin, in a folder that everybody may enter: it is what is in it that must be shut."""
+    """Copy the project with a small twin to a folder that other users can enter."""
     for above in [folder, *folder.parents][:3]:
         above.chmod(0o755)
     copy_project(folder, lambda params: params.update(datasets={"wands": params["datasets"]["wands"] | {"rows": 6000}}))
@@ -97,7 +97,7 @@ def unserved(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module", params=["secret", "open"])
 def served(request, tmp_path_factory) -> Iterator[RunningServer]:
-    """With a secret, and without: it is the layer that pages meet first."""
+    """A running server, with and without a secret."""
     project = make_project(tmp_path_factory.mktemp(request.param))
     with run_server(project, *(["--open"] if request.param == "open" else [])) as running:
         yield running
@@ -105,30 +105,31 @@ def served(request, tmp_path_factory) -> Iterator[RunningServer]:
 
 @pytest.fixture
 def browser(tmp_path):
-    """A Chromium in which every name under .test is this machine, as after a rebinding."""
+    """Chromium in which every name under .test resolves to this machine, as after DNS rebinding."""
     with open_browser(tmp_path / "browser", "host-resolver-rules=MAP *.test 127.0.0.1") as driver:
-        driver.set_script_timeout(LISTENS + 30)
+        driver.set_script_timeout(ATTACK_TIMEOUT + 30)
         yield driver
 
 
-def what_runs(served: RunningServer) -> list[tuple]:
-    """What each deployment would run, and whether it does so by itself."""
+def deployment_facts(served: RunningServer) -> list[tuple]:
+    """Return the code and schedule state of each deployment."""
     return [*map(itemgetter(*FACTS), served.query("deployments"))]
 
 
 @pytest.mark.parametrize("host", ["evil.test", "127.0.0.1", "localhost"])
-def test_a_page_of_another_origin_learns_nothing_and_runs_nothing(browser, hostile, served, tmp_path, host):
-    owned, before = tmp_path / "owned", what_runs(served)
+def test_a_page_of_another_origin_can_neither_read_nor_run_anything(browser, hostile, served, tmp_path, host):
+    owned = tmp_path / "owned"
+    before = deployment_facts(served)
     browser.get(f"http://{hostile.replace('evil.test', host)}/")
-    learned = browser.execute_async_script(ATTACK, served.address.removeprefix("http://"), str(owned), LISTENS)
+    learned = browser.execute_async_script(ATTACK, served.address.removeprefix("http://"), str(owned), ATTACK_TIMEOUT)
     print(f"the page of {host} learned {learned}; its script ran: {owned.exists()}")
     assert not owned.exists(), f"the page has run a command; it learned {learned}"
     assert learned == {"deployments": [], "flow": None, "seen": 0, "closed": True}
-    assert what_runs(served) == before
+    assert deployment_facts(served) == before
     assert not any(served.list_runs(name) for name, *_ in before)
 
 
-def test_a_name_that_was_rebound_to_this_machine_reads_nothing(browser, served):
+def test_a_rebound_host_name_is_refused(browser, served):
     browser.get(f"http://evil.test:{served.port}/api/health")  # its own page there makes its scripts of that origin
     status, text = browser.execute_async_script(
         """const done = arguments[0];
@@ -139,7 +140,7 @@ def test_a_name_that_was_rebound_to_this_machine_reads_nothing(browser, served):
     assert "deployment" not in text
 
 
-def as_nobody(code: str) -> str:
+def run_as_other_user(code: str) -> str:
     assert os.geteuid() == 0, "only root can act as another user; run this file as root"
     python = Path("/usr/bin/python3")  # the environment's own may be in a folder that is shut to others
     command = [str(python if python.exists() else sys.executable), "-I", "-c", code]
@@ -160,8 +161,8 @@ except urllib.error.HTTPError as error:
 """
 
 
-def asked_by_nobody(address: str, **headers: str) -> str:
-    return as_nobody(STATUS.format(address=address, more=headers))
+def status_for_other_user(address: str, **headers: str) -> str:
+    return run_as_other_user(STATUS.format(address=address, more=headers))
 
 
 READ = """
@@ -172,17 +173,17 @@ except PermissionError:
 """
 
 
-def test_another_user_of_the_machine_neither_reads_the_secret_nor_uses_the_api(served):
+def test_another_user_can_neither_read_the_secret_nor_use_the_api(served):
     if not served.secret:
-        assert asked_by_nobody(served.address) == "200"  # this is what --open means
+        assert status_for_other_user(served.address) == "200"  # as --open allows
         return
-    assert asked_by_nobody(served.address) == "401"
+    assert status_for_other_user(served.address) == "401"
     secret = served.project / "data/.state/secret"
     assert secret.stat().st_mode & 0o777 == 0o600
     for folder in takewhile(lambda above: above != Path(tempfile.gettempdir()), secret.parents):
         folder.chmod(0o755)  # so that it is the file itself that is shut
-    assert as_nobody(READ.format(path=str(secret))) == "refused"
-    assert as_nobody(READ.format(path=str(served.project / "params.yaml"))) != "refused"
+    assert run_as_other_user(READ.format(path=str(secret))) == "refused"
+    assert run_as_other_user(READ.format(path=str(served.project / "params.yaml"))) != "refused"
     assert served.secret not in served.log.read_text() + (served.project / "data/.state/server.log").read_text()
     lines = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
     assert not any(served.secret in line for line in lines)  # everybody may read command lines
@@ -191,15 +192,15 @@ def test_another_user_of_the_machine_neither_reads_the_secret_nor_uses_the_api(s
 @pytest.mark.parametrize(
     "command", ["flows.refresh reliability@wands", "dvc repro reliability@wands -f", "flows.reliability wands --seed 1"]
 )
-def test_the_server_that_a_run_starts_for_itself_is_shut_too(unserved, command):
+def test_the_temporary_server_of_a_run_is_protected(unserved, command):
     log = unserved / "run.log"
     process = start_module(unserved, *command.split(), log=log)
     try:
         port = wait_until(lambda: port_of_server(process, log))
         address = f"http://127.0.0.1:{port}"
-        assert asked_by_nobody(address) == "401"
+        assert status_for_other_user(address) == "401"
         for wrong in ({"Host": f"evil.test:{port}"}, {"Origin": "http://evil.test"}, {"Sec-Fetch-Site": "cross-site"}):
-            assert asked_by_nobody(address, **wrong) == "403", wrong
+            assert status_for_other_user(address, **wrong) == "403", wrong
         assert process.wait(300) == 0, log.read_text()
         wait_until(lambda: not psutil.pid_exists(process.pid) and not is_answering(port), timeout=20)
     finally:
@@ -208,11 +209,12 @@ def test_the_server_that_a_run_starts_for_itself_is_shut_too(unserved, command):
 
 
 def port_of_server(process: subprocess.Popen, log: Path) -> int | None:
-    """Where a server of one of the processes that it has started answers, once one does."""
+    """Return the port at which a server of a child process answers; None if none does yet."""
     assert process.poll() is None, log.read_text()
     for child in psutil.Process(process.pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # or a zombie
-            listening = [door for door in child.net_connections("tcp4") if door.status == psutil.CONN_LISTEN]
-            if port := next(filter(is_answering, (door.laddr.port for door in listening)), None):
-                return port
+            sockets = [each for each in child.net_connections("tcp4") if each.status == psutil.CONN_LISTEN]
+            for port in (each.laddr.port for each in sockets):
+                if is_answering(port):
+                    return port
     return None
