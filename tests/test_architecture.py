@@ -1,4 +1,4 @@
-"""The house rules as tests, each with a test that sees it fail."""
+"""Rules of the architecture, each with a test that a violation is detected."""
 
 import ast
 import re
@@ -13,20 +13,20 @@ from tasks.provenance.dvc_stages import CODE_FOLDERS
 from tasks.provenance.hashing import imported_files, imported_modules
 
 ROOT = Path(__file__).resolve().parent.parent
-VERBS = sorted(path.relative_to(ROOT) for path in ROOT.glob("tasks/*.py"))
+TASK_MODULES = sorted(path.relative_to(ROOT) for path in ROOT.glob("tasks/*.py"))
 FLOWS = sorted(path.relative_to(ROOT) for path in ROOT.glob("flows/*.py"))
-ROOMS = {  # folders of tasks/ -> their files
+TASK_PACKAGES = {  # packages of tasks/ -> their files
     folder.name: sorted(path.relative_to(ROOT) for path in folder.rglob("*.py"))
     for folder in ROOT.glob("tasks/*/")
     if (folder / "__init__.py").exists()
 }
 LIBRARY = sorted(path.relative_to(ROOT) for path in ROOT.glob("relmap/**/*.py"))
-FILES = [*VERBS, *(file for files in ROOMS.values() for file in files), *LIBRARY]
+FILES = [*TASK_MODULES, *(file for files in TASK_PACKAGES.values() for file in files), *LIBRARY]
 IMPORTS = {file: imported_modules(ROOT / file) for file in (*FILES, *FLOWS)}
 LIBRARIES = {file: {name.split(".")[0] for name in names} for file, names in IMPORTS.items()}
-GROUND = {"provenance", "settings", "records", "sources"}
-ABOVE = {"page": {"tables", "figures"}}  # rooms that may import others beside the ground
-LAYERS = (  # of the library, from the bottom to the top: a part imports itself and what is below it
+BASE_PACKAGES = {"provenance", "settings", "records", "sources"}
+ALSO_ALLOWED = {"page": {"tables", "figures"}}  # packages that may import more than the base
+LAYERS = (  # of the library from bottom to top; a part imports only itself and lower layers
     {"errors", "decisions", "settings", "optimizers", "serialization", "hashing", "timestamps", "splits", "options"},
     {"metrics"},
     {"io", "calibrators", "simulation"},
@@ -38,7 +38,7 @@ LAYERS = (  # of the library, from the bottom to the top: a part imports itself 
     {"console", "demo"},
     {"cli", "__main__"},
 )
-HOME: dict[str, set[str]] = {  # libraries that are heavy, or that pickle -> the rooms in which they stay
+ALLOWED_PACKAGES: dict[str, set[str]] = {  # heavy or pickling libraries -> packages that may import them
     **{library: set() for library in ("pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve")},
     "great_expectations": {"expectations"},
     "datasets": {"datasets"},
@@ -48,81 +48,84 @@ HOME: dict[str, set[str]] = {  # libraries that are heavy, or that pickle -> the
     "sqlglot": {"maps"},
 }
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-# One's own data sets have the reader `files` or `hub`; no other one runs these files.
+# Only user data sets have the readers `files` and `hub`.
 ENTRIES = yaml.safe_load((ROOT / "params.yaml").read_text())["datasets"] | {
     "mine": {"reader": "files", "path": "mine.csv"},
     "theirs": {"reader": "hub", "path": "tasks/datasets/hub.py"},
 }
 
 
-def rooms_of(file: Path) -> set[str]:
-    """The folders of `tasks/` (or its file, for a verb) that a file imports."""
+def imported_task_packages(file: Path) -> set[str]:
+    """Return the packages and modules of `tasks` that a file imports."""
     return {name.split(".")[1] for name in IMPORTS[file] if name.startswith("tasks.")}
 
 
-def stage(name: str) -> dict:
-    """A stage of dvc.yaml, whether it stands alone or is repeated for each data set."""
+def stage_entry(name: str) -> dict:
+    """Return the entry of a stage of dvc.yaml, single or repeated for each data set."""
     return STAGES[name].get("do", STAGES[name])
 
 
-def filled_in(dependencies: list[str]) -> set[str]:
-    """What dependencies with `${key}` or `${item.…}` in them become over the data sets of params.yaml."""
-    made = set()
+def resolve_dependencies(dependencies: list[str]) -> set[str]:
+    """Resolve `${key}` and `${item.…}` in dependencies for all data sets of params.yaml."""
+    resolved = set()
     for key, entry in ENTRIES.items():
         values = {"${key}": key} | {f"${{item.{name}}}": str(value) for name, value in entry.items()}
         for dependency in dependencies:
             for name, value in values.items():
                 dependency = dependency.replace(name, value)  # noqa: PLW2901
-            made.add(dependency)
-    return made
+            resolved.add(dependency)
+    return resolved
 
 
-def ran(name: str) -> set[Path]:
-    """The files of the project that the command of a stage reaches, but for empty ones."""
-    entry = Path(*stage(name)["cmd"].split()[2].split(".")).with_suffix(".py")
+def files_run(name: str) -> set[Path]:
+    """Return the non-empty project files that the command of a stage reaches."""
+    entry = Path(*stage_entry(name)["cmd"].split()[2].split(".")).with_suffix(".py")
     return {file for file in imported_files(entry, ROOT) if (ROOT / file).stat().st_size}
 
 
-def undeclared(name: str, dependencies: list[str]) -> set[Path]:
-    """Project files that the command of a stage runs and that none of its dependencies covers."""
-    places = filled_in(dependencies)
-    return {file for file in ran(name) if not any(file.is_relative_to(place) for place in places)}
+def undeclared_files(name: str, dependencies: list[str]) -> set[Path]:
+    """Return project files that the command of a stage runs but no dependency covers."""
+    covered = resolve_dependencies(dependencies)
+    return {file for file in files_run(name) if not any(file.is_relative_to(path) for path in covered)}
 
 
-def never_run(name: str, dependencies: list[str]) -> set[Path]:
-    """Project files that the dependencies of a stage cover and that its command does not run."""
-    files = {file for place in filled_in(dependencies) for file in [ROOT / place, *(ROOT / place).rglob("*")]}
+def unused_files(name: str, dependencies: list[str]) -> set[Path]:
+    """Return project files that the dependencies of a stage cover but its command does not run."""
+    files = {file for path in resolve_dependencies(dependencies) for file in [ROOT / path, *(ROOT / path).rglob("*")]}
     code = {file.relative_to(ROOT) for file in files if file.suffix == ".py" and file.stat().st_size}
-    return {file for file in code if file.parts[0] in CODE_FOLDERS} - ran(name)
+    return {file for file in code if file.parts[0] in CODE_FOLDERS} - files_run(name)
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_knows_no_orchestrator_and_imports_itself_and_what_is_below_alone(room):
-    for file in ROOMS[room]:
+@pytest.mark.parametrize("package", TASK_PACKAGES)
+def test_task_packages_import_only_lower_packages_and_no_orchestrator(package):
+    for file in TASK_PACKAGES[package]:
         assert not LIBRARIES[file] & {"prefect", "dvc", "flows"}, file
-        assert rooms_of(file) <= GROUND | ABOVE.get(room, set()) | {room}, file
+        assert imported_task_packages(file) <= BASE_PACKAGES | ALSO_ALLOWED.get(package, set()) | {package}, file
 
 
-def test_verbs_do_not_import_one_another():
-    for verb in VERBS:
-        assert not rooms_of(verb) & {path.stem for path in VERBS}, verb
+def test_task_modules_do_not_import_each_other():
+    for module in TASK_MODULES:
+        assert not imported_task_packages(module) & {path.stem for path in TASK_MODULES}, module
 
 
-def test_heavy_libraries_stay_in_their_room_and_nothing_is_pickled():
+def test_heavy_libraries_stay_in_their_package_and_nothing_is_pickled():
     for file, libraries in LIBRARIES.items():
-        assert not [library for library in libraries & set(HOME) if file.parts[1] not in HOME[library]], file
+        assert not [
+            library for library in libraries & set(ALLOWED_PACKAGES) if file.parts[1] not in ALLOWED_PACKAGES[library]
+        ], file
 
 
-SAID = {  # what no file may say, but those named: a fit or a gate that fails would fail again, as the same bytes go in
+# Text -> files that may contain it. A fit or a gate that fails would fail again, because its inputs are the same.
+FORBIDDEN_TEXTS = {
     r"(?<![\w.])(eval|exec)\(": [],
-    "retries=": [Path("tasks/download.py")],  # what a network brings is another matter
-    r"truth\.parquet": ROOMS["simulation"],  # of a twin
+    "retries=": [Path("tasks/download.py")],  # network errors can be temporary
+    r"truth\.parquet": TASK_PACKAGES["simulation"],  # truth of simulated data
 }
 
 
-@pytest.mark.parametrize("text", SAID)
-def test_nothing_is_evaluated_or_tried_again_or_reads_the_truth_of_a_twin(text):
-    for file in {*IMPORTS} - {*SAID[text]}:
+@pytest.mark.parametrize("text", FORBIDDEN_TEXTS)
+def test_no_file_evaluates_code_retries_or_reads_the_simulated_truth(text):
+    for file in {*IMPORTS} - {*FORBIDDEN_TEXTS[text]}:
         assert not re.search(text, (ROOT / file).read_text()), file
 
 
@@ -132,29 +135,29 @@ def test_importing_a_package_runs_nothing(package):
 
 
 def part_of(module: str) -> str:
-    """The part of the library that a module belongs to: the first name after `relmap`."""
+    """Return the part of the library of a module: the first name after `relmap`."""
     return module.split(".")[1]
 
 
 def layer_of(part: str) -> int:
-    """The number of the layer of a part of the library, from the bottom."""
+    """Return the number of the layer of a part, from the bottom."""
     return next(number for number, parts in enumerate(LAYERS) if part in parts)
 
 
 def parts_too_high(own: str, modules: set[str]) -> set[str]:
-    """The parts of the library among imported modules that are above the importing part; the top level is none."""
+    """Return the imported parts of the library that are above the importing part."""
     parts = {part_of(name) for name in modules if name.startswith("relmap.")} - {own, "__version__"}
     return {part for part in parts if layer_of(part) > layer_of(own)}
 
 
 @pytest.mark.parametrize("file", [file for file in LIBRARY if file != Path("relmap/__init__.py")], ids=str)
-def test_the_library_imports_in_one_direction_and_knows_neither_pipeline_nor_orchestrator(file):
+def test_library_imports_only_lower_layers_and_no_pipeline(file):
     own = part_of(".".join(file.with_suffix("").parts))
     assert not LIBRARIES[file] & {"tasks", "flows", "prefect", "dvc", "great_expectations"}
     assert not parts_too_high(own, IMPORTS[file])
 
 
-def test_an_import_from_below_to_above_is_seen():
+def test_import_of_a_higher_layer_is_detected():
     assert parts_too_high("metrics", {"numpy", "relmap", "relmap.io.rows", "relmap.errors"}) == {"io"}
     assert parts_too_high("cli", {"relmap.io.rows", "relmap.errors"}) == set()
 
@@ -172,13 +175,13 @@ def test_the_library_has_no_import_cycles():
     check_cycles({file: IMPORTS[file] for file in LIBRARY})
 
 
-def test_a_cycle_is_seen():
+def test_import_cycle_is_detected():
     with pytest.raises(CycleError):
         check_cycles({Path("relmap/a.py"): {"relmap.b"}, Path("relmap/b.py"): {"relmap", "relmap.a"}})
 
 
 def lazy_imports(text: str) -> set[str]:
-    """What code imports of the lazy top level of the library: a public name, or the whole."""
+    """Return the public names, or the package, that code imports from the lazy top level of the library."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -189,30 +192,30 @@ def lazy_imports(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("file", [file for file in IMPORTS if file.parts[0] != "relmap"], ids=str)
-def test_the_pipeline_imports_submodules_of_the_library_and_never_its_lazy_top_level(file):
+def test_pipeline_does_not_import_the_lazy_top_level(file):
     assert lazy_imports((ROOT / file).read_text(encoding="utf-8")) == set()
 
 
 @pytest.mark.parametrize(
     "line", ["import relmap", "from relmap import ReliabilityPipeline", "from relmap import cli, load_map"]
 )
-def test_an_import_of_the_lazy_top_level_is_seen(line):
+def test_lazy_top_level_import_is_detected(line):
     assert lazy_imports(line)
     assert not lazy_imports("import relmap.errors\nfrom relmap import cli\nfrom relmap.maps.map_file import load_map")
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_a_stage_declares_the_code_that_it_runs_and_no_other_and_a_folder_struck_out_or_code_too_much_is_caught(name):
-    dependencies = stage(name)["deps"]
-    assert not undeclared(name, dependencies)
-    assert not never_run(name, dependencies)  # a change of it would run the stage again for nothing
-    fewer = [dependency for dependency in dependencies if not dependency.startswith("tasks/provenance")]
-    assert any(file.parts[1] == "provenance" for file in undeclared(name, fewer))
-    for more in ("flows/docs.py", "relmap/routing"):
-        assert any(file.is_relative_to(more) for file in never_run(name, [*dependencies, more]))
+def test_stage_declares_exactly_the_code_that_it_runs(name):
+    dependencies = stage_entry(name)["deps"]
+    assert not undeclared_files(name, dependencies)
+    assert not unused_files(name, dependencies)  # its changes would repeat the stage needlessly
+    incomplete = [dependency for dependency in dependencies if not dependency.startswith("tasks/provenance")]
+    assert any(file.parts[1] == "provenance" for file in undeclared_files(name, incomplete))
+    for unused in ("flows/docs.py", "relmap/routing"):
+        assert any(file.is_relative_to(unused) for file in unused_files(name, [*dependencies, unused]))
 
 
-def test_flows_holds_a_file_for_each_command_and_the_files_that_they_share():
+def test_flows_contains_commands_and_shared_modules():
     shared = {
         "__init__",
         "engine",
@@ -233,9 +236,9 @@ def test_flows_holds_a_file_for_each_command_and_the_files_that_they_share():
 
 def test_no_stage_depends_on_an_address_on_the_network():
     # DVC fails everything where such a dependency cannot be reached
-    assert not [dependency for name in STAGES for dependency in stage(name)["deps"] if "://" in dependency]
+    assert not [dependency for name in STAGES for dependency in stage_entry(name)["deps"] if "://" in dependency]
 
 
-def test_caches_that_a_stage_leaves_behind_are_no_change():
+def test_dvc_ignores_caches():
     ignored = set((ROOT / ".dvcignore").read_text().split())
     assert ignored >= {"__pycache__", "*.pyc", ".mypy_cache", ".ruff_cache", ".pytest_cache"}

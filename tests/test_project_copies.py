@@ -1,4 +1,4 @@
-"""A copy of the project: one with an addition, one that is read-only, and one of another user.
+"""Copies of the project: with additions, read-only, and owned by another user.
 
 A new calibrator, variant, metric, table or figure takes one new file and its line in one registry: no other edit. Where
 a checkout cannot be written to, what must write says so in a sentence, and the rest works.
@@ -17,7 +17,8 @@ from relmap.maps.map_file import save_map
 from tests import maps
 from tests.project_copy import ROOT, clean_environment, copy_project
 
-NEW = (  # the file of what is added, what stands in it, the registry, the line behind which it stands, its own line
+# New file, its content, registry, line of the registry before the new one, and the new line
+ADDITIONS = (
     (
         "relmap/calibrators/doubled.py",
         "from relmap.calibrators.temperature import Temperature\n\n\n"
@@ -63,7 +64,7 @@ NEW = (  # the file of what is added, what stands in it, the registry, the line 
         "all_scores,",
     ),
 )
-SEEN = """
+INSPECT_ADDITIONS = """
 import json, typing
 from typer.testing import CliRunner
 from flows import forms
@@ -78,7 +79,7 @@ print(json.dumps({
     "bounded": RESAMPLED_METRICS,
 }))
 """
-SHOWN = {  # files of the report, and what of the additions they name
+EXPECTED_IN_REPORT = {  # files of the report -> names of additions in them
     "main.csv": ("doubled", "errors_left_conf", "errors_left_mrp", "errors_left_delta"),
     "intervals.csv": ("doubled",),
     "ablation_by_dataset.csv": ("as_it_was",),
@@ -88,41 +89,47 @@ SHOWN = {  # files of the report, and what of the additions they name
 }
 
 
-def test_what_is_new_is_in_the_report_the_help_and_the_forms_is_bounded_and_has_its_files(tmp_path):
+def test_new_component_needs_one_file_and_one_line(tmp_path):
     copy_project(tmp_path)
-    for file, content, registry, last, line in NEW:
+    for file, content, registry, anchor, line in ADDITIONS:
         (tmp_path / file).write_text(content)
-        module, defined = file.removesuffix(".py").replace("/", "."), content.partition("def ")[2].partition("(")[0]
-        text = (tmp_path / registry).read_text().replace(last, f"{last}        {line}\n")
+        module = file.removesuffix(".py").replace("/", ".")
+        defined = content.partition("def ")[2].partition("(")[0]
+        text = (tmp_path / registry).read_text().replace(anchor, f"{anchor}        {line}\n")
         assert line in text, registry
         (tmp_path / registry).write_text(f"from {module} import {defined}\n{text}")
+
     (tmp_path / "tests").mkdir()
     shutil.copy(ROOT / "tests/report_data.py", tmp_path / "tests")
-    words = [sys.executable, "-c", SEEN]
-    done = subprocess.run(
-        words, cwd=tmp_path, env=clean_environment(tmp_path), capture_output=True, text=True, check=False
+    command = [sys.executable, "-c", INSPECT_ADDITIONS]
+    completed = subprocess.run(
+        command, cwd=tmp_path, env=clean_environment(tmp_path), capture_output=True, text=True, check=False
     )
-    assert not done.returncode, done.stderr
-    seen = json.loads(done.stdout.splitlines()[-1])
-    folder = Path(seen["page"]).parent
-    for file, names in SHOWN.items():
+
+    assert not completed.returncode, completed.stderr
+
+    shown = json.loads(completed.stdout.splitlines()[-1])
+    folder = Path(shown["page"]).parent
+    for file, names in EXPECTED_IN_REPORT.items():
         text = (folder / file).read_text()
         assert not [name for name in names if name not in text], file
     for name in ("doubled", "as_it_was"):
-        assert name in seen["help"]
-        assert name in seen["forms"]
-    assert "errors_left" in seen["bounded"]
+        assert name in shown["help"]
+        assert name in shown["forms"]
+    assert "errors_left" in shown["bounded"]
     for file, suffixes in {"rows_measured": {".csv", ".md", ".tex"}, "figures/all_scores": {".csv"}}.items():
         assert {path.suffix for path in folder.glob(f"{file}.*")} == suffixes
 
 
 NOBODY = 65534
-# root may do everything, unless its process has laid that down
-BOUND = ["setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner"] if os.geteuid() == 0 else []
+# Root may write everywhere unless its process gives up these capabilities
+WITHOUT_ROOT_CAPABILITIES = (
+    ["setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner"] if os.geteuid() == 0 else []
+)
 
 
-def copied(folder: Path) -> Path:
-    """A copy of this project, and the folder that a run would write to."""
+def copy_with_data(folder: Path) -> Path:
+    """Copy the project, and create its folder of outputs."""
     copy_project(folder)
     (folder / "data").mkdir()
     return folder
@@ -130,7 +137,7 @@ def copied(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def read_only(tmp_path_factory):
-    folder = copied(tmp_path_factory.mktemp("read_only"))
+    folder = copy_with_data(tmp_path_factory.mktemp("read_only"))
     modes = {path: path.stat().st_mode for path in (folder, *folder.rglob("*"))}
     for path, mode in modes.items():
         path.chmod(mode & ~0o222)
@@ -140,10 +147,10 @@ def read_only(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def another_users(tmp_path_factory) -> Path:
+def owned_by_another_user(tmp_path_factory) -> Path:
     if os.geteuid() != 0:
         pytest.skip("only root can give a file away")
-    folder = copied(tmp_path_factory.mktemp("foreign"))
+    folder = copy_with_data(tmp_path_factory.mktemp("foreign"))
     folder.chmod(0o755)
     (folder / ".prefect").mkdir(mode=0o700)
     (folder / "data/.state/locks").mkdir(parents=True)
@@ -154,35 +161,44 @@ def another_users(tmp_path_factory) -> Path:
     return folder
 
 
-def ran(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """`python -m` of a module of the copy, as a user who may no more than the modes say."""
-    command = [*BOUND, sys.executable, "-m", *map(str, arguments)]
+def run_unprivileged(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a module of the copy as a user without special rights."""
+    command = [*WITHOUT_ROOT_CAPABILITIES, sys.executable, "-m", *map(str, arguments)]
     return subprocess.run(
         command, cwd=folder, env=clean_environment(folder), capture_output=True, text=True, check=False
     )
 
 
-@pytest.mark.parametrize(("which", "module"), [("read_only", "flows.serve"), ("another_users", "flows.serve")])
-def test_what_must_write_says_in_a_sentence_that_it_may_not(which, module, request):
-    done = ran(request.getfixturevalue(which), module)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith(f"{module.partition('.')[2]}: ")
-    assert "Permission denied" in done.stderr or "not permitted" in done.stderr
-    assert "a checkout that belongs to you" in done.stderr
+@pytest.mark.parametrize(
+    ("fixture", "module"), [("read_only", "flows.serve"), ("owned_by_another_user", "flows.serve")]
+)
+def test_command_without_write_permission_reports_it(fixture, module, request):
+    completed = run_unprivileged(request.getfixturevalue(fixture), module)
+    assert completed.returncode == 1
+    assert completed.stderr.count("\n") == 1
+    assert completed.stderr.startswith(f"{module.partition('.')[2]}: ")
+    assert "Permission denied" in completed.stderr or "not permitted" in completed.stderr
+    assert "a checkout that belongs to you" in completed.stderr
 
 
-@pytest.mark.parametrize(("which", "module"), [("another_users", "flows.refresh"), ("read_only", "relmap")])
-def test_help_needs_nothing_and_runs_nothing(which, module, request):
-    done = ran(request.getfixturevalue(which), module, "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.strip().startswith("Usage: ")
+@pytest.mark.parametrize(("fixture", "module"), [("owned_by_another_user", "flows.refresh"), ("read_only", "relmap")])
+def test_help_needs_no_write_permission(fixture, module, request):
+    completed = run_unprivileged(request.getfixturevalue(fixture), module, "--help")
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert completed.stdout.strip().startswith("Usage: ")
 
 
-def test_rerank_works_on_files_elsewhere(read_only, tmp_path):
+def test_library_command_works_from_a_read_only_checkout(read_only, tmp_path):
     save_map(maps.make_map(), tmp_path / "map.json")
     maps.make_predictions(90).write_parquet(tmp_path / "new.parquet")
-    files = "--map", tmp_path / "map.json", "--predictions", tmp_path / "new.parquet", "--out", tmp_path / "out.parquet"
-    done = ran(read_only, "relmap", "apply", *files)
-    assert done.returncode == 0, done.stderr
+    options = (
+        "--map",
+        tmp_path / "map.json",
+        "--predictions",
+        tmp_path / "new.parquet",
+        "--out",
+        tmp_path / "out.parquet",
+    )
+    completed = run_unprivileged(read_only, "relmap", "apply", *options)
+    assert completed.returncode == 0, completed.stderr
     assert (tmp_path / "out.parquet").exists()

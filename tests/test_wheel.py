@@ -1,4 +1,4 @@
-"""The wheel: its files, what it installs, and its work in a folder that has modules named `tasks` and `flows`."""
+"""The wheel: contents, installation, and use next to modules named `tasks` and `flows`."""
 
 import json
 import re
@@ -29,7 +29,7 @@ from tests.library.test_services import FIRST_USE, N_THREADS
 MAX_PACKAGES = 30  # of the core
 MAX_MEGABYTES = {"core": 700, "report": 850}  # as `du -m` counts; bytecode is written later
 NOT_IN_WHEEL = {"README.md"}
-OTHER_VERSIONS = ("numpy<2.4", "scikit-learn<1.9", "pydantic<2.13")  # which users have asked for
+OTHER_VERSIONS = ("numpy<2.4", "scikit-learn<1.9", "pydantic<2.13")  # required by users
 MISSING = ("torch", "prefect", "dvc", "great_expectations", "lightgbm", "datasets", "pandas")
 RUN_PAGE = """
 import sys
@@ -96,14 +96,14 @@ def installed(request, wheel, tmp_path_factory) -> Installed:
     megabytes = {"core": count_megabytes(folder / "environment")}
     install(python, constraints, f"{wheel}[report]")
     megabytes["report"] = count_megabytes(folder / "environment")
-    own = folder / "own"
-    own.mkdir()
+    user_folder = folder / "own"
+    user_folder.mkdir()
     for name in ("tasks.py", "flows.py"):
-        (own / name).write_text("raise RuntimeError('a module of the user')\n")
-    return Installed(python, own, packages, megabytes)
+        (user_folder / name).write_text("raise RuntimeError('a module of the user')\n")
+    return Installed(python, user_folder, packages, megabytes)
 
 
-def test_the_wheel_contains_the_library_and_its_data_alone(wheel):
+def test_wheel_contains_only_the_library_and_its_data(wheel):
     files = {path.relative_to(ROOT) for path in (ROOT / "relmap").rglob("*") if path.is_file()}
     expected = {str(file) for file in files if file.suffix != ".pyc" and file.name not in NOT_IN_WHEEL}
     contained = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
@@ -118,48 +118,52 @@ def test_other_versions_of_common_libraries_can_be_installed_with_the_wheel(othe
     assert "relmap @ " in uv_pip("compile", "--quiet", "--python", sys.executable, requirements)
 
 
-def test_the_installation_is_small(installed):
+def test_installation_is_small(installed):
     assert installed.packages <= MAX_PACKAGES
     assert {name for name, size in installed.megabytes.items() if size > MAX_MEGABYTES[name]} == set()
 
 
-def test_the_installed_library_is_used_and_nothing_of_the_pipeline_is_there(installed):
+def test_installed_library_is_used_without_the_pipeline(installed):
     code = "import importlib.util as u, relmap; print(relmap.__file__, [n for n in {} if u.find_spec(n)])"
     printed = run_command(installed.python, "-c", code.format(MISSING), folder=installed.folder)
     assert printed == f"{next(installed.python.parents[1].glob('lib/*/site-packages'))}/relmap/__init__.py []\n"
 
 
-def test_the_readme_runs_beside_modules_named_tasks_and_flows(installed):
-    words = ("-c", RUN_PAGE, ROOT / "docs/_ext", ROOT / "README.md")
-    run_command(installed.python, *words, folder=installed.folder, PYTHONPATH=str(installed.folder))
+def test_readme_runs_with_user_modules_named_tasks_and_flows(installed):
+    arguments = ("-c", RUN_PAGE, ROOT / "docs/_ext", ROOT / "README.md")
+    run_command(installed.python, *arguments, folder=installed.folder, PYTHONPATH=str(installed.folder))
 
 
-def test_the_command_fits_applies_and_reports_beside_modules_named_tasks_and_flows(installed):
-    command, folder = installed.python.with_name("relmap"), installed.folder
+def test_command_runs_with_user_modules_named_tasks_and_flows(installed):
+    command = installed.python.with_name("relmap")
+    folder = installed.folder
     assert run_command(command, "--version", folder=folder) == f"relmap {__version__}\n"
+
     run_command(command, "demo", "--folder", "demo", folder=folder)  # fit, apply, thresholds, label and evaluate
     assert (folder / "demo/scored.parquet").exists()
-    words = ("--predictions", "demo/validation.parquet", "--labels", ",".join(LABEL_NAMES), "--out", "page.html")
-    run_command(command, "report", *words, folder=folder)
+
+    arguments = ("--predictions", "demo/validation.parquet", "--labels", ",".join(LABEL_NAMES), "--out", "page.html")
+    run_command(command, "report", *arguments, folder=folder)
     simulated = simulate_predictions(200, seed=0)
     logits = [pl.col("logits").list.get(label).alias(f"logits_{label}") for label in range(3)]
     simulated.select("label", *logits).write_csv(folder / "rows.csv")
-    words = ("--predictions", "rows.csv", "--labels", ",".join(LABEL_NAMES), "--out", "map.json")
-    run_command(command, "fit", *words, folder=folder)
+    arguments = ("--predictions", "rows.csv", "--labels", ",".join(LABEL_NAMES), "--out", "map.json")
+    run_command(command, "fit", *arguments, folder=folder)
     run_command(
         command, "apply", "--map", "map.json", "--predictions", "rows.csv", "--out", "routed.csv", folder=folder
     )
+
     assert (folder / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_a_missing_extra_is_named(installed):
+def test_missing_extra_is_named(installed):
     (installed.folder / "rows.xlsx").write_bytes(b"PK")
-    words = ("fit", "--predictions", "rows.xlsx", "--out", "map.json")
+    arguments = ("fit", "--predictions", "rows.xlsx", "--out", "map.json")
     command = installed.python.with_name("relmap")
-    assert "relmap[excel]" in run_command(command, *words, folder=installed.folder, status=1)
+    assert "relmap[excel]" in run_command(command, *arguments, folder=installed.folder, status=1)
 
 
-def test_threads_can_load_and_score_at_once_as_the_first_use_in_a_process(installed):
+def test_first_use_in_a_process_is_thread_safe(installed):
     fit = """
 import numpy as np
 from relmap import ReliabilityMap
@@ -175,13 +179,14 @@ ReliabilityMap().fit(probabilities, labels).save("threads.json")
     assert reliability == [reliability[0]] * N_THREADS
 
 
-def test_the_release_makes_the_links_of_the_readme_absolute(tmp_path):
+def test_release_makes_readme_links_absolute(tmp_path):
     steps = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]["build"]["steps"]
     (step,) = [step for step in steps if "README" in step.get("name", "")]
     shutil.copy(ROOT / "README.md", tmp_path)
     variables = {"GITHUB_REPOSITORY": "owner/relmap", "GITHUB_REF_NAME": "v1"}
     run_command("bash", "-c", step["run"], folder=tmp_path, **variables)
     links = re.findall(r"\]\(([^)]+)\)", (tmp_path / "README.md").read_text(encoding="utf-8"))
+
     assert "https://raw.githubusercontent.com/owner/relmap/v1/docs/_static/overview.svg" in links
     assert "https://github.com/owner/relmap/blob/v1/CHANGELOG.md" in links
     assert not [link for link in links if not link.startswith("https://")]

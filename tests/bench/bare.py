@@ -1,4 +1,4 @@
-"""What the pipeline computes, called one after the other in one process: no flow, no server, no thread, nothing kept.
+"""Run the pipeline in one process without flows, servers, threads or stored results.
 
 In a project's folder, `python bare.py` does what `make repro` does. Prefect is imported, since its decorators stand on
 the functions.
@@ -24,34 +24,42 @@ from tasks.write import write_runs
 
 
 def reliability(dataset: str) -> None:
-    """What the flow of this name makes of one data set."""
+    """Compute the results of the flow for one data set."""
     params = load_params()
     params = with_calibrators(params, params.dataset(dataset).calibrators or params.calibrators)
-    base, rivals, few = read_base(dataset), params.rivals.calibrators, params.rivals.rows
-    cuts = [select_validation_rows(base.validation, seed, params.protocol) for seed in params.seeds]
-    own = params.calibrator_settings.get(dataset, {})
-    steps = params.rivals.row_counts(min(len(parts.calibrator_fit) for parts in cuts))
-    made = {"gates": [check_inputs.fn(dataset)], "projected": [], "metrics": [], "rivals": [], "sensitivity": []}
-    for parts in cuts:
+    base = read_base(dataset)
+    rivals = params.rivals.calibrators
+    small_sizes = params.rivals.rows
+    parts_by_seed = [select_validation_rows(base.validation, seed, params.protocol) for seed in params.seeds]
+    own_settings = params.calibrator_settings.get(dataset, {})
+    steps = params.rivals.row_counts(min(len(parts.calibrator_fit) for parts in parts_by_seed))
+    results = {"gates": [check_inputs.fn(dataset)], "projected": [], "metrics": [], "rivals": [], "sensitivity": []}
+    for parts in parts_by_seed:
         seed = parts.seed
-        fits = [calibrate.fn(parts, name, seed, few, own.get(name)) for name in (*params.calibrators, *rivals)]
-        twice = tuple(2 * rows for rows in few)
-        both = [calibrate.fn(parts.interleaved_fit_rows, name, seed, twice, own.get(name)) for name in rivals]
+        fits = [
+            calibrate.fn(parts, name, seed, small_sizes, own_settings.get(name))
+            for name in (*params.calibrators, *rivals)
+        ]
+        double_sizes = tuple(2 * rows for rows in small_sizes)
+        interleaved_fits = [
+            calibrate.fn(parts.interleaved_fit_rows, name, seed, double_sizes, own_settings.get(name))
+            for name in rivals
+        ]
         projected = project.fn(fits, parts, base.test, params, "cpu")
         gated = check_invariants.fn(projected, fits, dataset, params.metrics.ece_bins)
-        made["projected"].append(gated)
-        made["metrics"].append(measure.fn(gated, base.test.labels, params.metrics))
-        made["rivals"].append(compare_calibrators.fn(fits, both, steps, parts, base.test, params, "cpu"))
-        made["sensitivity"].append(measure_alternatives.fn(gated, fits, parts, base, params, "cpu"))
+        results["projected"].append(gated)
+        results["metrics"].append(measure.fn(gated, base.test.labels, params.metrics))
+        results["rivals"].append(compare_calibrators.fn(fits, interleaved_fits, steps, parts, base.test, params, "cpu"))
+        results["sensitivity"].append(measure_alternatives.fn(gated, fits, parts, base, params, "cpu"))
     intervals = bootstrap_intervals.fn(
-        made["projected"], made["metrics"], base.test, params.calibrators, params.metrics
+        results["projected"], results["metrics"], base.test, params.calibrators, params.metrics
     )
-    write_runs.fn(base, made | {"intervals": [intervals]}, params, {"device": "cpu"}, runs_folder(dataset))
+    write_runs.fn(base, results | {"intervals": [intervals]}, params, {"device": "cpu"}, runs_folder(dataset))
 
 
 def report() -> None:
-    """The flow `report` with functions in place of its tasks; what they show in the Prefect UI is shown to nobody."""
-    functions = {name: each.fn for name, each in vars(flows.report).items() if isinstance(each, Task)}
+    """Run the flow `report` with functions in place of its tasks, without artifacts of Prefect."""
+    functions = {name: value.fn for name, value in vars(flows.report).items() if isinstance(value, Task)}
     functions["_hide_from_prefect"] = lambda value: value
     shows = {name: lambda *_, **__: None for name in vars(tasks.report) if name.startswith("create_")}
     with (
@@ -62,7 +70,7 @@ def report() -> None:
 
 
 def everything() -> None:
-    """From raw files to the report, into `data/`."""
+    """Compute everything from raw files to the report in `data/`."""
     for dataset in load_params().datasets:
         download.main(dataset)
         train.main(dataset)

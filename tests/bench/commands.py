@@ -1,4 +1,4 @@
-"""A copy of the project whose commands the benchmarks run, each a process of its own."""
+"""A copy of the project whose commands the benchmarks run, each in a process of its own."""
 
 import os
 import resource
@@ -16,15 +16,15 @@ from tests.project_copy import copy_project, run_module
 
 
 @dataclass(frozen=True)
-class Took:
-    """What commands took, with all the processes that they started and waited for."""
+class Duration:
+    """Duration of commands with all their processes."""
 
     seconds: float
     cpu: float  # seconds of all cores together
 
 
 class Copy:
-    """A copy of the project, and how its commands run."""
+    """A copy of the project with its commands."""
 
     def __init__(self, folder: Path, change: Callable[[dict[str, Any]], object], *, server: bool = True) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -35,24 +35,29 @@ class Copy:
             run_module(folder, "prefect", "server", "database", "upgrade", "-y")  # as `make setup` does
 
     def refresh(self) -> None:
-        """What `make repro` runs."""
+        """Run what `make repro` runs."""
         run_module(self.folder, "flows.refresh")
 
     def bare(self) -> None:
-        """The same as plain function calls in one process."""
+        """Compute the same with plain function calls in one process."""
         run_module(self.folder, "bare", PYTHONPATH=f"{self.folder}{os.pathsep}{Path(__file__).parent}")
 
-    def took(self, call: Callable[[], object]) -> Took:
-        """Time what runs commands."""
-        start, cpu = time.perf_counter(), _cpu()
+    def measure(self, call: Callable[[], object]) -> Duration:
+        """Measure a function that runs commands."""
+        start = time.perf_counter()
+        cpu = _cpu()
         call()
-        return Took(time.perf_counter() - start, _cpu() - cpu)
+        return Duration(time.perf_counter() - start, _cpu() - cpu)
 
     def stage_seconds(self) -> dict[str, float]:
-        """What each stage took when it ran last, without the start of its process."""
+        """Return the seconds of the last run of each stage, without the start of its process."""
         records = (read_json(path) for path in sorted((self.folder / "data/.state/stages").glob("*.json")))
-        ran = {each["stage"]: [datetime.fromisoformat(each[end]) for end in ("started", "ended")] for each in records}
-        return {name: (ended - started).total_seconds() for name, (started, ended) in ran.items()}
+        seconds = {}
+        for record in records:
+            started = datetime.fromisoformat(record["started"])
+            ended = datetime.fromisoformat(record["ended"])
+            seconds[record["stage"]] = (ended - started).total_seconds()
+        return seconds
 
     def metrics(self, dataset: str) -> pl.DataFrame:
         return pl.read_parquet(self.folder / "data/runs" / dataset / "metrics.parquet")

@@ -1,4 +1,4 @@
-"""Fits of the calibrators beside other libraries' fits on the same rows."""
+"""Fits of the calibrators compared with other libraries on the same rows."""
 
 from collections.abc import Callable
 
@@ -16,116 +16,136 @@ from tests.bench.conftest import ON_ONE_CORE_TOO
 from tests.fits import simulate_logits_and_labels
 from tests.torch_fits import minimize_with_adam
 
-pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("default")]  # peers warn of what is theirs
-ROWS, K, FITS = 8000, 5, 18
-ALONE = f"one at a time, torch autograd (1 of them, times {FITS})"
+pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("default")]  # other libraries emit warnings
+ROWS = 8000
+K = 5
+FITS = 18
+ONE_AT_A_TIME = f"one at a time, torch autograd (1 of them, times {FITS})"
 
 
 @ON_ONE_CORE_TOO
-def test_temperature(race):
+def test_temperature(comparison):
     from netcal.scaling import TemperatureScaling
     from sklearn.calibration import _TemperatureScaling  # what its CalibratedClassifierCV fits
 
     logits, labels = simulate_logits_and_labels(ROWS, K)
-    few, probabilities = simulate_logits_and_labels(ROWS // 10, K), softmax(logits, axis=1)
+    tenth = simulate_logits_and_labels(ROWS // 10, K)
+    probabilities = softmax(logits, axis=1)
 
     def netcal() -> float:
-        """What it calls the temperature is the factor of the logits."""
+        """Return the factor of the logits, which netcal calls the temperature."""
         return TemperatureScaling(detection=False).fit(probabilities, labels).temperature[0]
 
-    race.beside("scikit-learn", lambda: _TemperatureScaling().fit(logits, labels).beta_, aim=2)
-    race.beside("netcal", netcal, aim=2)
-    race.growth(lambda: fit_temperature(*few, seed=0))
-    race.floor(lambda: np.exp(logits).sum())  # one exponential of each logit
-    ours, scikit_learns, netcals, _ = race.run(
+    comparison.add_alternative("scikit-learn", lambda: _TemperatureScaling().fit(logits, labels).beta_, aim=2)
+    comparison.add_alternative("netcal", netcal, aim=2)
+    comparison.add_growth(lambda: fit_temperature(*tenth, seed=0))
+    comparison.add_floor(lambda: np.exp(logits).sum())  # one exponential of each logit
+    fitted, scikit_learn_beta, netcal_beta, _ = comparison.run(
         "temperature", ROWS, lambda: fit_temperature(logits, labels, seed=0), rounds=10
     )
-    np.testing.assert_allclose(ours.beta, scikit_learns, rtol=1e-6)
-    np.testing.assert_allclose(ours.beta, netcals, rtol=1e-4)  # it stops earlier
+
+    np.testing.assert_allclose(fitted.beta, scikit_learn_beta, rtol=1e-6)
+    np.testing.assert_allclose(fitted.beta, netcal_beta, rtol=1e-4)  # it stops earlier
 
 
 @ON_ONE_CORE_TOO
-def test_whole_vector(race):
+def test_whole_vector(comparison):
     from probmetrics.calibrators import SMSCalibrator  # of the method's authors
 
     logits, labels = simulate_logits_and_labels(ROWS, K)
-    few, probabilities = simulate_logits_and_labels(ROWS // 10, K), softmax(logits, axis=1)
-    race.beside("probmetrics", lambda: SMSCalibrator().fit(probabilities, labels).predict_proba(probabilities), aim=2)
-    race.growth(lambda: fit_whole_vector(*few))
-    race.floor(lambda: np.exp(logits).sum())  # one exponential of each logit
-    fitted, theirs, _ = race.run("whole vector", ROWS, lambda: fit_whole_vector(logits, labels))
-    decision, row = logits.argmax(axis=1), np.arange(ROWS)
-    reliability = expit(fitted(CalibratedDecisions(np.zeros(ROWS), decision, None, logits)))
-    assert np.abs(reliability - theirs[row, decision]).mean() < 0.02  # ours is weighed against temperature
-
-
-def beside_autograd(race, operation: str, fit: Callable, autograd: Callable, **of_few: object):
-    """The rows of the first of all fits, its value, and what autograd makes of it."""
-    sets, few = ([simulate_logits_and_labels(rows, K, seed) for seed in range(FITS)] for rows in (ROWS, ROWS // 10))
-    autograd(*few[0])  # what torch loads at the first step
-    race.beside(ALONE, lambda: autograd(*sets[0]), aim=5, times=FITS)
-    race.growth(lambda: [fit(*own, seed=0, **of_few) for own in few])
-    ours, theirs, _ = race.run(
-        operation, FITS * ROWS, lambda: [fit(*own, seed=0) for own in sets], rounds=1, warm_up=False
+    tenth = simulate_logits_and_labels(ROWS // 10, K)
+    probabilities = softmax(logits, axis=1)
+    comparison.add_alternative(
+        "probmetrics", lambda: SMSCalibrator().fit(probabilities, labels).predict_proba(probabilities), aim=2
     )
-    return sets[0], ours[0], theirs
+    comparison.add_growth(lambda: fit_whole_vector(*tenth))
+    comparison.add_floor(lambda: np.exp(logits).sum())  # one exponential of each logit
+    fitted, reference, _ = comparison.run("whole vector", ROWS, lambda: fit_whole_vector(logits, labels))
+    decision = logits.argmax(axis=1)
+    row = np.arange(ROWS)
+    reliability = expit(fitted(CalibratedDecisions(np.zeros(ROWS), decision, None, logits)))
+
+    assert np.abs(reliability - reference[row, decision]).mean() < 0.02  # relmap averages it with temperature scaling
 
 
-def test_smart(race):
-    (logits, labels), fitted, theirs = beside_autograd(race, "SMART, 18 fits", fit_smart, autograd_smart)
-    assert -fitted(logits)[np.arange(ROWS), labels].mean() <= theirs + 1e-9
+def compare_with_autograd(comparison, operation: str, fit: Callable, autograd: Callable, **tenth_options: object):
+    """Compare all fits with one fit by autograd; return the rows and result of the first fit and that of autograd."""
+    sets = [simulate_logits_and_labels(ROWS, K, seed) for seed in range(FITS)]
+    tenths = [simulate_logits_and_labels((ROWS // 10), K, seed) for seed in range(FITS)]
+    autograd(*tenths[0])  # torch loads code at the first step
+    comparison.add_alternative(ONE_AT_A_TIME, lambda: autograd(*sets[0]), aim=5, times=FITS)
+    comparison.add_growth(lambda: [fit(*data, seed=0, **tenth_options) for data in tenths])
+    fitted, reference, _ = comparison.run(
+        operation, FITS * ROWS, lambda: [fit(*data, seed=0) for data in sets], rounds=1, warm_up=False
+    )
+    return sets[0], fitted[0], reference
+
+
+def test_smart(comparison):
+    (logits, labels), fitted, reference = compare_with_autograd(comparison, "SMART, 18 fits", fit_smart, autograd_smart)
+    assert -fitted(logits)[np.arange(ROWS), labels].mean() <= reference + 1e-9
 
 
 def autograd_smart(logits: np.ndarray, labels: np.ndarray) -> float:
-    """SMART as one would write it, with the same start and steps, to the mean log loss after the last one."""
+    """Fit SMART with autograd from the same start, and return the mean log loss after the last step."""
     import torch
     from torch.nn.functional import cross_entropy, relu, softplus
 
     torch.set_num_threads(1)  # two are slower at this size
-    z, target = torch.from_numpy(floored_log_softmax(logits)), torch.from_numpy(labels)
+    z = torch.from_numpy(floored_log_softmax(logits))
+    target = torch.from_numpy(labels)
     margin = -z.topk(2).values.diff()
-    at = (margin - margin.mean()) / margin.std(correction=0)
+    standardized_margin = (margin - margin.mean()) / margin.std(correction=0)
 
     def loss(parameters: torch.Tensor) -> torch.Tensor:
         first, two, three, four, five, six = parameters.split([N_HIDDEN, N_HIDDEN, N_HIDDEN**2, N_HIDDEN, N_HIDDEN, 1])
-        second = relu(relu(at * first + two) @ three.reshape(N_HIDDEN, N_HIDDEN).T + four)
+        second = relu(relu(standardized_margin * first + two) @ three.reshape(N_HIDDEN, N_HIDDEN).T + four)
         return cross_entropy(z / (softplus(second @ five + six) + 0.1)[:, None], target)
 
     return loss(minimize_with_adam(initial_parameters(0), loss, SmartSettings())).item()
 
 
-def test_hcal(race):
-    in_as_many_batches = HCalibrationSettings(batch=HCalibrationSettings().batch // 10)
-    _, fitted, theirs = beside_autograd(race, "h-cal, 18 fits", fit_hcal, autograd_hcal, settings=in_as_many_batches)
-    np.testing.assert_allclose(fitted.factors, theirs, atol=1e-5)
+def test_hcal(comparison):
+    tenth_settings = HCalibrationSettings(batch=HCalibrationSettings().batch // 10)
+    _, fitted, reference = compare_with_autograd(
+        comparison, "h-cal, 18 fits", fit_hcal, autograd_hcal, settings=tenth_settings
+    )
+    np.testing.assert_allclose(fitted.factors, reference, atol=1e-5)
 
 
 def autograd_hcal(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """h-cal as one would write it, with the same steps and rules, to its factors."""
+    """Fit h-cal with autograd and the same steps and rules, and return its factors."""
     import torch
 
     torch.set_num_threads(1)  # two are slower at this size
-    chosen, surprise, y = (
-        HCalibrationSettings(),
-        torch.from_numpy(-floored_log_softmax(logits)),
-        torch.from_numpy(labels),
-    )
+    chosen = HCalibrationSettings()
+    surprise = torch.from_numpy(-floored_log_softmax(logits))
+    y = torch.from_numpy(labels)
     segment = (surprise * chosen.segments / 100).long().clamp(max=chosen.segments - 1)
-    generator, log_factors = np.random.default_rng(0), torch.zeros(chosen.segments, dtype=torch.float64)
+    generator = np.random.default_rng(0)
+    log_factors = torch.zeros(chosen.segments, dtype=torch.float64)
     descent = torch.optim.Adam([log_factors.requires_grad_()], lr=chosen.learning_rate)
 
     def loss_of(rows: slice | np.ndarray) -> torch.Tensor:
         p = (-log_factors.exp()[segment[rows]] * surprise[rows]).softmax(dim=1)
-        of = y[rows]
-        return torch.stack([average_of(p[of != left], of[of != left], chosen) for left in range(K)]).mean()
+        labels_of_rows = y[rows]
+        return torch.stack(
+            [
+                mean_moving_average(p[labels_of_rows != excluded], labels_of_rows[labels_of_rows != excluded], chosen)
+                for excluded in range(K)
+            ]
+        ).mean()
 
-    best, lowest, stale = None, np.inf, 0
+    best = None
+    lowest = np.inf
+    stale = 0
     for _ in range(chosen.epochs + 1):
         with torch.no_grad():
             loss = loss_of(slice(None)).item()
         stale = 0 if loss < lowest else stale + 1
         if stale == 0:
-            best, lowest = log_factors.detach().exp().numpy(), loss
+            best = log_factors.detach().exp().numpy()
+            lowest = loss
         elif stale > chosen.patience:
             break
         order = generator.permutation(len(logits))
@@ -136,8 +156,8 @@ def autograd_hcal(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return best
 
 
-def average_of(p, y, chosen: HCalibrationSettings):
-    """Probabilities `(n, K)` and labels `(n,)` of torch to the mean absolute moving average of their residuals."""
+def mean_moving_average(p, y, chosen: HCalibrationSettings):
+    """Return the mean absolute moving average of the residuals of probabilities (n, K) and labels (n,)."""
     import torch
 
     order = p.flatten().argsort(stable=True)

@@ -1,4 +1,4 @@
-"""A user's own predictions: from file to scored file, and from file to map and verdict."""
+"""A user's own predictions from file to scored file, and to map and evaluation."""
 
 import json
 import subprocess
@@ -23,8 +23,9 @@ K = 5
 
 @pytest.fixture(scope="module")
 def isotonic() -> list:
-    """Scikit-learn's isotonic regression of each label, fitted on 1,600 rows of it."""
-    generator, fitted = np.random.default_rng(0), []
+    """Fit scikit-learn's isotonic regression for each label on 1,600 rows."""
+    generator = np.random.default_rng(0)
+    fitted = []
     for _ in range(K):
         confidence = generator.random(1600)
         regression = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
@@ -33,10 +34,11 @@ def isotonic() -> list:
 
 
 def by_scikit_learn(isotonic: list, predictions: Path, out: Path) -> None:
-    """The columns that `apply` adds, as one would write it with polars and scikit-learn."""
+    """Write the columns that `apply` adds with polars and scikit-learn."""
     frame = pl.read_parquet(predictions)
     probabilities = softmax(0.8 * frame["logits"].explode().to_numpy().reshape(-1, K), axis=1)
-    decision, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+    decision = probabilities.argmax(axis=1)
+    confidence = probabilities.max(axis=1)
     reliability = np.empty(len(decision))
     for label in range(K):
         reliability[decision == label] = isotonic[label].predict(confidence[decision == label])
@@ -53,39 +55,50 @@ def by_scikit_learn(isotonic: list, predictions: Path, out: Path) -> None:
     ).write_parquet(out)
 
 
-def test_apply(race, rows, predictions, isotonic, tmp_path):
-    file, ours, theirs, copy = predictions / "first.parquet", *(tmp_path / f"{name}.parquet" for name in "abc")
+def test_apply(comparison, rows, predictions, isotonic, tmp_path):
+    file, scored_file, reference_file, copy = (
+        predictions / "first.parquet",
+        *(tmp_path / f"{name}.parquet" for name in "abc"),
+    )
     document = maps.make_map("mrp", n_labels=K)
-    apply_map(document, file, ours)
-    race.beside("polars: read and write the file", lambda: pl.read_parquet(file).write_parquet(copy), aim=0.5)
-    race.beside("scikit-learn: isotonic of each label", lambda: by_scikit_learn(isotonic, file, theirs), aim=5)
-    race.growth(lambda: apply_map(document, predictions / "tenth.parquet", tmp_path / "tenth.parquet"))
-    race.floor(lambda: pl.read_parquet(ours).write_parquet(copy))
-    race.run("apply a map, file to file", rows, lambda: apply_map(document, file, ours), rounds=3)
+    apply_map(document, file, scored_file)
+    comparison.add_alternative(
+        "polars: read and write the file", lambda: pl.read_parquet(file).write_parquet(copy), aim=0.5
+    )
+    comparison.add_alternative(
+        "scikit-learn: isotonic of each label", lambda: by_scikit_learn(isotonic, file, reference_file), aim=5
+    )
+    comparison.add_growth(lambda: apply_map(document, predictions / "tenth.parquet", tmp_path / "tenth.parquet"))
+    comparison.add_floor(lambda: pl.read_parquet(scored_file).write_parquet(copy))
+    comparison.run("apply a map, file to file", rows, lambda: apply_map(document, file, scored_file), rounds=3)
 
     steps = Isotonic(*(tuple(getattr(regression, f"{axis}_thresholds_") for regression in isotonic) for axis in "Xy"))
     shared = maps.make_variants(K)["shared_1d"]
-    same = WithFallbacks(steps, shared, ("none",) * K, np.full(K, 1600))
-    apply_map(maps.make_map("label_isotonic", same, n_labels=K), file, ours, coverage="0.7")
-    made, expected = pl.read_parquet(ours), pl.read_parquet(theirs)
-    alike = ["confidence", "reliability", "review_rank", "route"]
-    assert made.drop(alike).equals(expected.drop(alike))
-    for name in alike[:2]:
-        np.testing.assert_allclose(made[name], expected[name], rtol=0, atol=1e-12)
-    # of rows that rounding parts, the ranks may be exchanged
-    assert (np.diff(made.sort("review_rank")["reliability"].to_numpy()) >= -1e-15).all()
-    assert made["route"].sort().equals(expected["route"].sort())
+    isotonic_variant = WithFallbacks(steps, shared, ("none",) * K, np.full(K, 1600))
+    apply_map(maps.make_map("label_isotonic", isotonic_variant, n_labels=K), file, scored_file, coverage="0.7")
+    scored = pl.read_parquet(scored_file)
+    expected = pl.read_parquet(reference_file)
+    compared = ["confidence", "reliability", "review_rank", "route"]
+
+    assert scored.drop(compared).equals(expected.drop(compared))
+    for name in compared[:2]:
+        np.testing.assert_allclose(scored[name], expected[name], rtol=0, atol=1e-12)
+    # ranks of rows that differ by rounding may be exchanged
+    assert (np.diff(scored.sort("review_rank")["reliability"].to_numpy()) >= -1e-15).all()
+    assert scored["route"].sort().equals(expected["route"].sort())
 
 
-def test_from_file_to_map_and_verdict(race, rows, predictions, tmp_path, monkeypatch, capsys):
-    """The map is fitted on one file and judged on another of the same length."""
+def test_from_file_to_map_and_verdict(comparison, rows, predictions, tmp_path, monkeypatch, capsys):
+    """Fit the map to one file and evaluate it on another of the same length."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
 
-    def arguments(place: str) -> list[list[str]]:
-        known, new, out = predictions / "first.parquet", predictions / "second.parquet", tmp_path / place
-        fit = ["fit", "--predictions", known, "--group", "group", "--out", f"{out}.map.json"]
-        judge = ["evaluate", "--map", f"{out}.map.json", "--predictions", new, "--group", "group"]
-        return [[str(argument) for argument in line] for line in (fit, [*judge, "--out", f"{out}.json"])]
+    def arguments(name: str) -> list[list[str]]:
+        labelled_rows = predictions / "first.parquet"
+        new_rows = predictions / "second.parquet"
+        out = tmp_path / name
+        fit = ["fit", "--predictions", labelled_rows, "--group", "group", "--out", f"{out}.map.json"]
+        evaluate = ["evaluate", "--map", f"{out}.map.json", "--predictions", new_rows, "--group", "group"]
+        return [[str(argument) for argument in line] for line in (fit, [*evaluate, "--out", f"{out}.json"])]
 
     def as_commands() -> None:
         for line in arguments("commands"):
@@ -95,13 +108,15 @@ def test_from_file_to_map_and_verdict(race, rows, predictions, tmp_path, monkeyp
         for line in arguments("here"):
             rerank.app(line, standalone_mode=False)
 
-    race.timed("a limit of 10 s", 10, aim=1)
-    race.beside("the same in this process", in_this_process)
-    race.floor(lambda: [pl.read_parquet(predictions / f"{name}.parquet") for name in ("first", "second")])
-    race.run("fit, then evaluate, as commands", rows, as_commands, rounds=1, warm_up=False)
+    comparison.add_time("a limit of 10 s", 10, aim=1)
+    comparison.add_alternative("the same in this process", in_this_process)
+    comparison.add_floor(lambda: [pl.read_parquet(predictions / f"{name}.parquet") for name in ("first", "second")])
+    comparison.run("fit, then evaluate, as commands", rows, as_commands, rounds=1, warm_up=False)
 
-    commands, here = (json.loads((tmp_path / f"{place}.json").read_text()) for place in ("commands", "here"))
+    commands = json.loads((tmp_path / "commands.json").read_text())
+    in_process = json.loads((tmp_path / "here.json").read_text())
+
     assert (tmp_path / "commands.map.json").read_bytes() == (tmp_path / "here.map.json").read_bytes()
-    assert commands.pop("map") != here.pop("map")
-    assert commands == here
-    assert all(change["low"] <= change["change"] <= change["high"] for change in here["metrics"].values())
+    assert commands.pop("map") != in_process.pop("map")
+    assert commands == in_process
+    assert all(change["low"] <= change["change"] <= change["high"] for change in in_process["metrics"].values())

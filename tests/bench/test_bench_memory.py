@@ -36,32 +36,33 @@ from relmap.routing.apply import apply_map
 from relmap.settings import ProjectionParams
 from tests import fits, maps
 from tests.bench import test_bench_metrics, test_bench_predictors, test_bench_projection
-from tests.bench.conftest import MILLION, ROOT, made_up_predictions
+from tests.bench.conftest import MILLION, ROOT, simulate_predictions
 
-FITS, K = 108, 5
+FITS = 108
+K = 5
 
 Ready = Callable[[], object]
 
 
 def metrics(rows: int, _folder: Path) -> Ready:
-    made = test_bench_metrics.made_up(rows)
-    return lambda: test_bench_metrics.every_metric(*made)
+    inputs = test_bench_metrics.simulate(rows)
+    return lambda: test_bench_metrics.every_metric(*inputs)
 
 
 def bootstrap(rows: int, _folder: Path) -> Ready:
-    logit, correct = test_bench_metrics.made_up(rows)
+    logit, correct = test_bench_metrics.simulate(rows)
     query = np.arange(rows) // 10
     return lambda: compute_reliability_metrics(logit, correct, draws=draw_resamples(query, resamples=1000, seed=0))
 
 
 def lattices(fit: Callable[..., object], rows: int, _folder: Path) -> Ready:
-    made = fits.make_fit_rows(*fits.simulate_rows(FITS, rows // FITS, K))
-    return lambda: fit(made, n_labels=K, settings=ProjectionParams())
+    inputs = fits.make_fit_rows(*fits.simulate_rows(FITS, rows // FITS, K))
+    return lambda: fit(inputs, n_labels=K, settings=ProjectionParams())
 
 
 def isotonic(rows: int, _folder: Path) -> Ready:
-    (at,), decision, correct = fits.simulate_rows(1, rows, K)
-    return lambda: test_bench_projection.isotonic(at, decision, correct)
+    (confidence_logit,), decision, correct = fits.simulate_rows(1, rows, K)
+    return lambda: test_bench_projection.isotonic(confidence_logit, decision, correct)
 
 
 def calibrator(fit: Callable[..., object], rows: int, _folder: Path) -> Ready:
@@ -70,29 +71,41 @@ def calibrator(fit: Callable[..., object], rows: int, _folder: Path) -> Ready:
 
 
 def apply(rows: int, folder: Path) -> Ready:
-    file, document = folder / f"{rows}.parquet", maps.make_map("mrp", n_labels=K)
-    made_up_predictions(rows, K, 0).write_parquet(file)
+    file = folder / f"{rows}.parquet"
+    document = maps.make_map("mrp", n_labels=K)
+    simulate_predictions(rows, K, 0).write_parquet(file)
     return lambda: apply_map(document, file, folder / "scored.parquet")
 
 
 def fit_and_evaluate(rows: int, folder: Path) -> Ready:
-    known, new, fitted, verdict = (str(folder / f"{rows}.{name}") for name in ("known", "new", "map", "verdict"))
-    for seed, file in enumerate((known, new)):
-        made_up_predictions(rows, K, seed).write_parquet(f"{file}.parquet")
-    fit = ["fit", "--predictions", f"{known}.parquet", "--out", f"{fitted}.json"]
-    judge = ["evaluate", "--map", f"{fitted}.json", "--predictions", f"{new}.parquet", "--out", f"{verdict}.json"]
+    labelled_rows = str(folder / f"{rows}.known")
+    new_rows = str(folder / f"{rows}.new")
+    fitted = str(folder / f"{rows}.map")
+    verdict = str(folder / f"{rows}.verdict")
+    for seed, file in enumerate((labelled_rows, new_rows)):
+        simulate_predictions(rows, K, seed).write_parquet(f"{file}.parquet")
+    fit = ["fit", "--predictions", f"{labelled_rows}.parquet", "--out", f"{fitted}.json"]
+    evaluate = [
+        "evaluate",
+        "--map",
+        f"{fitted}.json",
+        "--predictions",
+        f"{new_rows}.parquet",
+        "--out",
+        f"{verdict}.json",
+    ]
 
     def ready() -> None:
         with redirect_stdout(StringIO()):
-            for command in (fit, judge):
+            for command in (fit, evaluate):
                 rerank.app([*command, "--group", "group"], standalone_mode=False)
 
     return ready
 
 
-def texts(rows: int, _folder: Path) -> Ready:
-    made = test_bench_predictors.made_up_texts(rows)
-    return lambda: test_bench_predictors.fit(made)
+def fit_texts(rows: int, _folder: Path) -> Ready:
+    frame = test_bench_predictors.simulate_texts(rows)
+    return lambda: test_bench_predictors.fit(frame)
 
 
 # Each operation, its rows, and what makes it ready.
@@ -107,16 +120,17 @@ OPERATIONS: dict[str, tuple[int, Callable[[int, Path], Ready]]] = {
     "h-cal": (40_000, partial(calibrator, fit_hcal)),
     "apply a map, file to file": (MILLION, apply),
     "fit, then evaluate": (MILLION, fit_and_evaluate),
-    "texts to a classifier": (MILLION // 8, texts),
+    "texts to a classifier": (MILLION // 8, fit_texts),
 }
 
 
-def highest(ready: Ready) -> tuple[float, float]:
-    """Seconds of a call, and MiB that it takes at its highest beyond what is there now."""
+def measure_peak(ready: Ready) -> tuple[float, float]:
+    """Return the seconds of a call, and its peak memory in MiB beyond the memory in use now."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # the highest from here on
-    before, start = _mib("VmRSS"), time.perf_counter()
+    before = _mib("VmRSS")
+    start = time.perf_counter()
     ready()
     return time.perf_counter() - start, _mib("VmHWM") - before
 
@@ -127,7 +141,7 @@ def _mib(name: str) -> float:
 
 
 def measure(prepare: Callable[[int, Path], Ready], rows: int) -> tuple[float, float]:
-    """The same with so many rows, in a child of this process, which has all imports and has done nothing yet."""
+    """Measure an operation in a child process that has all imports and has done nothing yet."""
     with get_context("fork").Pool(1) as child:
         return child.apply(_measure, (prepare, rows))
 
@@ -135,26 +149,27 @@ def measure(prepare: Callable[[int, Path], Ready], rows: int) -> tuple[float, fl
 def _measure(prepare: Callable[[int, Path], Ready], rows: int) -> tuple[float, float]:
     with TemporaryDirectory() as folder:
         prepare(max(rows // 100, 1000), Path(folder))()
-        return highest(prepare(rows, Path(folder)))
+        return measure_peak(prepare(rows, Path(folder)))
 
 
 def measurements(*names: str) -> Iterator[dict[str, Any]]:
-    """What a process of its own prints of these operations."""
+    """Return what a new process prints for the operations."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "SOURCE_DATE_EPOCH": "0"}
     command = [sys.executable, "-m", "tests.bench.test_bench_memory", *names]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return map(json.loads, done.stdout.splitlines())
+    completed = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return map(json.loads, completed.stdout.splitlines())
 
 
 @pytest.mark.bench
-def test_memory_of_every_operation(race):
+def test_memory_of_every_operation(comparison):
     for measured in measurements(*OPERATIONS):
-        race.memory(**measured)
+        comparison.record_memory(**measured)
 
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         asked, ready_of = OPERATIONS[name]
-        whole, tenth = (measure(ready_of, rows) for rows in (asked, asked // 10))
+        whole = measure(ready_of, asked)
+        tenth = measure(ready_of, (asked // 10))
         print(json.dumps({"operation": name, "rows": asked, "whole": whole, "tenth": tenth}), flush=True)

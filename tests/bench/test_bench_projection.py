@@ -1,4 +1,4 @@
-"""Fits of the projection: 108 at once beside one at a time, and isotonic steps beside scikit-learn's."""
+"""Fits of the projection: 108 at once compared with one at a time, and isotonic steps with scikit-learn."""
 
 from collections.abc import Callable
 from functools import cache
@@ -20,96 +20,114 @@ from tests.fits import make_fit_rows, simulate_rows
 from tests.torch_fits import fit_mrp_with_torch
 
 pytestmark = pytest.mark.bench
-FITS, ROWS, K = 108, 8000, 5
-TIMED = 2  # of the fits, one at a time
-ALONE = f"one at a time, torch autograd ({TIMED} of them, times {FITS // TIMED})"
+FITS = 108
+ROWS = 8000
+K = 5
+N_TIMED = 2  # of the fits, one at a time
+ONE_AT_A_TIME = f"one at a time, torch autograd ({N_TIMED} of them, times {FITS // N_TIMED})"
 SETTINGS = ProjectionParams()
 Rows = list[FitRows]
 
 
 def one_at_a_time(rows: Rows, threads: int) -> np.ndarray:
-    """The values of the first fits in a loop of torch, with so many threads."""
+    """Fit the first problems one after the other with torch, and return their values."""
     import torch
 
     torch.set_num_threads(threads)
-    return np.stack([fit_mrp_with_torch(fit, K, SETTINGS) for fit in rows[:TIMED]])
+    return np.stack([fit_mrp_with_torch(fit, K, SETTINGS) for fit in rows[:N_TIMED]])
 
 
 @cache
-def quickest(threads: int) -> int:
-    """The number of threads, of at most so many, that suits the loop best."""
+def fastest_number_of_threads(threads: int) -> int:
+    """Return the fastest number of threads for torch, at most the given one."""
     first = make_fit_rows(*simulate_rows(1, ROWS, K))
-    one_at_a_time(first, 1)  # what torch loads at the first step
-    # the longest of three: another process on a core holds up two threads far more than one, if not each time
+    one_at_a_time(first, 1)  # torch loads code at the first step
+    # the longest of three, because another process on a core delays two threads more than one, but not always
     return min(range(1, threads + 1), key=lambda n: max(repeat(lambda: one_at_a_time(first, n), number=1, repeat=3)))
 
 
-def beside_torch(
-    race, threads: int, operation: str, fit: Callable, aim: float, **run
+def compare_with_torch(
+    comparison, threads: int, operation: str, fit: Callable, aim: float, **run
 ) -> tuple[Rows, object, np.ndarray]:
-    """The rows of all fits, our result and the values of the first fits by torch."""
-    rows, first = make_fit_rows(*simulate_rows(FITS, ROWS, K)), slice(ROWS // 10)
-    tenth = [tuple(part[first] for part in own) for own in rows]
-    best = quickest(threads)
-    race.beside(ALONE, lambda: one_at_a_time(rows, best), aim=aim, times=FITS / TIMED)
-    race.growth(lambda: fit(tenth, n_labels=K, settings=SETTINGS))
-    ours, theirs, _ = race.run(operation, FITS * ROWS, lambda: fit(rows, n_labels=K, settings=SETTINGS), **run)
-    return rows, ours, theirs
+    """Compare all fits with torch; return the rows, the result and the values of the first fits by torch."""
+    rows = make_fit_rows(*simulate_rows(FITS, ROWS, K))
+    first_rows = slice(ROWS // 10)
+    tenth = [tuple(part[first_rows] for part in fit_rows) for fit_rows in rows]
+    best = fastest_number_of_threads(threads)
+    comparison.add_alternative(ONE_AT_A_TIME, lambda: one_at_a_time(rows, best), aim=aim, times=FITS / N_TIMED)
+    comparison.add_growth(lambda: fit(tenth, n_labels=K, settings=SETTINGS))
+    fitted, reference, _ = comparison.run(
+        operation, FITS * ROWS, lambda: fit(rows, n_labels=K, settings=SETTINGS), **run
+    )
+    return rows, fitted, reference
 
 
 @ON_ONE_CORE_TOO
-def test_exact_fits(race, threads):
+def test_exact_fits(comparison, threads):
     confidence = simulate_rows(FITS, ROWS, K)[0]
-    race.floor(lambda: np.sort(confidence))  # every row is read and sorted once; the steps read a tenth as many nodes
-    rows, exact, theirs = beside_torch(race, threads, "mrp_exact", fit_exact, 250, rounds=3)
+    comparison.add_floor(
+        lambda: np.sort(confidence)
+    )  # every row is read and sorted once; the steps read a tenth as many nodes
+    rows, exact, reference = compare_with_torch(comparison, threads, "mrp_exact", fit_exact, 250, rounds=3)
+
     assert exact.kkt_residual.max() <= 1e-8
-    ours, torchs = (
-        np.array(
-            [mrp_objective(own, *fit, SETTINGS.smoothness) for own, fit in zip(values[:TIMED], rows, strict=False)]
-        )
-        for values in (exact.values, theirs)
+
+    losses = np.array(
+        [
+            mrp_objective(fit_values, *fit, SETTINGS.smoothness)
+            for fit_values, fit in zip(exact.values[:N_TIMED], rows, strict=False)
+        ]
     )
-    assert (ours <= torchs).all()
+    torch_losses = np.array(
+        [
+            mrp_objective(fit_values, *fit, SETTINGS.smoothness)
+            for fit_values, fit in zip(reference[:N_TIMED], rows, strict=False)
+        ]
+    )
+    assert (losses <= torch_losses).all()
 
 
-def test_fits_by_adam(race, threads):
+def test_fits_by_adam(comparison, threads):
     node = np.zeros((FITS * K * (SETTINGS.knots - 1), N_NODES))
-    race.floor(lambda: np.exp(node).sum(), times=SETTINGS.epochs)  # one exponential of each node in each epoch
-    _, values, theirs = beside_torch(
-        race, threads, "mrp, Adam as published", fit_lattices, aim=20, rounds=1, warm_up=False
+    comparison.add_floor(
+        lambda: np.exp(node).sum(), times=SETTINGS.epochs
+    )  # one exponential of each node in each epoch
+    _, values, reference = compare_with_torch(
+        comparison, threads, "mrp, Adam as published", fit_lattices, aim=20, rounds=1, warm_up=False
     )
-    np.testing.assert_allclose(values[:TIMED], theirs, atol=1e-6)
+    np.testing.assert_allclose(values[:N_TIMED], reference, atol=1e-6)
 
 
-def isotonic(at: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> Isotonic:
-    """The isotonic steps of each label by logit of the confidence `(m,)`."""
-    labelled = LabelledDecisions([CalibratedDecisions(at, decision)], correct)
+def isotonic(confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> Isotonic:
+    """Fit the isotonic steps of each label to logits of the confidence, shape (m,)."""
+    labelled = LabelledDecisions([CalibratedDecisions(confidence_logit, decision)], correct)
     return fit_isotonic(FitBatch(labelled, K, SETTINGS))[0]
 
 
-def test_isotonic_of_each_label(race, rows):
+def test_isotonic_of_each_label(comparison, rows):
     from sklearn.isotonic import IsotonicRegression
 
     ((confidence, decision, correct),) = make_fit_rows(*simulate_rows(1, rows, K))
-    at = logit(confidence)
-    confidence = expit(at)  # to the last bit what ours reads
+    confidence_logit = logit(confidence)
+    confidence = expit(confidence_logit)  # identical to the input of the library
 
     def scikit_learn() -> list[IsotonicRegression]:
         fits = []
         for label in range(K):
-            mine = decision == label
+            of_label = decision == label
             regression = IsotonicRegression(y_min=MIN_RELIABILITY, y_max=1 - MIN_RELIABILITY, out_of_bounds="clip")
-            fits.append(regression.fit(expit(at[mine]), correct[mine]))
+            fits.append(regression.fit(expit(confidence_logit[of_label]), correct[of_label]))
         return fits
 
-    def ours(n: int = rows) -> Isotonic:
-        return isotonic(at[:n], decision[:n], correct[:n])
+    def fit_first_rows(n: int = rows) -> Isotonic:
+        return isotonic(confidence_logit[:n], decision[:n], correct[:n])
 
-    race.beside("scikit-learn: isotonic of each label", scikit_learn, aim=1)
-    race.growth(lambda: ours(rows // 10))
-    race.floor(lambda: np.sort(at))
-    fitted, theirs, _ = race.run("isotonic of each label", rows, ours)
-    for label, regression in enumerate(theirs):
-        mine = confidence[decision == label]
-        here = expit(fitted(CalibratedDecisions(logit(mine), np.full(len(mine), label))))
-        np.testing.assert_allclose(here, regression.predict(mine), rtol=0, atol=1e-10)
+    comparison.add_alternative("scikit-learn: isotonic of each label", scikit_learn, aim=1)
+    comparison.add_growth(lambda: fit_first_rows(rows // 10))
+    comparison.add_floor(lambda: np.sort(confidence_logit))
+    fitted, reference, _ = comparison.run("isotonic of each label", rows, fit_first_rows)
+
+    for label, regression in enumerate(reference):
+        of_label = confidence[decision == label]
+        reliability = expit(fitted(CalibratedDecisions(logit(of_label), np.full(len(of_label), label))))
+        np.testing.assert_allclose(reliability, regression.predict(of_label), rtol=0, atol=1e-10)

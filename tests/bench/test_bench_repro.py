@@ -1,4 +1,4 @@
-"""`make repro` beside the same work as plain function calls in one process; both from a new folder."""
+"""`make repro` compared with plain function calls in one process, both from a new folder."""
 
 from os import getloadavg
 from typing import Any
@@ -14,19 +14,23 @@ ROWS = {"esci_rerank_us": 265_000, "mslr_web10k": 175_000}
 
 
 @pytest.mark.parametrize(("rows", "seconds", "factor"), [({}, 60, 1.0), (ROWS, 0, 1.1)], ids=["default", "full caps"])
-def test_dvc_and_prefect_cost_a_minute_at_most_and_at_full_caps_a_tenth(tmp_path, capsys, rows, seconds, factor):
+def test_orchestration_costs_at_most_a_minute_or_a_tenth(tmp_path, capsys, rows, seconds, factor):
     def change(params: dict[str, Any]) -> None:
         sets = params["datasets"]
         params["datasets"] = {name: sets[name] | {"rows": rows[name]} for name in rows} or sets
 
-    plain, ours = (Copy(tmp_path / place, change) for place in ("plain", "ours"))
-    took = {"plain calls": plain.took(plain.bare), "make repro": ours.took(ours.refresh)}
+    plain = Copy(tmp_path / "plain", change)
+    project = Copy(tmp_path / "ours", change)
+    times = {"plain calls": plain.measure(plain.bare), "make repro": project.measure(project.refresh)}
     with capsys.disabled():
-        for name, commands in took.items():
+        for name, commands in times.items():
             print(f"\n{rows or 'default'}, {name}: {commands.seconds:.1f} s, {commands.cpu:.1f} s of CPU", end="")
         print(f"; load {getloadavg()[0]:.1f} at the end")
-        print({name: round(stage) for name, stage in ours.stage_seconds().items()})
+        print({name: round(stage) for name, stage in project.stage_seconds().items()})
+
     for name in ROWS:
-        assert plain.metrics(name).equals(ours.metrics(name))
-    assert (plain.folder / "data/report/main.csv").read_bytes() == (ours.folder / "data/report/main.csv").read_bytes()
-    assert took["make repro"].seconds <= factor * took["plain calls"].seconds + seconds
+        assert plain.metrics(name).equals(project.metrics(name))
+    assert (plain.folder / "data/report/main.csv").read_bytes() == (
+        project.folder / "data/report/main.csv"
+    ).read_bytes()
+    assert times["make repro"].seconds <= factor * times["plain calls"].seconds + seconds

@@ -1,4 +1,4 @@
-"""A map is applied to a file row by row, untouched, ranks and routes exact, however long; and as SQL, in DuckDB."""
+"""Apply a map to files: unchanged input, exact ranks and routes, batches, and the equivalent SQL in DuckDB."""
 
 import re
 from dataclasses import replace
@@ -39,56 +39,66 @@ ADDED = ["decision", "decision_name", "confidence", "reliability", "review_rank"
 
 @pytest.fixture
 def path(tmp_path) -> Path:
-    """90 predictions over 3 labels."""
+    """Write 90 predictions of 3 labels."""
     return write_frame(make_predictions(90), tmp_path / "new.parquet")
 
 
-def scored(path: Path, suffix: str = ".parquet", **options) -> pl.DataFrame:
-    """What apply writes; the map is that of `document`, unless another one is given."""
+def apply_and_read(
+    path: Path, suffix: str = ".parquet", reliability_map: MapDocument | None = None, **options: object
+) -> pl.DataFrame:
+    """Apply a map, by default a simulated one, and return the output."""
     out = path.with_name(f"scored{suffix}")
-    apply_map(options.pop("reliability_map", make_map()), path, out, **options)
+    apply_map(make_map() if reliability_map is None else reliability_map, path, out, **options)
     return read_columns(open_predictions(out), open_predictions(out).schema.names)
 
 
 def naive_ranks(logit: list[float]) -> list[int]:
-    """1 for the lowest; ties by row order."""
+    """Rank rows from 1 for the lowest logit; ties by row order."""
     order = sorted(range(len(logit)), key=lambda row: (logit[row], row))
     return [order.index(row) + 1 for row in range(len(logit))]
 
 
-def test_the_input_comes_first_and_what_the_map_says_after_it(path):
-    table = scored(path)
+def test_apply_appends_columns_to_the_unchanged_input(path):
+    table = apply_and_read(path)
     assert table.columns == [*make_predictions(90).columns, *ADDED]
     assert table.select(make_predictions(90).columns).equals(make_predictions(90))
     assert table.select(ADDED).dtypes == [pl.Int64, pl.String, pl.Float64, pl.Float64, pl.Int64, pl.String]
+
     expected = FittedMap.from_document(make_map())(rows_of_frame(make_predictions(90)))
     assert (table["confidence"].to_numpy() == expected.confidence).all()
     assert (table["reliability"].to_numpy() == expected.reliability).all()
     assert table["decision"].to_list() == [max(range(3), key=row.__getitem__) for row in make_predictions(90)["logits"]]
     assert table["decision_name"].to_list() == [LABEL_NAMES[decision] for decision in table["decision"]]
     assert table["review_rank"].to_list() == naive_ranks(expected.logit.tolist())
-    once = path.with_name("scored.parquet").read_bytes()
-    assert "decision_name" not in scored(path, reliability_map=make_map(names=None)).columns
-    scored(path)
-    assert path.with_name("scored.parquet").read_bytes() == once
+
+    first_output = path.with_name("scored.parquet").read_bytes()
+    assert "decision_name" not in apply_and_read(path, reliability_map=make_map(names=None)).columns
+
+    apply_and_read(path)
+    assert path.with_name("scored.parquet").read_bytes() == first_output
 
 
 @pytest.mark.parametrize("coverage", ["0.7", "0", "1", ".1", "0.2999999999999999999", "0.3", "7e-1"])
-def test_automatic_rows_are_the_exact_floor_of_coverage_or_those_from_a_cut_on(coverage, path):
+def test_coverage_and_threshold_select_the_automatic_rows_exactly(coverage, path):
     assert 0.7 * 90 < 63  # in floats
-    out, automatic = path.with_name("scored.parquet"), floor(Fraction(coverage) * 90)
+
+    out = path.with_name("scored.parquet")
+    n_automatic = floor(Fraction(coverage) * 90)
     applied = apply_map(make_map(), path, out, coverage=coverage)
-    used = pl.read_parquet(out).filter(pl.col("route") == "automatic")
-    assert (applied.automatic, applied.min_reliability) == (automatic, used["reliability"].min())
-    assert set(used["review_rank"]) == set(range(91 - automatic, 91))
+    automatic_rows = pl.read_parquet(out).filter(pl.col("route") == "automatic")
+
+    assert (applied.automatic, applied.min_reliability) == (n_automatic, automatic_rows["reliability"].min())
+    assert set(automatic_rows["review_rank"]) == set(range(91 - n_automatic, 91))
     if applied.min_reliability is not None:
-        cut = apply_map(make_map(), path, path.with_name("cut.parquet"), cut=applied.min_reliability)
-        assert replace(cut, notes=()) == replace(applied, notes=())
+        by_threshold = apply_map(make_map(), path, path.with_name("cut.parquet"), cut=applied.min_reliability)
+        assert replace(by_threshold, notes=()) == replace(applied, notes=())
         assert pl.read_parquet(path.with_name("cut.parquet")).equals(pl.read_parquet(out))
-        assert applied.expected_accuracy == pytest.approx(used["reliability"].mean())
-        assert applied.below_half == (used["reliability"] < 0.5).sum()
-    sure = apply_map(make_map(), path, out, coverage=coverage, cut=0.5)
-    assert (sure.automatic, sure.below_half) == (automatic - applied.below_half, 0)
+        assert applied.expected_accuracy == pytest.approx(automatic_rows["reliability"].mean())
+        assert applied.below_half == (automatic_rows["reliability"] < 0.5).sum()
+
+    above_half = apply_map(make_map(), path, out, coverage=coverage, cut=0.5)
+    assert (above_half.automatic, above_half.below_half) == (n_automatic - applied.below_half, 0)
+
     by_default = apply_map(make_map(), path, out)  # a map without a threshold of its own
     assert replace(by_default, notes=()) == replace(apply_map(make_map(), path, out, cut=0.5), notes=())
     assert any("have a reliability below 0.5" in line for line in applied.describe(LABEL_NAMES)) == bool(
@@ -96,8 +106,9 @@ def test_automatic_rows_are_the_exact_floor_of_coverage_or_those_from_a_cut_on(c
     )
 
 
-def test_rows_that_a_label_without_its_own_curve_decides_are_counted(path):
-    applied, shared = (apply_map(make_map(name), path, path.with_name("out.parquet")) for name in ("mrp", "shared_1d"))
+def test_rows_of_pooled_labels_are_counted(path):
+    applied = apply_map(make_map("mrp"), path, path.with_name("out.parquet"))
+    shared = apply_map(make_map("shared_1d"), path, path.with_name("out.parquet"))
     decided = rows_of_frame(make_predictions(90)).decision
     assert applied.rows == 90
     assert applied.pooled_labels == {1: (decided == 1).sum(), 2: (decided == 2).sum()}
@@ -106,25 +117,31 @@ def test_rows_that_a_label_without_its_own_curve_decides_are_counted(path):
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv"])
 @pytest.mark.parametrize("variant", ["confidence", "label_isotonic"])
-def test_in_every_format_in_pieces_and_out_of_core_it_is_the_same(variant, suffix, tmp_path, monkeypatch):
+def test_format_and_batch_size_do_not_change_the_result(variant, suffix, tmp_path, monkeypatch):
     folder = tmp_path / "odd [name]?*'s"
     folder.mkdir()
     path = write_frame(make_confidence_predictions(200), folder / f"new{suffix}")  # round numbers: many ties
-    asked = {"suffix": suffix, "reliability_map": make_map(variant, confidence_only=True)}
-    ours = [*ADDED[1:2], "calibrated_confidence", *ADDED[3:]]
-    whole = scored(path, **asked)
+    options = {"suffix": suffix, "reliability_map": make_map(variant, confidence_only=True)}
+    added_columns = [*ADDED[1:2], "calibrated_confidence", *ADDED[3:]]
+    expected = apply_and_read(path, **options)
     read_in_small_batches(monkeypatch)
-    assert scored(path, **asked).equals(whole)
-    assert scored(path, **asked, in_memory=50).equals(whole)
+
+    assert apply_and_read(path, **options).equals(expected)
+    assert apply_and_read(path, **options, in_memory=50).equals(expected)
     assert sorted(file.name for file in folder.iterdir()) == [path.name, f"scored{suffix}"]
-    in_parquet = scored(
-        write_frame(make_confidence_predictions(200), tmp_path / "new.parquet"), **asked | {"suffix": ".parquet"}
+
+    from_parquet = apply_and_read(
+        write_frame(make_confidence_predictions(200), tmp_path / "new.parquet"), **options | {"suffix": ".parquet"}
     )
-    assert whole.select(ours).cast(dict(in_parquet.select(ours).schema)).equals(in_parquet.select(ours))
+    assert (
+        expected.select(added_columns)
+        .cast(dict(from_parquet.select(added_columns).schema))
+        .equals(from_parquet.select(added_columns))
+    )
 
 
 @pytest.mark.parametrize(
-    ("made", "columns"),
+    ("frame", "columns"),
     [
         (make_predictions(90).with_columns(decision=pl.lit("exact")), ["decision_code", *ADDED[1:]]),
         (
@@ -134,26 +151,26 @@ def test_in_every_format_in_pieces_and_out_of_core_it_is_the_same(variant, suffi
         (make_confidence_predictions(90), ["decision_name", "calibrated_confidence", *ADDED[3:]]),
     ],
 )
-def test_a_decision_or_a_confidence_that_is_there_stays_beside_ours(made, columns, path):
-    made.write_parquet(path)
-    table = scored(path, reliability_map=make_map(confidence_only="logits" not in made.columns))
-    assert table.columns == [*made.columns, *columns]
-    assert table.select(made.columns).equals(made)
+def test_existing_decision_and_confidence_columns_are_preserved(frame, columns, path):
+    frame.write_parquet(path)
+    table = apply_and_read(path, reliability_map=make_map(confidence_only="logits" not in frame.columns))
+    assert table.columns == [*frame.columns, *columns]
+    assert table.select(frame.columns).equals(frame)
     if "decision_code" in columns:  # the decision that is there is the fixed one
         assert set(table["decision_name"]) == {"exact"}
         assert set(table["decision_code"]) == {2}
 
 
-def ranks(logit: list[float], folder: Path, size: int, in_memory: int) -> list[int]:
-    """Ranks of logits that come `size` at a time."""
-    whole = pl.DataFrame([(1, 0.5, value) for value in logit], schema=SCORES, orient="row")
-    with rank_rows(whole.iter_slices(size), folder / "out.parquet", in_memory=in_memory) as ranking:
+def compute_ranks(logit: list[float], folder: Path, size: int, in_memory: int) -> list[int]:
+    """Rank logits that arrive in batches of `size` rows."""
+    frame = pl.DataFrame([(1, 0.5, value) for value in logit], schema=SCORES, orient="row")
+    with rank_rows(frame.iter_slices(size), folder / "out.parquet", in_memory=in_memory) as ranking:
         assert ranking.n_rows == len(logit)
         pieces = [ranking.rows(first, size) for first in range(0, len(logit), size)]
     assert not list(folder.iterdir())
-    together = pl.concat([whole.with_columns(rank=pl.lit(0, pl.Int64)).clear(), *pieces])
-    assert together.drop("rank").equals(whole)
-    return together["rank"].to_list()
+    ranked = pl.concat([frame.with_columns(rank=pl.lit(0, pl.Int64)).clear(), *pieces])
+    assert ranked.drop("rank").equals(frame)
+    return ranked["rank"].to_list()
 
 
 @pytest.mark.parametrize("in_memory", [2**23, -1])
@@ -164,21 +181,28 @@ def ranks(logit: list[float], folder: Path, size: int, in_memory: int) -> list[i
     ),
     size=st.integers(1, 7),
 )
-def test_ranks_in_memory_and_out_of_core_are_those_of_a_plain_sort(in_memory, logit, size, tmp_path_factory):
-    assert ranks(logit, tmp_path_factory.mktemp("ranks"), size, in_memory=in_memory) == naive_ranks(logit)
+def test_ranks_in_memory_and_out_of_core_equal_a_stable_sort(in_memory, logit, size, tmp_path_factory):
+    assert compute_ranks(logit, tmp_path_factory.mktemp("ranks"), size, in_memory=in_memory) == naive_ranks(logit)
 
 
-def test_ranks_out_of_core_over_many_row_groups(tmp_path):
+def test_ranks_out_of_core_are_exact_over_many_row_groups(tmp_path):
     logit = np.random.default_rng(0).integers(-50, 50, 130_000) / 7
-    logit[::1000], logit[1::1000], logit[2::1000] = inf, -inf, -0.0
+    logit[::1000] = inf
+    logit[1::1000] = -inf
+    logit[2::1000] = -0.0
     order = np.argsort(logit, kind="stable")
-    in_order = np.array(ranks(logit.tolist(), tmp_path, 40_001, in_memory=50_000))[order]
+    in_order = np.array(compute_ranks(logit.tolist(), tmp_path, 40_001, in_memory=50_000))[order]
+
     assert (in_order == np.arange(1, len(logit) + 1)).all()
 
 
-SPOILT = pl.when(pl.int_range(pl.len()) == 50).then([0.0, nan, 1.0]).otherwise("logits")
-MISTAKES = {  # columns, options, what is said
-    "a NaN": (make_predictions(90).with_columns(logits=SPOILT), {}, r"new.parquet, row 50 .from 0.: logits 1 is nan"),
+LOGITS_WITH_NAN = pl.when(pl.int_range(pl.len()) == 50).then([0.0, nan, 1.0]).otherwise("logits")
+INVALID_INPUTS = {  # frame, options, message
+    "a NaN": (
+        make_predictions(90).with_columns(logits=LOGITS_WITH_NAN),
+        {},
+        r"new.parquet, row 50 .from 0.: logits 1 is nan",
+    ),
     "columns of ours": (
         make_predictions(90).with_columns(route=1, reliability=0.5),
         {},
@@ -188,33 +212,35 @@ MISTAKES = {  # columns, options, what is said
 
 
 @pytest.mark.parametrize("in_memory", [2**23, 10])
-@pytest.mark.parametrize(("made", "options", "message"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_named_and_nothing_is_left_behind(made, options, message, in_memory, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("frame", "options", "message"), INVALID_INPUTS.values(), ids=INVALID_INPUTS)
+def test_input_error_is_named_and_the_output_is_unchanged(frame, options, message, in_memory, tmp_path, monkeypatch):
     read_in_small_batches(monkeypatch)
-    made.write_parquet(tmp_path / "new.parquet")
+    frame.write_parquet(tmp_path / "new.parquet")
     options = {"out": "out.parquet", "in_memory": in_memory} | options
     out = tmp_path / options.pop("out")
     out.write_text("what was there")
+
     with pytest.raises(InputError, match=message):
         apply_map(make_map(), tmp_path / "new.parquet", out, **options)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["new.parquet", out.name]
     assert out.read_text() == "what was there"
 
 
-def test_predictions_without_checksums_are_said_to_have_none(path):
-    safe, text = path.with_name("safe.parquet"), path.with_suffix(".csv")
-    make_predictions(90).write_parquet(safe, use_pyarrow=True, pyarrow_options={"write_page_checksum": True})
-    make_predictions(90).select(logits_0=1.0, logits_1=2.0, logits_2=3.0).write_csv(text)
-    for file, warned in ((path, True), (safe, False), (text, False)):
+def test_parquet_without_page_checksums_gives_a_note(path):
+    with_checksums = path.with_name("safe.parquet")
+    csv = path.with_suffix(".csv")
+    make_predictions(90).write_parquet(with_checksums, use_pyarrow=True, pyarrow_options={"write_page_checksum": True})
+    make_predictions(90).select(logits_0=1.0, logits_1=2.0, logits_2=3.0).write_csv(csv)
+    for file, has_note in ((path, True), (with_checksums, False), (csv, False)):
         applied = apply_map(make_map(), file, path.with_name("out.parquet"))
-        assert any("Not all pages" in line for line in applied.describe(LABEL_NAMES)) == warned
+        assert any("Not all pages" in line for line in applied.describe(LABEL_NAMES)) == has_note
 
 
 DOCUMENTS = maps.make_maps_for_sql(n_thresholds=500)
-SMALL = [name for name in DOCUMENTS if "thresholds" not in name]
+SMALL_DOCUMENTS = [name for name in DOCUMENTS if "thresholds" not in name]
 # sqlglot writes each LEAST of BigQuery with three copies of its arguments: here 13 million characters, for a minute
 TOO_LONG = ("label_vector, corrected, K = 5", "bigquery")
-OTHER_DIALECTS = [pair for pair in product(SMALL, ["postgres", "bigquery", "spark"]) if pair != TOO_LONG]
+OTHER_DIALECTS = [pair for pair in product(SMALL_DOCUMENTS, ["postgres", "bigquery", "spark"]) if pair != TOO_LONG]
 PAIRS = [*product(DOCUMENTS, ["duckdb"]), *OTHER_DIALECTS]
 
 
@@ -224,46 +250,50 @@ def engine():
         yield connection
 
 
-def answers(engine: duckdb.DuckDBPyConnection, expression: str, frame: pl.DataFrame) -> np.ndarray:
-    """What DuckDB makes of an expression of the columns of a frame, `(n,)` float64, and NaN for NULL."""
+def evaluate_sql(engine: duckdb.DuckDBPyConnection, expression: str, frame: pl.DataFrame) -> np.ndarray:
+    """Evaluate an expression of the columns of a frame in DuckDB; float64 of shape (n,), NaN for NULL."""
     engine.register("predictions", frame.to_arrow())
-    answered = engine.sql(f"SELECT {expression} AS answer FROM predictions ORDER BY place").pl()["answer"]
-    assert answered.dtype == pl.Float64
-    assert not answered.is_nan().any()
-    return answered.to_numpy()
+    values = engine.sql(f"SELECT {expression} AS answer FROM predictions ORDER BY place").pl()["answer"]
+    assert values.dtype == pl.Float64
+    assert not values.is_nan().any()
+    return values.to_numpy()
 
 
 @pytest.mark.parametrize(("name", "dialect"), PAIRS)
-def test_every_dialect_agrees_with_apply_and_is_the_same_for_a_map_that_was_written_and_read(engine, name, dialect):
-    made = MapDocument.model_validate_json(DOCUMENTS[name].model_dump_json())
-    text, n = sql_expression(made, dialect), 3000 if dialect == "duckdb" else 500
-    frame, reliability = maps.make_rows_for_sql(made, n)
-    assert text == sql_expression(DOCUMENTS[name], dialect)
+def test_sql_of_a_restored_map_agrees_with_apply_in_every_dialect(engine, name, dialect):
+    restored = MapDocument.model_validate_json(DOCUMENTS[name].model_dump_json())
+    expression = sql_expression(restored, dialect)
+    n = 3000 if dialect == "duckdb" else 500
+    frame, reliability = maps.make_rows_for_sql(restored, n)
+
+    assert expression == sql_expression(DOCUMENTS[name], dialect)
+
     if dialect != "duckdb":
-        text = sqlglot.parse_one(text, read=dialect).sql(dialect="duckdb")
-    answered = answers(engine, text, frame)
+        expression = sqlglot.parse_one(expression, read=dialect).sql(dialect="duckdb")
+    sql_values = evaluate_sql(engine, expression, frame)
     np.testing.assert_allclose(
-        answered, reliability, rtol=0, atol=maps.SQL_TOLERANCE
+        sql_values, reliability, rtol=0, atol=maps.SQL_TOLERANCE
     )  # and NULL where there is no answer
-    assert np.nanmin(answered) >= 0
-    assert np.nanmax(answered) <= 1
+    assert np.nanmin(sql_values) >= 0
+    assert np.nanmax(sql_values) <= 1
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_no_exponential_overflows_or_vanishes_nor_does_a_quotient(engine, name):
+@pytest.mark.parametrize("name", SMALL_DOCUMENTS)
+def test_sql_has_no_overflow_or_underflow(engine, name):
     frame, reliability = maps.make_rows_for_sql(DOCUMENTS[name], n_random=500)
     frame = frame.filter(~np.isnan(reliability))
     tree = sqlglot.parse_one(sql_expression(DOCUMENTS[name], "duckdb"), read="duckdb")
     for quotient in tree.find_all(exp.Div):
-        whole, dividend = (answers(engine, f"({x.sql('duckdb')})::DOUBLE", frame) for x in (quotient, quotient.this))
-        assert ((whole != 0) | (dividend == 0)).all()
+        quotients = evaluate_sql(engine, f"({quotient.sql('duckdb')})::DOUBLE", frame)
+        dividends = evaluate_sql(engine, f"({quotient.this.sql('duckdb')})::DOUBLE", frame)
+        assert ((quotients != 0) | (dividends == 0)).all()
     for power in tree.find_all(exp.Exp):
-        powers = answers(engine, power.sql(dialect="duckdb"), frame)
+        powers = evaluate_sql(engine, power.sql(dialect="duckdb"), frame)
         assert ((powers > 1e-307) & (powers < np.inf)).all()
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_a_literal_is_read_as_the_double_that_was_written(engine, name):
+@pytest.mark.parametrize("name", SMALL_DOCUMENTS)
+def test_sql_literals_are_parsed_as_the_same_doubles(engine, name):
     numbers = re.findall(r"[\d.]+e(?:-?\d+)|\d+\.\d+", sql_expression(DOCUMENTS[name], "duckdb"))
     for number in set(numbers):
         assert engine.sql(f"SELECT typeof({number}), {number}").fetchall() == [("DOUBLE", float(number))]
@@ -271,10 +301,11 @@ def test_a_literal_is_read_as_the_double_that_was_written(engine, name):
         assert number.is_int or number.parent.is_type("double")  # to PostgreSQL it would be a decimal
 
 
-def test_labels_of_one_curve_share_its_text():
-    few, many = (sql_expression(make_map("shared_1d", n_labels=n_labels), "duckdb") for n_labels in (2, 500))
-    assert len(many) - len(few) <= 3
+def test_sql_of_a_shared_curve_does_not_grow_with_the_labels():
+    sql_of_2_labels = sql_expression(make_map("shared_1d", n_labels=2), "duckdb")
+    sql_of_500_labels = sql_expression(make_map("shared_1d", n_labels=500), "duckdb")
+    assert len(sql_of_500_labels) - len(sql_of_2_labels) <= 3
 
 
-def test_postgres_has_two_names():
+def test_postgres_and_postgresql_are_the_same_dialect():
     assert sql_expression(make_map(), "postgres") == sql_expression(make_map(), "postgresql")

@@ -1,7 +1,8 @@
-"""`map.json`: what is written is read back, and what is not sound is refused by its place, never misread."""
+"""The file `map.json`: it loads unchanged, and invalid files are rejected with the place of the error."""
 
 import json
 import os
+from collections.abc import Callable
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -24,34 +25,36 @@ VARIANTS = sorted(maps.make_variants())
 SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
 
 
-def edited(path: Path, place: tuple[str | int, ...], value: object) -> Path:
-    """The same file with another value at one place."""
+def edit_file(path: Path, keys: tuple[str | int, ...], value: object) -> Path:
+    """Replace the value at one place of a JSON file."""
     content = json.loads(path.read_text())
-    reduce(getitem, place[:-1], content)[place[-1]] = value
+    reduce(getitem, keys[:-1], content)[keys[-1]] = value
     path.write_text(json.dumps(content))
     return path
 
 
 @pytest.fixture
 def saved(tmp_path) -> Path:
-    """A sound map with the curves of three labels."""
+    """Save a valid map with the curves of three labels."""
     save_map(maps.make_map("mrp"), tmp_path / "map.json")
     return tmp_path / "map.json"
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_map_that_is_written_is_as_the_schema_says_and_read_back_as_it_was(variant, decisions, saved):
+def test_saved_map_validates_against_the_schema_and_loads_unchanged(variant, decisions, saved):
     document = maps.make_map(variant)
     save_map(document, saved)
     SCHEMA.validate(json.loads(saved.read_text()))
-    read = load_map(saved)
-    assert read.model_dump_json() == document.model_dump_json()
+    loaded = load_map(saved)
+
+    assert loaded.model_dump_json() == document.model_dump_json()
+
     rows = PredictedRows(decisions.logits, None, decisions.decision, None, None)
-    made = FittedMap(Temperature(0.8), maps.make_variants()[variant])(rows)
-    np.testing.assert_array_equal(FittedMap.from_document(read)(rows).logit, made.logit)
+    expected = FittedMap(Temperature(0.8), maps.make_variants()[variant])(rows)
+    np.testing.assert_array_equal(FittedMap.from_document(loaded)(rows).logit, expected.logit)
 
 
-def test_a_map_with_a_correction_is_as_the_schema_says_and_an_incomplete_correction_is_not(saved):
+def test_schema_accepts_a_correction_and_rejects_an_incomplete_one(saved):
     fitted = maps.make_variants()["mrp, shrunk"].line
     save_map(maps.add_correction(maps.make_map("label_platt", fitted)), saved)
     document = json.loads(saved.read_text())
@@ -61,19 +64,19 @@ def test_a_map_with_a_correction_is_as_the_schema_says_and_an_incomplete_correct
         SCHEMA.validate(document)
 
 
-def test_the_schema_in_the_repository_is_that_of_the_code():
+def test_committed_schema_matches_the_code():
     assert json.loads(SCHEMA_FILE.read_text()) == json_schema(), "write json_schema() to relmap/maps/map.schema.json"
 
 
 @pytest.mark.parametrize("name", CALIBRATORS)
-def test_a_calibrator_that_is_read_back_says_the_same_bit_for_bit(name, decisions, saved):
+def test_loaded_calibrator_gives_identical_outputs(name, decisions, saved):
     fitted = CALIBRATORS[name].fit(decisions.logits[:200], decisions.labels[:200], seed=1)
     save_map(maps.make_map("confidence", calibrator=fitted), saved)
-    read = load_map(saved).calibrator.fitted
-    np.testing.assert_array_equal(read(decisions.logits), fitted(decisions.logits))
+    loaded = load_map(saved).calibrator.fitted
+    np.testing.assert_array_equal(loaded(decisions.logits), fitted(decisions.logits))
 
 
-def test_a_map_is_readable_with_a_curve_on_one_line_and_names_in_any_script(saved):
+def test_map_file_has_curves_on_one_line_and_names_in_any_script(saved):
     names = ("ungenügend", '[1, "zwei"]', "完全")
     save_map(maps.make_map("mrp", names=names), saved)
     curve = json.dumps(maps.make_map("mrp").projection.fitted.values[0].tolist())
@@ -82,22 +85,27 @@ def test_a_map_is_readable_with_a_curve_on_one_line_and_names_in_any_script(save
     assert load_map(saved).label_names == names
 
 
-CALIBRATOR, PROJECTION = ("calibrator", "fitted"), ("projection", "fitted")
+CALIBRATOR = ("calibrator", "fitted")
+PROJECTION = ("projection", "fitted")
 CELL = {"label": 3, "half": "upper", "rows": 9, "mean_reliability": 0.5, "mean_residual": 0.0, "variance": 0.1}
 NETWORK = {"kind": "smart", "mean": 0.0, "deviation": 1.0, "parameters": [0.0] * 7}
 SPLINE = {"kind": "spline", "knots": [0.5, 0.6], "coefficients": [[0.0] * 4]}
 SHIFTS = {"kind": "intercepts", "alpha": [0.0, 13.0, 0.0]}
 CURVE = {"kind": "lattice", "knots": [0.0, 1.0], "values": [[0.0, 1.0]], "rows": [9], "fallback": ["none"]}
 SHARED = {"kind": "shared", "curves": CURVE}
-BESIDE = {"kind": "labelwise", "shared": SHARED, "fallback": ["none"] * 3, "rows": [3, 3, 3]}
+LABELWISE = {"kind": "labelwise", "shared": SHARED, "fallback": ["none"] * 3, "rows": [3, 3, 3]}
 STEPS = {"kind": "isotonic", "confidence": [[0.5]] * 3, "reliability": [[0.5], [0.5, 0.6], [0.5]]}
-REFUSED = {
+INVALID_MAPS = {
     "a curve that falls": ((*PROJECTION, "values", 0, 7), -999.0, "falls"),
     "a knot that does not rise": ((*PROJECTION, "knots", 3), 0.2, "knots do not rise"),
     "a value too many": ((*PROJECTION, "values", 1), [0.0] * 9, "lattice.values: Value error, its lists differ"),
     "an unknown field": ((*PROJECTION, "surprise"), 1, "lattice.surprise"),
-    "a shift too far": (PROJECTION, BESIDE | {"own": SHIFTS}, "alpha.1"),
-    "steps without their reliability": (PROJECTION, BESIDE | {"own": STEPS}, "label 1 has 1 thresholds and 2 values"),
+    "a shift too far": (PROJECTION, LABELWISE | {"own": SHIFTS}, "alpha.1"),
+    "steps without their reliability": (
+        PROJECTION,
+        LABELWISE | {"own": STEPS},
+        "label 1 has 1 thresholds and 2 values",
+    ),
     "a spline of equal confidences": (CALIBRATOR, SPLINE | {"knots": [0.5, 0.5]}, "do not rise"),
     "a name twice": (("label_names",), ["a", "a", "b"], "2 are distinct"),
     "another number of labels": (("n_labels",), 4, "than 0..3"),
@@ -112,59 +120,76 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("place", "value", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_is_not_sound_is_refused_by_its_place(saved, place, value, message):
-    with pytest.raises(InputError, match=r"map\.json") as refused:
-        load_map(edited(saved, place, value))
-    assert message in str(refused.value)
+@pytest.mark.parametrize(("keys", "value", "message"), INVALID_MAPS.values(), ids=INVALID_MAPS)
+def test_invalid_map_is_rejected_with_the_place_of_the_error(saved, keys, value, message):
+    with pytest.raises(InputError, match=r"map\.json") as raised:
+        load_map(edit_file(saved, keys, value))
+    assert message in str(raised.value)
 
 
-WHOLE = maps.make_map("label_platt").model_dump_json()
+VALID_JSON = maps.make_map("label_platt").model_dump_json()
+
+
+def writer(text: str) -> Callable[[Path], int]:
+    """Return a function that writes the text to a file."""
+    return lambda path: path.write_text(text)
+
+
+def do_nothing(_: Path) -> None:
+    """Create no file."""
+
+
+NO_MAPS = ["", "[]", "null", "42", '"map"', "[" * 100_000, "\x00", "{}", VALID_JSON[:-1], VALID_JSON[:999]]
+INVALID_NUMBERS = [VALID_JSON.replace('"beta":0.8', f'"beta":{number}') for number in ("NaN", "-Infinity", "1e999")]
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("write_file", "message"),
     [
-        *(
-            (lambda path, text=text: path.write_text(text), r"map\.json is no")
-            for text in ("", "[]", "null", "42", '"map"', "[" * 100_000, "\x00", "{}", WHOLE[:-1], WHOLE[:999])
-        ),
-        *(
-            (lambda path, number=number: path.write_text(WHOLE.replace('"beta":0.8', f'"beta":{number}')), "beta|JSON")
-            for number in ("NaN", "-Infinity", "1e999")
-        ),
-        (lambda path: path.write_text(" " * 2**26 + "{}"), "a reliability map is far smaller"),
+        *((writer(text), r"map\.json is no") for text in NO_MAPS),
+        *((writer(text), "beta|JSON") for text in INVALID_NUMBERS),
+        (writer(" " * 2**26 + "{}"), "a reliability map is far smaller"),
         (os.mkfifo, r"map\.json is a pipe or a device"),
-        (lambda _: None, "does not exist"),
+        (do_nothing, "does not exist"),
     ],
 )
-def test_what_is_no_map_is_refused_and_a_pipe_keeps_nobody_waiting(make, message, tmp_path):
-    make(tmp_path / "map.json")
+def test_file_that_is_no_map_is_rejected_without_blocking(write_file, message, tmp_path):
+    write_file(tmp_path / "map.json")
     with pytest.raises(InputError, match=message):
         load_map(tmp_path / "map.json")
 
 
-PLAIN = st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats() | st.text(max_size=5)
-SPOILT = PLAIN | st.just({}) | st.lists(st.floats(-2, 2), max_size=9)
+SCALARS = st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats() | st.text(max_size=5)
+CORRUPT_VALUES = SCALARS | st.just({}) | st.lists(st.floats(-2, 2), max_size=9)
 
 
-def places(content: object, place: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Every place within a JSON value."""
-    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    return [place, *(deeper for key, value in inner for deeper in places(value, (*place, key)))][0 if place else 1 :]
+def list_places(content: object, place: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """List the path of every value within a JSON value."""
+    if isinstance(content, dict):
+        children = list(content.items())
+    elif isinstance(content, list):
+        children = list(enumerate(content))
+    else:
+        children = []
+    places = [place] if place else []
+    for key, value in children:
+        places += list_places(value, (*place, key))
+    return places
 
 
 @settings(max_examples=50, deadline=None)
-@given(variant=st.sampled_from(VARIANTS), value=SPOILT, data=st.data())
-def test_a_spoilt_map_is_refused_or_still_a_sound_one(tmp_path_factory, variant, value, data):
+@given(variant=st.sampled_from(VARIANTS), value=CORRUPT_VALUES, data=st.data())
+def test_corrupted_map_is_rejected_or_still_valid(tmp_path_factory, variant, value, data):
     path = tmp_path_factory.getbasetemp() / "spoilt.json"
     save_map(maps.make_map(variant), path)
-    edited(path, data.draw(st.sampled_from(places(json.loads(path.read_text())))), value)
+    edit_file(path, data.draw(st.sampled_from(list_places(json.loads(path.read_text())))), value)
     try:
         document = load_map(path)
     except InputError:
-        return  # refused in words; anything else that is raised fails this test
+        return  # rejected; any other error fails this test
+
     assert SCHEMA.is_valid(json.loads(path.read_text()))
+
     rows = PredictedRows(np.linspace(-5, 5, 300).reshape(-1, 3), None, np.arange(100) % 3, None, None)
     if document.input == "logits" and document.n_labels == 3:
         scored = FittedMap.from_document(document)(rows)

@@ -1,4 +1,4 @@
-"""Names of options in messages: what a user of the command line and of a form reads."""
+"""Names of options in messages on the command line, in forms and in Python."""
 
 import ast
 import inspect
@@ -21,7 +21,7 @@ LITERAL_OPTION = re.compile(r"--[a-z]")
 COMMAND_LINES = {"demo.py", "report/page.py"}
 
 
-def test_an_option_is_named_as_its_reader_sees_it():
+def test_option_name_follows_the_interface():
     assert option("hold_out") == "--hold-out"
     assert option("map_file") == "--map"
     with naming("form"):
@@ -30,7 +30,7 @@ def test_an_option_is_named_as_its_reader_sees_it():
     assert option("hold_out") == "--hold-out"
 
 
-def test_a_value_can_be_pasted_where_it_is_read():
+def test_assignment_has_the_syntax_of_the_interface():
     assert assignment("label", "truth") == "--label truth"
     assert assignment("label", "the truth") == "--label 'the truth'"
     assert assignment("percent", True) == "--percent"
@@ -41,14 +41,14 @@ def test_a_value_can_be_pasted_where_it_is_read():
         assert assignments({"border": 0, "score": "s"}) == "border = 0, score = s"
 
 
-def test_options_are_named_as_on_the_command_line_again_after_an_error():
+def test_naming_style_is_restored_after_an_error():
     with pytest.raises(InputError), naming("form"):
         raise InputError(option("label"))
     assert option("label") == "--label"
 
 
 @pytest.mark.parametrize("command", cli.app.registered_commands, ids=lambda command: command.callback.__name__)
-def test_each_parameter_of_a_command_has_the_option_that_messages_name(command):
+def test_every_command_parameter_has_the_option_named_in_messages(command):
     parsed = typer.main.get_command_from_info(command, pretty_exceptions_short=False, rich_markup_mode=None)
     names = {parameter.name: parameter.opts for parameter in parsed.params}
     for name in inspect.signature(command.callback).parameters:
@@ -56,7 +56,7 @@ def test_each_parameter_of_a_command_has_the_option_that_messages_name(command):
 
 
 def messages(file: Path) -> list[str]:
-    """Texts of a source file but for docstrings and help."""
+    """Return the string constants of a source file except docstrings and help texts."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     excluded: set[int] = set()
     for node in ast.walk(tree):
@@ -71,7 +71,7 @@ def messages(file: Path) -> list[str]:
     return [node.value for node in texts if id(node) not in excluded]
 
 
-def test_no_message_names_an_option_literally():
+def test_messages_contain_no_literal_option():
     found = {}
     for file in sorted(SOURCES.rglob("*.py")):
         name = file.relative_to(SOURCES).as_posix()
@@ -81,13 +81,13 @@ def test_no_message_names_an_option_literally():
     assert found == {}, "name options with relmap.options.option or assignment: a form shows these messages"
 
 
-def test_the_search_for_literal_options_finds_one(tmp_path):
+def test_literal_option_is_found(tmp_path):
     file = tmp_path / "module.py"
     file.write_text('"""About --label."""\nraise InputError(f"{file} has no truth; give --label")\n')
     assert messages(file) == [" has no truth; give --label"]
 
 
-def test_help_of_the_columns_names_only_options_that_exist():
+def test_column_help_names_only_existing_options():
     known = {option(name) for name in Reading.__dataclass_fields__}
     for annotation in Reading.__annotations__.values():
         _, text = get_args(annotation)

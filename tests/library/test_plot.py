@@ -1,4 +1,4 @@
-"""`ReliabilityMap.plot` draws the curve of each label and the errors among the decisions that are kept."""
+"""`ReliabilityMap.plot`: curves of the labels and the risk-coverage curve."""
 
 import pickle
 from xml.etree import ElementTree
@@ -12,79 +12,84 @@ from relmap import InputError, ReliabilityMap
 from tests.maps import make_predictions
 
 ROWS = make_predictions(600)
-LOGITS, LABEL = np.array(ROWS["logits"].to_list()), ROWS["label"].to_numpy()
-SHARES = softmax(LOGITS, axis=1)
-BEGINNINGS = {"html": b"<!DOCTYPE html>", "json": b"{", "pdf": b"%PDF", "png": b"\x89PNG", "svg": b"<svg"}
+LOGITS = np.array(ROWS["logits"].to_list())
+LABEL = ROWS["label"].to_numpy()
+PROBABILITIES = softmax(LOGITS, axis=1)
+MAGIC_BYTES = {"html": b"<!DOCTYPE html>", "json": b"{", "pdf": b"%PDF", "png": b"\x89PNG", "svg": b"<svg"}
 
 
 @pytest.fixture(scope="module")
 def fitted() -> ReliabilityMap:
-    return ReliabilityMap(variant="mrp").fit(SHARES, LABEL)
+    return ReliabilityMap(variant="mrp").fit(PROBABILITIES, LABEL)
 
 
-def test_the_curve_of_a_label_is_what_the_map_gives(fitted):
+def test_plotted_curve_equals_the_map(fitted):
     rows = fitted.plot().figures[0].rows
     curve = rows.filter(kind="curve", label="label 1")
     projection = fitted.document_.projection.fitted
-    line, curves, share = projection.line, projection.curves, projection.share[1]
-    at = curve["confidence"].to_numpy()
-    z = np.clip(logit(at), -line.farthest, line.farthest)
+    line = projection.line
+    curves = projection.curves
+    share = projection.share[1]
+    confidence = curve["confidence"].to_numpy()
+    z = np.clip(logit(confidence), -line.farthest, line.farthest)
     of_line = line.intercept[1] + line.slope[1] * z
-    of_curve = np.interp(at, curves.knots, curves.values[1])
+    of_curve = np.interp(confidence, curves.knots, curves.values[1])
     expected = 1 / (1 + np.exp(-(of_line + share * (of_curve - of_line))))
+
     np.testing.assert_allclose(curve["reliability"].to_numpy(), expected, atol=1e-9)
 
 
-def test_the_dots_are_the_share_of_correct_rows_of_each_label(fitted):
+def test_plotted_dots_are_the_accuracy_of_each_label(fitted):
     rows = fitted.plot().figures[0].rows
     decision = LOGITS.argmax(axis=1)
     for label in range(3):
         dots = rows.filter(kind="rows", label=f"label {label}")
-        mine = decision == label
-        assert dots["rows"].sum() == mine.sum()
-        np.testing.assert_allclose((dots["rows"] * dots["reliability"]).sum(), (LABEL[mine] == label).sum())
+        of_label = decision == label
+        assert dots["rows"].sum() == of_label.sum()
+        np.testing.assert_allclose((dots["rows"] * dots["reliability"]).sum(), (LABEL[of_label] == label).sum())
 
 
 @pytest.mark.parametrize("variant", ["auto", "label_vector", "confidence", "label_isotonic"])
-def test_every_map_has_a_curve_for_each_label_and_a_risk_coverage_curve(variant):
-    plot = ReliabilityMap(variant=variant).fit(SHARES, LABEL).plot()
+def test_every_variant_has_label_curves_and_a_risk_coverage_curve(variant):
+    plot = ReliabilityMap(variant=variant).fit(PROBABILITIES, LABEL).plot()
     assert [figure.key for figure in plot.figures] == ["map_curves", "risk_coverage"]
     curves = plot.figures[0].rows.filter(kind="curve")
     assert curves["label"].n_unique() == 3
     assert curves["reliability"].is_between(0, 1).all()
 
 
-@pytest.mark.parametrize("ending", BEGINNINGS)
-def test_charts_are_saved_in_a_file_that_needs_no_other(fitted, ending, tmp_path):
+@pytest.mark.parametrize("ending", MAGIC_BYTES)
+def test_charts_are_saved_in_a_self_contained_file(fitted, ending, tmp_path):
     fitted.plot().save(tmp_path / f"chart.{ending}")
     content = (tmp_path / f"chart.{ending}").read_bytes()
-    assert content.startswith(BEGINNINGS[ending])
+    assert content.startswith(MAGIC_BYTES[ending])
     if ending == "html":
         assert b"<script" not in content
         assert b"src=" not in content
 
 
-def test_a_notebook_displays_the_charts(fitted):
-    shown = fitted.plot()._repr_html_()
-    assert ElementTree.fromstring(shown[shown.index("<svg") : shown.index("</svg>") + 6]) is not None
+def test_notebook_displays_the_charts(fitted):
+    html = fitted.plot()._repr_html_()
+    assert ElementTree.fromstring(html[html.index("<svg") : html.index("</svg>") + 6]) is not None
 
 
-def test_a_file_of_another_kind_is_refused(fitted, tmp_path):
+def test_unsupported_file_ending_is_rejected(fitted, tmp_path):
     with pytest.raises(InputError, match="use one of the endings"):
         fitted.plot().save(tmp_path / "chart.docx")
 
 
-def test_rows_of_a_classifier_are_drawn_out_of_fold():
+def test_classifier_rows_are_plotted_out_of_fold():
     settings = {"classifier": LogisticRegression(), "variant": "label_platt"}
     fitted = ReliabilityMap(**settings).fit(LOGITS, LABEL)
-    own, given = fitted.plot().figures[0].rows, fitted.plot(LOGITS, LABEL).figures[0].rows
-    assert own.equals(given)
+    stored_rows = fitted.plot().figures[0].rows
+    given_rows = fitted.plot(LOGITS, LABEL).figures[0].rows
+    assert stored_rows.equals(given_rows)
 
 
-def test_a_map_without_rows_asks_for_them(fitted, tmp_path):
+def test_plot_of_a_loaded_map_requires_rows(fitted, tmp_path):
     fitted.save(tmp_path / "map.json")
     restored = pickle.loads(pickle.dumps(fitted))
-    for made in (ReliabilityMap.load(tmp_path / "map.json"), restored):
+    for reliability_map in (ReliabilityMap.load(tmp_path / "map.json"), restored):
         with pytest.raises(InputError, match=r"give labelled predictions: plot\(X, y\)"):
-            made.plot()
-        assert len(made.plot(SHARES, LABEL).figures) == 2
+            reliability_map.plot()
+        assert len(reliability_map.plot(PROBABILITIES, LABEL).figures) == 2

@@ -72,7 +72,7 @@ run_page(Path(sys.argv[1]))
 
 
 def run_without_posix(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run code after the modules and functions of POSIX are removed; dependencies may use the functions."""
+    """Run code without the modules and functions of POSIX; dependencies may use the functions."""
     paths = f"sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'docs/_ext')!r}]"
     lines = [WITHOUT_POSIX, DEPENDENCIES, REMOVE_FUNCTIONS, paths, code]
     command = [sys.executable, "-c", "\n".join(lines), str(ROOT / "README.md")]
@@ -80,8 +80,8 @@ def run_without_posix(code: str, folder: Path) -> subprocess.CompletedProcess[st
 
 
 def test_every_command_and_the_readme_run_without_posix(tmp_path):
-    done = run_without_posix(EVERYTHING, tmp_path)
-    assert done.returncode == 0, done.stderr
+    completed = run_without_posix(EVERYTHING, tmp_path)
+    assert completed.returncode == 0, completed.stderr
     assert (tmp_path / "demo/scored.parquet").exists()
 
 

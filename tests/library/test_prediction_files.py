@@ -1,4 +1,4 @@
-"""Files of predictions are read as they stand, in pieces or whole, and what is no such file is refused by name."""
+"""Prediction files: exact reading in batches or at once, and rejection of invalid files with a reason."""
 
 import datetime
 import decimal
@@ -27,16 +27,16 @@ from relmap.io.rows import PredictedRows, read_rows
 from tests.maps import WRITERS, read_in_small_batches, write_frame
 
 ROWS = 100
-NUMBER = pa.array(range(ROWS))
+ROW_NUMBERS = pa.array(range(ROWS))
 
 
-def plain() -> pl.DataFrame:
+def plain_frame() -> pl.DataFrame:
     text = ['a, "b"\nc', "", None, "ü"] * 25
     return pl.DataFrame({"id": [f"{row:03}" for row in range(ROWS)], "logits_0": np.arange(ROWS) / 7, "text": text})
 
 
-def odd() -> pa.Table:
-    """Columns of the types that are easily lost on the way, nulls among them."""
+def table_of_unusual_types() -> pa.Table:
+    """Return a table with unusual column types and nulls."""
     day = datetime.datetime(2020, 1, 1, 12, 30, 0, 123456)
     return pa.table(
         {
@@ -52,7 +52,7 @@ def odd() -> pa.Table:
             "half": pa.array([1.5, float("nan")] * 50, pa.float16()),
             "where": pa.array([{"x": 1, "y": [1.0]}, None] * 50),
             "by.key": pa.array([[("a", 1)]] * ROWS, pa.map_(pa.string(), pa.int64())),
-            "": NUMBER,
+            "": ROW_NUMBERS,
         }
     ).replace_schema_metadata({"made": "by hand"})
 
@@ -61,67 +61,75 @@ def read_file(path: Path, columns: list[str]) -> pl.DataFrame:
     return read_columns(open_predictions(path), columns)
 
 
-def ranks(first: int, count: int) -> pa.RecordBatch:
-    """The columns that a row is written with beside its own."""
-    return pa.record_batch({"rank": NUMBER.slice(first, count), "route": pa.array(["review"] * count, pa.string())})
+def added_columns(first: int, count: int) -> pa.RecordBatch:
+    """Return the columns `rank` and `route` of the given number of rows."""
+    return pa.record_batch(
+        {"rank": ROW_NUMBERS.slice(first, count), "route": pa.array(["review"] * count, pa.string())}
+    )
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-def test_pieces_are_the_whole(suffix, tmp_path, monkeypatch):
-    path = write_frame(plain(), tmp_path / f"p{suffix}")
-    whole = pa.Table.from_batches(open_predictions(path).batches())
+def test_batches_concatenate_to_the_whole_file(suffix, tmp_path, monkeypatch):
+    path = write_frame(plain_frame(), tmp_path / f"p{suffix}")
+    expected = pa.Table.from_batches(open_predictions(path).batches())
     read_in_small_batches(monkeypatch)
-    pieces = list(open_predictions(path).batches())
-    assert len(pieces) > 3
-    assert pa.Table.from_batches(pieces).equals(whole)
-    assert open_predictions(path).schema.names == plain().columns
-    assert read_file(path, ["text", "id"]).equals(plain().select("text", "id"))
+    batches = list(open_predictions(path).batches())
+
+    assert len(batches) > 3
+    assert pa.Table.from_batches(batches).equals(expected)
+    assert open_predictions(path).schema.names == plain_frame().columns
+    assert read_file(path, ["text", "id"]).equals(plain_frame().select("text", "id"))
 
 
-def test_a_field_of_csv_stays_the_text_that_it_is(tmp_path):
+def test_csv_fields_are_read_as_text(tmp_path):
     path = tmp_path / "p.csv"
     path.write_bytes(b'\xef\xbb\xbfid,x,,at\r\n007,1.10,,2020-01-01\r\n\r\n1e5,"","a ""b"", c"," NA"\r\n')
     assert open_predictions(path).schema.names == ["id", "x", "", "at"]
+
     rows = [("007", "1.10", None, "2020-01-01"), ("1e5", "", 'a "b", c', " NA")]
     assert read_file(path, ["id", "x", "", "at"]).rows() == rows
+
     path.write_text("x\n7\n\n8\n\n")
     assert read_file(path, ["x"])["x"].to_list() == ["7", None, "8", None]
 
 
-def test_columns_are_read_as_what_they_say():
+def test_numbers_labels_and_probabilities_are_parsed():
     assert read_numbers(pl.Series("x", [" 0.5", "1 "]), FileRows("file")).tolist() == [0.5, 1]
     assert count_labels(pl.DataFrame({"label": [0, 0]}), ["label"], FileRows("file")) == 2
-    both = ["logits", "probabilities", "decision", "confidence"]
-    assert find_layout(both, "file", labelled=False, reads="confidence_only").kind == "confidence_only"
-    logits = rows_of(pl.DataFrame({"probabilities": [[0.334, 0.333, 0.32], [0.0, 0.5, 0.51]], "label": [0, 1]})).logits
+    columns = ["logits", "probabilities", "decision", "confidence"]
+    assert find_layout(columns, "file", labelled=False, reads="confidence_only").kind == "confidence_only"
+    logits = read_labelled_frame(
+        pl.DataFrame({"probabilities": [[0.334, 0.333, 0.32], [0.0, 0.5, 0.51]], "label": [0, 1]})
+    ).logits
     np.testing.assert_allclose(np.exp(logits), [[0.334, 0.333, 0.32], [1e-12, 0.5, 0.51]])
 
 
-HALVES, SURE = [[0.5, 0.5]], {"decision": [1], "confidence": [1.0]}
+HALVES = [[0.5, 0.5]]
+SURE = {"decision": [1], "confidence": [1.0]}
 
 
-def rows_of(frame: pl.DataFrame, group=None, reads=None, **known) -> PredictedRows:
-    """The rows of a labelled frame whose first row is row 40 of a file."""
+def read_labelled_frame(frame: pl.DataFrame, group=None, reads=None, **options) -> PredictedRows:
+    """Read a labelled frame as rows of a file from row 40 on."""
     layout = find_layout(frame.columns, "file", labelled=True, group=group, reads=reads)
-    return read_rows(frame, layout, FileRows("file", 40), **known)
+    return read_rows(frame, layout, FileRows("file", 40), **options)
 
 
-def test_a_row_that_cannot_be_is_told_by_its_number_and_many_labels_may_be_no_further_off_than_few():
+def test_invalid_row_is_named_by_its_number():
     with pytest.raises(InputError, match=r"file, row 41 \(from 0\): .* sum to 1\.1;"):
-        rows_of(pl.DataFrame({"probabilities": [[1 / 40] * 40, [1.1 / 40] * 40], "label": [0, 0]}))
+        read_labelled_frame(pl.DataFrame({"probabilities": [[1 / 40] * 40, [1.1 / 40] * 40], "label": [0, 0]}))
     with pytest.raises(InputError, match=r"row 40 \(from 0\): label is '1'; the labels are 7, 8"):
-        rows_of(pl.DataFrame({"logits": [[0.5, 0.5]], "label": ["1"]}), names=("7", "8"))
+        read_labelled_frame(pl.DataFrame({"logits": [[0.5, 0.5]], "label": ["1"]}), names=("7", "8"))
 
 
-def test_types_of_json_lines_are_those_of_all_lines(tmp_path, monkeypatch):
+def test_json_lines_types_are_inferred_from_all_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "BLOCK_BYTES", 16)
     path = tmp_path / "p.jsonl"
     path.write_text('\ufeff{"x": 1}\n\n{"x": 2.5, "late": "a"}\r\n{"x": null, "list": [1]}\n{"x": 3, "list": [0.5]}')
-    read = read_file(path, ["x", "late", "list"])
-    assert read.rows() == [(1.0, None, None), (2.5, "a", None), (None, None, [1.0]), (3.0, None, [0.5])]
+    frame = read_file(path, ["x", "late", "list"])
+    assert frame.rows() == [(1.0, None, None), (2.5, "a", None), (None, None, [1.0]), (3.0, None, [0.5])]
 
 
-def test_a_large_row_is_read_in_pieces_of_few_rows(tmp_path, monkeypatch):
+def test_wide_rows_are_read_in_small_batches(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "BATCH_BYTES", 10_000)
     wide = pl.DataFrame({"logits": np.arange(20_000.0).reshape(200, 100)})
     wide.write_parquet(tmp_path / "p.parquet", compression="uncompressed")
@@ -129,12 +137,15 @@ def test_a_large_row_is_read_in_pieces_of_few_rows(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("codec", ["SNAPPY", "ZSTD", "UNCOMPRESSED"])
-def test_parquet_keeps_every_bit_and_type(codec, tmp_path, monkeypatch):
-    source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
-    parquet.write_table(odd(), source, compression="none" if codec == "UNCOMPRESSED" else codec)
+def test_parquet_columns_are_preserved_exactly(codec, tmp_path, monkeypatch):
+    source = tmp_path / "in.parquet"
+    out = tmp_path / "out.parquet"
+    parquet.write_table(table_of_unusual_types(), source, compression="none" if codec == "UNCOMPRESSED" else codec)
     read_in_small_batches(monkeypatch)
-    write_with_columns(open_predictions(source), ranks, out)
-    before, after = parquet.read_table(source), parquet.read_table(out)
+    write_with_columns(open_predictions(source), added_columns, out)
+    before = parquet.read_table(source)
+    after = parquet.read_table(out)
+
     assert after.select(before.column_names).schema.equals(before.schema, check_metadata=True)
     for name in before.column_names:
         assert repr(after[name].to_pylist()) == repr(before[name].to_pylist()), name  # NaN differs from itself
@@ -153,23 +164,34 @@ def test_parquet_keeps_every_bit_and_type(codec, tmp_path, monkeypatch):
         ),
     ],
 )
-def test_csv_and_json_lines_keep_their_text(suffix, text, added, tmp_path):
-    source, out = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
+def test_csv_and_json_lines_text_is_preserved(suffix, text, added, tmp_path):
+    source = tmp_path / f"in{suffix}"
+    out = tmp_path / f"out{suffix}"
     source.write_text(text)
-    write_with_columns(open_predictions(source), ranks, out)
+    write_with_columns(open_predictions(source), added_columns, out)
     lines = [line.strip().removesuffix("}") for line in text.split("\n") if line.strip()]
     assert out.read_text() == "".join(map("".join, zip(lines, added, strict=True)))
 
 
-WHOLE = (buffer := io.BytesIO(), plain().write_parquet(buffer))[0].getvalue()
-REFUSED = {  # file, its bytes or what makes it, what is said
+BUFFER = io.BytesIO()
+plain_frame().write_parquet(BUFFER)
+PARQUET_BYTES = BUFFER.getvalue()
+INVALID_FILES = {  # file, its bytes or a function that creates it, message
     "a folder": ("p.csv", Path.mkdir, "p.csv is a folder; name a file"),
     "a pipe that nobody writes to": ("p.csv", os.mkfifo, "p.csv is a pipe or a device"),
     "a device": ("p.jsonl", lambda path: path.symlink_to("/dev/zero"), "is a pipe or a device"),
     "a name that is not UTF-8": ("p\udcff.csv", b"a,b\n", "has a name that is not UTF-8"),
     "a blank file": ("p.csv", b" \n\n", "p.csv is empty"),
-    "parquet that is cut off": ("p.parquet", WHOLE[: len(WHOLE) // 2], "p.parquet is not a complete parquet file"),
-    "spoilt parquet": ("p.parquet", WHOLE[:40] + b"\xff" * 160 + WHOLE[200:], "is not a complete parquet file"),
+    "parquet that is cut off": (
+        "p.parquet",
+        PARQUET_BYTES[: len(PARQUET_BYTES) // 2],
+        "p.parquet is not a complete parquet file",
+    ),
+    "spoilt parquet": (
+        "p.parquet",
+        PARQUET_BYTES[:40] + b"\xff" * 160 + PARQUET_BYTES[200:],
+        "is not a complete parquet file",
+    ),
     "two columns of one name": ("p.csv", b"a,b,a\n1,2,3\n", "p.csv has more than one column named a"),
     "csv in no encoding": ("p.csv", b"a,b\n1,\xff\x81\n", "p.csv is not a complete csv file .*UTF8"),
     "a line that is cut off": ("p.jsonl", b'{"a": 1}\n\n{"a": ', "p.jsonl, line 3 is not one JSON"),
@@ -190,16 +212,16 @@ REFUSED = {  # file, its bytes or what makes it, what is said
 }
 
 
-@pytest.mark.parametrize(("name", "make", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_file_of_predictions_is_refused(name, make, message, tmp_path):
-    (make if callable(make) else lambda path: path.write_bytes(make))(tmp_path / name)
+@pytest.mark.parametrize(("name", "content", "message"), INVALID_FILES.values(), ids=INVALID_FILES)
+def test_invalid_prediction_file_is_rejected(name, content, message, tmp_path):
+    (content if callable(content) else lambda path: path.write_bytes(content))(tmp_path / name)
     with pytest.raises(InputError, match=message):
         read_file(tmp_path / name, open_predictions(tmp_path / name).schema.names)
 
 
 @pytest.mark.parametrize("name", ["bytes", "took", "by.key", "label"])
-def test_a_column_that_is_not_there_or_that_nothing_can_be_made_of_is_named(name, tmp_path):
-    parquet.write_table(odd(), tmp_path / "p.parquet")
+def test_missing_or_unsupported_column_is_named(name, tmp_path):
+    parquet.write_table(table_of_unusual_types(), tmp_path / "p.parquet")
     assert read_file(tmp_path / "p.parquet", ["logits", "price", "colour", "fixed"]).height == ROWS
     with pytest.raises(InputError, match=f"the column {name} is|p.parquet has no column label; it has logits, fixed"):
         read_file(tmp_path / "p.parquet", [name])
@@ -207,54 +229,57 @@ def test_a_column_that_is_not_there_or_that_nothing_can_be_made_of_is_named(name
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(), max_size=20), st.integers(1, 4))
-def test_work_on_threads_keeps_its_order_and_what_a_thread_raises_comes_through(items, threads):
+def test_parallel_map_preserves_order_and_raises_errors(items, threads):
     assert list(map_in_order(lambda item: item * 2, items, threads=threads)) == [item * 2 for item in items]
     with pytest.raises(ZeroDivisionError):
         list(map_in_order(lambda item: 1 // item, [1, 2, 0, 3, 4], threads=2))
 
 
-KEYS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=5)
+TEXTS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=5)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 @pytest.mark.parametrize("origin", WRITERS)
 @settings(max_examples=8, deadline=None)
-@given(st.lists(st.tuples(st.none() | KEYS, st.floats(allow_nan=False, allow_infinity=False)), max_size=20))
+@given(st.lists(st.tuples(st.none() | TEXTS, st.floats(allow_nan=False, allow_infinity=False)), max_size=20))
 @example([])
-def test_one_format_becomes_another_and_any_text_survives(origin, suffix, tmp_path_factory, rows):
+def test_conversion_between_formats_preserves_any_text(origin, suffix, tmp_path_factory, rows):
     assume(rows or ".jsonl" not in (origin, suffix))  # without a line it has no columns
     folder = tmp_path_factory.mktemp("files")
     frame = pl.DataFrame(rows, schema={"text, \n": pl.String, "x": pl.Float64}, orient="row")
-    path, out = write_frame(frame, folder / f"in{origin}"), folder / f"out{suffix}"
+    path = write_frame(frame, folder / f"in{origin}")
+    out = folder / f"out{suffix}"
     with pytest.MonkeyPatch.context() as patch:
         read_in_small_batches(patch)
-        write_with_columns(open_predictions(path), ranks, out)
-    read = read_file(out, [*frame.columns, "rank"]).with_columns(pl.col("x", "rank").cast(pl.Float64))
-    assert read.equals(frame.with_columns(rank=pl.int_range(pl.len()).cast(pl.Float64)))
+        write_with_columns(open_predictions(path), added_columns, out)
+    converted = read_file(out, [*frame.columns, "rank"]).with_columns(pl.col("x", "rank").cast(pl.Float64))
+
+    assert converted.equals(frame.with_columns(rank=pl.int_range(pl.len()).cast(pl.Float64)))
 
 
-def test_one_key_in_two_objects_of_a_line_and_in_its_text_is_no_key_twice(tmp_path):
+def test_equal_keys_of_different_objects_are_not_repeated_keys(tmp_path):
     line = '{"a": [{"b": 1}, {"b": 2}], "b": "\\"a\\": \\"b\\":", "c": ":a:", "d\\\\": "d", "d": 1}\n'
     (tmp_path / "p.jsonl").write_text(line * 2)
     assert read_file(tmp_path / "p.jsonl", ["b"])["b"].to_list() == [json.loads(line)["b"]] * 2
 
 
-def test_whether_parquet_has_checksums_is_seen(tmp_path):
-    table, options = odd().select(["logits", "colour", "half", "where", "by.key"]), [True, False]
+def test_parquet_checksums_are_detected(tmp_path):
+    table = table_of_unusual_types().select(["logits", "colour", "half", "where", "by.key"])
+    options = [True, False]
     for codec, version, dictionary, checksums in product(["none", "zstd"], ["1.0", "2.0"], options, options):
         parquet.write_table(table, tmp_path / "p.parquet", row_group_size=30, compression=codec,
             use_dictionary=dictionary, data_page_version=version, write_page_checksum=checksums)  # fmt: skip
         assert open_predictions(tmp_path / "p.parquet").has_checksums() == checksums
 
 
-def test_a_flipped_bit_in_what_we_write_is_seen(tmp_path):
-    out, numbers_5000 = tmp_path / "p.parquet", pa.array(np.arange(5000.0))
-    parquet.write_table(pa.table({"x": numbers_5000}), tmp_path / "in.parquet", compression="none")
-    write_with_columns(
-        open_predictions(tmp_path / "in.parquet"), lambda _, n: pa.record_batch({"y": numbers_5000[:n]}), out
-    )
+def test_flipped_bit_in_written_parquet_is_detected(tmp_path):
+    out = tmp_path / "p.parquet"
+    numbers = pa.array(np.arange(5000.0))
+    parquet.write_table(pa.table({"x": numbers}), tmp_path / "in.parquet", compression="none")
+    write_with_columns(open_predictions(tmp_path / "in.parquet"), lambda _, n: pa.record_batch({"y": numbers[:n]}), out)
     content = bytearray(out.read_bytes())
     content[20_000] ^= 1
     out.write_bytes(content)
+
     with pytest.raises(InputError, match="CRC checksum verification failed"):
         read_file(out, ["x"])

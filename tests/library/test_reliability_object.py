@@ -1,4 +1,4 @@
-"""`ReliabilityMap` on arrays and frames: the numbers of the commands, the kind that came in, scikit-learn's ways."""
+"""`ReliabilityMap` on arrays and frames: the results of the commands, types of outputs, scikit-learn conventions."""
 
 import json
 from copy import copy
@@ -20,179 +20,238 @@ from relmap import cli as rerank
 from relmap.errors import InputError
 from tests import maps
 
-ROWS, NEW = maps.make_predictions(600), maps.make_predictions(1000, seed=1)
-LOGITS, LABEL, GROUP = np.array(ROWS["logits"].to_list()), ROWS["label"].to_numpy(), ROWS["group"].to_numpy()
-KINDS = {
+ROWS = maps.make_predictions(600)
+NEW_ROWS = maps.make_predictions(1000, seed=1)
+LOGITS = np.array(ROWS["logits"].to_list())
+LABEL = ROWS["label"].to_numpy()
+GROUP = ROWS["group"].to_numpy()
+FRAME_CONVERTERS = {
     "polars": lambda frame: frame,
     "pandas": lambda frame: frame.to_pandas().set_index(np.arange(len(frame)) * 3 + 7),
     "arrow": pl.DataFrame.to_arrow,
 }
-SHIFTS = ReliabilityMap(variant="label_intercept")
+INTERCEPT_MAP = ReliabilityMap(variant="label_intercept")
 
 
 @pytest.fixture(scope="module")
 def fitted() -> ReliabilityMap:
-    return clone(SHIFTS).fit(LOGITS, LABEL, groups=GROUP)
+    return clone(INTERCEPT_MAP).fit(LOGITS, LABEL, groups=GROUP)
 
 
 def learned(document: object) -> dict:
-    """A map but for where it comes from."""
+    """Return the content of a map except its source."""
     return {key: value for key, value in document.model_dump(mode="json").items() if key != "source"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_frames_of_each_kind_give_the_numbers_of_arrays_in_their_own_kind(kind, fitted):
-    rows, new = KINDS[kind](ROWS), KINDS[kind](NEW)
-    mine = clone(SHIFTS).fit(rows, groups="group")
-    assert learned(mine.document_) == learned(fitted.document_)
-    scored, logits = mine.apply(new, coverage=0.6), np.array(NEW["logits"].to_list())
+@pytest.mark.parametrize("library", FRAME_CONVERTERS)
+def test_frames_give_the_results_of_arrays_in_their_own_type(library, fitted):
+    rows = FRAME_CONVERTERS[library](ROWS)
+    new = FRAME_CONVERTERS[library](NEW_ROWS)
+    from_frame = clone(INTERCEPT_MAP).fit(rows, groups="group")
+
+    assert learned(from_frame.document_) == learned(fitted.document_)
+
+    scored = from_frame.apply(new, coverage=0.6)
+    logits = np.array(NEW_ROWS["logits"].to_list())
     assert type(scored) is type(new)
-    again = pl.DataFrame(scored)
-    assert again.select(NEW.columns).equals(NEW)
-    np.testing.assert_array_equal(again["reliability"], fitted.reliability(logits))
-    alone, array = mine.reliability(new), fitted.apply(logits, coverage=0.6)
-    assert type(alone) is type(new["label"])
-    np.testing.assert_array_equal(np.asarray(alone), again["reliability"])
-    for name in array.dtype.names:
-        assert array[name].tolist() == again[name].to_list()
-    assert kind != "pandas" or (scored.index.equals(new.index) and alone.index.equals(new.index))
-    assert mine.evaluate(rows).to_dict() == fitted.evaluate(LOGITS, LABEL, groups=GROUP).to_dict()
+
+    scored_frame = pl.DataFrame(scored)
+    assert scored_frame.select(NEW_ROWS.columns).equals(NEW_ROWS)
+    np.testing.assert_array_equal(scored_frame["reliability"], fitted.reliability(logits))
+
+    reliability = from_frame.reliability(new)
+    scored_array = fitted.apply(logits, coverage=0.6)
+    assert type(reliability) is type(new["label"])
+    np.testing.assert_array_equal(np.asarray(reliability), scored_frame["reliability"])
+    for name in scored_array.dtype.names:
+        assert scored_array[name].tolist() == scored_frame[name].to_list()
+    assert library != "pandas" or (scored.index.equals(new.index) and reliability.index.equals(new.index))
+    assert from_frame.evaluate(rows).to_dict() == fitted.evaluate(LOGITS, LABEL, groups=GROUP).to_dict()
 
 
-def test_the_map_and_the_answers_are_those_of_the_commands_whatever_loads_them(fitted, tmp_path, capsys):
+def test_estimator_and_commands_give_the_same_results(fitted, tmp_path, capsys):
     ROWS.write_parquet(tmp_path / "rows.parquet")
-    NEW.write_parquet(tmp_path / "new.parquet")
+    NEW_ROWS.write_parquet(tmp_path / "new.parquet")
     rerank.fit(tmp_path / "rows.parquet", tmp_path / "map.json", variant="label_intercept", group="group")
     fitted.save(str(tmp_path / "saved.json"))
-    saved, written = (ReliabilityMap.load(str(tmp_path / name)) for name in ("saved.json", "map.json"))
-    assert learned(saved.document_) == learned(written.document_) == learned(fitted.document_)
-    assert saved.get_params() == written.get_params()
+    saved = ReliabilityMap.load(str(tmp_path / "saved.json"))
+    from_command = ReliabilityMap.load(str(tmp_path / "map.json"))
+
+    assert learned(saved.document_) == learned(from_command.document_) == learned(fitted.document_)
+    assert saved.get_params() == from_command.get_params()
+
     capsys.readouterr()
     rerank.evaluate(tmp_path / "map.json", tmp_path / "new.parquet")
-    printed, answer = capsys.readouterr(), saved.evaluate(NEW)
-    assert answer.to_dict().items() <= json.loads(printed.out).items()
-    assert sorted(str(answer).split("\n")) == sorted(printed.err.splitlines())
+    printed = capsys.readouterr()
+    evaluation = saved.evaluate(NEW_ROWS)
+
+    assert evaluation.to_dict().items() <= json.loads(printed.out).items()
+    assert sorted(str(evaluation).split("\n")) == sorted(printed.err.splitlines())
     assert "Rows are grouped by group" in printed.err
+
     rerank.thresholds(tmp_path / "new.parquet", tmp_path / "map.json", coverage="0.5")
-    cuts = saved.thresholds(NEW, coverage=0.5)
-    assert cuts.to_dict().items() <= json.loads(capsys.readouterr().out).items()
-    of_least_cost = saved.thresholds(NEW, cost_error=np.float32(5), cost_review=1)
-    validated = saved.thresholds(NEW, cut=0.7)
+    thresholds = saved.thresholds(NEW_ROWS, coverage=0.5)
+    assert thresholds.to_dict().items() <= json.loads(capsys.readouterr().out).items()
+
+    least_cost = saved.thresholds(NEW_ROWS, cost_error=np.float32(5), cost_review=1)
+    validated = saved.thresholds(NEW_ROWS, cut=0.7)
     assert validated.cut == 0.7
-    for answer in (cuts, of_least_cost, validated):
-        route = pl.Series(saved.apply(NEW, cuts=answer)["route"])
-        assert (route == "automatic").to_list() == (saved.reliability(NEW) >= answer.cut).to_list()
-    assert of_least_cost.cut == 0.8
-    assert json.dumps(of_least_cost.to_dict())
-    assert saved.apply(NEW, cuts=cuts.to_dict()).equals(saved.apply(NEW, cuts=cuts))
-    for ask, asked, why in (
+    for evaluation in (thresholds, least_cost, validated):
+        route = pl.Series(saved.apply(NEW_ROWS, cuts=evaluation)["route"])
+        assert (route == "automatic").to_list() == (saved.reliability(NEW_ROWS) >= evaluation.cut).to_list()
+    assert least_cost.cut == 0.8
+    assert json.dumps(least_cost.to_dict())
+    assert saved.apply(NEW_ROWS, cuts=thresholds.to_dict()).equals(saved.apply(NEW_ROWS, cuts=thresholds))
+    for method, options, message in (
         (saved.apply, {"cuts": 0.8}, "give the result of `thresholds` or the path of its file"),
         (saved.apply, {"cut": "0.8"}, "cut is '0.8'; give a number"),
         (saved.thresholds, {"coverage": 0.5, "cost_review": 1}, "give a target accuracy, a coverage, the costs"),
         (saved.thresholds, {"target_accuracy": "0.9"}, "target_accuracy is '0.9'; give a number"),
     ):
-        with pytest.raises(InputError, match=why):
-            ask(NEW, **asked)
-    vector, path = clone(SHIFTS).set_params(variant="label_vector").fit(LOGITS, LABEL), tmp_path / "vector.json"
+        with pytest.raises(InputError, match=message):
+            method(NEW_ROWS, **options)
+
+    vector = clone(INTERCEPT_MAP).set_params(variant="label_vector").fit(LOGITS, LABEL)
+    path = tmp_path / "vector.json"
     vector.save(path)
-    assert (text := rerank.sql(path)) == vector.sql()
-    assert text.startswith(f"/* {capsys.readouterr().err.strip()} */\nCASE")
-    assert "decision and logits_0 to logits_2, which must be logits" in text
+    expression = rerank.sql(path)
+
+    assert expression == vector.sql()
+    assert expression.startswith(f"/* {capsys.readouterr().err.strip()} */\nCASE")
+    assert "decision and logits_0 to logits_2, which must be logits" in expression
 
 
-def test_rows_of_the_fit_are_judged_out_of_fold_even_behind_a_classifier(fitted):
-    for made, cap in ((fitted, 0), (ReliabilityMap(protocol="paper").fit(LOGITS, LABEL, groups=GROUP), 0), (fitted, 9)):
-        held_out = made.document_.held_out.model_copy(update={"rows": cap} if cap else {})  # the rest chose nothing
-        (again := copy(made)).document_ = made.document_.model_copy(update={"held_out": held_out})
-        log_loss = again.evaluate(LOGITS, LABEL, groups=GROUP).numbers["metrics"]["nll_correct"]
-        assert (log_loss["low"] in [each.low for each in made.document_.choice.candidates]) == (not cap)
+def test_training_rows_are_evaluated_out_of_fold(fitted):
+    for reliability_map, max_rows in (
+        (fitted, 0),
+        (ReliabilityMap(protocol="paper").fit(LOGITS, LABEL, groups=GROUP), 0),
+        (fitted, 9),
+    ):
+        held_out = reliability_map.document_.held_out.model_copy(
+            update={"rows": max_rows} if max_rows else {}
+        )  # the other rows selected nothing
+        changed = copy(reliability_map)
+        changed.document_ = reliability_map.document_.model_copy(update={"held_out": held_out})
+        log_loss = changed.evaluate(LOGITS, LABEL, groups=GROUP).numbers["metrics"]["nll_correct"]
+        assert (log_loss["low"] in [candidate.low for candidate in reliability_map.document_.choice.candidates]) == (
+            not max_rows
+        )
     assert "each row is scored by the model that was fitted without its fold" not in str(
         fitted.evaluate(LOGITS[:500], LABEL[:500])
     )
-    same = LOGITS.astype(np.float32), LABEL.astype(float)  # whatever they are written in
+
+    other_types = LOGITS.astype(np.float32), LABEL.astype(float)  # other number types
     assert "each row is scored by the model that was fitted without its fold" in str(
-        fitted.evaluate(*same, groups=GROUP)
+        fitted.evaluate(*other_types, groups=GROUP)
     )
+
     source = fitted.document_.source.model_copy(update={"fingerprint": None})
-    before = ReliabilityMap().fit(LOGITS, LABEL)  # as a map was that knew its file alone
-    before.document_ = fitted.document_.model_copy(update={"source": source})
-    for made, rows, why in (
-        (before, (LOGITS, LABEL, None), "give the same here"),
+    without_fingerprint = ReliabilityMap().fit(LOGITS, LABEL)  # like a map of an earlier version
+    without_fingerprint.document_ = fitted.document_.model_copy(update={"source": source})
+
+    for reliability_map, rows, message in (
+        (without_fingerprint, (LOGITS, LABEL, None), "give the same here"),
         (fitted, (LOGITS, LABEL, None), "give the same here"),
         (fitted, (LOGITS, LABEL, np.roll(GROUP, 1)), "give the same here"),
     ):
-        with pytest.raises(InputError, match=why):
-            made.evaluate(*rows)
-    turned = fitted.evaluate(LOGITS[::-1], LABEL[::-1], groups=GROUP[::-1])
-    assert turned.to_dict()["fitted_rows"] == len(LABEL)
+        with pytest.raises(InputError, match=message):
+            reliability_map.evaluate(*rows)
+
+    reversed_rows = fitted.evaluate(LOGITS[::-1], LABEL[::-1], groups=GROUP[::-1])
+    assert reversed_rows.to_dict()["fitted_rows"] == len(LABEL)
+
     names = np.array(["bad", "fair", "good"])
-    wide = np.hstack([LOGITS, np.random.default_rng(0).normal(size=(len(LOGITS), 150))])  # to learn by heart
+    inputs = np.hstack([LOGITS, np.random.default_rng(0).normal(size=(len(LOGITS), 150))])  # to overfit
     model = make_pipeline(StandardScaler(), ReliabilityMap(classifier=LogisticRegression(C=100, max_iter=900)))
-    last = model.fit(wide, names[LABEL])[-1]
-    assert model.predict(wide).tolist() == last.classifier_.predict(model[:-1].transform(wide)).tolist()
-    assert (model.predict(wide) == names[LABEL]).mean() > 0.8
-    answer = last.evaluate(model[:-1].transform(wide), names[LABEL])
-    assert answer.to_dict()["accuracy"]["value"] < 0.7
-    assert [label["name"] for label in answer.to_dict()["labels"]] == names.tolist()
+    reliability_map_of_classes = model.fit(inputs, names[LABEL])[-1]
+
+    assert (
+        model.predict(inputs).tolist()
+        == reliability_map_of_classes.classifier_.predict(model[:-1].transform(inputs)).tolist()
+    )
+    assert (model.predict(inputs) == names[LABEL]).mean() > 0.8
+
+    evaluation = reliability_map_of_classes.evaluate(model[:-1].transform(inputs), names[LABEL])
+    assert evaluation.to_dict()["accuracy"]["value"] < 0.7
+    assert [label["name"] for label in evaluation.to_dict()["labels"]] == names.tolist()
 
 
-def test_it_is_an_estimator_of_scikit_learn(fitted):
-    asked = {"calibrator": "diag", "variant": "mrp", "labels": ("a", "b", "c"), "hold_out": 0.2, "seed": 3}
-    made = clone(ReliabilityMap(**asked))
-    assert asked.items() <= made.get_params().items()
+def test_estimator_can_be_cloned_and_cross_validated(fitted):
+    parameters = {"calibrator": "diag", "variant": "mrp", "labels": ("a", "b", "c"), "hold_out": 0.2, "seed": 3}
+    estimator = clone(ReliabilityMap(**parameters))
+    assert parameters.items() <= estimator.get_params().items()
     with pytest.raises(NotFittedError):
-        made.set_params(seed=4).reliability(LOGITS)
-    folds = cross_val_score(SHIFTS, LOGITS, LABEL, groups=GROUP, cv=GroupKFold(3), error_score="raise")
+        estimator.set_params(seed=4).reliability(LOGITS)
+
+    folds = cross_val_score(INTERCEPT_MAP, LOGITS, LABEL, groups=GROUP, cv=GroupKFold(3), error_score="raise")
     assert ((folds < 0) & (folds > np.log(0.5))).all()
-    with_confidence = cross_val_score(clone(SHIFTS).set_params(variant="confidence"), LOGITS, LABEL, cv=3)
-    assert folds.mean() > with_confidence.mean()  # label 1 is right less often than it says
+
+    with_confidence = cross_val_score(clone(INTERCEPT_MAP).set_params(variant="confidence"), LOGITS, LABEL, cv=3)
+    assert folds.mean() > with_confidence.mean()  # label 1 is overconfident
     assert fitted.predict(LOGITS).tolist() == LOGITS.argmax(axis=1).tolist()
 
 
-def test_what_an_array_holds_is_seen_and_remembered_and_asked_where_it_is_not_known(fitted, tmp_path):
-    shares = softmax(LOGITS, axis=1)
-    of_shares = clone(SHIFTS).fit(shares.astype(np.float32), LABEL)
-    assert (fitted.arrays_, of_shares.arrays_) == ("logits", "probabilities")
-    of_logits = clone(SHIFTS).fit(LOGITS, LABEL)
-    np.testing.assert_allclose(of_shares.reliability(shares), of_logits.reliability(LOGITS), atol=1e-5)
-    fitted.reliability([[0.5, 0.3, 0.2]])  # which a map of logits takes as such
-    two = LOGITS[:, 1] - LOGITS[:, 0]
-    second, both = (clone(SHIFTS).fit(given, LABEL == 1) for given in (expit(two), np.c_[1 - expit(two), expit(two)]))
-    np.testing.assert_array_equal(second.reliability(expit(two)), both.reliability(np.c_[1 - expit(two), expit(two)]))
-    of_two = clone(SHIFTS).set_params(labels=(1.0, 2.0)).fit(two, (LABEL == 1) + 1.0)
-    some = pl.DataFrame({"logits": np.c_[0 * two, two], "label": (LABEL == 1) + 1})[:500]
-    assert of_two.score(some) == of_two.score(two[:500], some["label"])
-    of_two.save(tmp_path / "map.json")
-    loaded, near = ReliabilityMap.load(tmp_path / "map.json", arrays="logits"), np.array([0.2, 0.3])
-    assert loaded.predict(near).tolist() == of_two.predict(near).tolist() == [2, 2]
-    for made in (ReliabilityMap.load(tmp_path / "map.json"), clone(SHIFTS).fit(some.with_columns(pl.col("label") - 1))):
+def test_kind_of_an_array_is_detected_stored_or_required(fitted, tmp_path):
+    probabilities = softmax(LOGITS, axis=1)
+    from_probabilities = clone(INTERCEPT_MAP).fit(probabilities.astype(np.float32), LABEL)
+    assert (fitted.arrays_, from_probabilities.arrays_) == ("logits", "probabilities")
+
+    from_logits = clone(INTERCEPT_MAP).fit(LOGITS, LABEL)
+    np.testing.assert_allclose(
+        from_probabilities.reliability(probabilities), from_logits.reliability(LOGITS), atol=1e-5
+    )
+
+    fitted.reliability([[0.5, 0.3, 0.2]])  # read as logits by a map of logits
+    log_odds = LOGITS[:, 1] - LOGITS[:, 0]
+    from_second = clone(INTERCEPT_MAP).fit(expit(log_odds), LABEL == 1)
+    from_both = clone(INTERCEPT_MAP).fit(np.c_[1 - expit(log_odds), expit(log_odds)], LABEL == 1)
+
+    np.testing.assert_array_equal(
+        from_second.reliability(expit(log_odds)), from_both.reliability(np.c_[1 - expit(log_odds), expit(log_odds)])
+    )
+
+    two_labels = clone(INTERCEPT_MAP).set_params(labels=(1.0, 2.0)).fit(log_odds, (LABEL == 1) + 1.0)
+    frame = pl.DataFrame({"logits": np.c_[0 * log_odds, log_odds], "label": (LABEL == 1) + 1})[:500]
+    assert two_labels.score(frame) == two_labels.score(log_odds[:500], frame["label"])
+
+    two_labels.save(tmp_path / "map.json")
+    loaded = ReliabilityMap.load(tmp_path / "map.json", arrays="logits")
+    ambiguous = np.array([0.2, 0.3])
+
+    assert loaded.predict(ambiguous).tolist() == two_labels.predict(ambiguous).tolist() == [2, 2]
+    for reliability_map in (
+        ReliabilityMap.load(tmp_path / "map.json"),
+        clone(INTERCEPT_MAP).fit(frame.with_columns(pl.col("label") - 1)),
+    ):
         with pytest.raises(InputError, match=r"may hold logits or probabilities.* arrays='logits'"):
-            made.reliability(near)
-    both = np.c_[1 - near, near]  # rows that sum to 1 are probabilities
-    np.testing.assert_array_equal(ReliabilityMap.load(tmp_path / "map.json").predict(both), [1, 1])
+            reliability_map.reliability(ambiguous)
+
+    from_both = np.c_[1 - ambiguous, ambiguous]  # rows that sum to 1 are probabilities
+    np.testing.assert_array_equal(ReliabilityMap.load(tmp_path / "map.json").predict(from_both), [1, 1])
 
 
-def test_an_answer_is_text_and_html_with_what_a_name_holds_escaped():
-    named = ReliabilityMap(labels=("<b>bad</b>", "fair", "good"), variant="mrp").fit(LOGITS, LABEL)
-    answer = named.evaluate(NEW)
-    assert "<b>bad</b>" in str(answer)
-    assert "<b>bad</b>" not in answer._repr_html_()
-    assert "\nThe map contains a monotone curve for each label (MRP)" in str(named.recommendation_)
-    assert named.recommendation_.to_dict()["variant"] == "mrp"
-    answer.to_dict()["metrics"].clear()
-    assert answer.to_dict()["metrics"]
+def test_evaluation_has_text_and_escaped_html():
+    fitted = ReliabilityMap(labels=("<b>bad</b>", "fair", "good"), variant="mrp").fit(LOGITS, LABEL)
+    evaluation = fitted.evaluate(NEW_ROWS)
+    assert "<b>bad</b>" in str(evaluation)
+    assert "<b>bad</b>" not in evaluation._repr_html_()
+    assert "\nThe map contains a monotone curve for each label (MRP)" in str(fitted.recommendation_)
+    assert fitted.recommendation_.to_dict()["variant"] == "mrp"
+
+    evaluation.to_dict()["metrics"].clear()
+    assert evaluation.to_dict()["metrics"]
 
 
-FRAME = ROWS.drop("label")
+UNLABELLED_FRAME = ROWS.drop("label")
 
 
 @pytest.mark.parametrize(
-    ("settings", "given", "said"),
+    ("settings", "arguments", "message"),
     [
         ({}, ("rows", LABEL), "X is of the type str; give an array"),
         ({}, (LOGITS, LABEL[:9]), r"X has 600 rows, and y has the shape \(9,\)"),
         ({}, (ROWS, LABEL), "X has a column label, and y is given too"),
-        ({}, (FRAME.to_pandas().assign(x=[1, "a"] * 300), LABEL), "X is not a valid frame"),
+        ({}, (UNLABELLED_FRAME.to_pandas().assign(x=[1, "a"] * 300), LABEL), "X is not a valid frame"),
         ({}, (np.clip(LOGITS, 0, 1), LABEL), r"but those of this row do not sum to 1; give arrays="),
         ({"arrays": "probabilities"}, (LOGITS, LABEL), "are these logits"),
         ({"labels": "ab"}, (LOGITS, LABEL), "labels is 'ab'; give a list"),
@@ -202,15 +261,15 @@ FRAME = ROWS.drop("label")
         ({"classifier": LogisticRegression()}, (LOGITS, LABEL, "query"), "X has no column query, which groups names"),
     ],
 )
-def test_what_cannot_be_fitted_is_said_in_one_sentence(settings, given, said):
-    with pytest.raises(InputError, match=said):
-        ReliabilityMap(**settings).fit(*given)
+def test_invalid_fit_input_is_rejected(settings, arguments, message):
+    with pytest.raises(InputError, match=message):
+        ReliabilityMap(**settings).fit(*arguments)
 
 
-def test_signals_are_columns_of_a_frame():
-    made = maps.make_predictions_with_signals(400).to_pandas()
-    mine = ReliabilityMap(signals=["agreement"]).fit(made.drop(columns="label"), made["label"], groups="group")
-    assert isinstance(mine.reliability(made), pd.Series)
+def test_signals_are_read_from_frame_columns():
+    frame = maps.make_predictions_with_signals(400).to_pandas()
+    fitted = ReliabilityMap(signals=["agreement"]).fit(frame.drop(columns="label"), frame["label"], groups="group")
+    assert isinstance(fitted.reliability(frame), pd.Series)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +280,7 @@ def test_signals_are_columns_of_a_frame():
         (maps.make_predictions_with_signals(400), {"signals": "agreement", "group": "group"}),
     ],
 )
-def test_every_kind_of_map_has_a_page(frame, options, tmp_path):
+def test_every_kind_of_map_has_a_report(frame, options, tmp_path):
     rerank.report(maps.write_frame(frame, tmp_path / "rows.parquet"), tmp_path / "page.html", **options)
     figures = {"variant": 2, "signals": 3}.get(next(iter(options), ""), 0)  # none of weighted rows
     page = (tmp_path / "page.html").read_text()

@@ -1,4 +1,4 @@
-"""`ReliabilityMap` is an estimator of scikit-learn: its own checks pass, apart from those listed here with a reason."""
+"""`ReliabilityMap` passes the estimator checks of scikit-learn, except the listed ones."""
 
 import pickle
 from typing import Any
@@ -23,7 +23,7 @@ from tests.maps import limit_resamples, make_predictions
 
 FEW_ROWS = "the check fits on fewer rows than the minimum of a map, 60"
 ONE_LABEL = "a map needs rows of two labels"
-OF_FEW_ROWS = (
+CHECKS_WITH_FEW_ROWS = (
     "check_classifier_data_not_an_array",
     "check_classifiers_classes",
     "check_dict_unchanged",
@@ -50,15 +50,16 @@ OF_FEW_ROWS = (
     "check_readonly_memmap_input",
     "check_supervised_y_2d",
 )
-EXPECTED_FAILURES = dict.fromkeys(OF_FEW_ROWS, FEW_ROWS)  # with the minimum as it is
+EXPECTED_FAILURES = dict.fromkeys(CHECKS_WITH_FEW_ROWS, FEW_ROWS)  # with the default minimum
 ROWS = make_predictions(600)
-LOGITS, LABEL = np.array(ROWS["logits"].to_list()), ROWS["label"].to_numpy()
-SHARES = softmax(LOGITS, axis=1)
+LOGITS = np.array(ROWS["logits"].to_list())
+LABEL = ROWS["label"].to_numpy()
+PROBABILITIES = softmax(LOGITS, axis=1)
 GROUP = np.arange(600) // 10
 
 
 class MapOfDistances(ReliabilityMap):
-    """A map of arrays for data with features: the logit of a label is minus the squared distance to its mean."""
+    """A map for data with features; the logit of a label is minus the squared distance to its mean."""
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> "MapOfDistances":
         features, labels = validate_data(self, X, y)
@@ -69,7 +70,8 @@ class MapOfDistances(ReliabilityMap):
         self.means_ = np.array([features[codes == code].mean(axis=0) for code in range(len(classes))])
         n_features = self.n_features_in_
         super().fit(self._logits(features), codes, groups)
-        self.classes_, self.n_features_in_ = classes, n_features
+        self.classes_ = classes
+        self.n_features_in_ = n_features
         return self
 
     def _logits(self, features: np.ndarray) -> np.ndarray:
@@ -85,18 +87,18 @@ class MapOfDistances(ReliabilityMap):
         return ReliabilityMap.score(self._as_codes(), self._logits(features), codes, groups)
 
     def _as_codes(self) -> ReliabilityMap:
-        """The same map with the numbers 0..K-1 as labels."""
+        """Return the map with the labels 0..K-1."""
         plain = ReliabilityMap(**super().get_params(deep=False))
         plain.__dict__.update(self.__dict__, classes_=np.arange(len(self.classes_)))
         return plain
 
 
 WITH_CLASSIFIER = ReliabilityMap(classifier=LogisticRegression(), variant="label_intercept")
-OF_ARRAYS = MapOfDistances(arrays="logits", variant="label_intercept", accept_label_order=True)
-ESTIMATORS = {"classifier": WITH_CLASSIFIER, "arrays": OF_ARRAYS}
+MAP_OF_DISTANCES = MapOfDistances(arrays="logits", variant="label_intercept", accept_label_order=True)
+ESTIMATORS = {"classifier": WITH_CLASSIFIER, "arrays": MAP_OF_DISTANCES}
 
 
-def failures(estimator: ReliabilityMap) -> dict[str, Exception]:
+def failed_checks(estimator: ReliabilityMap) -> dict[str, Exception]:
     """Return the checks of scikit-learn that fail, with what they raise."""
     results = check_estimator(estimator, on_fail=None, on_skip=None)
     assert len(results) > 40
@@ -105,17 +107,17 @@ def failures(estimator: ReliabilityMap) -> dict[str, Exception]:
 
 @pytest.mark.filterwarnings("ignore")  # checks fit on degenerate data
 @pytest.mark.parametrize("mode", ESTIMATORS)
-def test_every_check_of_scikit_learn_passes_where_a_map_may_have_few_rows(mode, monkeypatch):
+def test_all_estimator_checks_pass_without_the_minimum_number_of_rows(mode, monkeypatch):
     monkeypatch.setattr(folds, "MIN_FIT_ROWS", 5)
     limit_resamples(monkeypatch, 20)
-    failed = failures(ESTIMATORS[mode])
+    failed = failed_checks(ESTIMATORS[mode])
     assert not failed, failed
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_only_checks_of_few_rows_fail_with_the_minimum_of_a_map(monkeypatch):
+def test_only_checks_with_few_rows_fail_with_the_minimum_number_of_rows(monkeypatch):
     limit_resamples(monkeypatch, 20)
-    failed = failures(WITH_CLASSIFIER)
+    failed = failed_checks(WITH_CLASSIFIER)
     assert set(failed) <= set(EXPECTED_FAILURES)
     for name, error in failed.items():
         raised = f"{error} {error.__cause__} {error.__context__}"
@@ -123,10 +125,11 @@ def test_only_checks_of_few_rows_fail_with_the_minimum_of_a_map(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "array"])
-def test_a_map_knows_the_names_and_the_number_of_its_features(kind):
+def test_fitted_map_has_feature_names_and_count(kind):
     features = pd.DataFrame(LOGITS, columns=["a", "b", "c"])
-    given = {"pandas": features, "polars": pl.from_pandas(features), "array": LOGITS}[kind]
-    fitted = clone(WITH_CLASSIFIER).fit(given, LABEL)
+    inputs = {"pandas": features, "polars": pl.from_pandas(features), "array": LOGITS}[kind]
+    fitted = clone(WITH_CLASSIFIER).fit(inputs, LABEL)
+
     assert fitted.n_features_in_ == 3
     assert hasattr(fitted, "feature_names_in_") == (kind != "array")
     if kind != "array":
@@ -135,10 +138,11 @@ def test_a_map_knows_the_names_and_the_number_of_its_features(kind):
 
 
 @pytest.mark.parametrize("mode", ["classifier", "arrays"])
-def test_a_pickled_map_gives_the_same_and_a_clone_is_not_fitted(mode):
+def test_pickled_map_is_unchanged_and_clone_is_unfitted(mode):
     settings = {"classifier": LogisticRegression()} if mode == "classifier" else {"arrays": "logits"}
     fitted = ReliabilityMap(variant="mrp", **settings).fit(LOGITS, LABEL)
     restored = pickle.loads(pickle.dumps(fitted))
+
     np.testing.assert_array_equal(restored.reliability(LOGITS), fitted.reliability(LOGITS))
     assert str(restored.recommendation_) == str(fitted.recommendation_)
     assert not hasattr(clone(fitted), "document_")
@@ -146,24 +150,26 @@ def test_a_pickled_map_gives_the_same_and_a_clone_is_not_fitted(mode):
 
 
 @pytest.mark.parametrize(("library", "kind"), [("pandas", pd.DataFrame), ("polars", pl.DataFrame)])
-def test_a_pipeline_whose_steps_put_out_frames_routes_frames(library, kind):
+def test_pipeline_with_frame_output_routes_frames(library, kind):
     steps = [("scale", StandardScaler()), ("map", clone(WITH_CLASSIFIER))]
     features = pd.DataFrame(LOGITS, columns=["a", "b", "c"])
     fitted = ReliabilityPipeline(steps).set_output(transform=library).fit(features, LABEL)
     routed = fitted.apply(features)
+
     assert isinstance(routed, kind)
     assert [*routed.columns][:4] == ["a", "b", "c", "decision"]
     assert fitted[-1].feature_names_in_.tolist() == ["a", "b", "c"]
+
     plain = ReliabilityPipeline(clone(fitted).steps).set_output(transform="default").fit(LOGITS, LABEL)
     np.testing.assert_allclose(routed["reliability"], plain.reliability(LOGITS), atol=1e-9)
 
 
-def test_groups_are_routed_to_the_fit_and_to_the_score():
+def test_groups_are_routed_to_fit_and_score():
     with config_context(enable_metadata_routing=True):
         routed = ReliabilityMap(variant="label_intercept").set_fit_request(groups=True).set_score_request(groups=True)
         scores = cross_validate(
             routed,
-            SHARES,
+            PROBABILITIES,
             LABEL,
             params={"groups": GROUP},
             cv=GroupKFold(2),

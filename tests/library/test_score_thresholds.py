@@ -17,7 +17,7 @@ LEVEL = 0.1
 TARGET = 0.9
 
 
-def sample(seed: int, n_groups: int, rows_per_group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def simulate(seed: int, n_groups: int, rows_per_group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw scores, labels and groups; with more than one row a group has an effect of its own."""
     random = np.random.default_rng(seed)
     groups = np.repeat(np.arange(n_groups), rows_per_group)
@@ -26,7 +26,7 @@ def sample(seed: int, n_groups: int, rows_per_group: int) -> tuple[np.ndarray, n
     return score, random.random(len(groups)) < expit(2 * score + effect), groups
 
 
-def test_a_bet_on_payoffs_of_mean_zero_seldom_wins():
+def test_betting_p_value_is_valid_under_the_null():
     random = np.random.default_rng(0)
     payoffs = (random.random((2000, 80)) < TARGET) - TARGET
     p_values = np.array([betting_p_value(row, TARGET) for row in payoffs])
@@ -35,20 +35,21 @@ def test_a_bet_on_payoffs_of_mean_zero_seldom_wins():
 
 
 @pytest.mark.parametrize("rows_per_group", [1, 10])
-def test_the_precision_at_the_chosen_threshold_misses_its_target_no_more_often_than_stated(rows_per_group):
-    score, positive, _ = sample(10_000, N_POPULATION, rows_per_group)
+def test_precision_target_is_missed_no_more_often_than_stated(rows_per_group):
+    score, positive, _ = simulate(10_000, N_POPULATION, rows_per_group)
     grid = np.linspace(-1, 4, 51)
     # a group has the same number of rows, and scores do not depend on its effect
     groups = np.repeat(np.arange(N_POPULATION), rows_per_group)
     true_precision = []
     for threshold in grid:
         selected = score >= threshold
-        size = np.bincount(groups, selected)
-        right = np.bincount(groups, selected & positive)
-        true_precision.append((right[size > 0] / size[size > 0]).mean())
-    missed, found = 0, 0
+        n_selected = np.bincount(groups, selected)
+        n_positive = np.bincount(groups, selected & positive)
+        true_precision.append((n_positive[n_selected > 0] / n_selected[n_selected > 0]).mean())
+    missed = 0
+    found = 0
     for seed in range(N_DRAWS):
-        score, positive, of_group = sample(seed, 600 // min(rows_per_group, 3), rows_per_group)
+        score, positive, of_group = simulate(seed, 600 // min(rows_per_group, 3), rows_per_group)
         result = find_score_thresholds(
             score,
             positive,
@@ -60,37 +61,40 @@ def test_the_precision_at_the_chosen_threshold_misses_its_target_no_more_often_t
         if threshold is not None:
             found += 1
             missed += np.interp(threshold, grid, true_precision) < TARGET - 0.002  # error of the interpolation
+
     assert found > 0.5 * N_DRAWS
     assert missed <= N_DRAWS * LEVEL + 3 * np.sqrt(N_DRAWS * LEVEL * (1 - LEVEL))
 
 
-def test_the_review_band_lies_between_the_thresholds_and_rows_are_counted_in_units_of_the_score():
-    score, positive, _ = sample(1, 3000, 1)
+def test_review_band_lies_between_the_thresholds():
+    score, positive, _ = simulate(1, 3000, 1)
     result = find_score_thresholds(100 * score + 7, positive, precision=0.95, npv=0.95)
     above, below = result.thresholds
+
     assert result.review == (below.threshold, above.threshold)
     assert above.covered == ((100 * score + 7) >= above.threshold).sum()
     assert below.covered == ((100 * score + 7) < below.threshold).sum()
     assert above.covered + below.covered + result.review_rows == 3000
+
     plain = find_score_thresholds(score, positive, precision=0.95, npv=0.95)
     assert above.threshold == pytest.approx(100 * plain.thresholds[0].threshold + 7, abs=1e-3)
 
 
-def test_a_precision_and_a_recall_share_a_threshold_that_has_both():
-    score, positive, _ = sample(2, 4000, 1)
+def test_precision_and_recall_share_a_threshold():
+    score, positive, _ = simulate(2, 4000, 1)
     first, second = find_score_thresholds(score, positive, precision=0.75, recall=0.75).thresholds
     assert first.threshold == second.threshold
 
 
-def test_without_a_threshold_the_highest_target_and_the_number_of_groups_are_reported():
-    score, positive, groups = sample(3, 60, 5)
-    words = " ".join(find_score_thresholds(score, positive, groups=groups, precision=0.95).describe())
-    assert "No threshold for a precision of 95%" in words
-    assert "groups like these" in words
+def test_missing_threshold_is_reported_with_the_groups_needed():
+    score, positive, groups = simulate(3, 60, 5)
+    text = " ".join(find_score_thresholds(score, positive, groups=groups, precision=0.95).describe())
+    assert "No threshold for a precision of 95%" in text
+    assert "groups like these" in text
 
 
-def test_the_command_needs_no_map_and_writes_json_and_a_figure(tmp_path, capsys):
-    score, positive, groups = sample(4, 200, 10)
+def test_command_without_a_map_writes_json_and_a_figure(tmp_path, capsys):
+    score, positive, groups = simulate(4, 200, 10)
     label = np.where(positive, "relevant", "other")
     pl.DataFrame({"s": score, "label": label, "query": groups}).write_csv(tmp_path / "rows.csv")
     arguments = ["thresholds", "--predictions", tmp_path / "rows.csv", "--score", "s", "--positive", "relevant"]
@@ -98,7 +102,8 @@ def test_the_command_needs_no_map_and_writes_json_and_a_figure(tmp_path, capsys)
     outputs = ["--out", tmp_path / "answer.json", "--figure", tmp_path / "curve.svg"]
     app([str(part) for part in (*arguments, *targets, *outputs)], standalone_mode=False)
     answer = json.loads((tmp_path / "answer.json").read_text())
-    assert [each["metric"] for each in answer["thresholds"]] == ["precision", "npv"]
+
+    assert [entry["metric"] for entry in answer["thresholds"]] == ["precision", "npv"]
     assert answer["groups"] == 200
     assert (tmp_path / "curve.svg").read_text().startswith("<svg")
     assert "All rows of the 200 groups are used" in capsys.readouterr().err
@@ -114,15 +119,15 @@ def test_the_command_needs_no_map_and_writes_json_and_a_figure(tmp_path, capsys)
         (["--score", "s", "--positive", "relevant", "--precision", "1.2"], "precision is 1.2"),
     ],
 )
-def test_the_command_names_what_is_missing_or_wrong(options, message, tmp_path):
-    score, positive, _ = sample(5, 50, 1)
+def test_command_reports_missing_and_invalid_options(options, message, tmp_path):
+    score, positive, _ = simulate(5, 50, 1)
     frame = pl.DataFrame({"s": score, "label": np.where(positive, "relevant", "other")})
     frame.write_csv(tmp_path / "rows.csv")
     with pytest.raises(InputError, match=message):
         app(["thresholds", "--predictions", str(tmp_path / "rows.csv"), *options], standalone_mode=False)
 
 
-def test_sampling_weights_are_refused(tmp_path):
+def test_sampling_weights_are_rejected(tmp_path):
     pl.DataFrame({"s": [1.0, 2.0], "label": ["a", "b"], "inverse_probability": [1.0, 2.0]}).write_csv(
         tmp_path / "rows.csv"
     )

@@ -1,4 +1,4 @@
-"""The guarantee of thresholds on a score, over 1,000 draws, beside the bound that people compute by hand."""
+"""Guarantee of score thresholds in 1,000 simulations, compared with a pointwise binomial bound."""
 
 import numpy as np
 import pytest
@@ -9,74 +9,78 @@ from relmap.routing.score_thresholds import find_score_thresholds
 
 pytestmark = pytest.mark.study
 
-DRAWS = 1000
+N_SIMULATIONS = 1000
 TARGET = 0.9
 CONFIDENCE = 0.95
 ROWS = 1500
-GROUPED = 10  # rows of a group
+ROWS_PER_GROUP = 10  # rows of a group
 SLOPE = 2.0
 
 
-def draw(generator: np.random.Generator, n: int, deviation: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def simulate(generator: np.random.Generator, n: int, deviation: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw scores, labels and groups; labels of a group share an effect with this standard deviation, in logits."""
-    group = np.arange(n) // GROUPED
+    group = np.arange(n) // ROWS_PER_GROUP
     score = generator.normal(size=n)
     effect = generator.normal(0, deviation, group.max() + 1)[group]
     return score, generator.random(n) < expit(SLOPE * score + effect), group
 
 
-def precision(score: np.ndarray, positive: np.ndarray, group: np.ndarray | None, threshold: float) -> float:
-    """The precision at or above a threshold; with groups the mean over groups that have such rows."""
-    chosen = score >= threshold
+def true_precision(score: np.ndarray, positive: np.ndarray, group: np.ndarray | None, threshold: float) -> float:
+    """Return the precision at or above a threshold; with groups, its mean over groups with such rows."""
+    selected = score >= threshold
     if group is None:
-        return float(positive[chosen].mean())
-    rows = np.bincount(group[chosen])
-    hits = np.bincount(group[chosen], positive[chosen], len(rows))
-    return float((hits[rows > 0] / rows[rows > 0]).mean())
+        return float(positive[selected].mean())
+    n_rows = np.bincount(group[selected])
+    n_positive = np.bincount(group[selected], positive[selected], len(n_rows))
+    return float((n_positive[n_rows > 0] / n_rows[n_rows > 0]).mean())
 
 
-def by_hand(score: np.ndarray, positive: np.ndarray) -> float | None:
-    """The lowest threshold whose binomial lower bound reaches the target, which ignores the search and the groups."""
-    found, _, thresholds = precision_recall_curve(positive, score)
-    rows = len(score) - np.searchsorted(np.sort(score), thresholds)
-    hits = np.rint(found[:-1] * rows)
-    low = np.nan_to_num(betaincinv(hits, rows - hits + 1, 1 - CONFIDENCE))
-    reached = np.flatnonzero(low >= TARGET)
+def binomial_threshold(score: np.ndarray, positive: np.ndarray) -> float | None:
+    """Return the lowest threshold with a sufficient binomial bound; it ignores the search and the groups."""
+    precision_values, _, thresholds = precision_recall_curve(positive, score)
+    n_rows = len(score) - np.searchsorted(np.sort(score), thresholds)
+    n_positive = np.rint(precision_values[:-1] * n_rows)
+    lower_bound = np.nan_to_num(betaincinv(n_positive, n_rows - n_positive + 1, 1 - CONFIDENCE))
+    reached = np.flatnonzero(lower_bound >= TARGET)
     return float(thresholds[reached[0]]) if len(reached) else None
 
 
 @pytest.mark.parametrize("deviation", [0.0, 1.0], ids=["independent rows", "groups"])
-def test_the_target_is_missed_in_at_most_5_percent_of_draws(deviation):
+def test_precision_target_is_missed_in_at_most_5_percent_of_samples(deviation):
     generator = np.random.default_rng(0)
-    grouped = deviation > 0
-    everyone = draw(generator, 1_000_000, deviation)
-    population = everyone if grouped else (*everyone[:2], None)
+    has_groups = deviation > 0
+    full_population = simulate(generator, 1_000_000, deviation)
+    population = full_population if has_groups else (*full_population[:2], None)
     missed = {"ours": 0, "by hand": 0}
     found = dict.fromkeys(missed, 0)
     covered = dict.fromkeys(missed, 0.0)
-    for seed in range(DRAWS):
-        score, positive, group = draw(generator, ROWS, deviation)
-        made = find_score_thresholds(
+    for seed in range(N_SIMULATIONS):
+        score, positive, group = simulate(generator, ROWS, deviation)
+        result = find_score_thresholds(
             score,
             positive,
-            groups=group if grouped else None,
+            groups=group if has_groups else None,
             precision=TARGET,
             recall=None,
             npv=None,
             confidence=CONFIDENCE,
             seed=seed,
         )
-        for name, threshold in (("ours", made.thresholds[0].threshold), ("by hand", by_hand(score, positive))):
+        for name, threshold in (
+            ("ours", result.thresholds[0].threshold),
+            ("by hand", binomial_threshold(score, positive)),
+        ):
             if threshold is None:
                 continue
             found[name] += 1
             covered[name] += float((score >= threshold).mean())
-            missed[name] += precision(*population, threshold) < TARGET
+            missed[name] += true_precision(*population, threshold) < TARGET
     for name, misses in missed.items():
         print(
-            f"{name}: missed {misses / DRAWS:.1%}, found {found[name] / DRAWS:.1%}, "
+            f"{name}: missed {misses / N_SIMULATIONS:.1%}, found {found[name] / N_SIMULATIONS:.1%}, "
             f"covers {covered[name] / max(found[name], 1):.1%} of the rows where found"
         )
-    noise = 2 * np.sqrt(0.05 * 0.95 / DRAWS)
-    assert missed["ours"] / DRAWS <= 0.05 + noise
+    noise = 2 * np.sqrt(0.05 * 0.95 / N_SIMULATIONS)
+
+    assert missed["ours"] / N_SIMULATIONS <= 0.05 + noise
     assert missed["by hand"] >= missed["ours"]

@@ -1,4 +1,4 @@
-"""A service scores single rows, small batches and large ones, from several threads at once."""
+"""Scoring in a service: single rows, batches, and several threads."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ from tests.maps import make_predictions
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = make_predictions(600)
 LOGITS = np.array(ROWS["logits"].to_list())
-SHARES = softmax(LOGITS, axis=1)
+PROBABILITIES = softmax(LOGITS, axis=1)
 NAMES = np.array(["bad", "fair", "good"])
 VARIANTS = ("auto", "mrp", "label_vector", "label_platt", "confidence")
 MAX_MILLISECONDS = 1.0  # for one row
@@ -30,20 +30,22 @@ N_THREADS = 8
 def map_file(request, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("maps") / "map.json"
     labels = NAMES[ROWS["label"].to_numpy()]
-    ReliabilityMap(labels=NAMES.tolist(), variant=request.param).fit(SHARES, labels).save(path)
+    ReliabilityMap(labels=NAMES.tolist(), variant=request.param).fit(PROBABILITIES, labels).save(path)
     return path
 
 
-@pytest.mark.parametrize(("kind", "numbers"), [("probabilities", SHARES), ("logits", LOGITS)])
-def test_an_array_is_scored_as_a_frame_of_the_same_numbers(map_file, kind, numbers):
+@pytest.mark.parametrize(("kind", "numbers"), [("probabilities", PROBABILITIES), ("logits", LOGITS)])
+def test_arrays_and_frames_give_the_same_scores(map_file, kind, numbers):
     repeated = numbers[np.r_[0:300, 0:300]]  # ties are ranked in the order of the rows
     frame = pl.DataFrame({kind: repeated})
-    of_arrays, of_frames = ReliabilityMap.load(map_file, arrays=kind), ReliabilityMap.load(map_file)
-    np.testing.assert_array_equal(of_arrays.reliability(repeated), of_frames.reliability(frame).to_numpy())
-    np.testing.assert_array_equal(of_arrays.predict(repeated), of_frames.predict(frame))
+    array_map = ReliabilityMap.load(map_file, arrays=kind)
+    frame_map = ReliabilityMap.load(map_file)
+
+    np.testing.assert_array_equal(array_map.reliability(repeated), frame_map.reliability(frame).to_numpy())
+    np.testing.assert_array_equal(array_map.predict(repeated), frame_map.predict(frame))
     for options in ({}, {"coverage": 0.3}, {"cut": 0.8}, {"coverage": 0.5, "cut": 0.6}):
-        expected = of_frames.apply(frame, **options).drop(kind)
-        routed = of_arrays.apply(repeated, **options)
+        expected = frame_map.apply(frame, **options).drop(kind)
+        routed = array_map.apply(repeated, **options)
         assert routed.dtype.names == tuple(expected.columns)
         for name in expected.columns:
             np.testing.assert_array_equal(routed[name], expected[name].to_numpy(), err_msg=name)
@@ -57,7 +59,7 @@ def test_an_array_is_scored_as_a_frame_of_the_same_numbers(map_file, kind, numbe
         ([0.5, 0.6, -0.1], r"X, row 1 \(from 0\): the probabilities"),
     ],
 )
-def test_a_row_of_an_array_that_cannot_be_read_is_named_with_its_place(map_file, row, message):
+def test_invalid_array_row_is_named(map_file, row, message):
     scored = ReliabilityMap.load(map_file, arrays="probabilities")
     for method in (scored.reliability, scored.predict, scored.apply):
         with pytest.raises(InputError, match=message):
@@ -65,9 +67,9 @@ def test_a_row_of_an_array_that_cannot_be_read_is_named_with_its_place(map_file,
 
 
 @pytest.mark.parametrize("method", ["reliability", "predict", "apply"])
-def test_one_row_takes_less_than_a_millisecond(map_file, method):
+def test_one_row_is_scored_in_less_than_a_millisecond(map_file, method):
     score = getattr(ReliabilityMap.load(map_file, arrays="probabilities"), method)
-    row = SHARES[:1]
+    row = PROBABILITIES[:1]
     seconds = []
     for _ in range(200):
         start = time.process_time()
@@ -76,14 +78,14 @@ def test_one_row_takes_less_than_a_millisecond(map_file, method):
     assert 1000 * median(seconds) < MAX_MILLISECONDS
 
 
-def test_threads_that_share_a_map_get_what_one_thread_gets(map_file):
+def test_shared_map_gives_the_same_scores_in_every_thread(map_file):
     shared = ReliabilityMap.load(map_file, arrays="probabilities")
-    batches = [SHARES[start : start + size] for size in (1, 7, 90) for start in range(0, 500, 37)]
+    batches = [PROBABILITIES[start : start + size] for size in (1, 7, 90) for start in range(0, 500, 37)]
     expected = [shared.apply(batch) for batch in batches]
     with ThreadPoolExecutor(N_THREADS) as pool:
         for _ in range(5):
-            for routed, alone in zip(pool.map(shared.apply, batches), expected, strict=True):
-                np.testing.assert_array_equal(routed, alone)
+            for routed, sequential in zip(pool.map(shared.apply, batches), expected, strict=True):
+                np.testing.assert_array_equal(routed, sequential)
 
 
 FIRST_USE = """
@@ -104,10 +106,10 @@ with ThreadPoolExecutor(n_threads) as pool:
 """
 
 
-def test_threads_can_load_and_score_at_once_as_the_first_use_in_a_process(map_file):
-    rows = SHARES[:5].tolist()
+def test_first_use_in_a_process_is_thread_safe(map_file):
+    rows = PROBABILITIES[:5].tolist()
     command = [sys.executable, "-c", FIRST_USE, str(map_file), str(N_THREADS)]
-    done = subprocess.run(command, cwd=ROOT, input=json.dumps(rows), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(command, cwd=ROOT, input=json.dumps(rows), capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
     expected = ReliabilityMap.load(map_file, arrays="probabilities").reliability(rows).tolist()
-    assert json.loads(done.stdout) == [expected] * N_THREADS
+    assert json.loads(completed.stdout) == [expected] * N_THREADS

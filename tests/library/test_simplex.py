@@ -1,4 +1,4 @@
-"""MRC: the reliability as the top of a row on its power path, and what happens where the path does not reach it."""
+"""MRC: projection of rows to a given reliability on their power path, and its limits."""
 
 import dataclasses
 
@@ -12,57 +12,62 @@ from relmap.decisions import confidence_logit, decide
 from relmap.metrics.probability import ece
 from relmap.projection.simplex import MAX_ALPHA, MAX_RELIABILITY_LOGIT, MIN_EXCESS_OVER_UNIFORM, project_simplex
 
-sizes = {"n": st.integers(1, 60), "K": st.integers(2, 10), "scale": st.floats(1e-2, 30), "seed": st.integers(0, 10**9)}
+SIZES = {"n": st.integers(1, 60), "K": st.integers(2, 10), "scale": st.floats(1e-2, 30), "seed": st.integers(0, 10**9)}
 
 
 def simulated(n: int, K: int, scale: float = 2.0, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Log-probabilities `(n, K)`, decisions on top `(n,)` and logits of a reliability `(n,)` in (1/K, 1 - 1e-6)."""
+    """Simulate log-probabilities (n, K), top decisions (n,) and logits of a reliability (n,) in (1/K, 1 - 1e-6)."""
     rng = np.random.default_rng(seed)
     log_probabilities = log_softmax(rng.normal(size=(n, K)) * scale, axis=1)
     lowest = -np.log(K - 1)
     return log_probabilities, decide(log_probabilities), rng.uniform(lowest, MAX_RELIABILITY_LOGIT, n)
 
 
-def chosen(log_probabilities: np.ndarray, decision: np.ndarray) -> np.ndarray:
-    """Probability of the decision `(n,)`."""
+def probability_of_decision(log_probabilities: np.ndarray, decision: np.ndarray) -> np.ndarray:
+    """Return the probability of the decision, shape (n,)."""
     return np.exp(log_probabilities[np.arange(len(decision)), decision])
 
 
-@given(**sizes)
+@given(**SIZES)
 @settings(deadline=None, max_examples=100, derandomize=True)
-def test_the_decision_gets_its_reliability_and_the_order_of_labels_is_preserved(n, K, scale, seed):
+def test_decision_gets_its_reliability_and_label_order_is_preserved(n, K, scale, seed):
     rows, decision, reliability_logit = simulated(n, K, scale, seed)
     moved = project_simplex(rows, decision, reliability_logit)
     assert moved.feasible.all()
     assert moved.solved.all()
+
     reached = moved.alpha < MAX_ALPHA
     reliability_logit = np.maximum(reliability_logit, logit(1 / K + MIN_EXCESS_OVER_UNIFORM))
     assert reached[np.sort(rows, axis=1)[:, -1] - np.sort(rows, axis=1)[:, -2] > 0.01].all()
+
     after = moved.log_probabilities
     np.testing.assert_allclose(confidence_logit(after, decision)[reached], reliability_logit[reached], atol=1e-9)
     np.testing.assert_allclose(after, log_softmax(moved.alpha[:, None] * rows, axis=1), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(logsumexp(after, axis=1), 0, atol=1e-12)
+
     order = np.argsort(rows, axis=1, kind="stable")
     assert (np.diff(np.take_along_axis(after, order, axis=1), axis=1) >= 0).all()
     assert (after[np.arange(n), decision] == after.max(axis=1)).all()
 
 
 @pytest.mark.parametrize("K", range(2, 11))
-def test_an_unreachable_reliability_is_clipped_to_the_end_of_the_path(K):
+def test_unreachable_reliability_is_clipped_to_the_end_of_the_path(K):
     lowest = -np.log(K - 1)
     rows, decision, _ = simulated(6, K)
     moved = project_simplex(
         rows, decision, np.array([-np.inf, -30, np.nextafter(lowest, -np.inf), lowest, 50.0, np.inf])
     )
+
     assert moved.feasible.tolist() == [False, False, False, True, True, True]
     assert moved.solved.all()
-    reached = chosen(moved.log_probabilities, decision)
+
+    reached = probability_of_decision(moved.log_probabilities, decision)
     np.testing.assert_allclose(reached[:4], 1 / K + MIN_EXCESS_OVER_UNIFORM, rtol=0, atol=1e-13)
     np.testing.assert_allclose(1 - reached[4:], 1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("K", range(2, 8))
-def test_each_of_m_tied_largest_labels_gets_at_most_1_in_m(K):
+def test_tied_labels_share_the_probability(K):
     for m in range(2, K + 1):
         row = np.log(np.r_[np.full(m, 2.0), np.ones(K - m)] / (K + m))
         reliability_logit = -np.log(m - 1) + np.array([-1e-3, 1e-3, 5.0])
@@ -71,37 +76,43 @@ def test_each_of_m_tied_largest_labels_gets_at_most_1_in_m(K):
         assert (moved.alpha[1:] == MAX_ALPHA).all()
         np.testing.assert_allclose(np.exp(moved.log_probabilities[1:, :m]), 1 / m)
         if m < K:
-            got = confidence_logit(moved.log_probabilities, np.array([0, m - 1, 0]))
-            np.testing.assert_allclose(got[0], reliability_logit[0], atol=1e-9)
+            reached = confidence_logit(moved.log_probabilities, np.array([0, m - 1, 0]))
+            np.testing.assert_allclose(reached[0], reliability_logit[0], atol=1e-9)
 
 
 @pytest.mark.parametrize("power", [1.0, 0.0, 0.5])
-def test_only_a_row_whose_decision_is_not_on_top_is_unsolved(power):
+def test_only_rows_decided_off_top_are_unsolved(power):
     rows, decision, reliability_logit = simulated(6, 3)
-    decision[:3], reliability_logit[0] = rows[:3].argmin(axis=1), -3
+    decision[:3] = rows[:3].argmin(axis=1)
+    reliability_logit[0] = -3
     moved = project_simplex(rows, decision, reliability_logit, off_top_alpha=power)
+
     np.testing.assert_allclose(moved.log_probabilities[:3], log_softmax(power * rows[:3], axis=1), atol=1e-14)
     np.testing.assert_array_equal(moved.solved, [False] * 3 + [True] * 3)
     np.testing.assert_array_equal(moved.feasible, [False] + [True] * 5)
+
     default = project_simplex(rows, decision, reliability_logit)
     np.testing.assert_array_equal(default.log_probabilities[:3], rows[:3])
     np.testing.assert_array_equal(moved.log_probabilities[3:], default.log_probabilities[3:])
 
 
-def test_probabilities_of_zero_give_no_nan_and_can_increase():
+def test_zero_probabilities_give_no_nan_and_can_increase():
     rows = np.log(np.array([[0.7, 0.3, 1.0]]).repeat(4, axis=0))
-    rows[:, 2], rows[1, 1] = -np.inf, -np.inf
+    rows[:, 2] = -np.inf
+    rows[1, 1] = -np.inf
     rows[1, 0] = 0
     decision = np.array([0, 0, 0, 1])
     moved = project_simplex(rows, decision, np.array([1.0, 1.0, -0.5, 1.0]))
+
     assert not np.isnan(moved.log_probabilities).any()
     assert moved.solved.tolist() == [True, True, True, False]
-    got = confidence_logit(moved.log_probabilities, decision)[:3]
-    np.testing.assert_allclose(got, [1.0, 1.0, -0.5], atol=1e-9)
+
+    reached = confidence_logit(moved.log_probabilities, decision)[:3]
+    np.testing.assert_allclose(reached, [1.0, 1.0, -0.5], atol=1e-9)
     np.testing.assert_array_equal(moved.log_probabilities[3], rows[3])
 
 
-@given(**sizes)
+@given(**SIZES)
 @settings(deadline=None, max_examples=40, derandomize=True)
 def test_rows_are_independent(n, K, scale, seed):
     rows, decision, reliability_logit = simulated(n, K, scale, seed)
@@ -110,9 +121,9 @@ def test_rows_are_independent(n, K, scale, seed):
     shuffled = project_simplex(rows[order], decision[order], reliability_logit[order])
     np.testing.assert_array_equal(shuffled.log_probabilities, together.log_probabilities[order])
     for i in range(min(n, 5)):
-        alone = project_simplex(rows[i : i + 1], decision[i : i + 1], reliability_logit[i : i + 1])
-        np.testing.assert_array_equal(alone.log_probabilities[0], together.log_probabilities[i])
-        assert alone.alpha[0] == together.alpha[i]
+        single = project_simplex(rows[i : i + 1], decision[i : i + 1], reliability_logit[i : i + 1])
+        np.testing.assert_array_equal(single.log_probabilities[0], together.log_probabilities[i])
+        assert single.alpha[0] == together.alpha[i]
 
 
 @given(K=st.integers(2, 10), seed=st.integers(0, 2**32 - 1))
@@ -127,17 +138,18 @@ def test_gaps_of_eighteen_orders_of_magnitude_are_solved(K, seed):
     met = moved.solved & moved.feasible
     met &= (moved.alpha < MAX_ALPHA) & (target > logit(1 / K + MIN_EXCESS_OVER_UNIFORM))
     log_rest = logsumexp(moved.log_probabilities[:, 1:], axis=1) - moved.log_probabilities[:, 0]
+
     # a log-probability near -1e6 has itself lost the tenth digit behind the point
     np.testing.assert_allclose(log_rest[met], -np.minimum(target, MAX_RELIABILITY_LOGIT)[met], rtol=0, atol=1e-7)
 
 
 def test_invalid_rows_are_named():
     rows, decision, reliability_logit = simulated(3, 3)
-    for bad, value in ((np.nan, "the log-probability of row 1 is NaN"), (-np.inf, "row 1 has no finite")):
-        spoiled = rows.copy()
-        spoiled[1] = bad
-        with pytest.raises(ValueError, match=value):
-            project_simplex(spoiled, decision, reliability_logit)
+    for invalid, message in ((np.nan, "the log-probability of row 1 is NaN"), (-np.inf, "row 1 has no finite")):
+        invalid_rows = rows.copy()
+        invalid_rows[1] = invalid
+        with pytest.raises(ValueError, match=message):
+            project_simplex(invalid_rows, decision, reliability_logit)
     reliability_logit[2] = np.nan
     with pytest.raises(ValueError, match="reliability of row 2 is NaN"):
         project_simplex(rows, decision, reliability_logit)
@@ -156,11 +168,11 @@ def test_inputs_are_not_modified():
 
 
 @pytest.mark.parametrize("K", [3, 5])
-def test_a_uniform_row_is_in_the_bin_of_its_lower_edge(K):
+def test_uniform_row_is_in_the_bin_of_its_lower_edge(K):
     rows, decision, reliability_logit = simulated(2, K)
     decision = (decision + 1) % K  # not on top
     moved = project_simplex(rows, decision, reliability_logit, off_top_alpha=0.0)
-    uniform = chosen(moved.log_probabilities, decision)[0]
+    uniform = probability_of_decision(moved.log_probabilities, decision)[0]
     # one right, one wrong row: in one bin they cancel in part, in two bins they would not
     above = 1 / K + 0.01
     assert ece(np.array([uniform, above]), np.array([True, False])) == pytest.approx(abs(uniform + above - 1) / 2)

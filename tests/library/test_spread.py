@@ -1,4 +1,4 @@
-"""The label spread and its shuffled baseline, against naive loops, a query over sorted rows and a known truth."""
+"""Label spread and its shuffled baseline compared with loops, a query over sorted rows and a known truth."""
 
 from dataclasses import replace
 
@@ -12,35 +12,40 @@ from relmap.metrics.spread import N_RESIDUAL_BINS, LabelCells, assign_confidence
 from relmap.settings import METRIC_DEFAULTS, MetricParams
 
 
-def chosen(**choices: int) -> MetricParams:
-    return METRIC_DEFAULTS.model_copy(update={f"spread_{name}": choice for name, choice in choices.items()})
+def spread_params(**choices: int) -> MetricParams:
+    return METRIC_DEFAULTS.model_copy(update={f"spread_{name}": value for name, value in choices.items()})
 
 
-def drawn(n: int, shift: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Confidence, decision and correct; label 0 of three is right less often by `shift`."""
+def simulate(n: int, shift: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Simulate confidence, decision and correct; the accuracy of label 0 of 3 is lower by `shift`."""
     generator = np.random.default_rng(0)
-    confidence, decision = generator.uniform(0.4, 1, n), generator.integers(0, 3, n)
+    confidence = generator.uniform(0.4, 1, n)
+    decision = generator.integers(0, 3, n)
     return confidence, decision, generator.random(n) < confidence - shift * (decision == 0)
 
 
-@pytest.mark.parametrize(("groups", "more"), [(1, 0), (1, 1), (10, 0), (10, 29)])
-def test_spread_equals_a_query_over_sorted_rows(groups, more):
-    confidence, decision, correct = drawn(2013, 0.2)
+@pytest.mark.parametrize(("groups", "excess"), [(1, 0), (1, 1), (10, 0), (10, 29)])
+def test_spread_equals_a_query_over_sorted_rows(groups, excess):
+    confidence, decision, correct = simulate(2013, 0.2)
     decision = np.where(np.arange(2013) % 100 == 0, 4, decision)  # a label in small cells
     decision[confidence < 0.45] = 1  # so that one cell of the lowest tenth is large
     by_rank = pl.DataFrame({"c": confidence, "d": decision, "r": correct - confidence}).sort("c")
     sizes = np.bincount(assign_confidence_groups(confidence, groups))
     by_cell = by_rank.with_columns(g=np.repeat(np.arange(groups), sizes)).group_by("g", "d")
     expected = by_cell.agg(pl.len().alias("n"), pl.col("r").mean()).sort("g", "d")
-    cells = LabelCells.from_decisions(confidence, decision, correct, chosen(groups=groups))
-    place, rows = np.argwhere(cells.rows), cells.rows[cells.rows > 0]
-    columns = [place, rows[:, None], (cells.sums[cells.rows > 0] / rows)[:, None]]
+    cells = LabelCells.from_decisions(confidence, decision, correct, spread_params(groups=groups))
+    cell = np.argwhere(cells.rows)
+    rows = cells.rows[cells.rows > 0]
+    columns = [cell, rows[:, None], (cells.sums[cells.rows > 0] / rows)[:, None]]
+
     assert np.hstack(columns) == pytest.approx(expected.to_numpy())
-    minimum_cell = int(rows.min()) + more  # of the smallest cell all rows are enough, and one more is too many
+
+    minimum_cell = int(rows.min()) + excess  # of the smallest cell all rows are enough, and one more is too many
     counted = expected.filter(pl.col("n") >= minimum_cell).filter(pl.len().over("g") > 1).group_by("g")
     several = counted.agg(pl.col("r").max() - pl.col("r").min(), pl.col("n").sum())
-    params = chosen(groups=groups, minimum_cell=minimum_cell)
+    params = spread_params(groups=groups, minimum_cell=minimum_cell)
     measured = LabelCells.from_decisions(confidence, decision, correct, params).spread()
+
     assert measured == pytest.approx(np.average(several["r"], weights=several["n"]), abs=1e-12)
 
 
@@ -50,46 +55,53 @@ def test_groups_have_equal_sizes_and_never_split_ties(levels, groups):
     confidence = np.array(levels) / 8
     measured = assign_confidence_groups(confidence, groups)
     ordered = measured[np.argsort(confidence, kind="stable")]
+
     assert measured.min() >= 0
     assert measured.max() < groups
     assert (np.diff(ordered) >= 0).all()
     for level in set(levels):
         assert len(set(measured[confidence == level / 8])) == 1
+
     untied = assign_confidence_groups(np.arange(len(levels)), groups)
     assert np.ptp(np.bincount(untied, minlength=groups)) <= 1
 
 
-def test_a_tie_is_in_the_group_of_its_middle_rank():
+def test_tie_belongs_to_the_group_of_its_middle_rank():
     # ten rows in two groups: the tie covers 3 to 7, its middle 5 is the border, and the border belongs above
     assert assign_confidence_groups(np.array([1, 2, 3, 4, 4, 4, 4, 5, 6, 7]) / 10, 2).tolist() == [0] * 3 + [1] * 7
     assert assign_confidence_groups(np.full(9, 0.5), 3).tolist() == [1] * 9
 
 
 def test_results_depend_on_the_seed_but_not_on_row_order():
-    confidence, decision, correct = drawn(1000, 0.2)
+    confidence, decision, correct = simulate(1000, 0.2)
     confidence = np.round(confidence, 2)  # with ties at the borders of groups
     order = np.random.default_rng(1).permutation(1000)
-    here, there = (confidence, decision, correct), (confidence[order], decision[order], correct[order])
-    here, there = (LabelCells.from_decisions(*rows, chosen(permutations=50)) for rows in (here, there))
-    assert here.spread() == there.spread()
-    assert here.shuffled_quantile(1) == there.shuffled_quantile(1) != here.shuffled_quantile(2)
+    in_order = (confidence, decision, correct)
+    shuffled = (confidence[order], decision[order], correct[order])
+    in_order = LabelCells.from_decisions(*in_order, spread_params(permutations=50))
+    shuffled = LabelCells.from_decisions(*shuffled, spread_params(permutations=50))
+
+    assert in_order.spread() == shuffled.spread()
+    assert in_order.shuffled_quantile(1) == shuffled.shuffled_quantile(1) != in_order.shuffled_quantile(2)
 
 
 @pytest.mark.parametrize("n", [0, 1, 30])
 def test_spread_without_two_cells_is_nan(n):
-    confidence, _, correct = drawn(n, 0.0)
+    confidence, _, correct = simulate(n, 0.0)
     cells = LabelCells.from_decisions(
-        confidence, np.zeros(n, dtype=int), correct, chosen(minimum_cell=1, permutations=5)
+        confidence, np.zeros(n, dtype=int), correct, spread_params(minimum_cell=1, permutations=5)
     )
     assert np.isnan([cells.spread(), cells.shuffled_quantile(0)]).all()
 
 
 def shuffled_null(confidence, decision, correct, groups: int, permutations: int, seed: int) -> float:
-    """The null as it is defined: the residuals of a group shuffled under its labels."""
-    generator, residual = np.random.default_rng(seed), correct - confidence
+    """Compute the null distribution by its definition: shuffle the residuals of each group."""
+    generator = np.random.default_rng(seed)
+    residual = correct - confidence
     group = assign_confidence_groups(confidence, groups)
-    cells = LabelCells.from_decisions(confidence, decision, correct, chosen(groups=groups))
-    of_group, spreads = [residual[group == place] for place in range(groups)], []
+    cells = LabelCells.from_decisions(confidence, decision, correct, spread_params(groups=groups))
+    of_group = [residual[group == place] for place in range(groups)]
+    spreads = []
     for _ in range(permutations):
         shuffled = np.concatenate([generator.permutation(rows) for rows in of_group])
         spreads.append(replace(cells, residual=shuffled).spread())
@@ -97,21 +109,25 @@ def shuffled_null(confidence, decision, correct, groups: int, permutations: int,
 
 
 @pytest.mark.parametrize("n", [2000, 20_000])
-def test_the_shuffled_quantile_agrees_with_exact_shuffles(n):
-    confidence, decision, correct = drawn(n, 0.3)
-    most = np.arange(n) % 3 > 0  # of the rows
+def test_shuffled_quantile_agrees_with_exact_shuffles(n):
+    confidence, decision, correct = simulate(n, 0.3)
+    two_thirds = np.arange(n) % 3 > 0  # of the rows
     # groups differ, so shuffling across them would show
-    correct, decision = correct & (confidence > 0.6), np.where((confidence < 0.7) & most, 0, decision)
-    rows, seeds = (confidence, decision, correct), range(10)
+    correct = correct & (confidence > 0.6)
+    decision = np.where((confidence < 0.7) & two_thirds, 0, decision)
+    rows = (confidence, decision, correct)
+    seeds = range(10)
     exact = [shuffled_null(*rows, 4, 200, seed) for seed in seeds]
     measured = [
-        LabelCells.from_decisions(*rows, chosen(groups=4, permutations=200)).shuffled_quantile(seed) for seed in seeds
+        LabelCells.from_decisions(*rows, spread_params(groups=4, permutations=200)).shuffled_quantile(seed)
+        for seed in seeds
     ]
     standard_error = np.hypot(np.std(exact, ddof=1), np.std(measured, ddof=1)) / np.sqrt(len(seeds))
+
     assert abs(np.mean(measured) - np.mean(exact)) < 3.5 * standard_error < 0.12 * np.mean(exact)
 
 
-def test_the_cost_of_shuffles_does_not_depend_on_the_number_of_rows(monkeypatch):
+def test_shuffle_cost_does_not_depend_on_the_number_of_rows(monkeypatch):
     class Counted(np.random.Generator):
         def hypergeometric(self, *colours):
             calls.append(np.broadcast(*colours).size)
@@ -121,8 +137,9 @@ def test_the_cost_of_shuffles_does_not_depend_on_the_number_of_rows(monkeypatch)
     generator = np.random.Generator(np.random.PCG64(0))
     for n in (2000, 200_000):
         calls: list[int] = []
-        confidence, decision = generator.uniform(0.4, 1, n), generator.integers(0, 3, n)
+        confidence = generator.uniform(0.4, 1, n)
+        decision = generator.integers(0, 3, n)
         rows = confidence, decision, generator.random(n) < confidence
-        LabelCells.from_decisions(*rows, chosen(groups=4, permutations=20)).shuffled_quantile(0)
+        LabelCells.from_decisions(*rows, spread_params(groups=4, permutations=20)).shuffled_quantile(0)
         assert set(calls) == {4 * 20}  # of all groups at once
         assert len(calls) <= N_RESIDUAL_BINS * (3 - 1)  # for the cells of a group but one

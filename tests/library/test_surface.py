@@ -16,7 +16,7 @@ from tests.torch_fits import minimize_with_adam
 
 
 def calibrated(m: int, K: int) -> tuple[np.ndarray, ...]:
-    """Confidence, gap, decision and correct of m rows, `(m,)` each, of a calibrated multinomial model."""
+    """Simulate confidence, gap, decision and correct of m rows, each of shape (m,), of a calibrated model."""
     logits, labels = simulate_logits_and_labels(m, K, overconfidence=1)
     rows = LabelledDecisions.from_calibrators(
         [Identity()], FixedDecisions(logits, labels, decide(logits), np.arange(m))
@@ -24,9 +24,11 @@ def calibrated(m: int, K: int) -> tuple[np.ndarray, ...]:
     return expit(rows.by_calibrator[0].confidence_logit), rows.by_calibrator[0].gap, rows.decision, rows.correct
 
 
-def test_torchs_own_adam_takes_the_same_steps_on_surfaces():
-    confidence, gap, decision, correct = rows = calibrated(200, 3)
-    chosen, z = ProjectionParams(epochs=100), torch.from_numpy(correct.astype(np.float64))
+def test_surface_fit_equals_adam_of_torch():
+    rows = calibrated(200, 3)
+    confidence, gap, decision, correct = rows
+    chosen = ProjectionParams(epochs=100)
+    z = torch.from_numpy(correct.astype(np.float64))
     low, high = np.quantile(gap, [0.01, 0.99])
     along_gap = interpolation_weights(np.clip((gap - low) / (high - low), 0, 1), 6)
     weights = torch.from_numpy(interpolation_weights(confidence, chosen.knots)[:, :, None] * along_gap[:, None])
@@ -43,8 +45,10 @@ def test_torchs_own_adam_takes_the_same_steps_on_surfaces():
         return loss + chosen.smoothness * bends
 
     start = np.full((3, chosen.knots, 6), np.log(np.expm1(1e-3)))
-    start[:, 0], start[:, :, 0] = np.log(np.expm1(1e-2)), initial_curve(chosen.knots)
+    start[:, 0] = np.log(np.expm1(1e-2))
+    start[:, :, 0] = initial_curve(chosen.knots)
     fitted = fit_surfaces(*rows, n_labels=3, settings=chosen)
+
     np.testing.assert_allclose(
         fitted.values, values_of(minimize_with_adam(start, objective, chosen)), rtol=0, atol=1e-7
     )

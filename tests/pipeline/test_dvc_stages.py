@@ -1,4 +1,4 @@
-"""What we read in dvc.yaml is what DVC reads there."""
+"""Stages are read from dvc.yaml as DVC resolves them."""
 
 import shutil
 from pathlib import Path
@@ -12,17 +12,17 @@ from relmap.errors import InputError
 from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
 
 ROOT = Path(__file__).resolve().parents[2]
-OWN = {"reader": "files", "source": "files", "split": {"by": "row", "validation": 0.3, "test": 0.3}}
+OWN_DATA_SET = {"reader": "files", "source": "files", "split": {"by": "row", "validation": 0.3, "test": 0.3}}
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """Our dvc.yaml and params.yaml, with sets of one's own: beside the project, and elsewhere."""
+    """Copy dvc.yaml and params.yaml, and add data sets inside and outside of the project."""
     folder = tmp_path_factory.mktemp("declared").resolve()
     shutil.copy(ROOT / "dvc.yaml", folder)
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     for name, path in {"mine": "./mine.csv", "beside": "../own/pairs", "2024": "/elsewhere/pairs.csv"}.items():
-        params["datasets"][name] = OWN | {"path": path}
+        params["datasets"][name] = OWN_DATA_SET | {"path": path}
     params["sensitivity"] = {"calibrators": [], "alternatives": {}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     return folder
@@ -38,41 +38,41 @@ def resolved(project):
 
 
 @pytest.fixture(autouse=True)
-def _there(project, monkeypatch):
+def _working_directory(project, monkeypatch):
     monkeypatch.chdir(project)
 
 
-def test_every_stage_is_declared_as_dvc_resolves_it(resolved):
+def test_every_stage_is_read_as_dvc_resolves_it(resolved):
     assert sorted(stage_names()) == sorted(resolved)
     for name, stage in resolved.items():
-        ours = read_dvc_stage(name)
+        declared = read_dvc_stage(name)
         parameters = [dependency for dependency in stage.deps if isinstance(dependency, ParamsDependency)]
         files = {dependency.fs_path for dependency in stage.deps if dependency not in parameters}
-        assert {str(path.resolve()) for path in (*ours.inputs, *ours.code)} == files, name
-        written = {str(path.resolve()) for path in (*ours.outputs, ours.manifest)}
+        assert {str(path.resolve()) for path in (*declared.inputs, *declared.code)} == files, name
+        written = {str(path.resolve()) for path in (*declared.outputs, declared.manifest)}
         assert written == {out.fs_path for out in stage.outs}, name
-        persistent = {str(path.resolve()) for path in ours.persistent_outputs}
+        persistent = {str(path.resolve()) for path in declared.persistent_outputs}
         assert persistent == {out.fs_path for out in stage.outs if out.persist}, name
-        assert ours.command == stage.cmd, name
-        assert set(ours.parameters) == {key for dependency in parameters for key in dependency.params}, name
+        assert declared.command == stage.cmd, name
+        assert set(declared.parameters) == {key for dependency in parameters for key in dependency.params}, name
         if name in {"download@2024", "train@wands", "reliability@mine", "report"}:
-            assert ours.parameters == parameters[0].read_params(), name
+            assert declared.parameters == parameters[0].read_params(), name
 
 
-def test_code_and_inputs_are_told_apart():
+def test_code_and_inputs_are_distinguished():
     stage = read_dvc_stage("download@mine")
     assert Path("mine.csv") in stage.inputs
     assert {path.parts[0] for path in stage.code} == {"tasks", "relmap"}
     assert not {path.parts[0] for path in stage.inputs} & {"flows", "tasks", "relmap"}
 
 
-ASKED = {
+UNKNOWN_NAMES = {
     **dict.fromkeys(("", "wands", "report@wands", "train", "train@"), r"stage .* in dvc\.yaml; it has download@"),
     **dict.fromkeys(("train@wand", "train@../wands", "train@a@b"), r"data set .* in params\.yaml; it has amazon_esci"),
 }
 
 
-@pytest.mark.parametrize(("name", "words"), ASKED.items())
-def test_a_stage_or_a_data_set_that_is_not_there_is_told_with_those_that_are(name, words):
-    with pytest.raises(InputError, match=f"no {words}"):
+@pytest.mark.parametrize(("name", "message"), UNKNOWN_NAMES.items())
+def test_unknown_stage_or_data_set_is_reported_with_the_known_ones(name, message):
+    with pytest.raises(InputError, match=f"no {message}"):
         read_dvc_stage(name)

@@ -1,4 +1,4 @@
-"""The real commands on a small copy of the project: what runs, what does not, and what comes out."""
+"""The real commands on a small copy of the project."""
 
 import hashlib
 import json
@@ -41,54 +41,55 @@ def stages_run(printed: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """The project with two small sets: a twin of wands, and a file of judged pairs of one's own."""
+    """Copy the project with two small data sets: simulated wands, and a file of judged pairs."""
     folder = tmp_path_factory.mktemp("project")
     copy_project(folder, lambda params: shrink_params(params, rows=6000))
     write_own_pairs(folder / "mine.csv", seed=0)
     return folder
 
 
-def guarded(report: Path) -> dict[str, str]:
-    """The environment in which no Python can call another host; whoever tries is named in `report`."""
+def guard_network(report: Path) -> dict[str, str]:
+    """Return an environment in which Python cannot call other hosts; attempts are written to `report`."""
     libraries = recorded_libraries(report.with_name("libraries.txt"))
     return {**libraries, "GUARD_REPORT": str(report)}
 
 
 @pytest.fixture(scope="module")
 def first_run(project):
-    """What the first `flows.refresh` printed; all its processes may talk to this machine alone."""
-    return run_module(project, "flows.refresh", **guarded(project / "called.txt"))
+    """Run the first `flows.refresh` without network, and return its output."""
+    return run_module(project, "flows.refresh", **guard_network(project / "called.txt"))
 
 
 @pytest.fixture(scope="module")
 def server(project, first_run):
-    """A server of the project for all that comes after, which its commands find by themselves."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PREFECT_HOME", str(project / ".prefect"))
-        patched.chdir(project)
+    """Start a server of the project, which later commands find by themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PREFECT_HOME", str(project / ".prefect"))
+        patch.chdir(project)
         with serve_api(0) as url:
-            patched.undo()
+            patch.undo()
             yield url
-            patched.chdir(project)
+            patch.chdir(project)
 
 
 pytestmark = pytest.mark.usefixtures("first_run", "server")
 
 
-def test_the_first_run_runs_every_stage_and_calls_no_other_host(project, first_run):
-    datasets, stages = ("wands", "mine"), ("download", "train", "reliability")
+def test_first_run_executes_every_stage_without_network(project, first_run):
+    datasets = ("wands", "mine")
+    stages = ("download", "train", "reliability")
     assert stages_run(first_run) == {"report", *(f"{stage}@{name}" for stage in stages for name in datasets)}
     assert not (project / "called.txt").exists()
 
 
-def test_every_process_of_a_run_imports_the_library_of_its_own_checkout(project, first_run):
+def test_every_process_imports_the_library_of_its_checkout(project, first_run):
     ((library, commands),) = processes_by_library(project / "libraries.txt").items()
     assert library == project / "relmap/__init__.py"
-    started = {command.partition("-m ")[2].partition(" ")[0] for command in commands}
-    assert started >= {"flows.refresh", "tasks.download", "tasks.train", "flows.reliability", "flows.report"}
+    modules = {command.partition("-m ")[2].partition(" ")[0] for command in commands}
+    assert modules >= {"flows.refresh", "tasks.download", "tasks.train", "flows.reliability", "flows.report"}
 
 
-def test_the_library_of_another_checkout_is_seen(tmp_path):
+def test_library_of_another_checkout_is_detected(tmp_path):
     report = tmp_path / "libraries.txt"
     variables = recorded_libraries(report)
     variables["PYTHONPATH"] += f"{os.pathsep}{ROOT}"
@@ -96,7 +97,7 @@ def test_the_library_of_another_checkout_is_seen(tmp_path):
     assert [*processes_by_library(report)] == [ROOT / "relmap/__init__.py"]
 
 
-CALLS = """
+NETWORK_CALLS = """
 import asyncio, httpx, socket
 from contextlib import suppress
 with suppress(OSError): socket.create_connection(('192.0.2.1', 80), timeout=1)
@@ -106,51 +107,55 @@ with suppress(OSError): asyncio.run(asyncio.open_connection('192.0.2.1', 80))
 """
 
 
-def test_the_guard_sees_a_call_to_another_host(tmp_path):
+def test_network_guard_detects_calls_to_other_hosts(tmp_path):
     report = tmp_path / "called.txt"
-    run_module(tmp_path, "-c", CALLS, **guarded(report))
+    run_module(tmp_path, "-c", NETWORK_CALLS, **guard_network(report))
     called = re.findall(r"^(192\.0\.2\.1|example\.org)$", report.read_text(), re.MULTILINE)
     assert called == ["192.0.2.1", "example.org", "example.org", "192.0.2.1"]
 
 
-def test_the_last_screen_says_what_ran_what_is_simulated_and_where_the_report_is(first_run, project):
-    words = ("wands (simulated)", str(project / "data/report"), "ran: it had not finished on this machine before")
-    assert all(part in first_run.replace("\n", "") for part in words), first_run
+def test_refresh_summary_lists_reasons_sources_and_report(first_run, project):
+    expected = ("wands (simulated)", str(project / "data/report"), "ran: it had not finished on this machine before")
+    assert all(text in first_run.replace("\n", "") for text in expected), first_run
     assert not re.search("git add|dvc push|skipping|lock file", first_run)
 
 
-def test_the_main_table_has_a_row_for_each_set_and_calibrator_and_mrp_lowers_the_nll_of_the_twin(project):
+def test_main_table_has_every_data_set_and_mrp_lowers_the_log_loss(project):
     table = pl.read_csv(project / "data/report/main.csv")
-    rows = [(*of, fit) for of in (("wands", "simulated"), ("mine", "files")) for fit in ("uncal", "ts")]
+    rows = [(*data_set, fit) for data_set in (("wands", "simulated"), ("mine", "files")) for fit in ("uncal", "ts")]
     assert table.select("dataset", "source", "calibrator").rows() == rows
     assert (table.filter(dataset="wands")["nll_correct_delta"] < 0).all()
 
 
-def recorded(project: Path, query: str) -> list[tuple[Any, ...]]:
+def query_database(project: Path, query: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(project / ".prefect/prefect.db")) as database:
         return database.execute(query).fetchall()
 
 
 def artifacts(project: Path) -> dict[str, str]:
-    return dict(recorded(project, "select key, description from artifact where key is not null order by created"))
+    return dict(query_database(project, "select key, description from artifact where key is not null order by created"))
 
 
 @pytest.mark.parametrize("dataset", ["wands", "mine"])
-def test_a_run_has_the_seed_0_accuracy_passed_every_gate_and_says_how_far_it_is_from_the_optimum(project, dataset):
+def test_run_keeps_the_accuracy_passes_every_gate_and_reaches_the_optimum(project, dataset):
     logits = pl.read_parquet(project / f"data/base/{dataset}/logits.parquet").filter(split="test")
-    decided = decide(np.array(logits["logits"].to_list()))
-    assert (decided == logits["decision"].to_numpy()).all()
+    decision = decide(np.array(logits["logits"].to_list()))
+    assert (decision == logits["decision"].to_numpy()).all()
+
     metrics = pl.read_parquet(project / f"data/runs/{dataset}/metrics.parquet")
-    assert set(metrics.filter(metric="accuracy")["value"]) == {(decided == logits["label"].to_numpy()).mean()}
-    about, gates = (read_json(project / f"data/runs/{dataset}/{name}.json") for name in ("run", "gates"))
-    assert about["optimum"]["kkt_residual"] < 1e-8
-    assert about["fallbacks"] == []
+    assert set(metrics.filter(metric="accuracy")["value"]) == {(decision == logits["label"].to_numpy()).mean()}
+
+    facts = read_json(project / f"data/runs/{dataset}/run.json")
+    gates = read_json(project / f"data/runs/{dataset}/gates.json")
+    assert facts["optimum"]["kkt_residual"] < 1e-8
+    assert facts["fallbacks"] == []
     assert {gate["success"] for gate in gates["gates"]} == {True}
 
 
-def test_every_task_run_is_recorded_as_finished(project):
+def test_every_task_run_is_recorded_as_completed(project):
     query = "select state_type, count(*) from {}_run group by 1"
-    tasks, flows = (recorded(project, query.format(kind)) for kind in ("task", "flow"))
+    tasks = query_database(project, query.format("task"))
+    flows = query_database(project, query.format("flow"))
     # for each set a gate before, 4 fits, a projection, a gate after, a measurement, a comparison and alternatives for
     # each seed, intervals, a writing and a showing; then what the report gathers, its tables, the
     # drawing of each set, and the writing of figures, of those for papers and of the page; and in the refresh one for
@@ -160,61 +165,72 @@ def test_every_task_run_is_recorded_as_finished(project):
     assert flows == [("COMPLETED", 4)]
 
 
-def test_each_stage_of_a_refresh_is_a_task_run_with_its_reason_and_output_in_the_log(project):
+def test_refresh_logs_each_stage_with_reason_and_output(project):
     in_refresh = "flow_run_id = (select id from flow_run where name = 'refresh')"
-    shown = {name for (name,) in recorded(project, f"select name from task_run where {in_refresh}")}
+    shown = {name for (name,) in query_database(project, f"select name from task_run where {in_refresh}")}
     stages = {f"{kind}@{name}" for kind in ("download", "train", "reliability") for name in ("wands", "mine")}
+
     assert shown == {*stages, "report"}
-    log = [message for (message,) in recorded(project, f"select message from log where {in_refresh}")]
+
+    log = [message for (message,) in query_database(project, f"select message from log where {in_refresh}")]
     assert any("it had not finished on this machine before" in message for message in log)
     assert "> python -m tasks.train wands" in "\n".join(log)
 
 
-def test_what_was_written_is_as_it_was_written(project):
+def test_verify_accepts_the_outputs_of_a_run(project):
     run_module(project, "flows.verify")
 
 
-def test_an_own_csv_goes_from_its_entry_in_params_yaml_to_the_verdict(project):
+def test_own_csv_reaches_the_report(project):
     assert OWN_PAIRS_DATASET["path"] == "mine.csv"
+
     page = (project / "data/report/index.html").read_text()
     assert re.search(r"On [01] of 1 own data sets? \(files\)", page.partition('id="figure')[0])
-    words = ("wands (simulated)", "Simulated data.", "mine-risk_coverage", "wands-curves")
-    assert all(part in page for part in words)
-    made = {path.name for path in (project / "data/report/figures").iterdir()}
-    assert {"method_overview.svg", "labelwise_curves.pdf", "simplex_paths.svg", "overview.svg", "curves.csv"} <= made
+
+    expected = ("wands (simulated)", "Simulated data.", "mine-risk_coverage", "wands-curves")
+    assert all(text in page for text in expected)
+
+    figures = {path.name for path in (project / "data/report/figures").iterdir()}
+    assert {"method_overview.svg", "labelwise_curves.pdf", "simplex_paths.svg", "overview.svg", "curves.csv"} <= figures
     assert "(simulated)" in (project / "data/report/figures/labelwise_curves.svg").read_text()
 
 
-def test_each_flow_run_shows_a_table_a_link_and_how_far_it_is(project):
+def test_each_flow_run_has_table_link_and_progress(project):
     query = "select distinct f.name, a.type from artifact a join flow_run f on a.flow_run_id = f.id"
-    shown = set(recorded(project, query))
+    shown = set(query_database(project, query))
     names = {name for name, _ in shown}
+
     assert names >= {"refresh", "report", "reliability/wands", "reliability/mine"}
+
     kinds = ("table", "markdown", "progress")  # a link is markdown
     assert shown >= {(name, kind) for name in names for kind in kinds}
-    assert set(TABLES) < {name for (name,) in recorded(project, "select name from task_run")}
+    assert set(TABLES) < {name for (name,) in query_database(project, "select name from task_run")}
     assert {name.replace("_", "-") for name in TABLES} <= artifacts(project).keys()
 
 
-def test_a_stage_repeats_only_a_fit_that_rotted_to_the_same_bytes_and_a_choice_is_explored_beside_it(project):
-    """Both in one process, as `python -m flows.reliability wands [--seed 2 --calibrator ts]` does each in its own."""
-    folder, fits = project / "data/runs/wands", project / "data/.state/fits"
+def test_only_a_corrupted_fit_is_repeated_and_exploration_is_separate(project):
+    """Run both in one process instead of two commands."""
+    folder = project / "data/runs/wands"
+    fits = project / "data/.state/fits"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    for kept in (project / ".prefect/storage").glob("ts-1-*"):  # one of each data set
-        content = kept.read_bytes()
-        kept.write_bytes(content[:-40] + bytes([content[-40] ^ 1]) + content[-39:])
-    report, commands = (project / "data/report/index.html").read_bytes(), "main('wands'); main('wands', [2], ['ts'])"
+    for fit in (project / ".prefect/storage").glob("ts-1-*"):  # one of each data set
+        content = fit.read_bytes()
+        fit.write_bytes(content[:-40] + bytes([content[-40] ^ 1]) + content[-39:])
+    report = (project / "data/report/index.html").read_bytes()
+    commands = "main('wands'); main('wands', [2], ['ts'])"
     printed = run_module(
         project,
         "-c",
         f"from flows import report\nfrom flows.reliability import main\n{commands}; report.main(['mine'])",
     )
+
     assert re.search(r"^wands \(simulated\): Use the map: it predicts and ranks better\.$", printed, re.MULTILINE)
     assert set(pl.read_csv(project / "data/explored/report-mine/main.csv")["dataset"]) == {"mine"}
     assert (project / "data/report/index.html").read_bytes() == report
     assert read_json(project / "data/metrics/mine.json").keys() >= {"accuracy", "nll_correct_delta"}
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert read_json(fits / "runs/wands.json") == {"calibrators_fitted": 1, "calibrators_reused": 7}
+
     explored = pl.read_parquet(project / "data/explored/wands/metrics.parquet")
     assert explored["seed"].unique().to_list() == [2]
     assert read_json(fits / "explored/wands.json")["calibrators_fitted"] == 0
@@ -230,7 +246,7 @@ for _ in range(2):
 
 @pytest.fixture
 def smart_with_settings(project):
-    """Give SMART settings of its own, as the preset of the paper does, while a test runs."""
+    """Set settings of SMART, as the preset of the paper does."""
     before = (project / "params.yaml").read_text()
     edit_params(
         project, lambda params: params.update(calibrator_settings={"wands": {"smart": {"epochs": 40, "patience": 20}}})
@@ -240,7 +256,7 @@ def smart_with_settings(project):
 
 
 @pytest.mark.usefixtures("smart_with_settings")
-def test_every_calibrator_is_fitted_once_and_then_found_in_the_cache(project):
+def test_every_calibrator_is_cached_after_its_first_fit(project):
     run_module(project, "-c", RUN_EVERY_CALIBRATOR_TWICE)
     fits = read_json(project / "data/.state/fits/explored/wands.json")
     assert fits == {"calibrators_fitted": 0, "calibrators_reused": len(CALIBRATORS)}
@@ -263,7 +279,7 @@ os.execv(sys.executable, [sys.executable, "-c", os.environ["COMMAND"]])
 """
 
 
-def test_a_read_only_store_gives_its_fits_and_what_it_cannot_take_is_reported(project, tmp_path):
+def test_read_only_store_is_used_and_failed_writes_are_reported(project, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(project / ".prefect/storage", store, ignore=shutil.ignore_patterns("uncal-*"))
     variables = {"PREFECT_LOCAL_STORAGE_PATH": str(store)}
@@ -271,16 +287,27 @@ def test_a_read_only_store_gives_its_fits_and_what_it_cannot_take_is_reported(pr
     command = "from flows.reliability import main; main('wands', [2], ['ts', 'uncal'])"
     printed = run_module(project, "-c", WITHOUT_RIGHTS_OF_ROOT, COMMAND=command, **variables)
     store.chmod(0o755)
+
     assert re.search(rf"1 of \d+ calibrator fits could not be stored in {store}", printed)
     assert read_json(project / "data/.state/fits/explored/wands.json")["calibrators_fitted"] == 1
 
 
-def test_what_is_up_to_date_runs_nothing_and_a_push_takes_results_along_and_no_raw_file(project, tmp_path):
-    """Also after the test before this one, which ran a stage without DVC, and another choice beside it."""
-    parts = (["repro"], ["repro", "reliability@wands"], ["repro", "--downstream", "train@wands"], ["metrics", "show"])
-    remote = (["remote", "add", "--default", "others", str(tmp_path)], ["push"], ["remote", "remove", "others"])
-    in_one_process = "import json, sys; from dvc.cli import main; sys.exit(any([*map(main, json.loads(sys.argv[1]))]))"
-    assert stages_run(run_module(project, "-c", in_one_process, json.dumps([*parts, *remote]))) == set()
+def test_up_to_date_project_runs_nothing_and_push_excludes_raw_files(project, tmp_path):
+    """The tests before ran a stage without DVC and an exploration."""
+    commands = (
+        ["repro"],
+        ["repro", "reliability@wands"],
+        ["repro", "--downstream", "train@wands"],
+        ["metrics", "show"],
+    )
+    remote_commands = (
+        ["remote", "add", "--default", "others", str(tmp_path)],
+        ["push"],
+        ["remote", "remove", "others"],
+    )
+    run_commands = "import json, sys; from dvc.cli import main; sys.exit(any([*map(main, json.loads(sys.argv[1]))]))"
+
+    assert stages_run(run_module(project, "-c", run_commands, json.dumps([*commands, *remote_commands]))) == set()
 
     def pushed(file: str) -> bool:
         md5 = hashlib.md5((project / file).read_bytes()).hexdigest()
@@ -292,18 +319,18 @@ def test_what_is_up_to_date_runs_nothing_and_a_push_takes_results_along_and_no_r
 
 @pytest.fixture(scope="module")
 def map_file(project, first_run) -> Path:
-    """A map of the predictions on which the pipeline calibrated and projected, under the same seed."""
+    """Fit a map to the predictions that the pipeline used, with the same seed."""
     base = pl.read_parquet(project / "data/base/wands/logits.parquet").drop("decision")
     for split in ("validation", "test"):
         base.filter(pl.col("split") == split).write_parquet(project / f"{split}.parquet")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(api, "DEFAULTS", load_params(project / "params.yaml").library_settings)
-        own = {"calibrator": "ts", "variant": "mrp", "seed": 2, "protocol": "paper"}
-        rerank.fit(project / "validation.parquet", project / "map.json", **own)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "DEFAULTS", load_params(project / "params.yaml").library_settings)
+        options = {"calibrator": "ts", "variant": "mrp", "seed": 2, "protocol": "paper"}
+        rerank.fit(project / "validation.parquet", project / "map.json", **options)
     return project / "map.json"
 
 
-def test_a_map_of_the_same_predictions_says_what_the_pipeline_says(project, map_file):
+def test_map_of_the_same_predictions_agrees_with_the_pipeline(project, map_file):
     rerank.apply(map_file, project / "test.parquet", project / "scored.parquet")
     scored = pl.read_parquet(project / "scored.parquet")
     pipeline = pl.read_parquet(project / "data/runs/wands/scores.parquet").filter(calibrator="ts", seed=2)
@@ -312,15 +339,16 @@ def test_a_map_of_the_same_predictions_says_what_the_pipeline_says(project, map_
 
 
 def watch_map(project: Path, predictions: str) -> None:
-    """Have each refresh look at a map, and run one DVC after the other."""
-    own = {"map": "map.json", "predictions": predictions, "group": "group"}
-    edit_params(project, lambda params: params.update(watched={"my_map": own}, lanes=1))
+    """Watch a map in each refresh, and run one stage at a time."""
+    entry = {"map": "map.json", "predictions": predictions, "group": "group"}
+    edit_params(project, lambda params: params.update(watched={"my_map": entry}, lanes=1))
 
 
-def test_changing_one_raw_file_reruns_that_set_and_the_report_alone(project, map_file):
+def test_changed_raw_file_reruns_only_its_data_set_and_the_report(project, map_file):
     write_own_pairs(project / "mine.csv", seed=1)
     watch_map(project, "test.parquet")
     printed = run_module(project, "flows.refresh")
+
     assert stages_run(printed) == {"download@mine", "train@mine", "reliability@mine", "report"}
     assert re.search(r"^download@mine ran: mine\.csv: \w{8} → \w{8} \(\d+ of 900 rows differ\)$", printed, re.MULTILINE)
     assert re.search(r"^train@mine ran: data/raw/mine/mine\.csv: \w{8} → \w{8}; data/raw/mine/source", printed, re.M)
@@ -330,20 +358,23 @@ def test_changing_one_raw_file_reruns_that_set_and_the_report_alone(project, map
     assert artifacts(project)["map-my-map"].startswith("The map still holds")
 
 
-def test_a_set_that_fails_is_a_marked_hole_and_the_others_finish(project):
+def test_failed_data_set_is_marked_and_the_others_finish(project):
     (project / "mine.csv").write_text("query,title,grade\nq,lamp,superb\n")
     test = pl.read_parquet(project / "test.parquet")
     test.with_columns(label=pl.col("label").reverse()).write_parquet(project / "drifted.parquet")
     watch_map(project, "drifted.parquet")
     printed = run_module(project, "flows.refresh", status=1)
-    words = ("refresh: the refresh failed:", "the report marks the missing data sets", "mine (failed)")
-    assert all(part in printed for part in (*words, "my_map: The map no longer holds for")), printed
+    expected = ("refresh: the refresh failed:", "the report marks the missing data sets", "mine (failed)")
+
+    assert all(text in printed for text in (*expected, "my_map: The map no longer holds for")), printed
     assert re.search(r"^  download@mine: mine\.csv, row 1, .*superb", printed, re.MULTILINE)
     assert printed.count("Running stage 'download@mine'") == 1  # the same bytes would go in again
     assert artifacts(project)["map-my-map"].startswith("The map no longer holds")
     assert "Traceback" not in printed
+
     table = pl.read_csv(project / "data/report/main.csv")
     assert table["source"].to_list() == ["simulated", "simulated", "failed", "failed"]
+
     page = (project / "data/report/index.html").read_text()
     assert re.search(r"This data set did not finish.</strong> download@mine: .*superb", page)
 
@@ -353,16 +384,20 @@ def test_old_runs_are_pruned_and_the_database_shrinks(project, tmp_path_factory)
     copy_project(copy, lambda params: shrink_params(params, rows=6000))
     shutil.copytree(project / ".prefect", copy / ".prefect", dirs_exist_ok=True)
     with closing(sqlite3.connect(copy / ".prefect/prefect.db")) as database:
-        aged = "update flow_run set end_time = '2020-01-01 00:00:00' where name like 'reliability/%'"
-        old = database.execute(aged).rowcount
+        statement = "update flow_run set end_time = '2020-01-01 00:00:00' where name like 'reliability/%'"
+        n_old = database.execute(statement).rowcount
         database.commit()
-    before = recorded(copy, "select name, count(*) from flow_run group by 1 order by 1")
-    assert f"{old} runs would be removed" in run_module(copy, "flows.prune", "--dry-run")
-    assert recorded(copy, "select name, count(*) from flow_run group by 1 order by 1") == before
+    before = query_database(copy, "select name, count(*) from flow_run group by 1 order by 1")
+
+    assert f"{n_old} runs would be removed" in run_module(copy, "flows.prune", "--dry-run")
+    assert query_database(copy, "select name, count(*) from flow_run group by 1 order by 1") == before
+
     printed = run_module(copy, "flows.prune")
-    assert f"Prefect's database: {old} runs were removed" in printed
+    assert f"Prefect's database: {n_old} runs were removed" in printed
     assert "Stored calibrator fits: 0 were removed" in printed
-    kept = recorded(copy, "select name, count(*) from flow_run group by 1 order by 1")
-    assert kept == [row for row in before if not row[0].startswith("reliability/")]
+
+    remaining = query_database(copy, "select name, count(*) from flow_run group by 1 order by 1")
+    assert remaining == [row for row in before if not row[0].startswith("reliability/")]
+
     orphans = "select count(*) from log where flow_run_id is not null and flow_run_id not in (select id from flow_run)"
-    assert recorded(copy, orphans) == [(0,)]
+    assert query_database(copy, orphans) == [(0,)]

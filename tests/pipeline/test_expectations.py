@@ -1,4 +1,4 @@
-"""Gates: each expectation fails once on purpose; the message names the place, and the record is complete."""
+"""Gates: each expectation fails once; messages name the place and records are complete."""
 
 import json
 import logging
@@ -44,8 +44,8 @@ from tasks.records.store import base_folder, failed_gates_file, read_json, runs_
 NAN = float("nan")
 
 
-def judged_pairs(n: int = 600, *, by: str = "group") -> pl.DataFrame:
-    """Text pairs of 3 labels in groups of 5 rows, with drawn splits."""
+def make_pairs(n: int = 600, *, by: str = "group") -> pl.DataFrame:
+    """Simulate text pairs of 3 labels in groups of 5 rows, with drawn splits."""
     labels = np.random.default_rng(0).choice(3, n, p=[0.6, 0.3, 0.1])
     frame = pl.DataFrame(
         {
@@ -65,7 +65,7 @@ def with_features(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def replace_values(frame: pl.DataFrame, **columns: Sequence[object]) -> pl.DataFrame:
-    """The frame with other values in the columns, from row 7 on."""
+    """Replace values of columns from row 7 on."""
     for column, others in columns.items():
         values = frame[column].to_list()
         values[7 : 7 + len(others)] = others
@@ -73,10 +73,14 @@ def replace_values(frame: pl.DataFrame, **columns: Sequence[object]) -> pl.DataF
     return frame
 
 
-def gate_pairs(frame: pl.DataFrame, *, together: bool = True, drawn: tuple[str, ...] = SPLITS) -> dict:
-    place = {"dataset": "wands"}
+def gate_pairs(frame: pl.DataFrame, *, groups_stay_together: bool = True, drawn: tuple[str, ...] = SPLITS) -> dict:
+    coordinates = {"dataset": "wands"}
     return check_pairs(
-        summarize_pairs(frame), n_labels=3, groups_stay_together=together, coordinates=place, drawn=drawn
+        summarize_pairs(frame),
+        n_labels=3,
+        groups_stay_together=groups_stay_together,
+        coordinates=coordinates,
+        drawn=drawn,
     )
 
 
@@ -93,7 +97,7 @@ def gate_error(gate, *arguments: object, **facts: object) -> GateFailed:
 @pytest.mark.parametrize(("form", "by"), [("text", "group"), ("features", "group"), ("text", "row")])
 def test_valid_pairs_pass_and_the_record_is_json(form, by):
     record = gate_pairs(
-        judged_pairs(by=by) if form == "text" else with_features(judged_pairs()), together=by == "group"
+        make_pairs(by=by) if form == "text" else with_features(make_pairs()), groups_stay_together=by == "group"
     )
     assert json.loads(json.dumps(record, allow_nan=False)) == record | {"success": True}
     names = ["pairs", "pairs: classes", *(["pairs: groups"] if by == "group" else []), "pairs: class mix"]
@@ -102,16 +106,17 @@ def test_valid_pairs_pass_and_the_record_is_json(form, by):
 
 
 def with_recoded_test_labels(frame: pl.DataFrame) -> pl.DataFrame:
-    """The labels of one split in the opposite order, as if another file coded them so."""
+    """Reverse the codes of the labels in the test split."""
     opposite = pl.when(pl.col("split") == "test").then(2 - pl.col("label")).otherwise("label")
     return frame.with_columns(label=opposite.cast(pl.Int8))
 
 
-KNOWN, NONE = ("pair", "group", "label", "split"), (None,)
+KNOWN = ("pair", "group", "label", "split")
+NULLS = (None,)
 NO_FEATURES = ([0, NAN, 0, 0], [0, float("inf"), 0, 0], [0, None, 0, 0], None)
 BROKEN_PAIRS = {  # what is broken -> other values or rows, and words of the message
     "a pair twice": ({"pair": ["p8"]}, ["pair p8", "occurs only once", "2 of 2400 rows"]),
-    "nothing known": (dict.fromkeys(KNOWN, NONE), [f"is never null (column {name})" for name in KNOWN]),
+    "nothing known": (dict.fromkeys(KNOWN, NULLS), [f"is never null (column {name})" for name in KNOWN]),
     "unknown label": ({"label": [3]}, ["pair p7: label = 3", "0, 1, 2"]),
     "unknown split": ({"split": ["dev"]}, ["pair p7: split = dev"]),
     "null and blank text": ({"text": (None, " \t")}, ["p7: text_length = None", "p8: text_length = 0"]),
@@ -129,7 +134,7 @@ BROKEN_PAIRS = {  # what is broken -> other values or rows, and words of the mes
 
 @pytest.mark.parametrize(("broken", "words"), BROKEN_PAIRS.values(), ids=BROKEN_PAIRS)
 def test_invalid_pairs_fail(broken, words):
-    frame = judged_pairs(2400) if "features" not in words[0] else with_features(judged_pairs(2400))
+    frame = make_pairs(2400) if "features" not in words[0] else with_features(make_pairs(2400))
     message = str(
         gate_error(gate_pairs, replace_values(frame, **broken) if isinstance(broken, dict) else broken(frame))
     )
@@ -137,10 +142,13 @@ def test_invalid_pairs_fail(broken, words):
 
 
 def test_fixed_splits_may_have_other_class_shares_and_do_not_affect_drawn_splits():
-    frame, drawn = with_recoded_test_labels(judged_pairs(2400)), SPLITS[:2]
+    frame = with_recoded_test_labels(make_pairs(2400))
+    drawn = SPLITS[:2]
     assert gate_pairs(frame, drawn=())["success"] is True
-    alone = frame.filter(pl.col("split") != "test")
-    assert bound_class_shares(frame, 3, drawn, by_group=True).equals(bound_class_shares(alone, 3, drawn, by_group=True))
+    without_test = frame.filter(pl.col("split") != "test")
+    assert bound_class_shares(frame, 3, drawn, by_group=True).equals(
+        bound_class_shares(without_test, 3, drawn, by_group=True)
+    )
 
 
 def shares_outside_range(mix: pl.DataFrame) -> pl.DataFrame:
@@ -149,41 +157,47 @@ def shares_outside_range(mix: pl.DataFrame) -> pl.DataFrame:
 
 @given(st.integers(0, 10**6), st.sampled_from(["row", "group"]), st.floats(0.02, 0.5), st.floats(0.01, 10))
 @settings(deadline=None, max_examples=30)
-def test_chance_never_closes_the_bound_class_shares(seed, by, test_share, concentration):
-    """Groups of 1 to 60 rows, from nearly of one class each to all alike, some classes rare or in one group only."""
+def test_random_splits_stay_within_the_class_share_bounds(seed, by, test_share, concentration):
+    """Groups have 1 to 60 rows, with similar or different classes, some of them rare."""
     rng = np.random.default_rng(seed)
     group = np.repeat(np.arange(80), rng.integers(1, 60, 80))
-    taste = rng.dirichlet(concentration * np.array([1.0, 0.3, 0.02]), 80)
-    label = (rng.random(len(group))[:, None] > taste.cumsum(axis=1)[group, :2]).sum(axis=1)
+    class_shares = rng.dirichlet(concentration * np.array([1.0, 0.3, 0.02]), 80)
+    label = (rng.random(len(group))[:, None] > class_shares.cumsum(axis=1)[group, :2]).sum(axis=1)
     frame = pl.DataFrame({"group": group.astype(str), "label": label}).with_columns(split=pl.lit(None, dtype=pl.String))
     drawn = draw_splits(frame, by=by, shares={"train": 1 - test_share, "test": test_share}, seed=seed)
+
     assert shares_outside_range(bound_class_shares(drawn, 3, ("train", "test"), by_group=by == "group")).is_empty()
 
 
 def test_identical_groups_have_identical_shares_to_the_last_bit():
-    """No group differs: chance allows nothing, and rounding nothing either."""
+    """Without differences between groups neither chance nor rounding is allowed for."""
     rows = {"group": [f"q{i // 6}" for i in range(420)], "label": [0, 1, 1, 1, 1, 1] * 70}
     frame = pl.DataFrame(rows | {"split": ["train"] * 6 * 41 + ["test"] * 6 * 29})
     assert shares_outside_range(bound_class_shares(frame, 2, ("train", "test"), by_group=True)).is_empty()
 
 
-def test_the_range_of_class_shares_is_bernsteins_bound():
+def test_class_share_range_is_bernsteins_bound():
     """100 rows, half of each class, 40 of them drawn: b = 1/2, v = 1/4, ln(2e9) = 21.416."""
     rows = {"group": [str(i) for i in range(100)], "label": [0, 1] * 50, "split": ["a"] * 40 + ["b"] * 60}
     frame = pl.DataFrame(rows)
     first = bound_class_shares(frame, 2, ("a", "b"), by_group=False).row(0)
     excess = 40 * (first[3] - 0.5)  # Bernstein's bound on the rows of the class solves
+
     np.testing.assert_allclose(excess**2 / (2 * 40 * 0.25 + 2 * 0.5 * excess / 3), np.log(2e9))
     assert first[:3] == ("0 in a", 0.5, pytest.approx(1 - first[3]))
+
     threefold = bound_class_shares(pl.concat([frame] * 3), 2, ("a", "b"), by_group=True).row(0)
     assert threefold[1:] == pytest.approx(first[1:])
 
 
 def checked_run(calibrator: str = "ts", n: int = 400, K: int = 3, seed: int = 3) -> tuple[CheckedRun, np.ndarray]:
-    """One calibrator whose arrays after the projection were computed a second time, and the true labels."""
+    """Simulate a run of one calibrator, whose arrays after the projection are computed again, and true labels."""
     rng = np.random.default_rng(seed)
-    logits, labels = rng.normal(size=(n, K)), rng.integers(0, K, n)
-    before, after = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)) for _ in range(2))
+    logits = rng.normal(size=(n, K))
+    labels = rng.integers(0, K, n)
+    log_sums = np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    before = logits - log_sums
+    after = logits - log_sums
     reliability = rng.normal(size=n) * 5
     rows = decide(logits), after, {"mrp": reliability}, curves_with_increment(0.01), None, 0.0, 1e-12, ()
     return CheckedRun(decide(logits), before, ProjectedDecisions(calibrator, *rows)), labels
@@ -194,37 +208,42 @@ def curves_with_increment(increment: float) -> dict[str, SimpleNamespace]:
 
 
 def gate_unchanged(*rows: CheckedRun, accuracy_seed0: float | None = None, **changes: object) -> dict:
-    """The gate's record of the rows of `outgoing`, or of others, with changes of what the first hands on."""
-    made, labels = checked_run()
-    first = rows[0] if rows else made
+    """Run the gate on runs, by default on a simulated one, with changed arrays of the first."""
+    run, labels = checked_run()
+    first = rows[0] if rows else run
     before = changes.pop("before", first.log_probabilities)
-    ours = [replace(first, log_probabilities=before, after=replace(first.after, **changes)), *rows[1:]]
-    known = accuracy(made.decision, labels) if accuracy_seed0 is None else accuracy_seed0
-    place = {"dataset": "wands", "seed": 2}
-    return check_unchanged(ours, labels=labels, seed0_accuracy=known, ece_bins=15, coordinates=place)
+    changed_runs = [replace(first, log_probabilities=before, after=replace(first.after, **changes)), *rows[1:]]
+    seed0_accuracy = accuracy(run.decision, labels) if accuracy_seed0 is None else accuracy_seed0
+    coordinates = {"dataset": "wands", "seed": 2}
+    return check_unchanged(
+        changed_runs, labels=labels, seed0_accuracy=seed0_accuracy, ece_bins=15, coordinates=coordinates
+    )
 
 
 def test_an_unchanged_run_passes_with_zero_probabilities_and_flat_curves():
-    made, _ = checked_run()
-    for array in (made.log_probabilities, made.after.log_probabilities):
+    run, _ = checked_run()
+    for array in (run.log_probabilities, run.after.log_probabilities):
         array[5] = [0.0, -np.inf, -np.inf]
-    record = gate_unchanged(made, checked_run("smart")[0], lattices=curves_with_increment(0.0))
+    record = gate_unchanged(run, checked_run("smart")[0], lattices=curves_with_increment(0.0))
+
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert {check["gate"]: check["rows"] for check in record["checks"]} == {"unchanged rows": 800, "unchanged run": 2}
     assert list_failed_expectations([record]) == []
-    assert len(invariants._rows_to_check(made)) <= 3  # of 400 rows without a violation
+    assert len(invariants._rows_to_check(run)) <= 3  # of 400 rows without a violation
 
 
-def change_arrays(change, place: object, *fields: str) -> dict[str, np.ndarray]:
-    """Arrays of `outgoing` with another value in one place."""
-    before, after = checked_run()[0], checked_run()[0].after
-    made = {field: before.log_probabilities if field == BEFORE else getattr(after, field) for field in fields}
-    for array in made.values():
-        array[place] = change(array[place])
-    return made
+def change_arrays(change, position: object, *fields: str) -> dict[str, np.ndarray]:
+    """Return arrays of a run with another value at one position."""
+    before = checked_run()[0]
+    after = checked_run()[0].after
+    arrays = {field: before.log_probabilities if field == BEFORE else getattr(after, field) for field in fields}
+    for array in arrays.values():
+        array[position] = change(array[position])
+    return arrays
 
 
-AFTER, BEFORE = "log_probabilities", "before"
+AFTER = "log_probabilities"
+BEFORE = "before"
 BROKEN_ROWS = {  # what is broken -> the changed arrays, and words of the message
     "decision": (change_arrays(lambda d: (d + 1) % 3, 9, "decision"), ["decision_before", "1 of 400 rows"]),
     "last bit": (change_arrays(lambda p: np.nextafter(p, 0), (9, 1), AFTER), ["largest_difference", "1 of 400 rows"]),
@@ -241,28 +260,34 @@ BROKEN_ROWS = {  # what is broken -> the changed arrays, and words of the messag
 @pytest.mark.parametrize(("arrays", "words"), BROKEN_ROWS.values(), ids=BROKEN_ROWS)
 def test_a_changed_row_fails(arrays, words):
     failed = gate_error(gate_unchanged, **arrays)
-    wanted = ["`unchanged rows` failed for dataset wands, seed 2", "row 9 of ts: ", "Do not use any result", *words]
-    assert all(word in str(failed) for word in wanted), str(failed)
+    expected = ["`unchanged rows` failed for dataset wands, seed 2", "row 9 of ts: ", "Do not use any result", *words]
+    assert all(word in str(failed) for word in expected), str(failed)
     places = {(row["dataset"], row["seed"], row["calibrator"]) for row in list_failed_expectations([failed.record])}
     assert places == {("wands", 2, "ts")}
 
 
 def test_the_worst_row_is_named_first():
-    made, _ = checked_run()
-    made.after.log_probabilities[:50, 0] += 1e-12
-    made.after.log_probabilities[37, 2] -= 0.5
+    run, _ = checked_run()
+    run.after.log_probabilities[:50, 0] += 1e-12
+    run.after.log_probabilities[37, 2] -= 0.5
     with pytest.raises(GateFailed, match=r"found: 50 of 400 rows, such as row 37 of ts: largest_difference = 0.5"):
-        gate_unchanged(made)
+        gate_unchanged(run)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "ece"])
-def test_the_last_bit_of_accuracy_and_ece_counts(metric, monkeypatch):
-    """Where rows differ their own gate closes first, so here the metric is what differs: the second time, by a bit."""
+def test_accuracy_and_ece_are_compared_to_the_last_bit(metric, monkeypatch):
+    """Mock the metric, because different rows would fail an earlier gate."""
     before_and_after = iter([0.5, float(np.nextafter(0.5, 1))])
     monkeypatch.setattr(invariants, metric, lambda *_: next(before_and_after))
     message = str(gate_error(gate_unchanged))
-    wanted = ["`unchanged run`", "dataset wands, seed 2", "calibrator ts:", f"{metric}_before = ", f"{metric}_after = "]
-    assert all(word in message for word in wanted), message
+    expected = [
+        "`unchanged run`",
+        "dataset wands, seed 2",
+        "calibrator ts:",
+        f"{metric}_before = ",
+        f"{metric}_after = ",
+    ]
+    assert all(word in message for word in expected), message
 
 
 INVALID_MEASUREMENTS = {"accuracy_seed0": 0.999, "kkt": 2e-8, "smallest_increment": -1e-300}
@@ -279,15 +304,15 @@ def test_a_run_with_invalid_measurements_fails(changes):
             violations=("mrp: label 2 falls",),
         )
     )
-    wrong = {"violations": "mrp: label 2 falls", **changes}
-    assert all(f"calibrator ts: {name} = {value}" in message for name, value in wrong.items()), message
+    measurements = {"violations": "mrp: label 2 falls", **changes}
+    assert all(f"calibrator ts: {name} = {value}" in message for name, value in measurements.items()), message
 
 
 def test_a_comparison_that_cannot_fail_is_an_error():
-    made, _ = checked_run()
-    for what in ("decision", "log_probabilities"):
+    run, _ = checked_run()
+    for field in ("decision", "log_probabilities"):
         with pytest.raises(ValueError, match=r"ts: \(400.* share memory"):
-            gate_unchanged(made, **{what: getattr(made, what)[:]})
+            gate_unchanged(run, **{field: getattr(run, field)[:]})
     with pytest.raises(ValueError, match=r"\(400, 3\) before and \(400, 1\) after"):
         gate_unchanged(log_probabilities=np.zeros((400, 1)))
     with pytest.raises(pl.exceptions.ShapeError, match="reliability"):
@@ -317,7 +342,7 @@ BASE: Any = SimpleNamespace(name="amazon_esci", source="simulated")
 
 
 def gate_shares(values: list[float], seed: int = 2) -> dict[str, Any]:
-    """A gate of two checks, the second of which asks for numbers between 0 and 1."""
+    """Run a gate of two checks; the second one requires values between 0 and 1."""
     frame = pl.DataFrame({"share": values, "calibrator": ["ts"] * len(values)})
     expected = make_range_expectations("share", 0, 1, "share is a share")
     checks = [Check(f"shares {number}", frame, [expectation]) for number, expectation in enumerate(expected)]
@@ -329,10 +354,10 @@ def gate_shares(values: list[float], seed: int = 2) -> dict[str, Any]:
     [([0, 5], "between (column a); found: 1 of 2 rows, such as row 1: a = 5"), (["a"], "could not be evaluated: ")],
 )
 def test_an_error_names_the_violation_and_can_be_pickled(values, words):
-    expected = [make_expectation("between", "a", min_value=0, max_value=1)]  # in no words of its own
+    expected = [make_expectation("between", "a", min_value=0, max_value=1)]  # without a description
     failed = gate_error(run_gate, "gate", {"seed": np.int64(2)}, [Check("a", pl.DataFrame({"a": values}), expected)])
-    travelled = pickle.loads(pickle.dumps(failed))
-    assert (str(travelled), travelled.record) == (str(failed), failed.record)
+    restored = pickle.loads(pickle.dumps(failed))
+    assert (str(restored), restored.record) == (str(failed), failed.record)
     assert "seed 2\n- expected: column values to be between (column a); found: " in str(failed)
     assert words in str(failed)
 
@@ -354,6 +379,7 @@ def test_a_gate_prints_nothing_and_writes_no_file(tmp_path, monkeypatch, capfd, 
     monkeypatch.chdir(tmp_path)
     check.get_batch_definition.cache_clear()  # a context of its own
     gate_shares([0.5])
+
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
     assert caplog.records == []
@@ -361,29 +387,31 @@ def test_a_gate_prints_nothing_and_writes_no_file(tmp_path, monkeypatch, capfd, 
 
 @pytest.fixture
 def failed_gate(tmp_path, monkeypatch) -> GateFailed:
-    """The error of a failed gate, in an empty working directory."""
+    """Fail a gate in an empty working directory, and return its error."""
     monkeypatch.chdir(tmp_path)
     return gate_error(gate_shares, [0.5, 7.0])
 
 
 @pytest.fixture
 def artifacts(monkeypatch) -> dict[str, dict[str, Any]]:
-    """The artifacts that are made, by key; there is no server."""
-    made: dict[str, dict[str, Any]] = {}
+    """Collect created artifacts by key, without a server."""
+    artifacts_by_key: dict[str, dict[str, Any]] = {}
 
     def artifact(content: object, *, key: str, **words: str) -> str:
-        made[key] = {"content": content, "then": [], **words}
+        artifacts_by_key[key] = {"content": content, "then": [], **words}
         return key
 
     for module, kind in ((write, "table"), (refresh, "table"), (engine, "progress")):
         monkeypatch.setattr(module, f"create_{kind}_artifact", artifact)
-    monkeypatch.setattr(engine, "update_progress_artifact", lambda key, percent: made[key]["then"].append(percent))
-    return made
+    monkeypatch.setattr(
+        engine, "update_progress_artifact", lambda key, percent: artifacts_by_key[key]["then"].append(percent)
+    )
+    return artifacts_by_key
 
 
 def test_the_record_of_a_failed_gate_lists_passed_checks_and_violations(failed_gate):
-    made = [(check["gate"], check["success"]) for check in failed_gate.record["checks"]]
-    assert made == [("shares 0", True), ("shares 1", False)]
+    successes = [(check["gate"], check["success"]) for check in failed_gate.record["checks"]]
+    assert successes == [("shares 0", True), ("shares 1", False)]
     (row,) = list_failed_expectations([gate_shares([0.5]), failed_gate.record])
     assert row == {
         **{"gate": "shares 1", "dataset": "amazon_esci", "seed": 2, "calibrator": "ts", "severity": "critical"},
@@ -391,33 +419,38 @@ def test_the_record_of_a_failed_gate_lists_passed_checks_and_violations(failed_g
     }
 
 
-def test_the_record_of_a_run_has_all_gates_that_it_reached(failed_gate):
+def test_run_record_contains_all_gates_reached(failed_gate):
     def future(result: object) -> Mock:
-        """A future with this result; one that waits for another that failed has none."""
+        """Return a future with the result; None stands for a future that never ran."""
         return Mock(**{"state.is_final.return_value": result is not None, "result.return_value": result})
 
     passed = gate_shares([0.5], seed=1)
     projected = SeedResults(seed=1, projections=[], rows_per_label=(), fallbacks=(), gate_records=[passed])
     results = (projected, failed_gate, None, ZeroDivisionError("no gate"))
-    of_seeds = {f"seed {seed}": future(result) for seed, result in enumerate(results, 1)}
-    reached = reliability.collect_gate_records({"gates": {"incoming": future(passed)}, "projected": of_seeds})
+    futures = {f"seed {seed}": future(result) for seed, result in enumerate(results, 1)}
+    reached = reliability.collect_gate_records({"gates": {"incoming": future(passed)}, "projected": futures})
+
     assert [(record["success"], record["coordinates"]["seed"]) for record in reached] == [(True, 1)] * 2 + [(False, 2)]
 
 
 def test_a_failed_gate_is_shown_in_its_run_and_in_refreshes_until_a_run_passes(artifacts, failed_gate):
     write.show_gates.fn(BASE, [failed_gate.record])
     reliability.store_failed_gates(BASE, [failed_gate.record])
-    kept = read_json(failed_gates_file("amazon_esci"))
-    assert kept == {"dataset": "amazon_esci", "source": "simulated", "gates": [failed_gate.record]}
+    stored = read_json(failed_gates_file("amazon_esci"))
+
+    assert stored == {"dataset": "amazon_esci", "source": "simulated", "gates": [failed_gate.record]}
+
     refresh.show_failed_gates(["wands", "amazon_esci"])
     assert list(artifacts) == ["gates-amazon-esci", "refresh-gates"]
     assert "amazon_esci (simulated)" in artifacts["gates-amazon-esci"]["description"]
     for artifact in artifacts.values():
         (row,) = artifact["content"]
         assert [row[name] for name in ("dataset", "seed", "calibrator")] == ["amazon_esci (simulated)", 2, "ts"]
+
     artifacts.clear()
     reliability.store_failed_gates(BASE, [])
     refresh.show_failed_gates(["wands", "amazon_esci"])
+
     assert artifacts == {}
 
 
@@ -433,11 +466,12 @@ def test_a_refresh_removes_failed_gates_of_earlier_refreshes(monkeypatch, failed
 
 def test_a_refresh_reports_its_progress(artifacts, monkeypatch):
     monkeypatch.setattr(refresh, "POLL_SECONDS", 0)
-    looks = iter([set(), {"wands"}, {"wands", "mine"}])
-    monkeypatch.setattr(refresh, "ended_datasets", lambda _names, _since: next(looks))
+    ended_names = iter([set(), {"wands"}, {"wands", "mine"}])
+    monkeypatch.setattr(refresh, "ended_datasets", lambda _names, _since: next(ended_names))
     lane = Mock(poll=Mock(side_effect=[None, None, None, 0]))
     names = ["wands", "mine", "up_to_date", "not_reached"]
     refresh.show_progress([lane], StageOutput(), names, datetime.now(UTC))
+
     assert artifacts["progress-refresh"]["content"] == 0
     assert artifacts["progress-refresh"]["then"] == [25, 50, 100]
 
@@ -447,10 +481,16 @@ def test_data_docs_show_only_the_given_records(tmp_path, failed_gate):
     (folder / "validations/gone").mkdir(parents=True)
     (folder / "validations/gone/seed 3.html").write_text("older")
     index = build_docs({"amazon_esci (simulated)": [gate_shares([0.5], seed=1), failed_gate.record]}, folder)
+
     assert "amazon_esci (simulated), shares 1" in index.read_text()
+
     pages = {(*page.relative_to(folder).parts[1:3], page.stem): page for page in folder.glob("validations/**/*.html")}
     assert {(run, seed) for _, run, seed in pages} == {("amazon_esci (simulated)", f"seed {seed}") for seed in (1, 2)}
-    (failed,) = (page.read_text() for (suite, _, seed), page in pages.items() if (suite[-1], seed) == ("1", "seed 2"))
+
+    failed_pages = [path for (suite, _, seed), path in pages.items() if (suite[-1], seed) == ("1", "seed 2")]
+    assert len(failed_pages) == 1
+
+    failed = failed_pages[0].read_text()
     assert "share is a share" in failed
     assert "Failed" in failed
 
@@ -458,23 +498,29 @@ def test_data_docs_show_only_the_given_records(tmp_path, failed_gate):
 def test_data_docs_use_the_contract_and_the_gates_of_the_last_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert docs.read_gate_records("wands") == []
+
     write_json(base_folder("wands") / "contract.json", {"gate": "contract"})
     write_json(runs_folder("wands") / "gates.json", {"gates": [{"gate": "pairs"}]})
     assert docs.read_gate_records("wands") == [{"gate": "contract"}, {"gate": "pairs"}]
+
     write_json(failed_gates_file("wands"), {"gates": [{"gate": "unchanged"}]})
     assert docs.read_gate_records("wands") == [{"gate": "contract"}, {"gate": "unchanged"}]
 
 
 def test_measurements_before_and_after_use_their_own_arrays():
-    (first, labels), (other, _) = checked_run(), checked_run(seed=4)
+    first, labels = checked_run()
+    other, _ = checked_run(seed=4)
     mixed = replace(first, after=other.after)
-    measured, of_first, of_other = (measure_run(rows, labels, 0.5, 15) for rows in (mixed, first, other))
+    measured = measure_run(mixed, labels, 0.5, 15)
+    measured_first = measure_run(first, labels, 0.5, 15)
+    measured_other = measure_run(other, labels, 0.5, 15)
+
     for metric in ("accuracy", "ece"):
-        assert measured[f"{metric}_before"] == of_first[f"{metric}_before"]
-        assert measured[f"{metric}_after"] == of_other[f"{metric}_before"] != of_first[f"{metric}_before"]
+        assert measured[f"{metric}_before"] == measured_first[f"{metric}_before"]
+        assert measured[f"{metric}_after"] == measured_other[f"{metric}_before"] != measured_first[f"{metric}_before"]
 
 
 def test_only_the_first_check_imports_great_expectations():
     code = "import sys, tasks.expectations.invariants as i, tasks.expectations.pairs as p; print(*sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {name.split(".")[0] for name in ran.stdout.split()} & {"polars", "great_expectations"} == {"polars"}
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name.split(".")[0] for name in completed.stdout.split()} & {"polars", "great_expectations"} == {"polars"}

@@ -1,4 +1,4 @@
-"""Manifests and fingerprints detect every relevant change; reasons for runs, and outcomes of stages."""
+"""Manifests and fingerprints detect relevant changes; reasons and outcomes of stages."""
 
 import os
 import re
@@ -32,17 +32,17 @@ from tasks.records.errors import RunFailed
 from tasks.records.store import read_json
 from tests.tiny_project import complete_stage, edit_params
 
-NAME = "train@wands"
-PATH = Path("data/manifests/wands/train.json")
-FORCED = "nothing that it reads had changed: it was forced, or its outputs were missing or changed"
-FIRST = "it had not finished on this machine before"
+STAGE = "train@wands"
+MANIFEST_PATH = Path("data/manifests/wands/train.json")
+FORCED_REASON = "nothing that it reads had changed: it was forced, or its outputs were missing or changed"
+FIRST_RUN_REASON = "it had not finished on this machine before"
 
 
 def current_manifest():
-    return build_current_manifest(read_dvc_stage(NAME))
+    return build_current_manifest(read_dvc_stage(STAGE))
 
 
-def test_it_names_every_file_and_parameter_that_the_stage_declares(manifest):
+def test_manifest_lists_every_declared_file_and_parameter(manifest):
     assert set(manifest.inputs) == {"data/raw/wands/rows.csv"}
     assert set(manifest.code) == {"tasks/train.py", "tasks/trained/model.py"}
     assert set(manifest.outputs) == {"data/base/wands/table.csv", "data/base/wands/deep/model.json"}
@@ -61,65 +61,71 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_every_change_is_seen(manifest, change):
-    for place, kind in (("data/raw/wands", "inputs"), ("tasks/trained", "code"), ("data/base/wands", "outputs")):
-        change(next(Path(place).glob("*.*")))
+def test_every_file_change_is_detected(manifest, change):
+    for folder, kind in (("data/raw/wands", "inputs"), ("tasks/trained", "code"), ("data/base/wands", "outputs")):
+        change(next(Path(folder).glob("*.*")))
         assert getattr(current_manifest(), kind) != getattr(manifest, kind)
 
 
-def test_the_same_bytes_through_a_link_are_the_same(manifest):
+def test_linked_folder_gives_the_same_manifest(manifest):
     for folder in ("data/raw/wands", "data/base/wands"):  # as on another disk
         Path(folder).rename(Path(folder).with_suffix(".elsewhere"))
         Path(folder).symlink_to(Path(folder).with_suffix(".elsewhere").absolute(), target_is_directory=True)
     assert current_manifest() == manifest
 
 
-def test_what_running_leaves_behind_is_no_change(manifest):
+def test_caches_and_partial_files_are_ignored(manifest):
     for folder in map(Path, ("tasks/trained", "data/raw/wands", "data/base/wands")):
-        for left in ("__pycache__/model.cpython-311.pyc", ".mypy_cache/x.json", ".model.py.77.partial", "model.pyc"):
-            (folder / left).parent.mkdir(exist_ok=True)
-            (folder / left).write_bytes(b"x")
+        for file in ("__pycache__/model.cpython-311.pyc", ".mypy_cache/x.json", ".model.py.77.partial", "model.pyc"):
+            (folder / file).parent.mkdir(exist_ok=True)
+            (folder / file).write_bytes(b"x")
     Path("tasks/trained/notes.md").write_text("no code")
     assert current_manifest() == manifest
 
 
-def test_the_same_run_writes_the_same_bytes_whenever_and_wherever_it_is(manifest, trained_project):
-    before = PATH.read_text()
+def test_manifest_does_not_depend_on_time_and_place(manifest, trained_project):
+    before = MANIFEST_PATH.read_text()
     for file in Path().rglob("*"):
         os.utime(file, (0, 0))
-    assert complete_stage(NAME) == manifest
-    assert PATH.read_text() == before
+    assert complete_stage(STAGE) == manifest
+    assert MANIFEST_PATH.read_text() == before
     assert not re.search(r"20\d\d-\d\d-\d\d", before)
     assert str(trained_project) not in before
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(0, 1, exclude_max=True), st.integers(0, 7))
-def test_every_flipped_bit_every_cut_and_what_is_no_manifest_is_seen(trained_project, tmp_path_factory, place, bit):
-    path, content = tmp_path_factory.getbasetemp() / PATH.name, (trained_project / PATH).read_bytes()
-    at = int(place * (len(content) - 1))  # the last byte is a line's end
-    flipped = content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]
-    for spoilt in (content[:at], flipped, b"[]", b"{}", b'{"sha256": null}', b"null", b'{"format": 2}'):
-        path.write_bytes(spoilt)
+def test_corrupted_manifest_is_rejected(trained_project, tmp_path_factory, position, bit):
+    path = tmp_path_factory.getbasetemp() / MANIFEST_PATH.name
+    content = (trained_project / MANIFEST_PATH).read_bytes()
+    byte = int(position * (len(content) - 1))  # the last byte is a line's end
+    flipped = content[:byte] + bytes([content[byte] ^ 1 << bit]) + content[byte + 1 :]
+    for corrupted in (content[:byte], flipped, b"[]", b"{}", b'{"sha256": null}', b"null", b'{"format": 2}'):
+        path.write_bytes(corrupted)
         with pytest.raises(InputError, match=r"train\.json"):
             read_manifest(path)
 
 
-OWN = {"numbers": {0: "bad", True: "yes", 1.5: "x"}, "list": [1, [2.5, None]], "text": "wörter ✓", "n": [1e-4, 10**20]}
+UNUSUAL_SETTINGS = {
+    "numbers": {0: "bad", True: "yes", 1.5: "x"},
+    "list": [1, [2.5, None]],
+    "text": "wörter ✓",
+    "n": [1e-4, 10**20],
+}
 
 
-def test_parameters_are_the_same_after_reading_whatever_their_kind(manifest):
-    edit_params(lambda params: params["datasets"]["wands"].update(settings=OWN))
-    after = complete_stage(NAME)
-    assert read_manifest(PATH) == after
+def test_parameters_of_any_type_are_read_unchanged(manifest):
+    edit_params(lambda params: params["datasets"]["wands"].update(settings=UNUSUAL_SETTINGS))
+    after = complete_stage(STAGE)
+    assert read_manifest(MANIFEST_PATH) == after
     assert list_changes(after, current_manifest()) == []
     assert list_changes(manifest, after) != []
 
 
-def test_the_hash_of_arrays_sees_shape_type_and_every_value_and_not_the_order_of_memory():
+def test_array_hash_depends_on_shape_type_and_values_only():
     array = np.arange(6.0).reshape(2, 3)
-    others = array.reshape(3, 2), array.astype(np.float32), array + np.array([[0, 0, 0], [0, 0, 1e-12]])
-    assert len({sha256_of_arrays(other) for other in (array, *others)}) == 4
+    changed_arrays = array.reshape(3, 2), array.astype(np.float32), array + np.array([[0, 0, 0], [0, 0, 1e-12]])
+    assert len({sha256_of_arrays(other) for other in (array, *changed_arrays)}) == 4
     assert sha256_of_arrays(np.asfortranarray(array)) == sha256_of_arrays(array)
 
 
@@ -132,35 +138,41 @@ PACKAGES = {  # a registry of two members, one of which imports a third file ins
 }
 
 
-def test_a_member_depends_on_what_it_reaches_by_any_import_and_where_that_stands_and_not_on_its_siblings(tmp_path):
+def test_code_fingerprint_covers_all_imports_but_no_siblings(tmp_path):
     for name, text in PACKAGES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    place, member, imported = Path("pack/first.py"), tmp_path / "pack/first.py", tmp_path / "base/third.py"
-    assert {path.as_posix() for path in imported_files(place, tmp_path)} == PACKAGES.keys()
-    before = code_fingerprint(place, tmp_path)
+    member_path = Path("pack/first.py")
+    member = tmp_path / "pack/first.py"
+    imported = tmp_path / "base/third.py"
+
+    assert {path.as_posix() for path in imported_files(member_path, tmp_path)} == PACKAGES.keys()
+
+    before = code_fingerprint(member_path, tmp_path)
     (tmp_path / "pack/other.py").write_text("X = 2\n")
-    assert code_fingerprint(place, tmp_path) == before
+    assert code_fingerprint(member_path, tmp_path) == before
+
     member.write_text(imported.read_text() + member.read_text())  # a line that moves to another file
     imported.write_text("")
-    moved = code_fingerprint(place, tmp_path)
+    moved = code_fingerprint(member_path, tmp_path)
     imported.write_text("import scipy\n")
-    assert len({before, moved, code_fingerprint(place, tmp_path)}) == 3
+
+    assert len({before, moved, code_fingerprint(member_path, tmp_path)}) == 3
 
 
-def reseed(seed: int = 7) -> None:
+def change_seed(seed: int = 7) -> None:
     edit_params(lambda params: params["train"].update(seed=seed))
 
 
-def now() -> datetime:
-    """A moment after all that has been written, and before all that will be: dates of files are of the last tick."""
+def current_time() -> datetime:
+    """Return a time that differs from the time stamps of all files before and after."""
     time.sleep(0.02)
     moment = datetime.now(UTC)
     time.sleep(0.02)
     return moment
 
 
-def test_a_parameter_is_named_with_what_it_was_and_is(manifest):
+def test_changed_parameter_is_named_with_old_and_new_value(manifest):
     def change(params) -> None:
         params["train"]["seed"] = 7
         twin = params["datasets"]["wands"]
@@ -176,13 +188,14 @@ def test_a_parameter_is_named_with_what_it_was_and_is(manifest):
     }
 
 
-def test_files_commands_and_versions_are_named_and_outputs_are_no_reason(manifest):
+def test_changed_files_commands_and_versions_are_named_but_no_outputs(manifest):
     path = "data/raw/wands/rows.csv"
     Path(path).write_text("other\n")
     Path("tasks/trained/more.py").write_text("more\n")
     Path("tasks/train.py").unlink()
-    other = {"command": "python -m new", "versions": manifest.versions | {"numpy": "9"}, "outputs": {}}
-    after = current_manifest().model_copy(update=other)
+    changes = {"command": "python -m new", "versions": manifest.versions | {"numpy": "9"}, "outputs": {}}
+    after = current_manifest().model_copy(update=changes)
+
     assert list_changes(manifest, after) == [
         f"{path}: {manifest.inputs[path].sha256[:8]} → {after.inputs[path].sha256[:8]}",
         f"tasks/train.py: {manifest.code['tasks/train.py'].sha256[:8]} → nothing",
@@ -192,7 +205,7 @@ def test_files_commands_and_versions_are_named_and_outputs_are_no_reason(manifes
     ]
 
 
-def test_of_many_changes_a_few_are_named_and_the_others_counted(manifest):
+def test_many_changes_are_summarized(manifest):
     for number in range(MAX_NAMED_CHANGES + 3):
         Path(f"data/raw/wands/{number}.csv").touch()
     reason = explain_run(manifest, current_manifest())
@@ -200,96 +213,104 @@ def test_of_many_changes_a_few_are_named_and_the_others_counted(manifest):
     assert reason.endswith("; and 3 more")
 
 
-def outcome_of(name: str, stages: list[StageOutcome]) -> tuple[str, str]:
+def get_outcome(name: str, stages: list[StageOutcome]) -> tuple[str, str]:
     return next((stage.status, stage.reason) for stage in stages if stage.stage == name)
 
 
-def fail(reason: str) -> None:
-    with pytest.raises(RunFailed), run_stage(NAME):
+def fail_stage(reason: str) -> None:
+    with pytest.raises(RunFailed), run_stage(STAGE):
         raise RunFailed(reason)
 
 
-def test_a_stage_that_ran_says_why_and_the_others_were_skipped(manifest):
+def test_outcomes_distinguish_ran_and_skipped_stages(manifest):
     complete_stage("train@scidocs")
-    since = now()
-    reseed()
-    complete_stage(NAME)
-    record = read_record(NAME)
+    since = current_time()
+    change_seed()
+    complete_stage(STAGE)
+    record = read_record(STAGE)
     record.model_copy(update={"ended": record.started + timedelta(hours=25)}).write()
     stages = stage_outcomes(since)
+
     assert stages[0].seconds == 25 * 3600  # of a day and more, in full
-    assert [stage.stage for stage in stages] == [NAME, "train@scidocs", "report"]
-    assert outcome_of(NAME, stages) == ("ran", "train.seed: 0 → 7")
-    assert outcome_of("train@scidocs", stages) == ("skipped", "nothing that it reads has changed")
-    assert outcome_of("report", stages)[0] == "not started"
+    assert [stage.stage for stage in stages] == [STAGE, "train@scidocs", "report"]
+    assert get_outcome(STAGE, stages) == ("ran", "train.seed: 0 → 7")
+    assert get_outcome("train@scidocs", stages) == ("skipped", "nothing that it reads has changed")
+    assert get_outcome("report", stages)[0] == "not started"
 
 
 @pytest.mark.parametrize("seed", [0, 7])
-def test_though_dvc_removed_its_manifest_and_a_run_failed_it_is_compared_with_the_last_that_finished(manifest, seed):
-    PATH.unlink()
-    reseed(9)
-    fail("no descent")
-    reseed(seed)
-    complete_stage(NAME)
-    assert read_record(NAME).why == (f"train.seed: 0 → {seed}" if seed else FORCED)
+def test_run_is_compared_with_the_last_finished_run(manifest, seed):
+    MANIFEST_PATH.unlink()
+    change_seed(9)
+    fail_stage("no descent")
+    change_seed(seed)
+    complete_stage(STAGE)
+    assert read_record(STAGE).why == (f"train.seed: 0 → {seed}" if seed else FORCED_REASON)
 
 
-@pytest.mark.parametrize("link", [False, True])
-def test_what_dvc_brought_back_from_its_cache_is_restored(manifest, tmp_path, link):
-    kept = PATH.rename(tmp_path / "kept.json")
-    since = now()
-    if link:
-        PATH.symlink_to(kept)
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_manifest_from_the_dvc_cache_is_restored(manifest, tmp_path, is_linked):
+    cached = MANIFEST_PATH.rename(tmp_path / "kept.json")
+    since = current_time()
+    if is_linked:
+        MANIFEST_PATH.symlink_to(cached)
     else:
-        PATH.write_bytes(kept.read_bytes())
-    assert outcome_of(NAME, stage_outcomes(since))[0] == "restored"
+        MANIFEST_PATH.write_bytes(cached.read_bytes())
+    assert get_outcome(STAGE, stage_outcomes(since))[0] == "restored"
 
 
-def test_a_stage_that_failed_or_was_killed_says_its_reason_and_why_it_ran(manifest):
-    since = now()
-    PATH.unlink()  # as DVC does before it runs a stage
-    reseed()
-    fail("wands: no descent")
-    assert outcome_of(NAME, stage_outcomes(since, {NAME})) == (
+def test_failed_or_killed_stage_reports_its_reason_and_why_it_ran(manifest):
+    since = current_time()
+    MANIFEST_PATH.unlink()  # as DVC does before it runs a stage
+    change_seed()
+    fail_stage("wands: no descent")
+
+    assert get_outcome(STAGE, stage_outcomes(since, {STAGE})) == (
         "failed",
         "wands: no descent (why it ran: train.seed: 0 → 7)",
     )
     assert ended_datasets(["wands", "scidocs"], since) == {"wands"}
-    assert ended_datasets(["wands", "scidocs"], now()) == set()  # it is not this run's
-    write_json(record := RECORDS / f"{NAME}.json", read_json(record) | {"outcome": "running", "reason": None})
-    how, reason = outcome_of(NAME, stage_outcomes(since, {NAME}))
-    assert how == "failed"
+    assert ended_datasets(["wands", "scidocs"], current_time()) == set()  # it is not this run's
+
+    record = RECORDS / f"{STAGE}.json"
+    write_json(record, read_json(record) | {"outcome": "running", "reason": None})
+    status, reason = get_outcome(STAGE, stage_outcomes(since, {STAGE}))
+
+    assert status == "failed"
     assert reason.startswith("its process ended without a message: it was killed")
     assert "(why it ran: train.seed: 0 → 7)" in reason
 
 
-def test_one_that_was_not_reached_is_no_run_and_one_that_dvc_could_not_keep_has_not_simply_run(manifest):
+def test_unreached_stage_did_not_start_and_uncommitted_stage_failed(manifest):
     complete_stage("report")
-    since = now()
-    complete_stage(NAME)
-    stages = stage_outcomes(since, {"report", NAME})
-    assert outcome_of("report", stages) == ("not started", "an earlier stage failed, or DVC could not start it")
-    assert outcome_of(NAME, stages)[0] == "failed"
+    since = current_time()
+    complete_stage(STAGE)
+    stages = stage_outcomes(since, {"report", STAGE})
+    assert get_outcome("report", stages) == ("not started", "an earlier stage failed, or DVC could not start it")
+    assert get_outcome(STAGE, stages)[0] == "failed"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[]", b'{"started": "x", "outcome": "finished"}', b"\xff{"])
-def test_a_spoilt_record_or_memory_of_the_last_run_is_none_and_ends_no_run(manifest, content):
-    since = now()
-    (RECORDS / f"{NAME}.json").write_bytes(content)
-    assert outcome_of(NAME, stage_outcomes(since))[0] == "skipped"
-    (LAST_MANIFESTS / f"{NAME}.json").write_bytes(content)
-    complete_stage(NAME)
-    assert read_record(NAME).why == FIRST
+def test_corrupted_records_are_ignored(manifest, content):
+    since = current_time()
+    (RECORDS / f"{STAGE}.json").write_bytes(content)
+    assert get_outcome(STAGE, stage_outcomes(since))[0] == "skipped"
+    (LAST_MANIFESTS / f"{STAGE}.json").write_bytes(content)
+    complete_stage(STAGE)
+    assert read_record(STAGE).why == FIRST_RUN_REASON
 
 
-def test_a_checkout_says_its_commit_and_whether_tracked_files_differ_from_it(tmp_path, monkeypatch):
+def test_commit_description_marks_uncommitted_changes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert describe_commit() == NO_CHECKOUT
+
     Path("tracked").write_text("first")
     for command in (["init", "-q"], ["add", "tracked"], ["commit", "-q", "-m", "first"]):
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *command], check=True)
     Path("beside").write_text("untracked")
+
     assert re.fullmatch("[0-9a-f]{40}", describe_commit())
+
     Path("tracked").write_text("second")
     assert describe_commit().endswith("with uncommitted changes")

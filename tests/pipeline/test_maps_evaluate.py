@@ -1,4 +1,4 @@
-"""Evaluation: each number has another way to it, intervals obey their laws, the verdict says so; rows to label next."""
+"""Evaluation of a map compared with independent computations; agreement of labels; rows to label next."""
 
 import copy
 import dataclasses
@@ -39,165 +39,185 @@ from tasks.records.results import ProjectedDecisions, SeedResults
 from tasks.tables.overview import overview_table
 from tests import maps, report_data
 
-MAP, MRP = (maps.make_map(variant, confidence_only=True) for variant in ("confidence", "mrp"))
+MAP = maps.make_map("confidence", confidence_only=True)
+MRP = maps.make_map("mrp", confidence_only=True)
 
 
-def fitted(shift: float = 1.5, n: int = 6000) -> MapDocument:
-    """A map with a good curve for each label, where label 1 is off by `shift`."""
+def fit_helpful_map(shift: float = 1.5, n: int = 6000) -> MapDocument:
+    """Fit a map with a line for each label, where the logit of label 1 is off by `shift`."""
     return maps.fit_map(
         maps.rows_of_frame(maps.make_predictions(n, shift=shift, seed=1)), "label_platt", "uncal"
     ).document
 
 
-def evaluation_of(document: MapDocument, rows: PredictedRows, scored: ScoredDecisions) -> dict:
+def evaluate_scores(document: MapDocument, rows: PredictedRows, scored: ScoredDecisions) -> dict:
     return evaluate_map(document, EvaluationSample.from_rows(rows, scored))
 
 
-def agreed_on(rows: PredictedRows, scored: ScoredDecisions, everything: PopulationSummary | None = None) -> dict:
-    return measure_agreement(MAP, EvaluationSample.from_rows(rows, scored, maps.METRIC_SETTINGS), everything)
+def measure(rows: PredictedRows, scored: ScoredDecisions, population: PopulationSummary | None = None) -> dict:
+    return measure_agreement(MAP, EvaluationSample.from_rows(rows, scored, maps.METRIC_SETTINGS), population)
 
 
-def evaluated(document: MapDocument, rows: PredictedRows) -> dict:
-    return evaluation_of(document, rows, FittedMap.from_document(document)(rows))
+def evaluate_rows(document: MapDocument, rows: PredictedRows) -> dict:
+    return evaluate_scores(document, rows, FittedMap.from_document(document)(rows))
 
 
-def judge(decision, correct, confidence, reliability_logit, group=None) -> tuple[PredictedRows, ScoredDecisions]:
-    """Rows and what a map says of them, as one likes."""
-    decision, correct = np.asarray(decision), np.asarray(correct, dtype=bool)
+def make_rows(decision, correct, confidence, reliability_logit, group=None) -> tuple[PredictedRows, ScoredDecisions]:
+    """Return rows with the given correctness, and their scores."""
+    decision = np.asarray(decision)
+    correct = np.asarray(correct, dtype=bool)
     label = np.where(correct, decision, (decision + 1) % 3)
     rows = PredictedRows(None, np.asarray(confidence, dtype=float), decision, label, group)
     return rows, ScoredDecisions(rows.confidence, np.asarray(reliability_logit, dtype=float))
 
 
 @pytest.fixture(scope="module")
-def helpful() -> MapDocument:
-    return fitted()
+def helpful_map() -> MapDocument:
+    return fit_helpful_map()
 
 
 @pytest.fixture(scope="module")
-def grouped() -> PredictedRows:
+def grouped_rows() -> PredictedRows:
     return maps.rows_of_frame(maps.make_predictions(3000), "group")
 
 
 @pytest.fixture(scope="module")
-def helps(helpful, grouped) -> dict:
-    return evaluated(helpful, grouped)
+def helpful_evaluation(helpful_map, grouped_rows) -> dict:
+    return evaluate_rows(helpful_map, grouped_rows)
 
 
 @pytest.fixture(scope="module")
-def views(helpful, grouped) -> dict:
-    """What a row is ranked by and the share that it says, by confidence and by reliability."""
-    said = FittedMap.from_document(helpful)(grouped)
-    return {"confidence": (logit(said.confidence), said.confidence), "reliability": (said.logit, said.reliability)}
+def scores_and_shares(helpful_map, grouped_rows) -> dict:
+    """Return the ranking score and the probability of each row, by confidence and by reliability."""
+    scored = FittedMap.from_document(helpful_map)(grouped_rows)
+    return {
+        "confidence": (logit(scored.confidence), scored.confidence),
+        "reliability": (scored.logit, scored.reliability),
+    }
 
 
-def test_metrics_are_those_of_the_whole_set(views, grouped, helps):
-    for by, (score, share) in views.items():
-        wanted = compute_reliability_metrics(score, grouped.correct) | {"ece": ece(share, grouped.correct)}
-        assert {name: helps["metrics"][name][by] for name in EVALUATED_METRICS} == pytest.approx(wanted, rel=1e-12)
-    assert (helps["rows"], helps["groups"]) == (3000, 300)
-    assert helps["accuracy"]["value"] == grouped.correct.mean()
-    assert helps["errors"] == (~grouped.correct).sum()
-    cells = LabelCells.from_decisions(views["confidence"][1], grouped.decision, grouped.correct)
-    assert helps["label_spread"] == {"value": cells.spread(), "shuffled_p95": cells.shuffled_quantile(0)}
-    for compared in helps["metrics"].values():
+def test_metrics_equal_those_of_all_rows(scores_and_shares, grouped_rows, helpful_evaluation):
+    for score_name, (score, share) in scores_and_shares.items():
+        expected = compute_reliability_metrics(score, grouped_rows.correct) | {"ece": ece(share, grouped_rows.correct)}
+        assert {name: helpful_evaluation["metrics"][name][score_name] for name in EVALUATED_METRICS} == pytest.approx(
+            expected, rel=1e-12
+        )
+    assert (helpful_evaluation["rows"], helpful_evaluation["groups"]) == (3000, 300)
+    assert helpful_evaluation["accuracy"]["value"] == grouped_rows.correct.mean()
+    assert helpful_evaluation["errors"] == (~grouped_rows.correct).sum()
+
+    cells = LabelCells.from_decisions(scores_and_shares["confidence"][1], grouped_rows.decision, grouped_rows.correct)
+    assert helpful_evaluation["label_spread"] == {"value": cells.spread(), "shuffled_p95": cells.shuffled_quantile(0)}
+    for compared in helpful_evaluation["metrics"].values():
         assert compared["change"] == compared["reliability"] - compared["confidence"]
         assert compared["low"] < compared["change"] < compared["high"]
 
 
-def test_errors_per_1000_reviews_are_those_among_the_least_sure_rows(views, grouped, helps):
-    for budget, kept in zip(helps["reviews"], (2700, 2100, 1500, 300), strict=True):
-        assert budget["reviews"] == 3000 - kept == round(3000 * budget["reviewed"])
-        assert budget["at_random"] == pytest.approx(1000 * (1 - grouped.correct.mean()))
-        for by, (score, _) in views.items():
-            errors = np.count_nonzero(~grouped.correct[np.argsort(score)[: budget["reviews"]]])
-            assert budget[by] == pytest.approx(1000 * errors / budget["reviews"], rel=1e-12)
+def test_errors_per_1000_reviews_count_the_least_reliable_rows(scores_and_shares, grouped_rows, helpful_evaluation):
+    for budget, n_automatic in zip(helpful_evaluation["reviews"], (2700, 2100, 1500, 300), strict=True):
+        assert budget["reviews"] == 3000 - n_automatic == round(3000 * budget["reviewed"])
+        assert budget["at_random"] == pytest.approx(1000 * (1 - grouped_rows.correct.mean()))
+        for score_name, (score, _) in scores_and_shares.items():
+            errors = np.count_nonzero(~grouped_rows.correct[np.argsort(score)[: budget["reviews"]]])
+            assert budget[score_name] == pytest.approx(1000 * errors / budget["reviews"], rel=1e-12)
         assert budget["change"] == pytest.approx(budget["reliability"] - budget["confidence"])
 
 
-def test_labels_have_their_rows_and_what_the_map_has_behind_them(grouped):
+def test_labels_report_their_rows_and_fit(grouped_rows):
     document = maps.make_map("mrp", calibrator=Identity())
-    scored = FittedMap.from_document(document)(grouped)
-    behind = [("irrelevant", 500, "none"), ("partial", 7, "shared"), ("exact", 0, "identity")]
-    for label, row in enumerate(evaluation_of(document, grouped, scored)["labels"]):
-        mine = grouped.decision == label
-        assert row["rows"] == mine.sum()
-        assert row["mean_confidence"] == pytest.approx(scored.confidence[mine].mean())
-        assert row["mean_reliability"] == pytest.approx(scored.reliability[mine].mean())
-        assert row["correct"]["value"] == pytest.approx(grouped.correct[mine].mean())
+    scored = FittedMap.from_document(document)(grouped_rows)
+    expected = [("irrelevant", 500, "none"), ("partial", 7, "shared"), ("exact", 0, "identity")]
+    for label, row in enumerate(evaluate_scores(document, grouped_rows, scored)["labels"]):
+        of_label = grouped_rows.decision == label
+        assert row["rows"] == of_label.sum()
+        assert row["mean_confidence"] == pytest.approx(scored.confidence[of_label].mean())
+        assert row["mean_reliability"] == pytest.approx(scored.reliability[of_label].mean())
+        assert row["correct"]["value"] == pytest.approx(grouped_rows.correct[of_label].mean())
         assert row["correct"]["low"] < row["correct"]["value"] < row["correct"]["high"]
-        assert (row["name"], row["fit_rows"], row["fallback"]) == behind[label]
-    row = evaluated(maps.make_map("shared_1d", names=None), grouped)["labels"][2]
+        assert (row["name"], row["fit_rows"], row["fallback"]) == expected[label]
+    row = evaluate_rows(maps.make_map("shared_1d", names=None), grouped_rows)["labels"][2]
     assert (row["name"], row["fit_rows"], row["fallback"]) == ("label 2", None, None)
 
 
 @pytest.mark.parametrize("group", [None, "group"])
-def test_a_row_that_stands_for_others_counts_as_they_would(helpful, group):
-    weight = np.arange(400) % 4 + 0.5  # 2 on the average, and a hundredth of that is the unit
-    frame, times = maps.make_predictions(400), np.rint(100 * weight / 2).astype(int)
+def test_weighted_rows_count_like_repeated_rows(helpful_map, group):
+    weight = np.arange(400) % 4 + 0.5  # mean 2; a hundredth of that is the unit
+    frame = maps.make_predictions(400)
+    times = np.rint(100 * weight / 2).astype(int)
     names = frame["group"].to_numpy() if group else np.array([f"{row:03}" for row in range(400)])
     rows = maps.rows_of_frame(frame, group)
-    weighted = evaluated(helpful, dataclasses.replace(rows, weight=weight))
-    repeated = evaluated(helpful, dataclasses.replace(rows, group=names).take(np.arange(400).repeat(times)))
+    weighted = evaluate_rows(helpful_map, dataclasses.replace(rows, weight=weight))
+    repeated = evaluate_rows(helpful_map, dataclasses.replace(rows, group=names).take(np.arange(400).repeat(times)))
+
     assert (weighted["rows"], weighted["groups"], weighted["weighted"]) == (400, 40 if group else 400, True)
     for key in ("accuracy", "metrics"):
-        assert flat(weighted[key]) == pytest.approx(flat(repeated[key]), abs=1e-9)
-    for ours, theirs in (
+        assert flatten(weighted[key]) == pytest.approx(flatten(repeated[key]), abs=1e-9)
+    for weighted_share, repeated_share in (
         (a["correct"], b["correct"]) for a, b in zip(weighted["labels"], repeated["labels"], strict=True)
     ):
-        assert ours["value"] == theirs["value"]
-        assert ours["low"] <= theirs["low"] < theirs["high"] <= ours["high"]  # copies of a row are not rows
-    assert describe_evaluation(weighted, helpful)[-1].startswith("Rows are weighted by the inverse")
+        assert weighted_share["value"] == repeated_share["value"]
+        assert (
+            weighted_share["low"] <= repeated_share["low"] < repeated_share["high"] <= weighted_share["high"]
+        )  # copies of a row are not rows
+    assert describe_evaluation(weighted, helpful_map)[-1].startswith("Rows are weighted by the inverse")
 
 
-@pytest.mark.parametrize("right", [20, 25])
-def test_a_share_has_the_interval_of_wilson(right):
-    """By its definition: the shares from which the one that was seen is 1.96 standard errors away."""
-    rows = judge([0] * 25, np.arange(25) < right, [0.8] * 25, [1.0] * 25)
-    made = evaluation_of(MAP, *rows)
-    for share in (made["accuracy"], made["labels"][0]["correct"]):
-        assert share["value"] == right / 25
+@pytest.mark.parametrize("n_correct", [20, 25])
+def test_share_has_a_wilson_interval(n_correct):
+    """Check the definition: each bound is 1.96 of its standard errors away from the share."""
+    rows = make_rows([0] * 25, np.arange(25) < n_correct, [0.8] * 25, [1.0] * 25)
+    evaluation = evaluate_scores(MAP, *rows)
+    for share in (evaluation["accuracy"], evaluation["labels"][0]["correct"]):
+        assert share["value"] == n_correct / 25
         for bound in (share["low"], share["high"]):
             away = (share["value"] - bound) ** 2
             assert away == pytest.approx(ndtri(0.975) ** 2 * bound * (1 - bound) / 25, abs=1e-12)
 
 
-@given(right=st.lists(st.booleans(), min_size=10, max_size=30), copies=st.integers(1, 4))
-@example(right=[True] * 20, copies=5)
+@given(correct=st.lists(st.booleans(), min_size=10, max_size=30), copies=st.integers(1, 4))
+@example(correct=[True] * 20, copies=5)
 @settings(max_examples=8, deadline=None)
-def test_copies_of_a_row_in_its_group_teach_nothing(right, copies):
-    n, at = len(right), np.arange(len(right)).repeat(copies)
-    alone = evaluation_of(MAP, *judge(np.arange(n) % 3, right, [0.5] * n, np.zeros(n)))
-    copied = evaluation_of(MAP, *judge(at % 3, np.array(right)[at], [0.5] * len(at), np.zeros(len(at)), at.astype(str)))
-    assert copied["accuracy"] == pytest.approx(alone["accuracy"], abs=1e-9)
-    for by_group, by_row in zip(copied["labels"], alone["labels"], strict=True):
+def test_copies_of_a_row_in_its_group_add_no_information(correct, copies):
+    n = len(correct)
+    copy = np.arange(len(correct)).repeat(copies)
+    single = evaluate_scores(MAP, *make_rows(np.arange(n) % 3, correct, [0.5] * n, np.zeros(n)))
+    copied = evaluate_scores(
+        MAP, *make_rows(copy % 3, np.array(correct)[copy], [0.5] * len(copy), np.zeros(len(copy)), copy.astype(str))
+    )
+    assert copied["accuracy"] == pytest.approx(single["accuracy"], abs=1e-9)
+    for by_group, by_row in zip(copied["labels"], single["labels"], strict=True):
         assert by_group["correct"] == pytest.approx(by_row["correct"], abs=1e-9)
 
 
-def test_groups_of_a_right_and_a_wrong_row_count_for_no_more_than_their_rows():
-    rows, pairs = ([0] * 40, [True, False] * 20, [0.5] * 40, np.zeros(40)), np.arange(40).astype(str)[::2].repeat(2)
-    alone, paired = (evaluation_of(MAP, *judge(*rows, group)) for group in (None, pairs))
-    assert paired["accuracy"] == pytest.approx(alone["accuracy"])
+def test_negatively_correlated_groups_do_not_narrow_the_interval():
+    rows = ([0] * 40, [True, False] * 20, [0.5] * 40, np.zeros(40))
+    pairs = np.arange(40).astype(str)[::2].repeat(2)
+    ungrouped = evaluate_scores(MAP, *make_rows(*rows, None))
+    paired = evaluate_scores(MAP, *make_rows(*rows, pairs))
+    assert paired["accuracy"] == pytest.approx(ungrouped["accuracy"])
 
 
-def test_intervals_are_those_of_the_paired_bootstrap(views, grouped, helps):
-    draws = draw_resamples(grouped.group, resamples=1000, seed=0)
-    confidence, reliability = (
-        compute_reliability_metrics(logits, grouped.correct, draws=draws) | {"ece": draws.ece(share, grouped.correct)}
-        for logits, share in views.values()
-    )
+def test_intervals_equal_the_paired_bootstrap(scores_and_shares, grouped_rows, helpful_evaluation):
+    draws = draw_resamples(grouped_rows.group, resamples=1000, seed=0)
+    metrics = {}
+    for name, (logits, share) in scores_and_shares.items():
+        metrics[name] = compute_reliability_metrics(logits, grouped_rows.correct, draws=draws)
+        metrics[name]["ece"] = draws.ece(share, grouped_rows.correct)
+    confidence = metrics["confidence"]
+    reliability = metrics["reliability"]
     for name in EVALUATED_METRICS:
-        change, compared = reliability[name] - confidence[name], helps["metrics"][name]
-        where = percentile_interval(change)
-        assert (compared["low"], compared["high"]) == pytest.approx((where.low, where.high), rel=1e-9)
+        change = reliability[name] - confidence[name]
+        compared = helpful_evaluation["metrics"][name]
+        interval = percentile_interval(change)
+        assert (compared["low"], compared["high"]) == pytest.approx((interval.low, interval.high), rel=1e-9)
         assert compared["p"] == two_sided_p(change)
 
 
 @pytest.mark.parametrize("confidence_only", [False, True])
-def test_a_map_that_keeps_the_confidence_changes_nothing(confidence_only):
-    """0.6 is a bin edge and 1.0 has no finite logit; both stay where they are."""
+def test_confidence_map_has_no_change(confidence_only):
+    """Include 0.6, a bin edge, and 1.0, which has no finite logit."""
     frame = maps.make_confidence_predictions(2000) if confidence_only else maps.make_predictions(2000)
-    evaluation = evaluated(maps.make_map("confidence", confidence_only=confidence_only), maps.rows_of_frame(frame))
+    evaluation = evaluate_rows(maps.make_map("confidence", confidence_only=confidence_only), maps.rows_of_frame(frame))
     assert evaluation["resamples"] == 1000
     for compared in (*evaluation["metrics"].values(), *evaluation["reviews"]):
         assert compared["confidence"] == compared["reliability"]
@@ -205,56 +225,68 @@ def test_a_map_that_keeps_the_confidence_changes_nothing(confidence_only):
         assert compared["p"] == 1
 
 
-def flat(value: object) -> list:
-    """The plain values within a JSON value, in their order."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return [value] if inner is None else [plain for part in inner for plain in flat(part)]
+def flatten(value: object) -> list:
+    """Return the scalars of a JSON value in their order."""
+    if isinstance(value, dict):
+        parts = list(value.values())
+    elif isinstance(value, list):
+        parts = value
+    else:
+        return [value]
+    scalars = []
+    for part in parts:
+        scalars += flatten(part)
+    return scalars
 
 
-def test_fewer_than_ten_groups_have_no_intervals(helpful):
+def test_fewer_than_ten_groups_have_no_intervals(helpful_map):
     rows = maps.rows_of_frame(maps.make_predictions(90, per_group=10), "group")
-    evaluation = evaluated(helpful, rows)
+    evaluation = evaluate_rows(helpful_map, rows)
     assert evaluation["groups"] == 9
     assert evaluation["resamples"] == 0
     for compared in (*evaluation["metrics"].values(), *evaluation["reviews"], evaluation["accuracy"]):
         assert compared["low"] is compared["high"] is compared.get("p") is None
-    assert evaluated(helpful, maps.rows_of_frame(maps.make_predictions(90)))["metrics"]["aurc"]["low"] is not None
+    assert (
+        evaluate_rows(helpful_map, maps.rows_of_frame(maps.make_predictions(90)))["metrics"]["aurc"]["low"] is not None
+    )
 
 
-SPREAD_OUT = maps.make_confidence_predictions(200)
-SAID, DECISION = SPREAD_OUT["confidence"].to_numpy(), SPREAD_OUT["decision"].to_numpy()
-RIGHT = (SPREAD_OUT["label"] == SPREAD_OUT["decision"]).to_numpy()
+FRAME = maps.make_confidence_predictions(200)
+CONFIDENCE = FRAME["confidence"].to_numpy()
+DECISION = FRAME["decision"].to_numpy()
+CORRECT = (FRAME["label"] == FRAME["decision"]).to_numpy()
 CERTAIN = np.r_[np.full(20, np.inf), np.full(20, -np.inf), np.linspace(-2, 2, 160)]
-UNUSUAL = {  # decision, correct, confidence, logit of the reliability; what is not said
+UNUSUAL = {  # decision, correct, confidence, logit of the reliability; what the first line must not match
     "one row": (([0], [True], [0.5], [0.0]), "^(?!Too few labelled rows for a recommendation: )"),
     "two rows": (([0, 1], [True, False], [0.5, 0.5], [0.0, 1.0]), "^Use"),
-    "no errors": ((DECISION, np.ones(200), SAID, CERTAIN), "^(?!Too few labelled rows for a recommendation: )"),
-    "one error": ((DECISION, np.arange(200) > 0, SAID, CERTAIN), "^Use"),
-    "one label": ((np.ones(200, dtype=int), RIGHT, SAID, CERTAIN), "^Use"),
-    "ties and certainty": ((DECISION, RIGHT, np.where(SAID < 0.5, 0.0, SAID), CERTAIN), "nan|None"),
+    "no errors": ((DECISION, np.ones(200), CONFIDENCE, CERTAIN), "^(?!Too few labelled rows for a recommendation: )"),
+    "one error": ((DECISION, np.arange(200) > 0, CONFIDENCE, CERTAIN), "^Use"),
+    "one label": ((np.ones(200, dtype=int), CORRECT, CONFIDENCE, CERTAIN), "^Use"),
+    "ties and certainty": ((DECISION, CORRECT, np.where(CONFIDENCE < 0.5, 0.0, CONFIDENCE), CERTAIN), "nan|None"),
 }
 
 
 @pytest.mark.parametrize("variant", ["mrp", "shared_1d", "confidence"])
-@pytest.mark.parametrize(("rows", "unsaid"), UNUSUAL.values(), ids=UNUSUAL)
-def test_whatever_the_rows_the_evaluation_is_json_and_has_a_verdict(rows, unsaid, variant):
+@pytest.mark.parametrize(("rows", "excluded"), UNUSUAL.values(), ids=UNUSUAL)
+def test_evaluation_of_any_rows_is_json_with_a_verdict(rows, excluded, variant):
     document = maps.make_map(variant, confidence_only=True)
-    evaluation = evaluation_of(document, *judge(*rows))
+    evaluation = evaluate_scores(document, *make_rows(*rows))
     assert json.loads(json.dumps(evaluation, allow_nan=False)) == evaluation
+
     lines = describe_evaluation(evaluation, document)
     assert 1 <= len(lines) <= 10
     assert not any(re.search("nan|None", line) for line in lines)
-    assert not re.search("^(?!Keep your confidence: the fit)" if variant == "confidence" else unsaid, lines[0])
+    assert not re.search("^(?!Keep your confidence: the fit)" if variant == "confidence" else excluded, lines[0])
 
 
-def test_without_errors_nothing_is_found_and_aupr_is_unknown():
-    evaluation = evaluation_of(maps.make_map("mrp", confidence_only=True), *judge(*UNUSUAL["no errors"][0]))
+def test_aupr_is_unknown_without_errors():
+    evaluation = evaluate_scores(maps.make_map("mrp", confidence_only=True), *make_rows(*UNUSUAL["no errors"][0]))
     assert evaluation["metrics"]["aupr_error"]["confidence"] is None
     assert [budget["reliability"] for budget in evaluation["reviews"]] == [0, 0, 0, 0]
     assert evaluation["accuracy"]["low"] < evaluation["accuracy"]["value"] == evaluation["accuracy"]["high"] == 1
 
 
-def test_of_equal_candidates_the_first_which_is_the_simpler_is_the_best():
+def test_simpler_candidate_wins_a_tie():
     equal = {"nll_correct": 0.5, "change": 0.0, "low": 0.0, "high": 0.0}
     assert (
         lowest_loss_candidate([Candidate(variant=name, **equal) for name in ("confidence", "mrp")]).variant
@@ -262,9 +294,11 @@ def test_of_equal_candidates_the_first_which_is_the_simpler_is_the_best():
     )
 
 
-def test_use_the_reliability_where_it_helps(helpful, helps):
-    lines = describe_evaluation(helps, helpful)
-    budget, nll = helps["reviews"][1], helps["metrics"]["nll_correct"]
+def test_helpful_map_is_recommended_with_its_numbers(helpful_map, helpful_evaluation):
+    lines = describe_evaluation(helpful_evaluation, helpful_map)
+    budget = helpful_evaluation["reviews"][1]
+    nll = helpful_evaluation["metrics"]["nll_correct"]
+
     assert lines[0] == f"{USE}: it predicts and ranks better."
     assert (
         f"find {budget['reliability']:.0f} errors; those of the least confident 30% find {budget['confidence']:.0f}."
@@ -275,52 +309,56 @@ def test_use_the_reliability_where_it_helps(helpful, helps):
     assert re.search("calibrator uncal.*sampling of groups, .*do not cover refitting or other data", lines[-1])
 
 
-def test_the_reasons_are_those_that_are_seen():
-    rows, fallback = np.array([100, 300, 7]), ("none", "none", "shared")
-    leaning = dataclasses.replace(maps.make_variants()["label_platt"], rows=rows, fallback=fallback)
-    document = maps.make_map("label_platt", leaning, calibrator=Identity())
-    said = " ".join(
-        describe_evaluation(evaluated(document, maps.rows_of_frame(maps.make_predictions(150, shift=0))), document)
+def test_small_sample_reasons_are_listed():
+    rows = np.array([100, 300, 7])
+    fallback = ("none", "none", "shared")
+    variant = dataclasses.replace(maps.make_variants()["label_platt"], rows=rows, fallback=fallback)
+    document = maps.make_map("label_platt", variant, calibrator=Identity())
+    text = " ".join(
+        describe_evaluation(evaluate_rows(document, maps.rows_of_frame(maps.make_predictions(150, shift=0))), document)
     )
-    assert "Too few rows for a curve of its own: exact (7 rows) is mostly pooled with the other labels." in said
-    assert "Labels whose curve is fitted to fewer than 200 rows: irrelevant (100)." in said
-    assert "Few decisions are wrong" in said
-    assert "Label spread: unknown" in said
+
+    assert "Too few rows for a curve of its own: exact (7 rows) is mostly pooled with the other labels." in text
+    assert "Labels whose curve is fitted to fewer than 200 rows: irrelevant (100)." in text
+    assert "Few decisions are wrong" in text
+    assert "Label spread: unknown" in text
 
 
-def test_a_map_that_leaves_the_order_of_the_confidence_says_so(grouped):
-    for variant, said in (
+def test_order_preserving_map_is_described(grouped_rows):
+    for variant, expected in (
         ("confidence", "the fit chose the confidence.*made up for a test"),
         ("shared_1d", "one curve for all labels"),
     ):
         document = maps.make_map(variant)
-        assert re.search(said, " ".join(describe_evaluation(evaluated(document, grouped), document)))
+        assert re.search(expected, " ".join(describe_evaluation(evaluate_rows(document, grouped_rows), document)))
 
 
 @pytest.mark.parametrize("signs", list(product((-1, 0, 1), repeat=3)))
-def test_the_first_sentence_never_claims_more_than_the_intervals(helpful, helps, signs):
-    """Which say -1 (worse), 0 or 1 (better) of what predicts and of the two that rank."""
-    seeming = copy.deepcopy(helps)
-    for (metric, up), sign in zip({"nll_correct": -1, "aupr_error": 1, "aurc": -1}.items(), signs, strict=True):
-        low, high = sorted((up * (2 * sign - 1), up * (2 * sign + 1)))
-        seeming["metrics"][metric] |= {"low": float(low), "high": float(high), "p": 0.002 if sign else 0.5}
-    said = describe_evaluation(seeming, helpful)
-    predicts, ranks = signs[0], set(signs[1:]) - {0}
+def test_headline_never_claims_more_than_the_intervals(helpful_map, helpful_evaluation, signs):
+    """Signs are -1 (worse), 0 or 1 (better) for the log loss and the two ranking metrics."""
+    changed = copy.deepcopy(helpful_evaluation)
+    for (metric, direction), sign in zip({"nll_correct": -1, "aupr_error": 1, "aurc": -1}.items(), signs, strict=True):
+        low, high = sorted((direction * (2 * sign - 1), direction * (2 * sign + 1)))
+        changed["metrics"][metric] |= {"low": float(low), "high": float(high), "p": 0.002 if sign else 0.5}
+    lines = describe_evaluation(changed, helpful_map)
+    predicts = signs[0]
+    ranks = set(signs[1:]) - {0}
     worse = (predicts < 0 or ranks == {-1}) and predicts <= 0 and ranks <= {-1}
-    assert said[0].startswith(USE) == (1 in signs and -1 not in signs)
-    assert said[0].startswith((SAFE, KEEP)) == (predicts == 0 and not ranks)
-    assert said[0].startswith(WORSENS) == worse
-    assert ("worse by another" in said[0]) == (ranks == {-1, 1})
-    if said[0].startswith(MIXED):  # who reads it is told what to do with each of the two
-        assert said[1].startswith("State the confidence") == (predicts < 0)
-        assert said[1].endswith("by the confidence.") == (ranks == {-1})
-        assert said[1].endswith("your own budget.") == (ranks == {-1, 1})
-    assert len(said) <= 10
+
+    assert lines[0].startswith(USE) == (1 in signs and -1 not in signs)
+    assert lines[0].startswith((SAFE, KEEP)) == (predicts == 0 and not ranks)
+    assert lines[0].startswith(WORSENS) == worse
+    assert ("worse by another" in lines[0]) == (ranks == {-1, 1})
+    if lines[0].startswith(MIXED):  # advice for each of the two uses
+        assert lines[1].startswith("State the confidence") == (predicts < 0)
+        assert lines[1].endswith("by the confidence.") == (ranks == {-1})
+        assert lines[1].endswith("your own budget.") == (ranks == {-1, 1})
+    assert len(lines) <= 10
 
 
 SHIFT = np.array([-2.0, 0.0, 2.0])  # of the confidence of each label
 SCORES = {  # the confidence's logit and the reliability's, of the true one, the label and noise; rows in a group
-    USE: (lambda t, label, _: (t + SHIFT[label], t), 40),  # just as many groups as it takes
+    USE: (lambda t, label, _: (t + SHIFT[label], t), 40),  # the minimum number of groups
     KEEP: (lambda t, _, noise: (t, t + noise / 1000), 4),
     WORSENS: (lambda t, _, noise: (t, t + 2 * noise), 4),
     f"{UNKNOWN}: there are 24 groups, and a difference": (lambda t, *_: (3 * t, t), 50),
@@ -329,168 +367,225 @@ SCORES = {  # the confidence's logit and the reliability's, of the true one, the
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("begins", "made"), SCORES.items(), ids=SCORES)
-def test_the_report_and_the_commands_advise_the_same_on_the_same_rows_and_calibrator(begins, made, seed):
-    generator, n, (scores, together) = np.random.default_rng(seed), 1200, made
-    decision, t, noise = generator.integers(0, 3, n), generator.normal(0.5, 1.5, n), generator.normal(size=n)
-    correct = np.arange(n) >= 7 if "wrong" in begins else generator.random(n) < expit(t)
+@pytest.mark.parametrize(("headline", "scenario"), SCORES.items(), ids=SCORES)
+def test_report_and_commands_give_the_same_advice(headline, scenario, seed):
+    generator = np.random.default_rng(seed)
+    n = 1200
+    scores, rows_per_group = scenario
+    decision = generator.integers(0, 3, n)
+    t = generator.normal(0.5, 1.5, n)
+    noise = generator.normal(size=n)
+    correct = np.arange(n) >= 7 if "wrong" in headline else generator.random(n) < expit(t)
     before, after = scores(t, decision, noise)
-    rows, scored = judge(decision, correct, expit(before), after, np.array([f"q{row // together}" for row in range(n)]))
-    of_map = describe_evaluation(evaluate_map(MRP, EvaluationSample.from_rows(rows, scored, maps.METRIC_SETTINGS)), MRP)
-
-    logs = np.log(np.where(np.eye(3)[decision] > 0, expit(before)[:, None], expit(-before)[:, None] / 2))
-    simplex = SimpleNamespace(log_probabilities=logs, feasible=correct, solved=correct)
-    projected = ProjectedDecisions("ts", decision, logs, {"confidence": before, "mrp": after}, {}, simplex, 0, 0, ())
-    values = {("ts", *place): value for *place, value in compute_metrics(projected, rows.label, maps.METRIC_SETTINGS)}
-    test = FixedDecisions(logs, rows.label, decision, rows.group)
-    bounds = bootstrap_rows([SeedResults(1, [projected], (), (), [])], test, values, ("ts",), maps.METRIC_SETTINGS)
-    cells = [("shop", "simulated", name, 1, *rest, value) for (name, *rest), value in values.items()]
-    intervals = pl.select(dataset=pl.lit("shop"), source=pl.lit("simulated")).join(pl.DataFrame(bounds), how="cross")
-    of_set = dataclasses.replace(
-        report_data.make_results(rows=n), metrics=report_data.make_frame("metrics", *cells), intervals=intervals
+    rows, scored = make_rows(
+        decision, correct, expit(before), after, np.array([f"q{row // rows_per_group}" for row in range(n)])
     )
-    (row,) = summarize_datasets(of_set.metrics, of_set.intervals, [of_set.facts]).to_dicts()
-    (shown,) = overview_table(report_data.combine_runs([of_set]))["advice"]
-    of_stage = describe_recommendation(row, of_set.intervals, maps.METRIC_SETTINGS.smallest_relevant_change)
-    assert of_map[0] == of_stage[0] == shown
-    assert shown.startswith(begins)
-    assert ("calibrator uncal" in of_map[-1], "Means over 1 calibrators" in of_stage[-1]) == (True, True)
+    map_lines = describe_evaluation(
+        evaluate_map(MRP, EvaluationSample.from_rows(rows, scored, maps.METRIC_SETTINGS)), MRP
+    )
+
+    log_probabilities = np.log(np.where(np.eye(3)[decision] > 0, expit(before)[:, None], expit(-before)[:, None] / 2))
+    simplex = SimpleNamespace(log_probabilities=log_probabilities, feasible=correct, solved=correct)
+    projected = ProjectedDecisions(
+        "ts", decision, log_probabilities, {"confidence": before, "mrp": after}, {}, simplex, 0, 0, ()
+    )
+    values = {("ts", *place): value for *place, value in compute_metrics(projected, rows.label, maps.METRIC_SETTINGS)}
+    test = FixedDecisions(log_probabilities, rows.label, decision, rows.group)
+    interval_rows = bootstrap_rows(
+        [SeedResults(1, [projected], (), (), [])], test, values, ("ts",), maps.METRIC_SETTINGS
+    )
+    metric_rows = [("shop", "simulated", name, 1, *rest, value) for (name, *rest), value in values.items()]
+    intervals = pl.select(dataset=pl.lit("shop"), source=pl.lit("simulated")).join(
+        pl.DataFrame(interval_rows), how="cross"
+    )
+    results = dataclasses.replace(
+        report_data.make_results(rows=n), metrics=report_data.make_frame("metrics", *metric_rows), intervals=intervals
+    )
+    (row,) = summarize_datasets(results.metrics, results.intervals, [results.facts]).to_dicts()
+    (shown,) = overview_table(report_data.combine_runs([results]))["advice"]
+    stage_lines = describe_recommendation(row, results.intervals, maps.METRIC_SETTINGS.smallest_relevant_change)
+
+    assert map_lines[0] == stage_lines[0] == shown
+    assert shown.startswith(headline)
+    assert ("calibrator uncal" in map_lines[-1], "Means over 1 calibrators" in stage_lines[-1]) == (True, True)
 
 
-def test_candidates_and_recalibrating_are_judged_on_new_rows_as_maps_of_them_would_be(grouped):
+def test_alternatives_are_evaluated_like_maps_of_their_own(grouped_rows):
     rows = maps.rows_of_frame(maps.make_predictions(900, seed=1))
-    made = maps.fit_map(rows).document
-    judged = EvaluationSample.from_rows(grouped, FittedMap.from_document(made)(grouped))
-    said = evaluate_alternatives(made, judged)
-    for each in said["candidates"][2::3]:
-        chosen = each["variant"] == made.projection.name  # with a correction, unlike a variant that is chosen by name
-        document = made if chosen else maps.fit_map(rows, each["variant"]).document
-        nll = evaluated(document, grouped)["metrics"]["nll_correct"]
-        assert [each[name] for name in ("change", "low", "high")] == pytest.approx(
+    fitted_document = maps.fit_map(rows).document
+    sample = EvaluationSample.from_rows(grouped_rows, FittedMap.from_document(fitted_document)(grouped_rows))
+    alternatives = evaluate_alternatives(fitted_document, sample)
+
+    for candidate in alternatives["candidates"][2::3]:
+        chosen = (
+            candidate["variant"] == fitted_document.projection.name
+        )  # has a correction, unlike a variant selected by name
+        document = fitted_document if chosen else maps.fit_map(rows, candidate["variant"]).document
+        nll = evaluate_rows(document, grouped_rows)["metrics"]["nll_correct"]
+        assert [candidate[name] for name in ("change", "low", "high")] == pytest.approx(
             [nll["change"], nll["low"], nll["high"]]
         )
-    nll = evaluated(maps.fit_map(rows, "confidence", "matrix").document, grouped)["metrics"]["nll_correct"]
-    ours = next(each for each in said["candidates"] if each["variant"] == made.projection.name)
-    assert said["recalibrated"]["change"] == pytest.approx(nll["confidence"] - ours["nll_correct"])
-    evaluation = evaluate_map(made, judged) | said
-    kept = made.model_copy(update={"projection": maps.make_map("confidence").projection})
+
+    nll = evaluate_rows(maps.fit_map(rows, "confidence", "matrix").document, grouped_rows)["metrics"]["nll_correct"]
+    chosen_candidate = next(
+        candidate for candidate in alternatives["candidates"] if candidate["variant"] == fitted_document.projection.name
+    )
+    assert alternatives["recalibrated"]["change"] == pytest.approx(nll["confidence"] - chosen_candidate["nll_correct"])
+
+    evaluation = evaluate_map(fitted_document, sample) | alternatives
+    confidence_map = fitted_document.model_copy(update={"projection": maps.make_map("confidence").projection})
     shown = [
-        line.split()[0] for line in describe_alternatives(evaluation, kept, "on these rows") if line.startswith("    ")
+        line.split()[0]
+        for line in describe_alternatives(evaluation, confidence_map, "on these rows")
+        if line.startswith("    ")
     ]
-    assert shown == [each.variant for each in made.choice.candidates]  # what was missed, though it was kept
-    before = made.model_copy(update={"others": None})
-    assert "are unknown" in describe_alternatives(evaluation | evaluate_alternatives(before, judged), before, "")[0]
+
+    assert shown == [
+        candidate.variant for candidate in fitted_document.choice.candidates
+    ]  # also if the confidence is kept
+
+    earlier_map = fitted_document.model_copy(update={"others": None})
+    assert (
+        "are unknown"
+        in describe_alternatives(evaluation | evaluate_alternatives(earlier_map, sample), earlier_map, "")[0]
+    )
 
 
 @pytest.mark.parametrize(
-    ("change", "low", "said", "if_kept"),
+    ("change", "low", "word_for_mrp", "word_for_confidence"),
     [(-0.01, -0.019, "better", "better"), (-0.01, -0.03, "as good", ""), (0.009, 0, "as good", ""), (0.011, 0, "", "")],
 )
-def test_recalibrating_is_better_only_where_its_interval_says_so_and_else_does_as_well(change, low, said, if_kept):
-    beside = {"change": change, "low": low, "high": 2 * change - low, "standard_error": 0.01, "decisions_changed": 0.1}
-    for variant, word in (("mrp", said), ("confidence", if_kept)):
-        lines = describe_recalibration(beside, maps.make_map(variant))
+def test_recalibration_is_better_only_if_its_interval_excludes_zero(change, low, word_for_mrp, word_for_confidence):
+    numbers = {"change": change, "low": low, "high": 2 * change - low, "standard_error": 0.01, "decisions_changed": 0.1}
+    for variant, word in (("mrp", word_for_mrp), ("confidence", word_for_confidence)):
+        lines = describe_recalibration(numbers, maps.make_map(variant))
         assert (word in lines[0]) if word else not lines
 
 
-def judged(n: int, seed: int = 0, wrong_by: float = 0.0) -> tuple[PredictedRows, ScoredDecisions]:
-    """Rows of three labels, and a reliability that is off by so many logits."""
+def simulate_rows(n: int, seed: int = 0, wrong_by: float = 0.0) -> tuple[PredictedRows, ScoredDecisions]:
+    """Simulate rows of three labels, and a reliability that is off by `wrong_by` logits."""
     generator = np.random.default_rng(seed)
-    decision, t = generator.choice(3, n, p=[0.6, 0.3, 0.1]), generator.normal(1, 1.5, n)
-    return judge(decision, generator.random(n) < expit(t), expit(t), t + wrong_by)
+    decision = generator.choice(3, n, p=[0.6, 0.3, 0.1])
+    t = generator.normal(1, 1.5, n)
+    return make_rows(decision, generator.random(n) < expit(t), expit(t), t + wrong_by)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([0.0, 0.2, 0.5, 0.999, 1.0]), st.integers(0, 3)), min_size=1), st.data())
-def test_chances_sum_to_the_rows_that_are_asked_for_and_so_many_are_drawn(rows, data):
-    reliability, decision = (np.array(column) for column in zip(*rows, strict=True))
-    asked = data.draw(st.integers(1, len(rows)))
-    chance = sampling_probabilities(reliability, decision, asked)
-    assert ((chance > 0) & (chance <= 1)).all()
-    assert chance.sum() == pytest.approx(asked)
-    assert chance.min() >= UNIFORM_SHARE * asked / len(rows) * (1 - 1e-9)
-    assert len(np.unique(sample_systematically(chance, asked, seed=0))) == asked
+def test_sampling_probabilities_sum_to_the_sample_size(rows, data):
+    reliability = np.array([row[0] for row in rows])
+    decision = np.array([row[1] for row in rows])
+    n_sampled = data.draw(st.integers(1, len(rows)))
+    probability = sampling_probabilities(reliability, decision, n_sampled)
+
+    assert ((probability > 0) & (probability <= 1)).all()
+    assert probability.sum() == pytest.approx(n_sampled)
+    assert probability.min() >= UNIFORM_SHARE * n_sampled / len(rows) * (1 - 1e-9)
+    assert len(np.unique(sample_systematically(probability, n_sampled, seed=0))) == n_sampled
 
 
-def test_a_row_is_the_likelier_drawn_the_less_sure_and_the_rarer_it_is():
-    reliability, decision = np.array([0.5, 0.9, 0.9, 0.9]), np.array([0, 0, 0, 1])
-    unsure, sure, _, rare = sampling_probabilities(reliability, decision, 1)
-    assert (unsure > sure, rare > sure) == (True, True)
-    no_floor = [(chance - UNIFORM_SHARE / 4 * 1) for chance in (unsure, sure, rare)]
+def test_unreliable_and_rare_rows_are_sampled_more_often():
+    reliability = np.array([0.5, 0.9, 0.9, 0.9])
+    decision = np.array([0, 0, 0, 1])
+    unreliable, reliable, _, rare = sampling_probabilities(reliability, decision, 1)
+
+    assert (unreliable > reliable, rare > reliable) == (True, True)
+
+    no_floor = [(chance - UNIFORM_SHARE / 4 * 1) for chance in (unreliable, reliable, rare)]
     assert no_floor[0] / no_floor[1] == pytest.approx(np.sqrt(0.25 / 0.09))
     assert no_floor[2] / no_floor[1] == pytest.approx(np.sqrt(3))
 
 
-def test_rows_are_drawn_and_kept_as_often_as_is_said():
-    chance, runs = sampling_probabilities(np.linspace(0.5, 0.99, 30), np.arange(30) % 3, 10), 4000
-    drawn = np.bincount(np.concatenate([sample_systematically(chance, 10, seed) for seed in range(runs)]), minlength=30)
-    assert drawn / runs == pytest.approx(chance, abs=5 * np.sqrt(0.25 / runs))
-    rows = PredictedRows(None, None, np.zeros(30, dtype=int), None, None, weight=1 / chance)
-    kept = np.concatenate([sample_independent_rows(rows, seed)[0] for seed in range(runs)])
-    alike = np.bincount(kept, minlength=30) / runs * chance  # of all rows, by both draws
-    assert alike == pytest.approx(np.full(30, chance.min()), abs=5 * np.sqrt(0.25 / runs))
+def test_sampling_frequencies_equal_the_probabilities():
+    probability = sampling_probabilities(np.linspace(0.5, 0.99, 30), np.arange(30) % 3, 10)
+    n_runs = 4000
+    n_sampled = np.bincount(
+        np.concatenate([sample_systematically(probability, 10, seed) for seed in range(n_runs)]), minlength=30
+    )
+
+    assert n_sampled / n_runs == pytest.approx(probability, abs=5 * np.sqrt(0.25 / n_runs))
+
+    rows = PredictedRows(None, None, np.zeros(30, dtype=int), None, None, weight=1 / probability)
+    retained = np.concatenate([sample_independent_rows(rows, seed)[0] for seed in range(n_runs)])
+    frequency = np.bincount(retained, minlength=30) / n_runs * probability  # of all rows, by both samplings
+
+    assert frequency == pytest.approx(np.full(30, probability.min()), abs=5 * np.sqrt(0.25 / n_runs))
 
 
-def test_precision_recall_and_kappa_are_those_of_scikit_learn():
-    rows, scored = judged(400)
-    agreed = agreed_on(rows, scored)
+def test_precision_recall_and_kappa_agree_with_scikit_learn():
+    rows, scored = simulate_rows(400)
+    agreement = measure(rows, scored)
     truth = rows.label, rows.decision
+
     for name, reference in (("precision", precision_score), ("recall", recall_score)):
-        values = [label[name]["value"] for label in agreed["labels"]]
+        values = [label[name]["value"] for label in agreement["labels"]]
         assert values == pytest.approx(reference(*truth, average=None).tolist())
-    assert agreed["kappa"]["value"] == pytest.approx(cohen_kappa_score(*truth))
-    assert (agreed["rows"], agreed["accuracy"]["value"]) == (400, pytest.approx(rows.correct.mean()))
-    few = agreed_on(rows.take(slice(9)), ScoredDecisions(scored.confidence[:9], scored.logit[:9]))
-    assert few["kappa"]["low"] is few["accuracy"]["high"] is None
+    assert agreement["kappa"]["value"] == pytest.approx(cohen_kappa_score(*truth))
+    assert (agreement["rows"], agreement["accuracy"]["value"]) == (400, pytest.approx(rows.correct.mean()))
+
+    of_nine_rows = measure(rows.take(slice(9)), ScoredDecisions(scored.confidence[:9], scored.logit[:9]))
+    assert of_nine_rows["kappa"]["low"] is of_nine_rows["accuracy"]["high"] is None
 
 
 @pytest.mark.parametrize("wrong_by", [0.0, -2.0])
-def test_labels_that_were_drawn_by_chance_tell_the_accuracy_of_all_rows(wrong_by):
-    """However wrong the map is: it draws, and helps, the worse, and the interval knows it."""
-    rows, scored = judged(4000, wrong_by=wrong_by)
-    known, chance = (
-        PopulationSummary.from_scores(rows.decision, scored.logit, 3),
-        sampling_probabilities(scored.reliability, rows.decision, 250),
-    )
+def test_sampled_labels_estimate_the_accuracy_of_all_rows(wrong_by):
+    """The map samples rows and supports the estimate; intervals cover the truth even if it is miscalibrated."""
+    rows, scored = simulate_rows(4000, wrong_by=wrong_by)
+    population = PopulationSummary.from_scores(rows.decision, scored.logit, 3)
+    probability = sampling_probabilities(scored.reliability, rows.decision, 250)
     rare = recall_score(rows.label, rows.decision, average=None)[2]
-    inside, widths, values = [], [], []
+    is_inside = []
+    widths = []
+    values = []
     for seed in range(60):
-        at = sample_systematically(chance, 250, seed)
-        drawn = dataclasses.replace(rows.take(at), weight=1 / chance[at])
-        said = ScoredDecisions(scored.confidence[at], scored.logit[at])
-        helped, alone = (agreed_on(drawn, said, all_rows) for all_rows in (known, None))
-        shares = (helped["accuracy"], rows.correct.mean()), (helped["labels"][2]["recall"], rare)
-        inside.append([share["low"] <= true <= share["high"] for share, true in shares])
-        widths.append([each["accuracy"]["high"] - each["accuracy"]["low"] for each in (helped, alone)])
-        values.append(helped["accuracy"]["value"])
-    assert np.mean(inside, axis=0).min() >= 0.88
+        index = sample_systematically(probability, 250, seed)
+        sample = dataclasses.replace(rows.take(index), weight=1 / probability[index])
+        sample_scores = ScoredDecisions(scored.confidence[index], scored.logit[index])
+        with_population = measure(sample, sample_scores, population)
+        without_population = measure(sample, sample_scores, None)
+        shares = (with_population["accuracy"], rows.correct.mean()), (with_population["labels"][2]["recall"], rare)
+        is_inside.append([share["low"] <= truth <= share["high"] for share, truth in shares])
+        widths.append(
+            [
+                agreement["accuracy"]["high"] - agreement["accuracy"]["low"]
+                for agreement in (with_population, without_population)
+            ]
+        )
+        values.append(with_population["accuracy"]["value"])
+
+    assert np.mean(is_inside, axis=0).min() >= 0.88
     assert np.mean(values) == pytest.approx(rows.correct.mean(), abs=4 * np.std(values) / np.sqrt(60))
     assert np.divide(*np.mean(widths, axis=0)) < 0.97
 
 
-def test_what_no_labelled_row_tells_has_no_number_and_rows_that_are_all_right_leave_a_doubt():
-    rows, scored = judge([0] * 40, [True] * 40, [0.9] * 40, np.full(40, 2.0))
-    half = PopulationSummary.from_scores(np.repeat([0, 1], 500), np.full(1000, 2.0), 3)
-    of_half = agreed_on(rows, scored, half)
-    assert of_half["kappa"]["value"] is of_half["labels"][0]["recall"]["value"] is None
-    alone = agreed_on(rows, scored)
-    assert alone["accuracy"] == {"value": 1, "low": pytest.approx(0.025 ** (1 / 40)), "high": 1}
-    other = PopulationSummary.from_scores(
+def test_unobserved_quantities_have_no_estimate_and_perfect_accuracy_has_an_interval():
+    rows, scored = make_rows([0] * 40, [True] * 40, [0.9] * 40, np.full(40, 2.0))
+    population = PopulationSummary.from_scores(np.repeat([0, 1], 500), np.full(1000, 2.0), 3)
+    agreement = measure(rows, scored, population)
+
+    assert agreement["kappa"]["value"] is agreement["labels"][0]["recall"]["value"] is None
+
+    without_population = measure(rows, scored)
+    assert without_population["accuracy"] == {"value": 1, "low": pytest.approx(0.025 ** (1 / 40)), "high": 1}
+
+    other_population = PopulationSummary.from_scores(
         np.ones(500, dtype=int), np.full(500, 2.0), 3
-    )  # where the labelled decision is not made
-    assert agreed_on(rows, scored, other)["labels"][0]["precision"]["value"] == 1
+    )  # without the labelled decision
+    assert measure(rows, scored, other_population)["labels"][0]["precision"]["value"] == 1
 
 
-def test_a_map_that_tells_nothing_leaves_the_accuracy_as_it_was():
-    rows, scored = judged(300)
-    flat = ScoredDecisions(scored.confidence, np.zeros(300))
-    known = PopulationSummary.from_scores(np.arange(3000) % 3, np.zeros(3000), 3)
-    helped, alone = (agreed_on(rows, flat, all_rows)["accuracy"] for all_rows in (known, None))
-    assert helped == pytest.approx(alone)
+def test_uninformative_map_does_not_change_the_accuracy_estimate():
+    rows, scored = simulate_rows(300)
+    uninformative = ScoredDecisions(scored.confidence, np.zeros(300))
+    population = PopulationSummary.from_scores(np.arange(3000) % 3, np.zeros(3000), 3)
+    with_population = measure(rows, uninformative, population)["accuracy"]
+    without_population = measure(rows, uninformative, None)["accuracy"]
+    assert with_population == pytest.approx(without_population)
 
 
-def test_the_order_of_grouped_rows_does_not_matter(helpful, grouped):
-    order = np.random.default_rng(0).permutation(len(grouped))
-    in_order, shuffled = (evaluated(helpful, rows) for rows in (grouped, grouped.take(order)))
-    for first, second in zip(flat(in_order), flat(shuffled), strict=True):
+def test_order_of_grouped_rows_does_not_matter(helpful_map, grouped_rows):
+    order = np.random.default_rng(0).permutation(len(grouped_rows))
+    in_order = evaluate_rows(helpful_map, grouped_rows)
+    shuffled = evaluate_rows(helpful_map, grouped_rows.take(order))
+    for first, second in zip(flatten(in_order), flatten(shuffled), strict=True):
         assert first == second or first == pytest.approx(second, rel=1e-9, abs=1e-12)

@@ -1,4 +1,4 @@
-"""Decisions are fixed once, parts are disjoint, splits and params.yaml keep their promises; our files are whole."""
+"""Fixed decisions, validation parts, drawn splits, params.yaml and written files."""
 
 import fcntl
 import json
@@ -32,14 +32,15 @@ from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS
 from tests.project_copy import ROOT, write_params
 
 
-def test_the_first_of_the_largest_logits_is_decided_in_float64():
+def test_first_largest_logit_is_decided_in_float64():
     assert decide(np.array([[0.0, 1.0, 1.0], [2.0, 2.0, 2.0], [1.0, 1.0 + 1e-12, 0.0]])).tolist() == [1, 0, 1]
 
 
 @given(arrays(np.float64, (7, 4), elements=st.floats(-9, 9)))
 @settings(max_examples=50, deadline=None)
 def test_the_confidence_logit_is_the_logit_of_the_confidence(logits):
-    decision, log_probabilities = decide(logits), log_softmax(logits, axis=1)
+    decision = decide(logits)
+    log_probabilities = log_softmax(logits, axis=1)
     confidence = np.exp(log_probabilities[np.arange(7), decision])
     np.testing.assert_allclose(confidence_logit(log_probabilities, decision), logit(confidence), atol=1e-6)
 
@@ -51,14 +52,14 @@ def test_the_confidence_logit_distinguishes_saturated_confidences():
     assert confidence_logit(certain, np.array([0, 0])).tolist() == [np.inf, -np.inf]
 
 
-def protocol(**other) -> ProtocolParams:
-    paper = {"parts": (0.5, 0.25, 0.25), "projection_cap": 8000, "temperature_rows": "validation", "split": "row"}
-    return ProtocolParams(**{**paper, **other})
+def protocol(**changes) -> ProtocolParams:
+    defaults = {"parts": (0.5, 0.25, 0.25), "projection_cap": 8000, "temperature_rows": "validation", "split": "row"}
+    return ProtocolParams(**{**defaults, **changes})
 
 
 @given(n=st.integers(4, 500), seed=st.integers(0, 2**20), split=st.sampled_from(["row", "group"]))
 @settings(max_examples=50, deadline=None)
-def test_the_parts_are_disjoint_and_use_every_row_and_groups_stay_whole_where_asked(n, seed, split):
+def test_validation_parts_are_a_partition_and_keep_groups_together(n, seed, split):
     group = np.array([f"g{i % 7}" for i in range(n)])
     parts = split_validation(n, seed, protocol(split=split), group)
     assert sorted(np.concatenate(parts)) == list(range(n))
@@ -67,12 +68,12 @@ def test_the_parts_are_disjoint_and_use_every_row_and_groups_stay_whole_where_as
 
 
 @pytest.mark.parametrize(("n", "first", "second"), [(3355, 1678, 838), (5529, 2764, 1382), (10, 5, 2), (8, 4, 2)])
-def test_the_split_is_that_of_the_authors_code(n, first, second):
+def test_split_equals_the_authors_code(n, first, second):
     expected = np.split(np.random.default_rng(2026 + 1009 * 2).permutation(n), [first, first + second])
     assert [part.tolist() for part in split_validation(n, 2, protocol())] == [part.tolist() for part in expected]
 
 
-def test_a_cap_samples_the_two_projection_parts_and_sorts_them():
+def test_cap_samples_and_sorts_the_projection_parts():
     without_cap = split_validation(300, 1, protocol(projection_cap=8000))
     with_cap = split_validation(300, 1, protocol(projection_cap=50))
     assert (with_cap[0] == without_cap[0]).all()
@@ -81,7 +82,7 @@ def test_a_cap_samples_the_two_projection_parts_and_sorts_them():
         assert part.tolist() == sorted(sample)
 
 
-def test_the_names_of_groups_do_not_matter():
+def test_group_names_do_not_affect_the_split():
     group = np.repeat(np.arange(30), 3)
     first = split_validation(90, 1, protocol(split="group"), group)
     second = split_validation(90, 1, protocol(split="group"), 99 - group)
@@ -97,27 +98,30 @@ def test_only_the_temperature_may_see_all_validation_rows(rows, leak):
     assert parts.rows_for_calibrator("diag") is parts.calibrator_fit
 
 
-def frame(n: int = 1000, split: str | None = None) -> pl.DataFrame:
+def make_frame(n: int = 1000, split: str | None = None) -> pl.DataFrame:
     return pl.DataFrame({"group": [f"q{i // 5}" for i in range(n)], "split": pl.Series([split] * n, dtype=pl.String)})
 
 
 @pytest.mark.parametrize("by", ["row", "group"])
 def test_drawn_splits_have_the_requested_shares_and_are_reproducible(by):
     shares = {"train": 0.597, "validation": 0.2, "test": 0.203}  # of 199 groups: 118.8, rounded, then 39.8
-    drawn = draw_splits(frame(995), by=by, shares=shares, seed=3)
-    again = draw_splits(frame(995), by=by, shares=shares, seed=3)
-    other_seed = draw_splits(frame(995), by=by, shares=shares, seed=4)
+    drawn = draw_splits(make_frame(995), by=by, shares=shares, seed=3)
+    redrawn = draw_splits(make_frame(995), by=by, shares=shares, seed=3)
+    other_seed = draw_splits(make_frame(995), by=by, shares=shares, seed=4)
     counts = [594, 199, 202] if by == "row" else [595, 200, 200]
+
     assert dict(drawn["split"].value_counts().iter_rows()) == dict(zip(shares, counts, strict=True))
     if by == "group":
         assert (drawn.group_by("group").agg(pl.col("split").n_unique())["split"] == 1).all()
-    assert drawn.equals(again)
+    assert drawn.equals(redrawn)
     assert not drawn.equals(other_seed)
 
 
 @pytest.mark.parametrize("by", ["row", "group"])
-def test_a_known_split_does_not_change(by):
-    mixed = pl.concat([frame(100), frame(50, "test").with_columns(group=pl.lit("q0"))])  # a group with open rows
+def test_known_split_does_not_change(by):
+    mixed = pl.concat(
+        [make_frame(100), make_frame(50, "test").with_columns(group=pl.lit("q0"))]
+    )  # a group with open rows
     drawn = draw_splits(mixed, by=by, shares={"train": 0.5, "validation": 0.5}, seed=0)
     assert drawn["split"][100:].to_list() == ["test"] * 50
     assert "test" not in drawn["split"][:100].to_list()
@@ -129,10 +133,11 @@ class Fitted(Value):
     values: Annotated[np.ndarray, Axes("K", "J")]
 
 
-def test_a_fitted_value_has_read_only_copies_of_its_arrays_and_names_a_shape_that_is_wrong():
+def test_fitted_value_copies_its_arrays_and_names_wrong_shapes():
     knots = np.arange(3.0)
     fitted = Fitted(knots, np.zeros((2, 3)))
     knots[0] = 9
+
     with pytest.raises(ValueError, match="read-only"):
         fitted.knots[0] = 1
     assert fitted.knots.tolist() == [0, 1, 2]
@@ -142,7 +147,7 @@ def test_a_fitted_value_has_read_only_copies_of_its_arrays_and_names_a_shape_tha
 
 @pytest.fixture
 def base(tmp_path, monkeypatch, decisions) -> Path:
-    """The folder of a written base predictor, in a project folder of its own."""
+    """Write a base predictor, and return its folder."""
     monkeypatch.chdir(tmp_path)
     facts = {"labels": ["a", "b", "c"], "split_by": "group", "drawn": [], "source": "simulated"}
     parts = {"validation": decisions.take(slice(600)), "test": decisions.take(slice(500))}
@@ -160,29 +165,29 @@ def first_logits(*logits: float) -> Callable[[Path], None]:
     return change(logits=pl.when(pl.int_range(pl.len()) == 0).then(list(logits)).otherwise("logits"))
 
 
-def cut(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 @pytest.mark.parametrize(
-    ("file", "spoil", "words"),
+    ("file", "damage", "message"),
     [
         ("logits.parquet", Path.unlink, "is missing; create it with `dvc repro`"),
-        ("logits.parquet", cut, "is not a complete parquet file"),
-        ("base.json", cut, "is not complete JSON"),
+        ("logits.parquet", truncate, "is not a complete parquet file"),
+        ("base.json", truncate, "is not complete JSON"),
         ("base.json", lambda path: path.write_text("[]"), "contains list, not an object"),
         ("logits.parquet", first_logits(0.0, np.nan, 1.0), ": validation row 0 has logits"),
         ("logits.parquet", first_logits(0.0, 1.0), ": validation row 0 has 2 logits, not K = 3"),
         ("logits.parquet", change(split=pl.lit("validation")), "has no test rows"),
     ],
 )
-def test_the_message_about_a_damaged_file_names_it_and_the_mistake(base, file, spoil, words):
-    spoil(base / file)
-    with pytest.raises(InputError, match=f"data/base/wands/{file} ?{words}"):
+def test_damaged_file_is_named_with_the_mistake(base, file, damage, message):
+    damage(base / file)
+    with pytest.raises(InputError, match=f"data/base/wands/{file} ?{message}"):
         read_base("wands")
 
 
-def test_a_write_that_fails_leaves_nothing_behind(tmp_path):
+def test_failed_write_leaves_the_old_file(tmp_path):
     def fail(partial: Path) -> None:
         partial.write_text("half")
         raise OSError("disk full")
@@ -194,29 +199,29 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path):
     assert (tmp_path / "kept").read_text() == "old"
 
 
-def test_nan_is_null_in_json(tmp_path):
+def test_nan_is_written_as_null(tmp_path):
     write_json(tmp_path / "x.json", {"a": float("nan"), "b": [1.0, float("nan")]})
     assert json.loads((tmp_path / "x.json").read_text()) == {"a": None, "b": [1.0, None]}
     with pytest.raises(ValueError, match="not JSON compliant"):  # an infinity is no hole
         write_json(tmp_path / "x.json", {"a": float("inf")})
 
 
-def test_what_a_killed_process_left_beside_a_file_goes_and_what_a_living_one_writes_stays(tmp_path):
-    kept = {".x.csv.12.partial", ".y.csv.13.partial", ".x.csv.mine.partial"}
+def test_only_partial_files_of_dead_processes_are_removed(tmp_path):
+    remaining = {".x.csv.12.partial", ".y.csv.13.partial", ".x.csv.mine.partial"}
     (tmp_path / ".x.csv.14.ranks.partial").mkdir()
-    for name in (*kept, ".x.csv.11.partial", ".x.csv.14.ranks.partial/by_logit.parquet"):
+    for name in (*remaining, ".x.csv.11.partial", ".x.csv.14.ranks.partial/by_logit.parquet"):
         (tmp_path / name).touch()
-    with (tmp_path / ".x.csv.12.partial").open() as living:
-        fcntl.flock(living, fcntl.LOCK_EX)
+    with (tmp_path / ".x.csv.12.partial").open() as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
         write_atomically(tmp_path / "x.csv", lambda partial: partial.write_text("whole"))
-    assert {path.name for path in tmp_path.iterdir()} == {"x.csv", *kept}
+    assert {path.name for path in tmp_path.iterdir()} == {"x.csv", *remaining}
 
 
-def test_nothing_is_written_over_what_is_no_file_or_what_is_read_under_another_name(tmp_path):
+def test_output_path_must_be_a_file_and_no_input(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for place in (tmp_path / "pipe", Path("/dev/null"), tmp_path):
+    for path in (tmp_path / "pipe", Path("/dev/null"), tmp_path):
         with pytest.raises(InputError, match="name a file"):
-            check_output_path(place)
+            check_output_path(path)
     (tmp_path / "read").write_text("rows")
     (tmp_path / "link").symlink_to("read")
     with pytest.raises(InputError, match="is an input file"):
@@ -226,7 +231,7 @@ def test_nothing_is_written_over_what_is_no_file_or_what_is_read_under_another_n
 PARAMS = ROOT / "params.yaml"
 
 
-def test_the_numbers_of_the_paper_are_the_default():
+def test_defaults_are_the_settings_of_the_paper():
     params = load_params(PARAMS)
     assert params.seeds == (1, 2, 3)
     assert params.metrics == METRIC_DEFAULTS  # those without a params.yaml
@@ -237,8 +242,9 @@ def test_the_numbers_of_the_paper_are_the_default():
     assert params.rivals.calibrators == calibrators_with_role("rival")
     assert params.sensitivity.calibrators == ("uncal", "ts")
     assert set(params.datasets) == {*PAPER_DATASETS, BOOSTED}
-    own = {name: entry.calibrators for name, entry in params.datasets.items() if entry.calibrators}
-    assert own == {BOOSTED: ("uncal",)}
+
+    own_calibrators = {name: entry.calibrators for name, entry in params.datasets.items() if entry.calibrators}
+    assert own_calibrators == {BOOSTED: ("uncal",)}
     with pytest.raises(InputError, match=r"no data set 'wand'.*wands"):
         params.dataset("wand")
     with pytest.raises(ValueError, match="frozen"):
@@ -246,63 +252,68 @@ def test_the_numbers_of_the_paper_are_the_default():
 
 
 @pytest.mark.parametrize(
-    ("change", "lines"), [("datasets.wands.rows=9000", 2), ("calibrators=[uncal,ts]", 4), ("projection.knots=9", 2)]
+    ("change", "n_lines"), [("datasets.wands.rows=9000", 2), ("calibrators=[uncal,ts]", 4), ("projection.knots=9", 2)]
 )
-def test_an_experiment_of_dvc_changes_its_lines_of_params_yaml_and_no_other(tmp_path, change, lines):
+def test_dvc_experiment_changes_only_its_lines_of_params_yaml(tmp_path, change, n_lines):
     copied = Path(shutil.copy(PARAMS, tmp_path))
     apply_overrides(copied, [change])
-    compared = ndiff(PARAMS.read_text().splitlines(), copied.read_text().splitlines())
-    assert sum(line.startswith(("+", "-")) for line in compared) == lines
+    difference = ndiff(PARAMS.read_text().splitlines(), copied.read_text().splitlines())
+    assert sum(line.startswith(("+", "-")) for line in difference) == n_lines
 
 
-def test_calibrators_are_compared_up_to_the_first_number_of_rows_that_is_not_there():
+def test_row_counts_end_at_the_first_one_above_the_available_rows():
     rivals = load_params(PARAMS).rivals
-    for there, steps in ((50, 1), (1000, 3), (1001, 4), (20_000, 5)):
-        assert rivals.row_counts(there) == (100, 300, 1000, 3000, 8000)[:steps]
+    for n_available, n_counts in ((50, 1), (1000, 3), (1001, 4), (20_000, 5)):
+        assert rivals.row_counts(n_available) == (100, 300, 1000, 3000, 8000)[:n_counts]
 
 
-def test_an_alternative_changes_what_it_names_and_nothing_else():
+def test_alternative_changes_only_what_it_names():
     params = load_params(PARAMS)
     metrics = params.metrics.model_copy(update={"ece_bins": 25})
     assert params.with_alternative("ece_25_bins") == params.model_copy(update={"metrics": metrics})
 
 
-OTHER, OWN = "sensitivity.alternatives", {"source": "files", "reader": "files", "path": "mine.csv"}
-NAMED = OWN | {"split": {"by": "row"}}
-WRONG: dict[str, tuple[object, ...]] = {  # place -> values that cannot be there
+ALTERNATIVES = "sensitivity.alternatives"
+OWN_DATA_SET = {"source": "files", "reader": "files", "path": "mine.csv"}
+SPLIT_DATA_SET = OWN_DATA_SET | {"split": {"by": "row"}}
+INVALID_VALUES: dict[str, tuple[object, ...]] = {  # place -> values that cannot be there
     **{"seeds": ([], [-1]), "projection.knots": (2, "eight")},
     **{"protocol.split": ("query",), "protocol.temperature_rows": ("test",), "protocol.projection_cap": (0,)},
-    **{"metrics.resamples": (200,), f"{OTHER}.ece_25_bins.metricz": ({},), "dask.workers": (0,)},
+    **{"metrics.resamples": (200,), f"{ALTERNATIVES}.ece_25_bins.metricz": ({},), "dask.workers": (0,)},
     **{"dask.address": ("ip:8786", "http://ip:8786", "tcp://ip"), "train.members": (0,), "datasets": ({},)},
-    **{"train.alternatives": (["member_9"],), "datasets.Bad-Name": (NAMED,), "datasets.wands.source": ("magic",)},
+    **{
+        "train.alternatives": (["member_9"],),
+        "datasets.Bad-Name": (SPLIT_DATA_SET,),
+        "datasets.wands.source": ("magic",),
+    },
     **{"datasets.wands.rows": (5,), "datasets.wands.residual": (-1,)},
     **{"datasets.wands.class_weight": ("heavy",), "datasets.wands.revision": ("main", "0123abc")},
 }
 CONTRADICTIONS = (
-    (f"{OTHER}.ece_25_bins", {"metrics": {"ece_binz": 25}}, "ece_binz"),
-    (f"{OTHER}.ece_25_bins", {"metrics": {"ece_bins": 9}, "simplex": {"off_top_alpha": 0}}, "one of"),
+    (f"{ALTERNATIVES}.ece_25_bins", {"metrics": {"ece_binz": 25}}, "ece_binz"),
+    (f"{ALTERNATIVES}.ece_25_bins", {"metrics": {"ece_bins": 9}, "simplex": {"off_top_alpha": 0}}, "one of"),
     ("calibrators", ["ts", "matrix"], "matrix is given more than once"),
     ("seeds", [1, 2, 2], "seed 2 is given more than once"),
     ("datasets.wands.rows", None, "needs `rows`"),
     ("datasets.wands.split", {"by": "row"}, "defines split"),
     ("datasets.wands.source", "files", "does not read the source `files`"),
     ("datasets.wands.reader", "files", "must not have it"),
-    ("datasets.mine", OWN | {"split": {"by": "query"}}, "found 'query'"),
-    ("datasets.mine", OWN | {"split": {"by": "row", "test": 2}}, "split.test"),
-    ("datasets.mine", OWN | {"split": {"by": "row", "validation": 0.6, "test": 0.5}}, "sum to 1.1"),
+    ("datasets.mine", OWN_DATA_SET | {"split": {"by": "query"}}, "found 'query'"),
+    ("datasets.mine", OWN_DATA_SET | {"split": {"by": "row", "test": 2}}, "split.test"),
+    ("datasets.mine", OWN_DATA_SET | {"split": {"by": "row", "validation": 0.6, "test": 0.5}}, "sum to 1.1"),
     ("metrics", {"ties": "expected"}, "ece_bins"),  # a section names each of its choices
     ("projection", {"knots": 8}, "epochs, learning_rate, minimum_rows, smoothness is missing"),
-    *((place, value, rf"^  {place}.*\(found ") for place, values in WRONG.items() for value in values),
+    *((place, value, rf"^  {place}.*\(found ") for place, values in INVALID_VALUES.items() for value in values),
 )
 
 
-@pytest.mark.parametrize(("place", "value", "words"), CONTRADICTIONS)
-def test_what_cannot_be_or_contradicts_itself_is_named_with_its_place_and_value(tmp_path, place, value, words):
-    with pytest.raises(InputError, match=rf"(?m)params\.yaml has . mistake\(s\):(.|\n)*{words}"):
-        load_params(write_params(tmp_path, {place: value}))
+@pytest.mark.parametrize(("key", "value", "message"), CONTRADICTIONS)
+def test_invalid_setting_is_reported_with_place_and_value(tmp_path, key, value, message):
+    with pytest.raises(InputError, match=rf"(?m)params\.yaml has . mistake\(s\):(.|\n)*{message}"):
+        load_params(write_params(tmp_path, {key: value}))
 
 
-def test_a_file_that_is_missing_or_no_yaml_is_an_error(tmp_path):
+def test_missing_or_invalid_yaml_is_an_error(tmp_path):
     with pytest.raises(InputError, match="root folder"):
         load_params(tmp_path / "params.yaml")
     (tmp_path / "params.yaml").write_text("seeds: [1, 2\n  x: ]")
@@ -311,8 +322,8 @@ def test_a_file_that_is_missing_or_no_yaml_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("train", [0.6, 0.0])
-def test_own_files_need_no_preset_and_train_takes_what_is_left(tmp_path, train):
-    entry = OWN | {"split": {"by": "row", "validation": 0.8 - train, "test": 0.2}, "class_weight": "balanced"}
-    read = load_params(write_params(tmp_path, {"datasets.mine": entry})).dataset("mine")
-    assert read.class_weight == "balanced"
-    assert read.split.shares == pytest.approx({"train": train, "validation": 0.8 - train, "test": 0.2})
+def test_own_files_need_no_preset_and_train_gets_the_remaining_share(tmp_path, train):
+    entry = OWN_DATA_SET | {"split": {"by": "row", "validation": 0.8 - train, "test": 0.2}, "class_weight": "balanced"}
+    data_set = load_params(write_params(tmp_path, {"datasets.mine": entry})).dataset("mine")
+    assert data_set.class_weight == "balanced"
+    assert data_set.split.shares == pytest.approx({"train": train, "validation": 0.8 - train, "test": 0.2})

@@ -1,4 +1,4 @@
-"""Settings are made before Prefect is imported and tell nobody anything; which server a command asks."""
+"""Settings before the import of Prefect, private folders, telemetry, and the choice of a server."""
 
 import json
 import os
@@ -29,7 +29,7 @@ from tasks.records.store import make_private
 from tasks.settings.params import load_params
 
 ROOT = Path(__file__).resolve().parents[2]
-QUIET = {
+DEFAULT_VARIABLES = {
     **dict.fromkeys(("DO_NOT_TRACK", "DVC_NO_ANALYTICS", "HF_HUB_DISABLE_TELEMETRY"), "1"),
     **{"PREFECT_SERVER_ANALYTICS_ENABLED": "False", "GX_ANALYTICS_ENABLED": "false"},
     **{"PREFECT_SERVER_API_HOST": "127.0.0.1", "PREFECT_HOME": str(ROOT / ".prefect")},
@@ -40,11 +40,11 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in SETTINGS and "PREFECT" not in name}
 
 
-@pytest.mark.parametrize("own", [{}, {"PREFECT_HOME": "elsewhere"}])
-def test_nothing_is_told_to_anybody_and_all_state_is_the_projects_own_unless_a_person_has_set_it(own):
-    with patch.dict(os.environ, clean_environment() | own, clear=True):
+@pytest.mark.parametrize("variables", [{}, {"PREFECT_HOME": "elsewhere"}])
+def test_telemetry_is_off_and_state_is_local_by_default(variables):
+    with patch.dict(os.environ, clean_environment() | variables, clear=True):
         runpy.run_path(str(ROOT / "flows/__init__.py"))
-        assert os.environ.items() >= (QUIET | own).items()
+        assert os.environ.items() >= (DEFAULT_VARIABLES | variables).items()
     assert "analytics = false" in (ROOT / ".dvc/config").read_text()
 
 
@@ -56,7 +56,7 @@ def test_prefect_reads_every_setting_of_pyproject_under_its_name():
     assert measure.cache_policy == NO_CACHE  # a task is run whenever it is called, unless it has a key of its own
 
 
-def test_importing_sets_defaults_and_does_nothing_else(tmp_path):
+def test_import_sets_defaults_and_does_nothing_else(tmp_path):
     for folder in ("flows", "relmap"):
         (tmp_path / folder).mkdir()
     for name in ("flows/__init__.py", "relmap/__init__.py", "pyproject.toml"):
@@ -64,6 +64,7 @@ def test_importing_sets_defaults_and_does_nothing_else(tmp_path):
     before = sorted(tmp_path.rglob("*"))
     environment = clean_environment() | {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PYTHONPATH": str(tmp_path)}
     code = "import sys, flows; print('prefect' in sys.modules)"
+
     assert subprocess.check_output([sys.executable, "-B", "-c", code], cwd=tmp_path, env=environment) == b"False\n"
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -74,16 +75,17 @@ def test_flows_refuse_the_library_of_another_checkout(tmp_path):
         shutil.copy(ROOT / name, tmp_path / name)
     environment = clean_environment() | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     command = [sys.executable, "-B", "-c", "import flows"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert f"relmap was found at {ROOT / 'relmap/__init__.py'}, not in {tmp_path}" in done.stderr
+    completed = subprocess.run(command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
+
+    assert completed.returncode == 1
+    assert f"relmap was found at {ROOT / 'relmap/__init__.py'}, not in {tmp_path}" in completed.stderr
 
 
-def test_the_librarys_defaults_are_the_pipelines_settings():
+def test_library_defaults_equal_the_pipeline_settings():
     assert load_params(ROOT / "params.yaml").library_settings == DEFAULTS
 
 
-def test_the_state_of_runs_is_for_this_user_alone(tmp_path, monkeypatch):
+def test_run_state_is_private(tmp_path, monkeypatch):
     monkeypatch.setattr(server, "PREFECT_HOME", tmp_path / "home")
     for _ in range(2):
         server.create_prefect_home()
@@ -94,7 +96,7 @@ def test_the_state_of_runs_is_for_this_user_alone(tmp_path, monkeypatch):
 FOLDERS = ("data", ".dvc", ".dvc/cache", ".dvc/tmp", ".prefect")
 
 
-def test_whatever_a_command_locks_first_closes_the_folders_of_a_clone_to_other_users(tmp_path, monkeypatch):
+def test_locking_makes_the_folders_private(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in FOLDERS:
         Path(folder).mkdir()
@@ -103,18 +105,19 @@ def test_whatever_a_command_locks_first_closes_the_folders_of_a_clone_to_other_u
         assert {folder: Path(folder).stat().st_mode & 0o777 for folder in FOLDERS} == dict.fromkeys(FOLDERS, 0o700)
 
 
-def test_a_stage_of_an_experiment_in_a_folder_of_its_own_closes_the_cache_of_the_checkout(tmp_path, monkeypatch):
+def test_dvc_experiment_makes_the_cache_of_the_checkout_private(tmp_path, monkeypatch):
     experiment = tmp_path / ".dvc/tmp/exps/standalone/tmp1"  # as of `dvc exp run --temp`
     experiment.mkdir(parents=True)
     for folder in (tmp_path, tmp_path / ".dvc"):
         folder.chmod(0o755)
     monkeypatch.chdir(experiment)
     make_private()
+
     assert (tmp_path / ".dvc").stat().st_mode & 0o777 == 0o700
     assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
-def test_folders_of_another_user_are_left_as_they_are(tmp_path, monkeypatch):
+def test_folders_of_another_user_are_unchanged(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
     Path("data").chmod(0o755)
@@ -123,59 +126,64 @@ def test_folders_of_another_user_are_left_as_they_are(tmp_path, monkeypatch):
     assert Path("data").stat().st_mode & 0o777 == 0o755
 
 
-def test_setting_up_a_copy_without_git_lets_dvc_work_there(tmp_path, monkeypatch):
+def test_setup_without_git_enables_dvc(tmp_path, monkeypatch):
     (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "core.no_scm" in line]
     shutil.copytree(ROOT / ".dvc", tmp_path / ".dvc", ignore=shutil.ignore_patterns("cache", "tmp", "config.local"))
     (tmp_path / "dvc.yaml").write_text("stages: {}\n")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+
     with pytest.raises(DvcException, match="is not a git repository"), Repo(tmp_path):
         pass
+
     recipe = line.strip().lstrip("@").replace("$(BIN)", str(Path(sys.executable).parent))
     subprocess.run(["sh", "-c", recipe], cwd=tmp_path, check=True)
     with Repo(tmp_path) as repo:
         assert repo.status() == {}
 
 
-def asked_server(name: str = "PREFECT_API_URL", **environment: str) -> str | None:
-    """What is set under `name` once a command has looked for a server, in the environment and in Prefect's settings."""
+def find_server_variable(name: str = "PREFECT_API_URL", **environment: str) -> str | None:
+    """Find a server, and return the value of a variable, which Prefect's settings must share."""
     with patch.dict(os.environ, environment):  # what is found is taken back
         server.find_server()
         settings = {"PREFECT_API_URL": PREFECT_API_URL, "PREFECT_API_AUTH_STRING": PREFECT_API_AUTH_STRING}
-        asked = os.environ.get(name)
-        assert asked == settings[name].value()
+        value = os.environ.get(name)
+        assert value == settings[name].value()
     refresh_global_settings_context()
-    return asked
+    return value
 
 
-def test_a_living_server_of_this_project_is_found_and_a_dead_one_left_aside(tmp_path, monkeypatch, capsys):
+def test_running_server_is_found_and_dead_server_ignored(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     lock = server.LOCKS / "serve.lock"
     lock.parent.mkdir(parents=True)
-    url, key = "http://127.0.0.1:9/api", "PREFECT_API_AUTH_STRING"
+    url = "http://127.0.0.1:9/api"
+    key = "PREFECT_API_AUTH_STRING"
     server.ADDRESS_FILE.write_text(json.dumps({"api_url": url}))
+
     with monkeypatch.context() as healthy:
         healthy.setattr("urllib.request.urlopen", lambda *_, **__: nullcontext(SimpleNamespace(status=200)))
         with FileLock(lock):
-            assert asked_server() == url
-            assert asked_server(PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
-            assert asked_server(key) is None  # it was started with --open
+            assert find_server_variable() == url
+            assert find_server_variable(PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
+            assert find_server_variable(key) is None  # it was started with --open
             server.SECRET_FILE.write_text("ours")
-            assert asked_server(key) == asked_server(key, PREFECT_API_URL=url) == "ours"
-            assert asked_server(key, PREFECT_API_URL=f"{url}?mine") is None  # it is sent to no other
-        assert asked_server() is None  # whoever answers there now is another project's
+            assert find_server_variable(key) == find_server_variable(key, PREFECT_API_URL=url) == "ours"
+            assert find_server_variable(key, PREFECT_API_URL=f"{url}?mine") is None  # it is sent to no other
+        assert find_server_variable() is None  # a server of another project answers there now
     with FileLock(lock):
-        assert asked_server() is None
+        assert find_server_variable() is None
+
     capsys.readouterr()
-    assert asked_server(PREFECT_API_URL=url) is None
+    assert find_server_variable(PREFECT_API_URL=url) is None
     assert capsys.readouterr().out.startswith(f"no Prefect API answers at {url}")
 
 
-@pytest.mark.parametrize("lost", [httpx.ConnectError("refused"), httpx.ReadTimeout("too late")])
-def test_a_server_that_is_gone_is_told_in_words(monkeypatch, lost):
+@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadTimeout("too late")])
+def test_lost_server_is_reported(monkeypatch, error):
     monkeypatch.setattr(server, "find_server", lambda: None)
     with (
         temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}),
         pytest.raises(RunFailed, match=r"no longer answers \((refused|too late)\).*run the same command again"),
         server.ensure_server(),
     ):
-        raise lost
+        raise error

@@ -1,4 +1,4 @@
-"""The door of a stage: alone at its outputs, sure of what it reads, and its end is on record, however it ends."""
+"""Running a stage: lock, verified inputs, record, time limit and manifest."""
 
 import errno
 import os
@@ -32,27 +32,30 @@ def _project(tmp_path, monkeypatch):
     create_project(tmp_path)
 
 
-def record() -> dict:
+def read_stage_record() -> dict:
     return read_json(RECORDS / f"{NAME}.json")
 
 
-def ends(error: BaseException) -> None:
+def raise_error(error: BaseException) -> None:
     raise error
 
 
-def work_and(happens: Callable[[], object]) -> None:
+def write_outputs_and_call(action: Callable[[], object]) -> None:
     write_outputs(NAME)
-    happens()
+    action()
 
 
-def test_a_stage_has_a_record_while_it_runs_and_a_manifest_once_it_has_finished():
+def test_stage_has_a_record_while_running_and_a_manifest_when_finished():
     with run_stage(NAME):
-        assert (record()["outcome"], record()["ended"]) == ("running", None)
-        assert record()["why"] == "it had not finished on this machine before"
+        assert (read_stage_record()["outcome"], read_stage_record()["ended"]) == ("running", None)
+        assert read_stage_record()["why"] == "it had not finished on this machine before"
         write_outputs(NAME)
     assert read_manifest(read_dvc_stage(NAME).manifest).stage == NAME
-    assert record().items() >= {"stage": NAME, "process": os.getpid(), "outcome": "finished", "reason": None}.items()
-    assert record()["started"] < record()["ended"]
+    assert (
+        read_stage_record().items()
+        >= {"stage": NAME, "process": os.getpid(), "outcome": "finished", "reason": None}.items()
+    )
+    assert read_stage_record()["started"] < read_stage_record()["ended"]
 
 
 def append(path: str) -> None:
@@ -60,77 +63,78 @@ def append(path: str) -> None:
         handle.write("more\n")
 
 
-READ = ("data/raw/wands/rows.csv", "data/raw/wands/more.csv", "tasks/train.py", "tasks/trained/model.py")
-MEANWHILE = {
-    **{path: partial(append, path) for path in READ},
+DEPENDENCIES = ("data/raw/wands/rows.csv", "data/raw/wands/more.csv", "tasks/train.py", "tasks/trained/model.py")
+CHANGES = {
+    **{path: partial(append, path) for path in DEPENDENCIES},
     "data/raw/wands/rows.csv, gone": Path("data/raw/wands/rows.csv").unlink,
     "train.seed: 0 → 99": lambda: edit_params(lambda params: params["train"].update(seed=99)),
     "datasets.wands.rows: ": lambda: edit_params(lambda params: params["datasets"]["wands"].update(rows=999)),
 }
 
 
-@pytest.mark.parametrize("what", MEANWHILE)
-def test_what_it_reads_must_not_change_while_it_runs(what):
-    """DVC would lock the new one against results of the old."""
-    with pytest.raises(InputError, match=what.partition(",")[0]) as raised, run_stage(NAME):
-        work_and(MEANWHILE[what])
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_dependency_fails_the_running_stage(change):
+    """DVC would record the changed file with results of the old one."""
+    with pytest.raises(InputError, match=change.partition(",")[0]) as raised, run_stage(NAME):
+        write_outputs_and_call(CHANGES[change])
     assert not read_dvc_stage(NAME).manifest.exists()
-    assert (record()["outcome"], record()["reason"]) == ("failed", str(raised.value))
+    assert (read_stage_record()["outcome"], read_stage_record()["reason"]) == ("failed", str(raised.value))
 
 
-def test_what_it_does_not_read_may_change():
+def test_unrelated_changes_do_not_fail_the_running_stage():
     with run_stage(NAME):
         append("data/raw/scidocs/rows.csv")
         append("tasks/report.py")
         edit_params(lambda params: (params.update(lanes=7), params["datasets"]["scidocs"].update(rows=999)))
         Path("data/raw/wands/rows.csv").touch()  # a new date
         write_outputs(NAME)
-    assert record()["outcome"] == "finished"
+    assert read_stage_record()["outcome"] == "finished"
 
 
-ENDS = [
+ERRORS = [
     *((kind("no descent"), "no descent") for kind in (InputError, RunFailed)),
     (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
     (KeyboardInterrupt(), "KeyboardInterrupt: "),
 ]
 
 
-@pytest.mark.parametrize(("error", "reason"), ENDS)
-def test_a_stage_that_fails_says_why_on_record_and_has_no_manifest_until_it_runs_again(error, reason):
+@pytest.mark.parametrize(("error", "reason"), ERRORS)
+def test_failed_stage_records_its_reason_and_has_no_manifest_until_it_runs_again(error, reason):
     with pytest.raises(type(error)), run_stage(NAME):
-        work_and(lambda: ends(error))
-    assert (record()["outcome"], record()["reason"]) == ("failed", reason)
+        write_outputs_and_call(lambda: raise_error(error))
+    assert (read_stage_record()["outcome"], read_stage_record()["reason"]) == ("failed", reason)
     assert not read_dvc_stage(NAME).manifest.exists()
     complete_stage(NAME)
-    assert (record()["outcome"], record()["reason"]) == ("finished", None)
+    assert (read_stage_record()["outcome"], read_stage_record()["reason"]) == ("finished", None)
 
 
-def elsewhere(then: str) -> subprocess.Popen[str]:
-    """Another process that runs the stage and then does `then`; it has said so when this returns, or waits."""
+def start_in_other_process(statement: str) -> subprocess.Popen[str]:
+    """Start another process that runs the stage and then executes `statement`."""
     code = (
         "import sys, time\nfrom tasks.provenance.stage import run_stage\nfrom tests.tiny_project import write_outputs\n"
     )
-    code += f"with run_stage({NAME!r}):\n    print('inside', flush=True)\n    {then}\n"
+    code += f"with run_stage({NAME!r}):\n    print('inside', flush=True)\n    {statement}\n"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, **pipes)
 
 
-def test_a_second_process_says_who_holds_the_stage_and_waits_for_it():
+def test_second_process_names_the_lock_holder_and_waits():
     with run_stage(NAME):
-        second = elsewhere(f"write_outputs({NAME!r}, 'the second')")
-        words = f"{NAME} is waiting: process {os.getpid()} has been running it since 20"
-        assert words in second.stderr.readline()
+        second = start_in_other_process(f"write_outputs({NAME!r}, 'the second')")
+        message = f"{NAME} is waiting: process {os.getpid()} has been running it since 20"
+        assert message in second.stderr.readline()
         assert second.poll() is None
         write_outputs(NAME, "the first")
-        own = record()["started"]
+        first_start = read_stage_record()["started"]
     assert (*second.communicate(timeout=60), second.returncode) == ("inside\n", "", 0)
     assert "the second" in Path("data/base/wands/table.csv").read_text()
-    assert record()["started"] > own
+    assert read_stage_record()["started"] > first_start
 
 
-def test_who_waits_for_a_lock_can_be_told_where_a_run_is_shown():
-    first = elsewhere("sys.stdin.read()")
+def test_waiting_for_a_lock_is_reported_to_a_callback():
+    first = start_in_other_process("sys.stdin.read()")
     assert first.stdout.readline() == "inside\n"
+
     messages: list[str] = []
 
     def report(message: str) -> None:
@@ -143,46 +147,49 @@ def test_who_waits_for_a_lock_can_be_told_where_a_run_is_shown():
     assert messages[0].startswith(f"{NAME} is waiting: process {first.pid} has been running it since 20")
 
 
-def test_a_killed_process_is_on_record_as_running_and_its_lock_is_free():
-    first = elsewhere("time.sleep(600)")
+def test_killed_process_is_recorded_as_running_and_releases_its_lock():
+    first = start_in_other_process("time.sleep(600)")
     assert first.stdout.readline() == "inside\n"
+
     lock = STATE / "locks" / f"{NAME}.lock"
     assert is_lock_held(lock)
+
     first.send_signal(signal.SIGKILL)
     first.communicate(timeout=60)
-    assert (record()["outcome"], record()["process"]) == ("running", first.pid)
+    assert (read_stage_record()["outcome"], read_stage_record()["process"]) == ("running", first.pid)
     assert lock.exists()
     assert not is_lock_held(lock)
     with hold_lock(NAME):
         assert not read_dvc_stage(NAME).manifest.exists()
+
     complete_stage(NAME)
-    assert (record()["outcome"], record()["process"]) == ("finished", os.getpid())
+    assert (read_stage_record()["outcome"], read_stage_record()["process"]) == ("finished", os.getpid())
 
 
-def test_while_it_waits_code_must_not_change_and_parameters_may(monkeypatch):
-    """Its modules were imported before it had the lock, and its manifest would name the new ones."""
-    meanwhile = [MEANWHILE["tasks/trained/model.py"], MEANWHILE["train.seed: 0 → 99"]]
-    monkeypatch.setattr("tasks.provenance.stage.hold_lock", lambda name: (meanwhile.pop()(), hold_lock(name))[1])
+def test_code_must_not_change_while_a_stage_waits_but_parameters_may(monkeypatch):
+    """The modules were imported before the lock was held; the manifest would name the changed ones."""
+    changes = [CHANGES["tasks/trained/model.py"], CHANGES["train.seed: 0 → 99"]]
+    monkeypatch.setattr("tasks.provenance.stage.hold_lock", lambda name: (changes.pop()(), hold_lock(name))[1])
     assert complete_stage(NAME).parameters["train"]["seed"] == 99
     with pytest.raises(InputError, match=r"tasks/trained/model\.py"), run_stage(NAME):
         write_outputs(NAME)
     assert not read_dvc_stage(NAME).manifest.exists()
 
 
-def test_the_lock_is_held_again_by_its_holder_since_it_took_it_and_free_after_an_error():
-    with hold_lock("refresh") as since, hold_lock("refresh") as again:
-        assert since == again
+def test_lock_is_reentrant_and_released_after_an_error():
+    with hold_lock("refresh") as held_since, hold_lock("refresh") as held_again_since:
+        assert held_since == held_again_since
     with pytest.raises(ZeroDivisionError), hold_lock("refresh"):
-        ends(ZeroDivisionError())
-    with hold_lock("refresh") as later:
-        assert later > since
+        raise_error(ZeroDivisionError())
+    with hold_lock("refresh") as held_later_since:
+        assert held_later_since > held_since
 
 
-def test_a_stage_called_by_its_command_runs_and_without_a_data_set_is_told_how_it_is_called(monkeypatch, capsys):
+def test_stage_command_requires_a_data_set(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
     with pytest.raises(SystemExit, match="0"):
         run_dataset_stage("train", lambda dataset: write_outputs(f"train@{dataset}"))
-    assert record()["outcome"] == "finished"
+    assert read_stage_record()["outcome"] == "finished"
     monkeypatch.setattr(sys, "argv", ["train.py"])
     with pytest.raises(SystemExit, match="2"):
         run_dataset_stage("train", write_outputs)
@@ -190,29 +197,29 @@ def test_a_stage_called_by_its_command_runs_and_without_a_data_set_is_told_how_i
 
 
 ROWS = pl.DataFrame({"a": range(9)})
-FULL = {
-    "the system": lambda: ends(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/base/wands/table.csv")),
+DISK_FULL_ERRORS = {
+    "the system": lambda: raise_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/base/wands/table.csv")),
     "Python": lambda: Path("/dev/full").write_text("x"),
     "Polars, parquet": lambda: write_atomically(Path("table"), lambda _: ROWS.write_parquet("/dev/full")),
 }
 
 
-@pytest.mark.parametrize("fill", FULL.values(), ids=FULL)
-def test_a_full_disk_is_named_in_words_whoever_meets_it(monkeypatch, fill):
+@pytest.mark.parametrize("fill", DISK_FULL_ERRORS.values(), ids=DISK_FULL_ERRORS)
+def test_full_disk_is_reported(monkeypatch, fill):
     monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
     with pytest.raises(SystemExit, match=r"^train: the disk is full .*free some space and run the same command again"):
         run_dataset_stage("train", lambda _: fill())
-    assert record()["outcome"] == "failed"
+    assert read_stage_record()["outcome"] == "failed"
 
 
 @pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "no"), ZeroDivisionError("ours")], ids=repr)
-def test_what_is_our_fault_keeps_its_traceback(monkeypatch, error):
+def test_unexpected_error_keeps_its_traceback(monkeypatch, error):
     monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
     with pytest.raises(type(error)):
-        run_dataset_stage("train", lambda _: ends(error))
+        run_dataset_stage("train", lambda _: raise_error(error))
 
 
-TOO_LONG = """
+RUN_TOO_LONG = """
 import time
 from tasks.provenance import stage
 record = stage.StageRecord(stage="train@wands", process=1, started=stage.datetime.now(stage.UTC), why="a reason")
@@ -221,9 +228,9 @@ with stage._time_limit(record, 0.001):
 """
 
 
-def test_a_stage_that_takes_longer_than_its_limit_is_ended_and_its_record_says_why(tmp_path):
-    started = subprocess.run(
-        [sys.executable, "-c", TOO_LONG],
+def test_stage_is_ended_at_its_time_limit_and_records_the_reason(tmp_path):
+    completed = subprocess.run(
+        [sys.executable, "-c", RUN_TOO_LONG],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
         capture_output=True,
@@ -232,12 +239,12 @@ def test_a_stage_that_takes_longer_than_its_limit_is_ended_and_its_record_says_w
         check=False,
     )
     reason = "it ran longer than 0.001 minutes, the limit set by stage_minutes in params.yaml"
-    assert started.returncode == 1
-    assert f"train@wands: {reason}" in started.stderr
-    assert (record()["outcome"], record()["reason"]) == ("failed", reason)
+    assert completed.returncode == 1
+    assert f"train@wands: {reason}" in completed.stderr
+    assert (read_stage_record()["outcome"], read_stage_record()["reason"]) == ("failed", reason)
 
 
-def test_a_stage_without_a_limit_or_within_it_is_left_alone():
+def test_stage_without_or_within_its_time_limit_is_not_ended():
     running = StageRecord(stage=NAME, process=1, started=datetime.now(UTC))
     for minutes in (0, 1):
         with _time_limit(running, minutes):
