@@ -15,12 +15,23 @@ def pytest_report_header() -> list[str]:
     return [f"not run without torch: {', '.join(collect_ignore)}"] if collect_ignore else []
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Generator[None, object, object]:
-    """Skip a test whose fit needs torch, as the library's error says; the protocol of the paper does."""
+def skip_if_torch_is_missing() -> Generator[None, object, object]:
+    """Skip a test whose fit needs torch, as the library's error states; the protocol of the paper does."""
     try:
         return (yield)
     except Exception as error:
-        if HAS_TORCH or "needs the package torch" not in str(error):
+        if HAS_TORCH or "the package torch is not installed" not in str(error):
             raise
         pytest.skip("the fit needs torch")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    """Skip a test whose fixture needs torch."""
+    return (yield from skip_if_torch_is_missing())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Skip a test that needs torch."""
+    return (yield from skip_if_torch_is_missing())

@@ -74,7 +74,12 @@ AS_IN_THE_FIT = "as the rows had"
 CASES_BY_COMMAND = {
     "": [
         ("fitt --out a", None, "No such command 'fitt'", "Did you mean 'fit'"),
-        ("fit --predictons a.csv", None, "No such option: --predictons", "Possible options: --predictions"),
+        (
+            "fit --predictons a.csv",
+            None,
+            "No such option:? '?--predictons",  # quoted by some versions of click
+            "(Possible options:|Did you mean) '?--predictions",
+        ),
         ("sql --map gone.json", None, "gone.json does not exist", "relmap fit` writes a map"),
         (f"{REPORT} rows.parquet --out r.pdf", None, "r.pdf must end in", ".html"),
         (f"{REPORT} rows.parquet --out .html", None, ".html has no name before its suffix", "such as result.html"),

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import jsonschema
 import numpy as np
+import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.calibrators.temperature import Temperature
@@ -64,6 +66,7 @@ def test_schema_accepts_a_correction_and_rejects_an_incomplete_one(saved):
         SCHEMA.validate(document)
 
 
+@pytest.mark.skipif(Version(pydantic.VERSION) < Version("2.12"), reason="pydantic writes schemas in another form")
 def test_committed_schema_matches_the_code():
     assert json.loads(SCHEMA_FILE.read_text()) == json_schema(), "write json_schema() to relmap/maps/map.schema.json"
 

@@ -49,7 +49,7 @@ def table_of_unusual_types() -> pa.Table:
             "nothing": pa.nulls(ROWS),
             "bytes": pa.array([b"\xff\x00"] * ROWS),
             "tiny": pa.array([-1] * ROWS, pa.int8()),
-            "half": pa.array([1.5, float("nan")] * 50, pa.float16()),
+            "half": pa.array(np.array([1.5, float("nan")] * 50, dtype=np.float16), pa.float16()),
             "where": pa.array([{"x": 1, "y": [1.0]}, None] * 50),
             "by.key": pa.array([[("a", 1)]] * ROWS, pa.map_(pa.string(), pa.int64())),
             "": ROW_NUMBERS,
@@ -153,6 +153,14 @@ def test_parquet_columns_are_preserved_exactly(codec, tmp_path, monkeypatch):
     assert parquet.read_metadata(out).row_group(0).column(0).compression == codec
 
 
+def reads_integers_beyond_64_bits() -> bool:
+    try:
+        pl.read_ndjson(b'{"x": 12345678901234567890123}')
+    except pl.exceptions.ComputeError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize(
     ("suffix", "text", "added"),
     [
@@ -165,6 +173,8 @@ def test_parquet_columns_are_preserved_exactly(codec, tmp_path, monkeypatch):
     ],
 )
 def test_csv_and_json_lines_text_is_preserved(suffix, text, added, tmp_path):
+    if suffix == ".jsonl" and not reads_integers_beyond_64_bits():
+        pytest.skip("this version of polars reads no integer of more than 64 bits")
     source = tmp_path / f"in{suffix}"
     out = tmp_path / f"out{suffix}"
     source.write_text(text)
@@ -202,7 +212,11 @@ INVALID_FILES = {  # file, its bytes or a function that creates it, message
     "gzip that is cut off": ("p.tsv.gz", gzip.compress(b"a\tb\n" * 999)[:40], "is not a complete gzip file"),
     "columns of JSON": ("p.json", b'{"a": {"0": 1}}', "orient='records'"),
     "a JSON list that is cut off": ("p.json", b'[{"a": 1}, {"a"', "is not a JSON list of objects"),
-    "a key twice in a list": ("p.json", b'[{"a": 1, "a": 2}]', "an object with a repeated key"),
+    "a key twice in a list": (
+        "p.json",
+        b'[{"a": 1, "a": 2}]',
+        "an object with a repeated key|more than one occurrence",
+    ),
     "no workbook": ("p.xlsx", b"PK", "p.xlsx.* workbook"),
     "too much to read whole": (
         "p.json",

@@ -223,7 +223,7 @@ def test_kind_of_an_array_is_detected_stored_or_required(fitted, tmp_path):
         ReliabilityMap.load(tmp_path / "map.json"),
         clone(INTERCEPT_MAP).fit(frame.with_columns(pl.col("label") - 1)),
     ):
-        with pytest.raises(InputError, match=r"may hold logits or probabilities.* arrays='logits'"):
+        with pytest.raises(InputError, match=r"may contain logits or probabilities.* arrays='logits'"):
             reliability_map.reliability(ambiguous)
 
     from_both = np.c_[1 - ambiguous, ambiguous]  # rows that sum to 1 are probabilities
