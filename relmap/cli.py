@@ -1,6 +1,6 @@
 """Command line: fit a reliability map on your own predictions, and use it; see `relmap --help`.
 
-Text for people goes to the error stream; JSON and SQL go to the output stream or to a file. This module imports no
+Messages go to the error stream; JSON and SQL go to the output stream or to a file. This module imports no
 orchestrator. Each command imports what it needs when it runs, so that `--help` and errors in options are fast.
 """
 

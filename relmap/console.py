@@ -1,4 +1,4 @@
-"""Input and output of the commands: options from fields, text for people, JSON for programs, and progress."""
+"""Input and output of the commands: options from fields, messages, JSON for programs, and progress."""
 
 import inspect
 import json
@@ -161,7 +161,7 @@ def write_json_output(content: dict[str, Any], out: Path | None) -> None:
 
 
 def print_lines(lines: list[str]) -> list[str]:
-    """Print lines for people to the error stream.
+    """Print messages to the error stream.
 
     Args:
         lines: The lines; they may quote file content, so that unprintable characters are escaped.

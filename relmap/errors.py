@@ -1,4 +1,4 @@
-"""Errors of user input: each message names the location, the finding and the remedy."""
+"""Errors in user input: each message states where the error is, what is wrong, and how to correct it."""
 
 import json
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def escape_unprintable(text: str) -> str:
-    """Escape characters that could control a terminal or hide text, as in JSON.
+    """Replace characters that could control a terminal or hide text by JSON escapes.
 
     Args:
         text: Any text.
@@ -39,13 +39,13 @@ class InputError(ValueError):
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Report a missing optional dependency with the extra that installs it.
+    """Raise an error that names the extra to install if an import inside the block fails.
 
     Args:
         extra: Name of an extra of this distribution, such as `report`.
 
     Yields:
-        Nothing; the import is inside the block.
+        None.
 
     Raises:
         InputError: A package that is not part of this project could not be imported.
@@ -64,7 +64,7 @@ def describe_validation_errors(error: "ValidationError", whole: str) -> list[str
 
     Args:
         error: The exception.
-        whole: Name of the whole object, for errors without a location.
+        whole: Name of the validated object, used for errors without a location.
 
     Returns:
         Location, reason and invalid value of each error.

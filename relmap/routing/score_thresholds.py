@@ -65,7 +65,7 @@ class ScoreThresholds:
     """Thresholds that hold together with the stated confidence.
 
     Attributes:
-        confidence: Probability, over samples of labelled rows, that all thresholds keep their targets.
+        confidence: Probability, over samples of labelled rows, that all thresholds reach their targets.
         rows: Number of labelled rows.
         groups: Number of groups, or None for independent rows.
         positives: Number of positive rows.
