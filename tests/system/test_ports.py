@@ -18,11 +18,13 @@ from tests.system.served import serving
 
 pytestmark = pytest.mark.system
 
-NOBODY = 65534  # the number of the user without rights
+NOBODY = 65534  # user id of `nobody`, a user without permissions
 REFUSED = {401, 403, 404}  # allowed statuses of a page without credentials
-PUBLIC = {"/", "/health", "/api/health", "/api/ready"}  # of Prefect's server: the page that asks for the secret, health
-HEALTH = {"/api/health": 200, "/api/ready": 200}  # as the guide says
-SLOW = {"wands": {"smart": {"epochs": 4000, "patience": 4000}}}  # so that a run is there while it is attacked
+# Pages of Prefect's server without the secret: the login page and the health checks.
+PUBLIC_PAGES = {"/", "/health", "/api/health", "/api/ready"}
+HEALTH_CHECKS = {"/api/health": 200, "/api/ready": 200}  # path -> status, as the guide to a shared server documents
+SLOW_FIT = {"wands": {"smart": {"epochs": 4000, "patience": 4000}}}  # the run lasts longer than the attack
+N_WORKERS = 2  # Dask workers of a run
 
 
 class Socket(NamedTuple):
@@ -33,41 +35,46 @@ class Socket(NamedTuple):
     process: str
 
 
-def listening(process: psutil.Process) -> list[Socket]:
+def find_listening_sockets(process: psutil.Process) -> list[Socket]:
     """Return the listening TCP sockets of a process and its children."""
-    found = []
-    for each in [process, *process.children(recursive=True)]:
+    sockets = set()
+    for member in [process, *process.children(recursive=True)]:
         try:
-            name = " ".join(each.cmdline()[1:4])
-            connections = each.net_connections("tcp")
+            name = " ".join(member.cmdline()[1:4])
+            connections = member.net_connections("tcp")
         except psutil.Error:  # it has ended
             continue
-        found += [Socket(c.laddr.ip, c.laddr.port, name) for c in connections if c.status == psutil.CONN_LISTEN]
-    return sorted(set(found))
+        for connection in connections:
+            if connection.status == psutil.CONN_LISTEN:
+                sockets.add(Socket(connection.laddr.ip, connection.laddr.port, name))
+    return sorted(sockets)
 
 
-def attacked(sockets: list[Socket]) -> dict[Socket, dict[str, Any]]:
-    """Attack each socket as another user without credentials; return the results."""
+def attack_sockets(sockets: list[Socket]) -> dict[Socket, dict[str, Any]]:
+    """Attack each socket as another user without credentials; return the results by socket."""
     assert os.geteuid() == 0, "only root can act as another user; run this file as root"
-    ports = [str(each.port) for each in sockets]
+    ports = [str(attacked.port) for attacked in sockets]
     command = [sys.executable, "-m", "tests.system.attack", str(NOBODY), *ports]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    given = json.loads(done.stdout.splitlines()[-1])
-    return {each: given[str(each.port)] for each in sockets}
+    results = json.loads(done.stdout.splitlines()[-1])
+    return {attacked: results[str(attacked.port)] for attacked in sockets}
 
 
 def assert_protected(sockets: list[Socket]) -> None:
     """Check that no socket is open to other machines, runs code, serves a page, or answers more than health checks."""
-    for each, given in attacked(sockets).items():
-        print(each, given)
-        assert each.address in {"127.0.0.1", "::1"}, each
-        assert given["code"] == {}, each
-        assert given["websockets"] == [], each
-        open_pages = {path for path, status in given["pages"].items() if status not in REFUSED}
-        is_server = "flows.server" in each.process
-        assert open_pages <= (PUBLIC if is_server else set()), (each, given["pages"])
-        assert not is_server or HEALTH.items() <= given["pages"].items()
+    for attacked, result in attack_sockets(sockets).items():
+        print(attacked, result)
+        assert attacked.address in {"127.0.0.1", "::1"}, attacked
+        assert result["code"] == {}, attacked
+        assert result["websockets"] == [], attacked
+        pages = result["pages"]
+        open_pages = {path for path, status in pages.items() if status not in REFUSED}
+        if "flows.server" in attacked.process:
+            assert open_pages <= PUBLIC_PAGES, (attacked, pages)
+            assert HEALTH_CHECKS.items() <= pages.items()
+        else:
+            assert not open_pages, (attacked, pages)
 
 
 @pytest.fixture(scope="module")
@@ -75,19 +82,19 @@ def project(tmp_path_factory) -> Path:
     """Project with one small data set and the engine Dask."""
     folder = tmp_path_factory.mktemp("ports")
 
-    def change(params: dict[str, Any]) -> None:
+    def edit(params: dict[str, Any]) -> None:
         small(params)
         del params["datasets"]["mine"]
-        params.update(engine="dask", calibrators=["ts", "smart"], calibrator_settings=SLOW)
+        params.update(engine="dask", calibrators=["ts", "smart"], calibrator_settings=SLOW_FIT)
 
-    copy_project(folder, change)
+    copy_project(folder, edit)
     return folder
 
 
-def workers(process: psutil.Process) -> list[psutil.Process]:
-    """Return the Dask workers among the children of a process."""
+def find_workers(process: psutil.Process) -> list[psutil.Process]:
+    """Return the Dask workers among the children of a process, which Python's `multiprocessing` has spawned."""
     children = process.children(recursive=True)
-    return [each for each in children if any("spawn_main" in word for word in command_line(each))]
+    return [child for child in children if "spawn_main" in " ".join(command_line(child))]
 
 
 def command_line(process: psutil.Process) -> list[str]:
@@ -101,35 +108,37 @@ def command_line(process: psutil.Process) -> list[str]:
 def sockets_with_workers(process: psutil.Process, log: Path) -> list[Socket]:
     """Return the listening sockets of a run once its Dask workers have started; empty before."""
     assert process.status() != psutil.STATUS_ZOMBIE, log.read_text()
-    listening_workers = [each for each in workers(process) if listening(each)]
-    return listening(process) if len(listening_workers) == 2 else []
+    listening_workers = [worker for worker in find_workers(process) if find_listening_sockets(worker)]
+    return find_listening_sockets(process) if len(listening_workers) == N_WORKERS else []
 
 
 @pytest.fixture
 def run(request, project) -> Iterator[tuple[psutil.Process, Path]]:
-    engine, *words = request.param.split()
+    """Start a command with an engine, `(engine, command)`; yield its process and the file of its output."""
+    engine, command = request.param
     edit_params(project, lambda params: params.update(engine=engine))
     log = project / "run.log"
-    command = start(project, *words, log=log)
+    started = start(project, *command.split(), log=log)
     try:
-        yield psutil.Process(command.pid), log
+        yield psutil.Process(started.pid), log
     finally:
-        processes.end_groups([command])
+        processes.end_groups([started])
 
 
-@pytest.mark.parametrize("run", ["dask flows.refresh reliability@wands"], indirect=True)
+@pytest.mark.parametrize("run", [("dask", "flows.refresh reliability@wands")], indirect=True, ids=["refresh"])
 def test_no_port_of_a_run_on_dask_answers_another_user(run):
     process, log = run
     sockets = eventually(lambda: sockets_with_workers(process, log))
     assert len(sockets) >= 6  # the server, the scheduler, two nannies and two workers
     assert_protected(sockets)
-    assert process.status() != psutil.STATUS_ZOMBIE, log.read_text()  # it was attacked while it worked
+    assert process.status() != psutil.STATUS_ZOMBIE, log.read_text()  # it did not end before the attack
 
 
-@pytest.mark.parametrize("run", ["thread dvc repro reliability@wands --force"], indirect=True)
-def test_no_port_of_a_single_stage_answers_another_user(run):  # on threads: Dask needs the server of a refresh
+# With threads, because Dask needs the server of a refresh.
+@pytest.mark.parametrize("run", [("thread", "dvc repro reliability@wands --force")], indirect=True, ids=["stage"])
+def test_no_port_of_a_single_stage_answers_another_user(run):
     process, log = run
-    sockets = eventually(lambda: listening(process))
+    sockets = eventually(lambda: find_listening_sockets(process))
     assert_protected(sockets)
     assert process.status() != psutil.STATUS_ZOMBIE, log.read_text()
 
@@ -137,8 +146,8 @@ def test_no_port_of_a_single_stage_answers_another_user(run):  # on threads: Das
 def test_no_port_of_flows_serve_answers_another_user(project):
     with serving(project) as served:
         process = psutil.Process(served.process.pid)
-        # the server, and Prefect's runner, which its runs ask with a token of their own
-        eventually(lambda: len(listening(process)) >= 2)
-        sockets = listening(process)
+        # The server, and Prefect's runner, to which its runs connect with their own token.
+        eventually(lambda: len(find_listening_sockets(process)) >= 2)
+        sockets = find_listening_sockets(process)
         assert_protected(sockets)
         assert served.is_running()
