@@ -40,7 +40,7 @@ PATHS = (
 )
 
 
-def stolen() -> dict[str, Any]:
+def read_secrets() -> dict[str, Any]:
     """Return the user and the secrets of the attacked process; runs there if the attack succeeds."""
     secrets = sorted(name for name in os.environ if name.startswith("PREFECT_API"))
     return {"uid": os.getuid(), "secrets": secrets}
@@ -49,7 +49,7 @@ def stolen() -> dict[str, Any]:
 async def run_code(port: int, scheme: str, security: Security | None) -> object:
     """Return the result of Dask's `run`, or else the identity of the server; None without an answer."""
     remote = rpc(f"{scheme}://127.0.0.1:{port}", timeout=TIMEOUT, **_arguments(security))
-    call = {"function": pickle.dumps(stolen), "args": pickle.dumps(()), "kwargs": pickle.dumps({})}
+    call = {"function": pickle.dumps(read_secrets), "args": pickle.dumps(()), "kwargs": pickle.dumps({})}
     try:
         for operation, arguments in (("run", call), ("identity", {})):
             with suppress(OSError, asyncio.TimeoutError, ValueError, TypeError):
@@ -65,7 +65,7 @@ def _arguments(security: Security | None) -> dict[str, Any]:
     return {} if security is None else {"connection_args": security.get_connection_args("client")}
 
 
-def pages(port: int) -> dict[str, int]:
+def request_pages(port: int) -> dict[str, int]:
     """Return the HTTP status of each path that answers."""
     found = {}
     for path in PATHS:
@@ -79,7 +79,7 @@ def pages(port: int) -> dict[str, int]:
     return found
 
 
-async def opened(port: int) -> list[str]:
+async def open_websockets(port: int) -> list[str]:
     """Return the WebSockets that stay open without the secret, or accept a wrong one."""
     found = []
     for path in WEBSOCKETS:
@@ -101,7 +101,11 @@ async def attack(port: int) -> dict[str, object]:
     ways = {"tcp": None, "tls": Security.temporary()}  # credentials of the attacker's own
     results = await asyncio.gather(*(run_code(port, scheme, security) for scheme, security in ways.items()))
     taken = {scheme: result for scheme, result in zip(ways, results, strict=True) if result is not None}
-    return {"code": taken, "pages": await asyncio.to_thread(pages, port), "websockets": await opened(port)}
+    return {
+        "code": taken,
+        "pages": await asyncio.to_thread(request_pages, port),
+        "websockets": await open_websockets(port),
+    }
 
 
 async def attack_all(ports: list[int]) -> dict[int, dict[str, object]]:

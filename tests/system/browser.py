@@ -27,7 +27,7 @@ def open_browser(profile: Path, *flags: str) -> Any:
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
 
 
-def asked_for(driver: Any) -> set[str]:
+def requested_addresses(driver: Any) -> set[str]:
     """Return the addresses that the page has requested since the last call."""
     sent = (json.loads(entry["message"])["message"] for entry in driver.get_log("performance"))
     return {each["params"]["request"]["url"] for each in sent if each["method"] == "Network.requestWillBeSent"}

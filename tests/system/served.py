@@ -20,7 +20,7 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
-def answering(port: int) -> bool:
+def is_answering(port: int) -> bool:
     return is_api_available(f"http://127.0.0.1:{port}/api")
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from tests.project_copy import copy_project, start
 from tests.system.browser import eventually, open_browser
-from tests.system.served import Served, answering, serving
+from tests.system.served import Served, is_answering, serving
 
 pytestmark = pytest.mark.system
 
@@ -202,7 +202,7 @@ def test_the_temporary_server_of_a_run_is_protected(unserved, command):
         for wrong in ({"Host": f"evil.test:{port}"}, {"Origin": "http://evil.test"}, {"Sec-Fetch-Site": "cross-site"}):
             assert status_for_other_user(address, **wrong) == "403", wrong
         assert process.wait(300) == 0, log.read_text()
-        eventually(lambda: not psutil.pid_exists(process.pid) and not answering(port), within=20)
+        eventually(lambda: not psutil.pid_exists(process.pid) and not is_answering(port), within=20)
     finally:
         process.kill()
         process.wait()
@@ -215,6 +215,6 @@ def port_of_server(process: subprocess.Popen, log: Path) -> int | None:
         with suppress(psutil.NoSuchProcess):  # or a zombie
             sockets = [each for each in child.net_connections("tcp4") if each.status == psutil.CONN_LISTEN]
             for port in (each.laddr.port for each in sockets):
-                if answering(port):
+                if is_answering(port):
                     return port
     return None

@@ -24,7 +24,7 @@ from tests.project_copy import (
     start,
 )
 from tests.system.browser import PATIENCE, eventually
-from tests.system.served import answering, free_port
+from tests.system.served import free_port, is_answering
 from tests.system.test_ports import assert_protected, listening
 
 pytestmark = pytest.mark.system
@@ -86,7 +86,7 @@ def documented(start: str) -> list[str]:
 def server(project) -> Iterator[str]:
     port = free_port()
     with running(project, "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)):
-        eventually(lambda: answering(port))
+        eventually(lambda: is_answering(port))
         yield f"http://127.0.0.1:{port}/api"
 
 

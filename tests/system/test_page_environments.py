@@ -58,7 +58,7 @@ def name(page: Path) -> str:
 
 
 def uses_pipeline(page: Path) -> bool:
-    """Whether a page asks for `make setup`, whose environment `make test` uses."""
+    """Return whether a page needs `make setup`, whose environment `make test` uses."""
     return OWN_ENVIRONMENT.search(page.read_text(encoding="utf-8")) is not None
 
 

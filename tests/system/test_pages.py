@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.project_copy import copy_project
-from tests.system.browser import asked_for, eventually, open_browser
+from tests.system.browser import eventually, open_browser, requested_addresses
 from tests.system.served import Served, serving
 
 pytestmark = pytest.mark.system
@@ -90,7 +90,7 @@ class Visitor:
         return [message for message in messages if any(word in message for word in words)]
 
     def hosts(self) -> set[str]:
-        return {urllib.parse.urlsplit(url).netloc for url in asked_for(self.driver) if url.startswith("http")}
+        return {urllib.parse.urlsplit(url).netloc for url in requested_addresses(self.driver) if url.startswith("http")}
 
 
 @pytest.fixture(params=BASE)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.report_data import make_results, write_dvc_plots
-from tests.system.browser import asked_for, eventually, open_browser
+from tests.system.browser import eventually, open_browser, requested_addresses
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DRAWN = """
@@ -59,4 +59,4 @@ def test_every_plot_is_drawn_without_network_requests(project, driver, what):
     marks = eventually(lambda: len(driver.execute_script(DRAWN)) == 4 and driver.execute_script(DRAWN), within=30)
     assert min(marks) > 5  # lines, bands or bars
     assert driver.get_log("browser") == []
-    assert [url for url in asked_for(driver) if url.startswith("http")] == []
+    assert [url for url in requested_addresses(driver) if url.startswith("http")] == []

@@ -16,7 +16,7 @@ from relmap import cli as rerank
 from relmap.report.figure import DARK, LIGHT
 from tasks.tables.runs import PAPER_DATASETS
 from tests.report_data import BETTER, NOTHING, contrast_ratio, make_results, write_report
-from tests.system.browser import asked_for, eventually, open_browser
+from tests.system.browser import eventually, open_browser, requested_addresses
 
 TEN = tuple(f"grade {place}" for place in range(10))
 LONG = "a label of very many words that nobody would want to read twice"
@@ -129,7 +129,7 @@ class Reader:
         eventually(lambda: self.run(f"return [...document.querySelectorAll('.plot')].every({fits})"))
 
     def actions(self) -> Any:
-        """What mouse and keyboard can do."""
+        """Return a chain of mouse and keyboard actions."""
         from selenium.webdriver import ActionChains
 
         return ActionChains(self.driver)
@@ -155,7 +155,7 @@ def test_the_page_opens_without_messages_or_requests_and_is_small(reader):
     reader.driver.get_log("performance")  # requests of Chromium at its start
     reader.open()
     assert reader.driver.get_log("browser") == []
-    requested = {re.sub("^(blob|data):.*", r"\1", url) for url in asked_for(reader.driver)}
+    requested = {re.sub("^(blob|data):.*", r"\1", url) for url in requested_addresses(reader.driver)}
     assert requested <= {reader.place.as_uri(), "blob", "data"}
     assert reader.place.stat().st_size < LARGEST
 

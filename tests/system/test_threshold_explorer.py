@@ -17,7 +17,7 @@ from relmap import cli
 from relmap.api import MapAssessment
 from relmap.io.files import open_predictions
 from relmap.maps.map_file import load_map
-from tests.system.browser import asked_for, eventually, open_browser
+from tests.system.browser import eventually, open_browser, requested_addresses
 
 NAMES = ("</script><b>bad", "fair & square", "a label with a name of many words that is long")
 DESK = 1400
@@ -230,7 +230,8 @@ def test_label_names_are_escaped_and_the_page_sends_no_requests(control, page):
     control.open()
     control.take_cheapest()
     assert control.run("return document.querySelectorAll('#threshold-explorer b').length") == 0
-    assert {url for url in asked_for(control.driver) if not url.startswith(("blob:", "data:"))} == {page.as_uri()}
+    requested = {url for url in requested_addresses(control.driver) if not url.startswith(("blob:", "data:"))}
+    assert requested == {page.as_uri()}
     assert control.driver.get_log("browser") == []
 
 

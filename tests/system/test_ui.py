@@ -15,7 +15,7 @@ import pytest
 
 from flows.notifications import AFTER_CANCELLATION
 from tests.project_copy import copy_project, run
-from tests.system.browser import asked_for, eventually, open_browser
+from tests.system.browser import eventually, open_browser, requested_addresses
 from tests.system.served import Served, serving
 
 pytestmark = pytest.mark.system
@@ -115,7 +115,7 @@ def test_the_page_contacts_only_its_own_port_and_shows_every_deployment(page, se
     eventually(lambda: {"refresh", "reliability", "rerank-fit"} <= set(page.text.split()))
     assert "At 05:00 AM" in page.text
     time.sleep(2)  # its analytics would be asked by now
-    hosts = {urllib.parse.urlsplit(url).netloc for url in asked_for(page.driver) if url.startswith("http")}
+    hosts = {urllib.parse.urlsplit(url).netloc for url in requested_addresses(page.driver) if url.startswith("http")}
     assert hosts == {urllib.parse.urlsplit(served.address).netloc}
 
 
