@@ -288,4 +288,4 @@ rerank_label = create_form(rerank.label, "label/{out}", ".csv", ".parquet", ".js
 # A form writes one file to the served folder, so it does not offer the figure.
 rerank_thresholds = create_form(rerank.thresholds, "thresholds/{predictions}", ".json", without=("figure",))
 rerank_sql = create_form(rerank.sql, "sql/{dialect}")
-RERANK = (rerank_fit, rerank_report, rerank_apply, rerank_evaluate, rerank_label, rerank_thresholds, rerank_sql)
+RERANK_FLOWS = (rerank_fit, rerank_report, rerank_apply, rerank_evaluate, rerank_label, rerank_thresholds, rerank_sql)

@@ -40,7 +40,7 @@ from tasks.records.results import display_name
 from tasks.settings.params import Params, load_params
 from tasks.tables.display import format_table
 from tasks.tables.paper import main_table
-from tasks.watch import watched
+from tasks.watch import find_outdated_maps
 
 Target = Annotated[str, Field(pattern="^(report|(download|train|reliability)@[a-z0-9_]+)$")]
 POLL_SECONDS = 0.5
@@ -328,7 +328,7 @@ def _refresh(run: list[Process], output: StageOutput, targets: list[str], force:
                 _show_report()
             except InputError as error:
                 failures.append(str(error))
-        failures += watched(params.watched)
+        failures += find_outdated_maps(params.watched)
     if failures:
         raise RunFailed("\n  ".join(["the refresh failed:", *failures]))
 

@@ -41,7 +41,7 @@ GateRecords = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a run computes.
+    """Inputs of a run: data, calibrators and seeds.
 
     Attributes:
         base: Fixed decisions of the data set.

@@ -36,7 +36,7 @@ from flows import ROOT
 from flows.engine import create_task_runner, hold_run_lock, mark_crashed_runs
 from flows.forms import (
     DEFAULT_FOLDER,
-    RERANK,
+    RERANK_FLOWS,
     CalibratorName,
     Seed,
     create_deployment,
@@ -86,14 +86,15 @@ def reliabilities(
     from flows.reliability import reliability  # noqa: PLC0415 - takes seconds, and no other run needs it
 
     params = load_params()
-    run = reliability.with_options(task_runner=create_task_runner(params))
-    explicit_seeds = seeds or list(params.seeds)  # with explicit seeds, a run does not write the outputs of DVC
+    reliability_flow = reliability.with_options(task_runner=create_task_runner(params))
+    explicit_seeds = seeds or list(params.seeds)  # with explicit seeds, the flow does not write the outputs of DVC
+    explicit_calibrators = list(calibrators) if calibrators else None
     failures = []
     with hold_run_lock():
         for name in dict.fromkeys(datasets):
             try:
                 with tags(name):
-                    run(name, explicit_seeds, list(calibrators) if calibrators else None)
+                    reliability_flow(name, explicit_seeds, explicit_calibrators)
             except (InputError, RunFailed) as error:
                 failures.append(f"{name}: {error}")
     if failures:
@@ -109,14 +110,21 @@ def create_deployments(params: Params) -> list[RunnerDeployment]:
     Returns:
         The deployments.
     """
-    describe_fields(refresh, inspect.signature(refresh_command).parameters.values())
-    scheduled = create_deployment(refresh, "refresh", cron=params.schedule.refresh, concurrency_limit=1)
-    data_sets = create_deployment(offer_datasets(params.datasets), "reliability")
-    return [scheduled, data_sets, *(create_deployment(form, form.name) for form in RERANK)]
+    refresh_options = inspect.signature(refresh_command).parameters.values()  # the command line has the help texts
+    describe_fields(refresh, refresh_options)
+    deployments = [
+        create_deployment(refresh, "refresh", cron=params.schedule.refresh, concurrency_limit=1),
+        create_deployment(offer_datasets(params.datasets), "reliability"),
+    ]
+    for command_flow in RERANK_FLOWS:
+        deployments.append(create_deployment(command_flow, command_flow.name))
+    return deployments
 
 
 def offer_datasets(datasets: Iterable[str]) -> Flow[..., None]:
-    """Restrict the form of `reliabilities` to the data sets of params.yaml, which is not read at import.
+    """Copy the flow `reliabilities`, with a form that offers the given data sets.
+
+    The annotations of `reliabilities` cannot name them, because params.yaml is not read at import.
 
     Args:
         datasets: Keys of data sets.
@@ -124,14 +132,15 @@ def offer_datasets(datasets: Iterable[str]) -> Flow[..., None]:
     Returns:
         The flow.
     """
-    form = reliabilities.with_options()
+    restricted = reliabilities.with_options()
     signature = inspect.signature(reliabilities)
     field = Field(min_length=1, json_schema_extra={"items": {"type": "string", "enum": list(datasets)}})
     parameters = dict(signature.parameters)
     parameters["datasets"] = parameters["datasets"].replace(annotation=Annotated[list[str], field])
-    form.__signature__ = signature.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
-    form.parameters = parameter_schema(form)
-    return form
+    # Prefect made `parameters`, the schema of the form, from the signature when the flow was created.
+    restricted.__signature__ = signature.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
+    restricted.parameters = parameter_schema(restricted)
+    return restricted
 
 
 def register_for_pool(deployments: Sequence[RunnerDeployment], pool: str) -> None:
@@ -163,7 +172,8 @@ def serve(deployments: Sequence[RunnerDeployment], port: int, open_to_all: bool)
         open_to_all: Whether a new server requires no secret.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start this process with SIGINT ignored
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # both end all child processes
+    # SIGTERM is handled as Ctrl-C, so that the child processes end with either signal
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with log_output(LOG_FILE), serve_api(port, open_to_all) as url:
         n_crashed = mark_crashed_runs()
         if n_crashed:
@@ -177,17 +187,18 @@ def serve(deployments: Sequence[RunnerDeployment], port: int, open_to_all: bool)
 
 
 class StoppableRunner(Runner):
-    """Runner of Prefect that Ctrl-C and SIGTERM stop alike: it cancels runs with their children, and pauses schedules.
+    """Prefect runner that stops in the same way at Ctrl-C and SIGTERM.
 
-    By default, at Ctrl-C it ends without informing the server, which then shows the runs as running forever, and at
-    SIGTERM it does not await its own end.
+    It cancels its runs, ends their child processes, and pauses the schedules. Prefect's own runner ends at Ctrl-C
+    without informing the server, which then shows the runs as running forever. At SIGTERM it ends before it has stopped
+    everything.
     """
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.execute_in_background, self.astop)
+        for stop_signal in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(stop_signal, self.execute_in_background, self.astop)
         return self
 
 
@@ -198,23 +209,24 @@ async def run_until_stopped(deployments: Sequence[RunnerDeployment]) -> None:
         deployments: Deployments.
     """
     runner = StoppableRunner(query_seconds=POLL_SECONDS)
-    identifiers = [await runner.aadd_deployment(deployment) for deployment in deployments]
-    if ADDRESS_FILE.exists():  # on another server, other processes may be starting these runs
-        await reschedule_lost_runs(identifiers)
+    deployment_ids = [await runner.aadd_deployment(deployment) for deployment in deployments]
+    # Only on the server of this process: elsewhere, other processes may be about to start these runs.
+    if ADDRESS_FILE.exists():
+        await reschedule_lost_runs(deployment_ids)
     await runner.start()
 
 
-async def reschedule_lost_runs(deployments: list[UUID]) -> None:
-    """Schedule runs again that a killed `flows.serve` had taken but not started.
+async def reschedule_lost_runs(deployment_ids: list[UUID]) -> None:
+    """Schedule runs again that a killed `flows.serve` had marked as pending but not started.
 
     Args:
-        deployments: Identifiers of the deployments whose runs this process starts.
+        deployment_ids: Identifiers of the deployments whose runs this process starts.
     """
-    taken = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PENDING]))
+    is_pending = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PENDING]))
     async with get_client() as client:
         lost = await client.read_flow_runs(
-            flow_run_filter=FlowRunFilter(state=taken),
-            deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=deployments)),
+            flow_run_filter=FlowRunFilter(state=is_pending),
+            deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=deployment_ids)),
         )
         for run in lost:
             await client.set_flow_run_state(run.id, Scheduled(), force=True)

@@ -317,7 +317,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             X: Predictions, or the features that the classifier reads.
 
         Returns:
-            Probabilities in [0, 1]: an array, shape (n,), or a series of the library of `X`.
+            Probabilities in [0, 1]: an array, shape (n,), or a series of the dataframe library of `X`.
 
         Raises:
             InputError: The rows cannot be read.
@@ -427,13 +427,13 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
         Args:
             X: Predictions, or the features that the classifier reads.
-            coverage: Share of these rows with the route `automatic`, in [0, 1]; for large batches.
-            cut: Minimum reliability of these rows.
+            coverage: Share of the rows of `X` with the route `automatic`, in [0, 1]; for large batches.
+            cut: Minimum reliability of the rows with the route `automatic`.
             cuts: Result of `thresholds`, or the file that the command wrote, with a cut for each label or one for all.
 
         Returns:
             The frame with columns `decision`, `confidence`, `reliability`, `review_rank` and `route` added; for an
-            array a structured array with these fields.
+            array, a structured array with only these fields.
 
         Raises:
             InputError: The rows cannot be read, or a threshold is invalid.
@@ -516,16 +516,18 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     ) -> "Cuts":
         """Find a cut on the reliability, or validate one that was chosen without these rows.
 
+        Give exactly one of `target_accuracy`, `coverage`, the two costs, and `cut`.
+
         Args:
             X: Predictions, or the features that the classifier reads.
             y: True labels, shape (n,); None if `X` is a frame with the column `label`.
             groups: Group of each row, shape (n,), or a column of `X`.
             target_accuracy: Accuracy that automatic rows must have, in (0, 1).
-            coverage: Or the share of these rows that is automatic, in (0, 1].
-            confidence: Confidence of the guarantee, over random samples of such rows.
-            cost_error: Or the cost of a wrong decision that is used automatically; needs `cost_review`.
+            coverage: Share of the rows of `X` that is automatic, in (0, 1].
+            confidence: Probability, over random samples of labelled rows, with which the guarantee holds; in (0, 1).
+            cost_error: Cost of a wrong decision that is used automatically; needs `cost_review`.
             cost_review: Cost of a review, in the unit of `cost_error`.
-            cut: Or a cut to validate; the result has the accuracy at or above it and its lower bound.
+            cut: Cut to validate; the result has the accuracy at or above it, and the lower bound of this accuracy.
 
         Returns:
             The cut, in sentences and numbers. `apply` accepts it as `cuts`.

@@ -43,10 +43,20 @@ class ReliabilityPipeline(Pipeline):
             X: The features that the first step reads.
 
         Returns:
-            Probabilities in [0, 1]: an array, shape (n,), or a series of the library of the transformed rows.
+            Probabilities in [0, 1]: an array, shape (n,), or a series of the dataframe library of the
+                transformed rows.
 
         Example:
-            See the class.
+            >>> import numpy as np
+            >>> from relmap import ReliabilityMap, ReliabilityPipeline
+            >>> from sklearn.linear_model import LogisticRegression
+            >>> generator = np.random.default_rng(0)
+            >>> features = generator.normal(size=(600, 2))
+            >>> y = (features[:, 0] + generator.normal(size=600) > 0).astype(int)
+            >>> last = ReliabilityMap(classifier=LogisticRegression())
+            >>> model = ReliabilityPipeline([("map", last)]).fit(features, y)
+            >>> model.reliability(features[:10]).shape
+            (10,)
         """
         return self._map.reliability(self._transformed(X))
 
@@ -62,12 +72,13 @@ class ReliabilityPipeline(Pipeline):
 
         Args:
             X: The features that the first step reads.
-            coverage: Share of these rows with the route `automatic`, in [0, 1]; for large batches.
-            cut: Minimum reliability of these rows.
+            coverage: Share of the rows of `X` with the route `automatic`, in [0, 1]; for large batches.
+            cut: Minimum reliability of the rows with the route `automatic`.
             cuts: Result of `thresholds`, or the file that the command wrote.
 
         Returns:
-            The transformed rows with these columns; for an array a structured array with these fields.
+            The transformed rows with columns `decision`, `confidence`, `reliability`, `review_rank` and `route` added;
+            if they are an array, a structured array with only these fields.
 
         Example:
             >>> import numpy as np
@@ -123,16 +134,18 @@ class ReliabilityPipeline(Pipeline):
     ) -> Cuts:
         """Find or validate a cut on the reliability; see `ReliabilityMap.thresholds`.
 
+        Give exactly one of `target_accuracy`, `coverage`, the two costs, and `cut`.
+
         Args:
             X: The features that the first step reads.
             y: True labels, shape (n,).
             groups: Group of each row, shape (n,), or a column of the transformed rows.
             target_accuracy: Accuracy that automatic rows must have, in (0, 1).
-            coverage: Or the share of these rows that is automatic, in (0, 1].
-            confidence: Confidence of the guarantee, over random samples of such rows.
-            cost_error: Or the cost of a wrong decision that is used automatically; needs `cost_review`.
+            coverage: Share of the rows of `X` that is automatic, in (0, 1].
+            confidence: Probability, over random samples of labelled rows, with which the guarantee holds; in (0, 1).
+            cost_error: Cost of a wrong decision that is used automatically; needs `cost_review`.
             cost_review: Cost of a review, in the unit of `cost_error`.
-            cut: Or a cut to validate; the result has the accuracy at or above it and its lower bound.
+            cut: Cut to validate; the result has the accuracy at or above it, and the lower bound of this accuracy.
 
         Returns:
             The cut, in sentences and numbers. `apply` accepts it as `cuts`.

@@ -1,4 +1,4 @@
-"""Prefect task: compare a reliability map in use with new labelled rows, and show a person the answer."""
+"""Prefect task: test whether reliability maps in use still agree with newer labelled rows, and show the results."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,35 +17,53 @@ from tasks.settings.params import WatchedMap
 
 @task(task_run_name="watch/{name}")
 def watch(name: str, entry: WatchedMap) -> str:
-    """Return in words, and show as an artifact, that the map `name` still holds.
+    """Test a map for drift on labelled rows, and show the result as an artifact.
+
+    Args:
+        name: Name of the map, for the artifact and messages.
+        entry: Files of the map and of the labelled rows.
+
+    Returns:
+        One sentence that the map still holds.
 
     Raises:
-        RunFailed: it no longer says how often decisions are correct; the message says where.
-        InputError: the rows are those that the map was made of.
+        RunFailed: The reliability no longer agrees with the accuracy; the message names the labels.
+        InputError: The file has only rows that the map was fitted or tested on.
     """
     document = load_map(Path(entry.map))
-    read = read_and_score_rows(document, open_predictions(Path(entry.predictions)), group=entry.group)
-    if read.origin in ("held_out", "out_of_fold"):
-        raise InputError(f"{entry.predictions} is what {entry.map} was made of; watch it on later labelled rows")
-    rows, reliability = read.rows.take(~read.fitted), read.scored.reliability[~read.fitted]
+    predictions = open_predictions(Path(entry.predictions))
+    scored_rows = read_and_score_rows(document, predictions, group=entry.group)
+    if scored_rows.origin in ("held_out", "out_of_fold"):
+        raise InputError(f"{entry.map} was fitted with {entry.predictions}; name a file with newer labelled rows")
+    is_new = ~scored_rows.fitted
+    rows = scored_rows.rows.take(is_new)
+    reliability = scored_rows.scored.reliability[is_new]
     verdict = detect_drift(document, reliability, rows.decision, rows.correct, rows.group)
-    lines = [*verdict.describe(document.shown_names), *read.notes]
-    artifact = "\n".join([f"# {name}", "", *(f"- {line}" for line in lines)])
+    lines = [*verdict.describe(document.shown_names), *scored_rows.notes]
+    bullets = [f"- {line}" for line in lines]
+    artifact = "\n".join([f"# {name}", "", *bullets])
     create_markdown_artifact(key=f"map-{name.replace('_', '-')}", markdown=artifact, description=lines[0])
     if not verdict.holds:
         raise RunFailed(f"{name}: {lines[0]}")
     return lines[0]
 
 
-def watched(maps: Mapping[str, WatchedMap]) -> list[str]:
-    """Return what is wrong with the maps in use, a sentence each, once each is held against its labelled rows."""
+def find_outdated_maps(maps: Mapping[str, WatchedMap]) -> list[str]:
+    """Test all maps in use for drift, and print those that still hold.
+
+    Args:
+        maps: Entry of each map, by name.
+
+    Returns:
+        One sentence for each map that no longer holds or could not be tested.
+    """
     runs = {name: watch.submit(name, entry) for name, entry in maps.items()}
-    wrong = []
+    failures = []
     for name, run in runs.items():
         try:
             print(f"{name}: {run.result()}")
         except RunFailed as error:
-            wrong.append(str(error))
+            failures.append(str(error))
         except (InputError, OSError) as error:
-            wrong.append(f"{name} could not be held against its rows: {error}")
-    return wrong
+            failures.append(f"{name} could not be tested on its labelled rows: {error}")
+    return failures

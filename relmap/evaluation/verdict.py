@@ -116,9 +116,9 @@ def describe_candidates(candidates: list[dict[str, Any]], document: MapDocument,
     """
     lines = [f"  log loss {where}, and gain over the confidence (95% interval):"]
     for candidate in candidates:
-        gain = f"{0 - candidate['change']:+z.4f}"
+        gain = f"{-candidate['change']:+z.4f}"
         if candidate["low"] is not None:
-            gain += f" ({0 - candidate['high']:+z.4f} to {0 - candidate['low']:+z.4f})"
+            gain += f" ({-candidate['high']:+z.4f} to {-candidate['low']:+z.4f})"
         mark = "<- this map" if candidate["variant"] == document.projection.name else ""
         lines.append(f"    {candidate['variant']:<16} {candidate['nll_correct']:.4f}  {gain}  {mark}".rstrip())
     return lines

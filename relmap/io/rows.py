@@ -74,7 +74,7 @@ class PredictedRows:
 
     @property
     def kind(self) -> MapInput:
-        """What a map that is fitted on these rows reads, apart from the decision."""
+        """Input of a map that is fitted on these rows, in addition to the decision."""
         if self.logits is not None:
             return "logits"
         return "decision_only" if self.confidence is None else "confidence_only"

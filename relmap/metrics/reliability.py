@@ -1,4 +1,4 @@
-"""How well a reliability predicts and ranks correctness (paper, section 4.4), from float64 reliability logits.
+"""Metrics of the prediction and ranking of correctness (paper, section 4.4), from float64 reliability logits.
 
 Rows with a high logit have low risk and are retained first. Rows tie if their logits are exactly equal; the logit is
 used because a sigmoid merges different logits. With ties, the paper's sums depend on the order of the file, so each

@@ -22,11 +22,11 @@ from relmap.report.ranking import errors_found, risk_coverage
 from relmap.report.threshold_explorer import ThresholdExplorer
 from relmap.routing.apply import default_threshold
 
-LABEL_OPTIONS = ("label", "id", "drop_unlabelled")  # options of commands that read labels
+LABEL_OPTIONS = ("label", "id", "drop_unlabelled")  # only commands that read labelled rows have them
 TARGET_ACCURACIES = (0.8, 0.9, 0.95, 0.99)
 CONCEPTS_OF_PAGE = ("fixed-decisions", "label-wise-reliability", "auto", "guarantees", "intervals")
 
-Numbers = Mapping[str, Any]  # of an answer
+Numbers = Mapping[str, Any]  # part of the JSON of an answer
 
 
 @dataclass(frozen=True)
@@ -116,25 +116,26 @@ def _reading_options(reading: Reading, *, labelled: bool = False) -> str:
 
 
 def _sentences(answer: Answer) -> list[str]:
-    """Return the lines of an answer without table rows, which are indented, and without the headings of tables."""
+    """Return the lines of an answer without tables: indented rows, and the heading before them."""
     sentences = []
-    for line, following in zip(answer.lines, [*answer.lines[1:], ""], strict=True):
+    next_lines = [*answer.lines[1:], ""]
+    for line, next_line in zip(answer.lines, next_lines, strict=True):
         is_table_row = line.startswith(" ")
-        is_heading = line.endswith(":") or following.startswith(" ")
+        is_heading = line.endswith(":") or next_line.startswith(" ")
         if not is_table_row and not is_heading:
             sentences.append(line)
     return sentences
 
 
 def _provenance(assessment: MapAssessment, numbers: Numbers) -> dict[str, str]:
-    """Describe the rows, the map and the software by name of the fact."""
+    """Return a table of facts about the rows, the map and the software: name -> text."""
     document = assessment.document
     source = document.source
     grouped = f" in {numbers['groups']:,} groups" if numbers["grouped"] else ""
     return {
         "labels": ", ".join(document.shown_names),
         "evaluated rows": f"{numbers['rows']:,}{grouped}",
-        "accuracy of the decisions": _share(numbers["accuracy"]),
+        "accuracy of the decisions": _share_with_interval(numbers["accuracy"]),
         "map": describe_map(document),
         "predictions": f"{source.file}, SHA-256 {source.sha256}",
         "fitted at": source.at,
@@ -182,7 +183,8 @@ def _tables(assessment: MapAssessment, evaluation: Answer, recommendation: Recom
     """Build all tables; some may be empty."""
     numbers = evaluation.to_dict()
     cuts = {target: assessment.choose_cut(target_accuracy=target) for target in TARGET_ACCURACIES}
-    notes_on_cuts = [note for note in cuts[TARGET_ACCURACIES[0]].notes if note not in assessment.notes]
+    any_cut = cuts[TARGET_ACCURACIES[0]]  # the notes do not depend on the target
+    notes_on_cuts = [note for note in any_cut.notes if note not in assessment.notes]
     return [
         cuts_table(cuts, notes_on_cuts),
         top_rows_table(numbers["top"]),
@@ -279,8 +281,8 @@ def label_table(labels: Sequence[Numbers], agreement: Sequence[Numbers]) -> Tabl
                 f"{decided['rows']:,}",
                 _percent(decided["mean_confidence"]),
                 _percent(decided["mean_reliability"]),
-                _share(decided["correct"]),
-                _share(agreed["recall"]),
+                _share_with_interval(decided["correct"]),
+                _share_with_interval(agreed["recall"]),
             ]
         )
     return Table(
@@ -304,9 +306,9 @@ def candidate_table(recommendation: Numbers) -> Table:
     """
     rows = []
     for candidate in recommendation["candidates"]:
-        gain = 0 - candidate["change"]
-        low = 0 - candidate["high"]
-        high = 0 - candidate["low"]
+        gain = -candidate["change"]
+        low = -candidate["high"]
+        high = -candidate["low"]
         rows.append(
             [
                 VARIANTS[candidate["variant"]].description,
@@ -330,6 +332,6 @@ def _percent(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
 
 
-def _share(number: Mapping[str, Any]) -> str:
+def _share_with_interval(estimate: Numbers) -> str:
     """Format a share with its interval; empty if it is undefined."""
-    return "" if number["value"] is None else format_share(dict(number))
+    return "" if estimate["value"] is None else format_share(dict(estimate))

@@ -37,7 +37,7 @@ REPEAT_LAG = (
 
 
 class Difficulty(NamedTuple):
-    """How hard the labels of a twin are to predict.
+    """Parameters that set how well the labels of a twin can be predicted.
 
     Attributes:
         strength: Standard deviation of the evidence for a label, in logits. It sets the accuracy that is attainable.

@@ -1,4 +1,4 @@
-"""WANDS: products judged for queries of a furniture shop, split by row, so that a query is in several splits."""
+"""WANDS: graded products for queries of a furniture shop, split by row, so that a query is in several splits."""
 
 import polars as pl
 
@@ -7,9 +7,9 @@ from tasks.sources.hub import Repository
 
 SEED = 20260623
 SIZES = {"train": 90_000, "dev": 25_000, "test": 40_000}  # rows of the released splits
-SPLIT_NAMES = {"train": "train", "dev": "validation", "test": "test"}
+SPLIT_NAMES = {"train": "train", "dev": "validation", "test": "test"}  # released name -> name in this project
 LABELS = ("Irrelevant", "Partial", "Exact")
-TEXT = {  # prefix -> column
+TEXT = {  # prefix in the text of a pair -> column
     "query: ": "query",
     "product_name: ": "product_name",
     "product_class: ": "product_class",
@@ -30,9 +30,10 @@ def sample_splits(read_split: raw.RepositoryReader) -> dict[str, pl.DataFrame]:
     """
     kinds = {**dict.fromkeys(TEXT.values(), "text"), "label": "integer"}
     samples = {}
-    for number, (split, size) in enumerate(SIZES.items()):
+    for index, (split, size) in enumerate(SIZES.items()):
         frame = read_split(split).labelled_table(kinds, LABELS)
-        (samples[SPLIT_NAMES[split]],) = base.draw_samples(frame, SEED + number, size)
+        drawn = base.draw_samples(frame, SEED + index, size)
+        samples[SPLIT_NAMES[split]] = drawn[0]  # one size, so one sample
     return samples
 
 
@@ -45,7 +46,7 @@ DATASET = base.Dataset(
     licence="MIT",
     read=base.repository_reader(sample_splits, "query", TEXT),
     repository=Repository("napsternxg/wands", revision="f60bd9f0bb488ab25ef990c8ebd61434754340f5"),
-    drawn=("train", "validation", "test"),  # by row, by the authors of the data set
+    drawn=("train", "validation", "test"),  # the authors of WANDS split single rows at random
     member_seed=10101,
     terms=100_000,
 )

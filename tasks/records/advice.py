@@ -9,7 +9,8 @@ from relmap.metrics.advice import RETAINED_TENTHS, USE, Advice, Changes, advise,
 from relmap.metrics.intervals import errors_found_per_1000
 from tasks.records.results import AVERAGE
 
-MIN_ACCURACY_GAIN = 0.02  # of a base predictor over the most frequent label, to count as useful
+# Minimum difference between the accuracy of a useful base predictor and that of always deciding the most frequent label
+MIN_ACCURACY_GAIN = 0.02
 
 MEAN_COLUMNS = {  # column -> variant and metric
     "accuracy": ("confidence", "accuracy"),
@@ -35,31 +36,19 @@ def summarize_datasets(
         facts: Content of the base.json of each data set.
 
     Returns:
-        One row for each data set. `nll_correct_delta` has the 95% interval `low` to `high`. `found_per_1000_conf` and
-        `found_per_1000_mrp` are the numbers of wrong decisions in 1,000 reviews of the least reliable 30%, and
-        `found_per_1000_low` to `found_per_1000_high` is the 95% interval of their difference. `commonest_label` is the
-        accuracy of always deciding the most frequent label of the test rows. `calibrators` and `seeds` count what was
-        averaged.
+        One row for each data set, with these columns among others:
+
+        - `nll_correct_delta`: change of the log loss, with the 95% interval `low` to `high`.
+        - `found_per_1000_conf`, `found_per_1000_mrp`: wrong decisions in 1,000 reviews of the least reliable 30%.
+        - `found_per_1000_low`, `found_per_1000_high`: 95% interval of the difference between these two.
+        - `commonest_label`: accuracy of always deciding the most frequent label of the test rows.
+        - `calibrators`, `seeds`: numbers of calibrators and seeds of the means.
     """
-    rows = _average_metrics(metrics)
-    changes = intervals.filter(calibrator=AVERAGE, quantity="delta")
-    for metric, prefix in (("nll_correct", ""), ("selacc_70", "kept_")):
-        bounds = changes.filter(metric=metric).select("dataset", pl.col("value", "low", "high").name.prefix(prefix))
-        rows = rows.join(bounds, on="dataset", how="left", maintain_order="left")
+    rows = _join_changes(_average_metrics(metrics), intervals)
     n_rows = count_test_rows(facts)
-    n_retained = (RETAINED_TENTHS * n_rows + 9) // 10  # as many as selacc_70 retains
-    n_reviews = pl.when(n_rows > n_retained).then(n_rows - n_retained)
     n_errors = (1 - pl.col("accuracy")) * n_rows
-    errors_found = []
-    for score in ("conf", "mrp"):
-        retained_errors = (1 - pl.col(f"kept_{score}")) * n_retained
-        found = errors_found_per_1000(n_errors, retained_errors, n_reviews)
-        errors_found.append(found.alias(f"found_per_1000_{score}"))
-    for bound in ("low", "high"):
-        found = errors_found_per_1000(pl.col(f"kept_{bound}") * n_retained, 0, n_reviews)
-        errors_found.append(found.alias(f"found_per_1000_{bound}"))
     return rows.with_columns(
-        *errors_found,
+        *_errors_found(n_rows, n_errors),
         pl.col("label_spread_pp", "random_p95_pp") * 100,
         commonest_label=_most_frequent_share(facts),
         rows=n_rows,
@@ -80,6 +69,34 @@ def _average_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
     return by_calibrator.group_by("dataset", "source", maintain_order=True).agg(
         pl.col(*MEAN_COLUMNS).fill_nan(None).mean(), pl.col("seeds").max(), calibrators=pl.len()
     )
+
+
+def _join_changes(rows: pl.DataFrame, intervals: pl.DataFrame) -> pl.DataFrame:
+    """Add the average changes of the log loss, and of the accuracy of the retained decisions as `kept_...`."""
+    changes = intervals.filter(calibrator=AVERAGE, quantity="delta")
+    change_and_interval = pl.col("value", "low", "high")
+    log_loss = changes.filter(metric="nll_correct").select("dataset", change_and_interval)
+    retained_accuracy = changes.filter(metric="selacc_70").select("dataset", change_and_interval.name.prefix("kept_"))
+    for columns in (log_loss, retained_accuracy):
+        rows = rows.join(columns, on="dataset", how="left", maintain_order="left")
+    return rows
+
+
+def _errors_found(n_rows: pl.Expr, n_errors: pl.Expr) -> list[pl.Expr]:
+    """Compute the columns `found_per_1000_...` from the accuracies `kept_...` of the retained decisions."""
+    n_retained = (RETAINED_TENTHS * n_rows + 9) // 10  # rounded up, as by selacc_70
+    n_reviews = pl.when(n_rows > n_retained).then(n_rows - n_retained)
+    columns = []
+    for score in ("conf", "mrp"):
+        retained_errors = (1 - pl.col(f"kept_{score}")) * n_retained
+        found = errors_found_per_1000(n_errors, retained_errors, n_reviews)
+        columns.append(found.alias(f"found_per_1000_{score}"))
+    for bound in ("low", "high"):
+        # Each error that is no longer among the retained decisions is found in the reviews instead.
+        additional_errors = pl.col(f"kept_{bound}") * n_retained
+        found = errors_found_per_1000(additional_errors, 0, n_reviews)
+        columns.append(found.alias(f"found_per_1000_{bound}"))
+    return columns
 
 
 def _most_frequent_share(facts: Sequence[Mapping[str, Any]]) -> pl.Expr:
@@ -144,8 +161,9 @@ def list_remarks(advice: Advice | None, row: Mapping[str, Any]) -> list[str]:
     remarks = []
     found_by_confidence = row["found_per_1000_conf"]
     found_by_reliability = row["found_per_1000_mrp"]
-    is_known = found_by_confidence is not None and found_by_reliability is not None
-    if advice is not None and advice.answer == USE and is_known and abs(found_by_reliability - found_by_confidence) < 1:
+    is_recommended = advice is not None and advice.answer == USE
+    are_known = found_by_confidence is not None and found_by_reliability is not None
+    if is_recommended and are_known and abs(found_by_reliability - found_by_confidence) < 1:
         remarks.append("Where 30% of the decisions are reviewed, it finds no more errors.")
     accuracy = row["accuracy"]
     most_frequent = row["commonest_label"]

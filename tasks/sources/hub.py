@@ -13,11 +13,13 @@ from pathlib import Path
 from relmap.errors import InputError
 from relmap.hashing import sha256_of_file
 
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # before anything imports the library
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # huggingface_hub reads it when it is imported
 INDEX = "source.json"  # written by the download stage next to the files
-# Tables of a repository, and its card, which assigns them to splits. Scripts are never downloaded.
+CARD = "README.md"  # assigns the tables of a repository to splits
+# Only tables and the card are downloaded, never scripts.
 TABLE_SUFFIXES = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")
-DATA_FILES = (*(f"*{suffix}{compression}" for suffix in TABLE_SUFFIXES for compression in ("", ".gz")), "README.md")
+TABLE_FILES = (*(f"*{suffix}" for suffix in TABLE_SUFFIXES), *(f"*{suffix}.gz" for suffix in TABLE_SUFFIXES))
+DATA_FILES = (*TABLE_FILES, CARD)
 MAX_REASON_LENGTH = 300
 
 
@@ -67,8 +69,8 @@ def resolve_revision(name: str, repository: Repository) -> str | None:
 def fetch(name: str, repository: Repository, folder: Path) -> tuple[str, list[str]]:
     """Copy the files of a repository into a folder, through the cache of `huggingface_hub`.
 
-    The hub publishes a SHA-256 for large files, which tables are. The library does not compare it, and follows
-    redirects from https to http, so it is compared here.
+    Files with a SHA-256 published by the hub, usually the tables, are verified here, because `huggingface_hub` does not
+    compare it and follows redirects from https to http.
 
     Args:
         name: Key of the data set, for messages.
@@ -79,11 +81,11 @@ def fetch(name: str, repository: Repository, folder: Path) -> tuple[str, list[st
         The commit, and the files whose SHA-256 was verified.
 
     Raises:
-        InputError: As `resolve_revision`; the cache is incomplete in offline mode; a file differs from the hub's hash.
+        InputError: The hub does not have the repository, denies access, or cannot be reached; the cache is incomplete
+            in offline mode; or the hash of a file differs from the published one.
     """
-    from huggingface_hub import HfApi, constants, snapshot_download  # noqa: PLC0415
+    from huggingface_hub import snapshot_download  # noqa: PLC0415
 
-    published_hashes = {}
     with _explain_hub_errors(name, repository):
         snapshot = Path(
             snapshot_download(
@@ -93,19 +95,30 @@ def fetch(name: str, repository: Repository, folder: Path) -> tuple[str, list[st
                 allow_patterns=list(repository.files),
             )
         )
-        commit = snapshot.name
-        if not constants.is_offline_mode():
-            files = HfApi().dataset_info(repository.id, revision=commit, files_metadata=True).siblings or []
-            published_hashes = {file.rfilename: file.lfs.sha256 for file in files if file.lfs}
+        commit = snapshot.name  # the cache names each snapshot after its commit
+        published_hashes = _published_hashes(repository, commit)
     copy_files(name, repository, snapshot, folder)
-    verified = sorted(path for path in published_hashes if (folder / path).is_file())
-    for path in verified:
+    verified = []
+    for path in sorted(published_hashes):
+        if not (folder / path).is_file():
+            continue
         if sha256_of_file(folder / path) != published_hashes[path]:
             raise InputError(
                 f"{name}: the SHA-256 of {path} differs from the one published at {repository.homepage}; delete "
                 f"{(snapshot / path).resolve()} and download again"
             )
+        verified.append(path)
     return commit, verified
+
+
+def _published_hashes(repository: Repository, commit: str) -> dict[str, str]:
+    """Return the SHA-256 of each file that has one on the hub; empty in offline mode."""
+    from huggingface_hub import HfApi, constants  # noqa: PLC0415
+
+    if constants.is_offline_mode():
+        return {}
+    files = HfApi().dataset_info(repository.id, revision=commit, files_metadata=True).siblings or []
+    return {file.rfilename: file.lfs.sha256 for file in files if file.lfs}
 
 
 def copy_files(name: str, repository: Repository, source: Path, folder: Path) -> None:
@@ -123,8 +136,10 @@ def copy_files(name: str, repository: Repository, source: Path, folder: Path) ->
     from huggingface_hub.utils import filter_repo_objects  # noqa: PLC0415
 
     files = sorted(path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file())
-    selected = [path for path in filter_repo_objects(files, allow_patterns=list(repository.files)) if path != INDEX]
-    if not [path for path in selected if path != "README.md"]:
+    matching = filter_repo_objects(files, allow_patterns=list(repository.files))
+    selected = [path for path in matching if path != INDEX]
+    tables = [path for path in selected if path != CARD]
+    if not tables:
         raise InputError(
             f"{name}: {source} has no table of {repository.id} (parquet, csv, JSON lines), and scripts are never run; "
             "name a revision that has tables, often the commit of refs/convert/parquet"
@@ -144,7 +159,7 @@ def _explain_hub_errors(name: str, repository: Repository) -> Iterator[None]:
         "is not complete in the cache of huggingface_hub, and HF_HUB_OFFLINE forbids downloads; unset it, or put the "
         "files into DATA_MIRROR"
     )
-    # The first class that matches the error gives the reason.
+    # The first class that matches the error gives the reason. `{error...}` is filled in afterwards.
     reasons: dict[type[Exception], str] = {
         errors.GatedRepoError: "is gated: accept its terms there, then run `hf auth login` or set HF_TOKEN",
         errors.RepositoryNotFoundError: "does not exist, or is private; correct its id, or set HF_TOKEN",
@@ -162,6 +177,7 @@ def _explain_hub_errors(name: str, repository: Repository) -> Iterator[None]:
         yield
     except tuple(reasons) as error:
         cause: BaseException = error
+        # A file is also not found in the cache if the hub cannot be reached; then the network error is the reason.
         if isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, httpx2.HTTPError):
             cause = error.__cause__
         template = next(template for kind, template in reasons.items() if isinstance(cause, kind))

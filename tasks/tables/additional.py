@@ -1,5 +1,7 @@
 """Tables that the paper does not have: intervals, rivals by number of labelled rows, and effects of alternatives."""
 
+from typing import NamedTuple
+
 import polars as pl
 
 from relmap.metrics.intervals import holm_adjust
@@ -19,11 +21,21 @@ from tasks.tables.runs import (
 )
 
 FIT_ROW_COLUMNS = ("calibrator_fit_rows", "projection_fit_rows")
-# Column, alternative and default, for alternatives that are variants or data sets.
-ALTERNATIVES = (
-    *(("variant", key, "mrp") for key in variants_with_role("sensitivity")),
-    ("dataset", BOOSTED, "mslr_web10k"),
-)
+DEFAULT_CALIBRATOR = "ts"
+
+
+class Replacement(NamedTuple):
+    """A calibrator, variant or data set of the results that the sensitivity table compares with its default.
+
+    Attributes:
+        column: Column of metrics.parquet that names it.
+        alternative: Its key.
+        default: Key of the default.
+    """
+
+    column: str
+    alternative: str
+    default: str
 
 
 @table(
@@ -69,8 +81,8 @@ def rivals_table(runs: Runs) -> pl.DataFrame:
 
     Returns:
         Means and standard deviations over seeds. `calibrator_fit_rows` and `projection_fit_rows` are means of the
-        available numbers. With 0 projection-fit rows, the calibrator was fitted on the rows of both parts, and MRP has
-        no numbers.
+        available numbers. With 0 projection-fit rows, the calibrator was fitted on both parts, those that otherwise fit
+        the calibrator and the projection, and MRP has no numbers.
     """
     columns = comparison_columns()
     frame = runs.rivals.with_columns(on_both_parts=pl.col("projection_fit_rows") == 0)
@@ -89,26 +101,35 @@ def rivals_table(runs: Runs) -> pl.DataFrame:
     place="link",
 )
 def sensitivity_table(runs: Runs) -> pl.DataFrame:
-    """Compare each alternative with its default.
+    """Compare each alternative setting, calibrator, variant or data set with its default.
 
     Args:
         runs: Results of all data sets.
 
     Returns:
-        One row for each option and number: means over seeds, and the difference. `calibrator`, `variant` and `dataset`
-        are those of the default. An option that is a calibrator, a variant or a data set replaces it.
+        One row for each alternative, in the column `option`, and metric: means over seeds, and the difference.
+        `calibrator`, `variant` and `dataset` are those of the default.
     """
-    replacements = [("calibrator", other, "ts") for other in runs.other_calibrators()]
-    replacements += ALTERNATIVES
-    options = [runs.sensitivity]
-    for column, alternative, default in replacements:
-        rows = runs.metrics.filter(pl.col(column) == alternative)
-        rows = rows.with_columns(pl.lit(default).alias(column), option=pl.lit(alternative))
-        options.append(rows.select(runs.sensitivity.columns))
+    alternatives = [runs.sensitivity]
+    for replacement in _list_replacements(runs):
+        rows = runs.metrics.filter(pl.col(replacement.column) == replacement.alternative)
+        default = pl.lit(replacement.default).alias(replacement.column)
+        rows = rows.with_columns(default, option=pl.lit(replacement.alternative))
+        alternatives.append(rows.select(runs.sensitivity.columns))
     keys = ("dataset", "source", "calibrator", "seed", "variant", "metric")
     defaults = runs.metrics.rename({"value": "default"})
-    pairs = pl.concat(options).join(defaults, on=keys, maintain_order="left")
+    pairs = pl.concat(alternatives).join(defaults, on=keys, maintain_order="left")
     rows = sort_rows(runs, pairs, include_own=True, by=("dataset", "calibrator")).sort("seed", maintain_order=True)
     difference = (pl.col("value") - pl.col("default")).mean()
     cells = rows.group_by("dataset", "calibrator", "option", "variant", "metric", "source", maintain_order=True)
     return finish_table(cells.agg(pl.col("default", "value").mean(), difference=difference))
+
+
+def _list_replacements(runs: Runs) -> list[Replacement]:
+    replacements = []
+    for calibrator in runs.other_calibrators():
+        replacements.append(Replacement("calibrator", calibrator, DEFAULT_CALIBRATOR))
+    for variant in variants_with_role("sensitivity"):
+        replacements.append(Replacement("variant", variant, "mrp"))
+    replacements.append(Replacement("dataset", BOOSTED, "mslr_web10k"))
+    return replacements

@@ -32,7 +32,7 @@ Placement = Literal["first", "comparison", "list", "link"]
 
 @dataclass(frozen=True)
 class Runs:
-    """Results of all data sets in long format. What was not run is absent, undefined numbers are NaN.
+    """Results of all data sets in long format. Runs that did not take place have no rows; undefined numbers are NaN.
 
     Attributes:
         metrics: Rows of metrics.parquet of all data sets.
@@ -40,10 +40,10 @@ class Runs:
             `after` (MRP, or MRC), `delta`, or `beside_mrp` (matrix scaling minus MRP with temperature scaling).
         rivals: Rows of rivals.parquet.
         sensitivity: Rows of sensitivity.parquet.
-        facts: Content of the `base.json` of each data set, in the order of own data sets.
-        missing: Data sets that failed.
-        calibrators: Calibrators of the tables.
-        calibrators_by_dataset: Data set -> its own calibrators of the tables.
+        facts: Content of the `base.json` of each data set. Its order is that of own data sets in tables.
+        missing: Data sets without results, because one of their stages failed.
+        calibrators: Calibrators shown in tables, by default.
+        calibrators_by_dataset: Data set -> calibrators shown in tables, for data sets that differ from the default.
         smallest_relevant_change: Smaller changes are reported as no relevant difference.
     """
 
@@ -69,7 +69,7 @@ class Runs:
         return [name for name in dict.fromkeys(names) if name not in (*PAPER_DATASETS, BOOSTED)]
 
     def calibrators_for(self, dataset: str) -> tuple[str, ...]:
-        """Return the calibrators of the tables for a data set, without rivals.
+        """Return the calibrators shown in tables for a data set, without rivals.
 
         Args:
             dataset: Key of the data set.
@@ -87,7 +87,7 @@ class Runs:
         return [name for name in dict.fromkeys([*CALIBRATORS, *ran]) if name in others]
 
     def table_metrics(self, *, include_own: bool = False) -> pl.DataFrame:
-        """Return the metrics of the calibrators of the tables, in the order of tables.
+        """Return the metrics of the calibrators shown in tables, sorted as by `sort_rows`.
 
         Args:
             include_own: Whether to include own data sets.
@@ -166,13 +166,16 @@ def table(
 
 
 def sort_rows(runs: Runs, frame: pl.DataFrame, *, include_own: bool, by: Iterable[str] = SORT_COLUMNS) -> pl.DataFrame:
-    """Select the rows of the paper's data sets, and sort them in the order of tables.
+    """Select the rows of some data sets, and sort them in the order of tables.
+
+    Rows of data sets that are neither in the paper nor included own ones are dropped.
 
     Args:
         runs: Results of all data sets.
         frame: Rows with a column `dataset`.
         include_own: Whether to include own data sets, which come last.
-        by: Columns to sort by, where the frame has them. Data sets and calibrators are in the order of the paper.
+        by: Columns to sort by; those that the frame lacks are ignored. Data sets and calibrators are in the order of
+            the paper, other columns are in rising order.
 
     Returns:
         The sorted rows.
@@ -186,7 +189,7 @@ def sort_rows(runs: Runs, frame: pl.DataFrame, *, include_own: bool, by: Iterabl
             continue
         sort_key = pl.col(column)
         if column in orders:
-            sort_key = sort_key.cast(orders[column], strict=False)
+            sort_key = sort_key.cast(orders[column], strict=False)  # unknown names become null, which is last
         sort_keys.append(sort_key)
     return frame.filter(pl.col("dataset").is_in(datasets)).sort(sort_keys, nulls_last=True, maintain_order=True)
 
@@ -221,12 +224,12 @@ def comparison_columns() -> dict[str, pl.Expr]:
 
 
 def finish_table(table: pl.DataFrame, runs: Runs | None = None, *, include_own: bool = False) -> pl.DataFrame:
-    """Replace undefined numbers by null, and move `source` to the end.
+    """Add rows for failed data sets, replace undefined numbers by null, and move `source` to the end.
 
     Args:
         table: Rows of a table.
-        runs: Results of all data sets, to add rows for failed data sets; None to add nothing.
-        include_own: Whether the table includes own data sets.
+        runs: Results of all data sets, which name the failed ones; None to add no rows.
+        include_own: Whether the table includes own data sets; only with `runs`.
 
     Returns:
         The finished rows.
@@ -235,8 +238,8 @@ def finish_table(table: pl.DataFrame, runs: Runs | None = None, *, include_own: 
         failed = pl.DataFrame({"dataset": runs.missing, "source": FAILED}, schema={"dataset": TEXT, "source": TEXT})
         if "calibrator" in table.columns:
             calibrators = [runs.calibrators_for(name) for name in runs.missing]
-            calibrators_column = pl.Series(calibrators, dtype=pl.List(TEXT))
-            failed = failed.with_columns(calibrator=calibrators_column).explode("calibrator")
+            calibrator_lists = pl.Series(calibrators, dtype=pl.List(TEXT))
+            failed = failed.with_columns(calibrator=calibrator_lists).explode("calibrator")  # a row for each of them
         table = sort_rows(runs, pl.concat([table, failed], how="diagonal"), include_own=include_own)
     return table.select(pl.exclude("source"), "source").with_columns(float_columns().fill_nan(None))
 

@@ -11,21 +11,30 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs/_ext"))
 
-from evidence_records import Record, provenance, read_records, table, with_tables, write_records  # noqa: E402 - as above
+from evidence_records import (  # noqa: E402 - it is on the path from here on
+    Record,
+    provenance,
+    read_records,
+    table,
+    with_tables,
+    write_records,
+)
 
 PAGES = sorted(ROOT.glob("docs/evidence/*.md"))
 README = ROOT / "README.md"
 RECORDS = read_records()
 DIRECTIVE = re.compile(r"^```\{evidence\} (\S+)\n```$", re.MULTILINE)
 ROLE = re.compile(r"\{measured\}`([^`]+)`")
-NO_RESULTS = ("LETOR 4.0", "127.0.0.1", "steps of .05")  # names, addresses and designs
-DIALECT = re.compile(
+UNMEASURED_NUMBERS = ("LETOR 4.0", "127.0.0.1", "steps of .05")
+PYTHON_VERSION = re.compile(r"\b3\.1\d\b")
+README_TABLE = re.compile(r"<!-- evidence: ([\w-]+) -->")
+UNCLEAR_WORDS = re.compile(
     r"\b(beside|judged|draws?|drawn|rivals?|ours|theirs|anew|says|told|stands|kept aside)\b", re.IGNORECASE
 )
 MAX_WORDS = 60
 
 
-def name(page: Path) -> str:
+def page_name(page: Path) -> str:
     return page.name
 
 
@@ -36,29 +45,30 @@ def paragraphs(text: str) -> list[str]:
     return [block for block in blocks if block.strip() and not block.lstrip().startswith(("|", "#"))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_tables_and_numbers_of_a_page_have_a_record(page):
     text = page.read_text(encoding="utf-8")
-    assert not [each for each in DIRECTIVE.findall(text) if not RECORDS[each].rows]
+    for record in DIRECTIVE.findall(text):
+        assert RECORDS[record].rows, record
     for reference in ROLE.findall(text):
         record, key = reference.split("/")
         assert key in RECORDS[record].values, reference
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_a_page_has_no_measured_number_of_its_own(page):
     text = ROLE.sub("", DIRECTIVE.sub("", page.read_text(encoding="utf-8")))
-    for allowed in NO_RESULTS:
+    for allowed in UNMEASURED_NUMBERS:
         text = text.replace(allowed, "")
-    text = re.sub(r"\b3\.1\d\b", "", text)  # versions of Python
+    text = PYTHON_VERSION.sub("", text)
     assert not re.findall(r"\d*\.\d+", text)
 
 
 def test_every_record_is_shown():
     pages = "\n".join(page.read_text(encoding="utf-8") for page in [*ROOT.glob("docs/**/*.md"), README])
-    shown = {each.split("/")[0] for each in ROLE.findall(pages)} | set(DIRECTIVE.findall(pages))
-    shown |= set(re.findall(r"<!-- evidence: ([\w-]+) -->", pages))
-    assert set(RECORDS) == shown
+    as_values = {reference.split("/")[0] for reference in ROLE.findall(pages)}
+    as_tables = {*DIRECTIVE.findall(pages), *README_TABLE.findall(pages)}
+    assert set(RECORDS) == as_values | as_tables
 
 
 def test_every_record_states_commit_date_and_command():
@@ -75,18 +85,26 @@ def test_the_table_of_the_readme_agrees_with_the_file():
     assert with_tables(text, RECORDS) == text
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_paragraphs_are_short_and_in_plain_english(page):
     text = page.read_text(encoding="utf-8")
-    assert not [each for each in paragraphs(text) if len(each.split()) > MAX_WORDS]
-    assert not DIALECT.findall(re.sub(r"`[^`]*`", "", text))
+    assert not [paragraph for paragraph in paragraphs(text) if len(paragraph.split()) > MAX_WORDS]
+    assert not UNCLEAR_WORDS.findall(re.sub(r"`[^`]*`", "", text))
 
 
 def test_records_are_read_as_they_were_written(tmp_path):
     path = tmp_path / "results.json"
     records = {
-        "a": Record("0" * 40, "2026-01-02", "make a", ["x", "y"], [["1", "−2"], ["**3**", ""]], {"n": "4"}, "A note."),
-        "b": Record("1" * 40, "2026-01-03", "A study", values={"n": "5"}),
+        "a": Record(
+            commit="0" * 40,
+            date="2026-01-02",
+            command="make a",
+            columns=["x", "y"],
+            rows=[["1", "−2"], ["**3**", ""]],
+            values={"n": "4"},
+            note="A note.",
+        ),
+        "b": Record(commit="1" * 40, date="2026-01-03", command="A study", values={"n": "5"}),
     }
     write_records(records, path)
     assert read_records(path) == records
@@ -97,31 +115,53 @@ def test_records_are_read_as_they_were_written(tmp_path):
 
 def test_a_row_with_a_missing_cell_is_refused(tmp_path):
     path = tmp_path / "results.json"
-    write_records({"a": Record("0" * 40, "2026-01-02", "make a", ["x", "y"], [["1"]])}, path)
+    incomplete = Record(commit="0" * 40, date="2026-01-02", command="make a", columns=["x", "y"], rows=[["1"]])
+    write_records({"a": incomplete}, path)
     with pytest.raises(ValueError, match="record a: a row does not have 2 cells"):
         read_records(path)
 
 
+def run_evidence(folder: Path) -> str:
+    """Measure small simulated data with `python -m tests.bench.evidence`, and return what it prints."""
+    options = {
+        "--out": folder / "results.json",
+        "--readme": folder / "README.md",
+        "--samples": "1",
+        "--sizes": "300",
+        "--store": folder / "cases",
+    }
+    command = [sys.executable, "-m", "tests.bench.evidence"]
+    for option, value in options.items():
+        command += [option, str(value)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
 def test_the_command_measures_simulated_data_keeps_other_records_and_continues(tmp_path):
-    out, readme = tmp_path / "results.json", tmp_path / "README.md"
-    other = Record("0" * 40, "2026-01-02", "make other", ["x"], [["1"]])
+    out = tmp_path / "results.json"
+    readme = tmp_path / "README.md"
+    other = Record(commit="0" * 40, date="2026-01-02", command="make other", columns=["x"], rows=[["1"]])
     write_records({"other": other, "readme": other}, out)
     readme.write_text("before\n<!-- evidence: readme -->\nold\n<!-- end of evidence -->\nafter\n")
-    command = [sys.executable, "-m", "tests.bench.evidence", "--out", out, "--readme", readme, "--samples", "1"]
-    command += ["--sizes", "300", "--store", tmp_path / "cases"]
-    first, second = (subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True) for _ in range(2))
-    assert "real data are skipped" in first.stdout
+
+    first_output = run_evidence(tmp_path)
+    second_output = run_evidence(tmp_path)
+
+    assert "real data are skipped" in first_output
     measured_cases = re.compile(r"^simulated_.* s of processor time$", re.MULTILINE)
-    assert len(measured_cases.findall(first.stdout)) == 4  # one line for each case
-    assert not measured_cases.findall(second.stdout)  # they are stored
+    assert len(measured_cases.findall(first_output)) == 4  # one line for each case
+    assert not measured_cases.findall(second_output)  # the results are stored
     records = read_records(out)
     assert records["other"] == other
     assert table(other) in readme.read_text()
-    measured = records["simulated-methods"]
-    assert measured.columns == ["labelled rows", "method", "log loss", "AURC", "ECE", "top gap"]
+    check_measured_methods(records["simulated-methods"])
+
+
+def check_measured_methods(record: Record) -> None:
+    """Check the methods of the table of simulated data, and the order of their log losses."""
+    assert record.command == "make evidence"
+    assert record.columns == ["labelled rows", "method", "log loss", "AURC", "ECE", "top gap"]
     methods = ["confidence", "Platt", "isotonic", "MRP", "`auto`"]
     methods += ["logistic regression", "gradient boosting", "random forest"]
-    assert [row[1] for row in measured.rows] == methods
-    assert measured.command == "make evidence"
-    losses = {row[1]: float(row[2].strip("*")) for row in measured.rows}
+    assert [row[1] for row in record.rows] == methods
+    losses = {row[1]: float(row[2].strip("*")) for row in record.rows}
     assert losses["`auto`"] < losses["confidence"] < losses["isotonic"]

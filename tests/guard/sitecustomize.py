@@ -1,7 +1,8 @@
-"""Put on the path of a process under test: it, and every Python that it starts, may talk to this machine alone.
+"""Audit hooks for processes under test, which Python imports at start if PYTHONPATH has this folder.
 
-Whoever looks up or calls another host is written down in the file that GUARD_REPORT names, and refused. Each
-process that imports `relmap` writes the imported file and its command into the file that LIBRARY_REPORT names.
+With GUARD_REPORT, connections to other hosts and look-ups of their names are refused, and written to the file that this
+variable names. With LIBRARY_REPORT, each process that imports `relmap` writes the imported file and its command to the
+file that this variable names. Child processes inherit both.
 """
 
 import ipaddress
@@ -12,24 +13,33 @@ import sys
 import traceback
 from pathlib import Path
 
-OWN_NAMES = {None, "", "localhost", socket.gethostname()}
+LOCAL_NAMES = {None, "", "localhost", socket.gethostname()}
 
 
-def is_own(host: object) -> bool:
+def is_local(host: object) -> bool:
+    """Return whether a host name or address belongs to this machine."""
     try:
-        return host in OWN_NAMES or ipaddress.ip_address(str(host)).is_loopback
+        return host in LOCAL_NAMES or ipaddress.ip_address(str(host)).is_loopback
     except ValueError:
         return False
 
 
-def guard(event: str, arguments: tuple) -> None:
+def requested_host(event: str, arguments: tuple) -> object:
+    """Return the host that an audit event looks up or connects to; an empty name for any other event."""
     if event == "socket.getaddrinfo":
-        host = arguments[0].decode() if isinstance(arguments[0], bytes) else arguments[0]
-    elif event in {"socket.connect", "socket.sendto"} and arguments[0].family in {socket.AF_INET, socket.AF_INET6}:
-        host = arguments[1][0]
-    else:
-        return
-    if not is_own(host):
+        host = arguments[0]
+        return host.decode() if isinstance(host, bytes) else host
+    if event in {"socket.connect", "socket.sendto"}:
+        used_socket, address = arguments
+        if used_socket.family in {socket.AF_INET, socket.AF_INET6}:
+            return address[0]
+    return ""
+
+
+def refuse_other_hosts(event: str, arguments: tuple) -> None:
+    """Refuse and report a look-up of another host, or a connection to it."""
+    host = requested_host(event, arguments)
+    if not is_local(host):
         with Path(os.environ["GUARD_REPORT"]).open("a") as report:
             report.write(f"{host}\n{''.join(traceback.format_stack(limit=12))}\n")
         raise OSError(f"the guard of the tests refuses a call to {host}")
@@ -37,7 +47,9 @@ def guard(event: str, arguments: tuple) -> None:
 
 def record_library(event: str, arguments: tuple) -> None:
     """Record the file of `relmap` when its code is executed."""
-    file = getattr(arguments[0], "co_filename", "") if event == "exec" else ""
+    if event != "exec":
+        return
+    file = getattr(arguments[0], "co_filename", "")
     if file.endswith("relmap/__init__.py"):
         with Path(os.environ["LIBRARY_REPORT"]).open("a") as report:
             report.write(json.dumps([file, sys.orig_argv]) + "\n")
@@ -46,4 +58,4 @@ def record_library(event: str, arguments: tuple) -> None:
 if "LIBRARY_REPORT" in os.environ:
     sys.addaudithook(record_library)
 if "GUARD_REPORT" in os.environ:
-    sys.addaudithook(guard)
+    sys.addaudithook(refuse_other_hosts)

@@ -21,7 +21,7 @@ from relmap.fitting.model_choice import AUTO, DEPLOYABLE_VARIANTS
 from relmap.maps.sql import DIALECTS
 from tasks.settings.params import load_params
 
-COMMANDS = {form.name.removeprefix("rerank-"): form for form in forms.RERANK}
+COMMANDS = {form.name.removeprefix("rerank-"): form for form in forms.RERANK_FLOWS}
 PATHS = {"predictions", "map_file", "cuts", "unlabelled"}
 
 
@@ -173,7 +173,7 @@ def test_a_form_replaces_only_files_that_forms_wrote(folder):
 def test_every_writing_form_guards_its_output(folder, monkeypatch):
     monkeypatch.setattr(forms, "hold_run_lock", nullcontext)  # there is no flow run
     wrong = {"map_file": folder / "map.json", "predictions": folder / "rows.csv", "out": "/etc/x.json"}
-    writing = [form for form in forms.RERANK if "out" in form.parameters.properties]
+    writing = [form for form in forms.RERANK_FLOWS if "out" in form.parameters.properties]
     names = [f"rerank-{name}" for name in ("fit", "report", "apply", "evaluate", "label", "thresholds")]
     assert [form.name for form in writing] == names
     for form in writing:
