@@ -163,7 +163,8 @@ def wilson_interval(share: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         z2 = scipy.special.ndtri(1 - TAIL_PROBABILITY) ** 2 / rows
-        middle, half = share + z2 / 2, np.sqrt(z2 * (share * (1 - share) + z2 / 4))
+        middle = share + z2 / 2
+        half = np.sqrt(z2 * (share * (1 - share) + z2 / 4))
         low = np.clip((middle - half) / (1 + z2), 0, 1)
         high = np.clip((middle + half) / (1 + z2), 0, 1)
     return low, high

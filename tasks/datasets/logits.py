@@ -100,8 +100,10 @@ def read_saved_logits(path: Path) -> tuple[pl.DataFrame, ...]:
         _check_shapes(part)
         _check_same_shape(parts[0], part)
         _check_values(part)
-    n_members = len(parts[0].logits)
-    return tuple(pl.concat(_member_frame(part, member) for part in parts) for member in range(n_members))
+    members = []
+    for member in range(len(parts[0].logits)):
+        members.append(pl.concat([_member_frame(part, member) for part in parts]))
+    return tuple(members)
 
 
 def _read_npz(path: Path) -> list[SplitArrays]:

@@ -88,7 +88,8 @@ def _ends_of_axis(lowest: pl.Series, highest: pl.Series) -> tuple[float, float]:
     """Return where the axis begins and ends, given how far each data set reaches to the left and right of zero."""
     if lowest.is_empty():
         return 0.0, 0.0
-    left, right = lowest.to_numpy(), highest.to_numpy()
+    left = lowest.to_numpy()
+    right = highest.to_numpy()
     reach = np.maximum(-left, right)
     covered = reach[reach <= MAX_TIMES_MEDIAN * np.median(reach)]
     margin = AXIS_MARGIN * float(covered.max())

@@ -97,7 +97,11 @@ class FormattedTable:
     @property
     def texts(self) -> list[list[str]]:
         """Texts of the cells of all rows."""
-        return [[cell.text for cell in row] for rows in self.sections.values() for row in rows]
+        texts = []
+        for rows in self.sections.values():
+            for row in rows:
+                texts.append([cell.text for cell in row])
+        return texts
 
     def markdown(self) -> str:
         """Return the table in Markdown: caption, rows and note; improvements are bold."""
@@ -288,7 +292,8 @@ def _latex_rows(rows: Sequence[Sequence[Cell]], columns: Sequence[str]) -> list[
     for index, block in enumerate(blocks):
         if needs_rules and index > 0:
             lines.append(r"\midrule")
-        lines += [_latex_line(_latex_cell(cell) for cell in row) for row in block]
+        for row in block:
+            lines.append(_latex_line([_latex_cell(cell) for cell in row]))
     return lines
 
 
