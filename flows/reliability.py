@@ -189,7 +189,7 @@ def _submit_seed(
 
     futures["projected"][seed] = checked
     futures["metrics"][seed] = measure.submit(
-        checked, base.test.labels, params.metrics, member_tests, calibrators.fits_of_members
+        checked, base.test.label, params.metrics, member_tests, calibrators.fits_of_members
     )
     futures["rivals"][seed] = compare_calibrators.submit(
         fits, calibrators.rivals_on_both_parts, row_counts, rows, base.test, params, device

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from relmap import __version__
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError, escape_unprintable, needs_extra
 from relmap.evaluation.agreement import PopulationSummary, describe_agreement, measure_agreement
 from relmap.evaluation.drift import DriftResult, detect_drift
@@ -37,7 +38,6 @@ from relmap.fitting.labelled_rows import (
     read_labelled_rows,
 )
 from relmap.io.files import Predictions
-from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument, Source
 from relmap.maps.reliability_map import ScoredDecisions
 from relmap.options import Protocol, assignment, option
@@ -232,7 +232,7 @@ class MapAssessment:
     """
 
     document: MapDocument
-    rows: PredictedRows
+    rows: FixedDecisions
     scored: ScoredDecisions
     origin: RowOrigin
     notes: list[str]

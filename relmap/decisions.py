@@ -1,63 +1,100 @@
 """Fixed decisions: labels that are decided once and never changed (paper, section 3.1)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
+from typing import Literal, Self
 
 import numpy as np
 
 Calibrator = Callable[[np.ndarray], np.ndarray]  # logits (n, K) to log-probabilities (n, K)
+MapInput = Literal["logits", "confidence_only", "decision_only"]
+
+FLOAT_TOLERANCE = 1e-9
+MAX_COPIES = 10**6  # of all rows together
+COPIES_PER_ROW = (10, 100)  # limits of the mean number of copies
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class FixedDecisions:
-    """Fixed decisions of n rows over K labels.
+    """Fixed decisions of n rows over K labels, with the other values of the rows as far as they are known.
 
     Decisions are stored and never recomputed from probabilities, whose argmax can change where a softmax saturates.
 
     Attributes:
-        logits: Logits of the base predictor, shape (n, K), float64.
-        labels: True labels 0..K-1, shape (n,), int64.
         decision: Decided labels 0..K-1, shape (n,), int64.
-        group: Group of each row, such as its query, shape (n,), str.
+        logits: Finite logits or log-probabilities of the base predictor, shape (n, K), float64; None if unknown.
+        confidence: Confidence of the decisions, shape (n,), float64, in [0, 1]; None unless it is given without logits.
+        label: True labels 0..K-1, shape (n,), int64; None for unlabelled rows.
+        group: Group of each row, such as its query, shape (n,), str; None without groups.
+        signals: Values of the signals, shape (n, S), float64; None without signals.
+        weight: Number of rows that each row represents, shape (n,), float64, above 0; None if all are equal.
     """
 
-    logits: np.ndarray
-    labels: np.ndarray
     decision: np.ndarray
-    group: np.ndarray
+    logits: np.ndarray | None = None
+    confidence: np.ndarray | None = None
+    label: np.ndarray | None = None
+    group: np.ndarray | None = None
+    signals: np.ndarray | None = None
+    weight: np.ndarray | None = None
 
     @classmethod
-    def concatenate(cls, parts: Sequence["FixedDecisions"]) -> "FixedDecisions":
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
         """Concatenate rows.
 
         Args:
             parts: Fixed decisions over the same labels.
 
         Returns:
-            The rows of all parts, in their order.
+            The rows of all parts, in their order. A value is None if a part does not have it.
         """
         return cls(
-            logits=np.concatenate([part.logits for part in parts]),
-            labels=np.concatenate([part.labels for part in parts]),
             decision=np.concatenate([part.decision for part in parts]),
-            group=np.concatenate([part.group for part in parts]),
+            logits=_concatenate([part.logits for part in parts]),
+            confidence=_concatenate([part.confidence for part in parts]),
+            label=_concatenate([part.label for part in parts]),
+            group=_concatenate([part.group for part in parts]),
+            signals=_concatenate([part.signals for part in parts]),
+            weight=_concatenate([part.weight for part in parts]),
         )
+
+    def __len__(self) -> int:
+        return len(self.decision)
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels K by the logits, including labels that are never decided."""
+        assert self.logits is not None
+        return int(self.logits.shape[1])
 
     @property
     def correct(self) -> np.ndarray:
         """Whether each decision is the true label (the event Z), shape (n,), bool."""
-        return np.asarray(self.labels == self.decision)
+        assert self.label is not None
+        return np.asarray(self.decision == self.label)
 
     @property
-    def n_labels(self) -> int:
-        """Number of labels K, including labels that are never decided."""
-        return int(self.logits.shape[1])
+    def kind(self) -> MapInput:
+        """Input of a map that is fitted on these rows, in addition to the decision."""
+        if self.logits is not None:
+            return "logits"
+        return "decision_only" if self.confidence is None else "confidence_only"
 
-    def __len__(self) -> int:
-        return len(self.labels)
+    @property
+    def copies(self) -> np.ndarray:
+        """Increasing row numbers, each repeated in proportion to its weight, shape (m,).
 
-    def take(self, rows: np.ndarray | slice) -> "FixedDecisions":
+        Numbers of copies are rounded up or down at random, so that they are right on average; each is at least 1.
+        """
+        if self.weight is None:
+            return np.arange(len(self))
+        copies_per_row = np.clip(MAX_COPIES / len(self), *COPIES_PER_ROW)
+        expected = self.weight / self.weight.mean() * copies_per_row + FLOAT_TOLERANCE
+        n_copies = np.floor(expected + np.random.default_rng(0).random(len(self)))
+        return np.repeat(np.arange(len(self)), np.maximum(n_copies, 1).astype(np.int64))
+
+    def take(self, rows: np.ndarray | slice) -> Self:
         """Select rows.
 
         Args:
@@ -66,12 +103,33 @@ class FixedDecisions:
         Returns:
             The selected rows, in that order.
         """
-        return FixedDecisions(
-            logits=self.logits[rows],
-            labels=self.labels[rows],
+        return type(self)(
             decision=self.decision[rows],
-            group=self.group[rows],
+            logits=None if self.logits is None else self.logits[rows],
+            confidence=None if self.confidence is None else self.confidence[rows],
+            label=None if self.label is None else self.label[rows],
+            group=None if self.group is None else self.group[rows],
+            signals=None if self.signals is None else self.signals[rows],
+            weight=None if self.weight is None else self.weight[rows],
         )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ProtocolDecisions(FixedDecisions):
+    """Fixed decisions with all values that the paper's protocol needs: logits, true labels and groups.
+
+    The attributes are those of `FixedDecisions`; `field()` makes these three required.
+    """
+
+    logits: np.ndarray = field()
+    label: np.ndarray = field()
+    group: np.ndarray = field()
+
+
+def _concatenate(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """Concatenate arrays; return None if one of them is None."""
+    known = [array for array in arrays if array is not None]
+    return np.concatenate(known) if len(known) == len(arrays) else None
 
 
 def decide(logits: np.ndarray) -> np.ndarray:

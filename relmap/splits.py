@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relmap.decisions import FixedDecisions
+from relmap.decisions import ProtocolDecisions
 from relmap.settings import ProtocolParams
 
 BASE_SEED = 2026  # seeds of the authors' code
@@ -26,12 +26,12 @@ class ValidationRows(NamedTuple):
     """
 
     seed: int
-    temperature_fit: FixedDecisions
-    calibrator_fit: FixedDecisions
-    projection_fit: FixedDecisions
-    projection_selection: FixedDecisions
+    temperature_fit: ProtocolDecisions
+    calibrator_fit: ProtocolDecisions
+    projection_fit: ProtocolDecisions
+    projection_selection: ProtocolDecisions
 
-    def rows_for_calibrator(self, calibrator: str) -> FixedDecisions:
+    def rows_for_calibrator(self, calibrator: str) -> ProtocolDecisions:
         """Return the rows on which a calibrator is fitted.
 
         Args:
@@ -47,7 +47,7 @@ class ValidationRows(NamedTuple):
         """The same with equal numbers of calibrator-fit and projection-fit rows, alternating, as `calibrator_fit`."""
         n_pairs = min(len(self.calibrator_fit), len(self.projection_fit))
         pairs = slice(n_pairs)
-        both = FixedDecisions.concatenate([self.calibrator_fit.take(pairs), self.projection_fit.take(pairs)])
+        both = ProtocolDecisions.concatenate([self.calibrator_fit.take(pairs), self.projection_fit.take(pairs)])
         alternating = np.arange(2 * n_pairs).reshape(2, -1).T.ravel()
         return self._replace(calibrator_fit=both.take(alternating))
 
@@ -140,7 +140,7 @@ def _cap_rows(rows: np.ndarray, cap: int, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).choice(rows, cap, replace=False))
 
 
-def select_validation_rows(validation: FixedDecisions, seed: int, params: ProtocolParams) -> ValidationRows:
+def select_validation_rows(validation: ProtocolDecisions, seed: int, params: ProtocolParams) -> ValidationRows:
     """Split validation rows under a protocol seed.
 
     Args:

@@ -55,13 +55,13 @@ def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
     rows = parts.rows_for_calibrator(calibrator)
     first_rows_hash = None
     if row_counts:
-        first_rows_hash = sha256_of_arrays(parts.calibrator_fit.logits, parts.calibrator_fit.labels)
+        first_rows_hash = sha256_of_arrays(parts.calibrator_fit.logits, parts.calibrator_fit.label)
     content = [
         calibrator,
         seed,
         list(row_counts),
         dict(arguments["settings"] or {}),
-        sha256_of_arrays(rows.logits, rows.labels),
+        sha256_of_arrays(rows.logits, rows.label),
         first_rows_hash,
         _describe_code(calibrator),
         CalibratorFit._fields,
@@ -99,12 +99,12 @@ def calibrate(
     first_rows = parts.calibrator_fit
     if rows is first_rows:  # one call, since equal numbers of rows share one fit
         model, *prefix_models = fit_prefixes(
-            calibrator, rows.logits, rows.labels, [len(rows), *row_counts], seed=seed, settings=settings
+            calibrator, rows.logits, rows.label, [len(rows), *row_counts], seed=seed, settings=settings
         )
     else:
-        (model,) = fit_prefixes(calibrator, rows.logits, rows.labels, [len(rows)], seed=seed, settings=settings)
+        (model,) = fit_prefixes(calibrator, rows.logits, rows.label, [len(rows)], seed=seed, settings=settings)
         prefix_models = fit_prefixes(
-            calibrator, first_rows.logits, first_rows.labels, row_counts, seed=seed, settings=settings
+            calibrator, first_rows.logits, first_rows.label, row_counts, seed=seed, settings=settings
         )
     return CalibratorFit(
         calibrator=calibrator,

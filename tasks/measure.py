@@ -9,7 +9,7 @@ import polars as pl
 from prefect import task
 
 from relmap.calibrators.registry import fit_prefixes
-from relmap.decisions import Calibrator, FixedDecisions
+from relmap.decisions import Calibrator, ProtocolDecisions
 from relmap.metrics.probability import accuracy
 from relmap.metrics.registry import ProbabilityView, ReliabilityView, compute_compared_metrics, metrics_for_views
 from relmap.projection.batch import FitBatch, fit_mrp_batches
@@ -58,7 +58,7 @@ class _Refit(NamedTuple):
     option: str
     calibrators: list[Calibrator]
     batch: FitBatch
-    test: FixedDecisions
+    test: ProtocolDecisions
 
 
 @task(task_run_name="measure/{results.seed}")
@@ -66,7 +66,7 @@ def measure(
     results: SeedResults,
     labels: np.ndarray,
     params: MetricParams,
-    members: Sequence[FixedDecisions] = (),
+    members: Sequence[ProtocolDecisions] = (),
     fits_of_members: Sequence[Sequence[CalibratorFit]] = (),
 ) -> pl.DataFrame:
     """Compute the metrics of one protocol seed on the test rows.
@@ -97,7 +97,7 @@ def measure(
 def bootstrap_intervals(
     results: list[SeedResults],
     metrics: list[pl.DataFrame],
-    test: FixedDecisions,
+    test: ProtocolDecisions,
     calibrators: tuple[str, ...],
     params: MetricParams,
 ) -> pl.DataFrame:
@@ -125,7 +125,7 @@ def compare_calibrators(
     fits_on_both_parts: list[CalibratorFit],
     row_counts: tuple[int, ...],
     parts: ValidationRows,
-    test: FixedDecisions,
+    test: ProtocolDecisions,
     params: Params,
     device: str,
 ) -> pl.DataFrame:
@@ -203,7 +203,7 @@ def measure_alternatives(
     batch = FitBatch.from_validation_rows(calibrators, parts, params.projection, device)
     measurements = [
         *_measure_refits(parts, base, params, device),
-        *_measure_other_settings(results, batch, base.test.labels, params),
+        *_measure_other_settings(results, batch, base.test.label, params),
     ]
     rows = [(calibrator, parts.seed, option, *values) for calibrator, option, values in measurements]
     return pl.DataFrame(rows, schema=SENSITIVITY_SCHEMA, orient="row")
@@ -218,7 +218,7 @@ def _measure_refits(parts: ValidationRows, base: Base, params: Params, device: s
         test = refit.test
         for name, calibrator, mrp in zip(names, refit.calibrators, curves, strict=True):
             calibrated = CalibratedDecisions.from_calibrator(calibrator, test)
-            test_accuracy = accuracy(test.decision, test.labels)
+            test_accuracy = accuracy(test.decision, test.label)
             yield AlternativeMeasurement(name, refit.option, ("confidence", "accuracy", test_accuracy))
             logits = {"confidence": calibrated.confidence_logit, "mrp": mrp(calibrated)}
             for measurement in compute_compared_metrics(logits, test.correct, params.metrics):
@@ -244,7 +244,7 @@ def _prepare_refits(parts: ValidationRows, base: Base, params: Params, device: s
         calibrators = []
         for name in names:
             fit_rows = rows.rows_for_calibrator(name)
-            calibrators += fit_prefixes(name, fit_rows.logits, fit_rows.labels, [len(fit_rows)], seed=rows.seed)
+            calibrators += fit_prefixes(name, fit_rows.logits, fit_rows.label, [len(fit_rows)], seed=rows.seed)
         batch = FitBatch.from_validation_rows(calibrators, rows, params.projection, device)
         refits.append(_Refit(option, calibrators, batch, alternative_base.test))
     return refits

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from prefect import task
 
-from relmap.decisions import FixedDecisions
+from relmap.decisions import ProtocolDecisions
 from relmap.projection.batch import FitBatch, measure_optimality_gap
 from relmap.projection.curves import Curves, ReliabilityModel, SharedCurve
 from relmap.projection.decisions import CalibratedDecisions
@@ -19,7 +19,7 @@ from tasks.settings.params import Params
 
 @task(task_run_name="project/{parts.seed}", tags=["gpu"])
 def project(
-    fits: list[CalibratorFit], parts: ValidationRows, test: FixedDecisions, params: Params, device: str
+    fits: list[CalibratorFit], parts: ValidationRows, test: ProtocolDecisions, params: Params, device: str
 ) -> SeedResults:
     """Fit every variant on the projection-fit rows of one seed, and score the test rows.
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from relmap.decisions import FixedDecisions, decide
+from relmap.decisions import ProtocolDecisions, decide
 from relmap.errors import InputError
 from relmap.io import atomic
 from relmap.metrics.probability import accuracy
@@ -29,7 +29,7 @@ from tasks.sources.hub import INDEX
 logger = logging.getLogger(__name__)
 
 PairsBySplit = Mapping[str, pl.DataFrame]
-DecisionsBySplit = dict[str, FixedDecisions]
+DecisionsBySplit = dict[str, ProtocolDecisions]
 HELD_OUT_SPLITS = SPLITS[1:]
 # Member seeds of a run differ by 1, those of the next run by 1000. Inferred: the authors' code shows one run only.
 RUN_SEED_STEP = 1000
@@ -93,7 +93,7 @@ def main(name: str) -> None:
         **_count_rows(dataset, pairs_by_split),
         "dropped": judged.dropped,
         "origin": {key: origin[key] for key in ("origin", "revision", "licence")},
-        "accuracy": {split: accuracy(rows.decision, rows.labels) for split, rows in decisions.items()},
+        "accuracy": {split: accuracy(rows.decision, rows.label) for split, rows in decisions.items()},
     }
     store.write_logits(name, decisions, facts)
 
@@ -212,9 +212,13 @@ def _split_pairs(pairs: pl.DataFrame, name: str, splits: tuple[str, ...]) -> dic
     return parts
 
 
-def _decisions(logits: np.ndarray, pairs: pl.DataFrame) -> FixedDecisions:
-    labels = pairs["label"].to_numpy().astype(np.int64)
-    return FixedDecisions(logits, labels, decide(logits), pairs["group"].to_numpy())
+def _decisions(logits: np.ndarray, pairs: pl.DataFrame) -> ProtocolDecisions:
+    return ProtocolDecisions(
+        decision=decide(logits),
+        logits=logits,
+        label=pairs["label"].to_numpy().astype(np.int64),
+        group=pairs["group"].to_numpy(),
+    )
 
 
 def _count_rows(dataset: base.Dataset, pairs: PairsBySplit) -> dict[str, dict[str, Any]]:

@@ -61,7 +61,7 @@ def check_invariants(results: SeedResults, fits: list[CalibratorFit], dataset: s
         runs.append(CheckedRun(decision=decision, log_probabilities=log_probabilities, after=after))
     record = check_unchanged(
         runs,
-        labels=base.test.labels,
+        labels=base.test.label,
         seed0_accuracy=base.seed0_accuracy,
         ece_bins=ece_bins,
         coordinates={"dataset": dataset, "seed": results.seed},

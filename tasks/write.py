@@ -10,7 +10,7 @@ from prefect import task
 from prefect.artifacts import create_link_artifact, create_table_artifact
 
 from relmap.calibrators.registry import PAPER_FIGURE_CALIBRATOR
-from relmap.decisions import FixedDecisions
+from relmap.decisions import ProtocolDecisions
 from relmap.io.atomic import write_atomically, write_json
 from relmap.metrics.registry import COMPARED_METRICS
 from relmap.projection.curves import Curves
@@ -50,13 +50,13 @@ def sample_rows(n_rows: int, max_rows: int) -> np.ndarray:
 
 
 def _decision_columns(
-    seed: int, decisions: ProjectedDecisions, test: FixedDecisions, rows: np.ndarray
+    seed: int, decisions: ProjectedDecisions, test: ProtocolDecisions, rows: np.ndarray
 ) -> dict[str, Any]:
     """Return the columns that scores.parquet and simplex.parquet share."""
     return {
         "row": rows,
         "group": test.group[rows].tolist(),
-        "label": test.labels[rows],
+        "label": test.label[rows],
         "decision": decisions.decision[rows],
         "calibrator": [decisions.calibrator] * len(rows),
         "seed": [seed] * len(rows),
@@ -65,7 +65,7 @@ def _decision_columns(
     }
 
 
-def build_scores(results: list[SeedResults], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
+def build_scores(results: list[SeedResults], test: ProtocolDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
     """Build the rows of scores.parquet.
 
     Args:
@@ -89,7 +89,9 @@ def build_scores(results: list[SeedResults], test: FixedDecisions, calibrators: 
     return pl.concat(frames)
 
 
-def build_simplex_rows(results: list[SeedResults], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
+def build_simplex_rows(
+    results: list[SeedResults], test: ProtocolDecisions, calibrators: tuple[str, ...]
+) -> pl.DataFrame:
     """Build the rows of simplex.parquet: probability vectors before and after MRC.
 
     Args:

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from relmap.decisions import FixedDecisions, decide
+from relmap.decisions import ProtocolDecisions, decide
 
 settings.register_profile("relmap", deadline=None)  # a busy machine takes longer than any deadline for an example
 settings.load_profile("relmap")
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def decisions() -> FixedDecisions:
+def decisions() -> ProtocolDecisions:
     """Make 3,000 decisions of 3 labels in 300 groups; decisions for label 1 are correct less often."""
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(3000, 3)) * 2
@@ -51,4 +51,4 @@ def decisions() -> FixedDecisions:
     group = np.array([f"q{row // 10}" for row in range(3000)])
     for array in (logits, labels, group):
         array.flags.writeable = False
-    return FixedDecisions(logits, labels, decide(logits), group)
+    return ProtocolDecisions(decision=decide(logits), logits=logits, label=labels, group=group)

@@ -10,11 +10,12 @@ from scipy.special import expit, logit, softmax
 from relmap import api, cli
 from relmap.calibrators.identity import Identity
 from relmap.calibrators.temperature import Temperature
+from relmap.decisions import FixedDecisions
 from relmap.fitting.map_fit import MapFit, fit_labelled_rows
 from relmap.io import files
 from relmap.io.columns import FileRows
 from relmap.io.reading import find_layout
-from relmap.io.rows import PredictedRows, read_rows
+from relmap.io.rows import read_rows
 from relmap.maps.correction import Correction
 from relmap.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
 from relmap.projection import pooling
@@ -76,14 +77,14 @@ def limit_prior_deviations(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pooling, "DEVIATION_LEVELS", (0.0, 0.5))
 
 
-def rows_of_frame(frame: pl.DataFrame, group: str | None = None, n_labels: int = 3) -> PredictedRows:
+def rows_of_frame(frame: pl.DataFrame, group: str | None = None, n_labels: int = 3) -> FixedDecisions:
     """Convert a frame to rows that a map can be fitted to."""
     layout = find_layout(frame.columns, "made-up.parquet", labelled=True, group=group)
     return read_rows(frame, layout, FileRows("made-up.parquet"), n_labels=n_labels)
 
 
 def fit_map(
-    rows: PredictedRows,
+    rows: FixedDecisions,
     variant: str = "auto",
     calibrator: str = "ts",
     seed: int = 1,

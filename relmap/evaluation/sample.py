@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 import scipy
 
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.io.rows import PredictedRows
 from relmap.maps.reliability_map import ScoredDecisions
 from relmap.metrics.intervals import Estimate
 from relmap.metrics.resampling import BOOTSTRAP_SEED, MIN_BOOTSTRAP_GROUPS, Resamples, draw_resamples
@@ -35,7 +35,7 @@ def finite_or_none(number: float) -> float | None:
 class EvaluationSample:
     """Fixed decisions of labelled rows, each with two scores: its confidence and its reliability.
 
-    A row with a sampling weight is repeated as `PredictedRows.copies` states. All copies of a row are in one cluster.
+    A row with a sampling weight is repeated as `FixedDecisions.copies` states. All copies of a row are in one cluster.
     Except for `rows` and `scored`, arrays have one entry for each of the n copies.
 
     Attributes:
@@ -50,7 +50,7 @@ class EvaluationSample:
         probability: Each score as a probability, by its name, shape (n,), in [0, 1].
     """
 
-    rows: PredictedRows
+    rows: FixedDecisions
     scored: ScoredDecisions
     params: MetricParams
     row_number: np.ndarray
@@ -62,7 +62,7 @@ class EvaluationSample:
 
     @classmethod
     def from_rows(
-        cls, rows: PredictedRows, scored: ScoredDecisions, params: MetricParams = METRIC_DEFAULTS
+        cls, rows: FixedDecisions, scored: ScoredDecisions, params: MetricParams = METRIC_DEFAULTS
     ) -> "EvaluationSample":
         """Repeat rows by their weight and number their groups.
 

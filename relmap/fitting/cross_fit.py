@@ -13,10 +13,10 @@ import numpy as np
 from relmap.calibrators.identity import Identity
 from relmap.calibrators.registry import calibrators_with_role, fit_prefixes
 from relmap.calibrators.spline import fit_spline_of_confidence
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.fitting.correction import fit_correction
 from relmap.fitting.folds import FoldSplit
-from relmap.io.rows import PredictedRows
 from relmap.maps.constant import fit_constant
 from relmap.maps.correction import Correction
 from relmap.maps.document import Calibrator, Source, Variant
@@ -108,7 +108,7 @@ class CrossFitResult:
 
     full_fit: FoldFit
     fold_fits: tuple[FoldFit, ...]
-    rows: PredictedRows
+    rows: FixedDecisions
     fold: np.ndarray
     n_calibrator_rows: int
     projection_decisions: np.ndarray
@@ -236,7 +236,7 @@ class CrossFitResult:
 
 
 def cross_fit(
-    rows: PredictedRows, split: FoldSplit, options: FitOptions, max_training_rows: int | None = None
+    rows: FixedDecisions, split: FoldSplit, options: FitOptions, max_training_rows: int | None = None
 ) -> CrossFitResult:
     """Fit all models on all rows, and without each fold.
 
@@ -268,7 +268,7 @@ def cross_fit(
     )
 
 
-def fit_paper_protocol(rows: PredictedRows, source: Source, options: FitOptions) -> CrossFitResult:
+def fit_paper_protocol(rows: FixedDecisions, source: Source, options: FitOptions) -> CrossFitResult:
     """Fit all models under the protocol of the paper.
 
     Args:
@@ -307,7 +307,7 @@ def fit_paper_protocol(rows: PredictedRows, source: Source, options: FitOptions)
     )
 
 
-def fit_calibrator(name: str, rows: PredictedRows, *, seed: int) -> Calibrator:
+def fit_calibrator(name: str, rows: FixedDecisions, *, seed: int) -> Calibrator:
     """Fit a calibrator.
 
     Args:
@@ -332,13 +332,13 @@ def fit_calibrator(name: str, rows: PredictedRows, *, seed: int) -> Calibrator:
 class _PaperSplit(NamedTuple):
     """Labelled rows by their purpose in the paper's protocol; see `relmap.splits.ValidationRows`."""
 
-    temperature_fit: PredictedRows
-    calibrator_fit: PredictedRows
-    projection_fit: PredictedRows
-    projection_selection: PredictedRows
+    temperature_fit: FixedDecisions
+    calibrator_fit: FixedDecisions
+    projection_fit: FixedDecisions
+    projection_selection: FixedDecisions
 
 
-def _split_for_paper(rows: PredictedRows, source: Source) -> _PaperSplit:
+def _split_for_paper(rows: FixedDecisions, source: Source) -> _PaperSplit:
     assert source.protocol is not None
     parts = split_validation(len(rows), source.seed, source.protocol, rows.group)
     if any(len(part) == 0 for part in parts):
@@ -355,7 +355,7 @@ def _split_for_paper(rows: PredictedRows, source: Source) -> _PaperSplit:
     )
 
 
-def _fit_models(rows: PredictedRows, options: FitOptions, *, with_matrix: bool) -> FoldFit:
+def _fit_models(rows: FixedDecisions, options: FitOptions, *, with_matrix: bool) -> FoldFit:
     """Fit the calibrator, and under it the variants."""
     calibrator = fit_calibrator(options.calibrator, rows, seed=options.seed)
     batch = FitBatch(
@@ -370,7 +370,7 @@ def _fit_models(rows: PredictedRows, options: FitOptions, *, with_matrix: bool) 
     )
 
 
-def _calibrate_rows(calibrator: Calibrator, rows: PredictedRows) -> LabelledDecisions:
+def _calibrate_rows(calibrator: Calibrator, rows: FixedDecisions) -> LabelledDecisions:
     """Return the decisions with their calibrated confidence, as a batch of one calibrator."""
     decisions = CalibratedDecisions(
         confidence_logit=calibrated_logit(calibrator, rows),
@@ -387,7 +387,7 @@ def _single_variants(batch: FitBatch, variants: tuple[str, ...], *, pool_labels:
     return {variant: models[0] for variant, models in fitted.items()}
 
 
-def _fit_matrix_alternative(rows: PredictedRows, options: FitOptions) -> Calibrator | None:
+def _fit_matrix_alternative(rows: FixedDecisions, options: FitOptions) -> Calibrator | None:
     """Fit matrix scaling; None without logits, for many labels, or if the calibrator is a similar one."""
     is_rival = options.calibrator in calibrators_with_role("rival")
     if rows.logits is None or options.n_labels > MAX_LABELS or is_rival:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from relmap.calibrators.identity import Identity
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.io.rows import PredictedRows
 from relmap.maps.document import Calibrator, MapDocument, Source
 from relmap.options import option
 from relmap.splits import expand_units, group_row_numbers, split_validation
@@ -88,7 +88,7 @@ def split_folds(
     return FoldSplit(folds=tuple(fold_rows), held_out=np.sort(unused_rows))
 
 
-def restore_fold_split(document: MapDocument, rows: PredictedRows) -> FoldSplit:
+def restore_fold_split(document: MapDocument, rows: FixedDecisions) -> FoldSplit:
     """Reproduce the split that a map was fitted with.
 
     Args:
@@ -108,7 +108,7 @@ def restore_fold_split(document: MapDocument, rows: PredictedRows) -> FoldSplit:
     )
 
 
-def check_fit_rows(rows: PredictedRows, split: FoldSplit, hold_out: float) -> None:
+def check_fit_rows(rows: FixedDecisions, split: FoldSplit, hold_out: float) -> None:
     """Check that there are enough rows, groups and labels to fit a map.
 
     Args:
@@ -138,7 +138,7 @@ def check_fit_rows(rows: PredictedRows, split: FoldSplit, hold_out: float) -> No
         raise InputError("all rows to fit on belong to one group, and cross-fitting needs two; omit the groups")
 
 
-def paper_fit_rows(source: Source, rows: PredictedRows, calibrator: Calibrator) -> np.ndarray:
+def paper_fit_rows(source: Source, rows: FixedDecisions, calibrator: Calibrator) -> np.ndarray:
     """Find the rows that a map was fitted on under the paper's protocol.
 
     Args:

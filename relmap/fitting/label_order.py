@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 import scipy
 
-from relmap.decisions import decide
+from relmap.decisions import FixedDecisions, decide
 from relmap.errors import InputError
 from relmap.io.columns import has_numeric_name, join_names
 from relmap.io.reading import Layout
-from relmap.io.rows import PredictedRows, positive_label
+from relmap.io.rows import positive_label
 from relmap.options import assignment, labels_to_paste
 
 MIN_ACCURACY_GAIN = 0.05  # models often confuse two neighboring labels, which the map takes into account
@@ -99,7 +99,7 @@ def _remove_marginal_gain(gain: np.ndarray, confusion: np.ndarray) -> np.ndarray
 
 
 def check_label_order(
-    rows: PredictedRows, frame: pl.DataFrame, layout: Layout, names: Sequence[str] | None, n_labels: int, file: str
+    rows: FixedDecisions, frame: pl.DataFrame, layout: Layout, names: Sequence[str] | None, n_labels: int, file: str
 ) -> None:
     """Check that the labels are in the order of the columns of the predictions.
 
@@ -147,7 +147,7 @@ def check_label_order(
 
 
 def _columns_to_check(
-    rows: PredictedRows, frame: pl.DataFrame, layout: Layout, names: Sequence[str] | None
+    rows: FixedDecisions, frame: pl.DataFrame, layout: Layout, names: Sequence[str] | None
 ) -> np.ndarray | None:
     """Return the column with the largest number in each row, shape (n,); None if labels cannot be in another order."""
     if rows.logits is not None:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.fitting.folds import FoldSplit, paper_fit_rows, restore_fold_split, split_folds
 from relmap.fitting.label_order import check_label_order
@@ -19,7 +20,7 @@ from relmap.hashing import sha256_of_arrays, sha256_of_file
 from relmap.io.columns import FileRows, count_labels, is_missing, is_unlabelled
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
 from relmap.io.reading import Layout, find_layout
-from relmap.io.rows import PredictedRows, describe_doubts, names_of_two_labels, read_rows
+from relmap.io.rows import describe_doubts, names_of_two_labels, read_rows
 from relmap.io.signals import GROUP_SIGNALS, Signal, group_signals, read_signals, relevance
 from relmap.maps.document import Fingerprint, MapDocument, TrainingRows
 from relmap.maps.reliability_map import FittedMap, ScoredDecisions, score_parts
@@ -45,7 +46,7 @@ class LabelledRows(NamedTuple):
         id_column: Name of the column of the ids.
     """
 
-    rows: PredictedRows
+    rows: FixedDecisions
     n_labels: int
     signals: tuple[Signal, ...]
     notes: list[str]
@@ -65,7 +66,7 @@ class ScoredRows(NamedTuple):
         fitted: Whether each row was used for the fit, shape (n,), bool.
     """
 
-    rows: PredictedRows
+    rows: FixedDecisions
     scored: ScoredDecisions
     origin: RowOrigin
     notes: list[str]
@@ -193,7 +194,7 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
     return _score_single_rows(document, rows, ids, notes, str(file.path))
 
 
-def score_out_of_fold(document: MapDocument, rows: PredictedRows, split: FoldSplit) -> ScoredDecisions:
+def score_out_of_fold(document: MapDocument, rows: FixedDecisions, split: FoldSplit) -> ScoredDecisions:
     """Score the labelled rows of a fit with models that were fitted without them.
 
     Args:
@@ -208,7 +209,7 @@ def score_out_of_fold(document: MapDocument, rows: PredictedRows, split: FoldSpl
     return score_parts(rows, zip(models, [*split.folds, split.held_out], strict=True))
 
 
-def fingerprint_rows(rows: PredictedRows) -> Fingerprint:
+def fingerprint_rows(rows: FixedDecisions) -> Fingerprint:
     """Compute the hashes by which a map recognizes all labelled rows of its fit together.
 
     Args:
@@ -304,7 +305,7 @@ def _read_columns(file: Predictions, layout: Layout, optional: Sequence[str | No
     return FileContent(frame, file_rows, notes)
 
 
-def _check_whole_groups(rows: PredictedRows, signals: Iterable[str], file_rows: FileRows) -> None:
+def _check_whole_groups(rows: FixedDecisions, signals: Iterable[str], file_rows: FileRows) -> None:
     """Check that signals that are computed from whole groups have whole groups."""
     if set(GROUP_SIGNALS).isdisjoint(signals):
         return
@@ -349,7 +350,7 @@ def _read_default_ids(column: pl.Series) -> np.ndarray | None:
     return column.cast(pl.String).to_numpy()
 
 
-def _are_all_fit_rows(document: MapDocument, rows: PredictedRows, file: Predictions, group: str | None) -> bool:
+def _are_all_fit_rows(document: MapDocument, rows: FixedDecisions, file: Predictions, group: str | None) -> bool:
     """Return whether these are all rows of the fit, in their order.
 
     Raises:
@@ -388,7 +389,7 @@ def _recognizes_single_rows(training: TrainingRows | None, file: Predictions) ->
     return training.by == "prediction" or (file.reading.id or training.id_column) in file.schema.names
 
 
-def _score_fit_rows(document: MapDocument, rows: PredictedRows, notes: list[str], file: str) -> ScoredRows:
+def _score_fit_rows(document: MapDocument, rows: FixedDecisions, notes: list[str], file: str) -> ScoredRows:
     """Score all rows of the fit: the held-out rows if there are any, otherwise each row out of fold."""
     split = restore_fold_split(document, rows) if document.folds else None
     if split is not None and not document.source.hold_out:
@@ -422,7 +423,7 @@ def _score_fit_rows(document: MapDocument, rows: PredictedRows, notes: list[str]
 
 
 def _score_single_rows(
-    document: MapDocument, rows: PredictedRows, ids: np.ndarray | None, notes: list[str], file: str
+    document: MapDocument, rows: FixedDecisions, ids: np.ndarray | None, notes: list[str], file: str
 ) -> ScoredRows:
     """Score rows of which some may be rows of the fit."""
     training = document.source.training_rows

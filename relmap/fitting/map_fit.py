@@ -7,6 +7,7 @@ from math import ceil
 import numpy as np
 from pydantic import ValidationError
 
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError, describe_validation_errors
 from relmap.evaluation.drift import summarize_reference_cells, summarize_top_cells
 from relmap.evaluation.sample import finite_or_none
@@ -31,7 +32,6 @@ from relmap.fitting.model_choice import (
 )
 from relmap.fitting.training_rows import hash_training_rows
 from relmap.io.columns import join_names
-from relmap.io.rows import PredictedRows
 from relmap.io.signals import Signal
 from relmap.maps.document import (
     Calibration,
@@ -72,7 +72,7 @@ class MapFit:
     """
 
     document: MapDocument
-    rows: PredictedRows
+    rows: FixedDecisions
     scored: ScoredDecisions
     accuracy: float
     label_warnings: tuple[str, ...]
@@ -111,7 +111,7 @@ class MapFit:
 
 
 def fit_labelled_rows(
-    rows: PredictedRows,
+    rows: FixedDecisions,
     source: Source,
     settings: Settings,
     *,
@@ -288,7 +288,7 @@ def _compare_matrix_scaling(model: ModelChoice) -> MatrixScalingResult | None:
     )
 
 
-def _find_label_problems(rows: PredictedRows, document: MapDocument) -> list[str]:
+def _find_label_problems(rows: FixedDecisions, document: MapDocument) -> list[str]:
     """Describe signs of missing or wrongly numbered labels."""
     assert rows.label is not None
     problems = []

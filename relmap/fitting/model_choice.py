@@ -19,12 +19,12 @@ import numpy as np
 import scipy
 
 from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.evaluation.evaluate import compare_scores
 from relmap.evaluation.sample import EvaluationSample
 from relmap.fitting.cross_fit import CONSTANT_CALIBRATOR, CrossFitResult, FitOptions, cross_fit, fit_paper_protocol
 from relmap.fitting.folds import FoldSplit
-from relmap.io.rows import PredictedRows
 from relmap.maps.document import Candidate, Choice, Gain, Source
 from relmap.metrics.advice import KEEP, SAFE, USE, Advice, advise_map, describe_insufficient_errors
 from relmap.metrics.reliability import find_tie_groups, ranking_metrics
@@ -45,7 +45,7 @@ MAX_STANDARD_ERRORS_BEHIND = 2  # of the preferred variant; chosen on data sets 
 INTERVAL_INFLATION = 1.3
 
 
-def check_calibrator_and_variant(calibrator: str, variant: str, rows: PredictedRows, n_labels: int) -> None:
+def check_calibrator_and_variant(calibrator: str, variant: str, rows: FixedDecisions, n_labels: int) -> None:
     """Check that a calibrator and a variant exist, and that they can be fitted to these rows.
 
     Args:
@@ -61,7 +61,7 @@ def check_calibrator_and_variant(calibrator: str, variant: str, rows: PredictedR
     _check_variant(variant, rows, n_labels)
 
 
-def _check_calibrator(calibrator: str, rows: PredictedRows, n_labels: int) -> None:
+def _check_calibrator(calibrator: str, rows: FixedDecisions, n_labels: int) -> None:
     if rows.kind == "decision_only":
         if calibrator != CONSTANT_CALIBRATOR:
             raise InputError(
@@ -81,7 +81,7 @@ def _check_calibrator(calibrator: str, rows: PredictedRows, n_labels: int) -> No
         )
 
 
-def _check_variant(variant: str, rows: PredictedRows, n_labels: int) -> None:
+def _check_variant(variant: str, rows: FixedDecisions, n_labels: int) -> None:
     choices = (AUTO, *DEPLOYABLE_VARIANTS)
     if variant not in choices:
         reason = ", which needs the runner-up as well as the confidence" if variant == "label_2d" else ""
@@ -92,7 +92,7 @@ def _check_variant(variant: str, rows: PredictedRows, n_labels: int) -> None:
         raise InputError(f"the variant {variant} needs {required}; provide them, or use the variant auto")
 
 
-def available_variants(rows: PredictedRows, n_labels: int, variants: Sequence[str] = AUTO_VARIANTS) -> tuple[str, ...]:
+def available_variants(rows: FixedDecisions, n_labels: int, variants: Sequence[str] = AUTO_VARIANTS) -> tuple[str, ...]:
     """Select the variants that can be fitted to these rows.
 
     Args:
@@ -168,7 +168,7 @@ class MeanDifference:
         return self.mean - half_width, self.mean + half_width
 
 
-def compare_candidates(losses: Mapping[str, np.ndarray], rows: PredictedRows) -> tuple[Candidate, ...]:
+def compare_candidates(losses: Mapping[str, np.ndarray], rows: FixedDecisions) -> tuple[Candidate, ...]:
     """Compare the log loss of each variant with that of the confidence.
 
     Args:
@@ -204,7 +204,7 @@ def lowest_loss_candidate(candidates: Sequence[Candidate]) -> Candidate:
 
 
 def select_candidate(
-    candidates: Sequence[Candidate], losses: Mapping[str, np.ndarray], rows: PredictedRows
+    candidates: Sequence[Candidate], losses: Mapping[str, np.ndarray], rows: FixedDecisions
 ) -> Candidate:
     """Select the preferred variant, or the one with the lowest loss if that is clearly better.
 
@@ -241,7 +241,7 @@ def variant_with_gains(chosen: str, candidates: Sequence[Candidate]) -> str | No
     return chosen if chosen != CONFIDENCE else lowest_loss_candidate(alternatives).variant
 
 
-def is_correctable(variant: str, rows: PredictedRows) -> bool:
+def is_correctable(variant: str, rows: FixedDecisions) -> bool:
     """Return whether `auto` corrects the score of a variant.
 
     Args:
@@ -269,7 +269,7 @@ class ModelChoice:
 
 
 def choose_model(
-    rows: PredictedRows,
+    rows: FixedDecisions,
     split: FoldSplit,
     n_labels: int,
     calibrator: str,
@@ -324,7 +324,7 @@ class _Decision(NamedTuple):
 class _ModelSearch:
     """Candidates fitted to labelled rows, of which one is chosen."""
 
-    rows: PredictedRows
+    rows: FixedDecisions
     split: FoldSplit
     options: FitOptions
     source: Source

@@ -14,7 +14,8 @@ from typing import Literal
 
 import numpy as np
 
-from relmap.io.rows import MAX_SUM_ERROR, PredictedRows
+from relmap.decisions import FixedDecisions
+from relmap.io.rows import MAX_SUM_ERROR
 from relmap.maps.document import MAX_HASH_CHARACTERS, Source, TrainingRows
 
 HASH_BYTES = 6  # 8 characters of base64
@@ -24,7 +25,7 @@ NOT_RECOGNIZED = -1  # fold of a row that was not recognized
 
 
 def hash_training_rows(
-    rows: PredictedRows,
+    rows: FixedDecisions,
     folds: Sequence[np.ndarray],
     source: Source,
     *,
@@ -73,7 +74,7 @@ def hash_training_rows(
     )
 
 
-def recognize_rows(training: TrainingRows, rows: PredictedRows, ids: np.ndarray | None = None) -> np.ndarray:
+def recognize_rows(training: TrainingRows, rows: FixedDecisions, ids: np.ndarray | None = None) -> np.ndarray:
     """Find the fold in which each row was used.
 
     Args:
@@ -98,7 +99,7 @@ def recognize_rows(training: TrainingRows, rows: PredictedRows, ids: np.ndarray 
     return fold
 
 
-def canonical_predictions(rows: PredictedRows) -> np.ndarray:
+def canonical_predictions(rows: FixedDecisions) -> np.ndarray:
     """Return the content of each row that is hashed: its prediction, independent of the file format and precision.
 
     Numbers are rounded to float32, so files in single and in double precision agree. Probabilities, which are stored as
@@ -120,7 +121,7 @@ def canonical_predictions(rows: PredictedRows) -> np.ndarray:
     return np.ascontiguousarray(np.column_stack([bits, rows.decision.astype("<i4")]))
 
 
-def _hash_predictions(rows: PredictedRows, salt: bytes) -> np.ndarray:
+def _hash_predictions(rows: FixedDecisions, salt: bytes) -> np.ndarray:
     values = canonical_predictions(rows)
     content = values.tobytes()
     width = values.shape[1] * values.itemsize

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal, NamedTuple
 
+from relmap.decisions import MapInput
 from relmap.errors import InputError
 from relmap.options import assignment, assignments, option
 
@@ -25,7 +26,6 @@ COMMON_COLUMN_NAMES = {  # field of a Reading -> names that such columns often h
 }
 WEIGHT_COLUMN = "inverse_probability"  # written by `label`
 Kind = Literal["logits", "probabilities", "probability", "score", "confidence_only", "decision_only"]
-MapInput = Literal["logits", "confidence_only", "decision_only"]
 LOGIT_COLUMNS = "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)"
 PREDICTION_FIELDS = ("confidence_column", "logits", "probabilities", "probability", "score")  # at most one is given
 SHARE = re.compile(r"\s*(0?\.\d+|[01](\.0*)?)\s*")

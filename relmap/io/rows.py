@@ -1,14 +1,13 @@
 """Read and validate the rows of predictions; errors name the file, the row and the column."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from relmap.decisions import decide
+from relmap.decisions import FLOAT_TOLERANCE, FixedDecisions, decide
 from relmap.errors import InputError
 from relmap.io.columns import (
     FileRows,
@@ -22,7 +21,7 @@ from relmap.io.columns import (
     read_numbers,
     read_probabilities,
 )
-from relmap.io.reading import Layout, MapInput, Reading
+from relmap.io.reading import Layout, Reading
 from relmap.options import assignment, assignments, labels_to_paste, option
 
 ArrayKind = Literal["logits", "probabilities"]
@@ -30,86 +29,6 @@ MIN_PROBABILITY = 1e-12  # replaces smaller probabilities, so that logarithms ar
 MAX_LOGIT = 1e12  # far above that of any model, far below the overflow of a calibrator
 ROUNDING_ERROR = 0.005  # of a probability with two digits, at most
 MAX_SUM_ERROR = 0.05  # of the sum of the probabilities of a row
-FLOAT_TOLERANCE = 1e-9
-MAX_COPIES = 10**6  # of all rows together
-COPIES_PER_ROW = (10, 100)  # limits of the mean number of copies
-
-
-@dataclass(frozen=True, eq=False)
-class PredictedRows:
-    """Validated predictions of n rows.
-
-    Attributes:
-        logits: Finite logits or log-probabilities, shape (n, K), float64; None if the file has none.
-        confidence: Confidence of the decisions, shape (n,), float64, in [0, 1]; None unless it is given without logits.
-        decision: Fixed decisions 0..K-1, shape (n,), int64.
-        label: True labels 0..K-1, shape (n,), int64; None for unlabelled rows.
-        group: Group of each row, shape (n,), str; None without groups.
-        signals: Values of the signals, shape (n, S), float64; None without signals.
-        weight: Number of rows that each row represents, shape (n,), float64, above 0; None if all are equal.
-    """
-
-    logits: np.ndarray | None
-    confidence: np.ndarray | None
-    decision: np.ndarray
-    label: np.ndarray | None
-    group: np.ndarray | None
-    signals: np.ndarray | None = None
-    weight: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.decision)
-
-    @property
-    def n_labels(self) -> int:
-        """Number of labels K, by the logits."""
-        assert self.logits is not None
-        return int(self.logits.shape[1])
-
-    @property
-    def correct(self) -> np.ndarray:
-        """Whether each decision is correct (the event Z), shape (n,), bool."""
-        assert self.label is not None
-        return np.asarray(self.decision == self.label)
-
-    @property
-    def kind(self) -> MapInput:
-        """Input of a map that is fitted on these rows, in addition to the decision."""
-        if self.logits is not None:
-            return "logits"
-        return "decision_only" if self.confidence is None else "confidence_only"
-
-    @property
-    def copies(self) -> np.ndarray:
-        """Increasing row numbers, each repeated in proportion to its weight, shape (m,).
-
-        Numbers of copies are rounded up or down at random, so that they are right on average; each is at least 1.
-        """
-        if self.weight is None:
-            return np.arange(len(self))
-        copies_per_row = np.clip(MAX_COPIES / len(self), *COPIES_PER_ROW)
-        expected = self.weight / self.weight.mean() * copies_per_row + FLOAT_TOLERANCE
-        n_copies = np.floor(expected + np.random.default_rng(0).random(len(self)))
-        return np.repeat(np.arange(len(self)), np.maximum(n_copies, 1).astype(np.int64))
-
-    def take(self, rows: np.ndarray | slice) -> "PredictedRows":
-        """Select rows.
-
-        Args:
-            rows: Row numbers, a mask, or a slice.
-
-        Returns:
-            The selected rows, in that order.
-        """
-        return PredictedRows(
-            logits=None if self.logits is None else self.logits[rows],
-            confidence=None if self.confidence is None else self.confidence[rows],
-            decision=self.decision[rows],
-            label=None if self.label is None else self.label[rows],
-            group=None if self.group is None else self.group[rows],
-            signals=None if self.signals is None else self.signals[rows],
-            weight=None if self.weight is None else self.weight[rows],
-        )
 
 
 def read_rows(
@@ -119,7 +38,7 @@ def read_rows(
     *,
     names: Sequence[str] | None = None,
     n_labels: int | None = None,
-) -> PredictedRows:
+) -> FixedDecisions:
     """Read and validate the rows of a frame.
 
     Args:
@@ -162,13 +81,12 @@ def read_rows(
         decision = decide(logits)
         if layout.kind == "score":  # a score at the border decides for the other label, whichever comes first
             decision[logits[:, 0] == logits[:, 1]] = 1 - positive_label(layout.reading, names)
-    return PredictedRows(
+    return FixedDecisions(
+        decision=decision,
         logits=logits,
         confidence=confidence,
-        decision=decision,
         label=label,
         group=_read_groups(frame, layout, rows),
-        signals=None,
         weight=_read_weights(frame, layout, rows),
     )
 
@@ -254,7 +172,7 @@ def _read_matrix(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndar
     return _check_finite(matrix, layout.kind, rows)
 
 
-def rows_from_array(numbers: np.ndarray, kind: ArrayKind, name: str) -> PredictedRows:
+def rows_from_array(numbers: np.ndarray, kind: ArrayKind, name: str) -> FixedDecisions:
     """Validate an array of predictions without labels; the decision is the first largest number of a row.
 
     Args:
@@ -272,7 +190,7 @@ def rows_from_array(numbers: np.ndarray, kind: ArrayKind, name: str) -> Predicte
     logits = _check_finite(numbers, kind, rows)
     if kind == "probabilities":
         logits = _log_probabilities(logits, rows)
-    return PredictedRows(logits=logits, confidence=None, decision=decide(logits), label=None, group=None)
+    return FixedDecisions(decision=decide(logits), logits=logits)
 
 
 def _check_finite(matrix: np.ndarray, kind: str, rows: FileRows) -> np.ndarray:
@@ -339,7 +257,7 @@ def _log_probabilities(probabilities: np.ndarray, rows: FileRows) -> np.ndarray:
     return np.asarray(np.log(np.maximum(probabilities, MIN_PROBABILITY)))
 
 
-def describe_doubts(rows: PredictedRows, layout: Layout, names: Sequence[str] | None, n_labels: int) -> list[str]:
+def describe_doubts(rows: FixedDecisions, layout: Layout, names: Sequence[str] | None, n_labels: int) -> list[str]:
     """Find signs that the rows were not read as they were meant.
 
     Args:

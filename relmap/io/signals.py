@@ -15,9 +15,9 @@ import polars as pl
 import scipy
 from pydantic import Field
 
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.io.columns import FileRows, join_names, read_numbers
-from relmap.io.rows import PredictedRows
 from relmap.serialization import Number, Positive, Value
 
 MAX_TEXT_VALUES = 50  # columns with more values identify something
@@ -105,13 +105,13 @@ class SignalRows(NamedTuple):
     """
 
     signals: tuple[NumberSignal | TextSignal, ...]
-    rows: PredictedRows
+    rows: FixedDecisions
 
 
 def read_signals(
     signals: Sequence[str] | Sequence[NumberSignal | TextSignal],
     frame: pl.DataFrame,
-    rows: PredictedRows,
+    rows: FixedDecisions,
     n_labels: int,
     file_rows: FileRows,
     *,
@@ -184,7 +184,7 @@ def group_signals(group: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]
     return {name: computed[name].to_numpy() for name in GROUP_SIGNALS}
 
 
-def relevance(rows: PredictedRows, n_labels: int) -> np.ndarray:
+def relevance(rows: FixedDecisions, n_labels: int) -> np.ndarray:
     """Compute the predicted relevance of rows, for labels in increasing order of relevance.
 
     Args:

@@ -8,8 +8,7 @@ import scipy
 
 from relmap.calibrators.identity import Identity
 from relmap.calibrators.spline import Spline
-from relmap.decisions import confidence_logit
-from relmap.io.rows import PredictedRows
+from relmap.decisions import FixedDecisions, confidence_logit
 from relmap.maps.constant import Constant
 from relmap.maps.correction import Correction
 from relmap.maps.document import Calibrator, MapDocument, Variant
@@ -74,7 +73,7 @@ class FittedMap:
         """
         return cls(document.calibrator.fitted, document.projection.fitted, document.correction)
 
-    def __call__(self, rows: PredictedRows) -> ScoredDecisions:
+    def __call__(self, rows: FixedDecisions) -> ScoredDecisions:
         """Score rows.
 
         A projection of the confidence reads it rounded to float64. So the columns decision and confidence give the same
@@ -102,7 +101,7 @@ class FittedMap:
         return ScoredDecisions(confidence=np.concatenate(confidences), logit=np.concatenate(logits))
 
 
-def score_parts(rows: PredictedRows, parts: Iterable[tuple[FittedMap, np.ndarray]]) -> ScoredDecisions:
+def score_parts(rows: FixedDecisions, parts: Iterable[tuple[FittedMap, np.ndarray]]) -> ScoredDecisions:
     """Score rows with several maps, each part of the rows with one of them.
 
     Args:
@@ -121,7 +120,7 @@ def score_parts(rows: PredictedRows, parts: Iterable[tuple[FittedMap, np.ndarray
     return ScoredDecisions(confidence=confidence, logit=logit)
 
 
-def calibrated_confidence(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:
+def calibrated_confidence(calibrator: Calibrator, rows: FixedDecisions) -> np.ndarray:
     """Compute the calibrated confidence of the fixed decisions.
 
     Args:
@@ -136,7 +135,7 @@ def calibrated_confidence(calibrator: Calibrator, rows: PredictedRows) -> np.nda
     return np.asarray(scipy.special.expit(calibrated_logit(calibrator, rows)))
 
 
-def calibrated_logit(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:
+def calibrated_logit(calibrator: Calibrator, rows: FixedDecisions) -> np.ndarray:
     """Compute the logit of the calibrated confidence of the fixed decisions.
 
     Args:

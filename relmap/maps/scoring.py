@@ -6,12 +6,13 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from relmap.decisions import FixedDecisions
 from relmap.io.files import NumberedBatch, Predictions, number_batches, rows_in_file
 from relmap.io.frames import arrow_to_polars
 from relmap.io.output import map_in_order
 from relmap.io.ranking import SCORES
 from relmap.io.reading import Layout, find_layout
-from relmap.io.rows import ArrayKind, PredictedRows, read_rows, rows_from_array
+from relmap.io.rows import ArrayKind, read_rows, rows_from_array
 from relmap.io.signals import GROUP_SIGNALS, group_signals, read_signals, relevance
 from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import FittedMap, ScoredDecisions
@@ -161,7 +162,7 @@ def score_in_pieces(
         yield scores
 
 
-def _to_frame(rows: PredictedRows, scored: ScoredDecisions) -> pl.DataFrame:
+def _to_frame(rows: FixedDecisions, scored: ScoredDecisions) -> pl.DataFrame:
     """Return scores with the columns of SCORES."""
     return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
 

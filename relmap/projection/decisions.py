@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from relmap.decisions import Calibrator, FixedDecisions, confidence_logit
+from relmap.decisions import Calibrator, ProtocolDecisions, confidence_logit
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class CalibratedDecisions:
     signals: np.ndarray | None = None
 
     @classmethod
-    def from_calibrator(cls, calibrator: Calibrator, fixed: FixedDecisions) -> "CalibratedDecisions":
+    def from_calibrator(cls, calibrator: Calibrator, fixed: ProtocolDecisions) -> "CalibratedDecisions":
         """Calibrate fixed decisions.
 
         Args:
@@ -79,15 +79,15 @@ class LabelledDecisions(NamedTuple):
     Attributes:
         by_calibrator: The decisions under each of the B calibrators.
         correct: Whether each decision is correct, shape (m,), bool.
-        labels: True labels 0..K-1, shape (m,); required by variants that are fitted to all logits.
+        label: True labels 0..K-1, shape (m,); required by variants that are fitted to all logits.
     """
 
     by_calibrator: Sequence[CalibratedDecisions]
     correct: np.ndarray
-    labels: np.ndarray | None = None
+    label: np.ndarray | None = None
 
     @classmethod
-    def from_calibrators(cls, calibrators: Sequence[Calibrator], fixed: FixedDecisions) -> "LabelledDecisions":
+    def from_calibrators(cls, calibrators: Sequence[Calibrator], fixed: ProtocolDecisions) -> "LabelledDecisions":
         """Calibrate labelled fixed decisions with each of several calibrators.
 
         Args:
@@ -98,7 +98,7 @@ class LabelledDecisions(NamedTuple):
             The decisions under each calibrator.
         """
         by_calibrator = [CalibratedDecisions.from_calibrator(calibrator, fixed) for calibrator in calibrators]
-        return cls(by_calibrator, fixed.correct, fixed.labels)
+        return cls(by_calibrator, fixed.correct, fixed.label)
 
     @property
     def decision(self) -> np.ndarray:

@@ -111,10 +111,10 @@ def _fit_surface(batch: "FitBatch") -> list[Surfaces]:
 def _fit_whole_vector(batch: "FitBatch") -> list[WholeVector]:
     """Fit one score of the uncalibrated logits, which is the same for all calibrators."""
     logits = batch.fit_rows.by_calibrator[0].logits
-    labels = batch.fit_rows.labels
-    if logits is None or labels is None:
+    label = batch.fit_rows.label
+    if logits is None or label is None:
         raise ValueError("the whole vector needs logits and labels")
-    return [fit_whole_vector(logits, labels)] * batch.n_fits
+    return [fit_whole_vector(logits, label)] * batch.n_fits
 
 
 def _fit_pooled_shared_line(batch: "FitBatch") -> list[Lines]:

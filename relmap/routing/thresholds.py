@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument
 from relmap.metrics.probability import reject_nan
 from relmap.routing.reliability_thresholds import ReliabilityThresholds, ThresholdEstimate, round_threshold
@@ -244,7 +244,7 @@ def bound_accuracy(
     )
 
 
-def sample_independent_rows(rows: PredictedRows, seed: int) -> IndependentRows:
+def sample_independent_rows(rows: FixedDecisions, seed: int) -> IndependentRows:
     """Sample rows that are independent and had equal probabilities of being selected.
 
     Rows that were sampled with unequal probabilities are retained with a probability proportional to their weight,

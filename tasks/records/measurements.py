@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 import scipy
 
-from relmap.decisions import Calibrator, FixedDecisions, decide
+from relmap.decisions import Calibrator, ProtocolDecisions, decide
 from relmap.metrics.intervals import Estimate
 from relmap.metrics.registry import (
     METRICS,
@@ -113,7 +113,7 @@ def _views(
 
 
 def average_members(
-    decisions: ProjectedDecisions, members: Sequence[FixedDecisions], calibrators: Sequence[Calibrator]
+    decisions: ProjectedDecisions, members: Sequence[ProtocolDecisions], calibrators: Sequence[Calibrator]
 ) -> ProjectedDecisions:
     """Average the probabilities of the members of a model run.
 
@@ -151,7 +151,7 @@ def find_affected_metrics(params: MetricParams, other: MetricParams) -> set[str]
 
 def bootstrap_rows(
     results: Sequence[SeedResults],
-    test: FixedDecisions,
+    test: ProtocolDecisions,
     values: MeanValues,
     calibrators: Sequence[str],
     params: MetricParams,
@@ -178,9 +178,9 @@ def bootstrap_rows(
     replicates: dict[Key, np.ndarray] = {}
     if draws.clusters >= MIN_BOOTSTRAP_GROUPS:
         for calibrator in calibrators:
-            replicates |= _draw_replicates(results, test.labels, calibrator, params, draws, RESAMPLED_METRICS)
+            replicates |= _draw_replicates(results, test.label, calibrator, params, draws, RESAMPLED_METRICS)
         if compares_recalibration and RECALIBRATION[0] not in calibrators:
-            replicates |= _draw_replicates(results, test.labels, RECALIBRATION[0], params, draws, ("nll_correct",))
+            replicates |= _draw_replicates(results, test.label, RECALIBRATION[0], params, draws, ("nll_correct",))
     estimates = _Estimates(values, replicates, tuple(calibrators))
     rows: list[IntervalRow] = []
     for calibrator, metric in product((*calibrators, AVERAGE), RESAMPLED_METRICS):

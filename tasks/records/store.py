@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import polars as pl
 
-from relmap.decisions import FixedDecisions
+from relmap.decisions import ProtocolDecisions
 from relmap.errors import InputError
 from relmap.io.atomic import write_atomically, write_json
 
@@ -161,8 +161,8 @@ class Base(NamedTuple):
     """
 
     name: str
-    validation: FixedDecisions
-    test: FixedDecisions
+    validation: ProtocolDecisions
+    test: ProtocolDecisions
     labels: tuple[str, ...]
     split_by: str
     drawn: tuple[str, ...]
@@ -170,7 +170,7 @@ class Base(NamedTuple):
     seed0_accuracy: float
 
 
-def write_decisions(path: Path, parts: Mapping[str, FixedDecisions]) -> None:
+def write_decisions(path: Path, parts: Mapping[str, ProtocolDecisions]) -> None:
     """Write decisions to a parquet file with the columns `split, group, label, decision, logits`.
 
     Args:
@@ -182,7 +182,7 @@ def write_decisions(path: Path, parts: Mapping[str, FixedDecisions]) -> None:
             {
                 "split": [split] * len(decisions),
                 "group": pl.Series(decisions.group.tolist(), dtype=pl.String),
-                "label": pl.Series(decisions.labels, dtype=pl.Int8),
+                "label": pl.Series(decisions.label, dtype=pl.Int8),
                 "decision": pl.Series(decisions.decision, dtype=pl.Int8),
                 "logits": pl.Series(decisions.logits).arr.to_list(),
             }
@@ -192,7 +192,7 @@ def write_decisions(path: Path, parts: Mapping[str, FixedDecisions]) -> None:
     write_atomically(path, pl.concat(frames).write_parquet)
 
 
-def write_logits(dataset: str, parts: Mapping[str, FixedDecisions], facts: Mapping[str, Any]) -> None:
+def write_logits(dataset: str, parts: Mapping[str, ProtocolDecisions], facts: Mapping[str, Any]) -> None:
     """Write `logits.parquet` and `base.json` of a data set.
 
     Args:
@@ -246,11 +246,11 @@ def read_base(dataset: str, other: str | None = None, kind: str = "sensitivity")
         rows = frame.filter(pl.col("split") == split)
         if rows.is_empty():
             raise InputError(f"{path} has no {split} rows; check `split` of {dataset} in params.yaml")
-        parts[split] = FixedDecisions(
-            _valid_logits(rows, len(labels), f"{path}: {split}"),
-            rows["label"].to_numpy().astype(np.int64),
-            rows["decision"].to_numpy().astype(np.int64),
-            rows["group"].to_numpy(),
+        parts[split] = ProtocolDecisions(
+            decision=rows["decision"].to_numpy().astype(np.int64),
+            logits=_valid_logits(rows, len(labels), f"{path}: {split}"),
+            label=rows["label"].to_numpy().astype(np.int64),
+            group=rows["group"].to_numpy(),
         )
     return Base(
         name=dataset,

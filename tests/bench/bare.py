@@ -48,7 +48,7 @@ def reliability(dataset: str) -> None:
         projected = project.fn(fits, parts, base.test, params, "cpu")
         gated = check_invariants.fn(projected, fits, dataset, params.metrics.ece_bins)
         results["projected"].append(gated)
-        results["metrics"].append(measure.fn(gated, base.test.labels, params.metrics))
+        results["metrics"].append(measure.fn(gated, base.test.label, params.metrics))
         results["rivals"].append(compare_calibrators.fn(fits, interleaved_fits, steps, parts, base.test, params, "cpu"))
         results["sensitivity"].append(measure_alternatives.fn(gated, fits, parts, base, params, "cpu"))
     intervals = bootstrap_intervals.fn(

@@ -17,7 +17,7 @@ import pytest
 from scipy.special import expit
 
 from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
-from relmap.decisions import FixedDecisions, decide
+from relmap.decisions import ProtocolDecisions, decide
 from relmap.metrics.probability import ece
 from relmap.metrics.registry import compute_reliability_metrics
 from relmap.projection.batch import FitBatch
@@ -60,7 +60,9 @@ def differences(request) -> Differences:
             (saved[f"{name}_logits"][0].astype(np.float64), saved[f"{name}_labels"]) for name in ("val", "test")
         ]
     validation, test = [
-        FixedDecisions(logits, labels, decide(logits), np.arange(len(labels)).astype(str))
+        ProtocolDecisions(
+            decision=decide(logits), logits=logits, label=labels, group=np.arange(len(labels)).astype(str)
+        )
         for logits, labels in saved_rows
     ]
     with (CHECK_FOLDER / request.param / "rows.csv").open() as file:
@@ -71,7 +73,7 @@ def differences(request) -> Differences:
     for seed in (1, 2, 3):
         validation_rows = select_validation_rows(validation, seed, SETTINGS.protocol)
         rows = {name: validation_rows.rows_for_calibrator(name) for name in REFERENCE_CALIBRATORS}
-        fits = [CALIBRATORS[name].fit(fit.logits, fit.labels, seed=seed) for name, fit in rows.items()]
+        fits = [CALIBRATORS[name].fit(fit.logits, fit.label, seed=seed) for name, fit in rows.items()]
         batch = FitBatch.from_validation_rows(fits, validation_rows, label_wise_settings, "cpu")
         variants = fit_variants(batch, tuple(REFERENCE_VARIANTS))
         decisions_by_calibrator = [CalibratedDecisions.from_calibrator(fit, test) for fit in fits]

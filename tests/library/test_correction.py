@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy.special import expit, logit
 
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.fitting.correction import (
     LEVEL_DEVIATION,
@@ -23,7 +24,6 @@ from relmap.fitting.correction import (
 from relmap.fitting.folds import restore_fold_split
 from relmap.fitting.labelled_rows import score_out_of_fold
 from relmap.fitting.model_choice import DEPLOYABLE_VARIANTS
-from relmap.io.rows import PredictedRows
 from relmap.maps.correction import Correction
 from relmap.maps.map_file import load_map, save_map
 from relmap.maps.reliability_map import FittedMap
@@ -168,7 +168,7 @@ def test_constant_score_has_no_correction_and_a_binary_score_has_one():
 
 
 @pytest.fixture(scope="module")
-def rows() -> PredictedRows:
+def rows() -> FixedDecisions:
     return maps.rows_of_frame(maps.make_predictions(1200), "group")
 
 
@@ -215,7 +215,7 @@ def test_confidence_paper_protocol_and_constant_confidence_have_no_correction():
     generator = np.random.default_rng(0)
     decision = generator.integers(0, 3, 600)
     label = np.where(generator.random(600) < 0.3 + 0.3 * decision, decision, (decision + 1) % 3)
-    constant_map = maps.fit_map(PredictedRows(None, None, decision, label, None), calibrator="constant").document
+    constant_map = maps.fit_map(FixedDecisions(decision=decision, label=label), calibrator="constant").document
 
     assert constant_map.projection.name == "label_intercept"
     assert [document.correction for document in (confidence_map, paper_map, constant_map)] == [None, None, None]

@@ -10,10 +10,10 @@ from sklearn.datasets import make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
+from relmap.decisions import FixedDecisions
 from relmap.fitting.cross_fit import FitOptions, cross_fit
 from relmap.fitting.folds import split_folds
 from relmap.fitting.model_choice import compare_candidates, select_candidate
-from relmap.io.rows import PredictedRows
 from relmap.maps.reliability_map import FittedMap
 from relmap.metrics.probability import ece
 from relmap.metrics.registry import compute_reliability_metrics
@@ -36,7 +36,7 @@ BASE_MODELS: dict[str, Callable[[], object]] = {
 }
 
 
-def measure(score: np.ndarray, rows: PredictedRows) -> tuple[float, ...]:
+def measure(score: np.ndarray, rows: FixedDecisions) -> tuple[float, ...]:
     """Return the METRICS of a score, in logits, on labelled rows."""
     metrics = compute_reliability_metrics(score, rows.correct)
     top = np.argsort(-score, kind="stable")[: count_retained_rows(len(rows), 1)]
@@ -44,7 +44,7 @@ def measure(score: np.ndarray, rows: PredictedRows) -> tuple[float, ...]:
     return metrics["nll_correct"], metrics["aurc"], ece(expit(score), rows.correct), gap
 
 
-def compare(rows: PredictedRows, test: PredictedRows, n_labels: int) -> dict[str, tuple[float, ...]]:
+def compare(rows: FixedDecisions, test: FixedDecisions, n_labels: int) -> dict[str, tuple[float, ...]]:
     """Fit every method to rows and measure it on test rows; `before` is `auto` without its correction."""
     split = split_folds(len(rows), rows.group, 1, hold_out=0.0)
     variants = (*AUTO_VARIANTS[: AUTO_VARIANTS.index("label_vector") + 1], "label_isotonic")

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.special import logit
 from scipy.stats import binomtest, norm
 
+from relmap.decisions import FixedDecisions
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample
-from relmap.io.rows import PredictedRows
 from relmap.maps.reliability_map import ScoredDecisions
 from relmap.report.threshold_explorer import (
     MAX_CELLS,
@@ -37,10 +37,9 @@ def make_sample(seed: int, n: int, kind: str = "plain", n_labels: int = 3, *, ti
     label = np.where(correct, decision, (decision + 1) % n_labels)
     group = np.array([f"group {number}" for number in generator.integers(0, max(1, n // 4), n)])
     weight = generator.uniform(0.5, 4, n)
-    rows = PredictedRows(
-        logits=None,
-        confidence=reliability,
+    rows = FixedDecisions(
         decision=decision,
+        confidence=reliability,
         label=label,
         group=group if "groups" in kind else None,
         weight=weight if "weights" in kind else None,
@@ -120,7 +119,7 @@ def test_group_without_errors_counts_as_one_row():
     reliability = np.full(100, 0.9)
     decision = np.zeros(100, dtype=np.int64)
     group = np.repeat([f"g{number:02}" for number in range(n_groups)], rows_of_group)
-    rows = PredictedRows(None, reliability, decision, decision, group)
+    rows = FixedDecisions(decision=decision, confidence=reliability, label=decision, group=group)
     explorer = ThresholdExplorer.from_sample(
         EvaluationSample.from_rows(rows, ScoredDecisions(reliability, logit(reliability)), maps.METRIC_SETTINGS), 0.5
     )

@@ -80,7 +80,7 @@ def test_metric_of_a_resample_equals_the_metric_of_repeated_rows(key, decisions)
     arrays = {
         DecisionView: (),
         ReliabilityView: (np.round(rows.logits[:, 0], 1),),
-        ProbabilityView: (rows.decision, log_softmax(rows.logits, axis=1), rows.labels),
+        ProbabilityView: (rows.decision, log_softmax(rows.logits, axis=1), rows.label),
     }[metric.view]
     draws = draw_resamples(rows.group, resamples=5, seed=3)
     params = METRIC_DEFAULTS.model_copy(update={"ece_bins": 7})

@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import t as student
 
 from relmap import ReliabilityMap
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.fitting import model_choice
 from relmap.fitting.correction import fit_correction
@@ -17,7 +18,6 @@ from relmap.fitting.cross_fit import fit_calibrator
 from relmap.fitting.folds import split_folds
 from relmap.fitting.label_order import find_better_assignment
 from relmap.fitting.map_fit import MapFit
-from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import FittedMap, ScoredDecisions
 from tests import maps, naive
@@ -45,7 +45,7 @@ CASE_IDS = ["-".join([kind, *["weights"] * weighted, *["groups"] * grouped]) for
 class Case:
     """Rows, the map that was fitted to them, and the number of copies of each row."""
 
-    rows: PredictedRows
+    rows: FixedDecisions
     sample: Sample
     calibrator: str
     map_fit: MapFit
@@ -80,7 +80,7 @@ def row_copies(weighted: bool) -> np.ndarray:
     )
 
 
-def make_rows(frame: pl.DataFrame, weighted: bool, grouped: bool) -> tuple[PredictedRows, Sample]:
+def make_rows(frame: pl.DataFrame, weighted: bool, grouped: bool) -> tuple[FixedDecisions, Sample]:
     """Make rows with weights or groups or both, and the number of copies of each row."""
     copies = row_copies(weighted)
     group = np.array([f"q{number}" for number in np.random.default_rng(2).integers(0, 40, N_ROWS)])
@@ -237,14 +237,11 @@ def test_model_choice_uses_weights_and_groups(weighted, grouped):
             "label_vector": 0.7 + 0.1 * group_effect + 0.2 * generator.normal(size=n),
         }
         copies = generator.integers(1, 10, n) if weighted else np.ones(n, dtype=int)
-        rows = PredictedRows(
-            None,
-            None,
-            np.zeros(n, dtype=int),
-            np.zeros(n, dtype=int),
-            group if grouped else None,
-            None,
-            copies.astype(float) if weighted else None,
+        rows = FixedDecisions(
+            decision=np.zeros(n, dtype=int),
+            label=np.zeros(n, dtype=int),
+            group=group if grouped else None,
+            weight=copies.astype(float) if weighted else None,
         )
         comparison = model_choice.compare_candidates(losses, rows)
         chosen = model_choice.select_candidate(comparison, losses, rows).variant

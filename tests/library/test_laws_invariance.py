@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from relmap import ReliabilityMap
+from relmap.decisions import FixedDecisions
 from relmap.fitting.folds import split_folds
 from relmap.io.frames import FramePredictions
-from relmap.io.rows import PredictedRows
 from relmap.maps.reliability_map import FittedMap
 from relmap.routing.apply import apply_to_frame
 from tests import maps
@@ -276,7 +276,7 @@ def test_held_out_rows_do_not_change_the_map():
     logits = rows.logits.copy()
     label[held_out] = 0
     logits[held_out] = logits[held_out] ** 2
-    changed_rows: PredictedRows = replace(rows, label=label, logits=logits, decision=logits.argmax(axis=1))
+    changed_rows: FixedDecisions = replace(rows, label=label, logits=logits, decision=logits.argmax(axis=1))
     models = [
         ReliabilityMap(hold_out=hold_out).fit(given_rows.logits, given_rows.label)
         for given_rows in (rows, changed_rows)

@@ -13,8 +13,8 @@ import pytest
 from scipy.stats import binom
 
 from relmap import ReliabilityMap
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.io.rows import PredictedRows
 from relmap.maps.reliability_map import FittedMap
 from relmap.report.figure import LIGHT
 from relmap.report.score import precision_recall_svg
@@ -49,7 +49,7 @@ def test_independent_rows_are_sampled_with_the_stated_probabilities(weighted, gr
     weight = WEIGHTS if weighted else None
     group = GROUPS if grouped else None
     n = len(GROUPS)
-    rows = PredictedRows(None, None, np.zeros(n, dtype=int), None, group, None, weight)
+    rows = FixedDecisions(decision=np.zeros(n, dtype=int), group=group, weight=weight)
     generator = np.random.default_rng(1)
     counts = np.zeros(n)
     expected_counts = np.zeros(n)

@@ -17,8 +17,8 @@ from packaging.version import Version
 
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.calibrators.temperature import Temperature
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.io.rows import PredictedRows
 from relmap.maps.map_file import SCHEMA_FILE, json_schema, load_map, save_map
 from relmap.maps.reliability_map import FittedMap
 from tests import maps
@@ -51,7 +51,7 @@ def test_saved_map_validates_against_the_schema_and_loads_unchanged(variant, dec
 
     assert loaded.model_dump_json() == document.model_dump_json()
 
-    rows = PredictedRows(decisions.logits, None, decisions.decision, None, None)
+    rows = FixedDecisions(decision=decisions.decision, logits=decisions.logits)
     expected = FittedMap(Temperature(0.8), maps.make_variants()[variant])(rows)
     np.testing.assert_array_equal(FittedMap.from_document(loaded)(rows).logit, expected.logit)
 
@@ -73,7 +73,7 @@ def test_committed_schema_matches_the_code():
 
 @pytest.mark.parametrize("name", CALIBRATORS)
 def test_loaded_calibrator_gives_identical_outputs(name, decisions, saved):
-    fitted = CALIBRATORS[name].fit(decisions.logits[:200], decisions.labels[:200], seed=1)
+    fitted = CALIBRATORS[name].fit(decisions.logits[:200], decisions.label[:200], seed=1)
     save_map(maps.make_map("confidence", calibrator=fitted), saved)
     loaded = load_map(saved).calibrator.fitted
     np.testing.assert_array_equal(loaded(decisions.logits), fitted(decisions.logits))
@@ -193,7 +193,7 @@ def test_corrupted_map_is_rejected_or_still_valid(tmp_path_factory, variant, val
 
     assert SCHEMA.is_valid(json.loads(path.read_text()))
 
-    rows = PredictedRows(np.linspace(-5, 5, 300).reshape(-1, 3), None, np.arange(100) % 3, None, None)
+    rows = FixedDecisions(decision=np.arange(100) % 3, logits=np.linspace(-5, 5, 300).reshape(-1, 3))
     if document.input == "logits" and document.n_labels == 3:
         scored = FittedMap.from_document(document)(rows)
         assert ((scored.reliability >= 0) & (scored.reliability <= 1)).all()

@@ -14,10 +14,10 @@ from scipy.special import expit, logit, ndtri
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.evaluation.drift import detect_drift, summarize_reference_cells
 from relmap.evaluation.sample import EvaluationSample
-from relmap.io.rows import PredictedRows
 from relmap.maps.document import Cell, MapDocument
 from relmap.maps.reliability_map import ScoredDecisions
 from relmap.routing.costs import estimate_costs
@@ -371,7 +371,7 @@ def test_threshold_description_and_json_agree():
 )
 def test_least_cost_threshold_balances_review_and_error_costs(error, review, threshold):
     reliability, decision, correct = simulate_levels(0, 900)
-    rows = PredictedRows(None, reliability, decision, np.where(correct, decision, decision + 1), None)
+    rows = FixedDecisions(decision=decision, confidence=reliability, label=np.where(correct, decision, decision + 1))
     scored = ScoredDecisions(reliability, logit(reliability))
     estimate = estimate_costs(EvaluationSample.from_rows(rows, scored, METRIC_SETTINGS), error, review)
     content = estimate.as_json()
@@ -392,7 +392,7 @@ def test_least_cost_threshold_balances_review_and_error_costs(error, review, thr
 
 def test_one_row_of_each_group_is_sampled_by_seed():
     group = np.array(["b", "a", "b", "c", "a", "b"])
-    rows = PredictedRows(None, None, np.zeros(6, dtype=int), None, group)
+    rows = FixedDecisions(decision=np.zeros(6, dtype=int), group=group)
     samples = [sample_independent_rows(rows, seed)[0] for seed in range(300)]
 
     assert all(sorted(group[sample]) == ["a", "b", "c"] and (np.diff(sample) > 0).all() for sample in samples)

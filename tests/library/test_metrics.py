@@ -57,7 +57,7 @@ def test_bin_edges_belong_to_the_bin_above_and_one_to_the_last_bin(bins):
 
 def test_probability_metrics_agree_with_scikit_learn_and_ties_choose_the_first_label(decisions):
     log_p = log_softmax(decisions.logits, axis=1)
-    labels = decisions.labels
+    labels = decisions.label
     assert accuracy(decisions.decision, labels) == accuracy_score(labels, decisions.decision)
     assert log_loss_per_row(log_p, labels).mean() == pytest.approx(log_loss(labels, np.exp(log_p)), abs=1e-12)
 
@@ -67,7 +67,7 @@ def test_probability_metrics_agree_with_scikit_learn_and_ties_choose_the_first_l
         reference = sum(brier_score_loss(labels == label, np.exp(log_p[:, label])) for label in range(3))
     assert brier_score_per_row(log_p, labels).mean() == pytest.approx(reference, abs=1e-12)
 
-    top, correct = top_label(log_p, decisions.labels)
+    top, correct = top_label(log_p, decisions.label)
     assert (top == np.exp(log_p.max(axis=1))).all()
     assert (correct == decisions.correct).all()
     assert top_label(log_softmax(np.zeros((2, 3)), axis=1), np.array([0, 2]))[1].tolist() == [True, False]

@@ -17,13 +17,14 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.io import files
 from relmap.io.columns import FileRows, count_labels, read_numbers
 from relmap.io.files import open_predictions, read_columns
 from relmap.io.output import map_in_order, write_with_columns
 from relmap.io.reading import find_layout
-from relmap.io.rows import PredictedRows, read_rows
+from relmap.io.rows import read_rows
 from tests.maps import WRITERS, read_in_small_batches, write_frame
 
 ROWS = 100
@@ -108,7 +109,7 @@ HALVES = [[0.5, 0.5]]
 SURE = {"decision": [1], "confidence": [1.0]}
 
 
-def read_labelled_frame(frame: pl.DataFrame, group=None, reads=None, **options) -> PredictedRows:
+def read_labelled_frame(frame: pl.DataFrame, group=None, reads=None, **options) -> FixedDecisions:
     """Read a labelled frame as rows of a file from row 40 on."""
     layout = find_layout(frame.columns, "file", labelled=True, group=group, reads=reads)
     return read_rows(frame, layout, FileRows("file", 40), **options)

@@ -6,7 +6,7 @@ from scipy.special import expit
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from relmap.calibrators.identity import Identity
-from relmap.decisions import FixedDecisions, decide
+from relmap.decisions import ProtocolDecisions, decide
 from relmap.projection.decisions import LabelledDecisions
 from relmap.projection.lattice import initial_curve
 from relmap.projection.surface import fit_surfaces
@@ -19,7 +19,7 @@ def calibrated(m: int, K: int) -> tuple[np.ndarray, ...]:
     """Simulate confidence, gap, decision and correct of m rows, each of shape (m,), of a calibrated model."""
     logits, labels = simulate_logits_and_labels(m, K, overconfidence=1)
     rows = LabelledDecisions.from_calibrators(
-        [Identity()], FixedDecisions(logits, labels, decide(logits), np.arange(m))
+        [Identity()], ProtocolDecisions(decision=decide(logits), logits=logits, label=labels, group=np.arange(m))
     )
     return expit(rows.by_calibrator[0].confidence_logit), rows.by_calibrator[0].gap, rows.decision, rows.correct
 

@@ -10,6 +10,7 @@ from scipy.special import expit, logit
 from scipy.stats import binom
 
 from relmap.api import MapAssessment
+from relmap.decisions import FixedDecisions
 from relmap.evaluation.drift import detect_drift, summarize_reference_cells, summarize_top_cells
 from relmap.evaluation.sample import EvaluationSample
 from relmap.evaluation.top_calibration import (
@@ -18,7 +19,6 @@ from relmap.evaluation.top_calibration import (
     describe_top_warnings,
     measure_top_calibration,
 )
-from relmap.io.rows import PredictedRows
 from relmap.maps.reliability_map import FittedMap, ScoredDecisions
 from relmap.report.page import top_rows_table
 from tests import maps
@@ -30,7 +30,9 @@ def make_sample(reliability: np.ndarray, correct: np.ndarray, group=None, weight
     """Return a sample of one label with the given reliability and correctness."""
     decision = np.zeros(len(reliability), dtype=np.int64)
     label = np.where(correct, 0, 1)
-    rows = PredictedRows(None, np.full(len(reliability), 0.5), decision, label, group, None, weight)
+    rows = FixedDecisions(
+        decision=decision, confidence=np.full(len(reliability), 0.5), label=label, group=group, weight=weight
+    )
     return EvaluationSample.from_rows(rows, ScoredDecisions(rows.confidence, logit(reliability)), maps.METRIC_SETTINGS)
 
 

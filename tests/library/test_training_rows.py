@@ -13,13 +13,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from relmap import ReliabilityMap
+from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.fitting import training_rows
 from relmap.fitting.folds import restore_fold_split
 from relmap.fitting.labelled_rows import read_and_score_rows, score_out_of_fold
 from relmap.fitting.training_rows import NOT_RECOGNIZED, hash_training_rows, recognize_rows
 from relmap.io.frames import FramePredictions
-from relmap.io.rows import PredictedRows
 from relmap.maps.map_file import load_map
 from tests.maps import SOURCE, make_confidence_predictions, make_predictions, rows_of_frame, run_command
 
@@ -102,12 +102,14 @@ def test_row_order_does_not_change_the_scores(folder, capsys):
 def test_only_training_rows_are_recognized_in_any_precision(n_labels, kind, seed, precision):
     generator = np.random.default_rng(seed)
 
-    def rows(numbers: np.ndarray) -> PredictedRows:
+    def rows(numbers: np.ndarray) -> FixedDecisions:
         given = numbers.astype(precision).astype(float) if numbers is shuffled else numbers
         decision = numbers.argmax(axis=1)
         if kind == "confidence":
-            return PredictedRows(None, given.max(axis=1), decision, decision, None)
-        return PredictedRows(np.log(given) if kind == "probabilities" else given, None, decision, decision, None)
+            return FixedDecisions(decision=decision, confidence=given.max(axis=1), label=decision)
+        return FixedDecisions(
+            decision=decision, logits=np.log(given) if kind == "probabilities" else given, label=decision
+        )
 
     shuffled = None
     numbers = generator.normal(size=(200, n_labels)) * 3
@@ -127,7 +129,7 @@ def test_only_training_rows_are_recognized_in_any_precision(n_labels, kind, seed
 @given(st.integers(1, 400), st.integers(1, 500))
 def test_number_of_stored_hashes_is_limited(max_hashes, n):
     numbers = np.random.default_rng(n).normal(size=(n, 2))
-    rows = PredictedRows(numbers, None, np.zeros(n, dtype=int), np.zeros(n, dtype=int), None)
+    rows = FixedDecisions(decision=np.zeros(n, dtype=int), logits=numbers, label=np.zeros(n, dtype=int))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training_rows, "MAX_HASHES", max_hashes)
         training = hash_training_rows(rows, [np.arange(n)], SOURCE)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, log_softmax, logit
 
-from relmap.decisions import FixedDecisions
+from relmap.decisions import ProtocolDecisions
 from tasks.records.measurements import IntervalRow, bootstrap_rows, compute_metrics
 from tasks.records.results import ProjectedDecisions, SeedResults
 from tests import maps, naive
@@ -30,7 +30,7 @@ PARAMS = maps.METRIC_SETTINGS.model_copy(update={"resamples": N_RESAMPLES})
 VariantMetrics = dict[tuple[str, str], float]  # by variant and metric
 
 
-def make_projection(calibrator: str, seed: int, test: FixedDecisions) -> ProjectedDecisions:
+def make_projection(calibrator: str, seed: int, test: ProtocolDecisions) -> ProjectedDecisions:
     """Make test rows of one calibrator; values differ between calibrators, seeds and variants."""
     generator = np.random.default_rng([len(calibrator), seed])
     temperature = 1 + 0.2 * seed + 0.1 * len(calibrator)
@@ -52,7 +52,7 @@ def make_projection(calibrator: str, seed: int, test: FixedDecisions) -> Project
     )
 
 
-def naive_metrics(projection: ProjectedDecisions, test: FixedDecisions, rows: np.ndarray) -> VariantMetrics:
+def naive_metrics(projection: ProjectedDecisions, test: ProtocolDecisions, rows: np.ndarray) -> VariantMetrics:
     """Compute metrics of some rows by their definitions."""
     correct = test.correct[rows]
     values = {("confidence", "accuracy"): correct.mean()}
@@ -66,7 +66,7 @@ def naive_metrics(projection: ProjectedDecisions, test: FixedDecisions, rows: np
     ):
         confidence = np.exp(log_probabilities[np.arange(N_ROWS), projection.decision])[rows]
         values[variant, "ece"] = naive.calibration_error(confidence, correct)
-        values[variant, "nll"] = -log_probabilities[rows, test.labels[rows]].mean()
+        values[variant, "nll"] = -log_probabilities[rows, test.label[rows]].mean()
     return values
 
 
@@ -107,21 +107,21 @@ class NaiveBootstrap:
         return None
 
 
-def mean_values(results: list[SeedResults], test: FixedDecisions) -> dict[tuple[str, str, str], float]:
+def mean_values(results: list[SeedResults], test: ProtocolDecisions) -> dict[tuple[str, str, str], float]:
     """Average the metrics of all rows over seeds, by calibrator, variant and metric."""
     values: dict[tuple[str, str, str], list[float]] = {}
     for seed_results in results:
         for projection in seed_results.projections:
-            for variant, metric, value in compute_metrics(projection, test.labels, PARAMS):
+            for variant, metric, value in compute_metrics(projection, test.label, PARAMS):
                 values.setdefault((projection.calibrator, variant, metric), []).append(value)
     return {key: np.mean(of_seeds) for key, of_seeds in values.items()}
 
 
-def make_test_rows(*, grouped: bool) -> FixedDecisions:
+def make_test_rows(*, grouped: bool) -> ProtocolDecisions:
     frame = maps.rows_of_frame(maps.make_predictions(N_ROWS, shift=2.0, seed=6))
     number = np.random.default_rng(3).integers(0, 25, N_ROWS) if grouped else np.arange(N_ROWS)
     group = np.array([f"q{each:03}" for each in number])
-    return FixedDecisions(frame.logits, frame.label, frame.decision, group)
+    return ProtocolDecisions(decision=frame.decision, logits=frame.logits, label=frame.label, group=group)
 
 
 @pytest.mark.parametrize("grouped", [False, True])

@@ -82,7 +82,7 @@ def test_all_metrics_calibrators_and_seeds_share_the_resamples(monkeypatch, deci
     groupings = record_calls(
         monkeypatch, spread, "assign_confidence_groups", lambda confidence, _groups: len(confidence)
     )
-    metrics = [measure.fn(seed_results, decisions.labels, quick_params.metrics) for seed_results in results]
+    metrics = [measure.fn(seed_results, decisions.label, quick_params.metrics) for seed_results in results]
     assert groupings == [len(decisions)] * n_projections  # for the label spread and its shuffles together
 
     draws = record_calls(monkeypatch, resampling.Resamples._counts, "func", lambda draws: draws.resamples)

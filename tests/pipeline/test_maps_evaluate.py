@@ -22,7 +22,6 @@ from relmap.evaluation.evaluate import EVALUATED_METRICS, evaluate_alternatives,
 from relmap.evaluation.sample import EvaluationSample
 from relmap.evaluation.verdict import describe_alternatives, describe_evaluation, describe_recalibration
 from relmap.fitting.model_choice import lowest_loss_candidate
-from relmap.io.rows import PredictedRows
 from relmap.maps.document import Candidate, MapDocument
 from relmap.maps.reliability_map import FittedMap, ScoredDecisions
 from relmap.metrics.advice import KEEP, MIXED, SAFE, UNKNOWN, USE, WORSENS
@@ -50,24 +49,24 @@ def fit_helpful_map(shift: float = 1.5, n: int = 6000) -> MapDocument:
     ).document
 
 
-def evaluate_scores(document: MapDocument, rows: PredictedRows, scored: ScoredDecisions) -> dict:
+def evaluate_scores(document: MapDocument, rows: FixedDecisions, scored: ScoredDecisions) -> dict:
     return evaluate_map(document, EvaluationSample.from_rows(rows, scored))
 
 
-def measure(rows: PredictedRows, scored: ScoredDecisions, population: PopulationSummary | None = None) -> dict:
+def measure(rows: FixedDecisions, scored: ScoredDecisions, population: PopulationSummary | None = None) -> dict:
     return measure_agreement(MAP, EvaluationSample.from_rows(rows, scored, maps.METRIC_SETTINGS), population)
 
 
-def evaluate_rows(document: MapDocument, rows: PredictedRows) -> dict:
+def evaluate_rows(document: MapDocument, rows: FixedDecisions) -> dict:
     return evaluate_scores(document, rows, FittedMap.from_document(document)(rows))
 
 
-def make_rows(decision, correct, confidence, reliability_logit, group=None) -> tuple[PredictedRows, ScoredDecisions]:
+def make_rows(decision, correct, confidence, reliability_logit, group=None) -> tuple[FixedDecisions, ScoredDecisions]:
     """Return rows with the given correctness, and their scores."""
     decision = np.asarray(decision)
     correct = np.asarray(correct, dtype=bool)
     label = np.where(correct, decision, (decision + 1) % 3)
-    rows = PredictedRows(None, np.asarray(confidence, dtype=float), decision, label, group)
+    rows = FixedDecisions(decision=decision, confidence=np.asarray(confidence, dtype=float), label=label, group=group)
     return rows, ScoredDecisions(rows.confidence, np.asarray(reliability_logit, dtype=float))
 
 
@@ -77,7 +76,7 @@ def helpful_map() -> MapDocument:
 
 
 @pytest.fixture(scope="module")
-def grouped_rows() -> PredictedRows:
+def grouped_rows() -> FixedDecisions:
     return maps.rows_of_frame(maps.make_predictions(3000), "group")
 
 
@@ -390,7 +389,7 @@ def test_report_and_commands_give_the_same_advice(headline, scenario, seed):
         "ts", decision, log_probabilities, {"confidence": before, "mrp": after}, {}, simplex, 0, 0, ()
     )
     values = {("ts", *place): value for *place, value in compute_metrics(projected, rows.label, maps.METRIC_SETTINGS)}
-    test = FixedDecisions(log_probabilities, rows.label, decision, rows.group)
+    test = FixedDecisions(decision=decision, logits=log_probabilities, label=rows.label, group=rows.group)
     interval_rows = bootstrap_rows(
         [SeedResults(1, [projected], (), (), [])], test, values, ("ts",), maps.METRIC_SETTINGS
     )
@@ -462,7 +461,7 @@ def test_recalibration_is_better_only_if_its_interval_excludes_zero(change, low,
         assert (word in lines[0]) if word else not lines
 
 
-def simulate_rows(n: int, seed: int = 0, wrong_by: float = 0.0) -> tuple[PredictedRows, ScoredDecisions]:
+def simulate_rows(n: int, seed: int = 0, wrong_by: float = 0.0) -> tuple[FixedDecisions, ScoredDecisions]:
     """Simulate rows of three labels, and a reliability that is off by `wrong_by` logits."""
     generator = np.random.default_rng(seed)
     decision = generator.choice(3, n, p=[0.6, 0.3, 0.1])
@@ -505,7 +504,7 @@ def test_sampling_frequencies_equal_the_probabilities():
 
     assert n_sampled / n_runs == pytest.approx(probability, abs=5 * np.sqrt(0.25 / n_runs))
 
-    rows = PredictedRows(None, None, np.zeros(30, dtype=int), None, None, weight=1 / probability)
+    rows = FixedDecisions(decision=np.zeros(30, dtype=int), weight=1 / probability)
     retained = np.concatenate([sample_independent_rows(rows, seed)[0] for seed in range(n_runs)])
     frequency = np.bincount(retained, minlength=30) / n_runs * probability  # of all rows, by both samplings
 

@@ -17,7 +17,6 @@ from relmap.fitting.cross_fit import fit_calibrator
 from relmap.fitting.folds import restore_fold_split, split_folds
 from relmap.fitting.labelled_rows import score_out_of_fold
 from relmap.fitting.model_choice import AUTO, DEPLOYABLE_VARIANTS, MeanDifference
-from relmap.io.rows import PredictedRows
 from relmap.maps.document import Candidate
 from relmap.maps.reliability_map import FittedMap
 from relmap.metrics.advice import describe_insufficient_errors
@@ -41,17 +40,13 @@ QUICK_PARAMS = SETTINGS.model_copy(update={"projection": SETTINGS.projection.mod
     ],
 )
 def test_paper_protocol_reproduces_the_pipeline(calibrators, variants, split):
-    validation_rows = rows_of_frame(make_predictions(900, seed=0), "group")
-    test_rows = rows_of_frame(make_predictions(500, seed=1), "group")
-    validation = FixedDecisions(
-        validation_rows.logits, validation_rows.label, validation_rows.decision, validation_rows.group
-    )
-    test = FixedDecisions(test_rows.logits, test_rows.label, test_rows.decision, test_rows.group)
+    validation = rows_of_frame(make_predictions(900, seed=0), "group")
+    test = rows_of_frame(make_predictions(500, seed=1), "group")
     protocol = SETTINGS.protocol.model_copy(update=split)
     seed = 2
     parts = select_validation_rows(validation, 2, protocol)
     fits = [calibrate.fn(parts, calibrator, seed) for calibrator in calibrators]
-    validation_rows = validation_rows if split else dataclasses.replace(validation_rows, group=None)
+    fit_rows = validation if split else dataclasses.replace(validation, group=None)
     projection_params = QUICK_PARAMS.projection.model_copy(
         update={"minimum_rows": 0}
     )  # as the flow does for the data sets of the paper
@@ -59,11 +54,11 @@ def test_paper_protocol_reproduces_the_pipeline(calibrators, variants, split):
 
     for pipeline, variant in product(projected.projections, variants):
         document = fit_map(
-            validation_rows, variant, pipeline.calibrator, seed, protocol, names=None, params=QUICK_PARAMS
+            fit_rows, variant, pipeline.calibrator, seed, protocol, names=None, params=QUICK_PARAMS
         ).document
-        scored = FittedMap.from_document(document)(test_rows)
+        scored = FittedMap.from_document(document)(test)
         np.testing.assert_allclose(scored.reliability, expit(pipeline.reliability_logits[variant]), rtol=0, atol=1e-12)
-        confidence = np.exp(pipeline.log_probabilities[np.arange(len(test_rows)), test_rows.decision])
+        confidence = np.exp(pipeline.log_probabilities[np.arange(len(test)), test.decision])
         np.testing.assert_allclose(scored.confidence, confidence, rtol=0, atol=1e-12)
         n_calibrator_rows = len(validation) if pipeline.calibrator == "ts" else len(parts.calibrator_fit)
         assert document.calibrator.rows == n_calibrator_rows
@@ -90,8 +85,8 @@ def test_map_reports_rows_and_pooling_of_each_label():
     assert any("exact" in line and "is mostly pooled with the other labels" in line for line in lines)
 
     unchanged_rows = rows_of_frame(frame)
-    rows_without_a_label = PredictedRows(
-        unchanged_rows.logits, None, unchanged_rows.decision, np.minimum(unchanged_rows.label, 1), None
+    rows_without_a_label = FixedDecisions(
+        decision=unchanged_rows.decision, logits=unchanged_rows.logits, label=np.minimum(unchanged_rows.label, 1)
     )  # the last label is never the true one
     warnings = fit_map(rows_without_a_label, "confidence").label_warnings
 
@@ -103,7 +98,7 @@ def test_label_numbering_warning_requires_agreement_below_chance():
     decision, label = generator.integers(0, 3, (2, 900))
     label = np.where(generator.random(900) < 0.7, 0, decision)  # a poor judge; most labels are 0
     for decided, has_warning in ((decision, False), ((decision + 1) % 3, True)):
-        rows = PredictedRows(None, None, decided, label, None)
+        rows = FixedDecisions(decision=decided, label=label)
         text = " ".join(fit_map(rows, calibrator="constant").describe())
         assert "Always deciding the most frequent label" in text
         assert ("check the numbering of the labels" in text) == has_warning
@@ -174,7 +169,7 @@ def test_standard_error_of_a_difference_is_clustered_by_group():
     # two groups whose sums lie 3 above and below their mean: sqrt(2 / 1 * (9 + 9)) / 4
     assert by_group.standard_error == pytest.approx(1.5)
 
-    rows = PredictedRows(None, None, np.zeros(4, dtype=int), None, group)
+    rows = FixedDecisions(decision=np.zeros(4, dtype=int), group=group)
     best, other = model_choice.compare_candidates({"confidence": losses - losses, "mrp": losses}, rows)
     assert (best.low, best.change, best.high) == (0, 0, 0)
     assert (other.change, other.high - other.low) == (

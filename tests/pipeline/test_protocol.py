@@ -19,7 +19,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import log_softmax, logit
 
 from relmap.calibrators.registry import calibrators_with_role
-from relmap.decisions import FixedDecisions, confidence_logit, decide
+from relmap.decisions import ProtocolDecisions, confidence_logit, decide
 from relmap.errors import InputError
 from relmap.io.atomic import check_output_path, write_atomically, write_json
 from relmap.serialization import Axes, Value
@@ -92,7 +92,9 @@ def test_group_names_do_not_affect_the_split():
 @pytest.mark.parametrize(("rows", "leak"), [("validation", True), ("calibrator_fit", False)])
 def test_only_the_temperature_may_see_all_validation_rows(rows, leak):
     logits = np.arange(40.0).reshape(20, 2)
-    validation = FixedDecisions(logits, np.zeros(20, int), decide(logits), np.arange(20).astype(str))
+    validation = ProtocolDecisions(
+        decision=decide(logits), logits=logits, label=np.zeros(20, int), group=np.arange(20).astype(str)
+    )
     parts = select_validation_rows(validation, 1, protocol(temperature_rows=rows))
     assert (len(parts.rows_for_calibrator("ts")) == 20) is leak
     assert parts.rows_for_calibrator("diag") is parts.calibrator_fit

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import expit, softmax
 
 import relmap
-from relmap.decisions import FixedDecisions, decide
+from relmap.decisions import ProtocolDecisions, decide
 from relmap.metrics.probability import accuracy
 from relmap.metrics.registry import ProbabilityView, ReliabilityView, metrics_for_views
 from relmap.metrics.spread import LabelCells
@@ -35,7 +35,7 @@ PROBABILITY_METRICS = {metric.key for metric in metrics_for_views(ProbabilityVie
 SPREAD_METRICS = {"label_spread", "label_spread_null_p95"}
 
 
-def use_for_all_parts(decisions: FixedDecisions) -> ValidationRows:
+def use_for_all_parts(decisions: ProtocolDecisions) -> ValidationRows:
     return ValidationRows(1, *[decisions] * 4)
 
 
@@ -71,7 +71,7 @@ def results(decisions, fits, parts, params) -> SeedResults:
 
 @pytest.fixture(scope="module")
 def metrics(results, decisions, params) -> pl.DataFrame:
-    return measure.fn(results, decisions.labels, params.metrics)
+    return measure.fn(results, decisions.label, params.metrics)
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +83,7 @@ def _base(decisions, tmp_path, monkeypatch):
         "split_by": "group",
         "drawn": [],
         "source": "simulated",
-        "accuracy": {"test": accuracy(decisions.decision, decisions.labels)},
+        "accuracy": {"test": accuracy(decisions.decision, decisions.label)},
     }
     write_logits("wands", {"validation": decisions, "test": decisions}, facts)
 
@@ -122,7 +122,7 @@ def test_the_infeasible_share_counts_reliabilities_below_one_over_k(results, met
     assert metrics.filter(metric="infeasible_share")["value"].to_list() == expected
 
 
-def write_members(decisions: FixedDecisions) -> None:
+def write_members(decisions: ProtocolDecisions) -> None:
     """Write a model run of two members, the second with noise, and a run of one member."""
     noise = np.random.default_rng(1).normal(size=decisions.logits.shape)
     noisy = replace(decisions, logits=decisions.logits + noise, decision=decide(decisions.logits + noise))
@@ -145,10 +145,10 @@ def test_the_label_spread_of_a_model_run_is_that_of_the_mean_probabilities_of_it
         for member in run_of_two
     ]
 
-    measured = measure.fn(results, decisions.labels, params.metrics, tests, fits_of_members)
+    measured = measure.fn(results, decisions.label, params.metrics, tests, fits_of_members)
 
     decision = decide(sum(softmax(test.logits, axis=1) for test in tests))
-    correct = decision == decisions.labels
+    correct = decision == decisions.label
     for index, calibrator in enumerate(CALIBRATORS):
         probabilities = [
             np.exp(fits[index].model(test.logits)) for fits, test in zip(fits_of_members, tests, strict=True)
@@ -165,7 +165,7 @@ def test_the_label_spread_of_a_model_run_is_that_of_the_mean_probabilities_of_it
 def test_a_model_run_of_one_member_has_the_metrics_of_that_member(decisions, results, metrics, fits, params):
     write_members(decisions)
     _, (member,) = read_members("wands")
-    measured = measure.fn(results, decisions.labels, params.metrics, [member.test], [fits])
+    measured = measure.fn(results, decisions.label, params.metrics, [member.test], [fits])
     np.testing.assert_allclose(measured["value"], metrics["value"], rtol=0, atol=1e-12)
 
 
@@ -268,7 +268,7 @@ def swap_confidence_and_mrp(decisions: ProjectedDecisions, calibrator: str) -> P
 def test_opposite_changes_of_two_seeds_average_to_zero(results, decisions, params):
     projections = [swap_confidence_and_mrp(rows, rows.calibrator) for rows in results.projections]
     seeds = [results, replace(results, seed=2, projections=projections)]
-    metrics = [measure.fn(seed, decisions.labels, params.metrics) for seed in seeds]
+    metrics = [measure.fn(seed, decisions.label, params.metrics) for seed in seeds]
 
     rows = bootstrap_intervals.fn(seeds, metrics, decisions, params.calibrators, params.metrics)
 
@@ -281,7 +281,7 @@ def test_opposite_changes_of_two_calibrators_average_to_zero(results, decisions,
     first = results.projections[0]
     projections = [first, swap_confidence_and_mrp(first, "ts"), replace(first, calibrator="matrix")]
     opposite = replace(results, projections=projections)
-    metrics = [measure.fn(opposite, decisions.labels, params.metrics)]
+    metrics = [measure.fn(opposite, decisions.label, params.metrics)]
 
     rows = bootstrap_intervals.fn([opposite], metrics, decisions, params.calibrators, params.metrics)
 
@@ -309,7 +309,7 @@ def test_the_settings_of_metrics_apply_to_values_and_intervals(results, decision
     certain_results = replace(results, projections=projections)
     settings = extreme_params.metrics
 
-    metrics = measure.fn(certain_results, decisions.labels, settings)
+    metrics = measure.fn(certain_results, decisions.label, settings)
     intervals = bootstrap_intervals.fn([certain_results], [metrics], decisions, extreme_params.calibrators, settings)
 
     for metric, upper_bound in (("nll", np.log(2)), ("nll_correct", -np.log(0.4)), ("label_spread", -np.inf)):
@@ -323,7 +323,7 @@ def test_the_settings_of_metrics_apply_to_values_and_intervals(results, decision
 def test_the_settings_of_metrics_apply_to_the_comparison_of_calibrators(
     results, fits, parts, decisions, extreme_params
 ):
-    metrics = measure.fn(results, decisions.labels, extreme_params.metrics)
+    metrics = measure.fn(results, decisions.label, extreme_params.metrics)
     all_rows = compare_calibrators.fn(fits, [], ROW_COUNTS[-1:], parts, decisions, extreme_params, "cpu")
     assert agrees_with(metrics, all_rows.filter(variant="confidence"))
 
@@ -389,7 +389,7 @@ def test_every_lattice_has_its_labels_and_their_numbers_of_rows(results, decisio
         assert counts == (row_counts if len(counts) > 1 else {"every label": len(decisions)})
 
 
-def key_of_fit(decisions: FixedDecisions, **changes: object) -> str:
+def key_of_fit(decisions: ProtocolDecisions, **changes: object) -> str:
     arguments = {
         "parts": use_for_all_parts(decisions),
         "calibrator": "ts",
@@ -402,14 +402,14 @@ def key_of_fit(decisions: FixedDecisions, **changes: object) -> str:
 
 def test_the_key_of_a_fit_depends_on_its_rows_and_settings_but_not_on_groups(decisions, monkeypatch):
     monkeypatch.chdir(ROOT)  # the code is a part of the key
-    other_labels = decisions.labels.copy()
+    other_labels = decisions.label.copy()
     other_labels[0] = (other_labels[0] + 1) % 3
     other_logits = decisions.logits.copy()
     other_logits[0, 0] = np.nextafter(other_logits[0, 0], np.inf)
 
     keys = [
         key_of_fit(decisions),
-        key_of_fit(replace(decisions, labels=other_labels)),
+        key_of_fit(replace(decisions, label=other_labels)),
         key_of_fit(replace(decisions, logits=other_logits)),
         key_of_fit(decisions, seed=2),
         key_of_fit(decisions, calibrator="uncal"),
@@ -421,7 +421,7 @@ def test_the_key_of_a_fit_depends_on_its_rows_and_settings_but_not_on_groups(dec
     assert key_of_fit(replace(decisions, group=decisions.group[::-1])) == keys[0]
 
 
-def keys_with_current_code(decisions: FixedDecisions) -> dict[str, str]:
+def keys_with_current_code(decisions: ProtocolDecisions) -> dict[str, str]:
     _describe_code.cache_clear()
     return {calibrator: key_of_fit(decisions, calibrator=calibrator) for calibrator in ("ts", "uncal")}
 

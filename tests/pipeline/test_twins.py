@@ -18,7 +18,7 @@ from scipy.special import expit, log_softmax, logit, ndtr, softmax
 from scipy.stats import binomtest
 
 from relmap.calibrators.temperature import fit_temperature
-from relmap.decisions import FixedDecisions, confidence_logit, decide
+from relmap.decisions import ProtocolDecisions, confidence_logit, decide
 from relmap.errors import InputError
 from relmap.metrics.intervals import percentile_interval
 from relmap.metrics.registry import compute_reliability_metrics
@@ -255,8 +255,8 @@ RESAMPLES = 200
 class Twin(NamedTuple):
     """Simulated decisions and their truth."""
 
-    validation: FixedDecisions
-    test: FixedDecisions
+    validation: ProtocolDecisions
+    test: ProtocolDecisions
     truth: np.ndarray  # (n,), the true probability that each test decision is right
 
 
@@ -289,10 +289,10 @@ def simulate_files(name: str, folder: Path, residual: float) -> Twin:
         settings=settings if residual else {"inverse_penalty": 3.0},
     )
 
-    def decided(part: pl.DataFrame) -> FixedDecisions:
+    def decided(part: pl.DataFrame) -> ProtocolDecisions:
         logits = predictor(part)
         labels = part["label"].to_numpy().astype(np.int64)
-        return FixedDecisions(logits, labels, decide(logits), part["group"].to_numpy())
+        return ProtocolDecisions(decision=decide(logits), logits=logits, label=labels, group=part["group"].to_numpy())
 
     test = decided(parts["test"])
     test_truth = join_truth(parts["test"], folder)["probabilities"]
@@ -329,10 +329,10 @@ def default_twins(tmp_path_factory) -> dict[str, Twin]:
 @pytest.mark.parametrize("name", TWINS)
 def test_accuracy_label_shares_and_label_spread_are_near_the_paper(name, default_twins):
     twin = default_twins[name]
-    shares = np.bincount(twin.test.labels) / len(twin.test)
+    shares = np.bincount(twin.test.label) / len(twin.test)
     np.testing.assert_allclose(shares, PAPER_MIX[name], atol=MIX_TOLERANCE)
     assert twin.test.correct.mean() == pytest.approx(PAPER_ACCURACY[name], abs=ACCURACY_TOLERANCE)
-    calibrate = fit_temperature(twin.validation.logits, twin.validation.labels, seed=1)
+    calibrate = fit_temperature(twin.validation.logits, twin.validation.label, seed=1)
     cells = []
     for logits in (twin.test.logits, calibrate(twin.test.logits)):
         confidence = expit(confidence_logit(logits, twin.test.decision))
@@ -350,7 +350,7 @@ def test_frequent_labels_have_enough_fit_rows_and_tests_enough_groups(name, defa
     for seed in PARAMS.seeds:
         fit = select_validation_rows(twin.validation, seed, PARAMS.protocol).projection_fit
         for validation_values, fit_values in (
-            (twin.validation.labels, fit.labels),
+            (twin.validation.label, fit.label),
             (twin.validation.decision, fit.decision),
         ):
             frequent = np.bincount(validation_values) >= FREQUENT * len(validation_values)
@@ -366,7 +366,7 @@ def test_the_boosted_variant_uses_the_same_judgements():
 
 def fit_and_score(twins: list[Twin], parts: list[ValidationRows]) -> list[Reliability]:
     """Fit temperature scaling and MRP like the pipeline, for several twins in one batch."""
-    calibrators = [fit_temperature(rows.calibrator_fit.logits, rows.calibrator_fit.labels, seed=1) for rows in parts]
+    calibrators = [fit_temperature(rows.calibrator_fit.logits, rows.calibrator_fit.label, seed=1) for rows in parts]
     fitted_on = zip(calibrators, parts, strict=True)
     batches = [FitBatch.from_validation_rows([fitted], rows, ProjectionParams(), "cpu") for fitted, rows in fitted_on]
     scored = []
@@ -440,7 +440,8 @@ def simulate_logits(seed: int, labels: int, fit: int, test: int, residual: float
     log_probabilities[np.arange(rows), decision] = -np.inf
     runner_up = (log_probabilities + rng.gumbel(size=scores.shape)).argmax(axis=1)
     label = np.where(ndtr(shared()) < truth, decision, runner_up)
-    both = FixedDecisions(1.6 * scores, label, decision, np.array([f"q{number:05}" for number in query]))
+    group = np.array([f"q{number:05}" for number in query])
+    both = ProtocolDecisions(decision=decision, logits=1.6 * scores, label=label, group=group)
     tested = query >= query[rows - test]
     return Twin(both.take(~tested), both.take(tested), truth[tested])
 
