@@ -1,7 +1,7 @@
 """Forms of the commands of `relmap.cli`, as Prefect flows.
 
 Each form has the parameters of its command. Its descriptions, choices and limits come from the help of the command. A
-form rejects values that its types do not allow before a run exists.
+form checks the types of its values and creates no run if one is invalid.
 """
 
 import hashlib
@@ -80,8 +80,8 @@ def set_served_folder(folder: Path) -> None:
 def guard_output(out: Path, *endings: str) -> Iterator[Path]:
     """Check where a form may write, and record the file that it wrote.
 
-    Otherwise everyone who can send a form could overwrite any file of the user who serves it. Forms write only to the
-    served folder, and replace only files that forms have written.
+    Forms write only to the served folder, and replace only files that forms have written. Without these checks,
+    everyone who can submit a form could overwrite any file of the user who runs the server.
 
     Args:
         out: Path in the served folder.
@@ -91,8 +91,8 @@ def guard_output(out: Path, *endings: str) -> Iterator[Path]:
         The absolute path to write to.
 
     Raises:
-        InputError: `out` is outside of the folder, has none of the `endings`, or is a file that no form wrote, or that
-            was changed since.
+        InputError: `out` is outside of the folder, has none of the `endings`, or is an existing file that was not
+            written by a form or was changed since.
     """
     if not FOLDER_RECORD.exists():  # a worker on another machine than `flows.serve`
         set_served_folder(DEFAULT_FOLDER)
@@ -107,7 +107,7 @@ def guard_output(out: Path, *endings: str) -> Iterator[Path]:
         raise InputError(
             f"{path} already exists, and was not written by a form or was changed since; name another file"
         )
-    # The command for a page writes a map as well.
+    # `report` also writes a map next to its page.
     map_file = path.with_suffix(rerank.MAP_SUFFIX) if path.suffix == ".html" else None
     with guard_output(map_file, ".json") if map_file else nullcontext():
         yield path
@@ -124,8 +124,7 @@ def create_form(
 ) -> Flow[..., None]:
     """Create the flow of a command.
 
-    The output of the command is shown on the page of its run; the page of the artifact keeps the output of earlier
-    runs.
+    The page of a run shows the output of the command. The page of the artifact shows the outputs of all runs.
 
     Args:
         command: Function of `relmap.cli`.
@@ -172,7 +171,7 @@ def _guard_if_written(values: dict[str, Any], endings: tuple[str, ...]) -> Itera
 def describe_fields(
     form: Flow[..., Any], parameters: Iterable[inspect.Parameter], endings: tuple[str, ...] = ()
 ) -> None:
-    """Describe the fields of a form with the help of the options of a command.
+    """Describe the fields of a form with the help texts of the command's options.
 
     Args:
         form: The flow, whose `parameters` are changed.
@@ -198,7 +197,7 @@ def _command_option(parameter: inspect.Parameter) -> CommandOption:
 
 
 def _form_parameter(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Return the keyword parameter of a form for one of a command, with the strictest possible type."""
+    """Convert a parameter of a command to a keyword parameter of a form, with the strictest possible type."""
     if parameter.name == "out":
         return parameter.replace(annotation=Path, kind=parameter.KEYWORD_ONLY, default=parameter.empty)
     annotation = FIELD_TYPES.get(parameter.name)
@@ -262,7 +261,7 @@ def without_null(schema: ParameterSchema) -> ParameterSchema:
 def create_deployment(
     form: Flow[..., Any], name: str, cron: str | None = None, concurrency_limit: int | None = None
 ) -> RunnerDeployment:
-    """Create the deployment of a flow, with a form without null.
+    """Create the deployment of a flow. Its form describes optional fields by their type only.
 
     Args:
         form: The flow.
@@ -273,7 +272,7 @@ def create_deployment(
     Returns:
         The deployment.
     """
-    # awaitable by its type, but not in synchronous code
+    # typed as an awaitable too, but synchronous code gets the deployment
     deployment: Any = form.to_deployment(name, cron=cron, concurrency_limit=concurrency_limit)
     # Prefect computes the schema again from the signature, which has less information.
     deployment._parameter_openapi_schema = without_null(form.parameters)

@@ -1,7 +1,7 @@
-"""Questions that a reliability map answers, for predictions in files and in memory.
+"""Fit, evaluate and threshold reliability maps, for predictions in files and in memory.
 
-`fit_map` fits a map. `MapAssessment` evaluates a map on labelled rows and finds thresholds. Answers are frozen values
-with sentences for people and numbers for programs.
+`fit_map` fits a map. `MapAssessment` evaluates a map on labelled rows and finds thresholds. Results are frozen
+objects with sentences for readers and numbers for programs.
 """
 
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ Numbers = dict[str, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """Sentences for people, and the numbers that they are based on.
+    """A result as sentences, with the numbers that they are based on.
 
     Attributes:
         lines: Sentences and table rows; the first one recommends what to do.
@@ -99,7 +99,7 @@ class Evaluation(Answer):
 
 
 class Cuts(Answer):
-    """Reliability from which decisions can be used automatically."""
+    """Minimum reliability of decisions that can be used automatically."""
 
     @property
     def cut(self) -> float | None:
@@ -129,14 +129,14 @@ def fit_map(
         calibrator: Key of the calibrator; None for the default of the kind of predictions.
         variant: Key of the variant, or "auto".
         seed: Seed of the folds.
-        group: Column of the groups, whose rows stay in one fold; None without groups.
+        group: Column of the groups; rows of one group stay in the same fold. None without groups.
         names: Names of the labels in their order; None for 0..K-1.
         signals: Columns that may indicate whether a decision is correct.
         hold_out: Share of the rows to hold out, in [0, 0.9].
         protocol: "own", or "paper" for the split and the fits of the paper's tables.
-        target: Half-width of the interval of the gain, in nats, for which the required number of labelled rows is
-            reported; None for none.
-        accept_label_order: Accept names in an order that matches the predictions worse than another one.
+        target: Half-width of the interval of the gain, in nats; the recommendation then states how many labelled rows
+            this requires. None to omit this.
+        accept_label_order: Whether to accept names in an order that matches the predictions worse than another order.
 
     Returns:
         The map, and the recommendation.
@@ -220,13 +220,13 @@ def _describe_source(
 class MapAssessment:
     """A map and labelled rows that it has scored.
 
-    Rows of the fit have out-of-fold scores. The fields after `document` are those of `ScoredRows`.
+    Rows of the fit have out-of-fold scores. All fields except `document` come from `ScoredRows`.
 
     Attributes:
         document: The map.
         rows: Labelled rows, n of them.
         scored: Their confidence and reliability.
-        origin: Their relation to the fit of the map.
+        origin: Whether they are new, held out, out of fold or partly out of fold.
         notes: Sentences on how they were read and scored.
         fitted: Whether each row was used for the fit, shape (n,), bool.
     """
@@ -270,7 +270,7 @@ class MapAssessment:
 
     @property
     def _chosen_on_these_rows(self) -> bool:
-        """Whether the variant was chosen on exactly these rows; held-out rows are never used for the choice."""
+        """Whether the variant was chosen on exactly these rows; rows of `hold_out` are never used for the choice."""
         is_candidate = self.origin in ("held_out", "out_of_fold") and not self.document.source.hold_out
         return is_candidate and len(self.rows) == self.document.held_out.rows
 
@@ -278,7 +278,7 @@ class MapAssessment:
         """Compare the reliability with the confidence.
 
         Args:
-            population: Summary of the rows that these were sampled from, whose accuracy is then estimated.
+            population: Summary of the file that these rows were sampled from, to estimate its accuracy.
 
         Returns:
             Recommendation, gains, calibration of the most reliable rows, agreement with the true labels, and drift.
@@ -346,10 +346,10 @@ class MapAssessment:
 
         Args:
             target_accuracy: Accuracy that automatic rows must have, in (0, 1).
-            coverage: Share of the rows that is automatic, in (0, 1]; text keeps it exact.
-            confidence: Confidence of the guarantee, over random samples of such rows.
-            cost_error: Cost of a wrong decision that is used; with `cost_review`, for the cut with the lowest expected
-                cost according to the map, without a guarantee.
+            coverage: Share of the rows that is automatic, in (0, 1]; pass a string to avoid rounding.
+            confidence: Confidence of the guarantee, over random samples of labelled rows.
+            cost_error: Cost of a wrong decision that is used. With `cost_review`, the map estimates the cut with the
+                lowest expected cost, without a guarantee.
             cost_review: Cost of a review.
             cut: A cut to validate: the lower bound of the accuracy of decisions at or above it.
 
@@ -357,7 +357,7 @@ class MapAssessment:
             The cut.
 
         Raises:
-            InputError: Not exactly one of the four is given, or one is out of range.
+            InputError: Not exactly one of accuracy, coverage, costs and cut is given, or a value is out of range.
         """
         has_costs = cost_error is not None or cost_review is not None
         n_given = [target_accuracy is not None, coverage is not None, cut is not None, has_costs].count(True)
@@ -415,6 +415,6 @@ def _estimate_note() -> str:
     """Explain why cuts on rows of the fit have no guarantee, and how to get one."""
     return (
         "These are estimates without a guarantee, because the map was chosen and fitted on some of these rows. For a "
-        "guarantee, give labelled rows of another file, or fit again with "
+        "guarantee, give labelled rows that the fit did not use, or fit again with "
         f"{assignment('hold_out', SUGGESTED_HOLD_OUT)}."
     )

@@ -92,8 +92,8 @@ AcceptLabelOrder = Annotated[
 Signals = Annotated[
     str | None,
     typer.Option(
-        help="Columns that may indicate whether a decision is correct, such as length,source; group_rank and group_gap "
-        "are computed and need --group.",
+        help="Columns that may indicate whether a decision is correct, such as length,source. relmap computes "
+        "group_rank and group_gap from --group.",
         rich_help_panel=FIT_PANEL,
     ),
 ]
@@ -109,7 +109,7 @@ HoldOut = Annotated[
 Group = Annotated[
     str | None, typer.Option(help="Column of groups, such as the query; rows of one group stay in the same fold.")
 ]
-Out = Annotated[Path | None, typer.Option(help="File for the JSON, which is printed otherwise.")]
+Out = Annotated[Path | None, typer.Option(help="File for the JSON (default: print it).")]
 with_column_options = options_from_fields(Reading, "reading", without=("label", "id", "drop_unlabelled"))
 with_labelled_column_options = options_from_fields(Reading, "reading")
 
@@ -127,7 +127,7 @@ def fit(
     protocol: Annotated[
         Protocol,
         typer.Option(
-            help="own, or paper: the split and the fits of the paper's tables, including their data leakage.",
+            help="own, or paper for the split and the fits of the paper's tables, which include data leakage.",
             rich_help_panel=FIT_PANEL,
         ),
     ] = "own",
@@ -136,7 +136,7 @@ def fit(
     target: Annotated[
         float | None,
         typer.Option(
-            help="Report how many labelled rows are needed to estimate the gain to within this log loss.",
+            help="Report the number of labelled rows needed to estimate the gain with this precision (log loss).",
             rich_help_panel=FIT_PANEL,
         ),
     ] = None,
@@ -181,7 +181,7 @@ def report(
     accept_label_order: AcceptLabelOrder = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
-    """Fit a map, evaluate it out of fold, and write an HTML page with the results and the map next to it."""
+    """Fit a map, evaluate it out of fold, and write an HTML page with the results. The map is saved next to it."""
     from relmap.api import MapAssessment
     from relmap.io.atomic import check_output_path, check_suffix, write_text
     from relmap.io.files import open_predictions
@@ -221,7 +221,8 @@ def apply(
     predictions: Predictions,
     out: Annotated[Path, typer.Option(help="File for the scored rows, in any format that can be read.")],
     coverage: Annotated[
-        str | None, typer.Option(help="Share of the rows of this file that is automatic; for large files.")
+        str | None,
+        typer.Option(help="Share of the rows of this file to decide automatically. Use it for files with many rows."),
     ] = None,
     cut: Annotated[
         float | None,
@@ -230,7 +231,7 @@ def apply(
     cuts: Annotated[
         Path | None,
         typer.Option(
-            help="File that thresholds wrote, with one cut or one for each label; instead of --coverage and --cut."
+            help="File that relmap thresholds wrote, with one cut or one per label; replaces --coverage and --cut."
         ),
     ] = None,
     reading: Reading = DEFAULT_READING,
@@ -288,12 +289,13 @@ def evaluate(
     predictions: Labelled,
     group: Group = None,
     unlabelled: Annotated[
-        Path | None, typer.Option(help="File that the labelled rows were sampled from; its accuracy is estimated.")
+        Path | None,
+        typer.Option(help="File from which the labelled rows were sampled; estimates the accuracy of this file."),
     ] = None,
     out: Out = None,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
-    """Compare reliability and confidence on labelled rows: verdict, gains of the alternatives and a drift test."""
+    """Compare reliability and confidence on labelled rows, report gains of the alternatives, and test for drift."""
     from relmap.api import MapAssessment
     from relmap.evaluation.agreement import PopulationSummary
     from relmap.io.atomic import check_output_path
@@ -340,7 +342,7 @@ def thresholds(
     cut: Annotated[
         float | None,
         typer.Option(
-            help="Or: a cut to validate that was chosen without these rows; reports the accuracy at or above it.",
+            help="Or: cut to validate, chosen without these rows; reports the accuracy at or above the cut.",
             rich_help_panel=MAP_PANEL,
         ),
     ] = None,
@@ -365,13 +367,13 @@ def thresholds(
         int, typer.Option(min=0, help="Seed of the random split of the rows.", rich_help_panel=SCORE_PANEL)
     ] = 1,
     confidence: Annotated[
-        float, typer.Option(help="Confidence of the guarantee, over random samples of such labelled rows.")
+        float, typer.Option(help="Confidence of the guarantee, over random samples of labelled rows.")
     ] = 0.95,
     group: Group = None,
     out: Out = None,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
-    """Find or validate a threshold with a guarantee: on the reliability of a map, or without a map on a score."""
+    """Find or validate a threshold with a guarantee, on the reliability of a map or on a raw score."""
     from relmap.api import MapAssessment
     from relmap.io.atomic import check_output_path
     from relmap.io.files import open_predictions
@@ -408,7 +410,7 @@ def thresholds(
 
 
 def _refuse_options(options: Mapping[str, object], needed: str) -> None:
-    """Raise InputError if one of the options is given, with what it needs."""
+    """Raise InputError if one of the options is given. The message names what this option needs."""
     for name, value in options.items():
         if value is not None:
             raise InputError(f"{option(name)} needs {needed}")

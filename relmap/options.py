@@ -1,7 +1,7 @@
-"""Names of options in messages, as the reader of a message writes them.
+"""Names of options in messages, spelled for the command line, a form or Python.
 
-The same check runs behind the command line, a form and `ReliabilityMap`. A message that names an option calls `option`
-or `assignment`, so that it names what its reader can change.
+The command line, forms and `ReliabilityMap` share their checks. A message that names an option calls `option` or
+`assignment`, which spell the name as the user has to type it.
 """
 
 import shlex
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal
 
-Protocol = Literal["own", "paper"]  # `own`: folds of the rows; `paper`: the parts and fits of the paper's tables
+Protocol = Literal["own", "paper"]  # `own`: cross-fitting; `paper`: the split and the fits of the paper's tables
 Style = Literal["command line", "form", "python"]
 FLAGS = {"map_file": "--map"}  # parameters of commands whose option has another name
 PARAMETERS = {"score": "score_column"}  # options whose parameter of `ReliabilityMap` has another name
@@ -21,10 +21,10 @@ _STYLE: ContextVar[Style] = ContextVar("relmap_options_style", default="command 
 def naming(style: Style) -> Iterator[None]:
     """Name options in this style within the block.
 
-    Threads that the block starts name them as on the command line.
+    Threads that are started in the block use the style of the command line.
 
     Args:
-        style: Where the messages are read.
+        style: Interface that shows the messages.
     """
     token = _STYLE.set(style)
     try:
@@ -57,7 +57,7 @@ def option(name: str) -> str:
 
 
 def assignment(name: str, value: object) -> str:
-    """Give an option a value, as text that the user can copy.
+    """Format an option with a value, as text that the user can copy.
 
     Args:
         name: Parameter of a command.
@@ -82,7 +82,7 @@ def assignment(name: str, value: object) -> str:
 
 
 def assignments(values: dict[str, object]) -> str:
-    """Give several options a value, as text that the user can copy.
+    """Format several options with their values, as text that the user can copy.
 
     Args:
         values: Value of each option, by parameter; see `assignment`.
@@ -99,7 +99,7 @@ def assignments(values: dict[str, object]) -> str:
 
 
 def labels_to_paste(names: Sequence[str]) -> str:
-    """Give the option that names the labels, in this order.
+    """Format the option `labels` with these names, in this order.
 
     Args:
         names: Names of the labels.

@@ -61,7 +61,7 @@ class ScoredRows(NamedTuple):
     Attributes:
         rows: The rows, n of them.
         scored: Their confidence and reliability.
-        origin: Their relation to the fit of the map.
+        origin: Whether they are new, held out, out of fold or partly out of fold.
         notes: Sentences on how they were read and scored.
         fitted: Whether each row was used for the fit, shape (n,), bool.
     """
