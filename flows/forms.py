@@ -24,7 +24,7 @@ from flows.engine import hold_run_lock
 from flows.notifications import HOOKS
 from relmap import cli as rerank
 from relmap.calibrators.registry import CALIBRATORS
-from relmap.console import with_registry_names
+from relmap.console import fill_in_registry_names
 from relmap.errors import InputError
 from relmap.hashing import sha256_of_file
 from relmap.io.atomic import check_output_name, check_suffix, write_json
@@ -215,7 +215,7 @@ def _field_description(
 ) -> dict[str, Any]:
     """Return the description and the examples of a field."""
     command_option = _command_option(parameter)
-    sentences = [_with_field_names(with_registry_names(str(command_option.info.help)), offered)]
+    sentences = [_with_field_names(fill_in_registry_names(str(command_option.info.help)), offered)]
     example = EXAMPLES.get(parameter.name)
     if parameter.name == "out":
         example = f"result{endings[0]}"

@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 from relmap import errors
 
 COLUMNS_PANEL = "How the file is read"
-ANNOTATED: Any = Annotated  # for types that are known only at run time
+ANNOTATED: Any = Annotated  # as `Any`, because type checkers reject `Annotated` with a type known only at run time
 Output = TypeVar("Output")
 
 
@@ -34,7 +34,7 @@ def variant_names() -> list[str]:
     return ["auto", *DEPLOYABLE_VARIANTS]
 
 
-def with_registry_names(text: str) -> str:
+def fill_in_registry_names(text: str) -> str:
     """Fill in the names of calibrators and variants in a help text.
 
     Args:
@@ -60,7 +60,7 @@ class CommandWithNames(TyperCommand):
         for parameter in self.params:
             text = getattr(parameter, "help", None)
             if text is not None:
-                parameter.help = with_registry_names(text)  # type: ignore[attr-defined]
+                parameter.help = fill_in_registry_names(text)  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)
 
 
@@ -86,12 +86,16 @@ def options_from_fields(
         options = _field_options(value_type, [*command_parameters], without)
 
         @wraps(command)
-        def run(*arguments: object, **given: object) -> Output:
-            named = {option.name: given.pop(option.name) for option in options if option.name in given}
-            return command(*arguments, **given, **{parameter: value_type(**named)})
+        def run(*arguments: object, **keywords: object) -> Output:
+            field_values = {}
+            for option in options:
+                if option.name in keywords:
+                    field_values[option.name] = keywords.pop(option.name)
+            keywords[parameter] = value_type(**field_values)
+            return command(*arguments, **keywords)
 
-        kept = [each for each in command_parameters.values() if each.name != parameter]
-        run.__signature__ = inspect.Signature([*kept, *options])  # type: ignore[attr-defined]
+        other_parameters = [other for other in command_parameters.values() if other.name != parameter]
+        run.__signature__ = inspect.Signature([*other_parameters, *options])  # type: ignore[attr-defined]
         return run
 
     return decorate
@@ -104,7 +108,9 @@ def _field_options(value_type: type, taken_names: list[str], without: tuple[str,
     for field in fields(value_type):
         if field.name in without:
             continue
-        spellings = dict.fromkeys((field.name, field.name.removesuffix("_column")))
+        spellings = [field.name]
+        if field.name.endswith("_column"):
+            spellings.append(field.name.removesuffix("_column"))
         flags = [f"--{spelling.replace('_', '-')}" for spelling in spellings if spelling not in taken_names]
         kind, help_text = get_args(hints[field.name])
         annotation = ANNOTATED[kind, typer.Option(*flags, help=help_text, rich_help_panel=COLUMNS_PANEL)]

@@ -18,7 +18,7 @@ from relmap.metrics.probability import accuracy
 from tasks.datasets import base, find_dataset
 from tasks.expectations.check import GateFailed
 from tasks.expectations.pairs import check_contract, summarize_pairs
-from tasks.predictors import fit_predictor
+from tasks.predictors import Predictor, fit_predictor
 from tasks.provenance.stage import run_dataset_stage
 from tasks.records import store
 from tasks.records.splits import SPLITS, draw_splits
@@ -31,7 +31,8 @@ logger = logging.getLogger(__name__)
 PairsBySplit = Mapping[str, pl.DataFrame]
 DecisionsBySplit = dict[str, ProtocolDecisions]
 HELD_OUT_SPLITS = SPLITS[1:]
-# Member seeds of a run differ by 1, those of the next run by 1000. Inferred: the authors' code shows one run only.
+# The seeds of the members of a run are consecutive; each run starts 1000 after the one before. Inferred: the authors'
+# code has a single run.
 RUN_SEED_STEP = 1000
 
 
@@ -57,27 +58,20 @@ def main(name: str) -> None:
     params = load_params()
     entry = params.dataset(name)
     dataset = find_dataset(name, entry.reader, entry.options)
-    judged = dataset.read(store.raw_folder(name))
-    contract_record = _check_released_files(name, dataset, entry, judged.pairs)
-    pairs = judged.pairs
-    drawn_splits = dataset.drawn
-    if pairs["split"].null_count():
-        assert entry.split is not None
-        drawn_splits = tuple(entry.split.shares)
-        pairs = draw_splits(pairs, by=entry.split.by, shares=entry.split.shares, seed=entry.seed)
-    pairs_by_split = _split_pairs(pairs, name, HELD_OUT_SPLITS if judged.members else SPLITS)
-    if entry.preset:
-        choice = PredictorChoice(entry.predictor, "balanced", dataset.member_seed)
+    released = dataset.read(store.raw_folder(name))
+    contract_record = _check_released_files(name, dataset, entry, released.pairs)
+    pairs, drawn_splits = _draw_missing_splits(released.pairs, dataset, entry)
+    choice = _choose_predictor(dataset, entry, params.train)
+    if released.members:
+        pairs_by_split = _split_pairs(pairs, name, HELD_OUT_SPLITS)
+        decisions = _write_saved_logits(name, released.members)
     else:
-        choice = PredictorChoice(entry.predictor, entry.class_weight, params.train.seed)
-    if judged.members:
-        decisions = _use_saved_logits(name, judged.members)
-    else:
+        pairs_by_split = _split_pairs(pairs, name, SPLITS)
         decisions = _train_predictors(name, dataset, entry, params.train, choice, pairs_by_split)
     atomic.write_atomically(store.base_folder(name, "pairs.parquet"), summarize_pairs(pairs).write_parquet)
     if contract_record is not None:
         atomic.write_json(store.base_folder(name) / "contract.json", contract_record)
-    origin = store.read_json(store.raw_folder(name) / INDEX)
+    download_index = store.read_json(store.raw_folder(name) / INDEX)
     facts = {
         "dataset": name,
         "title": dataset.title,
@@ -91,21 +85,39 @@ def main(name: str) -> None:
         "predictor": entry.predictor if entry.reader != "logits" else "saved logits",
         "class_weight": choice.class_weight,
         **_count_rows(dataset, pairs_by_split),
-        "dropped": judged.dropped,
-        "origin": {key: origin[key] for key in ("origin", "revision", "licence")},
+        "dropped": released.dropped,
+        "origin": {key: download_index[key] for key in ("origin", "revision", "licence")},
         "accuracy": {split: accuracy(rows.decision, rows.label) for split, rows in decisions.items()},
     }
     store.write_logits(name, decisions, facts)
 
 
-def _use_saved_logits(name: str, members: tuple[pl.DataFrame, ...]) -> DecisionsBySplit:
-    """Return the decisions of the first member; if there are several members, write the decisions of each."""
+def _draw_missing_splits(
+    pairs: pl.DataFrame, dataset: base.Dataset, entry: DatasetParams
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Draw splits if the files do not define them; return the pairs with their splits, and the splits drawn."""
+    if not pairs["split"].null_count():
+        return pairs, dataset.drawn
+    assert entry.split is not None
+    pairs = draw_splits(pairs, by=entry.split.by, shares=entry.split.shares, seed=entry.seed)
+    return pairs, tuple(entry.split.shares)
+
+
+def _choose_predictor(dataset: base.Dataset, entry: DatasetParams, settings: TrainParams) -> PredictorChoice:
+    """Return the base predictor of a data set; presets fix the class weights and the seed."""
+    if entry.preset:
+        return PredictorChoice(entry.predictor, "balanced", dataset.member_seed)
+    return PredictorChoice(entry.predictor, entry.class_weight, settings.seed)
+
+
+def _write_saved_logits(name: str, members: tuple[pl.DataFrame, ...]) -> DecisionsBySplit:
+    """Write the decisions of each member if there are several; return the decisions of the first member."""
     decisions_of_members: list[DecisionsBySplit] = []
     for frame in members:
-        parts = _split_pairs(frame, name, HELD_OUT_SPLITS)
-        decisions_of_members.append(
-            {split: _decisions(part["logits"].to_numpy(), part) for split, part in parts.items()}
-        )
+        decisions_by_split: DecisionsBySplit = {}
+        for split, part in _split_pairs(frame, name, HELD_OUT_SPLITS).items():
+            decisions_by_split[split] = _decisions(part["logits"].to_numpy(), part)
+        decisions_of_members.append(decisions_by_split)
     if len(members) > 1:
         for member, decisions in enumerate(decisions_of_members):
             store.write_decisions(store.base_folder(name) / f"members/run_0_member_{member}.parquet", decisions)
@@ -120,31 +132,33 @@ def _train_predictors(
     choice: PredictorChoice,
     pairs: PairsBySplit,
 ) -> DecisionsBySplit:
-    """Train the base predictor and all others that params.yaml asks for; return the decisions of the base predictor."""
-    decisions_of_choices: dict[PredictorChoice, DecisionsBySplit] = {}
-
-    def train(other: PredictorChoice) -> DecisionsBySplit:
-        if other not in decisions_of_choices:
-            predictor = fit_predictor(
-                other.predictor,
-                pairs["train"],
-                pairs["validation"],
-                n_labels=len(dataset.labels),
-                class_weight=other.class_weight,
-                seed=other.seed,
-                settings=_dataset_settings(dataset, other.predictor) | dict(entry.settings),
-            )
-            if other == choice:
-                predictor.save(store.base_folder(name))
-            decisions_of_choices[other] = {
-                split: _decisions(predictor(pairs[split]), pairs[split]) for split in HELD_OUT_SPLITS
-            }
-        return decisions_of_choices[other]
-
-    decisions = train(choice)
+    """Train the predictors that params.yaml lists; save the base predictor and return its decisions."""
+    base_predictor = _fit_choice(choice, dataset, entry, pairs)
+    base_predictor.save(store.base_folder(name))
+    # several paths may need the same predictor, which is trained once
+    trained = {choice: _decide_held_out(base_predictor, pairs)}
     for path, other in _other_choices(choice, entry, settings).items():
-        store.write_decisions(store.base_folder(name) / f"{path}.parquet", train(other))
-    return decisions
+        if other not in trained:
+            trained[other] = _decide_held_out(_fit_choice(other, dataset, entry, pairs), pairs)
+        store.write_decisions(store.base_folder(name) / f"{path}.parquet", trained[other])
+    return trained[choice]
+
+
+def _fit_choice(choice: PredictorChoice, dataset: base.Dataset, entry: DatasetParams, pairs: PairsBySplit) -> Predictor:
+    """Fit a base predictor; settings of params.yaml replace those that the data set declares."""
+    return fit_predictor(
+        choice.predictor,
+        pairs["train"],
+        pairs["validation"],
+        n_labels=len(dataset.labels),
+        class_weight=choice.class_weight,
+        seed=choice.seed,
+        settings=_dataset_settings(dataset, choice.predictor) | dict(entry.settings),
+    )
+
+
+def _decide_held_out(predictor: Predictor, pairs: PairsBySplit) -> DecisionsBySplit:
+    return {split: _decisions(predictor(pairs[split]), pairs[split]) for split in HELD_OUT_SPLITS}
 
 
 def _dataset_settings(dataset: base.Dataset, predictor: str) -> dict[str, Any]:
@@ -168,19 +182,22 @@ def _other_choices(choice: PredictorChoice, entry: DatasetParams, settings: Trai
             for member in range(settings.members):
                 seed = choice.seed + RUN_SEED_STEP * run + member
                 others[f"members/run_{run}_member_{member}"] = replace(choice, seed=seed)
-    if entry.preset is None or entry.predictor != "linear":
-        return others
-    if entry.source == "simulated" and not settings.alternatives_on_simulated:
-        return others
-    alternatives = {
-        "unweighted": replace(choice, class_weight="none"),
-        "multinomial": replace(choice, predictor="multinomial"),
-        "member_1": replace(choice, seed=choice.seed + 1),
-        "member_2": replace(choice, seed=choice.seed + 2),
-    }
-    for alternative in settings.alternatives:
-        others[f"sensitivity/{alternative}"] = alternatives[alternative]
+    if _has_alternatives(entry, settings):
+        alternatives = {
+            "unweighted": replace(choice, class_weight="none"),
+            "multinomial": replace(choice, predictor="multinomial"),
+            "member_1": replace(choice, seed=choice.seed + 1),
+            "member_2": replace(choice, seed=choice.seed + 2),
+        }
+        for alternative in settings.alternatives:
+            others[f"sensitivity/{alternative}"] = alternatives[alternative]
     return others
+
+
+def _has_alternatives(entry: DatasetParams, settings: TrainParams) -> bool:
+    """Return whether the sensitivity tables include a data set: a preset with linear predictors."""
+    is_included_source = entry.source != "simulated" or settings.alternatives_on_simulated
+    return entry.preset is not None and entry.predictor == "linear" and is_included_source
 
 
 def _check_released_files(

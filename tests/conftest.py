@@ -4,8 +4,8 @@ import os
 
 from tests.mutation.copies import THREAD_LIMITS
 
-# Workers of pytest-xdist share the cores. A second thread for small matrices waits more than it computes: with one
-# thread the checks of scikit-learn take a fifth of the time. This runs before anything imports numpy.
+# Workers of pytest-xdist share the cores, and small matrices do not benefit from a second thread: with one thread, the
+# checks of scikit-learn take a fifth of the time. This runs before anything imports numpy.
 if "PYTEST_XDIST_WORKER" in os.environ:
     for _limit in THREAD_LIMITS:
         os.environ.setdefault(_limit, "1")
@@ -22,7 +22,7 @@ from hypothesis import settings
 
 from relmap.decisions import ProtocolDecisions, decide
 
-settings.register_profile("relmap", deadline=None)  # a busy machine takes longer than any deadline for an example
+settings.register_profile("relmap", deadline=None)  # on a busy machine an example may exceed any deadline
 settings.load_profile("relmap")
 
 # Workers take files in this order; a long file that starts last would leave other workers idle

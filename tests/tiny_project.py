@@ -3,6 +3,7 @@
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,13 +34,12 @@ def create_project(folder: Path, datasets: tuple[str, ...] = ("wands", "scidocs"
     """Write dvc.yaml, params.yaml, the code and the raw files into `folder`."""
     (folder / "dvc.yaml").write_text(DVC_YAML)
     shutil.copy(ROOT / "params.yaml", folder)
-    project_copy.edit_params(
-        folder,
-        lambda params: params.update(
-            datasets={name: params["datasets"][name] for name in datasets},
-            sensitivity={"calibrators": [], "alternatives": {}},
-        ),
-    )
+
+    def shorten(params: dict[str, Any]) -> None:
+        params["datasets"] = {name: params["datasets"][name] for name in datasets}
+        params["sensitivity"] = {"calibrators": [], "alternatives": {}}
+
+    project_copy.edit_params(folder, shorten)
     code_files = ["tasks/trained/model.py", "tasks/train.py", "tasks/report.py"]
     raw_files = [f"data/raw/{dataset}/rows.csv" for dataset in datasets]
     for name in [*code_files, *raw_files]:
@@ -48,7 +48,7 @@ def create_project(folder: Path, datasets: tuple[str, ...] = ("wands", "scidocs"
 
 
 def create_finished_project(folder: Path, *stages: str) -> Path:
-    """Create a project in `folder` and run `stages`, or all stages without any; return the folder."""
+    """Create a project in `folder` and run `stages` (all stages if none is given); return the folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         create_project(folder)
@@ -62,7 +62,7 @@ def copy_to_current_folder(project: Path) -> None:
     shutil.copytree(project, Path.cwd(), dirs_exist_ok=True)
 
 
-edit_params = partial(project_copy.edit_params, Path())  # of the current folder
+edit_params = partial(project_copy.edit_params, Path())  # edits params.yaml of the current folder
 
 
 def write_outputs(name: str, text: str = "made\n") -> None:

@@ -14,7 +14,7 @@ from relmap.metrics.intervals import Estimate
 from relmap.metrics.resampling import BOOTSTRAP_SEED, MIN_BOOTSTRAP_GROUPS, Resamples, draw_resamples
 from relmap.settings import METRIC_DEFAULTS, MetricParams
 
-SCORES = ("confidence", "reliability")  # that are compared on the same decisions
+SCORES = ("confidence", "reliability")  # the two scores compared on the same decisions
 
 JsonNumbers = dict[str, float | None]  # numbers by name; None if undefined
 
@@ -45,7 +45,7 @@ class EvaluationSample:
         row_number: Row of each copy, shape (n,), int64.
         correct: Whether the decision is correct, shape (n,), bool.
         decision: Decided label 0..K-1, shape (n,), int64.
-        cluster: Number of the group, or of the row without groups, 0..C-1, shape (n,), int64.
+        cluster: Index 0..C-1 of the group of the row, or of the row if there are no groups, shape (n,), int64.
         logit: Logit of each score, by its name, shape (n,), float64; may be infinite.
         probability: Each score as a probability, by its name, shape (n,), in [0, 1].
     """
@@ -80,7 +80,7 @@ class EvaluationSample:
         if not len(rows):
             raise InputError("there is no row to evaluate; give predictions with their labels")
         confidence_logit = scipy.special.logit(scored.confidence)
-        # the rounding of a sigmoid must not move an unchanged confidence to another bin of the ECE
+        # the reliability is a sigmoid, whose rounding must not move an unchanged confidence to another bin of the ECE
         is_unchanged = confidence_logit == scored.logit
         reliability = np.where(is_unchanged, scored.confidence, scored.reliability)
         cluster = np.arange(len(rows))
@@ -104,7 +104,7 @@ class EvaluationSample:
 
     @property
     def n_clusters(self) -> int:
-        """Number of groups, or of rows without groups."""
+        """Number of groups, or of rows if there are no groups."""
         return int(self.cluster.max()) + 1
 
     @cached_property

@@ -21,7 +21,7 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 HEAD_BYTES = 1024
 MAX_ERROR_CHARACTERS = 200
-URL_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:$")  # first part of the path of https://host/file; C: is a drive
+URL_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:$")  # `https:`, the first part of a path from a URL; `C:` is a drive
 
 
 def check_content(path: Path, advice: str) -> bytes:
@@ -38,7 +38,7 @@ def check_content(path: Path, advice: str) -> bytes:
         InputError: It is missing, not a file, unreadable, or contains no data (see `reject_non_data`).
     """
     check_file(path)
-    if URL_SCHEME.match(path.parts[0] if path.parts else ""):
+    if path.parts and URL_SCHEME.match(path.parts[0]):
         url = str(path).replace(":/", "://", 1)  # a path has one slash instead of two
         raise InputError(f"{url} is a URL, not a file; download it, and give the path of the file")
     try:
@@ -76,7 +76,7 @@ def reject_non_data(path: Path, head: bytes, advice: str) -> None:
 
 @contextmanager
 def report_parse_errors(
-    path: Path, expected: str, advice: str, lines: Path | bytes = b"", first: int = 1
+    path: Path, expected: str, advice: str, lines: Path | bytes = b"", first_number: int = 1
 ) -> Iterator[None]:
     """Report data that polars or Arrow cannot read as an error of the user's file.
 
@@ -85,7 +85,7 @@ def report_parse_errors(
         expected: What it should be, such as "a complete parquet file".
         advice: Remedy, with which messages end.
         lines: JSON lines, or their file; the message names the first invalid one.
-        first: Number in the file of the first of the lines.
+        first_number: Number of the first of these lines in the file, from 1.
 
     Yields:
         None.
@@ -104,14 +104,14 @@ def report_parse_errors(
         cause = error
     except (pl.exceptions.PolarsError, pa.ArrowException, UnicodeDecodeError) as error:
         cause = error
-    location = _first_invalid_line(lines, first)
+    location = _locate_invalid_line(lines, first_number)
     raise InputError(f"{path}{location} is not {expected} ({first_line(cause)}); {advice}") from None
 
 
-def _first_invalid_line(lines: Path | bytes, first: int) -> str:
-    """Return where the first line is that is not a JSON object, as the end of a phrase; empty if there is none."""
+def _locate_invalid_line(lines: Path | bytes, first_number: int) -> str:
+    """Return `, line 7` for the first line that is not a JSON object; empty if there is none."""
     text = lines.read_bytes() if isinstance(lines, Path) else lines
-    for number, line in enumerate(text.removeprefix(BYTE_ORDER_MARK).split(b"\n"), start=first):
+    for number, line in enumerate(text.removeprefix(BYTE_ORDER_MARK).split(b"\n"), start=first_number):
         if not is_json_object(line):
             return f", line {number}"
     return ""

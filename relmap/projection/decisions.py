@@ -10,6 +10,8 @@ import scipy
 
 from relmap.decisions import Calibrator, ProtocolDecisions, confidence_logit
 
+MIN_GAP_PROBABILITY = 1e-6  # probabilities are clipped to this and 1 minus this, so that the gap is finite
+
 
 @dataclass(frozen=True, eq=False)
 class CalibratedDecisions:
@@ -22,7 +24,7 @@ class CalibratedDecisions:
         decision: Decided label 0..K-1, shape (n,).
         log_probabilities: Log-probabilities of the calibrator, shape (n, K).
         logits: Uncalibrated logits, shape (n, K).
-        signals: Further features of each decision in units of their spread, shape (n, S).
+        signals: Further features of each decision, each scaled by its spread, shape (n, S).
     """
 
     confidence_logit: np.ndarray
@@ -55,9 +57,9 @@ class CalibratedDecisions:
     def gap(self) -> np.ndarray:
         """Logit of the probability of the decision minus that of the runner-up, shape (n,).
 
-        The runner-up is the other label with the largest uncalibrated logit (the first of equals), whatever the
-        calibrator. The gap is therefore negative where a calibrator ranks the runner-up above the decision. For K = 2
-        it is twice the logit of the confidence.
+        The runner-up is the other label with the largest uncalibrated logit (the first of equals). It is the same for
+        all calibrators. If the calibrator ranks the runner-up above the decision, the gap is negative. For K = 2 the
+        gap is twice the logit of the confidence.
 
         Raises:
             ValueError: There are no log-probabilities or no logits.
@@ -68,9 +70,10 @@ class CalibratedDecisions:
         other_logits = np.array(self.logits, dtype=np.float64)
         other_logits[row, self.decision] = -np.inf
         runner_up = other_logits.argmax(axis=1)
-        log_p = np.clip(self.log_probabilities[row, [self.decision, runner_up]], np.log(1e-6), np.log1p(-1e-6))
-        logit = log_p - np.log(-np.expm1(log_p))
-        return np.asarray(logit[0] - logit[1])
+        log_p = self.log_probabilities[row, [self.decision, runner_up]]
+        log_p = np.clip(log_p, np.log(MIN_GAP_PROBABILITY), np.log1p(-MIN_GAP_PROBABILITY))
+        decision_logit, runner_up_logit = log_p - np.log(-np.expm1(log_p))
+        return np.asarray(decision_logit - runner_up_logit)
 
 
 class LabelledDecisions(NamedTuple):

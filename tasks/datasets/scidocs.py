@@ -10,12 +10,12 @@ LABELS = ("Non-relevant", "Relevant")
 
 
 def sample_splits(read_split: raw.RepositoryReader) -> dict[str, pl.DataFrame]:
-    """Cap the candidates of each query at five of each label, and split the pairs by query.
+    """Retain at most five candidates of each label for each query, and split the pairs by query.
 
     Inferred: a query is a row of the file, so a title that occurs in two rows may be in two splits.
 
     Args:
-        read_split: Reader of the repository.
+        read_split: Function that reads a split of the repository.
 
     Returns:
         Rows of each split.
@@ -23,10 +23,10 @@ def sample_splits(read_split: raw.RepositoryReader) -> dict[str, pl.DataFrame]:
     lists = read_split("test").table({"query": "text", "positive": "list of texts", "negative": "list of texts"})
     position = pl.int_range(pl.len()).over(raw.ROW_NUMBER)
     frames = []
-    for label, side in enumerate(("negative", "positive")):
-        candidates = lists.select("query", raw.ROW_NUMBER, candidate=side, label=pl.lit(label, dtype=pl.Int8))
-        pair = pl.format("test:{}:{}:{}", raw.ROW_NUMBER, pl.lit(side), position)
-        frames.append(candidates.explode("candidate").with_columns(pair=pair))
+    for label, column in enumerate(("negative", "positive")):
+        candidates = lists.select("query", raw.ROW_NUMBER, candidate=column, label=pl.lit(label, dtype=pl.Int8))
+        pair_id = pl.format("test:{}:{}:{}", raw.ROW_NUMBER, pl.lit(column), position)
+        frames.append(candidates.explode("candidate").with_columns(pair=pair_id))
     pairs = pl.concat(frames).drop_nulls("candidate")  # a list may be empty
     pairs = pairs.rename({raw.ROW_NUMBER: "query-id"}).sort("query-id", maintain_order=True)
     return base.split_by_query(base.cap_candidates(pairs), SEED)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import cache
 from timeit import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,17 +21,30 @@ from tests.fits import make_fit_rows, simulate_rows
 from tests.torch_fits import fit_mrp_with_torch
 
 pytestmark = pytest.mark.bench
-FITS = 108
-ROWS = 8000
+N_FITS = 108
+N_ROWS = 8000
 K = 5
-N_TIMED = 2  # of the fits, one at a time
-ONE_AT_A_TIME = f"one at a time, torch autograd ({N_TIMED} of them, times {FITS // N_TIMED})"
+N_TIMED = 2  # number of fits that torch computes, one at a time
+ONE_AT_A_TIME = f"one at a time, torch autograd ({N_TIMED} of them, times {N_FITS // N_TIMED})"
 SETTINGS = ProjectionParams()
-Rows = list[FitRows]
 
 
-def one_at_a_time(rows: Rows, threads: int) -> np.ndarray:
-    """Fit the first problems one after the other with torch, and return their values."""
+class FitResults(NamedTuple):
+    """Results of all fits.
+
+    Attributes:
+        rows: Rows of each fit.
+        fitted: Result of the library.
+        torch_values: Values of the first `N_TIMED` fits by torch.
+    """
+
+    rows: list[FitRows]
+    fitted: Any
+    torch_values: np.ndarray
+
+
+def fit_with_torch(rows: list[FitRows], threads: int) -> np.ndarray:
+    """Fit the first problems one after the other, and return their values."""
     import torch
 
     torch.set_num_threads(threads)
@@ -40,65 +54,69 @@ def one_at_a_time(rows: Rows, threads: int) -> np.ndarray:
 @cache
 def fastest_number_of_threads(threads: int) -> int:
     """Return the fastest number of threads for torch, at most the given one."""
-    first = make_fit_rows(*simulate_rows(1, ROWS, K))
-    one_at_a_time(first, 1)  # torch loads code at the first step
-    # the longest of three, because another process on a core delays two threads more than one, but not always
-    return min(range(1, threads + 1), key=lambda n: max(repeat(lambda: one_at_a_time(first, n), number=1, repeat=3)))
+    first = make_fit_rows(*simulate_rows(1, N_ROWS, K))
+    fit_with_torch(first, 1)  # torch loads code at the first step
+
+    def longest_time(n_threads: int) -> float:
+        # if another process uses a core, two threads are slower than one, but not in every repetition
+        return max(repeat(lambda: fit_with_torch(first, n_threads), number=1, repeat=3))
+
+    return min(range(1, threads + 1), key=longest_time)
 
 
 def compare_with_torch(
-    comparison, threads: int, operation: str, fit: Callable, aim: float, **run
-) -> tuple[Rows, object, np.ndarray]:
-    """Compare all fits with torch; return the rows, the result and the values of the first fits by torch."""
-    rows = make_fit_rows(*simulate_rows(FITS, ROWS, K))
-    first_rows = slice(ROWS // 10)
-    tenth = [tuple(part[first_rows] for part in fit_rows) for fit_rows in rows]
+    comparison, threads: int, operation: str, fit: Callable, *, aim: float, rounds: int, warm_up: bool = True
+) -> FitResults:
+    """Measure `fit` for all fits, and compare its time with that of torch."""
+    rows = make_fit_rows(*simulate_rows(N_FITS, N_ROWS, K))
+    n_tenth = N_ROWS // 10
+    tenth_of_rows = [
+        (confidence[:n_tenth], decision[:n_tenth], correct[:n_tenth]) for confidence, decision, correct in rows
+    ]
     best = fastest_number_of_threads(threads)
-    comparison.add_alternative(ONE_AT_A_TIME, lambda: one_at_a_time(rows, best), aim=aim, times=FITS / N_TIMED)
-    comparison.add_growth(lambda: fit(tenth, n_labels=K, settings=SETTINGS))
-    fitted, reference, _ = comparison.run(
-        operation, FITS * ROWS, lambda: fit(rows, n_labels=K, settings=SETTINGS), **run
+    comparison.add_alternative(ONE_AT_A_TIME, lambda: fit_with_torch(rows, best), aim=aim, times=N_FITS / N_TIMED)
+    comparison.add_growth(lambda: fit(tenth_of_rows, n_labels=K, settings=SETTINGS))
+    fitted, torch_values, _ = comparison.run(
+        operation,
+        N_FITS * N_ROWS,
+        lambda: fit(rows, n_labels=K, settings=SETTINGS),
+        rounds=rounds,
+        warm_up=warm_up,
     )
-    return rows, fitted, reference
+    return FitResults(rows, fitted, torch_values)
+
+
+def compute_objectives(values: np.ndarray, rows: list[FitRows]) -> np.ndarray:
+    """Compute the objective of MRP of the first `N_TIMED` fits."""
+    objectives = [mrp_objective(values[index], *rows[index], SETTINGS.smoothness) for index in range(N_TIMED)]
+    return np.array(objectives)
 
 
 @ON_ONE_CORE_TOO
 def test_exact_fits(comparison, threads):
-    confidence = simulate_rows(FITS, ROWS, K)[0]
-    comparison.add_floor(
-        lambda: np.sort(confidence)
-    )  # every row is read and sorted once; the steps read a tenth as many nodes
-    rows, exact, reference = compare_with_torch(comparison, threads, "mrp_exact", fit_exact, 250, rounds=3)
+    confidence, *_ = simulate_rows(N_FITS, N_ROWS, K)
+    # every row is read and sorted once; the steps read a tenth as many nodes
+    comparison.add_floor(lambda: np.sort(confidence))
+    results = compare_with_torch(comparison, threads, "mrp_exact", fit_exact, aim=250, rounds=3)
 
-    assert exact.kkt_residual.max() <= 1e-8
+    assert results.fitted.kkt_residual.max() <= 1e-8
 
-    losses = np.array(
-        [
-            mrp_objective(fit_values, *fit, SETTINGS.smoothness)
-            for fit_values, fit in zip(exact.values[:N_TIMED], rows, strict=False)
-        ]
-    )
-    torch_losses = np.array(
-        [
-            mrp_objective(fit_values, *fit, SETTINGS.smoothness)
-            for fit_values, fit in zip(reference[:N_TIMED], rows, strict=False)
-        ]
-    )
-    assert (losses <= torch_losses).all()
+    objectives = compute_objectives(results.fitted.values, results.rows)
+    torch_objectives = compute_objectives(results.torch_values, results.rows)
+    assert (objectives <= torch_objectives).all()
 
 
 def test_fits_by_adam(comparison, threads):
-    node = np.zeros((FITS * K * (SETTINGS.knots - 1), N_NODES))
-    comparison.add_floor(
-        lambda: np.exp(node).sum(), times=SETTINGS.epochs
-    )  # one exponential of each node in each epoch
-    _, values, reference = compare_with_torch(
+    nodes = np.zeros((N_FITS * K * (SETTINGS.knots - 1), N_NODES))
+    # one exponential of each node in each epoch
+    comparison.add_floor(lambda: np.exp(nodes).sum(), times=SETTINGS.epochs)
+    results = compare_with_torch(
         comparison, threads, "mrp, Adam as published", fit_lattices, aim=20, rounds=1, warm_up=False
     )
-    np.testing.assert_allclose(values[:N_TIMED], reference, atol=1e-6)
+    np.testing.assert_allclose(results.fitted[:N_TIMED], results.torch_values, atol=1e-6)
 
 
-def isotonic(confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> Isotonic:
+def fit_isotonic_of_labels(confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> Isotonic:
     """Fit the isotonic steps of each label to logits of the confidence, shape (m,)."""
     labelled = LabelledDecisions([CalibratedDecisions(confidence_logit, decision)], correct)
     return fit_isotonic(FitBatch(labelled, K, SETTINGS))[0]
@@ -120,7 +138,7 @@ def test_isotonic_of_each_label(comparison, rows):
         return fits
 
     def fit_first_rows(n: int = rows) -> Isotonic:
-        return isotonic(confidence_logit[:n], decision[:n], correct[:n])
+        return fit_isotonic_of_labels(confidence_logit[:n], decision[:n], correct[:n])
 
     comparison.add_alternative("scikit-learn: isotonic of each label", scikit_learn, aim=1)
     comparison.add_growth(lambda: fit_first_rows(rows // 10))

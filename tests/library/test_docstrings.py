@@ -12,26 +12,28 @@ import pytest
 import relmap
 
 SOURCES = Path(relmap.__file__).parent
-MODULES = [
-    ".".join(("relmap", *file.relative_to(SOURCES).with_suffix("").parts))
-    for file in sorted(SOURCES.rglob("*.py"))
-    if ">>>" in file.read_text(encoding="utf-8")
-]
+
+
+def module_name(file: Path) -> str:
+    return ".".join(file.relative_to(SOURCES.parent).with_suffix("").parts)
+
+
+MODULES = [module_name(file) for file in sorted(SOURCES.rglob("*.py")) if ">>>" in file.read_text(encoding="utf-8")]
 PUBLIC = [name for name in relmap.__all__ if callable(getattr(relmap, name))]
 
 
 def public_functions() -> Iterator[tuple[str, Callable[..., object]]]:
     """Yield the public functions, and the methods that public classes define."""
     for name in PUBLIC:
-        public = getattr(relmap, name)
-        if not isinstance(public, type):
-            yield name, public
+        function_or_class = getattr(relmap, name)
+        if not isinstance(function_or_class, type):
+            yield name, function_or_class
             continue
-        for method in vars(public):
-            function = inspect.unwrap(getattr(public, method))
-            is_generated = method.startswith("set_") and method.endswith("_request")  # by scikit-learn
-            if inspect.isroutine(function) and not method.startswith("_") and not is_generated:
-                yield f"{name}.{method}", function
+        for method_name in vars(function_or_class):
+            method = inspect.unwrap(getattr(function_or_class, method_name))
+            is_generated = method_name.startswith("set_") and method_name.endswith("_request")  # by scikit-learn
+            if inspect.isroutine(method) and not method_name.startswith("_") and not is_generated:
+                yield f"{name}.{method_name}", method
 
 
 FUNCTIONS = dict(public_functions())
@@ -49,11 +51,15 @@ def test_everything_public_has_an_example(name):
     assert "Example:" in str(getattr(relmap, name).__doc__)
 
 
+def find_documented_arguments(docstring: str) -> list[str]:
+    return re.findall(r"^    \*{0,2}(\w+): ", docstring, re.MULTILINE)
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_public_functions_document_arguments_results_and_an_example(name):
     signature = inspect.signature(FUNCTIONS[name])
     docstring = inspect.getdoc(FUNCTIONS[name]) or ""
-    documented = re.findall(r"^    \*{0,2}(\w+): ", docstring, re.MULTILINE)
+    documented = find_documented_arguments(docstring)
     arguments = [argument for argument in signature.parameters if argument not in ("self", "cls")]
     assert [argument for argument in documented if argument in arguments] == arguments
     assert "Returns:" in docstring or signature.return_annotation in (None, "None")
@@ -65,4 +71,4 @@ def test_a_missing_argument_is_found():
         """Return the first."""
         return first
 
-    assert not re.findall(r"^    (first): ", inspect.getdoc(undocumented) or "", re.MULTILINE)
+    assert find_documented_arguments(inspect.getdoc(undocumented) or "") == []

@@ -34,7 +34,8 @@ from tests.maps import (
     write_frame,
 )
 
-ADDED = ["decision", "decision_name", "confidence", "reliability", "review_rank", "route"]
+SCORE_COLUMNS = ["reliability", "review_rank", "route"]
+ADDED = ["decision", "decision_name", "confidence", *SCORE_COLUMNS]
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_apply_appends_columns_to_the_unchanged_input(path):
     expected = FittedMap.from_document(make_map())(rows_of_frame(make_predictions(90)))
     assert (table["confidence"].to_numpy() == expected.confidence).all()
     assert (table["reliability"].to_numpy() == expected.reliability).all()
-    assert table["decision"].to_list() == [max(range(3), key=row.__getitem__) for row in make_predictions(90)["logits"]]
+    assert table["decision"].to_list() == [row.arg_max() for row in make_predictions(90)["logits"]]
     assert table["decision_name"].to_list() == [LABEL_NAMES[decision] for decision in table["decision"]]
     assert table["review_rank"].to_list() == naive_ranks(expected.logit.tolist())
 
@@ -80,14 +81,15 @@ def test_apply_appends_columns_to_the_unchanged_input(path):
 
 @pytest.mark.parametrize("coverage", ["0.7", "0", "1", ".1", "0.2999999999999999999", "0.3", "7e-1"])
 def test_coverage_and_threshold_select_the_automatic_rows_exactly(coverage, path):
-    assert 0.7 * 90 < 63  # in floats
+    assert 0.7 * 90 < 63  # the product of floats is too small, so the number of rows is computed exactly
 
     out = path.with_name("scored.parquet")
     n_automatic = floor(Fraction(coverage) * 90)
     applied = apply_map(make_map(), path, out, coverage=coverage)
     automatic_rows = pl.read_parquet(out).filter(pl.col("route") == "automatic")
 
-    assert (applied.automatic, applied.min_reliability) == (n_automatic, automatic_rows["reliability"].min())
+    assert applied.automatic == n_automatic
+    assert applied.min_reliability == automatic_rows["reliability"].min()
     assert set(automatic_rows["review_rank"]) == set(range(91 - n_automatic, 91))
     if applied.min_reliability is not None:
         by_threshold = apply_map(make_map(), path, path.with_name("cut.parquet"), cut=applied.min_reliability)
@@ -97,13 +99,13 @@ def test_coverage_and_threshold_select_the_automatic_rows_exactly(coverage, path
         assert applied.below_half == (automatic_rows["reliability"] < 0.5).sum()
 
     above_half = apply_map(make_map(), path, out, coverage=coverage, cut=0.5)
-    assert (above_half.automatic, above_half.below_half) == (n_automatic - applied.below_half, 0)
+    assert above_half.automatic == n_automatic - applied.below_half
+    assert above_half.below_half == 0
 
     by_default = apply_map(make_map(), path, out)  # a map without a threshold of its own
     assert replace(by_default, notes=()) == replace(apply_map(make_map(), path, out, cut=0.5), notes=())
-    assert any("have a reliability below 0.5" in line for line in applied.describe(LABEL_NAMES)) == bool(
-        applied.below_half
-    )
+    text = "\n".join(applied.describe(LABEL_NAMES))
+    assert ("have a reliability below 0.5" in text) == (applied.below_half > 0)
 
 
 def test_rows_of_pooled_labels_are_counted(path):
@@ -122,7 +124,7 @@ def test_format_and_batch_size_do_not_change_the_result(variant, suffix, tmp_pat
     folder.mkdir()
     path = write_frame(make_confidence_predictions(200), folder / f"new{suffix}")  # round numbers: many ties
     options = {"suffix": suffix, "reliability_map": make_map(variant, confidence_only=True)}
-    added_columns = [*ADDED[1:2], "calibrated_confidence", *ADDED[3:]]
+    added_columns = ["decision_name", "calibrated_confidence", *SCORE_COLUMNS]
     expected = apply_and_read(path, **options)
     read_in_small_batches(monkeypatch)
 
@@ -130,25 +132,24 @@ def test_format_and_batch_size_do_not_change_the_result(variant, suffix, tmp_pat
     assert apply_and_read(path, **options, in_memory=50).equals(expected)
     assert sorted(file.name for file in folder.iterdir()) == [path.name, f"scored{suffix}"]
 
-    from_parquet = apply_and_read(
-        write_frame(make_confidence_predictions(200), tmp_path / "new.parquet"), **options | {"suffix": ".parquet"}
-    )
-    assert (
-        expected.select(added_columns)
-        .cast(dict(from_parquet.select(added_columns).schema))
-        .equals(from_parquet.select(added_columns))
-    )
+    parquet = write_frame(make_confidence_predictions(200), tmp_path / "new.parquet")
+    from_parquet = apply_and_read(parquet, reliability_map=options["reliability_map"]).select(added_columns)
+    with_types_of_parquet = expected.select(added_columns).cast(dict(from_parquet.schema))
+    assert with_types_of_parquet.equals(from_parquet)
 
 
 @pytest.mark.parametrize(
     ("frame", "columns"),
     [
-        (make_predictions(90).with_columns(decision=pl.lit("exact")), ["decision_code", *ADDED[1:]]),
+        (
+            make_predictions(90).with_columns(decision=pl.lit("exact")),
+            ["decision_code", "decision_name", "confidence", *SCORE_COLUMNS],
+        ),
         (
             make_predictions(90).with_columns(confidence=pl.lit("high")),
-            [*ADDED[:2], "calibrated_confidence", *ADDED[3:]],
+            ["decision", "decision_name", "calibrated_confidence", *SCORE_COLUMNS],
         ),
-        (make_confidence_predictions(90), ["decision_name", "calibrated_confidence", *ADDED[3:]]),
+        (make_confidence_predictions(90), ["decision_name", "calibrated_confidence", *SCORE_COLUMNS]),
     ],
 )
 def test_existing_decision_and_confidence_columns_are_preserved(frame, columns, path):
@@ -156,7 +157,7 @@ def test_existing_decision_and_confidence_columns_are_preserved(frame, columns, 
     table = apply_and_read(path, reliability_map=make_map(confidence_only="logits" not in frame.columns))
     assert table.columns == [*frame.columns, *columns]
     assert table.select(frame.columns).equals(frame)
-    if "decision_code" in columns:  # the decision that is there is the fixed one
+    if "decision_code" in columns:  # the column `decision` of the input is the fixed decision
         assert set(table["decision_name"]) == {"exact"}
         assert set(table["decision_code"]) == {2}
 
@@ -168,7 +169,8 @@ def compute_ranks(logit: list[float], folder: Path, size: int, in_memory: int) -
         assert ranking.n_rows == len(logit)
         pieces = [ranking.rows(first, size) for first in range(0, len(logit), size)]
     assert not list(folder.iterdir())
-    ranked = pl.concat([frame.with_columns(rank=pl.lit(0, pl.Int64)).clear(), *pieces])
+    no_rows = frame.with_columns(rank=pl.lit(0, pl.Int64)).clear()  # there is no piece without logits
+    ranked = pl.concat([no_rows, *pieces])
     assert ranked.drop("rank").equals(frame)
     return ranked["rank"].to_list()
 
@@ -196,32 +198,29 @@ def test_ranks_out_of_core_are_exact_over_many_row_groups(tmp_path):
     assert (in_order == np.arange(1, len(logit) + 1)).all()
 
 
-LOGITS_WITH_NAN = pl.when(pl.int_range(pl.len()) == 50).then([0.0, nan, 1.0]).otherwise("logits")
-INVALID_INPUTS = {  # frame, options, message
+NAN_IN_ROW_50 = pl.when(pl.int_range(pl.len()) == 50).then([0.0, nan, 1.0]).otherwise("logits")
+INVALID_INPUTS = {  # frame, message
     "a NaN": (
-        make_predictions(90).with_columns(logits=LOGITS_WITH_NAN),
-        {},
+        make_predictions(90).with_columns(logits=NAN_IN_ROW_50),
         r"new.parquet, row 50 .from 0.: logits 1 is nan",
     ),
     "columns of ours": (
         make_predictions(90).with_columns(route=1, reliability=0.5),
-        {},
         r"new.parquet has the column reliability, route already.*drop it or rename it.*was this file scored before",
     ),
 }
 
 
 @pytest.mark.parametrize("in_memory", [2**23, 10])
-@pytest.mark.parametrize(("frame", "options", "message"), INVALID_INPUTS.values(), ids=INVALID_INPUTS)
-def test_input_error_is_named_and_the_output_is_unchanged(frame, options, message, in_memory, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("frame", "message"), INVALID_INPUTS.values(), ids=INVALID_INPUTS)
+def test_input_error_is_named_and_the_output_is_unchanged(frame, message, in_memory, tmp_path, monkeypatch):
     read_in_small_batches(monkeypatch)
     frame.write_parquet(tmp_path / "new.parquet")
-    options = {"out": "out.parquet", "in_memory": in_memory} | options
-    out = tmp_path / options.pop("out")
+    out = tmp_path / "out.parquet"
     out.write_text("what was there")
 
     with pytest.raises(InputError, match=message):
-        apply_map(make_map(), tmp_path / "new.parquet", out, **options)
+        apply_map(make_map(), tmp_path / "new.parquet", out, in_memory=in_memory)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["new.parquet", out.name]
     assert out.read_text() == "what was there"
 
@@ -238,7 +237,7 @@ def test_parquet_without_page_checksums_gives_a_note(path):
 
 DOCUMENTS = maps.make_maps_for_sql(n_thresholds=500)
 SMALL_DOCUMENTS = [name for name in DOCUMENTS if "thresholds" not in name]
-# sqlglot writes each LEAST of BigQuery with three copies of its arguments: here 13 million characters, for a minute
+# sqlglot writes the arguments of each LEAST of BigQuery three times: 13 million characters for this map, in a minute
 TOO_LONG = ("label_vector, corrected, K = 5", "bigquery")
 OTHER_DIALECTS = [pair for pair in product(SMALL_DOCUMENTS, ["postgres", "bigquery", "spark"]) if pair != TOO_LONG]
 PAIRS = [*product(DOCUMENTS, ["duckdb"]), *OTHER_DIALECTS]
@@ -271,9 +270,8 @@ def test_sql_of_a_restored_map_agrees_with_apply_in_every_dialect(engine, name, 
     if dialect != "duckdb":
         expression = sqlglot.parse_one(expression, read=dialect).sql(dialect="duckdb")
     sql_values = evaluate_sql(engine, expression, frame)
-    np.testing.assert_allclose(
-        sql_values, reliability, rtol=0, atol=maps.SQL_TOLERANCE
-    )  # and NULL where there is no answer
+    # NaN is equal to NaN: the expression is NULL where the map has no answer
+    np.testing.assert_allclose(sql_values, reliability, rtol=0, atol=maps.SQL_TOLERANCE)
     assert np.nanmin(sql_values) >= 0
     assert np.nanmax(sql_values) <= 1
 
@@ -294,11 +292,12 @@ def test_sql_has_no_overflow_or_underflow(engine, name):
 
 @pytest.mark.parametrize("name", SMALL_DOCUMENTS)
 def test_sql_literals_are_parsed_as_the_same_doubles(engine, name):
-    numbers = re.findall(r"[\d.]+e(?:-?\d+)|\d+\.\d+", sql_expression(DOCUMENTS[name], "duckdb"))
+    numbers = re.findall(r"[\d.]+e-?\d+|\d+\.\d+", sql_expression(DOCUMENTS[name], "duckdb"))
     for number in set(numbers):
         assert engine.sql(f"SELECT typeof({number}), {number}").fetchall() == [("DOUBLE", float(number))]
-    for number in sqlglot.parse_one(sql_expression(DOCUMENTS[name], "postgres"), read="postgres").find_all(exp.Literal):
-        assert number.is_int or number.parent.is_type("double")  # to PostgreSQL it would be a decimal
+    tree = sqlglot.parse_one(sql_expression(DOCUMENTS[name], "postgres"), read="postgres")
+    for literal in tree.find_all(exp.Literal):
+        assert literal.is_int or literal.parent.is_type("double")  # without a type, PostgreSQL reads a decimal
 
 
 def test_sql_of_a_shared_curve_does_not_grow_with_the_labels():

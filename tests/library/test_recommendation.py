@@ -29,6 +29,7 @@ from relmap.metrics.registry import COMPARED_METRICS, METRICS
 from tests import maps
 
 MIN_RELEVANT_CHANGE = 0.001
+SIGNIFICANCE_LEVEL = 0.05
 MAGNITUDES = st.sampled_from([0.0, 3.5e-6, 4e-5, 6e-5, 9e-4, 1.1e-3, 0.0029, 0.05, 0.7])
 SIGNS = st.sampled_from([-1, 1])
 
@@ -39,10 +40,11 @@ def changes(draw):
     change = draw(SIGNS) * draw(MAGNITUDES)
     if draw(st.integers(0, 9)) == 0:
         return {"change": change, "low": None, "high": None, "p": None}
-    half = draw(MAGNITUDES)
-    low = change - half
-    high = change + half
-    return {"change": change, "low": low, "high": high, "p": 0.01 if low > 0 or high < 0 else 0.5}
+    half_width = draw(MAGNITUDES)
+    low = change - half_width
+    high = change + half_width
+    excludes_zero = low > 0 or high < 0
+    return {"change": change, "low": low, "high": high, "p": 0.01 if excludes_zero else 0.5}
 
 
 MEASURED = st.fixed_dictionaries(
@@ -51,13 +53,13 @@ MEASURED = st.fixed_dictionaries(
 COUNTS = st.tuples(st.integers(60, 100_000), st.integers(0, 60), st.integers(1, 100))
 
 
-def is_certain_improvement(metric: str, comparison: dict) -> bool:
+def is_significant_improvement(metric: str, comparison: dict) -> bool:
     """Return whether a change is a significant and relevant improvement."""
-    direction = METRICS[metric].direction
-    certain = (
-        comparison["low"] is not None and comparison["p"] < 0.05 and (comparison["low"] > 0 or comparison["high"] < 0)
-    )
-    return certain and direction * comparison["change"] >= MIN_RELEVANT_CHANGE
+    if comparison["low"] is None:
+        return False
+    excludes_zero = comparison["low"] > 0 or comparison["high"] < 0
+    is_significant = excludes_zero and comparison["p"] < SIGNIFICANCE_LEVEL
+    return is_significant and METRICS[metric].direction * comparison["change"] >= MIN_RELEVANT_CHANGE
 
 
 @settings(max_examples=400, deadline=None)
@@ -65,14 +67,15 @@ def is_certain_improvement(metric: str, comparison: dict) -> bool:
 def test_headline_is_supported_by_the_intervals(measured, counts):
     rows, errors, groups = counts
     advice = advise_map(measured, rows=rows, errors=errors, groups=groups, smallest=MIN_RELEVANT_CHANGE)
-    improves = any(is_certain_improvement(metric, measured[metric]) for metric in ("nll_correct", "aupr_error", "aurc"))
-    enough = groups >= MIN_ADVICE_GROUPS and MIN_ERRORS <= errors <= rows - MIN_ERRORS
+    deciding_metrics = ("nll_correct", "aupr_error", "aurc")
+    any_improves = any(is_significant_improvement(metric, measured[metric]) for metric in deciding_metrics)
+    has_enough_data = groups >= MIN_ADVICE_GROUPS and MIN_ERRORS <= errors <= rows - MIN_ERRORS
 
-    assert (advice.answer == UNKNOWN) == (not enough)
+    assert (advice.answer == UNKNOWN) == (not has_enough_data)
     if advice.answer in (USE, MIXED):
-        assert improves
+        assert any_improves
     if advice.answer in (SAFE, KEEP, WORSENS):
-        assert not improves
+        assert not any_improves
     if advice.answer == SAFE:
         assert measured["nll_correct"]["change"] < MIN_RELEVANT_CHANGE
         assert "more labelled rows" in advice.because
@@ -92,9 +95,13 @@ def test_change_is_worded_with_a_positive_number_or_as_irrelevant(change, interv
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.tuples(*[st.floats(0, 1000)] * 2, *[st.floats(-500, 500)] * 2), MEASURED)
-def test_evidence_shows_no_zero_change(found, measured):
-    for sentence in describe_evidence(found, measured, MIN_RELEVANT_CHANGE):
+@given(
+    errors_found=st.tuples(st.floats(0, 1000), st.floats(0, 1000)),  # by confidence, by reliability
+    interval=st.tuples(st.floats(-500, 500), st.floats(-500, 500)),
+    measured=MEASURED,
+)
+def test_evidence_shows_no_zero_change(errors_found, interval, measured):
+    for sentence in describe_evidence((*errors_found, *interval), measured, MIN_RELEVANT_CHANGE):
         assert not re.search(r"-0(\.0+)?\b(?!\.)|by \+0\.0000|change of \+0\b", sentence), sentence
 
 
@@ -115,23 +122,27 @@ def test_additional_labels_narrow_the_interval_to_the_change(rows, change, half_
 @st.composite
 def candidates(draw):
     """Draw the rows of the confidence and of another candidate."""
-    change = draw(changes())
+    comparison = draw(changes())
     loss = draw(st.floats(0.01, 2))
-    numbers = {"nll_correct": loss, "change": change["change"], "low": change["low"], "high": change["high"]}
     confidence = {"variant": "confidence", "nll_correct": loss, "change": 0.0, "low": 0.0, "high": 0.0}
-    return [confidence, {"variant": "mrp", **numbers}]
+    other = {"variant": "mrp", "nll_correct": loss}
+    for name in ("change", "low", "high"):
+        other[name] = comparison[name]
+    return [confidence, other]
 
 
 @settings(max_examples=200, deadline=None)
 @given(candidates())
 def test_candidate_gain_has_the_sign_of_its_change_and_lies_in_its_interval(rows):
     _, confidence_line, other_line = describe_candidates(rows, maps.make_map("mrp"), "out of fold")
-    assert confidence_line.split()[2] == "+0.0000"
-    numbers = [float(number) for number in re.findall(r"[+-]\d+\.\d{4}", other_line)]
-    assert numbers[0] == pytest.approx(-rows[1]["change"], abs=5.1e-5)
+    _, _, confidence_gain, *_ = confidence_line.split()  # variant, log loss, gain, interval
+    assert confidence_gain == "+0.0000"
+    gain, *interval = [float(number) for number in re.findall(r"[+-]\d+\.\d{4}", other_line)]
+    assert gain == pytest.approx(-rows[1]["change"], abs=5.1e-5)
     assert "-0.0000" not in other_line
     if rows[1]["low"] is not None:
-        assert numbers[1] <= numbers[0] <= numbers[2]
+        low, high = interval
+        assert low <= gain <= high
 
 
 @settings(max_examples=200, deadline=None)
@@ -145,7 +156,8 @@ def test_matrix_scaling_is_named_only_if_it_is_not_worse(comparison, decisions_c
     if comparison["low"] is None:
         assert sentences == []
     elif comparison["low"] <= 0 <= comparison["high"]:
-        assert len(sentences) == (comparison["change"] <= standard_error)
+        n_expected = 1 if comparison["change"] <= standard_error else 0
+        assert len(sentences) == n_expected
     for sentence in sentences:
         assert ("is significantly better" in sentence) == is_better
         assert "-0.0000" not in sentence
@@ -158,26 +170,33 @@ def test_label_spread_is_compared_with_shuffled_labels_correctly(spread, shuffle
     unknown = spread is None or shuffled is None
     assert ("too few" in sentence) == unknown
     if not unknown:
-        assert (" more than between shuffled" in sentence and "no more than" not in sentence) == (spread > shuffled)
+        says_more = " more than between shuffled" in sentence and "no more than" not in sentence
+        assert says_more == (spread > shuffled)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.floats(0, 1), changes())
 def test_top_calibration_warning_has_the_direction_of_the_gap(correct, comparison):
     gap = comparison["change"]
-    low = comparison["low"]
-    high = comparison["high"]
+    p_value = comparison["p"]
     top = TopCalibration(
-        0.1, 900, correct + gap, correct, gap, None if low is None else 0.01, low, high, comparison["p"]
+        share=0.1,
+        rows=900,
+        predicted=correct + gap,
+        correct=correct,
+        gap=gap,
+        standard_error=None if p_value is None else 0.01,
+        low=comparison["low"],
+        high=comparison["high"],
+        p_value=p_value,
     )
     sentence = top.describe()
     shown = float(re.findall(r"difference ([+-][\d.]+\d)", sentence)[0])
 
     assert shown == pytest.approx(gap, abs=5.1e-4)
     assert "-0.000 " not in sentence
-    assert ("Warning" in sentence) == (
-        comparison["p"] is not None and comparison["p"] < 0.05 and abs(gap) >= MIN_RELEVANT_CHANGE
-    )
+    is_significant = p_value is not None and p_value < SIGNIFICANCE_LEVEL
+    assert ("Warning" in sentence) == (is_significant and abs(gap) >= MIN_RELEVANT_CHANGE)
     if "Warning" in sentence:
         assert ("overstates" if shown > 0 else "understates") in sentence
         assert shown != 0
@@ -241,7 +260,9 @@ def test_recalibration_is_better_only_with_a_significant_relevant_change(change,
     text = " ".join(describe_recalibration(numbers, maps.make_map(variant)))
 
     assert ("significantly better" in text) == (change <= -MIN_RELEVANT_CHANGE and high < 0)
-    assert ("is as good" in text) <= (variant != "confidence" and change <= half_width / 2)
+    if "is as good" in text:
+        assert variant != "confidence"
+        assert change <= half_width / 2
     assert ("less than 0.001" in text) == (bool(text) and abs(change) < MIN_RELEVANT_CHANGE)
     assert not re.search(r"-0(\.0+)?\b(?!\.)|by \+0\.0000", text)
 

@@ -30,21 +30,21 @@ from tests.maps import make_map, make_predictions
 CALIBRATE_ARGUMENTS = ("parts", "calibrator", "seed", "row_counts", "settings")
 
 
-def record_calls(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, describe: Callable[..., Any]) -> list[Any]:
-    """Return a list that receives `describe(*arguments)` at each later call of `owner.name`."""
+def record_calls(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, entry: Callable[..., Any]) -> list[Any]:
+    """Return a list to which each later call of `owner.name` appends `entry(*arguments)`."""
     calls: list[Any] = []
     original = getattr(owner, name)
 
     def recording(*arguments: Any, **options: Any) -> Any:
-        calls.append(describe(*arguments, **options))
+        calls.append(entry(*arguments, **options))
         return original(*arguments, **options)
 
     monkeypatch.setattr(owner, name, recording)
     return calls
 
 
-def count_fits(rows: Any, **_: Any) -> int:
-    return len(rows)
+def count_fits(rows_of_fits: Any, **_: Any) -> int:
+    return len(rows_of_fits)
 
 
 @pytest.fixture
@@ -85,9 +85,12 @@ def test_all_metrics_calibrators_and_seeds_share_the_resamples(monkeypatch, deci
     metrics = [measure.fn(seed_results, decisions.label, quick_params.metrics) for seed_results in results]
     assert groupings == [len(decisions)] * n_projections  # for the label spread and its shuffles together
 
-    draws = record_calls(monkeypatch, resampling.Resamples._counts, "func", lambda draws: draws.resamples)
+    cached_draws = resampling.Resamples._counts  # a cached property, whose function `func` draws the resamples
+    draws = record_calls(monkeypatch, cached_draws, "func", lambda resamples: resamples.resamples)
     sorts = record_calls(monkeypatch, resampling, "order_by_risk", lambda logit, _correct: len(logit))
-    passes = record_calls(monkeypatch, resampling.Resamples, "_weighted", lambda _draws, order: order.groups)
+    passes = record_calls(
+        monkeypatch, resampling.Resamples, "_weighted", lambda _draws, order: order.groups
+    )  # of tied rows
     bootstrap_intervals.fn(results, metrics, decisions, quick_params.calibrators, quick_params.metrics)
     assert draws == [quick_params.metrics.resamples]
     assert sorts == [len(decisions)] * 2 * n_projections  # confidence and MRP
@@ -130,30 +133,34 @@ def test_each_fit_and_each_projection_of_a_data_set_is_submitted_once(
         seed0_accuracy=0.5,
     )
     test_sizes = [[9 + 2 * run, 10 + 2 * run] for run in range(n_runs)]  # of the two members of each model run
-    members = []
-    for sizes in test_sizes:
-        members.append(
-            [
-                base._replace(validation=decisions.take(slice(size, None)), test=decisions.take(slice(size)))
-                for size in sizes
-            ]
-        )
 
+    def make_member(test_size: int) -> Base:
+        validation = decisions.take(slice(test_size, None))
+        return base._replace(validation=validation, test=decisions.take(slice(test_size)))
+
+    members = [[make_member(test_size) for test_size in sizes] for sizes in test_sizes]
     experiment = reliability.Experiment(base=base, members=members, params=params, seeds=params.seeds, device="cpu")
     reliability.submit_tasks(experiment)
 
     calls = {name: [call.args for call in task.submit.call_args_list] for name, task in tasks.items()}
-    keys = [fit_key(None, dict(zip(CALIBRATE_ARGUMENTS, call, strict=True))) for call in calls["calibrate"]]
+    keys = []
+    for arguments in calls["calibrate"]:
+        keys.append(fit_key(None, dict(zip(CALIBRATE_ARGUMENTS, arguments, strict=True))))
     n_rivals = len(params.rivals.calibrators)
     n_calibrators = len(params.calibrators)
     n_members = 2 if n_runs else 0
-    fits_of_seed = n_calibrators + 2 * n_rivals + n_members * (n_calibrators + n_rivals)
-    assert len(keys) == len(set(keys)) == len(params.seeds) * fits_of_seed
-    assert {name: len(submitted) for name, submitted in calls.items() if name != "calibrate"} == {
-        **dict.fromkeys(TASKS_BY_SEED, len(params.seeds)),
-        "bootstrap_intervals": 1,
-        "check_inputs": 1,
-    }
+    # a rival is fitted on the calibrator-fit rows, and on these together with the projection-fit rows
+    n_fits_of_seed = n_calibrators + 2 * n_rivals + n_members * (n_calibrators + n_rivals)
+    assert len(keys) == len(params.seeds) * n_fits_of_seed
+    assert len(set(keys)) == len(keys)
+    for name in TASKS_BY_SEED:
+        assert len(calls[name]) == len(params.seeds)
+    for name in ("bootstrap_intervals", "check_inputs"):
+        assert len(calls[name]) == 1
+
     # with as many model runs as seeds, each seed uses its own run, otherwise the first
-    measured_sizes = [[len(test) for test in tests] for *_, tests, _ in calls["measure"]]
-    assert measured_sizes == ([test_sizes[run] for run in run_of_seed] or [[]] * len(params.seeds))
+    expected_sizes = [test_sizes[run] for run in run_of_seed] if n_runs else [[]] * len(params.seeds)
+    measured_sizes = []
+    for *_, tests_of_members, _ in calls["measure"]:
+        measured_sizes.append([len(test) for test in tests_of_members])
+    assert measured_sizes == expected_sizes

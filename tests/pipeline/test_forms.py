@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from flows import forms, serve
 from relmap import cli
 from relmap.calibrators.registry import CALIBRATORS
-from relmap.console import with_registry_names
+from relmap.console import fill_in_registry_names
 from relmap.errors import InputError
 from relmap.fitting.model_choice import AUTO, DEPLOYABLE_VARIANTS
 from relmap.maps.sql import DIALECTS
@@ -37,8 +37,8 @@ def test_field_descriptions_are_the_help_of_the_command(name):
     parameters = inspect.signature(getattr(cli, name)).parameters
     for field, schema in form_fields(COMMANDS[name]).items():
         _, option = get_args(parameters[field].annotation)
-        assert with_registry_names(option.help) in text, field
-        words = with_registry_names(option.help).replace("--map", "map_file").replace("--cost-error", "cost_error")
+        assert fill_in_registry_names(option.help) in text, field
+        words = fill_in_registry_names(option.help).replace("--map", "map_file").replace("--cost-error", "cost_error")
         words = words.replace("--cost-review", "cost_review").replace("--", "")
         assert words in schema["description"], field
         assert "--" not in schema["description"].replace("flows.serve --out", ""), field

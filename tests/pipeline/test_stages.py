@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,12 @@ def read_stage_record() -> dict:
     return read_json(RECORDS / f"{NAME}.json")
 
 
+def check_stage_record(**expected: object) -> None:
+    """Check entries of the stored record."""
+    record = read_stage_record()
+    assert {name: record[name] for name in expected} == expected
+
+
 def raise_error(error: BaseException) -> None:
     raise error
 
@@ -47,14 +54,10 @@ def write_outputs_and_call(action: Callable[[], object]) -> None:
 
 def test_stage_has_a_record_while_running_and_a_manifest_when_finished():
     with run_stage(NAME):
-        assert (read_stage_record()["outcome"], read_stage_record()["ended"]) == ("running", None)
-        assert read_stage_record()["why"] == "it had not finished on this machine before"
+        check_stage_record(outcome="running", ended=None, why="it had not finished on this machine before")
         write_outputs(NAME)
     assert read_manifest(read_dvc_stage(NAME).manifest).stage == NAME
-    assert (
-        read_stage_record().items()
-        >= {"stage": NAME, "process": os.getpid(), "outcome": "finished", "reason": None}.items()
-    )
+    check_stage_record(stage=NAME, process=os.getpid(), outcome="finished", reason=None)
     assert read_stage_record()["started"] < read_stage_record()["ended"]
 
 
@@ -78,21 +81,23 @@ def test_changed_dependency_fails_the_running_stage(change):
     with pytest.raises(InputError, match=change.partition(",")[0]) as raised, run_stage(NAME):
         write_outputs_and_call(CHANGES[change])
     assert not read_dvc_stage(NAME).manifest.exists()
-    assert (read_stage_record()["outcome"], read_stage_record()["reason"]) == ("failed", str(raised.value))
+    check_stage_record(outcome="failed", reason=str(raised.value))
 
 
 def test_unrelated_changes_do_not_fail_the_running_stage():
     with run_stage(NAME):
         append("data/raw/scidocs/rows.csv")
         append("tasks/report.py")
-        edit_params(lambda params: (params.update(lanes=7), params["datasets"]["scidocs"].update(rows=999)))
+        edit_params(lambda params: params.update(lanes=7))
+        edit_params(lambda params: params["datasets"]["scidocs"].update(rows=999))
         Path("data/raw/wands/rows.csv").touch()  # a new date
         write_outputs(NAME)
     assert read_stage_record()["outcome"] == "finished"
 
 
 ERRORS = [
-    *((kind("no descent"), "no descent") for kind in (InputError, RunFailed)),
+    (InputError("no descent"), "no descent"),
+    (RunFailed("no descent"), "no descent"),
     (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
     (KeyboardInterrupt(), "KeyboardInterrupt: "),
 ]
@@ -102,20 +107,30 @@ ERRORS = [
 def test_failed_stage_records_its_reason_and_has_no_manifest_until_it_runs_again(error, reason):
     with pytest.raises(type(error)), run_stage(NAME):
         write_outputs_and_call(lambda: raise_error(error))
-    assert (read_stage_record()["outcome"], read_stage_record()["reason"]) == ("failed", reason)
+    check_stage_record(outcome="failed", reason=reason)
     assert not read_dvc_stage(NAME).manifest.exists()
     complete_stage(NAME)
-    assert (read_stage_record()["outcome"], read_stage_record()["reason"]) == ("finished", None)
+    check_stage_record(outcome="finished", reason=None)
 
 
 def start_in_other_process(statement: str) -> subprocess.Popen[str]:
     """Start another process that runs the stage and then executes `statement`."""
-    code = (
-        "import sys, time\nfrom tasks.provenance.stage import run_stage\nfrom tests.tiny_project import write_outputs\n"
+    code = f"""
+import sys, time
+from tasks.provenance.stage import run_stage
+from tests.tiny_project import write_outputs
+with run_stage({NAME!r}):
+    print('inside', flush=True)
+    {statement}
+"""
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    code += f"with run_stage({NAME!r}):\n    print('inside', flush=True)\n    {statement}\n"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, **pipes)
 
 
 def test_second_process_names_the_lock_holder_and_waits():
@@ -126,7 +141,10 @@ def test_second_process_names_the_lock_holder_and_waits():
         assert second.poll() is None
         write_outputs(NAME, "the first")
         first_start = read_stage_record()["started"]
-    assert (*second.communicate(timeout=60), second.returncode) == ("inside\n", "", 0)
+    output, further_errors = second.communicate(timeout=60)
+    assert output == "inside\n"
+    assert further_errors == ""
+    assert second.returncode == 0
     assert "the second" in Path("data/base/wands/table.csv").read_text()
     assert read_stage_record()["started"] > first_start
 
@@ -156,20 +174,26 @@ def test_killed_process_is_recorded_as_running_and_releases_its_lock():
 
     first.send_signal(signal.SIGKILL)
     first.communicate(timeout=60)
-    assert (read_stage_record()["outcome"], read_stage_record()["process"]) == ("running", first.pid)
+    check_stage_record(outcome="running", process=first.pid)
     assert lock.exists()
     assert not is_lock_held(lock)
     with hold_lock(NAME):
         assert not read_dvc_stage(NAME).manifest.exists()
 
     complete_stage(NAME)
-    assert (read_stage_record()["outcome"], read_stage_record()["process"]) == ("finished", os.getpid())
+    check_stage_record(outcome="finished", process=os.getpid())
 
 
 def test_code_must_not_change_while_a_stage_waits_but_parameters_may(monkeypatch):
     """The modules were imported before the lock was held; the manifest would name the changed ones."""
-    changes = [CHANGES["tasks/trained/model.py"], CHANGES["train.seed: 0 → 99"]]
-    monkeypatch.setattr("tasks.provenance.stage.hold_lock", lambda name: (changes.pop()(), hold_lock(name))[1])
+    changes = [CHANGES["train.seed: 0 → 99"], CHANGES["tasks/trained/model.py"]]
+
+    def change_and_lock(name: str) -> AbstractContextManager[datetime]:
+        change = changes.pop(0)
+        change()
+        return hold_lock(name)
+
+    monkeypatch.setattr("tasks.provenance.stage.hold_lock", change_and_lock)
     assert complete_stage(NAME).parameters["train"]["seed"] == 99
     with pytest.raises(InputError, match=r"tasks/trained/model\.py"), run_stage(NAME):
         write_outputs(NAME)
@@ -241,7 +265,7 @@ def test_stage_is_ended_at_its_time_limit_and_records_the_reason(tmp_path):
     reason = "it ran longer than 0.001 minutes, the limit set by stage_minutes in params.yaml"
     assert completed.returncode == 1
     assert f"train@wands: {reason}" in completed.stderr
-    assert (read_stage_record()["outcome"], read_stage_record()["reason"]) == ("failed", reason)
+    check_stage_record(outcome="failed", reason=reason)
 
 
 def test_stage_without_or_within_its_time_limit_is_not_ended():

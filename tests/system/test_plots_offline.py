@@ -1,6 +1,6 @@
 """`dvc plots show` and `dvc plots diff` in headless Chromium without a network.
 
-`make test-system` runs it; what is missing fails it.
+`make test-system` runs this test. It fails, instead of being skipped, if Chromium is missing.
 """
 
 import shutil
@@ -15,7 +15,8 @@ from tests.report_data import make_results, write_dvc_plots
 from tests.system.browser import open_browser, requested_urls, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DRAWN = """
+N_PLOTS = 4
+COUNT_MARKS = """
 const marks = [...document.querySelectorAll('.vega-embed svg.marks')];
 return marks.map(svg => [...svg.querySelectorAll('[role=graphics-symbol]')].filter(it => it.getBBox().width > 0).length)
 """
@@ -23,7 +24,7 @@ return marks.map(svg => [...svg.querySelectorAll('[role=graphics-symbol]')].filt
 pytestmark = pytest.mark.system
 
 
-def command(folder: Path, *words: str) -> None:
+def run_command(folder: Path, *words: str) -> None:
     subprocess.run(words, cwd=folder, check=True)
 
 
@@ -36,12 +37,12 @@ def project(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         write_dvc_plots(make_results("wands"))
-        command(folder, "git", "init", "-q")
-        command(folder, sys.executable, "-m", "dvc", "init", "-q")
+        run_command(folder, "git", "init", "-q")
+        run_command(folder, sys.executable, "-m", "dvc", "init", "-q")
         shutil.copy(ROOT / ".dvc/config", ".dvc/config")
         shutil.copytree(ROOT / ".dvc/plots", ".dvc/plots", dirs_exist_ok=True)
-        command(folder, "git", "add", "-A")
-        command(folder, "git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "before")
+        run_command(folder, "git", "add", "-A")
+        run_command(folder, "git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "before")
         write_dvc_plots(make_results("wands", rows=900))
     return folder
 
@@ -52,11 +53,12 @@ def driver(tmp_path):
         yield browser
 
 
-@pytest.mark.parametrize("what", [["show"], ["diff", "HEAD"]], ids=["show", "diff"])
-def test_every_plot_is_drawn_without_network_requests(project, driver, what):
-    command(project, sys.executable, "-m", "dvc", "plots", *what, "-q")
+@pytest.mark.parametrize("subcommand", [["show"], ["diff", "HEAD"]], ids=["show", "diff"])
+def test_every_plot_is_drawn_without_network_requests(project, driver, subcommand):
+    run_command(project, sys.executable, "-m", "dvc", "plots", *subcommand, "-q")
     driver.get((project / "dvc_plots/index.html").as_uri())
-    marks = wait_until(lambda: len(driver.execute_script(DRAWN)) == 4 and driver.execute_script(DRAWN), timeout=30)
-    assert min(marks) > 5  # lines, bands or bars
+    wait_until(lambda: len(driver.execute_script(COUNT_MARKS)) == N_PLOTS, timeout=30)
+    n_marks = driver.execute_script(COUNT_MARKS)  # lines, bands or bars of each plot
+    assert min(n_marks) > 5
     assert driver.get_log("browser") == []
     assert [url for url in requested_urls(driver) if url.startswith("http")] == []

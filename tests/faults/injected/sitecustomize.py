@@ -1,13 +1,16 @@
 """Inject faults into the processes of a test. Python runs this file first if its folder is on PYTHONPATH.
 
-Nothing happens unless FAULTS is set: a JSON list of faults. Each has
+FAULTS is a JSON list of faults; without it, nothing happens. A fault has these keys:
 
-- `call` and `path`: the call, `replace` (a whole file is moved into place) or `write` (a file is written in place), and
-  its file, as a pattern relative to the current folder, the project's root;
-- `nth`: the number of the call, counted over all processes of the run (a file for each fault in FAULTS_COUNTED);
-- `do`: `kill` (SIGKILL; the file of the writing process is truncated to half), `edit` (append a line to the file `to`)
-  or `hold` (wait until the file `to` exists, in the middle of the call);
-- `whom`, of a kill: `everything`, `stage`, `dvc` or `server`.
+- `name`: unique name. The folder FAULTS_COUNTED has a file of this name, in which all processes count the calls.
+- `call`: `replace` (a whole file is moved into place) or `write` (a file is written in place).
+- `path`: pattern of the file of the call, relative to the current folder, which is the root of the project.
+- `nth`: number of the call that is disturbed; by default the first.
+- `do`: `kill`, `edit` or `hold`.
+  - `kill` sends SIGKILL. If the calling process is killed, half of its file is written.
+  - `edit` appends `line` to the file `to`.
+  - `hold` waits in the middle of the call until the file `to` exists.
+- `whom`: processes to kill: `everything`, `stage`, `dvc` or `server`.
 """
 
 import builtins
@@ -19,29 +22,28 @@ import signal
 import time
 from pathlib import Path
 
-COMMANDS = {  # kind of process -> words in its command line
+COMMAND_WORDS = {  # kind of process -> words, one of which is in its command line
     "stage": ("tasks.download", "tasks.train", "flows.reliability", "flows.report"),
     "dvc": ("flows.processes",),
     "server": ("uvicorn", "server"),
     "everything": (),
 }
 FAULTS = json.loads(os.environ.get("FAULTS", "[]"))
-HALF = 2
 
 
-def is_due(fault: dict, call: str, path: object) -> bool:
-    """Count a call that matches the fault, over all processes, and check whether it is the one to disturb."""
+def count_call(fault: dict, call: str, path: object) -> bool:
+    """Count a call if it matches the fault, and return whether it is the one to disturb."""
     if fault["call"] != call or not isinstance(path, str | os.PathLike):
         return False
     if not fnmatch.fnmatch(os.path.relpath(os.fspath(path)), fault["path"]):
         return False
     with real_open(Path(os.environ["FAULTS_COUNTED"]) / fault["name"], "ab", buffering=0) as calls:
-        calls.write(b".")  # appended atomically, so the position is the number of this call
+        calls.write(b".")  # an atomic append of one byte: the position after it is the number of this call
         return calls.tell() == fault.get("nth", 1)
 
 
 def find_processes(whom: str) -> list[int]:
-    """Return the processes of this run of the kind `whom`; the current process is the last."""
+    """Return the processes of the kind `whom` in this run; the current process is the last."""
     import psutil
 
     pids = []
@@ -51,15 +53,15 @@ def find_processes(whom: str) -> list[int]:
             words = {Path(word).name for word in process.cmdline()}
         except psutil.Error:
             continue
-        if is_of_this_run and (whom == "everything" or words & set(COMMANDS[whom])):
+        if is_of_this_run and (whom == "everything" or words & set(COMMAND_WORDS[whom])):
             pids.append(process.pid)
     return sorted(pids, key=lambda pid: pid == os.getpid())
 
 
 def kill(whom: str) -> None:
-    """Send SIGKILL to all processes at once, so that none sees another one end."""
+    """Stop all processes, then kill them, so that none can react to the end of another."""
     pids = find_processes(whom)
-    if not pids:  # a fault without a process would look like one that the run survived
+    if not pids:  # otherwise the test would pass although nothing was killed
         raise RuntimeError(f"no process of this run is a {whom}")
     for pid in pids:
         if pid != os.getpid():
@@ -83,33 +85,36 @@ def cause_fault(fault: dict) -> None:
 def replace(source: object, target: object, **options: object) -> None:
     """Replace `os.replace` and `os.rename`; a fault happens before the file is moved."""
     for fault in FAULTS:
-        if is_due(fault, "replace", target):
-            if fault["do"] == "kill" and os.getpid() in find_processes(fault["whom"]) and Path(source).is_file():
-                os.truncate(source, Path(source).stat().st_size // HALF)
+        if count_call(fault, "replace", target):
+            kills_this_process = fault["do"] == "kill" and os.getpid() in find_processes(fault["whom"])
+            if kills_this_process and Path(source).is_file():
+                os.truncate(source, Path(source).stat().st_size // 2)
             cause_fault(fault)
     real_replace(source, target, **options)
 
 
 def open_(file: object, mode: str = "r", *arguments: object, **options: object) -> object:
-    """Replace `open`; a fault happens when half of the first piece is written."""
+    """Replace `open`; a fault happens in the middle of the first `write`."""
     handle = real_open(file, mode, *arguments, **options)
     for fault in FAULTS:
-        if mode[0] in "wx" and is_due(fault, "write", file):
-            handle.write = interrupted_write(handle, handle.write, fault)
+        if mode[0] in "wx" and count_call(fault, "write", file):
+            interrupt_first_write(handle, fault)
     return handle
 
 
-def interrupted_write(handle: object, write: object, fault: dict) -> object:
-    """Return a `write` of `handle` in whose first call the fault happens after half of the content."""
+def interrupt_first_write(handle: object, fault: dict) -> None:
+    """Let the fault happen when the first `write` of `handle` has written half of its content."""
+    real_write = handle.write
 
-    def write_half(content: object) -> object:
-        handle.write = write
-        n_written = write(content[: len(content) // HALF])
+    def write_with_fault(content: object) -> object:
+        handle.write = real_write
+        half = len(content) // 2
+        n_written = real_write(content[:half])
         handle.flush()
         cause_fault(fault)
-        return n_written + write(content[len(content) // HALF :])
+        return n_written + real_write(content[half:])
 
-    return write_half
+    handle.write = write_with_fault
 
 
 real_open = builtins.open
