@@ -10,13 +10,13 @@ from tasks.settings import params
 
 
 def read_gate_records(dataset: str) -> list[dict[str, Any]]:
-    """Read the records of all gates that the last run of a data set reached, whether it failed or not.
+    """Read the records of the gates that a data set reached in its last run, which may have failed.
 
     Args:
         dataset: Key of the data set.
 
     Returns:
-        The records, that of the contract first; empty if there are none.
+        The record of the contract, then the records of the other gates. Gates that were not reached are omitted.
     """
     records = []
     contract_file = store.base_folder(dataset) / "contract.json"
@@ -34,7 +34,7 @@ def read_all_gate_records() -> dict[str, list[dict[str, Any]]]:
     """Read the records of the gates of all data sets.
 
     Returns:
-        Display name of the data set -> records.
+        Records of each data set, by its display name.
 
     Raises:
         InputError: No data set has reached a gate.
@@ -51,7 +51,8 @@ def main() -> None:
     """Write the results of the gates of all data sets to data/docs/."""
     store.make_private()
     records_by_dataset = read_all_gate_records()
-    print(f"Data Docs: {build_docs(records_by_dataset, store.DATA / 'docs').resolve()}")
+    index = build_docs(records_by_dataset, store.DATA / "docs")
+    print(f"Data Docs: {index.resolve()}")
     print("index and styling are loaded from CDNs; without a network, see the gates in data/report/index.html")
 
 

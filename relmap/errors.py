@@ -18,7 +18,13 @@ def escape_unprintable(text: str) -> str:
     Returns:
         The text with only printable characters.
     """
-    return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in text)
+    escaped = []
+    for character in text:
+        if character.isprintable():
+            escaped.append(character)
+        else:
+            escaped.append(json.dumps(character).strip('"'))
+    return "".join(escaped)
 
 
 class InputError(ValueError):
@@ -45,7 +51,7 @@ def needs_extra(extra: str) -> Iterator[None]:
         extra: Name of an extra of this distribution, such as `report`.
 
     Yields:
-        None.
+        None. Import the optional package inside the `with` block.
 
     Raises:
         InputError: A package that is not part of this project could not be imported.
@@ -54,7 +60,9 @@ def needs_extra(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in {"relmap", "tasks", "flows"}:
+        missing_module = error.name or ""
+        top_package = missing_module.partition(".")[0]
+        if top_package in {"relmap", "tasks", "flows"}:
             raise
         raise InputError(f"the package {error.name} is not installed; run: pip install 'relmap[{extra}]'") from None
 
@@ -64,15 +72,16 @@ def describe_validation_errors(error: "ValidationError", whole: str) -> list[str
 
     Args:
         error: The exception.
-        whole: Name of the validated object, used for errors without a location.
+        whole: Name of the validated object, which is the location of errors that concern all of it.
 
     Returns:
         Location, reason and invalid value of each error.
     """
-    reasons = {"extra_forbidden": "unknown name; correct or remove it"}
     descriptions = []
     for detail in error.errors():
         location = ".".join(map(str, detail["loc"])) or whole
-        reason = reasons.get(detail["type"], detail["msg"])
-        descriptions.append(f"{location}: {reason} (found {detail['input']!r:.80})")
+        is_unknown_name = detail["type"] == "extra_forbidden"
+        reason = "unknown name; correct or remove it" if is_unknown_name else detail["msg"]
+        found = repr(detail["input"])[:80]
+        descriptions.append(f"{location}: {reason} (found {found})")
     return descriptions

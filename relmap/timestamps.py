@@ -8,7 +8,7 @@ from relmap.errors import InputError
 
 
 def current_timestamp() -> str:
-    """Return the current time, or that of the environment variable SOURCE_DATE_EPOCH.
+    """Return the current time, or the time in the environment variable SOURCE_DATE_EPOCH if it is set.
 
     Returns:
         Date and time in UTC in ISO format, to the second.
@@ -19,5 +19,8 @@ def current_timestamp() -> str:
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     if epoch and not re.fullmatch(r"[0-9]{1,11}", epoch):
         raise InputError(f"SOURCE_DATE_EPOCH is {epoch!r}; it must be a number of seconds, or not be set")
-    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    if epoch:
+        moment = datetime.fromtimestamp(int(epoch), UTC)
+    else:
+        moment = datetime.now(UTC)
     return moment.isoformat(timespec="seconds")

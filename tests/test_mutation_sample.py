@@ -1,10 +1,13 @@
-"""Which mutants `make mutants` draws, and which tests it runs on them."""
+"""Selection of mutants and of their tests by `make mutants`."""
+
+from collections import defaultdict
 
 import pytest
 
 from tests.mutation.reach import ReachedLines, choose_tests, statement_lines
 from tests.mutation.sample import Mutant, find_mutants, shares
 
+PATH = "relmap/clip.py"
 SOURCE = '''"""Text."""
 
 LIMIT = 3
@@ -22,42 +25,60 @@ def clip(value: int | None, high: int = LIMIT) -> int:
 '''
 
 
-def reached(test: str, seconds: float, lines: set[int]) -> ReachedLines:
-    return ReachedLines(test, seconds, "", {"relmap/clip.py": frozenset(lines)}, {})
+def reached_lines(test: str, seconds: float, lines: set[int]) -> ReachedLines:
+    return ReachedLines(test, seconds, failure="", lines={PATH: frozenset(lines)}, import_lines={})
+
+
+def change_number(line: int, start: int, end: int) -> Mutant:
+    """Return a mutant that changes a number between two columns of a line."""
+    return Mutant(PATH, "core/NumberReplacer", occurrence=0, start=(line, start), end=(line, end))
+
+
+def line_of(text: str) -> int:
+    """Return the number of the line of SOURCE that starts with a text, without indentation."""
+    (number,) = [number for number, line in enumerate(SOURCE.splitlines(), 1) if line.strip().startswith(text)]
+    return number
 
 
 def test_annotations_docstrings_assertions_and_messages_are_not_mutated():
-    places = {mutant.start[0] for mutant in find_mutants("relmap/clip.py", SOURCE)}
-    assert places == {3, 9, 10, 11, 13}
-    assert {mutant.operator for mutant in find_mutants("relmap/clip.py", SOURCE) if mutant.start[0] == 10} == {
-        "relmap/RemoveStatement"
-    }
+    operators = defaultdict(set)
+    for mutant in find_mutants(PATH, SOURCE):
+        first_line = mutant.start[0]
+        operators[first_line].add(mutant.operator)
+    mutated = ["LIMIT", "if", "raise", "return", "high,"]
+    assert operators.keys() == {line_of(text) for text in mutated}
+    assert operators[line_of("raise")] == {"relmap/RemoveStatement"}
 
 
 def test_a_mutant_changes_its_place_only():
     lines = SOURCE.splitlines()
-    for mutant in find_mutants("relmap/clip.py", SOURCE):
+    for mutant in find_mutants(PATH, SOURCE):
         mutated = mutant.apply(SOURCE).splitlines()
-        assert mutated[: mutant.start[0] - 1] == lines[: mutant.start[0] - 1]
+        n_before = mutant.start[0] - 1
+        assert mutated[:n_before] == lines[:n_before]
         assert mutated != lines
 
 
 @pytest.mark.parametrize("n", [7, 120, 300])
-def test_every_package_has_a_share_and_larger_ones_a_larger_share(n):
+def test_every_package_has_a_share_and_larger_packages_a_larger_one(n):
     share = shares({"large": 900, "medium": 90, "small": 10}, n)
     assert sum(share.values()) == n
     assert share["large"] > share["medium"] >= share["small"] > 0
 
 
 def test_a_change_is_tested_by_the_tests_that_reach_its_statement_the_fastest_first():
-    tests = [reached("a.py::slow", 2.0, {9, 11}), reached("a.py::fast", 1.0, {11}), reached("b.py::other", 0.1, {9})]
-    change = Mutant("relmap/clip.py", "core/NumberReplacer", 0, (13, 8), (13, 12))
+    tests = [
+        reached_lines("a.py::slow", 2.0, {9, 11}),
+        reached_lines("a.py::fast", 1.0, {11}),
+        reached_lines("b.py::other", 0.1, {9}),
+    ]
+    change = change_number(line_of("high,"), 8, 12)
     assert [test.test for test in choose_tests(change, SOURCE, tests)] == ["a.py::fast", "a.py::slow"]
 
 
 def test_a_change_at_module_level_is_tested_by_all_tests_of_the_module():
-    tests = [reached("a.py::slow", 2.0, {11}), reached("b.py::fast", 0.1, {9})]
-    change = Mutant("relmap/clip.py", "core/NumberReplacer", 0, (3, 8), (3, 9))
+    tests = [reached_lines("a.py::slow", 2.0, {11}), reached_lines("b.py::fast", 0.1, {9})]
+    change = change_number(line_of("LIMIT"), 8, 9)
     assert [test.test for test in choose_tests(change, SOURCE, tests)] == ["b.py::fast", "a.py::slow"]
 
 

@@ -12,12 +12,12 @@ from relmap.serialization import Axes, Number, Positive, Value
 
 N_HIDDEN = 16  # units of each of two hidden layers
 MIN_TEMPERATURE = 0.1
-# rows of a matrix product: products of so few rows are not split among threads, which would cost more than it saves
+# Rows of a matrix product. Products of more rows are split among threads, which takes more time than it saves.
 CHUNK_ROWS = 512
 
 
 class SmartSettings(NamedTuple):
-    """Settings, by default those of the paper's authors.
+    """Settings of the fit; the defaults are those of the authors of MRP.
 
     Attributes:
         learning_rate: Learning rate of Adam.
@@ -33,12 +33,12 @@ class SmartSettings(NamedTuple):
 class Smart(Value, kind="smart"):
     """`softmax(z / T(margin))` with T > 0.1; does not change the order of labels within a row.
 
-    It can change the order of rows, even for K = 2, because margin / T(margin) need not rise.
+    It can change the order of rows, even for K = 2, because margin / T(margin) is not always increasing.
 
     Attributes:
         mean: Mean of the margins in the fit.
         deviation: Standard deviation of the margins in the fit.
-        parameters: P = H² + 4 H + 1 weights and biases, layer by layer, shape (P,).
+        parameters: Weights and biases of each layer in turn, shape (P,); P = H² + 4 H + 1 for H hidden units.
     """
 
     mean: Number
@@ -63,17 +63,19 @@ class Smart(Value, kind="smart"):
 
     def _content_violations(self) -> list[str]:
         count = len(self.parameters)
-        has_valid_size = count >= 6 and np.sqrt(count + 3) % 1 == 0  # H² + 4 H + 1 = (H + 2)² - 3
-        return [] if has_valid_size else [f"the network has {count} parameters, which is not H^2 + 4 H + 1"]
+        n_hidden = np.sqrt(count + 3) - 2  # H² + 4 H + 1 = (H + 2)² - 3
+        if n_hidden >= 1 and n_hidden % 1 == 0:
+            return []
+        return [f"the network has {count} parameters, which is not H^2 + 4 H + 1"]
 
 
 class TrainingRows(NamedTuple):
-    """Rows of one chunk.
+    """Up to CHUNK_ROWS rows that the network is trained on.
 
     Attributes:
         margin: Standardized margin, shape (n,).
-        relative_logits: Log-probabilities minus the row's largest, shape (K, n).
-        label_logit: The same of the true label, shape (n,).
+        relative_logits: Log-probability of each label minus the largest of the row, shape (K, n).
+        label_logit: Relative logit of the true label, shape (n,).
     """
 
     margin: np.ndarray
@@ -82,10 +84,10 @@ class TrainingRows(NamedTuple):
 
 
 def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: SmartSettings | None = None) -> Smart:
-    """Fit the network by Adam and return that of the epoch with the lowest mean log loss.
+    """Fit the network by Adam and return the network of the epoch with the lowest mean log loss.
 
-    The paper's authors train it with the log loss, not with the soft calibration error of Guo et al. Each epoch is one
-    step on all rows.
+    The loss is the log loss, as in the code of the authors of MRP. Guo et al. minimize a soft calibration error. Each
+    epoch is one step on all rows.
 
     Args:
         logits: Shape (n, K).
@@ -101,7 +103,8 @@ def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: Sm
     margin = _margin(log_p)
     mean = float(margin.mean())
     deviation = max(float(margin.std()), 1e-8)
-    chunks = _split_rows((margin - mean) / deviation, log_p, np.asarray(labels))
+    standardized = (margin - mean) / deviation
+    chunks = _split_rows(standardized, log_p, np.asarray(labels))
     n_rows = len(margin)
     parameters = initial_parameters(seed)
     adam = Adam(settings.learning_rate)
@@ -110,7 +113,7 @@ def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: Sm
     n_stale_epochs = 0
     for _ in range(settings.epochs + 1):
         chunk_losses = [_summed_loss(parameters, chunk) for chunk in chunks]
-        loss = sum(chunk_loss for chunk_loss, _ in chunk_losses) / n_rows
+        loss = sum(chunk_loss.loss for chunk_loss in chunk_losses) / n_rows
         if loss < lowest_loss:
             best = parameters
             lowest_loss = loss
@@ -119,7 +122,7 @@ def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: Sm
             n_stale_epochs += 1
             if n_stale_epochs > settings.patience:
                 break
-        gradient = np.sum([chunk_gradient for _, chunk_gradient in chunk_losses], axis=0) / n_rows
+        gradient = np.sum([chunk_loss.gradient for chunk_loss in chunk_losses], axis=0) / n_rows
         parameters = parameters + adam.step(gradient)
     return Smart(mean, deviation, best)
 
@@ -128,7 +131,7 @@ def _split_rows(margin: np.ndarray, log_p: np.ndarray, labels: np.ndarray) -> li
     """Split rows into chunks of CHUNK_ROWS."""
     highest = log_p.max(axis=1)
     label_logit = np.take_along_axis(log_p, labels[:, None], axis=1)[:, 0] - highest
-    relative_logits = np.ascontiguousarray((log_p - highest[:, None]).T)  # sums over labels are of whole arrays
+    relative_logits = np.ascontiguousarray((log_p - highest[:, None]).T)  # sums over labels then add long rows
     starts = range(CHUNK_ROWS, len(margin), CHUNK_ROWS)
     margins = np.split(margin, starts)
     relative_parts = np.split(relative_logits, starts, axis=1)
@@ -165,17 +168,37 @@ class Activations(NamedTuple):
     output: np.ndarray
 
 
-def _summed_loss(parameters: np.ndarray, rows: TrainingRows) -> tuple[float, np.ndarray]:
-    """Return the log loss summed over rows, and its gradient (P,) by backpropagation."""
+class SummedLoss(NamedTuple):
+    """Log loss summed over rows, and its gradient, shape (P,)."""
+
+    loss: float
+    gradient: np.ndarray
+
+
+def _summed_loss(parameters: np.ndarray, rows: TrainingRows) -> SummedLoss:
+    """Compute the loss and its gradient by backpropagation.
+
+    With relative logits z, temperature T and true label y, the loss of a row is log(sum_k exp(z_k / T)) - z_y / T. Its
+    derivative with respect to T is (z_y - sum_k p_k z_k) / T², where p = softmax(z / T). The derivative of T with
+    respect to the output of the network is expit(output).
+
+    Args:
+        parameters: Shape (P,).
+        rows: Rows to sum over.
+
+    Returns:
+        The loss and its gradient.
+    """
     layers = _split_layers(parameters)
     hidden_1, hidden_2, output = _run_network(layers, rows.margin)
     temperature = _temperature(output)
     odds = np.exp(rows.relative_logits / temperature)
     total = odds.sum(axis=0)
     loss = float((np.log(total) - rows.label_logit / temperature).sum())
-    odds *= rows.relative_logits
-    mean_logit = odds.sum(axis=0) / total
-    output_gradient = (rows.label_logit - mean_logit) / temperature**2 * scipy.special.expit(output)
+    weighted_logits = np.multiply(odds, rows.relative_logits, out=odds)  # in the memory of `odds`
+    mean_logit = weighted_logits.sum(axis=0) / total
+    temperature_gradient = (rows.label_logit - mean_logit) / temperature**2
+    output_gradient = temperature_gradient * scipy.special.expit(output)
     hidden_2_gradient = np.multiply.outer(layers.weight_3, output_gradient)
     hidden_2_gradient *= hidden_2 > 0
     hidden_1_gradient = layers.weight_2.T @ hidden_2_gradient
@@ -188,7 +211,7 @@ def _summed_loss(parameters: np.ndarray, rows: TrainingRows) -> tuple[float, np.
         weight_3=np.einsum("hn,n->h", hidden_2, output_gradient),
         bias_3=output_gradient.sum(keepdims=True),
     )
-    return loss, np.concatenate(gradient)
+    return SummedLoss(loss, np.concatenate(gradient))
 
 
 def initial_parameters(seed: int) -> np.ndarray:
@@ -200,8 +223,10 @@ def initial_parameters(seed: int) -> np.ndarray:
     Returns:
         Parameters, shape (P,).
     """
-    reach = np.repeat([1.0, 1 / np.sqrt(N_HIDDEN)], [2 * N_HIDDEN, N_HIDDEN**2 + 2 * N_HIDDEN + 1])
-    return np.random.default_rng(seed).uniform(-reach, reach)
+    first_layer = np.ones(2 * N_HIDDEN)  # one input
+    other_layers = np.full(N_HIDDEN**2 + 2 * N_HIDDEN + 1, 1 / np.sqrt(N_HIDDEN))
+    bound = np.concatenate([first_layer, other_layers])
+    return np.random.default_rng(seed).uniform(-bound, bound)
 
 
 def _split_layers(parameters: np.ndarray) -> Layers:
@@ -223,7 +248,7 @@ def _run_network(layers: Layers, margin: np.ndarray) -> Activations:
 
 
 def _score_margins(layers: Layers, margin: np.ndarray) -> np.ndarray:
-    """Compute the output of the network; unlike in training, the bits of a row do not depend on the other rows."""
+    """Compute the output of the network, shape (n,), so that the bits of a row do not depend on the other rows."""
     hidden_1 = np.maximum(np.multiply.outer(margin, layers.weight_1) + layers.bias_1, 0)
     hidden_2 = np.maximum(transform_rows(hidden_1, layers.weight_2) + layers.bias_2, 0)
     return np.asarray(transform_rows(hidden_2, layers.weight_3[None])[:, 0] + layers.bias_3)

@@ -20,12 +20,12 @@ from relmap.errors import InputError
 from relmap.io.columns import FileRows, join_names, read_numbers
 from relmap.serialization import Number, Positive, Value
 
-MAX_TEXT_VALUES = 50  # columns with more values identify something
+MAX_TEXT_VALUES = 50  # a column with more values is likely an identifier
 GROUP_SIGNALS = ("group_rank", "group_gap")
 RESERVED_COLUMNS = ("label", "reliability", "review_rank", "route")  # the true label, and what `apply` adds
 MAX_NUMBER = 1e9
-MIN_RELATIVE_DEVIATION = 1e-9  # standard deviation over largest value; less is rounding
-BOOLEAN_WORDS = {"true", "false"}  # in lower case; file formats differ
+MIN_RELATIVE_DEVIATION = 1e-9  # standard deviation / largest value; a smaller one is a rounding error
+BOOLEAN_WORDS = {"true", "false"}  # compared in lower case: file formats spell booleans differently
 
 
 class NumberSignal(Value, kind="number"):
@@ -50,7 +50,7 @@ class NumberSignal(Value, kind="number"):
 
         Args:
             column: The column.
-            rows: Its rows, for messages.
+            rows: Rows of the column, for error messages.
 
         Returns:
             Shape (n, 1), float64.
@@ -78,10 +78,10 @@ class TextSignal(Value, kind="text"):
 
         Args:
             column: The column.
-            rows: Its rows, for messages.
+            rows: Rows of the column, for error messages.
 
         Returns:
-            Shape (n, V), float64, 0 or 1.
+            Shape (n, V) for V values of text, float64, 0 or 1.
 
         Raises:
             InputError: A value is missing.
@@ -121,13 +121,14 @@ def read_signals(
     """Compute signals and add them to rows.
 
     Args:
-        signals: Names of signals, which are learned as in a fit; or the signals of a map.
+        signals: In a fit, names of the signals to learn; otherwise, the learned signals of a map.
         frame: The rows with all columns.
         rows: The rows as they were read.
         n_labels: Number of labels K.
-        file_rows: The rows, for messages.
-        learn_on: Numbers of the rows on which signals are learned; None for all.
-        computed: Signals of groups, if the groups of `rows` are incomplete.
+        file_rows: The rows, for error messages.
+        learn_on: Positions of the rows on which signals are learned; None for all.
+        computed: Values of `group_rank` and `group_gap`, computed from complete groups. None to compute them here, if
+            the groups of `rows` are complete.
 
     Returns:
         The signals, and the rows with their values.
@@ -137,19 +138,20 @@ def read_signals(
     """
     if not signals:
         return SignalRows((), rows)
+    names = [_name_of(signal) for signal in signals]
     group_values = computed
-    if group_values is None and any(_name_of(signal) in GROUP_SIGNALS for signal in signals):
+    if group_values is None and not set(names).isdisjoint(GROUP_SIGNALS):
         if rows.group is None:
             raise InputError("group_rank and group_gap need groups; name the column of the groups")
         group_values = group_signals(rows.group, relevance(rows, n_labels))
-    learned: list[NumberSignal | TextSignal] = []
+    learned_signals: list[NumberSignal | TextSignal] = []
     values = []
-    for signal in signals:
-        column = _find_column(_name_of(signal), frame, group_values, file_rows.file)
-        fitted = _learn_signal(column, file_rows, learn_on) if isinstance(signal, str) else signal
-        learned.append(fitted)
-        values.append(fitted(column, file_rows))
-    return SignalRows(tuple(learned), replace(rows, signals=np.concatenate(values, axis=1)))
+    for name, signal in zip(names, signals, strict=True):
+        column = _find_column(name, frame, group_values, file_rows.file)
+        learned = _learn_signal(column, file_rows, learn_on) if isinstance(signal, str) else signal
+        learned_signals.append(learned)
+        values.append(learned(column, file_rows))
+    return SignalRows(tuple(learned_signals), replace(rows, signals=np.concatenate(values, axis=1)))
 
 
 def _find_column(name: str, frame: pl.DataFrame, group_values: dict[str, np.ndarray] | None, file: str) -> pl.Series:
@@ -208,22 +210,23 @@ def _name_of(signal: str | NumberSignal | TextSignal) -> str:
 
 
 def _learn_signal(column: pl.Series, rows: FileRows, learn_on: np.ndarray | None) -> NumberSignal | TextSignal:
-    """Learn a signal from some rows of a column; a missing value is rejected in any row."""
+    """Learn a signal from the rows `learn_on` of a column, which has no missing value in any row."""
     rows.reject_missing(column)
-    known = column if learn_on is None else column.gather(learn_on)
-    if known.n_unique() < 2:
+    fit_column = column if learn_on is None else column.gather(learn_on)
+    if fit_column.n_unique() < 2:
         raise InputError(_describe_constant(column.name, rows))
-    if _is_text(known):
-        return _learn_text_signal(known, rows)
+    if _is_text(fit_column):
+        return _learn_text_signal(fit_column, rows)
     values = read_numbers(column, rows)
     if learn_on is not None:
         values = values[learn_on]
-    if not (np.abs(values) <= MAX_NUMBER).all():
+    is_in_range = np.abs(values) <= MAX_NUMBER  # false for NaN
+    if not is_in_range.all():
         raise InputError(
             f"{rows.file}: the signal {column.name} is not within ±{MAX_NUMBER:g} in every row; scale or shift it"
         )
     scale = max(np.abs(values).max(), MIN_RELATIVE_DEVIATION)
-    if not values.std() > MIN_RELATIVE_DEVIATION * scale:
+    if values.std() <= MIN_RELATIVE_DEVIATION * scale:
         raise InputError(_describe_constant(column.name, rows))
     return NumberSignal(
         name=column.name,
@@ -234,16 +237,16 @@ def _learn_signal(column: pl.Series, rows: FileRows, learn_on: np.ndarray | None
     )
 
 
-def _learn_text_signal(known: pl.Series, rows: FileRows) -> TextSignal:
-    values = sorted(known.cast(pl.String).unique())
+def _learn_text_signal(column: pl.Series, rows: FileRows) -> TextSignal:
+    values = sorted(column.cast(pl.String).unique())
     if BOOLEAN_WORDS.issuperset(value.lower() for value in values):
         values = sorted({value.lower() for value in values})
     if len(values) > MAX_TEXT_VALUES:
         raise InputError(
-            f"{rows.file}: the signal {known.name} has {len(values)} values ({join_names(values)}), more than "
+            f"{rows.file}: the signal {column.name} has {len(values)} values ({join_names(values)}), more than "
             f"{MAX_TEXT_VALUES}; omit it"
         )
-    return TextSignal(name=known.name, values=tuple(values))
+    return TextSignal(name=column.name, values=tuple(values))
 
 
 def _describe_constant(name: str, rows: FileRows) -> str:

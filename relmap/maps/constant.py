@@ -1,4 +1,4 @@
-"""A constant confidence, for predictions without a confidence: the estimated accuracy of all decisions."""
+"""A calibrator for predictions that have only decisions: it returns their estimated accuracy as the confidence."""
 
 from typing import Annotated
 

@@ -6,12 +6,12 @@ replicates of a difference, or of an average over seeds, are differences and ave
 refitted: intervals reflect the sampling of test clusters, given the fits. With few clusters, say below 30, intervals
 are too short.
 
-Beyond MAX_TIE_GROUPS tie groups, neighboring groups are merged, so that a resample takes a few thousand sums for any
-number of rows. The order of neighbors among many errors has little effect.
+If there are more than MAX_TIE_GROUPS tie groups, neighboring groups are merged. A resample then needs a few thousand
+sums for any number of rows. The order of two neighbors among so many rows has little effect on the metrics.
 
-The groups and counted cells of the label spread are those of all rows in every resample. Calibration errors and label
-spreads are sums of absolute values, or maxima, which sampling noise increases: their replicates lie above the value.
-The difference of two is affected less.
+Confidence groups and counted cells of the label spread are determined once, from all rows, and are the same in every
+resample. Sampling noise increases calibration errors and label spreads, which are sums of absolute values and maxima:
+their replicates are biased upwards. The bias of a difference of two of them is smaller.
 """
 
 from collections.abc import Iterator
@@ -34,16 +34,18 @@ from relmap.metrics.spread import assign_label_cells, mean_spread
 from relmap.settings import METRIC_DEFAULTS, MetricParams
 
 BOOTSTRAP_SEED = 0  # fixed, so that no result can influence it
-MAX_CLUSTERS = 1000  # more groups are merged: the standard deviation of 1,000 numbers is known to 2%
+MAX_CLUSTERS = 1000  # further groups are merged; the standard deviation of 1,000 numbers has an error of 2%
 CHUNK_RESAMPLES = 32  # resamples that are summed at once: their counts fit in a cache
-# with 441,677 rows, merging moves an end of an interval by at most 0.05 standard errors, less than the resampling does
+# With 441,677 rows, merging changes the ends of intervals by at most 0.05 standard errors, less than another seed does.
 MAX_TIE_GROUPS = 2**12
 MIN_BOOTSTRAP_GROUPS = 10  # with 5, a true null hypothesis is rejected in 15% of cases
 
 
 @dataclass(frozen=True, eq=False)
 class Resamples:
-    """R resamples of n rows in C clusters. Metrics have shape (R,) and are NaN where undefined.
+    """R resamples of n rows in C clusters.
+
+    Its methods compute a metric of each resample, which is NaN where the metric is undefined.
 
     Attributes:
         cluster: Cluster 0..C-1 of each row, shape (n,), int64.
@@ -76,7 +78,8 @@ class Resamples:
         Returns:
             Sums, shape (n_cells, R).
         """
-        cluster_sums = np.bincount(cell * self.clusters + self.cluster, values, n_cells * self.clusters)
+        cell_and_cluster = cell * self.clusters + self.cluster
+        cluster_sums = np.bincount(cell_and_cluster, weights=values, minlength=n_cells * self.clusters)
         matrix = scipy.sparse.csr_array(cluster_sums.reshape(n_cells, self.clusters))
         return np.concatenate(list(self._resample_sums(matrix)), axis=1)
 
@@ -112,7 +115,7 @@ class Resamples:
     def label_spread(
         self, confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, params: MetricParams = METRIC_DEFAULTS
     ) -> np.ndarray:
-        """Compute `LabelCells.spread` of each resample, without the cells of which it has no row.
+        """Compute `LabelCells.spread` of each resample; cells without rows in a resample are omitted from it.
 
         Args:
             confidence: Confidence in [0, 1], shape (n,).
@@ -126,13 +129,13 @@ class Resamples:
         Raises:
             ValueError: A confidence is NaN; the message names the row.
         """
-        cell, shape = assign_label_cells(confidence, decision, params)
-        n_cells = shape[0] * shape[1]
+        cell, (n_groups, n_labels) = assign_label_cells(confidence, decision, params)
+        n_cells = n_groups * n_labels
         rows = self.sums(np.ones(len(cell)), cell, n_cells)
         is_small = np.bincount(cell, minlength=n_cells) < params.spread_minimum_cell
         rows[is_small] = 0
         sums = self.sums(correct - confidence, cell, n_cells)
-        return mean_spread(rows.reshape(*shape, -1), sums.reshape(*shape, -1))
+        return mean_spread(rows.reshape(n_groups, n_labels, -1), sums.reshape(n_groups, n_labels, -1))
 
     def ranking_metrics(self, logit: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
         """Compute `reliability.ranking_metrics` of each resample.
@@ -149,8 +152,11 @@ class Resamples:
         """
         order = order_by_risk(logit, correct).coarsen(MAX_TIE_GROUPS)
         harmonic = harmonic_sums(int(self.rows.max()))
-        chunks = [ranking_metrics(groups, harmonic) for groups in self._weighted(order)]
-        return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+        chunks = [ranking_metrics(groups, harmonic) for groups in self._tie_group_chunks(order)]
+        metrics = {}
+        for name in chunks[0]:
+            metrics[name] = np.concatenate([chunk[name] for chunk in chunks])
+        return metrics
 
     def errors_retained(self, logit: np.ndarray, correct: np.ndarray, coverage: np.ndarray) -> np.ndarray:
         """Compute `reliability.expected_retained_errors` of each resample.
@@ -167,25 +173,35 @@ class Resamples:
             ValueError: A logit is NaN; the message names the row.
         """
         order = order_by_risk(logit, correct).coarsen(MAX_TIE_GROUPS)
-        return np.concatenate([expected_retained_errors(groups, coverage) for groups in self._weighted(order)])
+        chunks = [expected_retained_errors(groups, coverage) for groups in self._tie_group_chunks(order)]
+        return np.concatenate(chunks)
 
-    def _weighted(self, order: RiskOrder) -> Iterator[TieGroups]:
-        """Yield the tie groups of an order under chunks of at most CHUNK_RESAMPLES resamples."""
+    def _tie_group_chunks(self, order: RiskOrder) -> Iterator[TieGroups]:
+        """Yield the tie groups of an order, weighted by at most CHUNK_RESAMPLES resamples at once."""
         exact_dtype = np.float32 if self.rows.max() < 2**24 else np.float64  # float32 counts up to 2**24 exactly
         ones = np.ones(len(order.row), dtype=exact_dtype)
         cell_and_cluster = (order.cell, self.cluster[order.row])
-        matrix = scipy.sparse.csr_array((ones, cell_and_cluster), shape=(3 * order.groups, self.clusters))
-        return (order.weighted(sums) for sums in self._resample_sums(matrix))
+        n_cells = 3 * order.groups  # as in RiskOrder
+        matrix = scipy.sparse.csr_array((ones, cell_and_cluster), shape=(n_cells, self.clusters))
+        for sums in self._resample_sums(matrix):
+            yield order.weighted(sums)
 
     def _resample_sums(self, matrix: "scipy.sparse.csr_array") -> Iterator[np.ndarray]:
-        """Yield the sums of a matrix (cells, C) over the drawn clusters, (cells, at most CHUNK_RESAMPLES) each."""
+        """Yield the sums of each cell over the drawn clusters, for at most CHUNK_RESAMPLES resamples at once.
+
+        Args:
+            matrix: Sums of each cell and cluster, shape (cells, C).
+
+        Yields:
+            Shape (cells, number of resamples).
+        """
         for start in range(0, self.resamples, CHUNK_RESAMPLES):
             counts = self._counts[:, start : start + CHUNK_RESAMPLES]
             yield (matrix @ counts.astype(matrix.dtype)).astype(np.float64, copy=False)
 
     @cached_property
     def _counts(self) -> np.ndarray:
-        """Number of draws of each cluster in each resample, shape (C, R), uint16; 65,536 draws of one cannot occur."""
+        """Number of draws of each cluster in each resample, shape (C, R); uint16 suffices for MAX_CLUSTERS."""
         generator = np.random.default_rng(self.seed)
         counts = []
         for _ in range(self.resamples):
@@ -197,8 +213,9 @@ class Resamples:
 def draw_resamples(group: np.ndarray, *, resamples: int, seed: int) -> Resamples:
     """Draw resamples of groups of rows.
 
-    More than MAX_CLUSTERS groups are dealt at random to that many clusters, which are drawn instead; the variance is
-    that of the groups in them. Groups are numbered in the order of their names, so the order of rows does not matter.
+    If there are more than MAX_CLUSTERS groups, they are merged at random into MAX_CLUSTERS clusters, which are drawn
+    instead of groups. The variance of sums is approximately the same. Groups are numbered in the order of their
+    names, so the order of rows does not matter.
 
     Args:
         group: Group of each row, shape (n,); `arange(n)` for independent rows.

@@ -1,4 +1,4 @@
-"""Rows on which the variants of one protocol seed are fitted, and the lattices that several variants use."""
+"""Rows that the variants of one protocol seed are fitted on, and fitted models that several variants share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,9 @@ class LabelRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FitBatch:
-    """Batch of B fits, one for each calibrator, on the same rows; models used by several variants are fitted once.
+    """Batch of B fits on the same rows, one for each calibrator.
+
+    Models that several variants use are fitted once and cached.
 
     Attributes:
         fit_rows: Projection-fit rows under each calibrator.
@@ -40,7 +42,7 @@ class FitBatch:
         settings: Settings of the projection.
         selection_rows: Projection-selection rows, which choose the penalty of label-wise shifts.
         device: Device of the lattices.
-        n_surfaces: Number of first calibrators for which surfaces are fitted, which take longest; None for all.
+        n_surfaces: Surfaces, the slowest models, are fitted only for this number of first calibrators; None for all.
     """
 
     fit_rows: LabelledDecisions
@@ -54,7 +56,7 @@ class FitBatch:
     def from_validation_rows(
         cls, calibrators: Sequence[Calibrator], rows: ValidationRows, settings: ProjectionParams, device: str
     ) -> "FitBatch":
-        """Calibrate the validation rows of one protocol seed with several calibrators.
+        """Create a batch from the validation rows of one protocol seed and several calibrators.
 
         Args:
             calibrators: B calibrators.
@@ -106,15 +108,18 @@ class FitBatch:
             logit = decisions.confidence_logit
             order = np.lexsort((correct, logit, decision))
             label_starts = np.searchsorted(decision[order], np.arange(1, self.n_labels))
-            labels = np.split(order, label_starts)
-            fits.append([LabelRows(logit[rows].astype(np.float64), correct[rows] != 0) for rows in labels])
+            labels = []
+            for rows in np.split(order, label_starts):
+                confidence_logit = logit[rows].astype(np.float64)
+                labels.append(LabelRows(confidence_logit, correct=correct[rows] != 0))
+            fits.append(labels)
         return fits
 
     def lattice_rows(self, *, shared: bool = False) -> list[FitRows]:
         """Return the rows of each fit for a lattice.
 
         Args:
-            shared: Whether all rows get the same label.
+            shared: Whether all rows get label 0, for one curve that all labels share.
 
         Returns:
             Rows of each of the B fits.
@@ -153,7 +158,7 @@ class FitBatch:
 
     @cached_property
     def exact_fit(self) -> ExactFit:
-        """Convex optimum of the same problem."""
+        """Exact optimum of the convex problem that `adam_values` solve approximately."""
         return fit_exact(self.lattice_rows(), n_labels=self.n_labels, settings=self.settings, device=self.device)
 
     def to_curves(self, values: np.ndarray) -> list[Curves]:
@@ -166,8 +171,10 @@ class FitBatch:
             Curves of each of the B fits.
         """
         return [
-            curves_with_fallbacks(self.knots, own, self.rows_per_label, shared, self.settings.minimum_rows)
-            for own, shared in zip(values, self.fallback_values, strict=True)
+            curves_with_fallbacks(
+                self.knots, label_values, self.rows_per_label, shared_values, self.settings.minimum_rows
+            )
+            for label_values, shared_values in zip(values, self.fallback_values, strict=True)
         ]
 
 
@@ -199,8 +206,9 @@ def fit_batch_lattices(batches: Sequence[FitBatch], *, shared: bool = False) -> 
         settings=first.settings,
         device=first.device,
     )
-    ends = np.cumsum([batch.n_fits for batch in batches])
-    return np.split(values, ends[:-1])
+    fits_per_batch = [batch.n_fits for batch in batches]
+    starts = np.cumsum(fits_per_batch[:-1])  # of all batches but the first
+    return np.split(values, starts)
 
 
 def fit_mrp_batches(batches: Sequence[FitBatch]) -> list[list[Curves]]:
@@ -242,7 +250,9 @@ def measure_optimality_gap(batch: FitBatch) -> OptimalityGap:
     """
     smoothness = batch.settings.smoothness
     excess = []
-    for adam, exact, rows in zip(batch.adam_values, batch.exact_fit.values, batch.lattice_rows(), strict=True):
+    for fit, rows in enumerate(batch.lattice_rows()):
+        adam = batch.adam_values[fit]
+        exact = batch.exact_fit.values[fit]
         adam_objective = mrp_objective(adam, rows.confidence, rows.decision, rows.correct, smoothness)
         exact_objective = mrp_objective(exact, rows.confidence, rows.decision, rows.correct, smoothness)
         excess.append(adam_objective - exact_objective)

@@ -26,11 +26,11 @@ from relmap.report.figure import (
 
 N_BARS = 20
 MAX_BAR_HEIGHT = 0.18  # share of the height of the panel
-N_BINS = 8  # of equal size
+N_BINS = 8  # with equal numbers of rows
 MIN_BIN_ROWS = 20
 N_COLUMNS = 3
 N_CURVE_POINTS = 60
-CURVE_MARGIN = 1e-3  # distance of a curve from the confidences 0 and 1
+CURVE_MARGIN = 1e-3  # the grid of a curve ends at this distance from the confidences 0 and 1
 PANEL_WIDTH = 220
 PANEL_HEIGHT = 190
 FALLBACKS = {"shared": "shared curve", "identity": "confidence kept"}
@@ -121,8 +121,9 @@ def _mrp_curves(results: Results, label: int) -> list[dict[str, Any]]:
     """Select the MRP curves of a label under the calibrator of the figures, one for each seed."""
     curves = []
     for lattice in results.lattices:
-        if (lattice["calibrator"], lattice["variant"]) == (results.calibrator, "mrp"):
-            curves.append({"seed": lattice["seed"], "knots": lattice["knots"], **lattice["curves"][label]})
+        if lattice["calibrator"] == results.calibrator and lattice["variant"] == "mrp":
+            grid = {"seed": lattice["seed"], "knots": lattice["knots"]}
+            curves.append(grid | lattice["curves"][label])
     return curves
 
 
@@ -140,14 +141,16 @@ def map_curves(source: MapCurves) -> Drawing:
     scored = results.scored_rows(results.seeds[0])
     min_confidence = results.min_confidence()
     panels = []
-    for index, (label, curve) in enumerate(zip(results.labels, source.curves, strict=True)):
+    labels_and_curves = zip(results.labels, source.curves, strict=True)
+    for index, (label, curve) in enumerate(labels_and_curves):
         label_rows = scored.filter(pl.col("decision") == index)
         kinds = {
             "curve": curve.filter(pl.col("confidence") >= min_confidence).to_dicts(),
             "rows": binned_accuracy(label_rows["confidence"], label_rows["correct"]),
             "histogram": histogram_bars(label_rows["confidence"], min_confidence),
         }
-        panels.append(_panel_rows(label, f"{_panel_name(label)}\n{len(label_rows):,} rows", min_confidence, kinds))
+        heading = f"{_panel_name(label)}\n{len(label_rows):,} rows"
+        panels.append(_panel_rows(label, heading, min_confidence, kinds))
     rows = pl.concat(panels).drop("seed")
     curve_line = layer_of_kind("curve").mark_line(color=css_color("mrp"), strokeWidth=2)
     layers = [
@@ -170,21 +173,22 @@ def map_curves(source: MapCurves) -> Drawing:
 def reliability_by_label(results: Results) -> Drawing:
     """Draw reliability diagrams of the confidence and of the reliability, for each predicted label."""
     scored = results.scored_rows(results.seeds[0])
-    lowest_reliability = np.floor(10 * np.min(scored["reliability"].to_numpy())) / 10
-    min_probability = float(min(results.min_confidence(), lowest_reliability))
-    columns = {"confidence": "confidence", results.variant: "reliability"}
+    lowest_reliability = np.min(scored["reliability"].to_numpy())
+    rounded_down = np.floor(10 * lowest_reliability) / 10
+    min_probability = float(min(results.min_confidence(), rounded_down))
+    column_of_variant = {"confidence": "confidence", results.variant: "reliability"}
     panels = []
     for index, label in enumerate(results.labels):
         label_rows = scored.filter(pl.col("decision") == index)
         kinds = {}
-        for variant, column in columns.items():
+        for variant, column in column_of_variant.items():
             kinds[VARIANTS[variant].title] = binned_accuracy(label_rows[column], label_rows["correct"])
-        mark = f" ({FEW_ROWS} at the fit)" if label in results.labels_with_few_rows else ""
-        too_few = "\ntoo few for a dot" if len(label_rows) < MIN_BIN_ROWS else ""
-        heading = f"{_panel_name(label)}{mark}\n{len(label_rows):,} rows{too_few}"
+        fit_note = f" ({FEW_ROWS} at the fit)" if label in results.labels_with_few_rows else ""
+        dot_note = "\ntoo few for a dot" if len(label_rows) < MIN_BIN_ROWS else ""
+        heading = f"{_panel_name(label)}{fit_note}\n{len(label_rows):,} rows{dot_note}"
         panels.append(_panel_rows(label, heading, min_probability, kinds))
     layers = [identity_line()]
-    for variant in columns:
+    for variant in column_of_variant:
         title = VARIANTS[variant].title
         line = layer_of_kind(title).mark_line(color=variant_color(variant))
         layers.append(line.encode(x="confidence:Q", y="reliability:Q"))
@@ -195,7 +199,7 @@ def reliability_by_label(results: Results) -> Drawing:
 
 
 def binned_accuracy(probability: pl.Series, correct: pl.Series) -> PanelRows:
-    """Compute the accuracy in bins of equal size.
+    """Compute the accuracy in bins with equal numbers of rows.
 
     Args:
         probability: Estimated probability of each row.
@@ -210,11 +214,12 @@ def binned_accuracy(probability: pl.Series, correct: pl.Series) -> PanelRows:
         return []
     values = probability.to_numpy()
     is_correct = correct.to_numpy()
-    bins = np.array_split(np.argsort(values, kind="stable"), n_bins)
-    n_rows = np.array([len(members) for members in bins])
-    n_correct = np.array([is_correct[members].sum() for members in bins])
+    order = np.argsort(values, kind="stable")
+    rows_of_bins = np.array_split(order, n_bins)
+    n_rows = np.array([len(rows) for rows in rows_of_bins])
+    n_correct = np.array([is_correct[rows].sum() for rows in rows_of_bins])
     low, high = share_confidence_interval(n_correct, n_rows)
-    means = [float(values[members].mean()) for members in bins]
+    means = [float(values[rows].mean()) for rows in rows_of_bins]
     columns = {"confidence": means, "reliability": n_correct / n_rows, "low": low, "high": high, "rows": n_rows}
     return pl.DataFrame(columns).to_dicts()
 
@@ -232,7 +237,8 @@ def histogram_bars(confidence: pl.Series, min_confidence: float) -> PanelRows:
     """
     clipped = np.clip(confidence.to_numpy(), min_confidence, 1)
     counts, edges = np.histogram(clipped, bins=N_BARS, range=(min_confidence, 1))
-    heights = counts * (MAX_BAR_HEIGHT / max(counts.max(), 1))
+    height_per_row = MAX_BAR_HEIGHT / max(counts.max(), 1)
+    heights = counts * height_per_row
     bars = pl.DataFrame({"confidence": edges[:-1], "to": edges[1:], "reliability": heights, "rows": counts})
     return bars.filter(pl.col("rows") > 0).to_dicts()
 
@@ -277,14 +283,14 @@ def _panel_rows(label: str, heading: str, min_confidence: float, kinds: Mapping[
     identity: PanelRows = [{"confidence": end, "reliability": end} for end in (min_confidence, 1.0)]
     panel = {"label": label, "panel": heading}
     rows = []
-    for kind, members in {"identity": identity, **kinds}.items():
-        for row in members:
+    for kind, kind_rows in [("identity", identity), *kinds.items()]:
+        for row in kind_rows:
             rows.append(panel | {"kind": kind} | row)
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
 def _curve_points(curve: Mapping[str, Any], min_confidence: float) -> PanelRows:
-    """Evaluate a curve on a grid and at its knots; a label without fit rows keeps its confidence."""
+    """Evaluate a curve on a grid and at its knots; with the fallback `identity`, the reliability is the confidence."""
     grid = np.linspace(max(min_confidence, CURVE_MARGIN), 1 - CURVE_MARGIN, N_CURVE_POINTS)
     knots = [knot for knot in curve["knots"] if min_confidence < knot < 1]
     confidence = np.unique([*grid, *knots])
@@ -296,20 +302,28 @@ def _curve_points(curve: Mapping[str, Any], min_confidence: float) -> PanelRows:
 
 
 def _curve_heading(label: str, curves: Sequence[Mapping[str, Any]], n_test_rows: int) -> str:
-    """Write the heading of a panel: label, fit rows and fallback over seeds, and test rows."""
-    fit_rows = sorted({curve["rows"] for curve in curves})
-    span = f"{fit_rows[0]:,}" if len(fit_rows) == 1 else f"{fit_rows[0]:,} to {fit_rows[-1]:,}"
-    mark = f" ({FEW_ROWS})" if fit_rows[0] < MIN_FIT_ROWS else ""
-    used = [curve["fallback"] for curve in curves]
-    fallback_note = ""
+    """Write the heading of a panel: label, fit rows and fallbacks under all seeds, and test rows."""
+    fit_rows = [curve["rows"] for curve in curves]
+    fewest = min(fit_rows)
+    most = max(fit_rows)
+    fit_note = f"{fewest:,} fit rows" if fewest == most else f"{fewest:,} to {most:,} fit rows"
+    if fewest < MIN_FIT_ROWS:
+        fit_note += f" ({FEW_ROWS})"
+    return f"{_panel_name(label)}\n{fit_note}{_fallback_note(curves)}\n{n_test_rows:,} test rows"
+
+
+def _fallback_note(curves: Sequence[Mapping[str, Any]]) -> str:
+    """Name the fallbacks of a label, each with its number of seeds unless it is used under all."""
+    fallbacks = [curve["fallback"] for curve in curves]
+    note = ""
     for fallback, description in FALLBACKS.items():
-        n_seeds = used.count(fallback)
+        n_seeds = fallbacks.count(fallback)
         if n_seeds == 0:
             continue
-        fallback_note += f", {description}"
+        note += f", {description}"
         if n_seeds < len(curves):
-            fallback_note += f" under {n_seeds} of {len(curves)} seeds"
-    return f"{_panel_name(label)}\n{span} fit rows{mark}{fallback_note}\n{n_test_rows:,} test rows"
+            note += f" under {n_seeds} of {len(curves)} seeds"
+    return note
 
 
 def _panel_name(label: str) -> str:
@@ -326,11 +340,11 @@ def _bar_layer() -> alt.Chart:
 
 
 def _dot_layers(kind: str, color: str) -> list[alt.Chart]:
-    shown = tooltips(confidence=".1%", reliability=".1%", low=".1%", high=".1%", rows=",")
+    dot_tooltips = tooltips(confidence=".1%", reliability=".1%", low=".1%", high=".1%", rows=",")
     base = layer_of_kind(kind).encode(x="confidence:Q")
     return [
         base.mark_rule(color=color, strokeWidth=1.2).encode(y="low:Q", y2="high:Q"),
-        base.mark_point(color=color, filled=True, size=36, opacity=1).encode(y="reliability:Q", tooltip=shown),
+        base.mark_point(color=color, filled=True, size=36, opacity=1).encode(y="reliability:Q", tooltip=dot_tooltips),
     ]
 
 

@@ -19,7 +19,8 @@ import vl_convert
 from relmap.projection.variants import VARIANTS
 
 ROWS = alt.NamedData(name="rows")  # charts contain no data; the rows of the figure are added when it is displayed
-# Dictionaries of names in a PDF. vl-convert writes their lines in a random order; sorting keeps the length.
+# Dictionaries of resource names in a PDF. vl-convert writes their lines in a random order. Sorting the lines makes the
+# file reproducible, and does not change the byte offsets that it contains.
 PDF_RESOURCES = re.compile(rb"(/(?:XObject|ExtGState|Font|Pattern|Shading) <<\n)(.*?)(\n *>>)", re.DOTALL)
 MIN_FIT_ROWS = 100  # a label with fewer projection-fit rows is marked
 FEW_ROWS = "few rows"
@@ -48,7 +49,10 @@ PRINT_FONT = "Liberation Sans, Arial, sans-serif"  # vl-convert includes the fir
 PRINT_LEGEND = {"symbolSize": 40, "symbolStrokeWidth": 2, "columnPadding": 6, "rowPadding": 1}
 PRINT_FONT_SIZE = 8  # points
 
-# Data that a figure is drawn from: the `Results` of one data set, the table `overview`, or the `Results` of all.
+# Data that a figure is drawn from:
+# - data set: the `Results` of one data set
+# - all data sets: the table `overview`
+# - paper: the `Results` of all data sets
 Role = Literal["data set", "all data sets", "paper"]
 
 
@@ -108,7 +112,7 @@ class Figure(NamedTuple):
         """Draw the figure.
 
         Args:
-            source: Data of the kind that `role` states.
+            source: Data to draw; `role` determines their type.
 
         Returns:
             The figure; None if its data were not computed.
@@ -168,8 +172,8 @@ def print_spec(chart: alt.TopLevelMixin, rows: pl.DataFrame, size: int = PRINT_F
         Vega-Lite with the data.
     """
     spec = _without_data_and_config(chart.to_dict(validate=False))
-    values = {"values": rows.fill_nan(None).to_dicts()}
-    return spec | {"data": values, "config": theme(size, for_print=True)}
+    data = {"values": rows.fill_nan(None).to_dicts()}
+    return spec | {"data": data, "config": theme(size, for_print=True)}
 
 
 def layer_of_kind(kind: str) -> alt.Chart:
@@ -217,15 +221,16 @@ def _without_data_and_config(spec: dict[str, Any]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for name, value in spec.items():
         if name not in ("data", "datasets", "config"):
-            content[name] = _clean(value)
+            content[name] = _without_nested_data(value)
     return content
 
 
-def _clean(value: object) -> object:
+def _without_nested_data(value: object) -> object:
+    """Remove data and theme from charts inside a value of a chart."""
     if isinstance(value, dict):
         return _without_data_and_config(value)
     if isinstance(value, list):
-        return [_clean(member) for member in value]
+        return [_without_nested_data(element) for element in value]
     return value
 
 
@@ -239,7 +244,7 @@ class Results:
         labels: Names of the labels.
         scores: Rows of scores.parquet.
         test_rows: Number of test rows; `scores` may contain a sample of them.
-        lattices: Curves in curves.json.
+        lattices: Fitted curves, as in curves.json: one entry for each calibrator, variant and protocol seed.
         metrics: Table `metrics`.
         rivals: Table `rivals`.
         simplex: Rows of simplex.parquet.
@@ -267,7 +272,9 @@ class Results:
     @cached_property
     def calibrator(self) -> str:
         """Calibrator of the rows in the figures."""
-        return self.preferred_calibrator if self.preferred_calibrator in self.calibrators else self.calibrators[-1]
+        if self.preferred_calibrator in self.calibrators:
+            return self.preferred_calibrator
+        return self.calibrators[-1]
 
     @cached_property
     def seeds(self) -> list[int]:
@@ -309,7 +316,10 @@ class Results:
             omitted.
         """
         rows = self.metrics.filter(pl.col("calibrator").is_in(self.calibrators), variant=variant)
-        means = {name: pl.col("value").filter(pl.col("metric") == metric).mean() for name, metric in metrics.items()}
+        means = {}
+        for name, metric in metrics.items():
+            values = pl.col("value").filter(pl.col("metric") == metric)
+            means[name] = values.mean()
         averaged = rows.group_by("calibrator", maintain_order=True).agg(**means).fill_nan(None)
         return averaged.drop_nulls(next(iter(metrics)))
 
@@ -326,9 +336,10 @@ class Results:
         return "Means over protocol seeds." if len(self.seeds) > 1 else ""
 
     def min_confidence(self) -> float:
-        """Compute the lower end of confidence axes: 1/K, or less if a decision has a lower confidence."""
+        """Compute the lower end of confidence axes: 1/K, or the lowest confidence rounded down to steps of 0.05."""
         lowest = np.min(self.scores["confidence"].to_numpy())
-        return float(min(1 / len(self.labels), np.floor(20 * lowest) / 20))
+        rounded_down = np.floor(20 * lowest) / 20
+        return float(min(1 / len(self.labels), rounded_down))
 
 
 def css_color(name: str) -> str:
@@ -358,18 +369,20 @@ def theme(size: int = 12, *, for_print: bool = False) -> dict[str, Any]:
     """
     ink = css_color("ink")
     quiet = css_color("quiet")
-    lines = {"gridColor": css_color("grid"), "domainColor": quiet, "tickColor": quiet, "tickCount": 5}
-    labels = {"labelColor": quiet, "labelFontSize": size - 1, "labelOverlap": "greedy", "labelSeparation": 6}
-    names = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "labelLimit": 260}
-    symbols = {"symbolType": "stroke", "symbolOpacity": 1} | (PRINT_LEGEND if for_print else {"symbolStrokeWidth": 3})
-    title = {"titleColor": ink, "titleFontSize": size, "titleFontWeight": "normal"}
+    axis_lines = {"gridColor": css_color("grid"), "domainColor": quiet, "tickColor": quiet, "tickCount": 5}
+    axis_labels = {"labelColor": quiet, "labelFontSize": size - 1, "labelOverlap": "greedy", "labelSeparation": 6}
+    axis_title = {"titleColor": ink, "titleFontSize": size, "titleFontWeight": "normal"}
+    category_names = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "labelLimit": 260}
+    legend_layout = {"orient": "top", "title": None, "columns": 2}
+    legend_symbols = {"symbolType": "stroke", "symbolOpacity": 1}
+    legend_size = PRINT_LEGEND if for_print else {"symbolStrokeWidth": 3}
     return {
         "background": "white" if for_print else "transparent",
         "font": PRINT_FONT if for_print else FONT,
         "aria": False,  # the page describes each figure; a name for each of a thousand dots would not help
-        "axis": lines | labels | title | {"labelLimit": 220},
-        "header": names,
-        "legend": names | symbols | {"orient": "top", "title": None, "columns": 2},
+        "axis": axis_lines | axis_labels | axis_title | {"labelLimit": 220},
+        "header": category_names,
+        "legend": category_names | legend_symbols | legend_size | legend_layout,
         "title": {"color": quiet, "fontSize": size, "fontWeight": "normal", "anchor": "start", "offset": 6},
         "view": {"stroke": None},
     }

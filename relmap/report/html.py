@@ -53,7 +53,7 @@ def render_page(template: str, *, folders: tuple[Path, ...] = (), **variables: o
         font=FONT,
         style=(TEMPLATES / "page.css").read_text(encoding="utf-8"),
         script=read_script("page.js"),
-        library=Markup(vega_script()),  # noqa: S704 - Vega, as vl-convert includes it
+        library=Markup(vega_script()),  # noqa: S704 - Vega as bundled by vl-convert, not user input
     )
 
 
@@ -82,10 +82,12 @@ def figure_json(figure: DrawnFigure) -> Markup:
         figure: The figure.
 
     Returns:
-        JSON with the chart, its rows as CSV and the types of the columns. It has no `<`, so that it cannot end the
-        script element.
+        JSON with the chart, its rows as CSV and the types of the columns. `<` is escaped, so that no `</script` in it
+        ends the script element.
     """
-    types = {name: "number" if kind.is_numeric() else "string" for name, kind in figure.rows.schema.items()}
+    types = {}
+    for column, dtype in figure.rows.schema.items():
+        types[column] = "number" if dtype.is_numeric() else "string"
     content = {"spec": figure.spec, "csv": figure.rows.write_csv(), "types": types}
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c"))  # noqa: S704 - it has no `<`
+    return Markup(text.replace("<", "\\u003c"))  # noqa: S704 - `<` is escaped

@@ -10,7 +10,7 @@ import polars as pl
 
 from relmap.metrics.intervals import errors_found_per_1000, percentile_interval
 from relmap.metrics.reliability import expected_retained_errors, find_tie_groups
-from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS, draw_resamples
+from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS, Resamples, draw_resamples
 from relmap.projection.variants import VARIANTS
 from relmap.report.figure import (
     ROWS,
@@ -25,17 +25,20 @@ from relmap.report.figure import (
 
 COVERAGE = np.arange(1, 101) / 100
 MIN_COVERAGE = 0.05  # below it a curve is estimated from few rows
-MIN_REVIEWED = 0.0499  # 5% and 50%, with a margin for rounding
-MAX_REVIEWED = 0.5001
+MIN_REVIEWED = 0.0499  # 5%, with a margin for rounding errors
+MAX_REVIEWED = 0.5001  # 50%, with a margin for rounding errors
 N_RESAMPLES = 400
 
 
 class RetainedErrors(NamedTuple):
-    """Errors among the decisions used at each of the C coverages in `COVERAGE`, as shares of all rows.
+    """Number of errors among the decisions that are used, divided by the number of all rows.
+
+    There is one value for each of the C coverages in `COVERAGE`.
 
     Attributes:
         estimate: Mean over protocol seeds for each variant, shape (C,).
-        resampled: The same in R bootstrap resamples that all variants share, shape (R, C); R = 0 with too few groups.
+        resampled: Mean over protocol seeds in R bootstrap resamples for each variant, shape (R, C). All variants share
+            the resamples. R = 0 if there are too few groups.
     """
 
     estimate: dict[str, np.ndarray]
@@ -46,11 +49,13 @@ class CurveLayers(NamedTuple):
     """Layers of a chart of curves by coverage.
 
     Attributes:
-        layers: The band if there is one, the lines, and the points of the tooltips.
+        band: Layer of the interval; empty if there is none.
+        curves: Lines, and invisible points that have the tooltips.
         note: Sentence on the band.
     """
 
-    layers: list[alt.Chart]
+    band: list[alt.Chart]
+    curves: list[alt.Chart]
     note: str
 
 
@@ -69,23 +74,31 @@ def retained_errors(results: Results) -> RetainedErrors:
     estimate = {}
     resampled = {}
     for name, variant in VARIANTS.items():
-        is_shown = variant.color or name == results.variant
-        if not is_shown or f"logit_{name}" not in frames[0].columns:
-            continue
-        scores = [frame[f"logit_{name}"].to_numpy() for frame in frames]
-        correct = [frame["correct"].to_numpy() for frame in frames]
-        errors = []
-        for seed_scores, seed_correct in zip(scores, correct, strict=True):
-            tie_groups = find_tie_groups(seed_scores, seed_correct)
-            errors.append(expected_retained_errors(tie_groups, COVERAGE)[0])
-        estimate[name] = np.mean(errors, axis=0)
-        resampled[name] = np.empty((0, len(COVERAGE)))
-        if resamples.clusters >= MIN_BOOTSTRAP_GROUPS:
-            replicates = []
-            for seed_scores, seed_correct in zip(scores, correct, strict=True):
-                replicates.append(resamples.errors_retained(seed_scores, seed_correct, COVERAGE))
-            resampled[name] = np.mean(replicates, axis=0)
+        is_shown = bool(variant.color) or name == results.variant
+        if is_shown and f"logit_{name}" in frames[0].columns:
+            estimate[name] = _estimate_errors(frames, name)
+            resampled[name] = _resample_errors(frames, name, resamples)
     return RetainedErrors(estimate, resampled)
+
+
+def _estimate_errors(frames: Sequence[pl.DataFrame], variant: str) -> np.ndarray:
+    """Average the retained errors over the frames of the protocol seeds, shape (C,)."""
+    errors = []
+    for frame in frames:
+        tie_groups = find_tie_groups(frame[f"logit_{variant}"].to_numpy(), frame["correct"].to_numpy())
+        errors.append(expected_retained_errors(tie_groups, COVERAGE)[0])
+    return np.asarray(np.mean(errors, axis=0))
+
+
+def _resample_errors(frames: Sequence[pl.DataFrame], variant: str, resamples: Resamples) -> np.ndarray:
+    """Average the retained errors of each resample over the frames of the protocol seeds, shape (R, C)."""
+    if resamples.clusters < MIN_BOOTSTRAP_GROUPS:
+        return np.empty((0, len(COVERAGE)))
+    errors = []
+    for frame in frames:
+        logit = frame[f"logit_{variant}"].to_numpy()
+        errors.append(resamples.errors_retained(logit, frame["correct"].to_numpy(), COVERAGE))
+    return np.asarray(np.mean(errors, axis=0))
 
 
 def _percentile_band(replicates: np.ndarray) -> dict[str, np.ndarray]:
@@ -110,11 +123,12 @@ def risk_coverage(results: Results) -> Drawing:
         band = _percentile_band(errors.resampled[name] / COVERAGE)
         columns[name] = {"coverage": COVERAGE, "risk": estimate / COVERAGE, **band}
     rows = _stack_variants(columns).filter(pl.col("coverage") >= MIN_COVERAGE)
-    shown = tooltips(variant="", coverage="%", risk=".2%", low=".2%", high=".2%")
+    curve_tooltips = tooltips(variant="", coverage="%", risk=".2%", low=".2%", high=".2%")
     axis = alt.Y("risk:Q", axis=alt.Axis(format="%"), title="error rate of these")
-    color = _variant_colors([*errors.estimate])
-    layers, note = _layers_by_coverage(rows, color, axis, shown, results.averaging_note)
-    return Drawing(rows, page_spec(alt.layer(*layers), subtitle=results.subtitle, height=300), note)
+    color = _variant_colors(list(errors.estimate))
+    layers = _layers_by_coverage(rows, color, axis, curve_tooltips, results.averaging_note)
+    chart = alt.layer(*layers.band, *layers.curves)
+    return Drawing(rows, page_spec(chart, subtitle=results.subtitle, height=300), layers.note)
 
 
 @figure(
@@ -128,14 +142,15 @@ def accuracy_gain(results: Results) -> Drawing:
     errors = retained_errors(results)
     gain = (errors.estimate["confidence"] - errors.estimate["mrp"]) / COVERAGE
     band = _percentile_band((errors.resampled["confidence"] - errors.resampled["mrp"]) / COVERAGE)
-    rows = pl.DataFrame({"coverage": COVERAGE, "gain": gain, **band})
-    rows = rows.filter(pl.col("coverage") >= MIN_COVERAGE).fill_nan(None)
-    shown = tooltips(coverage="%", gain="+.2%", low=".2%", high=".2%")
+    all_rows = pl.DataFrame({"coverage": COVERAGE, "gain": gain, **band})
+    rows = all_rows.filter(pl.col("coverage") >= MIN_COVERAGE).fill_nan(None)
+    curve_tooltips = tooltips(coverage="%", gain="+.2%", low=".2%", high=".2%")
     axis = alt.Y("gain:Q", axis=alt.Axis(format="+.1%"), title="accuracy gained")
-    layers, note = _layers_by_coverage(rows, alt.value(css_color("mrp")), axis, shown, results.averaging_note)
+    color = alt.value(css_color("mrp"))
+    layers = _layers_by_coverage(rows, color, axis, curve_tooltips, results.averaging_note)
     zero = alt.Chart(ROWS).mark_rule(color=css_color("quiet"), strokeDash=[5, 4]).encode(y=alt.datum(0))
-    chart = alt.layer(*layers[:-2], zero, *layers[-2:])
-    return Drawing(rows, page_spec(chart, subtitle=results.subtitle), note)
+    chart = alt.layer(*layers.band, zero, *layers.curves)
+    return Drawing(rows, page_spec(chart, subtitle=results.subtitle), layers.note)
 
 
 @figure(
@@ -157,15 +172,21 @@ def errors_found(results: Results) -> Drawing:
         "change_low": band["low"],
         "change_high": band["high"],
     }
-    all_rows = _stack_variants({name: {"reviewed": reviewed, "found": line} | change for name, line in found.items()})
-    rows = all_rows.filter(pl.col("reviewed").is_between(MIN_REVIEWED, MAX_REVIEWED)).sort("variant", "reviewed")
+    columns = {}
+    for name, errors_of_variant in found.items():
+        columns[name] = {"reviewed": reviewed, "found": errors_of_variant, **change}
+    is_drawn = pl.col("reviewed").is_between(MIN_REVIEWED, MAX_REVIEWED)
+    rows = _stack_variants(columns).filter(is_drawn).sort("variant", "reviewed")
     base = alt.Chart(ROWS).encode(
         x=alt.X("reviewed:Q", axis=alt.Axis(format="%"), title="share of decisions reviewed"),
         y=alt.Y("found:Q", title="errors found per 1,000 reviews", scale=alt.Scale(zero=False)),
-        color=_variant_colors([*found]),
+        color=_variant_colors(list(found)),
     )
-    shown = tooltips(variant="", reviewed="%", found=".0f", change="+.0f", change_low="+.0f", change_high="+.0f")
-    chart = alt.layer(_line_layer(base), base.mark_point(size=120, opacity=0).encode(tooltip=shown))
+    point_tooltips = tooltips(
+        variant="", reviewed="%", found=".0f", change="+.0f", change_low="+.0f", change_high="+.0f"
+    )
+    points = base.mark_point(size=120, opacity=0).encode(tooltip=point_tooltips)
+    chart = alt.layer(_line_layer(base), points)
     hint = "Hover over a line for the change and its 95% interval."
     if rows["change_low"].is_null().all():
         hint = "There are too few groups for an interval."
@@ -200,18 +221,18 @@ def _layers_by_coverage(
     rows: pl.DataFrame,
     color: alt.Color | Mapping[str, Any],
     axis: alt.Y,
-    shown: Sequence[alt.Tooltip],
+    curve_tooltips: Sequence[alt.Tooltip],
     averaging_note: str,
 ) -> CurveLayers:
     """Build the layers of curves by coverage."""
     x = alt.X("coverage:Q", axis=alt.Axis(format="%"), title="share of decisions used (coverage)")
     base = alt.Chart(ROWS).encode(x=x, color=color)
     lines = _line_layer(base) if "variant" in rows.columns else base.mark_line(strokeWidth=2)
-    points = base.mark_point(size=120, opacity=0).encode(y=axis.shorthand, tooltip=list(shown))
-    layers = [lines.encode(y=axis), points]
+    points = base.mark_point(size=120, opacity=0).encode(y=axis.shorthand, tooltip=list(curve_tooltips))
+    curves = [lines.encode(y=axis), points]
     if rows["low"].is_null().all():
         note = f"No band: there are fewer than {MIN_BOOTSTRAP_GROUPS} groups."
-        return CurveLayers(layers, f"{note} {averaging_note}")
+        return CurveLayers(band=[], curves=curves, note=f"{note} {averaging_note}")
     band = base.mark_area(opacity=0.18).encode(y="low:Q", y2="high:Q")
     note = f"Band: pointwise 95% interval from {N_RESAMPLES} bootstrap resamples of groups, for the given fits."
-    return CurveLayers([band, *layers], f"{note} {averaging_note}")
+    return CurveLayers(band=[band], curves=curves, note=f"{note} {averaging_note}")

@@ -1,12 +1,13 @@
-"""Base predictors by name. They are trained once for each member and never change afterwards.
+"""Base predictors by name. Each member of an ensemble is trained once and never changes afterwards.
 
-A predictor is a function `fit_<name>(rows, labels (n,), *, class_weight, seed, settings)`. It returns a frozen value
-that maps rows to logits `(n, K)`, and whose file runs no code when it is loaded. Rows are a series of n texts, or
-features `(n, F)`.
+A predictor has a function `fit_<name>(rows, labels, *, class_weight, seed, settings)`. The rows are a series of n
+texts, or features of shape (n, F); the labels have shape (n,). The function returns a frozen model, which maps rows to
+logits of shape (n, K). Loading the file of a model runs no code from it.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -41,7 +42,7 @@ class PredictorType:
     """A kind of base predictor.
 
     Attributes:
-        settings: Form of the rows that it reads (`text`, `features`) -> type of its settings.
+        settings: Type of its settings for each form of rows that it reads, `text` or `features`.
         fit: Function that fits it.
         read: Function that reads it from the bytes of its file.
     """
@@ -77,7 +78,7 @@ class Predictor:
     header: Mapping[str, Any]
 
     def __call__(self, frame: pl.DataFrame) -> np.ndarray:
-        """Compute logits, rounded to float32 as in the paper, but stored as float64.
+        """Compute logits as float64; their values are rounded to float32, as in the paper.
 
         Args:
             frame: Judged pairs with `text` or `features`, n rows.
@@ -107,11 +108,12 @@ class Predictor:
         write_json(folder / HEADER, header)
 
 
-def predictor_rows(frame: pl.DataFrame, form: str) -> Any:
+def predictor_rows(frame: pl.DataFrame, form: str) -> pl.Series | np.ndarray:
     """Return the texts of judged pairs, or their features `(n, F)` with 0 for values that are not finite."""
     if form == "text":
         return frame["text"]
-    return np.nan_to_num(frame["features"].to_numpy().astype(np.float64), nan=0, posinf=0, neginf=0)
+    features = frame["features"].to_numpy().astype(np.float64)
+    return np.nan_to_num(features, nan=0, posinf=0, neginf=0)
 
 
 def fit_predictor(
@@ -144,33 +146,24 @@ def fit_predictor(
     """
     form = "features" if "features" in train.columns else "text"
     if name not in PREDICTOR_TYPES or form not in PREDICTOR_TYPES[name].settings:
-        suitable = [known for known, kind in PREDICTOR_TYPES.items() if form in kind.settings]
+        suitable = [key for key, predictor_type in PREDICTOR_TYPES.items() if form in predictor_type.settings]
         raise InputError(f"predictor {name!r} does not read {form}; those that do: {', '.join(suitable)}")
     if class_weight not in ("none", "balanced"):
         raise InputError(f"class_weight is {class_weight!r}; it must be 'none' or 'balanced'")
-    predictor_type = PREDICTOR_TYPES[name]
-    try:
-        checked_settings = predictor_type.settings[form](**settings)
-    except ValidationError as error:
-        raise InputError(
-            f"settings of {name} in params.yaml: " + "; ".join(describe_validation_errors(error, name))
-        ) from None
+    checked_settings = _check_settings(name, form, settings)
     labels = train["label"].to_numpy().astype(np.int64)
-    missing_labels = np.flatnonzero(np.bincount(labels, minlength=n_labels) == 0)
-    if len(missing_labels):
-        raise InputError(
-            f"none of the {len(labels)} training rows has the label {', '.join(str(label) for label in missing_labels)}"
-            f" (of 0 to {n_labels - 1}); change the split, or declare fewer labels"
-        )
-    arguments: dict[str, Any] = {
-        "class_weight": None if class_weight == "none" else class_weight,
-        "seed": seed,
-        "settings": checked_settings,
-    }
+    _check_labels(labels, n_labels)
+    fit = PREDICTOR_TYPES[name].fit
     if name == "boosted":
-        arguments["n_labels"] = n_labels
-        arguments["validation"] = (predictor_rows(validation, form), validation["label"].to_numpy())
-    model = predictor_type.fit(predictor_rows(train, form), labels, **arguments)
+        validation_rows = (predictor_rows(validation, form), validation["label"].to_numpy())
+        fit = partial(fit, n_labels=n_labels, validation=validation_rows)
+    model = fit(
+        predictor_rows(train, form),
+        labels,
+        class_weight=None if class_weight == "none" else class_weight,
+        seed=seed,
+        settings=checked_settings,
+    )
     header = {
         "predictor": name,
         "form": form,
@@ -181,6 +174,27 @@ def fit_predictor(
         "seed": seed,
     }
     return Predictor(model, header)
+
+
+def _check_settings(name: str, form: str, settings: Mapping[str, Any]) -> BaseModel:
+    """Return the validated settings of a predictor, with defaults for those that are not given."""
+    try:
+        return PREDICTOR_TYPES[name].settings[form](**settings)
+    except ValidationError as error:
+        descriptions = "; ".join(describe_validation_errors(error, name))
+        raise InputError(f"settings of {name} in params.yaml: {descriptions}") from None
+
+
+def _check_labels(labels: np.ndarray, n_labels: int) -> None:
+    """Raise an error if one of the labels 0..K-1 has no training rows."""
+    rows_per_label = np.bincount(labels, minlength=n_labels)
+    missing_labels = np.flatnonzero(rows_per_label == 0)
+    if len(missing_labels):
+        names = ", ".join(str(label) for label in missing_labels)
+        raise InputError(
+            f"none of the {len(labels)} training rows has the label {names} (of 0 to {n_labels - 1}); "
+            "change the split, or declare fewer labels"
+        )
 
 
 def load_predictor(folder: Path) -> Predictor:

@@ -1,4 +1,4 @@
-"""Imports of the project's code, and fingerprints of it."""
+"""Find the imports of the project's code, and compute fingerprints of that code."""
 
 import ast
 import hashlib
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def imported_modules(file: Path) -> set[str]:
-    """Find the modules that a Python file imports, at its top or inside a function.
+    """Find the modules that a Python file imports, at module level or inside a function.
 
-    Only absolute imports are found. Imports for type checkers do not count, since they never run.
+    Only absolute imports are found. Imports under `if TYPE_CHECKING` are omitted, because they never run.
 
     Args:
         file: Python file.
@@ -20,7 +20,7 @@ def imported_modules(file: Path) -> set[str]:
     pending: list[ast.AST] = [ast.parse(file.read_text(encoding="utf-8"))]
     while pending:
         node = pending.pop()
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and _is_type_checking(node.test):
             pending += node.orelse
             continue
         pending += ast.iter_child_nodes(node)
@@ -32,16 +32,21 @@ def imported_modules(file: Path) -> set[str]:
     return modules
 
 
-def imported_files(file: Path, root: Path = Path(), *, packages: bool = True) -> set[Path]:
-    """Find the project's own files that run when a file is imported, the file included.
+def _is_type_checking(test: ast.expr) -> bool:
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
 
-    Imports inside functions count, since they may run.
+
+def imported_files(file: Path, root: Path = Path(), *, packages: bool = True) -> set[Path]:
+    """Find the file itself and all project files that it imports, directly or indirectly.
+
+    Imports inside functions are included, because they may run.
 
     Args:
         file: Python file, relative to `root`.
         root: Root folder of the project.
-        packages: Whether the `__init__` of each package counts. If not, an `__init__` counts only if it is imported by
-            name: a registry imports its members, but no member depends on the others through it.
+        packages: Whether to include the `__init__` of the packages that contain a found file, which Python runs. If
+            not, an `__init__` is included only where its package is imported by name. A member of a registry then does
+            not depend on the other members, which the `__init__` of the registry imports.
 
     Returns:
         Paths relative to `root`.
@@ -55,7 +60,8 @@ def imported_files(file: Path, root: Path = Path(), *, packages: bool = True) ->
         found.add(current)
         candidates = []
         if packages:
-            candidates += [parent / "__init__.py" for parent in current.parents if parent != Path()]
+            folders = [folder for folder in current.parents if folder != Path()]  # without the root
+            candidates += [folder / "__init__.py" for folder in folders]
         for module in imported_modules(root / current):
             path = Path(*module.split("."))
             candidates += [path.with_suffix(".py"), path / "__init__.py"]

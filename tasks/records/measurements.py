@@ -1,8 +1,13 @@
 """Metrics of projected decisions and their bootstrap intervals.
 
-Intervals are from one paired bootstrap over test groups. A quantity is a mean over protocol seeds: `before` (metric of
-the confidence, or of the calibrator's probabilities), `after` (of MRP, or of MRC) and `delta` (after minus before). All
-calibrators and seeds share the resamples, so means over calibrators and deltas have replicates, too.
+Intervals come from one paired bootstrap over test groups. Three quantities are averaged over protocol seeds:
+
+- `before`: metric of the confidence, or of the calibrator's probabilities;
+- `after`: the same metric of MRP, or of MRC;
+- `delta`: after minus before.
+
+All calibrators and seeds share the resamples. Means over calibrators and deltas can therefore be computed in each
+resample.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,7 +36,7 @@ from tasks.records.results import AVERAGE, SIMPLEX, ProjectedDecisions, SeedResu
 RESAMPLED_METRICS = tuple(key for key, metric in METRICS.items() if metric.resampled)
 AFTER_VARIANTS = ("mrp", SIMPLEX)  # compared with the confidence, or with the calibrator's probabilities
 
-# Calibrators and variants whose log losses of the same decisions are compared.
+# Calibrator and variant of two scores of the same decisions, whose log losses are compared.
 RECALIBRATION = ("matrix", "confidence")
 RECALIBRATION_BASELINE = ("ts", "mrp")
 
@@ -58,21 +63,23 @@ def compute_metrics(
         labels: True labels, shape (n,).
         params: Settings of the metrics.
         seed: Seed of the shuffles of labels for the label spread under chance.
-        spread_decisions: Decisions to compute the label spread of, instead of `decisions`: those of all members of a
-            model run.
+        spread_decisions: Averaged decisions of all members of a model run, for the label spread; None to use
+            `decisions`.
         draws: Resamples of the rows; None for all rows.
         metric_keys: Keys of the metrics to compute.
 
     Yields:
-        Variant, metric and value: a float, or an array (R,) of the resamples.
+        Variant, metric and value: a float for all rows, or one value for each of R resamples, shape (R,).
     """
-    for variant, view in _views(decisions, labels, params, seed, spread_decisions or decisions, draws):
+    if spread_decisions is None:
+        spread_decisions = decisions
+    for variant, view in _build_views(decisions, labels, params, seed, spread_decisions, draws):
         for metric in metrics_for_views(type(view)):
             if metric.key in metric_keys:
                 yield variant, metric.key, metric.function(view)
 
 
-def _views(
+def _build_views(
     decisions: ProjectedDecisions,
     labels: np.ndarray,
     params: MetricParams,
@@ -80,23 +87,33 @@ def _views(
     spread_decisions: ProjectedDecisions,
     draws: Resamples | None,
 ) -> list[tuple[str, DecisionView]]:
-    """Return the views of the metrics, each with its variant."""
+    """Build the views that metrics are computed from, each with its variant."""
     correct = decisions.decision == labels
     base_probabilities = ProbabilityView(
-        correct, params, draws, decisions.decision, decisions.log_probabilities, labels
+        correct,
+        params,
+        draws,
+        decision=decisions.decision,
+        log_probabilities=decisions.log_probabilities,
+        labels=labels,
     )
     simplex = decisions.simplex
     simplex_probabilities = ProbabilityView(
-        correct, params, draws, decisions.decision, simplex.log_probabilities, labels
+        correct,
+        params,
+        draws,
+        decision=decisions.decision,
+        log_probabilities=simplex.log_probabilities,
+        labels=labels,
     )
     label_view = LabelView(
         spread_decisions.decision == labels,
         params,
         draws,
-        spread_decisions.decision,
-        spread_decisions.log_probabilities,
-        labels,
-        seed,
+        decision=spread_decisions.decision,
+        log_probabilities=spread_decisions.log_probabilities,
+        labels=labels,
+        seed=seed,
     )
     reliability_views = [
         (variant, ReliabilityView(correct, params, draws, logit))
@@ -108,7 +125,7 @@ def _views(
         (SIMPLEX, simplex_probabilities),
         ("confidence", label_view),
         *reliability_views,
-        (SIMPLEX, SimplexView(correct, params, draws, simplex.feasible, simplex.solved)),
+        (SIMPLEX, SimplexView(correct, params, draws, feasible=simplex.feasible, solved=simplex.solved)),
     ]
 
 
@@ -136,14 +153,14 @@ def average_members(
 
 
 def find_affected_metrics(params: MetricParams, other: MetricParams) -> set[str]:
-    """Find the metrics that depend on a setting in which two sets of settings differ.
+    """Find the metrics that can change from one set of settings to another.
 
     Args:
         params: Settings of the metrics.
-        other: Other settings.
+        other: The other settings.
 
     Returns:
-        Keys of the metrics.
+        Keys of the metrics that depend on a setting with another value.
     """
     changed = {name for name in MetricParams.model_fields if getattr(params, name) != getattr(other, name)}
     return {key for key, metric in METRICS.items() if changed.intersection(metric.choices)}
@@ -170,11 +187,12 @@ def bootstrap_rows(
 
     Returns:
         Rows with calibrator, metric, quantity, value, standard_error, low, high (95%), p (NaN except for changes) and
-        groups. With fewer than ten groups, all numbers but the value are NaN. So are they for AUPR-Error with ties by
-        threshold, which the bootstrap does not support.
+        groups. With fewer than ten groups, all numbers but the value are NaN. The same holds for AUPR-Error with ties
+        by threshold, which the bootstrap does not support.
     """
     draws = draw_resamples(test.group, resamples=params.resamples, seed=BOOTSTRAP_SEED)
-    compares_recalibration = RECALIBRATION_BASELINE[0] in calibrators and (*RECALIBRATION, "nll_correct") in values
+    has_recalibration = (*RECALIBRATION, "nll_correct") in values
+    compares_recalibration = has_recalibration and RECALIBRATION_BASELINE[0] in calibrators
     replicates: dict[Key, np.ndarray] = {}
     if draws.clusters >= MIN_BOOTSTRAP_GROUPS:
         for calibrator in calibrators:
@@ -184,13 +202,7 @@ def bootstrap_rows(
     estimates = _Estimates(values, replicates, tuple(calibrators))
     rows: list[IntervalRow] = []
     for calibrator, metric in product((*calibrators, AVERAGE), RESAMPLED_METRICS):
-        before = estimates.get(calibrator, "confidence", metric)
-        rows.append(_interval_row(calibrator, metric, "before", before))
-        for variant in AFTER_VARIANTS:
-            if (calibrators[0], variant, metric) in values:
-                after = estimates.get(calibrator, variant, metric)
-                rows.append(_interval_row(calibrator, metric, "after", after))
-                rows.append(_interval_row(calibrator, metric, "delta", after - before, is_change=True))
+        rows += _before_and_after_rows(estimates, calibrator, metric)
     if compares_recalibration:
         recalibrated = estimates.get(*RECALIBRATION, "nll_correct")
         change = recalibrated - estimates.get(*RECALIBRATION_BASELINE, "nll_correct")
@@ -212,6 +224,7 @@ def _draw_replicates(
         for decisions in seed_results.projections:
             if decisions.calibrator != calibrator:
                 continue
+            # the other variants have no intervals
             compared_logits = {key: decisions.reliability_logits[key] for key in ("confidence", "mrp")}
             compared = replace(decisions, reliability_logits=compared_logits)
             measurements = compute_metrics(compared, labels, params, draws=draws, metric_keys=metric_keys)
@@ -230,6 +243,10 @@ class _Estimates:
     replicates: Mapping[Key, np.ndarray]
     calibrators: tuple[str, ...]
 
+    def has_metric(self, variant: str, metric: str) -> bool:
+        """Return whether a metric was computed; all calibrators have the same metrics."""
+        return (self.calibrators[0], variant, metric) in self.values
+
     def get(self, calibrator: str, variant: str, metric: str) -> Estimate:
         """Return the estimate of one calibrator, or of AVERAGE over all of them."""
         averaged = self.calibrators if calibrator == AVERAGE else (calibrator,)
@@ -237,7 +254,20 @@ class _Estimates:
         replicates = None
         if self.replicates:
             replicates = np.mean([self.replicates[key] for key in keys], axis=0)
-        return Estimate(float(np.mean([self.values[key] for key in keys])), replicates)
+        value = float(np.mean([self.values[key] for key in keys]))
+        return Estimate(value, replicates)
+
+
+def _before_and_after_rows(estimates: _Estimates, calibrator: str, metric: str) -> list[IntervalRow]:
+    """Return the rows of one metric before and after the projection, and of its change."""
+    before = estimates.get(calibrator, "confidence", metric)
+    rows = [_interval_row(calibrator, metric, "before", before)]
+    for variant in AFTER_VARIANTS:
+        if estimates.has_metric(variant, metric):
+            after = estimates.get(calibrator, variant, metric)
+            rows.append(_interval_row(calibrator, metric, "after", after))
+            rows.append(_interval_row(calibrator, metric, "delta", after - before, is_change=True))
+    return rows
 
 
 def _interval_row(
