@@ -86,7 +86,7 @@ class Predictor:
         Returns:
             Logits, shape (n, K).
         """
-        rows = predictor_rows(frame, self.header["form"])
+        rows: Any = predictor_rows(frame, self.header["form"])  # of the form that the model was fitted on
         return self.model(rows).astype(np.float32).astype(np.float64)
 
     def save(self, folder: Path) -> None:
