@@ -59,7 +59,7 @@ N ?= 300
 mutants: setup
 	$(BIN)/python -m tests.mutation --seed $(SEED) -n $(N) --packages "$(PACKAGES)" $(if $(RETRY),--retry)
 
-# Ours beside what others would use, on the same rows in the same process; writes bench.json
+# Compare the speed with other libraries, on the same rows in the same process; writes bench.json
 bench: setup
 	$(INSTALL) -e '.[bench]'
 	$(BIN)/python -m pytest tests/bench tests/library/test_import.py -m bench --benchmark-quiet

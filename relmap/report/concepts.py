@@ -66,7 +66,7 @@ CONCEPTS = {
             name="simulated-and-real-data",
             title="Simulated and real data",
             definition="Simulated data contain effects that the simulation adds. Results on them show that the "
-            "pipeline works; they are no evidence about the real data set of the same name.",
+            "pipeline works, but not how the method performs on the real data set of the same name.",
         ),
     )
 }

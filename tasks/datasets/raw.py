@@ -76,7 +76,7 @@ def decompress(path: Path) -> Path | bytes:
 
 
 def read_columns(path: Path, kinds: Mapping[str, str]) -> pl.DataFrame:
-    """Read columns of a table whose format is given by the ending of its name.
+    """Read columns of a table whose format is given by its file extension.
 
     Columns of CSV and TSV files are text; an empty field is null, and blank lines are skipped. A file with an unknown
     ending is read as JSON lines.

@@ -20,8 +20,8 @@ from tasks.tables.runs import BOOSTED, PAPER_DATASETS, Table
 
 OWN_HEADING = "Own data sets"
 SIMULATED_NOTE = (
-    "Rows marked simulated are results on simulated data. They show that the pipeline works, and are no evidence about "
-    "the real data set of the same name."
+    "Rows marked simulated are results on simulated data. They show that the pipeline works. They do not show how the "
+    "method performs on the real data set of the same name."
 )
 COLUMN_KINDS = {"conf": "Conf.", "base": "Base", "mrp": "MRP", "mrc": "MRC", "delta": "Δ"}  # suffix -> LaTeX header
 TEMPLATES = Environment(  # noqa: S701 - Markdown and LaTeX; `render_latex` escapes for the latter
