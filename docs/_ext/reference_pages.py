@@ -23,6 +23,7 @@ from typer.main import get_command
 import relmap
 from relmap import cli
 from relmap.calibrators.registry import CALIBRATORS
+from relmap.console import fill_in_registry_names
 from relmap.io.reading import COMMON_COLUMN_NAMES
 from relmap.metrics.registry import METRICS
 from relmap.projection.variants import AUTO_VARIANTS, DEPLOYABLE_VARIANTS, VARIANTS
@@ -135,7 +136,8 @@ def command_line() -> str:
                 continue
             default = "required" if option.required else "" if option.default in (None, False) else str(option.default)
             flags = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
-            row = [flags, option_type(option), code(default) if default != "required" else default, option.help or ""]
+            shown_default = code(default) if default != "required" else default
+            row = [flags, option_type(option), shown_default, fill_in_registry_names(option.help or "")]
             panels.setdefault(option.rich_help_panel or "", []).append(row)
         for panel, rows in panels.items():
             title = f"**{panel}**\n\n" if panel else ""

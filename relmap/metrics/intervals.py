@@ -20,13 +20,13 @@ SIGNIFICANCE_LEVEL = 0.05  # familywise, over all changes that are tested togeth
 Sign = Literal[
     "better",
     "worse",
-    "not significantly better",
+    "with no significant difference",
     "better by one metric and worse by another",
     "with no relevant difference",
 ]
 BETTER: Sign = "better"
 WORSE: Sign = "worse"
-NOT_CERTAIN: Sign = "not significantly better"
+NOT_CERTAIN: Sign = "with no significant difference"
 MIXED_SIGNS: Sign = "better by one metric and worse by another"
 NO_DIFFERENCE: Sign = "with no relevant difference"
 Numbers = TypeVar("Numbers", float, np.ndarray, "pl.Expr")

@@ -86,8 +86,8 @@ class CostEstimate:
                 ]
             comparison = COMPARISONS.get(sign, "not significantly different")
             lines.append(
-                f"  {policy.name}: {policy.cost['value']:.4g}; the threshold changes it by "
-                f"{_format_number(policy.change)}: {comparison}"
+                f"  {policy.name}: {policy.cost['value']:.4g}, {comparison}; with the threshold, the cost changes by "
+                f"{_format_number(policy.change)}"
             )
         return [first, *warnings, *lines]
 

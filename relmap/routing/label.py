@@ -152,7 +152,9 @@ def _check_unlabelled(file: Predictions, label: str) -> None:
     """Check that the file has none of the columns that are added."""
     for name in (label, WEIGHT_COLUMN):
         if name in file.schema.names:
-            raise InputError(f"{file.path} has the column {name} already; give rows without labels, and drop it")
+            raise InputError(
+                f"{file.path} has the column {name} already; give the rows without a label, and remove this column"
+            )
 
 
 def _select_rows(file: Predictions, row_number: np.ndarray) -> pl.DataFrame:

@@ -37,6 +37,12 @@ def test_every_command_and_option_is_documented():
                 assert all(f"`{flag}`" in text for flag in option.opts)
 
 
+def test_help_in_the_reference_has_the_names_of_the_registries():
+    text = reference.command_line()
+    assert "{" not in text
+    assert "label_platt" in text
+
+
 def test_every_key_of_params_yaml_is_described_and_nothing_else():
     assert reference.settings().keys() == reference.DESCRIPTIONS["params"].keys()
     assert all(f"| `{key}` |" in reference.params() for key in reference.settings())

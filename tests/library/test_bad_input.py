@@ -93,7 +93,7 @@ CASES_BY_COMMAND = {
             "has no rows",
             "--unlabelled must name the file",
         ),
-        (f"{LABEL} split.csv", None, "has the column label already", "give rows without labels"),
+        (f"{LABEL} split.csv", None, "has the column label already", "give the rows without a label"),
         (f"{LABEL} new.parquet --rows 301", None, "--rows is 301, and .* has 300 rows", "give a number from 1 to 300"),
         (
             f"{LABEL} bad.parquet",
