@@ -20,16 +20,27 @@ HOSTILE_NAMES = ("</script><b>\"'&", "fair", "{{ 7 * 7 }}")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Write a report with hostile label names and a renamed column of logits."""
+    """Write a report with label names that contain HTML and template code, and with renamed columns."""
     folder = tmp_path_factory.mktemp("my rows")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        label_name = pl.col("label").replace_strict(dict(enumerate(HOSTILE_NAMES)))
-        write_frame(ROWS.with_columns(truth=label_name).rename({"logits": "raw"}).drop("label"), Path("rows.parquet"))
-        columns = "--logits", "raw", "--label", "truth", "--group", "group"
-        names = ",".join('"' + name.replace('"', '""') + '"' for name in HOSTILE_NAMES)
+        write_frame(rename_columns(ROWS), Path("rows.parquet"))
+        columns = ("--logits", "raw", "--label", "truth", "--group", "group")
+        names = ",".join(quote_for_csv(name) for name in HOSTILE_NAMES)
         run_command("report", "--predictions", "rows.parquet", *columns, "--labels", names, "--out", "a page.html")
     return folder
+
+
+def rename_columns(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rename `logits` to `raw`, and replace `label` by `truth` with the hostile names."""
+    name_of_label = dict(enumerate(HOSTILE_NAMES))
+    named = rows.with_columns(truth=pl.col("label").replace_strict(name_of_label))
+    return named.rename({"logits": "raw"}).drop("label")
+
+
+def quote_for_csv(text: str) -> str:
+    doubled_quotes = text.replace('"', '""')
+    return f'"{doubled_quotes}"'
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +51,8 @@ def page(folder) -> str:
 def read_explorer(page: str) -> dict:
     """Return the aggregates of the threshold explorer in the page."""
     section = page[page.index('id="threshold-explorer"') :]
-    return json.loads(re.search(r'<script type="application/json">(.*?)</script>', section, re.DOTALL)[1])
+    script = re.search(r'<script type="application/json">(.*?)</script>', section, re.DOTALL)
+    return json.loads(script[1])
 
 
 def test_threshold_explorer_contains_aggregates_but_no_rows(page):
@@ -66,21 +78,20 @@ def test_explorer_starts_at_the_threshold_of_the_map(page, folder):
     content = read_explorer(page)
     initial = content["initial"]
     assert content["thresholds"][initial] <= threshold < content["thresholds"][initial + 1]
-    assert content["lines"][0]["automatic"][initial] == 0.7 * 600  # as the fit has it
+    assert content["lines"][0]["automatic"][initial] == 0.7 * 600  # 70% of the rows are automatic by default
 
 
 def test_explorer_command_validates_the_threshold_on_new_rows(page, folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    command = re.search('id="explorer-command" data-before="(.*?)" data-after="(.*?)"', page)
-    before = html.unescape(command[1])
-    after = html.unescape(command[2])
+    parts = re.search('id="explorer-command" data-before="(.*?)" data-after="(.*?)"', page)
+    before = html.unescape(parts[1])
+    after = html.unescape(parts[2])
     program, *arguments = shlex.split(f"{before}0.7{after}")
 
     assert (program, arguments[0]) == ("relmap", "thresholds")
 
-    label_name = pl.col("label").replace_strict(dict(enumerate(HOSTILE_NAMES)))
-    new_rows = make_predictions(400, seed=9).with_columns(truth=label_name).rename({"logits": "raw"}).drop("label")
-    write_frame(new_rows, Path("other_labelled.parquet"))
+    new_rows = make_predictions(400, seed=9)
+    write_frame(rename_columns(new_rows), Path("other_labelled.parquet"))
     capsys.readouterr()
     run_command(*arguments)
     printed = capsys.readouterr()
@@ -98,7 +109,9 @@ def test_page_states_the_limits_of_its_numbers(page):
 
 def test_page_links_to_each_concept_and_defines_it_once(page):
     links = set(re.findall('href="#concept-([a-z-]+)"', page))
-    assert links == set(re.findall('<dt id="concept-([a-z-]+)"', page)) == set(CONCEPTS_OF_PAGE)
+    definitions = set(re.findall('<dt id="concept-([a-z-]+)"', page))
+    assert links == set(CONCEPTS_OF_PAGE)
+    assert definitions == set(CONCEPTS_OF_PAGE)
     for name in CONCEPTS_OF_PAGE:
         assert CONCEPTS[name].definition in html.unescape(page)
         assert page.count(f'id="concept-{name}"') == 1
@@ -122,15 +135,17 @@ def test_page_shows_no_missing_value(page):
     assert not re.search(r"\b(None|nan|undefined|null)\b", texts)
     assert "The map is in a page.map.json, next to this page." in texts
     (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
-    assert all(name in style for name in ("body", ".note", "--ink"))
+    for name in ("body", ".note", "--ink"):
+        assert name in style
 
 
 def test_page_omits_sentences_that_introduce_tables(page):
     paragraphs = re.findall(r"<p(?: class=\"(?:note|answer)\")?>(.*?)</p>", page, re.DOTALL)
-    before_a_command = "The map is in a page.map.json, next to this page. To apply it to new predictions:", "and run:"
-    introductions = [text.rstrip() for text in paragraphs if text.rstrip().endswith(":")]
-    assert len(introductions) == len(before_a_command)
-    assert all(text.endswith(end) for text, end in zip(introductions, before_a_command, strict=True))
+    texts = [paragraph.rstrip() for paragraph in paragraphs]
+    introductions = [text for text in texts if text.endswith(":")]
+    before_commands = ("The map is in a page.map.json, next to this page. To apply it to new predictions:", "and run:")
+    for text, end in zip(introductions, before_commands, strict=True):
+        assert text.endswith(end)
 
 
 def test_concept_definitions_are_short():

@@ -1,6 +1,6 @@
 """Operation of `python -m flows.serve` in headless Chromium: schedule, forms, runs and cancellation.
 
-`make test-system` runs it; what is missing fails it. Nothing here needs a network.
+`make test-system` runs it. It fails if Chromium or its driver is missing. It needs no network.
 """
 
 import json
@@ -25,11 +25,13 @@ pytestmark = pytest.mark.system
 def project(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("project")
 
-    def change(params: dict[str, Any]) -> None:
-        params["datasets"] = {name: params["datasets"][name] | {"rows": 6000} for name in ("wands", "scidocs")}
-        params |= {"schedule": {"refresh": "0 5 * * *"}}  # all calibrators: a stage takes longer than clicks
+    def change_params(params: dict[str, Any]) -> None:
+        datasets = params["datasets"]
+        params["datasets"] = {name: datasets[name] | {"rows": 6000} for name in ("wands", "scidocs")}
+        params["schedule"] = {"refresh": "0 5 * * *"}
+        # the calibrators are not reduced: a stage must still run when a test clicks on Cancel
 
-    copy_project(folder, change)
+    copy_project(folder, change_params)
     run_module(folder, "dvc", "repro", "-q", "train")
     return folder
 
@@ -41,7 +43,7 @@ def served(project) -> Iterator[RunningServer]:
 
 
 class Page:
-    """A new browser on the pages of the server."""
+    """The server's pages in a new browser, operated by a user."""
 
     def __init__(self, driver, served: RunningServer) -> None:
         self.driver = driver
@@ -62,24 +64,32 @@ class Page:
     def text(self) -> str:
         return self.driver.find_element("tag name", "body").text
 
-    def click(self, text: str, kind: str = "button", place: int = 0) -> None:
-        def click() -> bool:
-            named = [element for element in self.driver.find_elements("css selector", kind) if element.text == text]
-            named[place].click()
+    def click(self, text: str, selector: str = "button") -> None:
+        """Click on the first element with this text."""
+
+        def try_to_click() -> bool:
+            elements = self.driver.find_elements("css selector", selector)
+            next(element for element in elements if element.text == text).click()
             return True
 
-        wait_until(click)
+        wait_until(try_to_click)
 
-    def choose(self, place: int, option: str) -> list[str]:
-        """Select an option of the list at `place` on the page, and return all its options."""
-        lists = "button[aria-haspopup=listbox]"
-        wait_until(lambda: self.driver.find_elements("css selector", lists)[place].click() or True)
+    def click_nth(self, selector: str, index: int) -> None:
+        def try_to_click() -> bool:
+            self.driver.find_elements("css selector", selector)[index].click()
+            return True
 
-        def drawn() -> list[str]:
+        wait_until(try_to_click)
+
+    def choose(self, index: int, option: str) -> list[str]:
+        """Select an option of the list with this index on the page, and return all options of the list."""
+        self.click_nth("button[aria-haspopup=listbox]", index)
+
+        def visible_options() -> list[str]:
             texts = [option.text for option in self.driver.find_elements("css selector", "[role=option]")]
             return texts if all(texts) else []
 
-        options = wait_until(drawn)
+        options = wait_until(visible_options)
         self.click(option, "[role=option]")
         self.driver.switch_to.active_element.send_keys("\ue00c")  # Escape
         return options
@@ -91,8 +101,8 @@ class Page:
         (run,) = wait_until(lambda: self.served.list_runs(name)[before:])
         self.open(f"/v2/runs/flow-run/{run['id']}")
 
-    def ask_to_cancel(self) -> bool:
-        """Open the menu of a run and choose Cancel; a page that is drawn again closes the menu."""
+    def try_to_cancel(self) -> bool:
+        """Open the menu of a run and choose Cancel, for `wait_until`: the menu closes when the page is updated."""
         self.driver.find_element("css selector", "button[aria-haspopup=menu]").click()
         items = self.driver.find_elements("css selector", "[role=menuitem]")
         next(item for item in items if item.text == "Cancel").click()
@@ -114,17 +124,19 @@ def test_the_page_contacts_only_its_own_port_and_shows_every_deployment(page, se
     page.click("Deployments", "a")
     wait_until(lambda: {"refresh", "reliability", "rerank-fit"} <= set(page.text.split()))
     assert "At 05:00 AM" in page.text
-    time.sleep(2)  # its analytics would be asked by now
-    hosts = {urllib.parse.urlsplit(url).netloc for url in requested_urls(page.driver) if url.startswith("http")}
+    time.sleep(2)  # enough for requests to an analytics service
+    urls = [urllib.parse.urlsplit(url) for url in requested_urls(page.driver)]
+    hosts = {url.netloc for url in urls if url.scheme in ("http", "https")}
     assert hosts == {urllib.parse.urlsplit(served.address).netloc}
 
 
 def test_the_schedule_creates_runs(served):
-    def due() -> list[str]:
+    def scheduled_times() -> list[str]:
         runs = served.query("flow_runs", deployments={"name": {"any_": ["refresh"]}})
         return [run["expected_start_time"] for run in runs if run["auto_scheduled"]]
 
-    assert all(at[11:16] == "05:00" for at in wait_until(due))
+    for time_of_run in wait_until(scheduled_times):
+        assert time_of_run[11:16] == "05:00"
 
 
 def test_the_form_rejects_a_wrong_calibrator_before_a_run_exists(page, served):
@@ -140,38 +152,44 @@ def test_a_run_started_from_the_form_finishes_and_shows_its_table(page, served, 
     page.open(f"/v2/deployments/deployment/{served.find_deployment_id('reliability')}/run")
     assert page.choose(0, "wands") == ["wands", "scidocs"]
     assert {"ts", "hcal", "matrix"} <= set(page.choose(1, "ts"))
-    began = time.monotonic()
+    started = time.monotonic()
     page.submit("reliability")
     wait_until(lambda: "Completed" in page.text and "reliabilities/wands" in page.text)
-    took = time.monotonic() - began
+    seconds = time.monotonic() - started
     (run,) = [run for run in served.list_runs("reliability") if run["name"] == "reliabilities/wands"]
-    print(f"from the form to the end in {took:.0f} s, of which {run['total_run_time']:.1f} s in the flow")
+    print(f"from the form to the end in {seconds:.0f} s, of which {run['total_run_time']:.1f} s in the flow")
     assert run["parameters"]["calibrators"] == ["ts"]
     page.open("/v2/artifacts/key/metrics-wands")
-    wait_until(lambda: page.driver.find_element("css selector", "a[href*='/artifacts/artifact/']").click() or True)
+    page.click_nth("a[href*='/artifacts/artifact/']", 0)
     wait_until(lambda: "wands (simulated)" in page.text and "aupr_error" in page.text)
     assert re.search(r"calibrator\s+metric\s+confidence\s+mrp", page.text)
     assert (project / "data/explored/wands/metrics.parquet").exists()
-    assert not (project / "data/runs/wands").exists()  # what DVC keeps is left alone
+    assert not (project / "data/runs/wands").exists()  # outputs of DVC are not changed
 
 
-def stages(project: Path) -> list[int]:
-    records = [json.loads(file.read_text()) for file in (project / "data/.state/stages").glob("*.json")]
-    running = [record["process"] for record in records if record["outcome"] == "running"]
-    return [process for process in running if Path(f"/proc/{process}").exists()]
+def is_alive(process: int) -> bool:
+    return Path(f"/proc/{process}").exists()
+
+
+def stage_processes(project: Path) -> list[int]:
+    """Return the processes of the stages that are running."""
+    files = (project / "data/.state/stages").glob("*.json")
+    records = [json.loads(file.read_text()) for file in files]
+    processes = [record["process"] for record in records if record["outcome"] == "running"]
+    return [process for process in processes if is_alive(process)]
 
 
 def test_a_cancelled_refresh_ends_with_its_stage(page, served, project):
     page.open(f"/v2/deployments/deployment/{served.find_deployment_id('refresh')}/run")
     page.submit("refresh")
-    wait_until(lambda: stages(project))
+    wait_until(lambda: stage_processes(project))
     wait_until(lambda: "Running" in page.text)
-    wait_until(page.ask_to_cancel)
-    (first, *_) = stages(project)
+    wait_until(page.try_to_cancel)
+    process = stage_processes(project)[0]
     page.click("Cancel Flow Run")
-    began = time.monotonic()
-    wait_until(lambda: not Path(f"/proc/{first}").exists() and not stages(project), timeout=30)
-    print(f"its stages were gone {time.monotonic() - began:.1f} s after the click")
+    clicked = time.monotonic()
+    wait_until(lambda: not is_alive(process) and not stage_processes(project), timeout=30)
+    print(f"its stages ended {time.monotonic() - clicked:.1f} s after the click")
     wait_until(lambda: "Cancelled" in page.text)
     run = served.list_runs("refresh")[-1]
     assert run["state_name"] == "Cancelled"
@@ -184,6 +202,7 @@ def test_a_cancelled_refresh_ends_with_its_stage(page, served, project):
     wait_until(lambda: last in logged(), timeout=30)
     assert logged()[-1] == last
     tasks = served.query("task_runs", flow_runs={"id": {"any_": [run["id"]]}})
-    assert {task["name"] for task in tasks} & {"reliability@wands", "reliability@scidocs"}
+    names = {task["name"] for task in tasks}
+    assert not names.isdisjoint({"reliability@wands", "reliability@scidocs"})
     assert {task["state_type"] for task in tasks} <= {"COMPLETED", "CANCELLED"}
     assert not [line for line in logged() if "Traceback" in line]
