@@ -474,8 +474,9 @@ def _recognition_limits(training: TrainingRows, ids: np.ndarray | None, file: st
     """State which rows of the fit cannot be recognized."""
     if training.by == "nothing":
         return [
-            "Rows of the fit cannot be recognized, since their predictions repeat: give rows that the map was not "
-            f"fitted on, or fit again with a column that identifies rows ({option('id')})."
+            "Rows of the fit cannot be recognized, since their predictions repeat. If these rows are new, ignore this. "
+            "Otherwise give rows that the map was not fitted on, or fit again with a column that identifies rows "
+            f"({option('id')})."
         ]
     if training.by == "id" and ids is None:
         return [
