@@ -108,7 +108,7 @@ class Predictor:
         write_json(folder / HEADER, header)
 
 
-def predictor_rows(frame: pl.DataFrame, form: str) -> pl.Series | np.ndarray:
+def predictor_rows(frame: pl.DataFrame, form: str) -> Any:
     """Return the texts of judged pairs, or their features `(n, F)` with 0 for values that are not finite."""
     if form == "text":
         return frame["text"]
