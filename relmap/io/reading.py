@@ -10,11 +10,13 @@ import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from relmap.decisions import MapInput
 from relmap.errors import InputError
 from relmap.options import assignment, assignments, option
+
+if TYPE_CHECKING:  # the module imports NumPy, which `relmap --help` does without
+    from relmap.decisions import MapInput
 
 COMMON_COLUMN_NAMES = {  # field of a Reading -> names that such columns often have
     "label": ("truth", "target", "gold", "true_label", "ground_truth", "y_true", "y", "relevance"),
@@ -175,7 +177,7 @@ def find_layout(
     *,
     labelled: bool,
     group: str | None = None,
-    reads: MapInput | None = None,
+    reads: "MapInput | None" = None,
     reading: Reading = DEFAULT_READING,
 ) -> Layout:
     """Find the columns of predictions, labels and groups in a file.
@@ -246,7 +248,7 @@ def _check_reading(names: Sequence[str], file: str, labelled: bool, reading: Rea
 
 
 def _find_predictions(
-    names: Sequence[str], file: str, reads: MapInput | None, reading: Reading
+    names: Sequence[str], file: str, reads: "MapInput | None", reading: Reading
 ) -> PredictionColumns | None:
     """Find the columns of an input, or of the first input for which there are columns."""
     has_decision = (reading.decision or "decision") in names
@@ -302,7 +304,9 @@ def _find_numbered_columns(names: Sequence[str], file: str, prefix: str) -> tupl
     return columns
 
 
-def _describe_missing_predictions(names: Sequence[str], file: str, reads: MapInput | None, *, needs_label: bool) -> str:
+def _describe_missing_predictions(
+    names: Sequence[str], file: str, reads: "MapInput | None", *, needs_label: bool
+) -> str:
     requirement = REQUIREMENTS[reads]
     as_in_fit = "" if reads is None else ", as the rows had that the map was fitted on"
     needed_fields = (*requirement.fields, "label") if needs_label else requirement.fields

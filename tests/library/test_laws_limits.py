@@ -279,7 +279,7 @@ def test_whole_vector_variant_needs_logits_and_labels():
 
     (decisions,) = complete.fit_rows.by_calibrator
     without_logits = complete.fit_rows._replace(by_calibrator=[replace(decisions, logits=None)])
-    for fit_rows in (without_logits, complete.fit_rows._replace(labels=None)):
+    for fit_rows in (without_logits, complete.fit_rows._replace(label=None)):
         with pytest.raises(ValueError, match="the whole vector needs logits and labels"):
             VARIANTS["label_vector"].fit(replace(complete, fit_rows=fit_rows))
 

@@ -89,7 +89,7 @@ def test_all_metrics_calibrators_and_seeds_share_the_resamples(monkeypatch, deci
     draws = record_calls(monkeypatch, cached_draws, "func", lambda resamples: resamples.resamples)
     sorts = record_calls(monkeypatch, resampling, "order_by_risk", lambda logit, _correct: len(logit))
     passes = record_calls(
-        monkeypatch, resampling.Resamples, "_weighted", lambda _draws, order: order.groups
+        monkeypatch, resampling.Resamples, "_tie_group_chunks", lambda _draws, order: order.groups
     )  # of tied rows
     bootstrap_intervals.fn(results, metrics, decisions, quick_params.calibrators, quick_params.metrics)
     assert draws == [quick_params.metrics.resamples]

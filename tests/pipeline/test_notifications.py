@@ -149,7 +149,7 @@ def test_every_served_flow_has_the_hooks():
     from flows import forms, serve
     from flows.refresh import refresh
 
-    for flow in (refresh, serve.reliabilities, *forms.RERANK):
+    for flow in (refresh, serve.reliabilities, *forms.RERANK_FLOWS):
         assert flow.on_failure_hooks == HOOKS["on_failure"], flow.name
         assert flow.on_crashed_hooks == HOOKS["on_crashed"], flow.name
         assert flow.on_cancellation_hooks == HOOKS["on_cancellation"], flow.name

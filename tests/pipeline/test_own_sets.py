@@ -221,7 +221,7 @@ def test_a_wrong_line_of_features_is_reported_with_its_place(tmp_path, line, mes
 
 
 WRONG_OPTIONS = {  # reader, options, expected message
-    "an unknown name": ("files", pairs("a.csv", groups="q"), r"pairs\.groups: there is no such name"),
+    "an unknown name": ("files", pairs("a.csv", groups="q"), r"pairs\.groups: unknown name"),
     "a missing name": ("files", pairs("a.csv", label=None), r"pairs\.label: Field required"),
     "one label": ("files", pairs("a.csv") | {"labels": ["yes"]}, r"labels: .*at least 2"),
     "labels that are equal": ("files", pairs("a.csv") | {"labels": ["a", "a"]}, "labels must differ"),
