@@ -294,12 +294,10 @@ class MapAssessment:
         drift = self._test_drift()
         where = OUT_OF_FOLD if self.origin in OUT_OF_FOLD_ORIGINS else "on these rows"
         drift_lines = [NO_DRIFT_TEST] if drift is None else drift.describe(document.shown_names)
-        has_drifted = drift is not None and bool(drift.changed)  # then nothing else is as important
+        gain_lines = [*describe_evaluation(evaluation, document, smallest), *describe_top_calibration(top)]
+        has_drifted = drift is not None and not drift.holds  # then nothing else is as important
         lines = [
-            *(drift_lines if has_drifted else []),
-            *describe_evaluation(evaluation, document, smallest),
-            *describe_top_calibration(top),
-            *([] if has_drifted else drift_lines),
+            *([*drift_lines, *gain_lines] if has_drifted else [*gain_lines, *drift_lines]),
             *describe_alternatives(evaluation, document, where),
             *describe_agreement(agreement, len(self.rows)),
         ]

@@ -11,7 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from relmap import __version__
+
 ROOT = Path(__file__).resolve().parents[1]
+PAGE_CODE = """
+import sys
+from pathlib import Path
+import relmap
+assert Path(relmap.__file__).is_relative_to(sys.prefix), relmap.__file__
+sys.path.append(sys.argv[1])
+from page_code import run_page
+run_page(Path(sys.argv[2]))
+"""
 PYTHONS = ("3.11", "3.12", "3.13")  # the lowest versions have wheels for the first alone
 
 
@@ -67,3 +78,17 @@ def create_environment(folder: Path, python: Path = Path(sys.executable)) -> Pat
 def install(python: Path, constraints: Path, *packages: object) -> None:
     """Install packages into an environment, within constraints."""
     uv_pip("install", "--quiet", "--python", python, "--constraints", constraints, *packages)
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel in a copy of the library's files, since a build writes next to them; return its path."""
+    shutil.copytree(ROOT / "relmap", folder / "relmap", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / name)
+    run_command(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", folder=folder)
+    return folder / f"dist/relmap-{__version__}-py3-none-any.whl"
+
+
+def run_code_of_page(python: Path, page: Path, folder: Path, **variables: str) -> None:
+    """Run the code of a page in a folder, with the library that is installed for this interpreter."""
+    run_command(python, "-c", PAGE_CODE, ROOT / "docs/_ext", page, folder=folder, **variables)

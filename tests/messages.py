@@ -7,11 +7,16 @@ must be clear without the code that writes it.
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs/_ext"))
+
+from source_texts import called_name, text_of  # noqa: E402 - in the folder above
+
 PACKAGES = ("relmap", "tasks", "flows")
 MIN_WORDS = 4  # shorter texts are names, units or parts of other texts
 LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log", "print"}
@@ -33,26 +38,6 @@ class Message(NamedTuple):
     file: str
     line: int
     text: str
-
-
-def text_of(node: ast.expr) -> str | None:
-    """Return the text of a literal, an f-string or a sum of them; None for other expressions."""
-    if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, str) else None
-    if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        left = text_of(node.left)
-        right = text_of(node.right)
-        if left is None and right is None:
-            return None
-        return (left or "…") + (right or "…")
-    return None
-
-
-def called_name(node: ast.Call) -> str:
-    """Return the name of the called function or method."""
-    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
 
 
 def kind_of_call(node: ast.Call) -> str | None:

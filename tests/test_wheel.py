@@ -17,9 +17,11 @@ from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
 from tests.environments import (
     PYTHONS,
     ROOT,
+    build_wheel,
     create_environment,
     find_python,
     install,
+    run_code_of_page,
     run_command,
     uv_pip,
     write_constraints,
@@ -31,13 +33,6 @@ MAX_MEGABYTES = {"core": 700, "report": 850}  # as `du -m` counts; bytecode is w
 NOT_IN_WHEEL = {"README.md"}
 OTHER_VERSIONS = ("numpy<2.4", "scikit-learn<1.9", "pydantic<2.13")  # required by users
 MISSING = ("torch", "prefect", "dvc", "great_expectations", "lightgbm", "datasets", "pandas")
-RUN_PAGE = """
-import sys
-from pathlib import Path
-sys.path.append(sys.argv[1])
-from page_code import run_page
-run_page(Path(sys.argv[2]))
-"""
 
 
 class Installed(NamedTuple):
@@ -58,13 +53,7 @@ class Installed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """Build the wheel in a copy of the library's files, since a build writes next to them."""
-    folder = tmp_path_factory.mktemp("source")
-    shutil.copytree(ROOT / "relmap", folder / "relmap", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder / name)
-    run_command(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", folder=folder)
-    return folder / f"dist/relmap-{__version__}-py3-none-any.whl"
+    return build_wheel(tmp_path_factory.mktemp("source"))
 
 
 def count_megabytes(folder: Path) -> int:
@@ -130,8 +119,7 @@ def test_installed_library_is_used_without_the_pipeline(installed):
 
 
 def test_readme_runs_with_user_modules_named_tasks_and_flows(installed):
-    arguments = ("-c", RUN_PAGE, ROOT / "docs/_ext", ROOT / "README.md")
-    run_command(installed.python, *arguments, folder=installed.folder, PYTHONPATH=str(installed.folder))
+    run_code_of_page(installed.python, ROOT / "README.md", installed.folder, PYTHONPATH=str(installed.folder))
 
 
 def test_command_runs_with_user_modules_named_tasks_and_flows(installed):

@@ -9,6 +9,10 @@ import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import markdown_tables
+
+from relmap.io.atomic import write_text
+
 RESULTS = Path(__file__).resolve().parents[1] / "evidence/results.json"
 README_TABLE = re.compile(r"(<!-- evidence: (?P<name>[\w-]+) -->\n).*?(<!-- end of evidence -->)", re.DOTALL)
 
@@ -69,13 +73,12 @@ def write_records(records: dict[str, Record], path: Path = RESULTS) -> None:
             elif value:
                 fields.append(f"    {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
         entries.append(f"  {json.dumps(name)}: {{\n" + ",\n".join(fields) + "\n  }")
-    path.write_text("{\n" + ",\n".join(entries) + "\n}\n", encoding="utf-8")
+    write_text(path, "{\n" + ",\n".join(entries) + "\n}\n")
 
 
 def table(record: Record) -> str:
     """Return the table of a record in Markdown."""
-    lines = [record.columns, ["---"] * len(record.columns), *record.rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown_tables.table(record.columns, record.rows).rstrip("\n")
 
 
 def provenance(record: Record) -> str:

@@ -35,7 +35,8 @@ class EvidenceTable(SphinxDirective):
 
 def has_short_cells(record: Record) -> bool:
     """Whether each cell after the first one of its row fits on a line."""
-    return all(len(cell) <= MAX_LINE for row in record.rows for cell in row[1:])
+    cells = [cell for row in record.rows for cell in row[1:]]
+    return all(len(cell) <= MAX_LINE for cell in cells)
 
 
 class MeasuredNumber(SphinxRole):

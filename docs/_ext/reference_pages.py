@@ -16,7 +16,9 @@ from typing import Any
 
 import polars as pl
 import yaml
+from markdown_tables import table
 from page_code import printed, working_in
+from source_texts import called_name, text_of
 from sphinx.application import Sphinx
 from typer.main import get_command
 
@@ -45,13 +47,6 @@ MEMBERS = {
     "mrc": "of the calibrator with MRC",
     "delta": "change",
 }
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table."""
-    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
-    lines = [header, ["---"] * len(header), *cells]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def code(value: object) -> str:
@@ -297,12 +292,13 @@ def params() -> str:
 
 def empty_runs() -> Runs:
     """Return results without a row, of which tables keep their columns."""
-    texts, numbers = pl.String, pl.Float64
-    intervals = dict.fromkeys(("calibrator", "metric", "quantity"), texts)
-    intervals |= dict.fromkeys(("value", "standard_error", "low", "high", "p"), numbers)
-    intervals |= {"groups": pl.Int64}
+    intervals: dict[str, type[pl.DataType]] = {
+        **dict.fromkeys(("calibrator", "metric", "quantity"), pl.String),
+        **dict.fromkeys(("value", "standard_error", "low", "high", "p"), pl.Float64),
+        "groups": pl.Int64,
+    }
     schemas = [results.METRICS_SCHEMA, intervals, results.RIVALS_SCHEMA, results.SENSITIVITY_SCHEMA]
-    frames = [pl.DataFrame(schema={"dataset": texts, "source": texts} | schema) for schema in schemas]
+    frames = [pl.DataFrame(schema={"dataset": pl.String, "source": pl.String, **schema}) for schema in schemas]
     return Runs(*frames, (), (), PAPER_CALIBRATORS, {}, METRIC_DEFAULTS.smallest_relevant_change)
 
 
@@ -381,18 +377,6 @@ def models() -> str:
 # --- Errors ---
 
 
-def message_of(node: ast.expr) -> str | None:
-    """Return the text of a message; values that are filled in show as `…`."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        return "".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        left, right = message_of(node.left), message_of(node.right)
-        return None if left is None or right is None else left + right
-    return None
-
-
 def error_messages() -> dict[str, list[str]]:
     """Return the messages of `InputError` in the library, by the part that raises them."""
     found: dict[str, list[str]] = {}
@@ -401,8 +385,7 @@ def error_messages() -> dict[str, list[str]]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or not node.args:
                 continue
-            name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-            message = message_of(node.args[0]) if name == "InputError" else None
+            message = text_of(node.args[0]) if called_name(node) == "InputError" else None
             if message and any(letter.isalpha() for letter in message):
                 found.setdefault(part, []).append(" ".join(message.split()))
     return found

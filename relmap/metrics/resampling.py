@@ -7,7 +7,7 @@ refitted: intervals reflect the sampling of test clusters, given the fits. With 
 are too short.
 
 If there are more than MAX_TIE_GROUPS tie groups, neighboring groups are merged. A resample then needs a few thousand
-sums for any number of rows. The order of two neighbors among so many rows has little effect on the metrics.
+sums for any number of rows. With that many rows, the order of two neighbors has little effect on the metrics.
 
 Confidence groups and counted cells of the label spread are determined once, from all rows, and are the same in every
 resample. Sampling noise increases calibration errors and label spreads, which are sums of absolute values and maxima:

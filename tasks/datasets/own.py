@@ -82,7 +82,9 @@ class SplitFiles(Options):
     @property
     def files(self) -> tuple[str, ...]:
         """All files: those of the rows in their order, then the lookup tables."""
-        return (*(path for _, path in self.parts), *(lookup.path for lookup in self.lookups.values()))
+        row_files = [path for _, path in self.parts]
+        lookup_files = [lookup.path for lookup in self.lookups.values()]
+        return (*row_files, *lookup_files)
 
 
 class PairColumns(Options):
@@ -274,8 +276,8 @@ def read_pair_columns(
     id_columns = {side: columns[0] for side, columns in source.side_columns.items() if side in ids}
     text_columns = {side: columns for side, columns in source.side_columns.items() if side not in ids}
     optional_columns = {"split": split, "pair": source.pair}
-    given_columns = {"group": source.group, "label": source.label, **id_columns}
-    given_columns |= {column: name_in_file for column, name_in_file in optional_columns.items() if name_in_file}
+    named_columns = {column: name_in_file for column, name_in_file in optional_columns.items() if name_in_file}
+    given_columns = {"group": source.group, "label": source.label, **id_columns, **named_columns}
 
     kinds = dict.fromkeys(given_columns.values(), "text or number")
     for columns in text_columns.values():

@@ -18,7 +18,8 @@ INDEX = "source.json"  # written by the download stage next to the files
 CARD = "README.md"  # assigns the tables of a repository to splits
 # Only tables and the card are downloaded, never scripts.
 TABLE_SUFFIXES = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")
-TABLE_FILES = (*(f"*{suffix}" for suffix in TABLE_SUFFIXES), *(f"*{suffix}.gz" for suffix in TABLE_SUFFIXES))
+PLAIN_TABLE_FILES = tuple(f"*{suffix}" for suffix in TABLE_SUFFIXES)
+TABLE_FILES = (*PLAIN_TABLE_FILES, *(f"{pattern}.gz" for pattern in PLAIN_TABLE_FILES))
 DATA_FILES = (*TABLE_FILES, CARD)
 MAX_REASON_LENGTH = 300
 

@@ -217,22 +217,30 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for result in config.stash.get(MEASURED, []):
         row = {"operation": result.operation, "rows": f"{result.rows:,}"}
         if result.peak_mib is None:
-            row |= {
-                "cores": result.threads,
-                "ours": result.ours_s,
-                "beside": result.beside,
-                "s": result.beside_s,
-            }
-            row |= {
-                "ratio": result.ratio,
-                "aim": result.aim,
-                "reached": result.reached,
-                "floor": result.floor_s,
-            }
-            timed.append(row | {"ours / floor": result.floor_s and result.ours_s / result.floor_s})
+            timed.append(
+                {
+                    **row,
+                    "cores": result.threads,
+                    "ours": result.ours_s,
+                    "beside": result.beside,
+                    "s": result.beside_s,
+                    "ratio": result.ratio,
+                    "aim": result.aim,
+                    "reached": result.reached,
+                    "floor": result.floor_s,
+                    "ours / floor": result.floor_s and result.ours_s / result.floor_s,
+                }
+            )
         else:
-            row |= {"MiB": result.peak_mib, "MiB of a tenth": result.peak_mib_of_a_tenth}
-            grown.append(row | {"times": result.ratio and 11 / result.ratio, "at most 11 times": result.reached})
+            grown.append(
+                {
+                    **row,
+                    "MiB": result.peak_mib,
+                    "MiB of a tenth": result.peak_mib_of_a_tenth,
+                    "times": result.ratio and 11 / result.ratio,
+                    "at most 11 times": result.reached,
+                }
+            )
     machine = f"{os.cpu_count()} cores of {platform.machine()}, load {os.getloadavg()[0]:.1f} at the end"
     for title, rows in (
         (f"Medians in seconds; ratio = beside / ours ({machine})", timed),

@@ -6,13 +6,12 @@ installs it with the named extras and packages into a new environment.
 
 import re
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.environments import ROOT, create_environment, run_command, uv_pip
+from tests.environments import ROOT, build_wheel, create_environment, run_code_of_page, uv_pip
 
 sys.path.insert(0, str(ROOT / "docs/_ext"))
 
@@ -26,15 +25,6 @@ PAGES = [
 ]
 PAGES_WITH_CODE = [page for page in PAGES if blocks_to_run(page.read_text(encoding="utf-8"))]
 OWN_ENVIRONMENT = re.compile(r"environment\s+(?:of the pipeline, which|that)\s+`make setup`\s+creates")
-RUN_PAGE = """
-import sys
-from pathlib import Path
-import relmap
-assert Path(relmap.__file__).is_relative_to(sys.prefix), relmap.__file__
-sys.path.insert(0, sys.argv[1])
-from page_code import run_page
-run_page(Path(sys.argv[2]))
-"""
 
 pytestmark = pytest.mark.system
 
@@ -64,13 +54,7 @@ def uses_pipeline(page: Path) -> bool:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory) -> Path:
-    """Build the wheel in a copy of the library's files, since a build writes next to them."""
-    folder = tmp_path_factory.mktemp("source")
-    shutil.copytree(ROOT / "relmap", folder / "relmap", ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / file, folder / file)
-    run_command(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", folder=folder)
-    return next((folder / "dist").glob("*.whl"))
+    return build_wheel(tmp_path_factory.mktemp("source"))
 
 
 @pytest.fixture(scope="session")
@@ -98,4 +82,4 @@ def test_a_page_with_code_states_what_it_needs(page):
 @pytest.mark.parametrize("page", [page for page in PAGES_WITH_CODE if not uses_pipeline(page)], ids=name)
 def test_the_code_of_a_page_runs_with_what_the_page_asks_for(page, python_of, tmp_path):
     python = python_of(requirements_of(page))
-    run_command(python, "-c", RUN_PAGE, ROOT / "docs/_ext", page, folder=tmp_path)
+    run_code_of_page(python, page, tmp_path)

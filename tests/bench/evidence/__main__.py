@@ -17,6 +17,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from relmap import InputError
+from relmap.io.atomic import write_text
 from tests.bench.evidence.cases import Case, real_cases, simulated_cases
 from tests.bench.evidence.methods import measure, predict_reliabilities
 from tests.bench.evidence.summary import CaseResult, Measurement, summarize
@@ -98,7 +99,7 @@ def main() -> None:
     write_records(records, arguments.out)
     if "readme" in records:
         text = arguments.readme.read_text(encoding="utf-8")
-        arguments.readme.write_text(with_tables(text, records), encoding="utf-8")
+        write_text(arguments.readme, with_tables(text, records))
     print(f"{arguments.out}: {len(results)} cases, {seconds / 60:.1f} minutes of processor time, commit {commit}")
 
 
@@ -113,9 +114,7 @@ def stored_result(case: Case, folder: Path, sizes: tuple[int, ...], n_samples: i
             except InputError as error:
                 error.add_note(f"in case {case.key}")
                 raise
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(result.to_dict()), encoding="utf-8")
-        partial.rename(path)
+        write_text(path, json.dumps(result.to_dict()))
         print(f"{case.key}: {result.cpu_seconds:.0f} s of processor time", flush=True)
     return CaseResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
 
