@@ -155,7 +155,12 @@ def end_orphans() -> None:
     if orphans:
         numbers = ", ".join(map(str, orphans))
         print(f"ending processes that an earlier, killed refresh left running: {numbers}", flush=True)
-    _end_matching(is_orphan)
+    groups = set()
+    for pid in orphans:
+        with suppress(ProcessLookupError):  # it has just ended
+            groups.add(os.getpgid(pid))
+    # by group too, since the environment of a process is empty for a moment while it starts a program
+    _end_matching(lambda process: os.getpgid(process.pid) in groups or is_orphan(process))
 
 
 def _matching_processes(matches: Callable[[psutil.Process], bool]) -> Iterator[psutil.Process]:

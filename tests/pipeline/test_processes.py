@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import psutil
 import pytest
 import yaml
 from dvc.repo import Repo
@@ -155,6 +156,19 @@ def test_ended_processes_of_an_earlier_refresh_are_reported(monkeypatch, capsys)
     assert message in capsys.readouterr().out
     processes.end_orphans()
     assert capsys.readouterr().out == ""
+
+
+@linux_only
+def test_group_of_an_orphan_ends_while_a_member_has_no_environment_yet(monkeypatch):
+    monkeypatch.setenv(processes.OWNER_VARIABLE, str(Path.cwd()))
+    left = start_group("sleep 600 & echo ready; wait")
+    environment_of = psutil.Process.environ
+    monkeypatch.setattr(
+        psutil.Process, "environ", lambda process: environment_of(process) if process.pid == left.pid else {}
+    )
+    processes.end_orphans()
+    assert members(left) == []
+    left.communicate()
 
 
 APPEND_TARGETS = """
