@@ -1,4 +1,4 @@
-"""`make repro` compared with plain function calls in one process, both from a new folder."""
+"""`make repro` compared with plain function calls in one process, each from a new folder."""
 
 from os import getloadavg
 from typing import Any
@@ -20,7 +20,7 @@ def test_orchestration_costs_at_most_a_minute_or_a_tenth(tmp_path, capsys, rows,
         params["datasets"] = {name: sets[name] | {"rows": rows[name]} for name in rows} or sets
 
     plain = Copy(tmp_path / "plain", change)
-    project = Copy(tmp_path / "ours", change)
+    project = Copy(tmp_path / "pipeline", change)
     times = {"plain calls": plain.measure(plain.bare), "make repro": project.measure(project.refresh)}
     with capsys.disabled():
         for name, commands in times.items():
