@@ -50,6 +50,13 @@ def test_annotations_docstrings_assertions_and_messages_are_not_mutated():
     assert operators[line_of("raise")] == {"relmap/RemoveStatement"}
 
 
+def test_marks_of_parameters_and_checks_of_equal_length_are_not_mutated():
+    source = "def pair(a, /, *, b):\n    return zip(a, b, strict=True)\n"
+    assert find_mutants(PATH, source) == []
+    assert any("BinaryOperator" in mutant.operator for mutant in find_mutants(PATH, "area = width * height\n"))
+    assert any("BinaryOperator" in mutant.operator for mutant in find_mutants(PATH, "total += height\n"))
+
+
 def test_a_mutant_changes_its_place_only():
     lines = SOURCE.splitlines()
     for mutant in find_mutants(PATH, SOURCE):

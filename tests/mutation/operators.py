@@ -42,6 +42,8 @@ SIMILAR_NAMES = {
     "groups": "None",
     "group": "None",
 }
+# Functions whose result does not depend on the order of their arguments
+SYMMETRIC_CALLS = frozenset({"min", "max", "minimum", "maximum", "min_horizontal", "max_horizontal", "array_equal"})
 SIMILAR_STRINGS = {'"left"': '"right"', '"right"': '"left"'}
 UNARY_FUNCTIONS = frozenset(
     {"abs", "sorted", "reversed", "set", "sqrt", "log", "exp", "log1p", "expm1", "expit", "logit", "unique", "sort"}
@@ -158,6 +160,8 @@ class SwapArguments(NodeOperator):
     def variants(cls, node: NodeOrLeaf) -> list[str]:
         """Return the argument list once with each pair swapped."""
         arguments = call_arguments(node)
+        if arguments and called_name(node) in SYMMETRIC_CALLS:
+            return []
         codes = [code_of(argument) for argument in arguments]
         swapped = []
         for first in range(len(arguments) - 1):

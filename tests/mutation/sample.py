@@ -137,30 +137,44 @@ def find_mutants(path: str, source: str) -> list[Mutant]:
         source: Content of the file.
 
     Returns:
-        The mutants outside of annotations, docstrings, decorators, assertions and error messages.
+        The mutants outside of annotations, docstrings, decorators, assertions (also the argument `strict` of `zip`)
+        and error messages. The marks `*` and `/` in the parameters of a function are not operators.
     """
     ignored = list(_ignored_spans(source))
+    operations = list(_operation_spans(source))
     tree = parso.parse(source)
     nodes = list(ast_nodes(tree))
     mutants = []
     for name in FAMILIES:
         operator = cosmic_ray.plugins.get_operator(name)()
         positions = (position for node in nodes for position in operator.mutation_positions(node))
+        allowed = operations if name.startswith("core/ReplaceBinaryOperator") else None
         for occurrence, (start, end) in enumerate(positions):
-            if not any(span.contains(start, end) for span in ignored):
+            if any(span.contains(start, end) for span in ignored):
+                continue
+            if allowed is None or any(span.contains(start, end) for span in allowed):
                 mutants.append(Mutant(path, name, occurrence, start, end))
     return mutants
+
+
+def _span(node: ast.AST, lines: list[str]) -> Span:
+    """Return the range of a node, with columns in characters; `ast` counts bytes."""
+    start = len(lines[node.lineno - 1].encode()[: node.col_offset].decode())
+    end = len(lines[node.end_lineno - 1].encode()[: node.end_col_offset].decode())
+    return Span((node.lineno, start), (node.end_lineno, end))
+
+
+def _operation_spans(source: str) -> Iterator[Span]:
+    """Yield the operations with two operands, and the assignments such as `x += 1`."""
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.BinOp | ast.AugAssign):
+            yield _span(node, lines)
 
 
 def _ignored_spans(source: str) -> Iterator[Span]:
     """Yield the parts of a file that are not mutated."""
     lines = source.splitlines()
-
-    def span(node: ast.AST) -> Span:
-        start = len(lines[node.lineno - 1].encode()[: node.col_offset].decode())
-        end = len(lines[node.end_lineno - 1].encode()[: node.end_col_offset].decode())
-        return Span((node.lineno, start), (node.end_lineno, end))
-
     for node in ast.walk(ast.parse(source)):
         annotations = [getattr(node, "annotation", None), getattr(node, "returns", None)]
         parts = [*annotations, *getattr(node, "decorator_list", [])]
@@ -172,7 +186,9 @@ def _ignored_spans(source: str) -> Iterator[Span]:
             parts.append(node)
         if isinstance(node, ast.Module):
             parts.extend(_type_aliases(node))
-        yield from (span(part) for part in parts if part is not None)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "zip":
+            parts.extend(keyword.value for keyword in node.keywords)
+        yield from (_span(part, lines) for part in parts if part is not None)
 
 
 def _type_aliases(module: ast.Module) -> list[ast.stmt]:
