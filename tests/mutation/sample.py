@@ -165,10 +165,10 @@ def _span(node: ast.AST, lines: list[str]) -> Span:
 
 
 def _operation_spans(source: str) -> Iterator[Span]:
-    """Yield the operations with two operands, and the assignments such as `x += 1`."""
+    """Yield the operations with two operands."""
     lines = source.splitlines()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.BinOp | ast.AugAssign):
+        if isinstance(node, ast.BinOp):
             yield _span(node, lines)
 
 

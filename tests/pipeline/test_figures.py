@@ -9,6 +9,7 @@ import altair as alt
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
@@ -22,6 +23,7 @@ from relmap.report.ranking import retained_errors
 from tasks.figures import FIGURES, draw_all
 from tasks.figures.overview import overview_picture, select_changes
 from tasks.page.page import describe_facts
+from tests.charts import CHARTS, chart_contents
 from tests.report_data import KNOTS, contrast_ratio, make_curve, make_results
 
 TEN_LABELS = tuple(f"grade {number}" for number in range(10))
@@ -81,6 +83,15 @@ def test_a_chart_has_no_data_and_uses_only_columns_of_its_rows(case):
         fields = set(re.findall(r'"field": "(\w+)"', text))
         in_expressions = set(re.findall(r"datum\.(?!label)(\w+)", text))
         assert (fields | in_expressions) - computed <= set(figure.rows.columns), figure.key
+
+
+def test_charts_are_those_that_somebody_has_looked_at():
+    """If a chart has changed on purpose, look at it and run `python -m tests.charts`."""
+    expected = yaml.safe_load(CHARTS.read_text(encoding="utf-8"))
+    contents = chart_contents()
+    assert contents.keys() == expected.keys()
+    for key, content in contents.items():
+        assert content == expected[key], key
 
 
 @every_case
