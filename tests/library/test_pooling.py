@@ -12,6 +12,7 @@ from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit, log_softmax, logit
 
 from relmap.calibrators.temperature import fit_temperature
+from relmap.projection import pooling
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import MAX_LOGIT
 from relmap.projection.pooling import (
@@ -19,6 +20,8 @@ from relmap.projection.pooling import (
     MIN_EVIDENCE_GAIN,
     SLOPE_DEVIATION_SCALE,
     TOLERANCE,
+    PenalizedProblem,
+    Point,
     PooledLineFitter,
     Prior,
     WithSignals,
@@ -227,3 +230,79 @@ def test_whole_vector_recovers_a_shift_and_is_robust_to_extreme_logits():
     far = np.where(np.eye(3)[2] == 1, -1e3, logits)
     farther = np.where(np.eye(3)[2] == 1, -1e9, logits)
     np.testing.assert_array_equal(fitted(replace(decisions, logits=far)), fitted(replace(decisions, logits=farther)))
+
+
+@pytest.mark.parametrize("with_signal", [False, True])
+def test_lines_give_the_logits_of_the_coefficients_where_logits_are_far_from_standardized(monkeypatch, with_signal):
+    prior = Prior(0.7, 0.4, 0.3, signals=0.5 if with_signal else 0.0, signals_by_label=0.2 if with_signal else 0.0)
+    monkeypatch.setattr(pooling, "search_prior", lambda *_arguments, **_options: prior)
+    confidence_logit, decision, correct = simulate_rows(400, seed=5)
+    confidence_logit = 5 + 3 * confidence_logit
+    signals = np.random.default_rng(1).normal(size=(400, 1)) if with_signal else None
+    fitter = PooledLineFitter(confidence_logit, decision, correct, 4, signals)
+    rows = fitter.rows
+    fit = rows.fit(prior, prior, 1e-12)
+
+    fitted = fitter.fit_lines("intercept")
+
+    expected = rows.offset + (rows.features * (fit.shared + fit.by_label[rows.label])).sum(axis=1)
+    scored = CalibratedDecisions(rows.offset, rows.label, signals=rows.features[:, 2:] if with_signal else None)
+    assert fitted(scored) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("prior", [Prior(1.0, 0.5, 0.25, 0.7, 0.3), Prior(0.5, 1.0), Prior(0.5, slope=0.5, signals=1)])
+def test_gradient_and_hessian_agree_with_differences_of_the_objective(prior):
+    confidence_logit, decision, correct = simulate_rows(60, seed=2)
+    fitter = PooledLineFitter(confidence_logit, decision, correct, 4, np.random.default_rng(1).normal(size=(60, 2)))
+    problem = PenalizedProblem(fitter.rows, prior)
+    start = problem.initial_point(None)
+    generator = np.random.default_rng(3)
+    shared = generator.normal(size=start.shared.shape)
+    by_label = generator.normal(size=start.by_label.shape)
+    n_shared = len(shared)
+
+    def evaluate(flat: np.ndarray) -> Point:
+        return problem.evaluate(flat[:n_shared], flat[n_shared:].reshape(by_label.shape))
+
+    def gradient(flat: np.ndarray) -> np.ndarray:
+        system = problem.newton_system(evaluate(flat))
+        return np.r_[system.shared_gradient, system.label_gradient.ravel()]
+
+    point = np.r_[shared, by_label.ravel()]
+    step = 1e-5 * np.eye(len(point))
+    slopes = [(evaluate(point + h).objective - evaluate(point - h).objective) / 2e-5 for h in step]
+    assert gradient(point) == pytest.approx(slopes, abs=1e-5)
+
+    system = problem.newton_system(evaluate(point))
+    curvatures = np.array([(gradient(point + h) - gradient(point - h)) / 2e-5 for h in step])
+    np.testing.assert_allclose(system.shared_hessian, curvatures[:n_shared, :n_shared], atol=1e-5)
+    np.testing.assert_allclose(
+        np.concatenate([*system.cross_hessian], axis=1), curvatures[:n_shared, n_shared:], atol=1e-5
+    )
+    n_by_label = by_label.shape[1]
+    for label, block in enumerate(system.label_hessian):
+        place = slice(n_shared + label * n_by_label, n_shared + (label + 1) * n_by_label)
+        np.testing.assert_allclose(block, curvatures[place, place], atol=1e-5)
+
+
+def test_the_fit_under_another_prior_is_the_starting_point_of_the_free_coefficients():
+    confidence_logit, decision, correct = simulate_rows(60, seed=2)
+    rows = PooledLineFitter(confidence_logit, decision, correct, 4).rows
+    fit = rows.fit(Prior(1.0, 0.5, 0.25), Prior())
+    point = PenalizedProblem(rows, Prior(0.5, slope=1.0)).initial_point(fit)
+    np.testing.assert_array_equal(point.shared, fit.shared)
+    np.testing.assert_array_equal(point.by_label, fit.by_label[:, 1:])
+
+
+@pytest.mark.parametrize(
+    ("part", "level", "expected"),
+    [
+        ("intercept", 0.0, MIN_EVIDENCE_GAIN),
+        ("slope", 0.0, MIN_EVIDENCE_GAIN),
+        ("intercept", 0.5, 0.0),
+        ("slope", 0.5, -0.5),
+    ],
+)
+def test_the_prior_of_standard_deviations_prefers_zero_and_small_slopes(part, level, expected, monkeypatch):
+    monkeypatch.setattr(pooling, "SLOPE_DEVIATION_SCALE", 0.5)
+    assert pooling._log_prior(part, level) == expected
