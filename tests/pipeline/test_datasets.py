@@ -1,5 +1,6 @@
 """The six data sets of the paper: sampling, texts of pairs, and errors."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import polars as pl
 import pytest
 
 from relmap.errors import InputError
-from tasks.datasets import DATASETS
+from tasks.datasets import DATASETS, find_declared_dataset
 from tasks.datasets.base import cap_candidates, draw_documents, draw_samples, split_by_query
-from tasks.datasets.raw import ROW_NUMBER, RepositoryRows
+from tasks.datasets.raw import ROW_NUMBER, RepositoryRows, import_hub_library
+from tasks.settings.dataset_params import DatasetParams
 from tasks.simulation import simulate, write_repository
 
 
@@ -73,6 +75,41 @@ def test_documents_of_random_queries_are_drawn_and_the_last_query_is_sampled():
 def test_all_documents_are_drawn_if_there_are_few_and_nonfinite_features_are_zero():
     sample = draw_documents(query_rows([[np.nan, 1.0], [np.inf, -np.inf]]), ("0", "1"), 2, 9, seed=0)
     assert sample["features"].to_list() == [[0, 1], [0, 0]]
+
+
+def test_the_library_of_the_hub_reports_nothing_to_its_makers(monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_UPDATE_DOWNLOAD_COUNTS", True)
+    datasets.enable_progress_bars()
+    datasets.logging.set_verbosity_info()
+    imported = import_hub_library()
+    assert imported is datasets
+    assert not datasets.config.HF_UPDATE_DOWNLOAD_COUNTS
+    assert datasets.are_progress_bars_disabled()
+    assert datasets.logging.get_verbosity() == logging.CRITICAL
+
+
+@pytest.mark.parametrize(
+    ("n_files", "listed"),
+    [(0, "nothing"), (1, "f00"), (10, ", ".join(f"f{k:02}" for k in range(10))), (12, "f00, .*, f09 and 2 more")],
+)
+def test_a_missing_file_is_reported_with_the_content_of_the_nearest_folder(tmp_path, n_files, listed):
+    for number in range(n_files):
+        (tmp_path / f"f{number:02}").touch()
+    (tmp_path / ".hidden").touch()
+    entry = DatasetParams.model_validate(
+        {
+            "reader": "files",
+            "source": "files",
+            "path": str(tmp_path / "shop/pairs.csv"),
+            "split": {"by": "row", "validation": 0.3, "test": 0.3},
+            "options": {
+                "labels": ["bad", "good"],
+                "pairs": {"path": "pairs.csv", "group": "query", "query": "query", "candidate": "title", "label": "g"},
+            },
+        }
+    )
+    with pytest.raises(InputError, match=f"shop/pairs.csv does not exist.* {tmp_path} has {listed}$"):
+        find_declared_dataset("shop", entry)
 
 
 FURNITURE = {  # column -> value, and the expected line, if any

@@ -176,6 +176,20 @@ def test_identical_groups_have_identical_shares_to_the_last_bit():
     assert shares_outside_range(bound_class_shares(frame, 2, ("train", "test"), by_group=True)).is_empty()
 
 
+def test_a_class_share_at_the_end_of_its_range_passes():
+    """Identical groups have a range of width zero."""
+    pairs = pl.DataFrame(
+        {
+            "pair": [str(row) for row in range(300)],
+            "group": [f"q{row // 3}" for row in range(300)],
+            "label": [0, 1, 2] * 100,
+            "split": ["train"] * 150 + ["validation"] * 60 + ["test"] * 90,
+            "text": "a lamp",
+        }
+    )
+    assert gate_pairs(pairs)["success"]
+
+
 def test_class_share_range_is_bernsteins_bound():
     """100 rows, half of each class, 40 of them drawn: b = 1/2, v = 1/4, ln(2e9) = 21.416."""
     rows = {"group": [str(i) for i in range(100)], "label": [0, 1] * 50, "split": ["a"] * 40 + ["b"] * 60}

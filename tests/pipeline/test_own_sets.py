@@ -455,7 +455,10 @@ WRONG_LOGITS = {  # arrays of a `.npz` file or columns of a parquet file, expect
         columns(logits=pl.col("logits").list.head(0)),
         "logits of validation: the number of logits in each row is 0",
     ),
-    "a shorter list": (with_row_4("logits", pl.col("logits").list.head(2)), "row 4, .*found 2; .*first row has 3"),
+    "a shorter list": (
+        with_row_4("logits", pl.col("logits").list.head(2)),
+        "row 4, .*'logits'.*found 2; .*first row has 3",
+    ),
     "no number in a list": (with_row_4("logits", pl.lit([1.0, None, 2.0])), "validation, row 4: found nan for label 1"),
     **{f"no {name}": (with_row_4(name, None), f"column '{name}': found None") for name in ("label", "logits", "group")},
 }

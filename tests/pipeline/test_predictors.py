@@ -207,6 +207,32 @@ def test_infinite_and_nan_features_count_as_zero(name):
     np.testing.assert_array_equal(*logits)
 
 
+def test_trees_are_fitted_with_reproducible_settings(monkeypatch):
+    """Without them the result depends on the number of threads and on how LightGBM measures the data."""
+    passed = {}
+
+    def train(parameters, *arguments, **options):
+        passed.update(parameters, **options)
+        return original(parameters, *arguments, **options)
+
+    original = lightgbm.train
+    monkeypatch.setattr(lightgbm, "train", train)
+    frame = make_frame("features", draw_labels(60, seed=1), 0.6, seed=1)
+    fit_predictor("boosted", frame, frame, n_labels=3, class_weight="none", seed=7, settings={"rounds": 2})
+
+    assert passed["num_boost_round"] == 2
+    assert {name: passed[name] for name in ("objective", "num_class", "bagging_freq", "seed", "verbosity")} == {
+        "objective": "multiclass",
+        "num_class": 3,
+        "bagging_freq": 1,
+        "seed": 7,
+        "verbosity": -1,
+    }
+    assert passed["deterministic"] is True
+    assert passed["force_row_wise"] is True
+    assert passed["num_threads"] == 1
+
+
 @pytest.mark.parametrize("weight", WEIGHTS)
 def test_trees_equal_lightgbms_classifier(weight):
     train = make_frame("features", draw_labels(800, seed=800), 0.6, seed=800)
