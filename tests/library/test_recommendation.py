@@ -62,7 +62,7 @@ def is_significant_improvement(metric: str, comparison: dict) -> bool:
     return is_significant and METRICS[metric].direction * comparison["change"] >= MIN_RELEVANT_CHANGE
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(MEASURED, COUNTS)
 def test_headline_is_supported_by_the_intervals(measured, counts):
     rows, errors, groups = counts
@@ -82,7 +82,7 @@ def test_headline_is_supported_by_the_intervals(measured, counts):
     assert not re.search(r"[+-]0(\.0+)?\b|nan|inf|None", str(advice))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.floats(-1, 1), st.just("") | st.just(" (95% interval -0.1 to +0.1)"))
 def test_change_is_worded_with_a_positive_number_or_as_irrelevant(change, interval):
     sentence = format_change("the log loss", change, interval, MIN_RELEVANT_CHANGE)
@@ -94,7 +94,7 @@ def test_change_is_worded_with_a_positive_number_or_as_irrelevant(change, interv
     assert interval in sentence
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     errors_found=st.tuples(st.floats(0, 1000), st.floats(0, 1000)),  # by confidence, by reliability
     interval=st.tuples(st.floats(-500, 500), st.floats(-500, 500)),
@@ -105,7 +105,7 @@ def test_evidence_shows_no_zero_change(errors_found, interval, measured):
         assert not re.search(r"-0(\.0+)?\b(?!\.)|by \+0\.0000|change of \+0\b", sentence), sentence
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(60, 20_000), st.sampled_from([0.0, 1e-5, 0.002, -0.03]), st.floats(1e-6, 1))
 def test_additional_labels_narrow_the_interval_to_the_change(rows, change, half_width):
     n_more = additional_labels_needed(rows, change, half_width, MIN_RELEVANT_CHANGE)
@@ -131,7 +131,7 @@ def candidates(draw):
     return [confidence, other]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(candidates())
 def test_candidate_gain_has_the_sign_of_its_change_and_lies_in_its_interval(rows):
     _, confidence_line, other_line = describe_candidates(rows, maps.make_map("mrp"), "out of fold")
@@ -145,7 +145,7 @@ def test_candidate_gain_has_the_sign_of_its_change_and_lies_in_its_interval(rows
         assert low <= gain <= high
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(changes(), st.floats(0, 1), st.floats(0, 0.01))
 def test_matrix_scaling_is_named_only_if_it_is_not_worse(comparison, decisions_changed, standard_error):
     numbers = {"decisions_changed": decisions_changed, "standard_error": standard_error, **comparison}
@@ -163,7 +163,7 @@ def test_matrix_scaling_is_named_only_if_it_is_not_worse(comparison, decisions_c
         assert "-0.0000" not in sentence
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.none() | st.floats(0, 1), st.none() | st.floats(0, 1))
 def test_label_spread_is_compared_with_shuffled_labels_correctly(spread, shuffled):
     sentence = describe_label_spread(spread, shuffled)
@@ -174,7 +174,7 @@ def test_label_spread_is_compared_with_shuffled_labels_correctly(spread, shuffle
         assert says_more == (spread > shuffled)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.floats(0, 1), changes())
 def test_top_calibration_warning_has_the_direction_of_the_gap(correct, comparison):
     gap = comparison["change"]
@@ -251,7 +251,7 @@ def test_smallest_relevant_change_applies_to_fit_and_evaluation(monkeypatch):
     assert any("No relevant difference in the log loss" in line for line in by_name_again.recommendation_.lines)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.floats(-1, 1), st.sampled_from([1e-6, 3e-4, 0.0011, 0.05]), st.sampled_from(["mrp", "confidence"]))
 def test_recalibration_is_better_only_with_a_significant_relevant_change(change, half_width, variant):
     low = change - half_width

@@ -23,7 +23,7 @@ from relmap.report.ranking import retained_errors
 from tasks.figures import FIGURES, draw_all
 from tasks.figures.overview import overview_picture, select_changes
 from tasks.page.page import describe_facts
-from tests.charts import CHARTS, chart_contents
+from tests.pipeline.charts import CHARTS, chart_contents
 from tests.report_data import KNOTS, contrast_ratio, make_curve, make_results
 
 TEN_LABELS = tuple(f"grade {number}" for number in range(10))
@@ -86,7 +86,7 @@ def test_a_chart_has_no_data_and_uses_only_columns_of_its_rows(case):
 
 
 def test_charts_are_those_that_somebody_has_looked_at():
-    """If a chart has changed on purpose, look at it and run `python -m tests.charts`."""
+    """If a chart has changed on purpose, look at it and run `python -m tests.pipeline.charts`."""
     expected = yaml.safe_load(CHARTS.read_text(encoding="utf-8"))
     contents = chart_contents()
     assert contents.keys() == expected.keys()

@@ -1,6 +1,6 @@
 """Titles, captions and Vega-Lite of the charts, without their rows, as somebody has looked at them.
 
-`python -m tests.charts` writes the file again after a chart has been changed on purpose and looked at.
+`python -m tests.pipeline.charts` writes the file again after a chart has been changed on purpose and looked at.
 """
 
 import json
@@ -15,7 +15,7 @@ from relmap.report.figure import DrawnFigure, theme
 from tasks.figures import draw_all
 from tests.report_data import make_results
 
-CHARTS = Path(__file__).parent / "data/charts.yaml"
+CHARTS = Path(__file__).resolve().parents[1] / "data/charts.yaml"
 
 
 def chart_contents() -> dict[str, Any]:
