@@ -199,6 +199,8 @@ CASES_BY_COMMAND = {
         *cases_for_each(
             "rows.parquet --labels {}", "one a,a a,,b '' 'a,b\nc'", "--labels is", "2 names or more on one line"
         ),
+        ("bad.parquet", change_row_7(ROWS, label=-1), r"row 7 .*: label is -1, not one of 0\.\.2", "--labels"),
+        ("bad.parquet", change_row_7(ROWS, label=3), r"row 7 .*: label is 3, not one of 0\.\.2", "--labels"),
         ("rows.parquet --group query", None, "no column query, .* contain the groups", "it has logits, label, group"),
         ("bad.parquet --group x", ROWS.with_columns(x=pl.lit([1])), "x, which contains lists", "of numbers or text"),
         ("bad.parquet --group group", change_row_7(ROWS, group=None), "row 7 .*: group is missing", "drop or fill"),

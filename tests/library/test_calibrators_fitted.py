@@ -184,6 +184,17 @@ def test_hcal_applies_the_factor_of_each_segment():
     assert calibrated == pytest.approx(log_softmax([[0.5 * np.log(0.9), 2 * np.log(0.1)]], axis=1))
 
 
+def test_hcal_takes_a_step_for_each_batch():
+    logits, labels = simulate_logits_and_labels(90, 3)
+    steps = {}
+    for batch in (90, 30):
+        fit_settings = HCalibrationSettings(window=11, epochs=1, patience=1, batch=batch, learning_rate=0.01)
+        factors = fit_hcal(logits, labels, seed=1, settings=fit_settings).factors
+        steps[batch] = np.abs(np.log(factors)).max()
+    assert steps[90] == pytest.approx(0.01, rel=1e-3)  # the first step of Adam has the size of the learning rate
+    assert steps[30] > 0.015
+
+
 @pytest.mark.parametrize("n", [300, 1300])  # one batch; three
 def test_hcal_lowers_its_loss_and_is_reproducible(n):
     logits, labels = simulate_logits_and_labels(n, 3)

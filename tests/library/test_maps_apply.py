@@ -17,11 +17,15 @@ from hypothesis import strategies as st
 from sqlglot import expressions as exp
 
 from relmap.errors import InputError
+from relmap.io import ranking
 from relmap.io.files import open_predictions, read_columns
 from relmap.io.ranking import SCORES, rank_rows
+from relmap.maps import sql
 from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import FittedMap
 from relmap.maps.sql import sql_expression
+from relmap.projection.labelwise import Lines
+from relmap.projection.pooling import WithSignals
 from relmap.routing.apply import apply_map
 from tests import maps
 from tests.maps import (
@@ -187,6 +191,22 @@ def test_ranks_in_memory_and_out_of_core_equal_a_stable_sort(in_memory, logit, s
     assert compute_ranks(logit, tmp_path_factory.mktemp("ranks"), size, in_memory=in_memory) == naive_ranks(logit)
 
 
+def test_ranks_out_of_core_are_sorted_in_the_folder_within_limits(tmp_path, monkeypatch):
+    configurations = []
+
+    def connect(*, config: dict[str, object]) -> duckdb.DuckDBPyConnection:
+        configurations.append(config)
+        return original(config=config)
+
+    original = duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", connect)
+    compute_ranks([0.5, 0.1, 0.3], tmp_path, 1, in_memory=1)
+    (configuration,) = configurations
+    folder = Path(configuration.pop("temp_directory"))
+    assert folder.is_relative_to(tmp_path)
+    assert configuration == {"memory_limit": ranking.SORT_MEMORY, "threads": ranking.SORT_THREADS}
+
+
 def test_ranks_out_of_core_are_exact_over_many_row_groups(tmp_path):
     logit = np.random.default_rng(0).integers(-50, 50, 130_000) / 7
     logit[::1000] = inf
@@ -304,6 +324,19 @@ def test_sql_of_a_shared_curve_does_not_grow_with_the_labels():
     sql_of_2_labels = sql_expression(make_map("shared_1d", n_labels=2), "duckdb")
     sql_of_500_labels = sql_expression(make_map("shared_1d", n_labels=500), "duckdb")
     assert len(sql_of_500_labels) - len(sql_of_2_labels) <= 3
+
+
+def test_sql_of_a_map_with_signals_is_rejected():
+    projection = make_map().projection
+    fitted = WithSignals(Lines(np.ones(3), np.zeros(3)), np.zeros((1, 3)))
+    document = make_map().model_copy(update={"projection": projection.model_copy(update={"fitted": fitted})})
+    with pytest.raises(InputError, match="reads signals, which SQL does not support; use apply"):
+        sql_expression(document, "duckdb")
+
+
+@pytest.mark.parametrize(("intercept", "largest"), [(4.0, 19.0), (-4.0, 19.0)])
+def test_the_largest_logit_of_a_line_is_at_its_farthest_confidence(intercept, largest):
+    assert sql._Line(slope=3.0, intercept=intercept, farthest=5.0).max_logit == largest
 
 
 def test_postgres_and_postgresql_are_the_same_dialect():

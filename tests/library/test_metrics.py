@@ -13,7 +13,13 @@ from scipy.stats import binned_statistic
 from sklearn.metrics import accuracy_score, average_precision_score, brier_score_loss, log_loss
 
 from relmap.metrics.probability import accuracy, brier_score_per_row, confidence_bins, ece, log_loss_per_row, top_label
-from relmap.metrics.registry import ProbabilityView, ReliabilityView, compute_reliability_metrics, metrics_for_views
+from relmap.metrics.registry import (
+    ProbabilityView,
+    ReliabilityView,
+    compute_compared_metrics,
+    compute_reliability_metrics,
+    metrics_for_views,
+)
 from relmap.metrics.reliability import correctness_log_loss, expected_retained_errors, find_tie_groups
 from relmap.metrics.resampling import draw_resamples
 from relmap.metrics.spread import LabelCells
@@ -228,3 +234,21 @@ def test_retained_rows_are_rounded_up_and_at_least_one(n, n_retained):
         compute_reliability_metrics(logit, np.arange(n) < n_retained)["selacc_70"] == 1
     )  # the rows of lowest risk; one more is wrong
     assert compute_reliability_metrics(logit, np.arange(n) < n_retained - 1)["selacc_70"] < 1
+
+
+def test_confidences_may_exceed_one_by_rounding_only():
+    assert confidence_bins(np.array([1 + 1e-9]), 10).tolist() == [9]
+    for outside in (1 + 2e-9, 1.5, -1e-300, np.nan):
+        with pytest.raises(ValueError, match=r"the confidence of row 1 is .*, not in \[0, 1\]"):
+            confidence_bins(np.array([0.5, outside]), 10)
+
+
+def test_compared_metrics_are_those_of_each_variant():
+    generator = np.random.default_rng(5)
+    correct = generator.random(50) < 0.7
+    logits = {"confidence": generator.normal(size=50), "mrp": generator.normal(size=50)}
+    expected = []
+    for variant, logit in logits.items():
+        metrics = compute_reliability_metrics(logit, correct, METRIC_DEFAULTS)
+        expected += [(variant, metric, metrics[metric]) for metric in ("nll_correct", "aupr_error", "aurc")]
+    assert list(compute_compared_metrics(logits, correct, METRIC_DEFAULTS)) == expected
