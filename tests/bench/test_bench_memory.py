@@ -41,43 +41,43 @@ from tests.bench.conftest import MILLION, ROOT, simulate_predictions
 FITS = 108
 K = 5
 
-Ready = Callable[[], object]
+Operation = Callable[[], object]
 
 
-def metrics(rows: int, _folder: Path) -> Ready:
+def metrics(rows: int, _folder: Path) -> Operation:
     inputs = test_bench_metrics.simulate(rows)
     return lambda: test_bench_metrics.every_metric(*inputs)
 
 
-def bootstrap(rows: int, _folder: Path) -> Ready:
+def bootstrap(rows: int, _folder: Path) -> Operation:
     logit, correct = test_bench_metrics.simulate(rows)
     query = np.arange(rows) // 10
     return lambda: compute_reliability_metrics(logit, correct, draws=draw_resamples(query, resamples=1000, seed=0))
 
 
-def lattices(fit: Callable[..., object], rows: int, _folder: Path) -> Ready:
+def lattices(fit: Callable[..., object], rows: int, _folder: Path) -> Operation:
     inputs = fits.make_fit_rows(*fits.simulate_rows(FITS, rows // FITS, K))
     return lambda: fit(inputs, n_labels=K, settings=ProjectionParams())
 
 
-def isotonic(rows: int, _folder: Path) -> Ready:
+def isotonic(rows: int, _folder: Path) -> Operation:
     (confidence_logit,), decision, correct = fits.simulate_rows(1, rows, K)
-    return lambda: test_bench_projection.isotonic(confidence_logit, decision, correct)
+    return lambda: test_bench_projection.fit_isotonic_of_labels(confidence_logit, decision, correct)
 
 
-def calibrator(fit: Callable[..., object], rows: int, _folder: Path) -> Ready:
+def calibrator(fit: Callable[..., object], rows: int, _folder: Path) -> Operation:
     logits, labels = fits.simulate_logits_and_labels(rows, K)
     return lambda: fit(logits, labels, seed=0)
 
 
-def apply(rows: int, folder: Path) -> Ready:
+def apply(rows: int, folder: Path) -> Operation:
     file = folder / f"{rows}.parquet"
     document = maps.make_map("mrp", n_labels=K)
     simulate_predictions(rows, K, 0).write_parquet(file)
     return lambda: apply_map(document, file, folder / "scored.parquet")
 
 
-def fit_and_evaluate(rows: int, folder: Path) -> Ready:
+def fit_and_evaluate(rows: int, folder: Path) -> Operation:
     labelled_rows = str(folder / f"{rows}.known")
     new_rows = str(folder / f"{rows}.new")
     fitted = str(folder / f"{rows}.map")
@@ -95,21 +95,21 @@ def fit_and_evaluate(rows: int, folder: Path) -> Ready:
         f"{verdict}.json",
     ]
 
-    def ready() -> None:
+    def operation() -> None:
         with redirect_stdout(StringIO()):
             for command in (fit, evaluate):
                 rerank.app([*command, "--group", "group"], standalone_mode=False)
 
-    return ready
+    return operation
 
 
-def fit_texts(rows: int, _folder: Path) -> Ready:
+def fit_texts(rows: int, _folder: Path) -> Operation:
     frame = test_bench_predictors.simulate_texts(rows)
     return lambda: test_bench_predictors.fit(frame)
 
 
-# Each operation, its rows, and what makes it ready.
-OPERATIONS: dict[str, tuple[int, Callable[[int, Path], Ready]]] = {
+# By operation: its number of rows, and the function that prepares its inputs
+OPERATIONS: dict[str, tuple[int, Callable[[int, Path], Operation]]] = {
     "every metric of one run, ties exact": (MILLION, metrics),
     "1,000 clustered resamples of every metric that ranks": (40_000, bootstrap),
     "mrp_exact": (FITS * 8000, partial(lattices, fit_exact)),
@@ -124,14 +124,14 @@ OPERATIONS: dict[str, tuple[int, Callable[[int, Path], Ready]]] = {
 }
 
 
-def measure_peak(ready: Ready) -> tuple[float, float]:
+def measure_peak(operation: Operation) -> tuple[float, float]:
     """Return the seconds of a call, and its peak memory in MiB beyond the memory in use now."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # the highest from here on
     before = _mib("VmRSS")
     start = time.perf_counter()
-    ready()
+    operation()
     return time.perf_counter() - start, _mib("VmHWM") - before
 
 
@@ -140,13 +140,13 @@ def _mib(name: str) -> float:
     return int(status[name].split()[0]) / 1024
 
 
-def measure(prepare: Callable[[int, Path], Ready], rows: int) -> tuple[float, float]:
+def measure(prepare: Callable[[int, Path], Operation], rows: int) -> tuple[float, float]:
     """Measure an operation in a child process that has all imports and has done nothing yet."""
     with get_context("fork").Pool(1) as child:
         return child.apply(_measure, (prepare, rows))
 
 
-def _measure(prepare: Callable[[int, Path], Ready], rows: int) -> tuple[float, float]:
+def _measure(prepare: Callable[[int, Path], Operation], rows: int) -> tuple[float, float]:
     with TemporaryDirectory() as folder:
         prepare(max(rows // 100, 1000), Path(folder))()
         return measure_peak(prepare(rows, Path(folder)))
@@ -169,7 +169,7 @@ def test_memory_of_every_operation(comparison):
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        asked, ready_of = OPERATIONS[name]
-        whole = measure(ready_of, asked)
-        tenth = measure(ready_of, (asked // 10))
-        print(json.dumps({"operation": name, "rows": asked, "whole": whole, "tenth": tenth}), flush=True)
+        n_rows, prepare = OPERATIONS[name]
+        whole = measure(prepare, n_rows)
+        tenth = measure(prepare, n_rows // 10)
+        print(json.dumps({"operation": name, "rows": n_rows, "whole": whole, "tenth": tenth}), flush=True)
