@@ -384,7 +384,7 @@ def _calibrate_rows(calibrator: Calibrator, rows: FixedDecisions) -> LabelledDec
 def _single_variants(batch: FitBatch, variants: tuple[str, ...], *, pool_labels: bool) -> dict[str, Variant]:
     """Fit variants for a batch of one calibrator."""
     fitted = fit_variants(batch, variants, pool_labels=pool_labels)
-    return {variant: models[0] for variant, models in fitted.items()}
+    return {variant: model for variant, (model,) in fitted.items()}
 
 
 def _fit_matrix_alternative(rows: FixedDecisions, options: FitOptions) -> Calibrator | None:

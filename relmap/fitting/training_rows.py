@@ -51,7 +51,7 @@ def hash_training_rows(
     fitted = np.concatenate(folds)
     hashes = _hash_predictions(rows.take(fitted), salt)
     _, first, count = np.unique(hashes, return_index=True, return_counts=True)
-    candidates = np.sort(first[count == 1])
+    candidates = first[count == 1]
     column = None
     if len(candidates) < (1 - MAX_REPEATED_SHARE) * len(fitted):
         if ids is None:
