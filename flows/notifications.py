@@ -32,7 +32,7 @@ ENDINGS: dict[str, Ending] = {
     "CANCELLED": "was cancelled",
 }
 AFTER_CANCELLATION = {
-    "refresh": "Its stages were ended. Finished results are kept, and the next refresh continues from them.",
+    "refresh": "Its stages were stopped. Finished results are kept, and the next refresh continues from them.",
 }
 # Log lines of Prefect about a cancelled or failed run that are wrong or do not help.
 MISLEADING_LINES = (

@@ -93,7 +93,7 @@ def restore_fold_split(document: MapDocument, rows: FixedDecisions) -> FoldSplit
 
     Args:
         document: The map.
-        rows: All labelled rows of the fit, in the same order and with the same groups.
+        rows: All labelled fit rows, in the same order and with the same groups.
 
     Returns:
         The split.

@@ -303,8 +303,8 @@ def count_labels(frame: pl.DataFrame, columns: Sequence[str], rows: FileRows) ->
     largest = int(np.concatenate(labels).max(initial=0))
     if largest >= MAX_UNNAMED_LABELS:
         raise InputError(
-            f"{rows.file}: a label is {largest}; labels are 0..K-1, or names that {option('labels')} gives in their "
-            "order"
+            f"{rows.file}: a label is {largest}; labels are the numbers 0..K-1, or names that {option('labels')} "
+            "lists in order"
         )
     return max(2, largest + 1)
 

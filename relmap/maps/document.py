@@ -268,7 +268,7 @@ class HeldOut(MapPart):
 
 
 class Fingerprint(MapPart):
-    """Hashes by which all labelled rows of the fit are recognized together, in any file or frame.
+    """Hashes by which all labelled fit rows are recognized together, in any file or frame.
 
     Attributes:
         rows: Hash of decisions and labels, in their order.
@@ -282,13 +282,13 @@ class Fingerprint(MapPart):
 
 
 class TrainingRows(MapPart):
-    """Salted, truncated hashes by which single rows of the fit are recognized.
+    """Salted, truncated hashes by which single fit rows are recognized.
 
     Attributes:
         by: What is hashed: the prediction; an id where predictions repeat; nothing if there is no id either.
         id_column: Column of the ids.
         salt: Salt of the hashes.
-        share: Share of the rows of the fit that have a hash.
+        share: Share of the fit rows that have a hash.
         folds: Sorted hashes of each fold, 8 characters of base64 each; one entry for all rows without folds.
     """
 
@@ -384,7 +384,7 @@ class MapDocument(MapPart):
 
     @property
     def out_of_fold_results(self) -> dict[str, Any]:
-        """Candidates, and the comparison with matrix scaling, on the rows of the fit; ready for JSON."""
+        """Candidates, and the comparison with matrix scaling, on the fit rows; ready for JSON."""
         recalibrated = None
         if self.others is not None and self.others.recalibrated is not None:
             recalibrated = self.others.recalibrated.model_dump()
@@ -447,7 +447,7 @@ class MapDocument(MapPart):
         if (self.input == "decision_only") != isinstance(calibrator.fitted, Constant):
             violations.append(f"the calibrator {calibrator.name} does not match the input {self.input}")
         if self.input != "logits" and any(isinstance(value, WholeVector | Matrix) for value in self._values()):
-            violations.append(f"a score of the whole vector needs logits, and the input is {self.input}")
+            violations.append(f"an all-logits model needs logits, and the input is {self.input}")
         return violations
 
     def _fold_violations(self) -> list[str]:

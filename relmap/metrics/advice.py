@@ -24,7 +24,7 @@ USE = "Use the map"
 MIXED = "Mixed"
 KEEP = "Keep your confidence"
 UNKNOWN = "Too few labelled rows for a recommendation"
-SAFE = "The map is safe to use, its gain is not yet certain"
+SAFE = "The map is safe to use, but its gain is not yet certain"
 WORSENS = "Worse, so keep your confidence"
 KEEP_ANSWERS = (KEEP, WORSENS)  # answers that recommend the confidence
 RANKING_METRICS = ("aupr_error", "aurc")
@@ -96,7 +96,7 @@ def advise(
         return Advice(USE, both_better if signs == {BETTER} else f"it predicts {predicts} and ranks {ranks}")
     because = f"the reliability predicts {predicts} and ranks {ranks}"
     if not signs & {BETTER, MIXED_SIGNS}:
-        return Advice(WORSENS, because, ("Or fit again, on rows like these.",))
+        return Advice(WORSENS, because, ("Alternatively, fit again on rows like these.",))
     score_by_sign = {WORSE: "the confidence", MIXED_SIGNS: "whichever is better at your own budget"}
     for_probability = score_by_sign.get(predicts, "the reliability")
     for_review = score_by_sign.get(ranks, "the reliability")
@@ -266,7 +266,9 @@ def describe_evidence(
         change = changes[metric]
         if change["change"] is None:
             continue
-        name = "the correctness log loss" if metric == "nll_correct" else METRICS[metric].title
+        name = METRICS[metric].title
+        if metric == "nll_correct":
+            name = f"the {name}"
         if abs(change["change"]) < smallest:
             irrelevant.append(name)
         else:
@@ -282,8 +284,8 @@ def _describe_errors_found(by_confidence: float, by_reliability: float, interval
     reviews = f"1,000 reviews of the least reliable 30% find {by_reliability:.0f} errors"
     difference = round(by_reliability) - round(by_confidence)  # of the rounded numbers, as shown
     if difference == 0:
-        return f"{reviews}, as many as reviews of the least confident 30%{interval}."
+        return f"{reviews}, as many as 1,000 reviews of the least confident 30%{interval}."
     return (
-        f"{reviews}; those of the least confident 30% find {by_confidence:.0f}. "
+        f"{reviews}; 1,000 reviews of the least confident 30% find {by_confidence:.0f}. "
         f"The change is {difference:+d}{interval}."
     )

@@ -281,7 +281,7 @@ _METRICS = (
     ),
     Metric(
         key="nll_correct",
-        title="correctness NLL",
+        title="correctness log loss",
         direction=LOWER,
         view=ReliabilityView,
         function=_correctness_log_loss,

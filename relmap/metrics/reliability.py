@@ -211,7 +211,7 @@ def ranking_metrics(groups: TieGroups, harmonic: np.ndarray | None = None) -> di
     - `aupr_error`, higher is better: average precision in [0, 1] of finding the errors by decreasing risk; NaN if no
       error has weight.
     - `selacc_<c>0`, higher is better: accuracy of the c tenths of rows of lowest risk, as in `count_retained_rows`; of
-      the tie group at the border, the share that fits.
+      the tie group at the boundary, the share that fits.
 
     Args:
         groups: Tie groups under R weightings.
@@ -294,9 +294,9 @@ def _selective_accuracies(groups: TieGroups, errors: np.ndarray) -> dict[str, np
     for tenths in COVERAGE_TENTHS:
         n_retained = np.minimum(count_retained_rows(n_rows, tenths), n_rows)  # 0 of no rows
         first_not_before = np.count_nonzero(groups.upto < n_retained, axis=0)
-        border = (first_not_before, np.arange(len(n_rows)))
-        rows_in_border = np.maximum(n_retained - groups.before[border], 0)
-        retained_errors = errors_before[border] + share[border] * rows_in_border
+        boundary_group = (first_not_before, np.arange(len(n_rows)))
+        rows_of_boundary_group = np.maximum(n_retained - groups.before[boundary_group], 0)
+        retained_errors = errors_before[boundary_group] + share[boundary_group] * rows_of_boundary_group
         accuracies[f"selacc_{tenths}0"] = np.asarray(1 - retained_errors / n_retained)
     return accuracies
 

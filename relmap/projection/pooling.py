@@ -338,7 +338,7 @@ class PenalizedProblem:
     with the A shared coefficients u, the B coefficients v_k of each label, and their features x and y.
 
     Args:
-        rows: Rows of the fit.
+        rows: Fit rows.
         prior: Standard deviations of the coefficients; a coefficient with 0 is not free.
     """
 
@@ -466,7 +466,7 @@ def search_prior(prior: Prior, parts: Sequence[str], rows: PooledRows, reach: in
     Args:
         prior: Prior at which the search starts.
         parts: Names of the standard deviations that may change.
-        rows: Rows of the fit; the fits under all priors tried are added to `rows.fits`.
+        rows: Fit rows; the fits under all priors tried are added to `rows.fits`.
         reach: Number of DEVIATION_LEVELS by which a part may move at once.
 
     Returns:

@@ -459,8 +459,8 @@ def _added_names(document: MapDocument, file: Predictions, layout: Layout) -> di
     conflicts = [name for name in names.values() if name in existing]
     if conflicts:
         raise InputError(
-            f"{file.path} has the column {', '.join(conflicts)} already, which would be added; drop it or rename it "
-            "(was this file scored before? Then give the file without scores)"
+            f"{file.path} already has the column {', '.join(conflicts)}, which apply adds; drop or rename it. If this "
+            "file is an output of apply, give the original file"
         )
     return names
 

@@ -58,7 +58,7 @@ def find_dataset(name: str, reader: str | None, options: Mapping[str, object]) -
         return _describe_own_dataset(name, OWN_READERS[reader], options)
     key = reader or name
     if key not in DATASETS:
-        raise InputError(f"{name}: no reader {key!r}; there are {', '.join([*DATASETS, *OWN_READERS])}")
+        raise InputError(f"{name}: unknown reader {key!r}; known readers are {', '.join([*DATASETS, *OWN_READERS])}")
     return DATASETS[key]
 
 

@@ -231,8 +231,8 @@ def _check_same_shape(first: SplitArrays, other: SplitArrays) -> None:
         other_size = other.logits.shape[axis]
         if first_size != other_size:
             raise InputError(
-                f"{first.logits_place} has {first_size} {unit}, {other.logits_place} has {other_size} {unit}; the "
-                "numbers must be equal"
+                f"{first.logits_place} has {first_size} {unit}, {other.logits_place} has {other_size} {unit}; both "
+                "need the same number"
             )
 
 

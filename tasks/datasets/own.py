@@ -137,11 +137,11 @@ class PairTables(SplitFiles, PairColumns):
     def _require_consistent_fields(self) -> "PairTables":
         for side in self.lookups:
             if len(self.side_columns[side]) > 1:
-                raise ValueError(f"`{side}` must name one column of ids if they are looked up")
+                raise ValueError(f"`{side}` must name exactly one column, with the ids that are looked up")
         if self.split is not None and isinstance(self.path, Mapping):
-            raise ValueError("give a `split` column, or files for each split, not both")
+            raise ValueError("give either a `split` column or files for each split")
         if self.splits and self.split is None:
-            raise ValueError("`splits` maps the values of a `split` column, and none is named")
+            raise ValueError("`splits` maps the values of a column, but `split` does not name one")
         for path in self.files:
             if file_format(path) not in FORMATS:
                 raise ValueError(f"{path!r} ends in none of {', '.join(FORMATS)} (each also with .gz)")

@@ -64,5 +64,5 @@ def write_repository(folder: Path, tables: Mapping[tuple[str, str], pl.DataFrame
     configs = ""
     for config, files in files_by_config.items():
         configs += f"- config_name: {config}\n  data_files:\n{''.join(files)}"
-    card = f"---\nconfigs:\n{configs}---\nMade up: no row of it was ever judged by anybody.\n"
+    card = f"---\nconfigs:\n{configs}---\nSimulated data: no person labelled these rows.\n"
     (folder / "README.md").write_text(card, encoding="utf-8")

@@ -36,10 +36,10 @@ class Measured:
 
     operation: str
     rows: int
-    ours_s: float
-    beside: str | None
-    beside_s: float | None
-    ratio: float | None  # beside_s / ours_s: speed-up
+    measured_s: float
+    alternative: str | None
+    alternative_s: float | None
+    ratio: float | None  # alternative_s / measured_s: speed-up
     aim: float | None  # minimum ratio: 0.5 is "at most twice the time"
     floor_s: float | None  # seconds of a part that every implementation must do
     threads: int  # number of cores
@@ -128,11 +128,13 @@ class Comparison:
         self.known_times = []
 
     def _keep(
-        self, operation: str, rows: int, ours_s: float, compared: Sequence[Compared], floor_s: float | None
+        self, operation: str, rows: int, measured_s: float, compared: Sequence[Compared], floor_s: float | None
     ) -> None:
         for name, other_s, aim in compared or [(None, None, None)]:
-            ratio = None if other_s is None else other_s / ours_s
-            self.measured.append(Measured(operation, rows, ours_s, name, other_s, ratio, aim, floor_s, self.threads))
+            ratio = None if other_s is None else other_s / measured_s
+            self.measured.append(
+                Measured(operation, rows, measured_s, name, other_s, ratio, aim, floor_s, self.threads)
+            )
 
     def record_memory(self, operation: str, rows: int, whole: tuple[float, float], tenth: tuple[float, float]) -> None:
         """Record seconds and MiB of an operation; the memory shall be at most 11 times that of a tenth of its rows."""
@@ -221,14 +223,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
                 {
                     **row,
                     "cores": result.threads,
-                    "ours": result.ours_s,
-                    "beside": result.beside,
-                    "s": result.beside_s,
+                    "measured": result.measured_s,
+                    "alternative": result.alternative,
+                    "s": result.alternative_s,
                     "ratio": result.ratio,
                     "aim": result.aim,
                     "reached": result.reached,
                     "floor": result.floor_s,
-                    "ours / floor": result.floor_s and result.ours_s / result.floor_s,
+                    "measured / floor": result.floor_s and result.measured_s / result.floor_s,
                 }
             )
         else:
@@ -243,10 +245,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             )
     machine = f"{os.cpu_count()} cores of {platform.machine()}, load {os.getloadavg()[0]:.1f} at the end"
     for title, rows in (
-        (f"Medians in seconds; ratio = beside / ours ({machine})", timed),
+        (f"Medians in seconds; ratio = alternative / measured ({machine})", timed),
         ("Peak memory beyond the input, each in a process of its own", grown),
     ):
-        shown = [{name: _shown(value) for name, value in row.items()} for row in rows]
+        shown = []
+        for row in rows:
+            shown.append({name: _shown(value) for name, value in row.items()})
         with pl.Config(
             tbl_rows=-1, tbl_cols=-1, tbl_width_chars=170, fmt_str_lengths=80, tbl_hide_column_data_types=True
         ):

@@ -22,7 +22,8 @@ from tests.tiny_project import complete_stage, copy_to_current_folder, create_fi
 
 NAME = "train@wands"
 TABLE = Path("data/base/wands/table.csv")
-DEEP, MANIFEST = "data/base/wands/deep/model.json", "data/manifests/wands/train.json"
+DEEP = "data/base/wands/deep/model.json"
+MANIFEST = "data/manifests/wands/train.json"
 BACK = "rm -rf data/base/wands data/manifests/wands/train.json && dvc"
 
 
@@ -91,7 +92,8 @@ def test_outputs_of_added_or_removed_inputs_are_reported():
 @pytest.fixture
 def cache(tmp_path):
     """A cache with an object for each file of the stage's outputs, and a list of them, as DVC keeps them; dvc.lock."""
-    folder, entries = tmp_path / "shared cache", []
+    folder = tmp_path / "shared cache"
+    entries = []
     for path in sorted(Path("data/base/wands").rglob("*.*")):
         md5 = hash_file(path, "md5")
         keep(folder, md5, path.read_bytes())
@@ -121,7 +123,8 @@ def test_every_corrupt_object_is_found_and_no_other(cache, bit):
 
 
 def test_objects_of_a_stage_include_the_files_of_readable_folders(cache):
-    locked, (listing,) = read_lock_entries()[NAME], cache.glob("??/*.dir")
+    locked = read_lock_entries()[NAME]
+    (listing,) = cache.glob("??/*.dir")
     assert verification.find_stage_objects(locked, cache, set()) == set(list_cached_objects(cache))
     assert verification.find_stage_objects(locked, cache, {listing}) == {listing}
     listing.unlink()
