@@ -258,7 +258,7 @@ def collect_gate_records(futures: Futures) -> GateRecords:
         futures: Futures of the tasks.
 
     Returns:
-        The records, those of the incoming gate first.
+        The records; the incoming gate comes first.
     """
     records: GateRecords = []
     for future in (*futures["gates"].values(), *futures["projected"].values()):
@@ -275,7 +275,7 @@ def collect_gate_records(futures: Futures) -> GateRecords:
 
 
 def store_failed_gates(base: Base, records: GateRecords) -> None:
-    """Store the records of gates for the report if one has failed; otherwise remove those of an earlier run.
+    """Store the records of gates for the report if one has failed; otherwise remove the records of an earlier run.
 
     Args:
         base: Fixed decisions of the data set.

@@ -325,7 +325,7 @@ class MapAssessment:
         return numbers
 
     def _test_drift(self) -> DriftResult | None:
-        """Test for drift on the rows that are not among those of the fit; None without such rows."""
+        """Test for drift on the rows that are not fit rows; None without such rows."""
         if self.origin not in ("new", "partly_out_of_fold"):
             return None
         new_rows = self.rows.take(~self.fitted)
@@ -404,7 +404,7 @@ class MapAssessment:
 
 
 def _with_adjusted_interval(evaluation: Numbers, document: MapDocument) -> Numbers:
-    """Replace the interval of the log loss by that of the fit, which is adjusted for the model choice."""
+    """Replace the interval of the log loss by the interval of the fit, which is adjusted for the model choice."""
     adjusted = {}
     for candidate in document.choice.candidates:
         if candidate.variant == document.projection.name:

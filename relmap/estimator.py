@@ -112,7 +112,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
     The estimator works on predictions, not on features. `X` is one of:
 
-    - an array of probabilities or logits, shape (n, K), or of those of the second of two labels, shape (n,);
+    - an array of probabilities or logits, shape (n, K); for two labels also of the second label only, shape (n,);
     - a frame of pandas, polars or Arrow with a column for each label, named like the labels;
     - a frame with the columns of a file of predictions: `logits` or `probabilities`, or `decision` and `confidence`, or
       `decision`; or with columns that the parameters `probabilities`, `logits`, `score_column` and so on name.

@@ -1,11 +1,11 @@
 """Drift test: compares the residuals of a map on new labelled rows with its residuals on out-of-fold fit rows.
 
-Rows are divided into cells by the decided label and by whether the reliability is below the median of that label. In
-each cell, the mean residual (correct - reliability) of the new rows is compared with that of the fit rows. It is
-not compared with 0: a map that is fitted to finitely many rows is slightly miscalibrated from the start, which many new
-rows would detect although nothing has changed. The most reliable 10% and 30% of the fit rows, of all labels, are
-two further cells; new rows belong to them if their reliability reaches the same limit. The test detects a change of
-the accuracy at a given reliability, and not a change of the label frequencies.
+Rows are divided into cells by the decided label and by whether the reliability is below the median of that label. The
+residual is correct - reliability. In each cell, the mean residual of the new rows is compared with the mean residual of
+the fit rows. It is not compared with 0: a map that is fitted to finitely many rows is slightly miscalibrated from the
+start, which many new rows would detect although nothing has changed. The most reliable 10% and 30% of the fit rows, of
+all labels, are two further cells; new rows belong to them if their reliability reaches the same limit. The test detects
+a change of the accuracy at a given reliability, and not a change of the label frequencies.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class CellDrift:
         rows: Number of new rows.
         mean_reliability: Their mean reliability.
         accuracy: Their accuracy.
-        expected_accuracy: Their accuracy if the mean residual were that of the fit; None without fit rows.
+        expected_accuracy: Their accuracy if their mean residual equaled that of the fit rows; None without fit rows.
         p_value: p-value of no change, adjusted for all tests; None if there are too few rows for a test.
     """
 
@@ -81,7 +81,7 @@ class CellDrift:
 
 @dataclass(frozen=True)
 class TopDrift:
-    """New rows whose reliability reaches that of the most reliable fit rows.
+    """New rows that are as reliable as the most reliable fit rows.
 
     Attributes:
         share: Share of the fit rows that reach the limit.
@@ -89,7 +89,7 @@ class TopDrift:
         rows: Number of new rows that reach it.
         mean_reliability: Their mean reliability.
         accuracy: Their accuracy.
-        expected_accuracy: Their accuracy if the mean residual were that of the fit.
+        expected_accuracy: Their accuracy if their mean residual equaled that of the fit rows.
         p_value: p-value of no change, adjusted for all tests; None if there are too few rows for a test.
     """
 
@@ -294,7 +294,7 @@ def detect_drift(
     if not 0 < level < 1:
         raise InputError(f"level is {level}; give a number above 0 and below 1, such as 0.01")
     if len(reliability) == 0:
-        raise InputError("there is no labelled row to test the map with; give predictions with their labels")
+        raise InputError("there are no labelled rows to test the map with; give predictions with their labels")
     held_out = document.held_out
     comparisons = _compare_cells(document, reliability, decision, correct, group)
     top_comparisons = _compare_top_cells(document, reliability, correct, group)

@@ -155,7 +155,7 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
     Args:
         document: The map.
         file: The predictions.
-        group: Column of the groups; None for that of the map, if the file has it.
+        group: Column of the groups; None for the group column of the map, if the file has it.
 
     Returns:
         The rows and their scores.
@@ -268,7 +268,7 @@ def _find_id_column(file: Predictions) -> str:
 
 
 def _find_group_column(document: MapDocument, file: Predictions, group: str | None) -> tuple[str | None, list[str]]:
-    """Return the column of the groups, and notes if it is that of the map."""
+    """Return the column of the groups, and notes if it is taken from the map."""
     map_group = document.source.group
     if group is not None or map_group is None:
         return group, []

@@ -79,7 +79,7 @@ def recognize_rows(training: TrainingRows, rows: FixedDecisions, ids: np.ndarray
 
     Args:
         training: The hashes of a map.
-        rows: Rows of the same kind as those of the fit, n of them.
+        rows: Rows of the same kind as the fit rows, n of them.
         ids: Id of each row, shape (n,); None without ids.
 
     Returns:

@@ -226,7 +226,7 @@ def advise_names(
 ) -> str:
     """Suggest, as the end of a message, how to name the labels.
 
-    An order is suggested only if it is known, as that of numbers, or irrelevant, as if decision and label are both
+    An order is suggested only if it is known, as for numbers, or irrelevant, as if decision and label are both
     given by name.
 
     Args:

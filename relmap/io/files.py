@@ -1,7 +1,7 @@
 """Files of predictions: parquet, separated text and json lines, read in pieces that fit in memory.
 
 Separated text has columns of text: "007" and "1.10" remain as they are; an empty field is null, unless it is in quotes.
-The columns and types of a json lines file are those of all its lines together. JSON lists and workbooks are read into
+A json lines file has the columns and types of all its lines together. JSON lists and workbooks are read into
 memory, see `frames`.
 """
 

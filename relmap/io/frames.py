@@ -242,7 +242,7 @@ def _check_probabilities(numbers: np.ndarray, *, is_kind_known: bool) -> None:
         error = np.abs(numbers.sum(axis=1) - 1)
         if error.max() > min(MAX_SUM_ERROR, ROUNDING_ERROR * numbers.shape[-1]) + FLOAT32_ERROR:
             raise InputError(
-                f"X, row {int(error.argmax())} (from 0): all numbers lie in [0, 1], but those of this row do not sum "
+                f"X, row {int(error.argmax())} (from 0): all numbers lie in [0, 1], but this row does not sum "
                 f"to 1; {remedy}"
             )
     elif not is_kind_known:

@@ -145,7 +145,7 @@ class Layout:
     """Columns of a file by content.
 
     Attributes:
-        kind: What the predictions are; `probability` and `score` are those of one of two labels.
+        kind: Kind of predictions; `probability` and `score` refer to one of two labels.
         columns: Columns of the predictions: one of lists, K of numbers, one of numbers, or none.
         decision: Column of the decision, if there is one.
         label: Column of the true label, if it is read.

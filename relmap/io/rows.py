@@ -26,7 +26,7 @@ from relmap.options import assignment, assignments, labels_to_paste, option
 
 ArrayKind = Literal["logits", "probabilities"]
 MIN_PROBABILITY = 1e-12  # replaces smaller probabilities, so that logarithms are finite
-MAX_LOGIT = 1e12  # far above that of any model, far below the overflow of a calibrator
+MAX_LOGIT = 1e12  # far above the logits of any model, and far below the overflow of a calibrator
 ROUNDING_ERROR = 0.005  # of a probability with two digits, at most
 MAX_SUM_ERROR = 0.05  # of the sum of the probabilities of a row
 
@@ -276,12 +276,12 @@ def describe_doubts(rows: FixedDecisions, layout: Layout, names: Sequence[str] |
         if is_low.any():
             label_names = names or [str(label) for label in range(n_labels)]
             positive = label_names[rows.decision[rows.confidence.argmax()]]
-            remedy = "Then give the probability of the decided label, or those of all labels."
+            remedy = "If so, give the probability of the decided label, or the probabilities of all labels."
             if n_labels == 2:
-                remedy = f"Then read it with {assignments({'probability': column, 'positive': positive})}."
+                remedy = f"If so, read it with {assignments({'probability': column, 'positive': positive})}."
             doubts.append(
-                f"In {is_low.sum():,} of {len(rows):,} rows {column} is below 1/{n_labels}, less than that of a random "
-                f"decision: is this the probability of a fixed label? {remedy}"
+                f"In {is_low.sum():,} of {len(rows):,} rows {column} is below 1/{n_labels}, the confidence of "
+                f"random decisions. Is this the probability of the same label in each row? {remedy}"
             )
     assert rows.label is not None
     if rows.logits is None and names is None and rows.decision.all() and rows.label.all():

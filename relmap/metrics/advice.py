@@ -71,7 +71,7 @@ def advise(
     Nothing is recommended for fewer than 30 groups, or fewer than 10 wrong or 10 correct decisions.
 
     Args:
-        changes: For each of these metrics, that of the reliability minus that of the confidence: the change, its 95%
+        changes: Change of each of these metrics, reliability minus confidence: the change, its 95%
             interval and the p-value of no change, corrected if several data sets are tested.
         rows: Number of decisions.
         errors: Number of wrong decisions.

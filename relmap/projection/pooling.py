@@ -301,7 +301,7 @@ class PooledRows:
             line: Intercept and slope of each label, shape (K, 2).
 
         Returns:
-            Logits, shape (K,); that of all rows for a label without rows.
+            Logits, shape (K,); a label without rows has the logit of all rows.
         """
         logit = self.offset + (self.features[:, :2] * line[self.label]).sum(axis=1)
         reliability = scipy.special.expit(logit)
@@ -496,7 +496,7 @@ def _best_level(prior: Prior, part: str, rows: PooledRows, reach: int) -> Prior:
 
 
 def _log_prior(part: str, level: float) -> float:
-    """Log prior of a standard deviation: a bonus for 0, and the half-normal density of that of slopes."""
+    """Log prior of a standard deviation: a bonus for 0, and a half-normal density for slopes."""
     bonus = MIN_EVIDENCE_GAIN if level == 0 else 0.0
     scale = SLOPE_DEVIATION_SCALE if part == "slope" else math.inf
     return bonus - (level / scale) ** 2 / 2

@@ -211,7 +211,7 @@ def _variant_colors(names: Sequence[str]) -> alt.Color:
 
 
 def _line_layer(base: alt.Chart) -> alt.Chart:
-    """Draw a line for each variant; that of the confidence is dashed."""
+    """Draw a line for each variant; the line of the confidence is dashed."""
     dash = alt.condition(alt.datum.variant == "confidence", alt.value([5, 4]), alt.value([1, 0]))
     line: alt.Chart = base.mark_line(strokeWidth=2).encode(strokeDash=dash)
     return line

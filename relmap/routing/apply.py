@@ -94,8 +94,8 @@ class RoutingSummary:
         min_reliability: Lowest reliability of an automatic row; None without automatic rows.
         expected_accuracy: Mean reliability of the automatic rows; None without automatic rows.
         below_half: Number of automatic rows with a reliability below 0.5.
-        pooled_labels: Number of rows of each decided label whose curve is mostly that of other labels, since it had few
-            rows in the fit.
+        pooled_labels: Number of rows of each decided label whose curve is mostly pooled with other labels, since it had
+            few fit rows.
         labels_without_threshold: Number of rows of each decided label without a threshold, where others have one.
         notes: Sentences on how the file was read and routed.
     """

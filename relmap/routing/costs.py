@@ -110,8 +110,8 @@ def estimate_costs(sample: EvaluationSample, error_cost: float | None, review_co
     """
     if error_cost is None or review_cost is None or not (0 < error_cost <= MAX_COST and 0 <= review_cost <= MAX_COST):
         raise InputError(
-            f"the cost of an error is {error_cost}, and that of a review is {review_cost}; give both, an error cost "
-            f"above 0 and a review cost of 0 or more, {MAX_COST:g} at most, such as 5 and 1"
+            f"the cost of an error is {error_cost}, and the cost of a review is {review_cost}; give both, an error "
+            f"cost above 0 and a review cost of 0 or more, {MAX_COST:g} at most, such as 5 and 1"
         )
     threshold = 0.0
     if review_cost < error_cost:

@@ -482,4 +482,4 @@ def _check_input(reliability: np.ndarray, confidence: float) -> None:
     if not 0 < confidence < 1:
         raise InputError(f"a confidence of {confidence} is not above 0 and below 1; give one such as 0.95")
     if len(reliability) == 0:
-        raise InputError("there is no labelled row to find a threshold with; give predictions with their labels")
+        raise InputError("there are no labelled rows to find a threshold with; give predictions with their labels")

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from relmap.errors import InputError, describe_validation_errors
 from tasks.datasets import alloprof_rerank, amazon_esci, esci_rerank_us, files, hub, logits, mslr_web10k, scidocs, wands
-from tasks.datasets.base import Dataset, JudgedPairs
+from tasks.datasets.base import Dataset, LabelledPairs
 from tasks.datasets.own import FilesOptions, HubOptions, OwnOptions
 from tasks.settings.dataset_params import DatasetParams
 
@@ -30,7 +30,7 @@ class OwnReader:
     """
 
     options: type[OwnOptions]
-    read: Callable[..., JudgedPairs]
+    read: Callable[..., LabelledPairs]
 
 
 OWN_READERS = {

@@ -95,7 +95,10 @@ def check_unchanged(
         expectations=[
             make_expectation("equal", "accuracy_before", "accuracy_after", description="accuracy is unchanged"),
             make_expectation(
-                "equal", "accuracy_seed0", "accuracy_after", description="accuracy is that of the seed-0 decisions"
+                "equal",
+                "accuracy_seed0",
+                "accuracy_after",
+                description="accuracy equals the accuracy of the seed-0 decisions",
             ),
             make_expectation("equal", "ece_before", "ece_after", description="ECE is unchanged"),
             make_expectation("not null", "accuracy_seed0", description="the seed-0 accuracy is known"),

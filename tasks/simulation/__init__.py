@@ -29,7 +29,7 @@ def simulate(name: str, folder: Path, *, rows: int, residual: float, seed: int) 
     Args:
         name: Key of a data set of the paper.
         folder: Folder without these files.
-        rows: Number of judged pairs in all files together.
+        rows: Number of labelled pairs in all files together.
         residual: Size of the label-dependent residual. With 0, a linear model can represent the truth; the default of
             params.yaml is 1.
         seed: Seed.

@@ -32,11 +32,11 @@ def select_two_data_sets(params: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Project:
-    """A copy of the project after its first refresh, and the time of that."""
+    """A copy of the project after its first refresh, and the duration of that refresh."""
 
     copy: Copy
     whole: Duration
-    stages: dict[str, float]  # seconds of each stage then
+    stages: dict[str, float]  # seconds of each stage in the first refresh
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_refresh_without_changes(comparison, project):
 
 
 def test_refresh_after_one_changed_data_set(comparison, project):
-    """Compare with the start and the share of a whole run that was repeated."""
+    """Compare with a refresh without changes plus the repeated share of a whole run."""
     copy = project.copy
     nothing = copy.measure(copy.refresh)
     edit_params(copy.folder, lambda params: params["datasets"]["wands"].update(seed=1))
@@ -103,5 +103,5 @@ def test_reliability_stage_compared_with_the_authors_code(comparison, tmp_path, 
     for step in ("tasks.download", "tasks.train"):
         run_module(copy.folder, step, "mine")
     took = copy.measure(partial(run_module, copy.folder, "flows.reliability", "mine"))
-    comparison.add_time("the authors' code, without most of that", authors_seconds, aim=1)
+    comparison.add_time("the authors' code, which computes fewer results", authors_seconds, aim=1)
     comparison.record(f"reliability, three seeds, {name}: CPU", rows, took.cpu)

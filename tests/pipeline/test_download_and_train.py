@@ -234,7 +234,7 @@ def test_missing_reader_or_file_is_named(entry):
 
 
 def write_pairs_with_splits(*splits: str) -> dict[str, Any]:
-    """Write judged pairs with rotating splits, and return their entry in params.yaml."""
+    """Write labelled pairs with rotating splits, and return their entry in params.yaml."""
     write_own_pairs(Path("mine.csv"))
     frame = pl.read_csv("mine.csv")
     frame.with_columns(split=pl.Series(np.resize(splits, len(frame)))).write_csv("mine.csv")

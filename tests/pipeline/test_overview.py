@@ -114,7 +114,7 @@ def test_errors_found_in_1000_reviews_agree_with_a_count_over_the_reviewed_rows(
 def test_a_recommended_reliability_that_finds_no_more_errors_has_a_remark(accuracy_by_confidence, changes, is_named):
     results = with_value(with_changes(changes), 0.9, variant="mrp", metric="selacc_70")
     results = with_value(results, accuracy_by_confidence, variant="confidence", metric="selacc_70")
-    assert ("it finds no more errors" in advice_and_remarks(results)) == is_named
+    assert ("finds no more errors than the confidence" in advice_and_remarks(results)) == is_named
 
 
 def test_a_row_has_means_over_seeds_then_calibrators_and_the_interval_of_the_average():

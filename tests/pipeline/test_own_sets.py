@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 from relmap.errors import InputError
 from tasks.datasets import find_dataset, find_declared_dataset
-from tasks.datasets.base import SCHEMA, JudgedPairs
+from tasks.datasets.base import SCHEMA, LabelledPairs
 from tasks.datasets.logits import read_saved_logits
 from tasks.settings.dataset_params import DatasetParams
 from tasks.sources.hub import Repository
@@ -255,7 +255,7 @@ def repository(folder: Path, files: dict[str, Content], card: str = "") -> Path:
     return write_files(folder, {**own, **files})
 
 
-def read_hub(folder: Path, **changes: Any) -> JudgedPairs:
+def read_hub(folder: Path, **changes: Any) -> LabelledPairs:
     return find_dataset("shop", "hub", hub_options(**changes)).read(folder)
 
 
