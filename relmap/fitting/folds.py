@@ -123,8 +123,8 @@ def check_fit_rows(rows: FixedDecisions, split: FoldSplit, hold_out: float) -> N
     assert rows.label is not None
     if hold_out and not len(split.held_out):
         raise InputError(
-            f"a hold-out of {hold_out:g} of {len(rows):,} rows, or of their groups, is less than one; increase "
-            f"{option('hold_out')}"
+            f"a hold-out of {hold_out:g} of {len(rows):,} rows, or of their groups, is less than one row or group; "
+            f"increase {option('hold_out')}"
         )
     n_fit_rows = len(split.fit_rows)
     if n_fit_rows < MIN_FIT_ROWS:

@@ -83,7 +83,7 @@ def recognize_rows(training: TrainingRows, rows: FixedDecisions, ids: np.ndarray
         ids: Id of each row, shape (n,); None without ids.
 
     Returns:
-        Number of the fold of each row, shape (n,); `NEW` for a row that is not recognized.
+        Number of the fold of each row, shape (n,); `NOT_RECOGNIZED` for other rows.
     """
     fold = np.full(len(rows), NOT_RECOGNIZED)
     if training.by == "nothing" or (training.by == "id" and ids is None):

@@ -130,8 +130,8 @@ class Candidate(MapPart):
 
     Attributes:
         variant: Name of the variant.
-        nll_correct: Log loss of correctness, in nats.
-        change: Its change from that of the confidence; negative is better.
+        nll_correct: Correctness log loss, in nats.
+        change: Log loss minus the log loss of the confidence; negative is better.
         low: Lower end of the 95% interval of the change.
         high: Upper end.
     """
@@ -165,7 +165,7 @@ class FittedAlternatives(MapPart):
     """Alternatives to the map that were fitted on the same rows; only `evaluate` uses them.
 
     Attributes:
-        variants: Fitted variants by name, without those that read signals.
+        variants: Fitted variants by name, except variants that read signals.
         matrix: Matrix scaling.
         recalibrated: Its comparison with the map.
     """
@@ -180,7 +180,7 @@ class Gain(MapPart):
 
     Attributes:
         rows: Number of labelled rows.
-        nll_correct: Change of the log loss of correctness on out-of-fold rows, in nats; negative is better.
+        nll_correct: Change of the correctness log loss on out-of-fold rows, in nats; negative is better.
         nll_correct_standard_error: Standard error of the change.
         aurc: Change of the area under the risk-coverage curve.
     """
@@ -253,7 +253,7 @@ class HeldOut(MapPart):
         label_spread: Label spread of the calibrated confidence, in [0, 2]; null where undefined.
         label_spread_shuffled: 95th percentile of the spread of shuffled labels.
         quantiles: Quantiles of the reliability, from 0% to 100%.
-        halves: For each label the reliability from which a row is in its upper half.
+        halves: For each label, the lowest reliability of its upper half.
         cells: Rows by label and half.
         top: The most reliable rows; empty in maps written by earlier versions.
     """

@@ -124,7 +124,7 @@ def risk_coverage(results: Results) -> Drawing:
         columns[name] = {"coverage": COVERAGE, "risk": estimate / COVERAGE, **band}
     rows = _stack_variants(columns).filter(pl.col("coverage") >= MIN_COVERAGE)
     curve_tooltips = tooltips(variant="", coverage="%", risk=".2%", low=".2%", high=".2%")
-    axis = alt.Y("risk:Q", axis=alt.Axis(format="%"), title="error rate of these")
+    axis = alt.Y("risk:Q", axis=alt.Axis(format="%"), title="error rate of the decisions used")
     color = _variant_colors(list(errors.estimate))
     layers = _layers_by_coverage(rows, color, axis, curve_tooltips, results.averaging_note)
     chart = alt.layer(*layers.band, *layers.curves)

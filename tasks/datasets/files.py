@@ -19,7 +19,7 @@ from tasks.datasets.own import (
     FilesOptions,
     LookupTable,
     PairTables,
-    build_judged_pairs,
+    build_labelled_pairs,
     encode_labels,
     map_splits,
     read_pair_columns,
@@ -153,7 +153,7 @@ def _read_text_pairs(folder: Path, source: PairTables, labels: tuple[str, ...]) 
             frames[path] = map_splits(frame, source.splits, path, name_in_file=source.split)
         else:
             frames[path] = frame.with_columns(split=pl.lit(split, dtype=pl.String))
-    return build_judged_pairs(frames, source, labels, folder)
+    return build_labelled_pairs(frames, source, labels, folder)
 
 
 def _read_lookup_table(path: Path, lookup: LookupTable) -> pl.DataFrame:

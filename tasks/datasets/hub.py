@@ -27,7 +27,7 @@ def read(folder: Path, options: own.HubOptions) -> base.LabelledPairs:
             frame = own.read_pair_columns(partial(read_table, rows, options), options, released_split)
             value = None if split == "drawn" else split
             frames[rows.path] = frame.with_columns(split=pl.lit(value, dtype=pl.String))
-    return own.build_judged_pairs(frames, options, options.labels, folder)
+    return own.build_labelled_pairs(frames, options, options.labels, folder)
 
 
 def read_table(rows: raw.RepositoryRows, options: own.HubOptions, kinds: Mapping[str, str]) -> pl.DataFrame:

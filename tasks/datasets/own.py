@@ -353,7 +353,7 @@ def encode_labels(
     return [frame.with_columns(code) for frame in frames.values()]
 
 
-def build_judged_pairs(
+def build_labelled_pairs(
     frames: Mapping[Path, pl.DataFrame], source: PairColumns, labels: tuple[str, ...], folder: Path
 ) -> LabelledPairs:
     """Check text pairs and convert them to SCHEMA.

@@ -70,7 +70,7 @@ def check_unchanged(
             comparison could not fail.
     """
     if not runs:
-        raise ValueError("there is no calibrator to check; a gate without a check cannot fail")
+        raise ValueError("there is no calibrator to check, so this gate could not fail")
     for run in runs:
         _require_comparable(run.after.calibrator, run.decision, run.after.decision)
         _require_comparable(run.after.calibrator, run.log_probabilities, run.after.log_probabilities)

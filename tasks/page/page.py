@@ -114,7 +114,7 @@ def render_report(
 
 
 def render_dvc_plots_page() -> str:
-    """Render the page template of `dvc plots`, with Vega inside; the one of DVC would load it from a CDN.
+    """Render the page template of `dvc plots`, with Vega inside; DVC's own template would load it from a CDN.
 
     Returns:
         HTML with the placeholder `{plot_divs}`.

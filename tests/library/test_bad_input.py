@@ -282,7 +282,7 @@ CASES_BY_COMMAND = {
     "flows.reliability": [
         ("", None, "Missing argument", "--help"),
         ("unknown", None, "no data set 'unknown' in params.yaml", "it has .*wands"),
-        ("wands --calibrator platt", None, "no calibrator platt", "there are uncal, ts"),
+        ("wands --calibrator platt", None, "unknown calibrator platt", "choose from uncal, ts"),
         ("wands", {"seedz": [1]}, "params.yaml has 1 mistake.*seedz", "correct or remove it"),
         ("wands", {"projection.knotz": 8}, r"projection\.knotz", "correct or remove it"),
         ("wands", {"engine": "ray"}, "engine: .* .found 'ray'", "'thread' or 'dask'"),

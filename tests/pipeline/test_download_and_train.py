@@ -157,9 +157,7 @@ def test_only_missing_or_damaged_files_are_downloaded(hub, capsys):
 def test_moved_revision_must_be_chosen(hub):
     download_and_verify()
     hub.commit = SECOND
-    with pytest.raises(
-        InputError, match=f"scidocs: .* has moved to revision {SECOND}.* holds {FIRST}; write .*revision"
-    ):
+    with pytest.raises(InputError, match=f"scidocs: .* has moved to revision {SECOND}.* holds {FIRST}; set .*revision"):
         download.main("scidocs")
     for revision in (FIRST, SECOND):
         declare(**SCIDOCS | {"revision": revision})
