@@ -67,7 +67,7 @@ def split_folds(
         n_folds: Number of folds; reduced to the number of groups if there are fewer.
         hold_out: Share of the rows, or of the groups, to hold out, in [0, 1).
         max_fit_rows: Maximum number of rows in all folds; the others are held out. The first two groups are used
-            whatever their size.
+            regardless of their size.
 
     Returns:
         The split.

@@ -383,7 +383,7 @@ def _are_all_fit_rows(document: MapDocument, rows: FixedDecisions, file: Predict
 
 
 def _recognizes_single_rows(training: TrainingRows | None, file: Predictions) -> bool:
-    """Return whether almost every row of the fit is recognized in this file, whatever the order."""
+    """Return whether almost all fit rows can be recognized in this file, in any order."""
     if training is None or training.by == "nothing" or training.share < 1 - MAX_REPEATED_SHARE:
         return False
     return training.by == "prediction" or (file.reading.id or training.id_column) in file.schema.names

@@ -384,8 +384,8 @@ class _ModelSearch:
         """Deploy the variant if that is the recommendation, else keep the confidence."""
         if advice.answer in (USE, SAFE):
             return _Decision(variant, advice, reason)
-        kept = describe_kept_confidence(self.options.calibrator)
-        reason = f"{kept}, instead of {VARIANTS[variant].description}: {advice.because}"
+        confidence = describe_kept_confidence(self.options.calibrator)
+        reason = f"{confidence}, instead of {VARIANTS[variant].description}: {advice.because}"
         return _Decision(CONFIDENCE, Advice(KEEP, advice.because), reason)
 
     def _model_choice(
@@ -502,7 +502,7 @@ def describe_kept_confidence(calibrator: str) -> str:
 
 
 def _measure_gain(n_rows: int, variant: str, result: CrossFitResult) -> Gain:
-    """Measure the out-of-fold gain of a variant over the confidence, of a fit to so many rows."""
+    """Measure the out-of-fold gain of a variant over the confidence, of a fit to the given number of rows."""
     difference = MeanDifference.from_differences(
         result.out_of_fold_losses(variant) - result.out_of_fold_losses(CONFIDENCE),
         result.rows.group,

@@ -197,7 +197,7 @@ def find_label_names(frame: pl.DataFrame, columns: Sequence[str | None]) -> list
         columns: Names of columns; None, and columns of lists, are ignored.
 
     Returns:
-        Each name once, whatever its case and surrounding spaces; whole numbers in their order, else alphabetically.
+        Each name once, ignoring case and surrounding spaces; whole numbers in their order, else alphabetically.
     """
     series = [frame[name] for name in columns if name is not None and not frame[name].dtype.is_nested()]
     if not series:
@@ -443,7 +443,7 @@ def read_number_lists(column: pl.Series, rows: FileRows) -> np.ndarray:
         lengths != n_labels if n_labels > 1 else lengths >= 0,
         lambda row: (
             f"{name} has {lengths[row]} numbers, and {rows.locate(0)} has {n_labels}; "
-            "every row needs one for each label, and there are at least two labels"
+            "each row needs one number for each label, at least two"
         ),
     )
     flat = column.explode(empty_as_null=False)

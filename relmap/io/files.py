@@ -103,7 +103,7 @@ class ParquetPredictions:
         return True
 
     def _open(self) -> parquet.ParquetFile:
-        # without a buffer, a whole column of a row group is in memory, whatever its number of rows
+        # without a buffer, a whole column of a row group is in memory, however many rows it has
         return parquet.ParquetFile(
             self.path, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
         )

@@ -461,7 +461,7 @@ class MapDocument(MapPart):
             )
         training = self.source.training_rows
         if training is not None and training.folds and len(training.folds) != max(n_folds, 1):
-            violations.append(f"source.training_rows has {len(training.folds)} folds, and there are {n_folds}")
+            violations.append(f"source.training_rows has {len(training.folds)} folds, but the map has {n_folds}")
         return violations
 
     def _signal_violations(self) -> list[str]:
@@ -474,7 +474,7 @@ class MapDocument(MapPart):
         for _, projection in self._fits():
             n_weights.add(len(projection.weights) if isinstance(projection, WithSignals) else 0)
         if n_weights != {n_columns}:
-            violations.append(f"the signals have {n_columns} columns, and there are weights for {sorted(n_weights)}")
+            violations.append(f"the signals have {n_columns} columns, but there are weights for {sorted(n_weights)}")
         return violations
 
     def _correction_violations(self) -> list[str]:
@@ -495,7 +495,7 @@ class MapDocument(MapPart):
         violations = []
         n_counts = len(self.projection.rows_by_label)
         if n_counts != self.n_labels:
-            violations.append(f"projection.rows_by_label has {n_counts} numbers, and there are {self.n_labels} labels")
+            violations.append(f"projection.rows_by_label has {n_counts} numbers, but there are {self.n_labels} labels")
         has_other_labels = any(cell.label >= self.n_labels for cell in self.held_out.cells)
         if len(self.held_out.halves) != self.n_labels or has_other_labels:
             violations.append(f"held_out has other labels than 0..{self.n_labels - 1}")

@@ -71,8 +71,8 @@ def advise(
     Nothing is recommended for fewer than 30 groups, or fewer than 10 wrong or 10 correct decisions.
 
     Args:
-        changes: Change of each of these metrics, reliability minus confidence: the change, its 95%
-            interval and the p-value of no change, corrected if several data sets are tested.
+        changes: For each of these metrics, the change (reliability minus confidence), its 95% interval, and the
+            p-value of no change, corrected if several data sets are tested.
         rows: Number of decisions.
         errors: Number of wrong decisions.
         groups: Number of groups of dependent rows; the number of rows if they are independent.
@@ -177,22 +177,22 @@ def format_labels_needed(count: int) -> str:
     return f"about {round(count, -digits):,} more labelled rows would suffice"
 
 
-def format_change(what: str, change: float, interval: str, smallest: float) -> str:
+def format_change(quantity: str, change: float, interval: str, smallest: float) -> str:
     """Format the change of a quantity that is better when it is lower.
 
     Args:
-        what: Name of what changes, such as "the log loss".
+        quantity: Name of the quantity, such as "the log loss".
         change: The change.
         interval: The interval in parentheses, with a leading space; empty if it is unknown.
         smallest: Smallest relevant change, at least 0.0001.
 
     Returns:
-        A sentence that says whether it is lowered or raised, without a sign, or that no relevant difference was found.
+        A sentence: the map lowers or raises the quantity, or no relevant difference was found.
     """
     if abs(change) < smallest:
-        return f"No relevant difference in {what} was found: it changes by less than {smallest:g}{interval}."
+        return f"No relevant difference in {quantity} was found: it changes by less than {smallest:g}{interval}."
     verb = "lowers" if change < 0 else "raises"
-    return f"It {verb} {what} by {abs(change):.4f}{interval}."
+    return f"It {verb} {quantity} by {abs(change):.4f}{interval}."
 
 
 def rarer_outcome(rows: int, errors: int) -> tuple[int, str]:

@@ -88,7 +88,7 @@ class SharedCurve(Value, kind="shared"):
     curves: Curves
 
     def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
-        """Score decisions by confidence, whatever their label.
+        """Score decisions by confidence, independently of their label.
 
         Args:
             decisions: n decisions.

@@ -5,11 +5,11 @@ With z the logit of the confidence and x the standardized z, the logit of the re
     t = z + (a + a_k) + (b + b_k) x,   a, b ~ N(0, shared²),   a_k ~ N(0, intercept²),   b_k ~ N(0, slope²).
 
 The prior shrinks the shared coefficients to the identity and the coefficients of a label to the shared ones. Its
-standard deviations are those of DEVIATION_LEVELS with the largest marginal likelihood (Laplace's approximation: MacKay,
+standard deviations are the DEVIATION_LEVELS with the largest marginal likelihood (Laplace's approximation: MacKay,
 1992; Tierney and Kadane, 1986); 0 removes a part of the model. Slopes differ less between labels than shifts do, so
 their standard deviation has a half-normal prior (Gelman, 2006). A label with few rows therefore follows the other
-labels, and one with many rows is fitted on its own rows; no number of rows switches between the two. Signals, further
-columns of shape (n, S), enter the model as x does.
+labels, and a label with many rows its own rows; the transition is gradual. Signals, further columns of shape (n, S),
+enter the model as x does.
 """
 
 import math
@@ -42,7 +42,7 @@ N_SEARCH_ROWS = 1000  # rows of the first search, evenly spaced
 
 
 class WithSignals(Value, kind="signals"):
-    """A line for each label plus weighted signals; it rises with the confidence whatever the signals are.
+    """A line for each label plus weighted signals; for given signals, it rises with the confidence.
 
     Attributes:
         line: The lines.

@@ -1,7 +1,7 @@
 """Find the threshold of least expected cost, given the cost of an error and the cost of a review.
 
 A decision should be reviewed if (1 - reliability) times the cost of an error exceeds the cost of a review. So the
-threshold is 1 - review cost / error cost, whatever the rows; labelled rows estimate the resulting cost. A review is
+threshold is 1 - review cost / error cost, for any rows; labelled rows estimate the resulting cost. A review is
 assumed to find the true label.
 """
 
@@ -82,7 +82,7 @@ class CostEstimate:
             sign = classify_change(-1, policy.change["low"], policy.change["high"], 0.0)
             if sign == WORSE:
                 warnings = [
-                    f"Warning: {policy.name} is significantly cheaper on these rows, for which the map may not hold."
+                    f"Warning: {policy.name} is significantly cheaper on these rows; the map may not hold for them."
                 ]
             comparison = COMPARISONS.get(sign, "not significantly different")
             lines.append(

@@ -1,4 +1,4 @@
-"""Options of a user's own labelled pairs, and the conversion of their tables, whatever the source.
+"""Options of a user's own labelled pairs, and the conversion of their tables, for all sources.
 
 Rows keep their order. Unusable rows are errors that name the file and row; they are never dropped silently.
 """

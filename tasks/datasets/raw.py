@@ -256,7 +256,7 @@ def import_hub_library() -> ModuleType:
     """Import the library `datasets` and silence it.
 
     The import takes seconds, so only readers of repositories do it. By default the library reports each file that it
-    reads to its makers, local ones too, whatever the telemetry settings; without a network this takes seconds.
+    reads to its makers, also local files, and ignores the telemetry settings; without a network this takes seconds.
 
     Returns:
         The module.

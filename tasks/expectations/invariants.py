@@ -1,7 +1,8 @@
 """Gate for the results of one protocol seed: calibration and projection changed no decision and no probability.
 
 A projection adds a reliability to fixed decisions. Accuracy, ECE and the probabilities of the calibrator stay the same
-(paper, section 4.4), and the accuracy at full coverage is that of the seed-0 decisions in every run (section 4.3).
+(paper, section 4.4), and the accuracy at full coverage equals the accuracy of the seed-0 decisions in every run
+(section 4.3).
 """
 
 from collections.abc import Mapping, Sequence

@@ -229,7 +229,7 @@ def _describe_family(averages: pl.DataFrame, name: str) -> str:
         "log loss: the 95% interval is below zero, and p < .05 after Holm's correction over data sets"
     )
     if counts["worsened"]:
-        sentence += f"; on {counts['worsened']} it raises it"
+        sentence += f"; on {counts['worsened']} it is higher with MRP"
     n_without_interval = len(averages) - counts["of"]
     if n_without_interval:
         sentence += f"; on {n_without_interval} there are too few test groups for an interval"

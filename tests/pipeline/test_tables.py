@@ -348,7 +348,7 @@ def test_the_headline_sentence_counts_data_sets_by_family_and_states_the_scope()
     sentence = describe_headline(make_complete_runs((*PAPER_DATASETS, "tickets"), intervals=intervals))
     assert sentence.startswith("On 1 of 2 data sets (simulated) MRP lowers the correctness log loss")
     assert "On 0 of 1 own data sets (simulated)" in sentence
-    assert "on 1 it raises it" in sentence
+    assert "on 1 it is higher with MRP" in sentence
     assert "for the given fits" in sentence
 
 
