@@ -169,7 +169,7 @@ def test_memory_of_every_operation(comparison):
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        asked, ready_of = OPERATIONS[name]
-        whole = measure(ready_of, asked)
-        tenth = measure(ready_of, (asked // 10))
-        print(json.dumps({"operation": name, "rows": asked, "whole": whole, "tenth": tenth}), flush=True)
+        n_rows, ready_of = OPERATIONS[name]
+        all_rows = measure(ready_of, n_rows)
+        tenth = measure(ready_of, (n_rows // 10))
+        print(json.dumps({"operation": name, "rows": n_rows, "whole": all_rows, "tenth": tenth}), flush=True)

@@ -127,7 +127,7 @@ CASES_BY_COMMAND = {
             r"row 7 \(from 0\): logits 1 is nan",
             "must be finite",
         ),
-        ("bad.parquet", change_row_7(ROWS, logits=[0.0]), "row 7 .*: logits has 1 numbers", "one for each label"),
+        ("bad.parquet", change_row_7(ROWS, logits=[0.0]), "row 7 .*: logits has 1 numbers", "one number for each label"),
         (
             "bad.parquet",
             change_row_7(PROBABILITY_LISTS, probabilities=[0.5, 0.6, 0.0]),
@@ -277,7 +277,9 @@ CASES_BY_COMMAND = {
         *cases_for_each(
             "split.csv --coverage '{}'", "0.0 1.1 -0.5 70%  nan 1e-9 .", "the coverage is '{}'", "such as 0.7"
         ),
-        *cases_for_each("split.csv --coverage 1 --confidence {}", "0.0 1.0 nan", "a confidence of {}", "such as 0.95"),
+        *cases_for_each(
+            "split.csv --coverage 1 --confidence {}", "0.0 1.0 nan", "the confidence is {}", "such as 0.95"
+        ),
     ],
     "flows.reliability": [
         ("", None, "Missing argument", "--help"),

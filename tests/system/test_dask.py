@@ -155,9 +155,9 @@ def by_threads(project, server) -> dict[str, bytes]:
     return read_outputs(project)
 
 
-@pytest.mark.parametrize("whose", ["a scheduler's", "the run's own"])
-def test_workers_and_threads_write_the_same_bytes(request, project, server, by_threads, whose):
-    choose_engine(project, "dask", request.getfixturevalue("scheduler") if whose == "a scheduler's" else None)
+@pytest.mark.parametrize("workers", ["of a scheduler", "of the run"])
+def test_workers_and_threads_write_the_same_bytes(request, project, server, by_threads, workers):
+    choose_engine(project, "dask", request.getfixturevalue("scheduler") if workers == "of a scheduler" else None)
     report = project / "libraries-run.txt"
     report.unlink(missing_ok=True)
     variables = {"PREFECT_API_URL": server, "PREFECT_TASKS_REFRESH_CACHE": "true"} | recorded_libraries(report)
@@ -166,7 +166,7 @@ def test_workers_and_threads_write_the_same_bytes(request, project, server, by_t
     for file in project.glob("libraries-*.txt"):  # of workers and of the run
         assert [*processes_by_library(file)] == [project / "relmap/__init__.py"]
     processes_of_run = len(report.read_text().splitlines())
-    assert processes_of_run > 1 or whose == "a scheduler's"
+    assert processes_of_run > 1 or workers == "of a scheduler"
     assert read_outputs(project) == by_threads
     assert "distributed" not in printed  # no log lines of Dask
     run_module(project, "flows.reliability", "wands", PREFECT_API_URL=server)
