@@ -329,7 +329,7 @@ def thresholds(
         float | None, typer.Option(help="Accuracy that automatic rows must have.", rich_help_panel=MAP_PANEL)
     ] = None,
     coverage: Annotated[
-        str | None, typer.Option(help="Share of automatic rows, instead of an accuracy.", rich_help_panel=MAP_PANEL)
+        str | None, typer.Option(help="Share of automatic rows; replaces a target accuracy.", rich_help_panel=MAP_PANEL)
     ] = None,
     cost_error: Annotated[
         float | None,

@@ -378,7 +378,7 @@ def _are_all_fit_rows(document: MapDocument, rows: FixedDecisions, file: Predict
     else:
         return False
     raise InputError(
-        f"{file.path} has the rows that the map was fitted on, {difference}; give the same file, or give new rows"
+        f"{file.path} has the rows that the map was fitted on, {difference}; give them as for the fit, or give new rows"
     )
 
 

@@ -221,7 +221,7 @@ def read_array(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> P
         raise InputError(f"X is of the type {type(data).__name__}; give an array of numbers, or a frame") from None
     if numbers.ndim not in (1, 2) or not len(numbers) or 1 in numbers.shape[1:]:
         raise InputError(
-            f"X has the shape {numbers.shape}; it must be (rows, labels), or (rows,) with the second of two labels"
+            f"X has the shape {numbers.shape}; it must be (rows, labels), or (rows,) for the second of two labels"
         )
     in_unit_interval = bool(((numbers >= -FLOAT32_ERROR) & (numbers <= 1 + FLOAT32_ERROR)).all())
     known_kind: ArrayKind = "probabilities" if in_unit_interval else "logits"

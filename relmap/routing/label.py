@@ -70,7 +70,7 @@ class LabelSample:
             *self.notes,
             f"{n_sampled:,} of {self.n_rows:,} rows are sampled, by decision: {join_names(decided)}.",
             f"If the map holds, their labels estimate the accuracy of all rows to ±{half_width:.1f} percentage points "
-            f"(a uniform sample of this size: ±{uniform_half_width:.1f}). Halving that takes four times as many rows.",
+            f"(a uniform sample of this size: ±{uniform_half_width:.1f}). Half the width takes four times the rows.",
             f"Fill in the column {self.label_column}. `fit`, `evaluate` and `thresholds` weight each row by its "
             f"{WEIGHT_COLUMN}. To estimate the accuracy of all rows, evaluate with {option('unlabelled')} and the file "
             "that these rows were sampled from.",

@@ -127,7 +127,12 @@ CASES_BY_COMMAND = {
             r"row 7 \(from 0\): logits 1 is nan",
             "must be finite",
         ),
-        ("bad.parquet", change_row_7(ROWS, logits=[0.0]), "row 7 .*: logits has 1 numbers", "one number for each label"),
+        (
+            "bad.parquet",
+            change_row_7(ROWS, logits=[0.0]),
+            "row 7 .*: logits has 1 numbers",
+            "one number for each label",
+        ),
         (
             "bad.parquet",
             change_row_7(PROBABILITY_LISTS, probabilities=[0.5, 0.6, 0.0]),
