@@ -304,9 +304,9 @@ def _mark_crashed_run(client: SyncPrefectClient, lock: Path) -> bool:
     if not is_stage:
         for problem in notify(run.name, "crashed", message):
             print(problem)
-    of_run = FlowRunFilter(id=FlowRunFilterId(any_=[run_id]))
+    this_run = FlowRunFilter(id=FlowRunFilterId(any_=[run_id]))
     unfinished = TaskRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING", "PENDING"]}}})
-    for task in client.read_task_runs(flow_run_filter=of_run, task_run_filter=unfinished):
+    for task in client.read_task_runs(flow_run_filter=this_run, task_run_filter=unfinished):
         client.set_task_run_state(task.id, crashed, force=True)
     return True
 

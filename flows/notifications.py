@@ -32,7 +32,7 @@ ENDINGS: dict[str, Ending] = {
     "CANCELLED": "was cancelled",
 }
 AFTER_CANCELLATION = {
-    "refresh": "Its stages were ended. Finished results are kept, and the next refresh continues from them.",
+    "refresh": "Its stages were stopped. Finished results are kept, and the next refresh continues from them.",
 }
 # Log lines of Prefect about a cancelled or failed run that are wrong or do not help.
 MISLEADING_LINES = (
@@ -74,7 +74,7 @@ def report_end(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> No
         return
     message = f"{flow_run.name} {ending}."
     if ending == "was cancelled":
-        message = f"{message} {AFTER_CANCELLATION.get(flow.name, 'Its process was ended.')}"
+        message = f"{message} {AFTER_CANCELLATION.get(flow.name, 'Its process was stopped.')}"
     log = flow_run_logger(flow_run, flow)
     log.log(logging.INFO if ending == "was cancelled" else logging.ERROR, "%s", message)
     for problem in notify(flow_run.name, ending, state.message or ""):

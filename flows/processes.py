@@ -36,7 +36,7 @@ OWNER_VARIABLE = "MRP_REFRESH_OF"  # environment variable of all processes of a 
 
 LANE_OPTION = "--lane"
 PARENT_OPTION = "--ends-with-parent"
-TARGET_BYTES = 256  # size of a target in the queue of the lanes, which is read as a whole
+TARGET_BYTES = 256  # size of an entry in the queue of targets that the lanes share; each entry is read as a whole
 QUIET_LOGGERS = ("dvc.dvcfile", "dvc.repo.scm_context", "dvc.stage")
 INFO_LOGGERS = ("dvc.stage.run", "dvc.stage.cache")
 
@@ -53,8 +53,9 @@ def start_run(
 ) -> None:
     """Start DVC for some targets, or several processes ("lanes") for all data sets.
 
-    Each lane runs one data set after the other, the next one that no lane has taken. DVC runs one stage at a time and
-    waits for the locks of other processes. Lanes use a dumb terminal, so that their progress bars do not overlap.
+    Each lane updates one data set at a time, and then takes the next one from a queue that all lanes share. DVC runs
+    one stage at a time and waits for the locks of other processes. Lanes use a dumb terminal, so that their progress
+    bars do not overlap.
 
     Args:
         run: Receives each process as soon as it is started, so that the caller can end all of them at any time.

@@ -194,7 +194,7 @@ def _write_incomplete_report(failed: Mapping[str, str], params: Params, outdated
 
 
 def stages_up_to(target: str) -> list[str]:
-    """List the stages that have to be up to date for a target: the target, and those before it.
+    """List the stages that have to be up to date for a target: the target, and the stages before it.
 
     Args:
         target: A stage of dvc.yaml.
@@ -239,7 +239,7 @@ def _run_and_show(
 
 
 def _show_stages(outcomes: list[StageOutcome]) -> None:
-    """Show the outcome of each stage as an artifact, and print those that were not skipped."""
+    """Show the outcome of each stage as an artifact, and print the outcomes other than skipped."""
     rows = [
         {"stage": outcome.stage, "what": outcome.status, "seconds": outcome.seconds, "why": outcome.reason}
         for outcome in outcomes
@@ -304,7 +304,7 @@ def _show_report() -> None:
     table_content = format_table(main_table, store.read_csv(store.REPORT / "main.csv"))
     headers = [name.replace("nll_correct", "nll").replace("_", " ") for name in table_content.columns]
     columns = [Column(header, no_wrap=index < 2) for index, header in enumerate(headers)]
-    table = Table(*columns, title="The same fixed decisions, ranked by confidence and by MRP (± in the CSV)")
+    table = Table(*columns, title="The same fixed decisions, ranked by confidence and by MRP (± is in the CSV)")
     for row in table_content.texts:
         table.add_row(*(text.split(" ± ")[0] for text in row))
     console = Console(width=None if sys.stdout.isatty() else 150)
@@ -335,7 +335,7 @@ def _refresh(run: list[Process], output: StageOutput, targets: list[str], force:
 
 @flow(flow_run_name="refresh", **HOOKS)
 def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
-    """Bring everything up to date, or only some stages and those before them, then check the maps in use.
+    """Bring all stages up to date, or only the chosen ones and the stages before them, then test the watched maps.
 
     If a data set fails, the others finish, and the report marks it as missing. The run then fails at the end, with all
     reasons.

@@ -110,7 +110,7 @@ def with_calibrators(params: Params, names: tuple[str, ...]) -> Params:
     varied = tuple(name for name in params.sensitivity.calibrators if name in names)
     unknown = sorted({*names, *rivals, *params.sensitivity.calibrators} - set(CALIBRATORS))
     if unknown:
-        raise InputError(f"no calibrator {', '.join(unknown)}; there are {', '.join(CALIBRATORS)}")
+        raise InputError(f"unknown calibrator {', '.join(unknown)}; choose from {', '.join(CALIBRATORS)}")
     return params.model_copy(
         update={
             "calibrators": names,
@@ -125,7 +125,7 @@ def select_params(dataset: str, calibrators: Sequence[str] | None) -> Params:
 
     Args:
         dataset: Key of the data set.
-        calibrators: Calibrators; by default those of the data set or of params.yaml.
+        calibrators: Calibrators (default: as in params.yaml).
 
     Returns:
         The parameters of the run.
@@ -258,7 +258,7 @@ def collect_gate_records(futures: Futures) -> GateRecords:
         futures: Futures of the tasks.
 
     Returns:
-        The records, those of the incoming gate first.
+        The records; the incoming gate comes first.
     """
     records: GateRecords = []
     for future in (*futures["gates"].values(), *futures["projected"].values()):
@@ -275,7 +275,7 @@ def collect_gate_records(futures: Futures) -> GateRecords:
 
 
 def store_failed_gates(base: Base, records: GateRecords) -> None:
-    """Store the records of gates for the report if one has failed; otherwise remove those of an earlier run.
+    """Store the records of gates for the report if one has failed; otherwise remove the records of an earlier run.
 
     Args:
         base: Fixed decisions of the data set.
@@ -379,8 +379,8 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
 
     Args:
         dataset: Key of the data set.
-        seeds: Protocol seeds; by default those of params.yaml.
-        calibrators: Calibrators; by default those of params.yaml.
+        seeds: Protocol seeds (default: as in params.yaml).
+        calibrators: Calibrators (default: as in params.yaml).
     """
     is_exploration = bool(seeds or calibrators)
     with hold_run_lock():

@@ -1,4 +1,4 @@
-"""Order of data sets in a refresh: the longest first. If it started last, the other lanes would wait for it."""
+"""Order of data sets in a refresh: the longest first. If it started last, the other DVC processes would be idle."""
 
 from tasks.provenance.stage import read_record
 from tasks.settings.dataset_params import DatasetParams

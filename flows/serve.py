@@ -77,8 +77,8 @@ def reliabilities(
 
     Args:
         datasets: Names of data sets in params.yaml, one run each.
-        seeds: Protocol seeds, 0 or more; by default those of params.yaml.
-        calibrators: Names of calibrators; by default those of params.yaml.
+        seeds: Protocol seeds, 0 or more (default: as in params.yaml).
+        calibrators: Names of calibrators (default: as in params.yaml).
 
     Raises:
         RunFailed: A data set failed. Raised at the end, with all reasons.

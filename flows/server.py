@@ -361,7 +361,8 @@ def serialize_transactions() -> None:
     """Make each transaction of Prefect's SQLite database take the write lock when it begins.
 
     By default most transactions begin as readers. If one writes after another transaction has written, it fails at
-    once with "database is locked", whatever the timeout. With the lock from the start it waits for up to 60 seconds.
+    once with "database is locked", regardless of the timeout. With the lock from the start it waits for up to 60
+    seconds.
     """
     from prefect.server.database.configurations import AioSqliteConfiguration  # noqa: PLC0415 - takes a second
 

@@ -119,7 +119,7 @@ def show_stage(stage: str, output: StageOutput, since: datetime) -> State[None]:
             logger.info("%s ran because: %s", stage, record.why)
         return Completed(message=f"{stage} finished")
     if output.stopped:
-        return Cancelled(message=f"{stage} was ended together with the refresh")
+        return Cancelled(message=f"{stage} was stopped together with the refresh")
     if record is None:
         return Failed(message=f"{stage} could not start; see its output")
     return Failed(message=f"{stage}: {record.reason or 'its process ended without a message'}")

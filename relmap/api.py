@@ -57,7 +57,7 @@ DEFAULT_CALIBRATORS = {"logits": "ts", "confidence_only": "uncal", "decision_onl
 MIN_TARGET = 1e-5
 SUGGESTED_HOLD_OUT = 0.3
 OUT_OF_FOLD_ORIGINS = ("out_of_fold", "partly_out_of_fold")
-NO_DRIFT_TEST = "Drift is not tested, because these rows are among those of the fit. Evaluate later rows to test it."
+NO_DRIFT_TEST = "Drift is not tested, because the map was fitted on these rows. Evaluate later rows to test it."
 CHOSEN_WITHOUT_ROWS = "The bounds hold if the cut was chosen without looking at these rows."
 
 Numbers = dict[str, Any]
@@ -147,7 +147,7 @@ def fit_map(
     if target is not None and not target >= MIN_TARGET:
         raise InputError(f"{option('target')} is {target}; give a log loss of {MIN_TARGET} or more, such as 0.01")
     if not (group or "").isprintable():
-        raise InputError(f"the name of the group column, {group!r}, has characters that cannot be shown; rename it")
+        raise InputError(f"the name of the group column, {group!r}, has unprintable characters; rename the column")
     labelled = read_labelled_rows(
         file,
         group=group,
@@ -159,7 +159,8 @@ def fit_map(
     )
     if protocol == "paper" and (signals or hold_out):
         raise InputError(
-            f"the paper's protocol has its own split and no signals; omit {option('signals')} and {option('hold_out')}"
+            "the paper's protocol splits the rows itself and supports no signals; omit "
+            f"{option('signals')} and {option('hold_out')}"
         )
     from relmap.fitting.map_fit import fit_labelled_rows  # noqa: PLC0415 - slow; errors in the rows come first
 
@@ -220,7 +221,7 @@ def _describe_source(
 class MapAssessment:
     """A map and labelled rows that it has scored.
 
-    Rows of the fit have out-of-fold scores. All fields except `document` come from `ScoredRows`.
+    Fit rows have out-of-fold scores. All fields except `document` come from `ScoredRows`.
 
     Attributes:
         document: The map.
@@ -324,7 +325,7 @@ class MapAssessment:
         return numbers
 
     def _test_drift(self) -> DriftResult | None:
-        """Test for drift on the rows that are not among those of the fit; None without such rows."""
+        """Test for drift on the rows that are not fit rows; None without such rows."""
         if self.origin not in ("new", "partly_out_of_fold"):
             return None
         new_rows = self.rows.take(~self.fitted)
@@ -343,7 +344,7 @@ class MapAssessment:
     ) -> Cuts:
         """Find a cut on the reliability, or validate one that was chosen without these rows.
 
-        On rows of the fit, cuts and bounds are estimates without a guarantee.
+        On fit rows, cuts and bounds are estimates without a guarantee.
 
         Args:
             target_accuracy: Accuracy that automatic rows must have, in (0, 1).
@@ -403,7 +404,7 @@ class MapAssessment:
 
 
 def _with_adjusted_interval(evaluation: Numbers, document: MapDocument) -> Numbers:
-    """Replace the interval of the log loss by that of the fit, which is adjusted for the model choice."""
+    """Replace the interval of the log loss by the interval of the fit, which is adjusted for the model choice."""
     adjusted = {}
     for candidate in document.choice.candidates:
         if candidate.variant == document.projection.name:
@@ -413,7 +414,7 @@ def _with_adjusted_interval(evaluation: Numbers, document: MapDocument) -> Numbe
 
 
 def _estimate_note() -> str:
-    """Explain why cuts on rows of the fit have no guarantee, and how to get one."""
+    """Explain why cuts on fit rows have no guarantee, and how to get one."""
     return (
         "These are estimates without a guarantee, because the map was chosen and fitted on some of these rows. For a "
         "guarantee, give labelled rows that the fit did not use, or fit again with "

@@ -58,7 +58,7 @@ def options(
     """Find out which decisions of your model can be used automatically and which need review."""
 
 
-MapFile = Annotated[Path, typer.Option("--map", help="The map that fit or report wrote.")]
+MapFile = Annotated[Path, typer.Option("--map", help="Reliability map that fit or report wrote.")]
 Predictions = Annotated[Path, typer.Option(help="File of predictions: parquet, csv, tsv, jsonl, json or xlsx.")]
 Labelled = Annotated[
     Path, typer.Option(help="File of predictions with their true labels: parquet, csv, tsv, jsonl, json or xlsx.")
@@ -321,18 +321,20 @@ def thresholds(
     predictions: Labelled,
     map_file: Annotated[
         Path | None,
-        typer.Option("--map", help="The map that fit or report wrote; without a map, give --score or --probability."),
+        typer.Option(
+            "--map", help="Reliability map that fit or report wrote; omit it to use --score or --probability."
+        ),
     ] = None,
     target_accuracy: Annotated[
         float | None, typer.Option(help="Accuracy that automatic rows must have.", rich_help_panel=MAP_PANEL)
     ] = None,
     coverage: Annotated[
-        str | None, typer.Option(help="Or: share of the rows that is automatic (coverage).", rich_help_panel=MAP_PANEL)
+        str | None, typer.Option(help="Share of automatic rows; replaces a target accuracy.", rich_help_panel=MAP_PANEL)
     ] = None,
     cost_error: Annotated[
         float | None,
         typer.Option(
-            help="Or: cost of a wrong decision that is used automatically; needs --cost-review.",
+            help="Cost of a wrong decision that is used automatically; needs --cost-review.",
             rich_help_panel=MAP_PANEL,
         ),
     ] = None,
@@ -342,7 +344,7 @@ def thresholds(
     cut: Annotated[
         float | None,
         typer.Option(
-            help="Or: cut to validate, chosen without these rows; reports the accuracy at or above the cut.",
+            help="Threshold to validate, chosen without these rows; reports the accuracy at or above it.",
             rich_help_panel=MAP_PANEL,
         ),
     ] = None,

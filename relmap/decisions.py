@@ -118,7 +118,7 @@ class FixedDecisions:
 class ProtocolDecisions(FixedDecisions):
     """Fixed decisions with all values that the paper's protocol needs: logits, true labels and groups.
 
-    The attributes are those of `FixedDecisions`; `field()` makes these three required.
+    It has the attributes of `FixedDecisions`; `field()` makes these three required.
     """
 
     logits: np.ndarray = field()

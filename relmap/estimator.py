@@ -112,7 +112,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
     The estimator works on predictions, not on features. `X` is one of:
 
-    - an array of probabilities or logits, shape (n, K), or of those of the second of two labels, shape (n,);
+    - an array of probabilities or logits, shape (n, K); for two labels also of the second label only, shape (n,);
     - a frame of pandas, polars or Arrow with a column for each label, named like the labels;
     - a frame with the columns of a file of predictions: `logits` or `probabilities`, or `decision` and `confidence`, or
       `decision`; or with columns that the parameters `probabilities`, `logits`, `score_column` and so on name.
@@ -145,7 +145,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         confidence_column: Column of the confidence of the decision.
         confidence_words: Values of a confidence in words, such as "low=.3,medium=.6,high=.9".
         percent: Whether confidences and probabilities are percentages.
-        id: Column that identifies rows of the fit later, if predictions repeat; None for the column `id`.
+        id: Column that identifies rows in later files, if predictions repeat; None for the column `id`.
         drop_unlabelled: Whether to drop rows without a label.
 
     Attributes:
@@ -461,7 +461,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             found = cuts.numbers
         if not (found is None or isinstance(found, Path | Mapping)):
             raise InputError(
-                f"cuts is {cuts!r:.80}; give the result of `thresholds` or the path of its file, and a number as cut"
+                f"cuts is {cuts!r:.80}; give the result of `thresholds` or the path of its file; use cut for a number"
             )
         predicted = self._predicted(X)
         numbers = self._numbers(predicted)
@@ -476,7 +476,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     def evaluate(self, X: "Rows", y: "Values | None" = None, groups: "Values | str | None" = None) -> "Evaluation":
         """Compare the reliability with the confidence on labelled rows.
 
-        Rows of the fit are recognized and evaluated out of fold.
+        Fit rows are recognized and evaluated out of fold.
 
         Args:
             X: Predictions, or the features that the classifier reads.
@@ -569,7 +569,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         A notebook displays the result; its method `save` writes it to a file.
 
         Args:
-            X: Labelled predictions, or features; None for the rows of the fit, which are scored out of fold.
+            X: Labelled predictions, or features; None for the fit rows, which are scored out of fold.
             y: True labels, shape (n,); None if `X` is a frame with the column `label`.
             groups: Group of each row, shape (n,), or a column of `X`.
 
@@ -601,7 +601,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return plot_map(MapAssessment.from_predictions(document, self.fitted_rows_, document.source.group))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle, without the rows of the fit."""
+        """Return the state to pickle, without the fit rows."""
         state: dict[str, Any] = super().__getstate__()
         return state | {"fitted_rows_": None} if "fitted_rows_" in state else state
 

@@ -38,8 +38,8 @@ def newton(
     Args:
         objective: Returns value, gradient and Hessian at parameters of shape (P,).
         start: Starting point, shape (P,).
-        min_eigenvalue: Positive lower bound of the eigenvalues of the Hessian, such as that of a ridge; eigenvalues
-            below it by rounding are raised to it.
+        min_eigenvalue: Positive lower bound of the eigenvalues of the Hessian, such as the weight of a ridge;
+            eigenvalues below it by rounding are raised to it.
         tolerance: A step with at most this predicted decrease is the last.
 
     Returns:

@@ -49,7 +49,7 @@ class Axes:
         try:
             array: np.ndarray = np.array(values, dtype=dtype)
         except ValueError:
-            raise ValueError("its lists differ in length") from None
+            raise ValueError("lists differ in length") from None
         array.flags.writeable = False
         return array
 

@@ -129,8 +129,8 @@ def _download(name: str, dataset: base.Dataset, revision: str | None, folder: Pa
     if existing_revision is not None and repository.revision is None and not is_current:
         raise InputError(
             f"{name}: {repository.homepage} has moved to revision {wanted_revision}, and {existing_folder} holds "
-            f"{existing_revision}; write the one that you want as `revision` of {name} into params.yaml, or delete "
-            "that folder to get the new one"
+            f"{existing_revision}; set `revision` of {name} in params.yaml to the one that you want, or delete "
+            "that folder to download the new one"
         )
     if is_current and existing_files == _list_files(existing_folder):
         print(f"{name}: {existing_folder} already holds revision {existing_revision}, unchanged", flush=True)

@@ -24,7 +24,7 @@ def project(
     """Fit every variant on the projection-fit rows of one seed, and score the test rows.
 
     Args:
-        fits: Fitted calibrators of the seed, those of the tables first.
+        fits: Fitted calibrators of the seed; calibrators of the tables come first.
         parts: Validation rows of the seed.
         test: Test rows.
         params: Settings.

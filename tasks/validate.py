@@ -14,7 +14,7 @@ from tasks.records.store import base_folder, read_base, read_parquet
 
 @task(task_run_name="check_inputs/{dataset}")
 def check_inputs(dataset: str) -> dict[str, Any]:
-    """Check the judged pairs on which a data set was trained and is calibrated.
+    """Check the labelled pairs on which a data set was trained and is calibrated.
 
     Args:
         dataset: Key of the data set.

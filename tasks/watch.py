@@ -49,7 +49,7 @@ def watch(name: str, entry: WatchedMap) -> str:
 
 
 def find_outdated_maps(maps: Mapping[str, WatchedMap]) -> list[str]:
-    """Test all maps in use for drift, and print those that still hold.
+    """Test all maps in use for drift, and print the maps that still hold.
 
     Args:
         maps: Entry of each map, by name.

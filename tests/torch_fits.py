@@ -17,7 +17,7 @@ Objective = Callable[[torch.Tensor], torch.Tensor]
 
 
 def make_objective(rows: FitRows, n_knots: int, smoothness: float) -> Objective:
-    """Make MRP's objective of curve values, shape (n_labels, n_knots) (paper, section 3.4)."""
+    """Build MRP's objective, a function of curve values of shape (n_labels, n_knots) (paper, section 3.4)."""
     weight = torch.from_numpy(interpolation_weights(rows[0], n_knots))
     decision = torch.from_numpy(np.array(rows[1]))
     target = torch.from_numpy(np.array(rows[2], dtype=np.float64))

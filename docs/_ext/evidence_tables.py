@@ -34,7 +34,7 @@ class EvidenceTable(SphinxDirective):
 
 
 def has_short_cells(record: Record) -> bool:
-    """Whether each cell after the first one of its row fits on a line."""
+    """Return whether all cells, except the first of each row, fit on a line."""
     cells = [cell for row in record.rows for cell in row[1:]]
     return all(len(cell) <= MAX_LINE for cell in cells)
 

@@ -70,7 +70,9 @@ def run_page(page: Path, figures: Path | None = None) -> PageRun:
     text = page.read_text(encoding="utf-8")
     namespace: dict[str, object] = {"__name__": "__main__"}
     parts: list[str] = []
-    output, position, skip = "", 0, False
+    output = ""
+    position = 0  # in the text, after the last part
+    skip = False  # whether a comment excludes the next block
     with tempfile.TemporaryDirectory() as folder, working_in(Path(folder)):
         for match in PART.finditer(text):
             parts.append(text[position : match.start()])
@@ -115,7 +117,8 @@ def _run(language: str, code: str, namespace: dict[str, object], page: Path, lin
             continue
         if words[0] == "relmap" and ">" in words:
             *words, _, file = words
-            result, messages = io.StringIO(), io.StringIO()
+            result = io.StringIO()
+            messages = io.StringIO()
             with contextlib.redirect_stdout(result), contextlib.redirect_stderr(messages):
                 cli.app(words[1:], standalone_mode=False)
             Path(file).write_text(result.getvalue(), encoding="utf-8")

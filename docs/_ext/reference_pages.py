@@ -129,9 +129,11 @@ def command_line() -> str:
         for option in command.params:
             if option.name == "help":
                 continue
-            default = "required" if option.required else "" if option.default in (None, False) else str(option.default)
+            if option.required:
+                shown_default = "required"
+            else:
+                shown_default = code("" if option.default in (None, False) else str(option.default))
             flags = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
-            shown_default = code(default) if default != "required" else default
             row = [flags, option_type(option), shown_default, fill_in_registry_names(option.help or "")]
             panels.setdefault(option.rich_help_panel or "", []).append(row)
         for panel, rows in panels.items():
@@ -210,7 +212,8 @@ def added_columns() -> pl.DataFrame:
         simulate_predictions(600, seed=1).write_parquet("labelled.parquet")
         for command in commands:
             cli.app(command.split(), standalone_mode=False)
-        before, scored = pl.read_parquet("labelled.parquet"), pl.read_parquet("scored.parquet")
+        before = pl.read_parquet("labelled.parquet")
+        scored = pl.read_parquet("scored.parquet")
     return scored.drop(before.columns)
 
 
@@ -273,14 +276,9 @@ def params() -> str:
             parts.append(f"## {top}\n")
             section = top
         given = value_at(values, key)
-        kind = (
-            "section"
-            if given is None and ("$ref" in schema)
-            else schema_type(schema)
-            if "$ref" not in schema
-            else "section"
-        )
-        kind = kind if "](#" not in kind else "section"
+        kind = "section" if "$ref" in schema else schema_type(schema)
+        if "](#" in kind:
+            kind = "section"
         shown = "" if given is None else code(json.dumps(given))
         rows.append([code(key), kind, shown, DESCRIPTIONS["params"][key]])
     parts.append(table(["key", "type", "value in the repository", "meaning"], rows))

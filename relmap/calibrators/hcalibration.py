@@ -19,7 +19,7 @@ MAX_SURPRISAL = 100.0  # end of the segments of -log p; the last factor applies 
 
 
 class HCalibrationSettings(NamedTuple):
-    """Settings, by default those of the paper's authors.
+    """Settings; the defaults are the settings of the paper's authors.
 
     Attributes:
         segments: Number of segments S of the mapping.

@@ -6,8 +6,8 @@ import numpy as np
 def transform_rows(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Compute `rows @ weights.T`, adding the products of a row in a fixed order.
 
-    A product of matrices by BLAS rounds differently for different numbers of rows, so a row that is scored alone could
-    fall on the other side of a threshold than the same row in a file.
+    A product of matrices by BLAS rounds differently for different numbers of rows, so the same row could be on
+    different sides of a threshold when it is scored alone and in a file.
 
     Args:
         rows: Shape (n, K), float64.

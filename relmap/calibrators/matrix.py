@@ -117,8 +117,9 @@ def add_ridge(log_loss: Objective, start: np.ndarray, free: np.ndarray, ridge: n
 def multinomial_loss(features: np.ndarray, labels: np.ndarray, n_labels: int) -> Objective:
     """Build the mean log loss of multinomial logistic regression.
 
-    With probabilities p of a row and its features x, the gradient is the mean of (p - [label]) x', and the Hessian that
-    of (diag(p) - p p') times x x' for each pair of weights. Products of pairs are computed once for i <= j.
+    With probabilities p of a row and its features x, the gradient is the mean of (p - [label]) x', and the
+    Hessian is the mean of (diag(p) - p p') times x x' for each pair of weights. Products of pairs are computed once for
+    i <= j.
 
     Args:
         features: Shape (D, n).

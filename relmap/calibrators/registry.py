@@ -159,5 +159,5 @@ def _build_settings(calibrator: CalibratorSpec, settings: Mapping[str, int]) -> 
     except TypeError:
         names = ", ".join(settings)
         raise InputError(
-            f"calibrator_settings: {calibrator.key} has no settings {names}; correct params.yaml"
+            f"params.yaml, calibrator_settings: {calibrator.key} has no setting {names}; correct or remove it"
         ) from None

@@ -67,7 +67,7 @@ class Spline(Value, kind="spline"):
         return np.asarray(np.clip(scipy.special.expit(logit), MIN_PROBABILITY, 1 - MIN_PROBABILITY))
 
     def _content_violations(self) -> list[str]:
-        return [] if (np.diff(self.knots) > 0).all() else ["the knots of the spline do not rise"]
+        return [] if (np.diff(self.knots) > 0).all() else ["the knots of the spline do not increase"]
 
 
 def fit_spline(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Spline:  # noqa: ARG001 - deterministic

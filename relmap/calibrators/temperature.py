@@ -15,7 +15,7 @@ MIN_SCALE = 1e-300
 
 
 class Temperature(Value, kind="temperature"):
-    """`softmax(beta z)`: does not change the order of labels within a row; for K > 2 it can change that of rows.
+    """`softmax(beta z)`. It keeps the order of labels within a row; for K > 2, the order of rows can change.
 
     Attributes:
         beta: Inverse temperature; 1 is the identity.
@@ -58,7 +58,9 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Tem
     if not gaps.any():
         return Temperature(1.0)
     largest_gap = gaps.max(axis=1)
-    relative_gaps = np.ascontiguousarray((gaps - largest_gap[:, None]).T)  # sums over labels are of whole arrays
+    relative_gaps = np.ascontiguousarray(
+        (gaps - largest_gap[:, None]).T
+    )  # labels first: sums over labels add whole arrays
 
     def derivatives(log_beta: float) -> tuple[float, float]:
         """Return the derivative in beta, the mean gap under softmax, and its derivative in log beta."""
@@ -79,7 +81,7 @@ def _find_root(derivatives: Callable[[float], tuple[float, float]], start: float
     """Find the root of an increasing function of log beta by Newton's method within a bracket.
 
     The bracket is halved where a Newton step leaves it or is more than half of the previous step. If the function has
-    one sign between LOG_BETA_BOUNDS, the bound nearest to 0 of the function is returned.
+    one sign between LOG_BETA_BOUNDS, the bound where it is closest to 0 is returned.
 
     Returns:
         The root in log beta.

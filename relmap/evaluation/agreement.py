@@ -1,7 +1,7 @@
 """Agreement of decisions with true labels: accuracy, precision and recall of each label, and Cohen's kappa.
 
-If all rows are known from which the labelled ones were sampled, the reliability of the unlabelled rows makes estimates
-more precise (prediction-powered inference with the variance-minimizing weight: Angelopoulos, Duchi and Zrnic, 2023).
+If the file from which the labelled rows were sampled is given, the reliability of its rows makes estimates more precise
+(prediction-powered inference with the variance-minimizing weight: Angelopoulos, Duchi and Zrnic, 2023).
 The estimate is the accuracy of the labelled rows plus a multiple of the difference in mean reliability between all rows
 and the labelled ones. It is valid for any map; a map without information leaves the interval unchanged.
 """
@@ -146,7 +146,7 @@ def describe_agreement(agreement: dict[str, Any], n_labelled: int) -> list[str]:
 
     Args:
         agreement: Numbers of `measure_agreement`.
-        n_labelled: Number of labelled rows. The accuracy is included if it is that of more rows.
+        n_labelled: Number of labelled rows. The accuracy is included if it is estimated for more rows.
 
     Returns:
         A sentence each.
@@ -253,8 +253,8 @@ def _estimate_accuracy(
 def _estimate_with_interval(replicated: np.ndarray, n_groups: int) -> JsonNumbers:
     """Return a value and its interval.
 
-    If all resamples agree, as for rows that are all correct, the interval is that of as many independent rows as there
-    are groups.
+    If all resamples agree, as for rows that are all correct, the interval is exact, with one independent row for each
+    group.
 
     Args:
         replicated: The value and its R replicates, shape (1 + R,).

@@ -1,11 +1,11 @@
-"""Drift test: compares the residuals of a map on new labelled rows with its residuals on out-of-fold rows of the fit.
+"""Drift test: compares the residuals of a map on new labelled rows with its residuals on out-of-fold fit rows.
 
-Rows are divided into cells by the decided label and by whether the reliability is below the median of that label. In
-each cell, the mean residual (correct - reliability) of the new rows is compared with that of the rows of the fit. It is
-not compared with 0: a map that is fitted to finitely many rows is slightly miscalibrated from the start, which many new
-rows would detect although nothing has changed. The most reliable 10% and 30% of the rows of the fit, of all labels, are
-two further cells; new rows belong to them if their reliability reaches the same limit. The test detects a change of
-the accuracy at a given reliability, and not a change of the label frequencies.
+Rows are divided into cells by the decided label and by whether the reliability is below the median of that label. The
+residual is correct - reliability. In each cell, the mean residual of the new rows is compared with the mean residual of
+the fit rows. It is not compared with 0: a map that is fitted to finitely many rows is slightly miscalibrated from the
+start, which many new rows would detect although nothing has changed. The most reliable 10% and 30% of the fit rows, of
+all labels, are two further cells; new rows belong to them if their reliability reaches the same limit. The test detects
+a change of the accuracy at a given reliability, and not a change of the label frequencies.
 """
 
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ from relmap.metrics.intervals import holm_adjust
 from relmap.metrics.probability import reject_nan
 from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
 
-MIN_TEST_ROWS = 20  # of a cell, among the new rows and among the rows of the fit
+MIN_TEST_ROWS = 20  # of a cell, among the new rows and among the fit rows
 ROUNDING_TOLERANCE = 1e-12  # smaller differences of mean residuals are rounding errors
 MAX_LISTED_CELLS = 5
 HALVES: tuple[Half, Half] = ("lower", "upper")
-TOP_SHARES = (0.1, 0.3)  # of the most reliable rows of the fit
+TOP_SHARES = (0.1, 0.3)  # of the most reliable fit rows
 
 
 @dataclass(frozen=True)
 class CellDrift:
-    """New rows of one decided label and one half of its reliabilities, compared with the rows of the fit.
+    """New rows of one decided label and one half of its reliabilities, compared with the fit rows.
 
     Attributes:
         label: The decided label, 0..K-1.
@@ -39,7 +39,7 @@ class CellDrift:
         rows: Number of new rows.
         mean_reliability: Their mean reliability.
         accuracy: Their accuracy.
-        expected_accuracy: Their accuracy if the mean residual were that of the fit; None without rows of the fit.
+        expected_accuracy: Their accuracy if their mean residual equaled that of the fit rows; None without fit rows.
         p_value: p-value of no change, adjusted for all tests; None if there are too few rows for a test.
     """
 
@@ -81,15 +81,15 @@ class CellDrift:
 
 @dataclass(frozen=True)
 class TopDrift:
-    """New rows whose reliability reaches that of the most reliable rows of the fit.
+    """New rows that are as reliable as the most reliable fit rows.
 
     Attributes:
-        share: Share of the rows of the fit that reach the limit.
+        share: Share of the fit rows that reach the limit.
         limit: Minimum reliability.
         rows: Number of new rows that reach it.
         mean_reliability: Their mean reliability.
         accuracy: Their accuracy.
-        expected_accuracy: Their accuracy if the mean residual were that of the fit.
+        expected_accuracy: Their accuracy if their mean residual equaled that of the fit rows.
         p_value: p-value of no change, adjusted for all tests; None if there are too few rows for a test.
     """
 
@@ -180,7 +180,7 @@ class DriftResult:
             listed = "; ".join(cell.describe_rows(names) for cell in untested[:MAX_LISTED_CELLS])
             n_omitted = len(untested) - MAX_LISTED_CELLS
             more = f"; and {n_omitted} more" if n_omitted > 0 else ""
-            lines.append(f"Not tested, because there are too few new rows or rows of the fit: {listed}{more}.")
+            lines.append(f"Not tested, because there are too few new rows or fit rows: {listed}{more}.")
         if has_tests:
             lines.append(
                 f"False alarm rate: at most {100 * self.level:g}% for each evaluation. A change of the label "
@@ -294,7 +294,7 @@ def detect_drift(
     if not 0 < level < 1:
         raise InputError(f"level is {level}; give a number above 0 and below 1, such as 0.01")
     if len(reliability) == 0:
-        raise InputError("there is no labelled row to test the map with; give predictions with their labels")
+        raise InputError("there are no labelled rows to test the map with; give predictions with their labels")
     held_out = document.held_out
     comparisons = _compare_cells(document, reliability, decision, correct, group)
     top_comparisons = _compare_top_cells(document, reliability, correct, group)
@@ -340,7 +340,7 @@ class _CellSummary(NamedTuple):
 
 
 class _CellComparison(NamedTuple):
-    """New rows of a cell, their number of groups, and the rows of the fit in the cell, if there are any."""
+    """New rows of a cell, their number of groups, and the fit rows in the cell, if there are any."""
 
     new: Cell
     n_groups: int
@@ -356,7 +356,7 @@ class _CellComparison(NamedTuple):
 
 
 class _TopComparison(NamedTuple):
-    """New rows among the most reliable ones, their number of groups, and the rows of the fit."""
+    """New rows among the most reliable ones, their number of groups, and the fit rows."""
 
     new: Cell
     n_groups: int
@@ -400,7 +400,7 @@ def _compare_top_cells(
 
 
 def _top_limit(quantiles: Sequence[float], share: float) -> float:
-    """Return the minimum reliability of the most reliable share of the rows of the fit."""
+    """Return the minimum reliability of the most reliable share of the fit rows."""
     return quantiles[round(100 * (1 - share))]
 
 

@@ -1,4 +1,4 @@
-"""Labelled rows with their confidence and reliability, as metrics and intervals use them."""
+"""Labelled rows with their confidence and reliability: the input of metrics and intervals."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,7 +78,7 @@ class EvaluationSample:
             InputError: There is no row.
         """
         if not len(rows):
-            raise InputError("there is no row to evaluate; give predictions with their labels")
+            raise InputError("there are no rows to evaluate; give predictions with their labels")
         confidence_logit = scipy.special.logit(scored.confidence)
         # the reliability is a sigmoid, whose rounding must not move an unchanged confidence to another bin of the ECE
         is_unchanged = confidence_logit == scored.logit

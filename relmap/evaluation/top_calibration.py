@@ -1,7 +1,7 @@
 """Calibration of the most reliable rows: their mean reliability minus their accuracy.
 
 The gap is tested against zero for each share of the rows, with Holm's correction. Its standard error is the larger of
-two: that of the bootstrap over groups, and that of independent rows whose reliabilities are correct. The second one
+two: the bootstrap error over groups, and the error for independent rows whose reliabilities are correct. The second one
 prevents false alarms for rows without errors, whose bootstrap replicates are all equal.
 """
 

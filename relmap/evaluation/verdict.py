@@ -68,7 +68,7 @@ def advise_from_evaluation(
         The recommendation.
     """
     if document.projection.fitted.kind == "confidence":
-        return Advice(KEEP, "the fit chose the confidence")
+        return Advice(KEEP, "`fit` recommended the confidence")
     return advise_map(
         evaluation["metrics"],
         rows=evaluation["rows"],
@@ -218,7 +218,7 @@ def describe_limits(sizes: Mapping[str, Any], document: MapDocument) -> list[str
 
 def _describe_kept_confidence(reviews: JsonNumbers, document: MapDocument) -> list[str]:
     """State why the map keeps the confidence, and how many errors reviews by confidence find."""
-    lines = [f"At the fit, the map was given {document.choice.reason}."]
+    lines = [f"The map contains {document.choice.reason}."]
     if reviews["confidence"] is not None:
         lines.append(
             f"1,000 reviews of the least reliable {100 * REVIEWED_SHARE:.0f}% find {reviews['confidence']:.0f} errors; "

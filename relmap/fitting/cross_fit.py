@@ -71,7 +71,7 @@ class CrossFitCorrections:
     """Corrections of one variant, fitted on its out-of-fold logits.
 
     Attributes:
-        full: Fitted on the logits of all rows; the one that is deployed.
+        full: Fitted on the logits of all rows; it is deployed.
         folds: Fitted without the logits of one fold each.
     """
 

@@ -67,7 +67,7 @@ def split_folds(
         n_folds: Number of folds; reduced to the number of groups if there are fewer.
         hold_out: Share of the rows, or of the groups, to hold out, in [0, 1).
         max_fit_rows: Maximum number of rows in all folds; the others are held out. The first two groups are used
-            whatever their size.
+            regardless of their size.
 
     Returns:
         The split.
@@ -93,7 +93,7 @@ def restore_fold_split(document: MapDocument, rows: FixedDecisions) -> FoldSplit
 
     Args:
         document: The map.
-        rows: All labelled rows of the fit, in the same order and with the same groups.
+        rows: All labelled fit rows, in the same order and with the same groups.
 
     Returns:
         The split.
@@ -123,8 +123,8 @@ def check_fit_rows(rows: FixedDecisions, split: FoldSplit, hold_out: float) -> N
     assert rows.label is not None
     if hold_out and not len(split.held_out):
         raise InputError(
-            f"a hold-out of {hold_out:g} of {len(rows):,} rows, or of their groups, is less than one; increase "
-            f"{option('hold_out')}"
+            f"a hold-out of {hold_out:g} of {len(rows):,} rows, or of their groups, is less than one row or group; "
+            f"increase {option('hold_out')}"
         )
     n_fit_rows = len(split.fit_rows)
     if n_fit_rows < MIN_FIT_ROWS:

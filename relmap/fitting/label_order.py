@@ -131,9 +131,9 @@ def check_label_order(
     if layout.kind in ("probability", "score"):
         positive = shown[1 - positive_label(layout.reading, names)]
         raise InputError(
-            f"{file}: as the {layout.kind} of the other label, {layout.columns[0]} matches the labels clearly better: "
-            f"{better_accuracy} of the decisions would be correct, not {accuracy}. If so, give "
-            f"{assignment('positive', positive)}; if it is correct as it is, give {accept}"
+            f"{file}: {layout.columns[0]} may be the {layout.kind} of the other label: then {better_accuracy} of the "
+            f"decisions are correct, instead of {accuracy}. If so, give {assignment('positive', positive)}; otherwise "
+            f"give {accept}"
         )
     better = [shown[label] for label in found.label_of_column]
     can_reorder_names = names is None or _are_named_labels(frame, layout, names)
@@ -141,8 +141,7 @@ def check_label_order(
     raise InputError(
         f"{file}: the labels may be in another order than the columns of the predictions. As given "
         f"({join_names(shown)}) {accuracy} of the decisions are correct; in the order {join_names(better)} "
-        f"{better_accuracy} are. If that is the order of the columns, {change}; if the order is correct as it is, "
-        f"give {accept}"
+        f"{better_accuracy} are. If that is the order of the columns, {change}; otherwise give {accept}"
     )
 
 

@@ -1,6 +1,6 @@
 """Reading of labelled rows, to fit a map on or to evaluate one with.
 
-A map is evaluated on rows that it was not fitted on. Rows of the fit are recognized, together or one by one, and get
+A map is evaluated on rows that it was not fitted on. Fit rows are recognized, together or one by one, and get
 their out-of-fold scores: each is scored by the model that was fitted without its fold.
 """
 
@@ -155,13 +155,13 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
     Args:
         document: The map.
         file: The predictions.
-        group: Column of the groups; None for that of the map, if the file has it.
+        group: Column of the groups; None for the group column of the map, if the file has it.
 
     Returns:
         The rows and their scores.
 
     Raises:
-        InputError: A row cannot be read; all rows of the fit are given with other groups; or they are given in another
+        InputError: A row cannot be read; all fit rows are given with other groups; or they are given in another
             order or with other labels, and the map cannot recognize single rows.
     """
     group, notes = _find_group_column(document, file, group)
@@ -199,7 +199,7 @@ def score_out_of_fold(document: MapDocument, rows: FixedDecisions, split: FoldSp
 
     Args:
         document: The map.
-        rows: All labelled rows of the fit.
+        rows: All labelled fit rows.
         split: Their split. Held-out rows are scored by the map itself.
 
     Returns:
@@ -268,12 +268,12 @@ def _find_id_column(file: Predictions) -> str:
 
 
 def _find_group_column(document: MapDocument, file: Predictions, group: str | None) -> tuple[str | None, list[str]]:
-    """Return the column of the groups, and notes if it is that of the map."""
+    """Return the column of the groups, and notes if it is taken from the map."""
     map_group = document.source.group
     if group is not None or map_group is None:
         return group, []
     if map_group in file.schema.names:
-        return map_group, [f"Rows are grouped by {map_group}, as in the fit."]
+        return map_group, [f"Rows are grouped by {map_group}, as when the map was fitted."]
     return None, [
         f"The map was fitted with rows grouped by {map_group}, a column that {file.path} lacks: its rows are treated "
         "as independent."
@@ -299,7 +299,7 @@ def _read_columns(file: Predictions, layout: Layout, optional: Sequence[str | No
         file_rows = file_rows.without(missing)
         if frame.is_empty():
             raise InputError(
-                f"{file.path} has no rows with a {layout.label}; name the column of the true label with "
+                f"{file.path} has no value in the column {layout.label}; name the column of the true label with "
                 f"{option('label')}"
             )
     return FileContent(frame, file_rows, notes)
@@ -351,10 +351,10 @@ def _read_default_ids(column: pl.Series) -> np.ndarray | None:
 
 
 def _are_all_fit_rows(document: MapDocument, rows: FixedDecisions, file: Predictions, group: str | None) -> bool:
-    """Return whether these are all rows of the fit, in their order.
+    """Return whether these are all fit rows, in their order.
 
     Raises:
-        InputError: They are all rows of the fit, but with other groups; or in another order or with other labels, and
+        InputError: They are all fit rows, but with other groups; or in another order or with other labels, and
             single rows cannot be recognized.
     """
     source = document.source
@@ -372,25 +372,25 @@ def _are_all_fit_rows(document: MapDocument, rows: FixedDecisions, file: Predict
     if are_fit_rows or known is None or _recognizes_single_rows(source.training_rows, file):
         return are_fit_rows
     if hash_predictions(file) == source.sha256:
-        difference = "with other labels or without other rows"
+        difference = "but other labels are read, or other rows are omitted"
     elif known.any_order is not None and found.any_order == known.any_order:
-        difference = "in another order"
+        difference = "but in another order"
     else:
         return False
     raise InputError(
-        f"{file.path} has the rows that the map was fitted on, {difference}; give them as in the fit, or give new rows"
+        f"{file.path} has the rows that the map was fitted on, {difference}; give them as for the fit, or give new rows"
     )
 
 
 def _recognizes_single_rows(training: TrainingRows | None, file: Predictions) -> bool:
-    """Return whether almost every row of the fit is recognized in this file, whatever the order."""
+    """Return whether almost all fit rows can be recognized in this file, in any order."""
     if training is None or training.by == "nothing" or training.share < 1 - MAX_REPEATED_SHARE:
         return False
     return training.by == "prediction" or (file.reading.id or training.id_column) in file.schema.names
 
 
 def _score_fit_rows(document: MapDocument, rows: FixedDecisions, notes: list[str], file: str) -> ScoredRows:
-    """Score all rows of the fit: the held-out rows if there are any, otherwise each row out of fold."""
+    """Score all fit rows: the held-out rows if there are any, otherwise each row out of fold."""
     split = restore_fold_split(document, rows) if document.folds else None
     if split is not None and not document.source.hold_out:
         notes.append(
@@ -425,7 +425,7 @@ def _score_fit_rows(document: MapDocument, rows: FixedDecisions, notes: list[str
 def _score_single_rows(
     document: MapDocument, rows: FixedDecisions, ids: np.ndarray | None, notes: list[str], file: str
 ) -> ScoredRows:
-    """Score rows of which some may be rows of the fit."""
+    """Score rows of which some may be fit rows."""
     training = document.source.training_rows
     reliability_map = FittedMap.from_document(document)
     fold = np.full(len(rows), NOT_RECOGNIZED)
@@ -471,18 +471,18 @@ def _fold_maps(document: MapDocument) -> list[FittedMap]:
 
 
 def _recognition_limits(training: TrainingRows, ids: np.ndarray | None, file: str) -> list[str]:
-    """State which rows of the fit cannot be recognized."""
+    """State which fit rows cannot be recognized."""
     if training.by == "nothing":
         return [
-            "Rows of the fit cannot be recognized, since their predictions repeat. If these rows are new, ignore this. "
-            "Otherwise give rows that the map was not fitted on, or fit again with a column that identifies rows "
+            "Rows that the map was fitted on cannot be recognized, since their predictions repeat. If these rows are "
+            "new, ignore this. Otherwise give new rows, or fit again with a column that identifies rows "
             f"({option('id')})."
         ]
     if training.by == "id" and ids is None:
         return [
-            f"Rows of the fit are recognized by the column {training.id_column}, which {file} lacks: give rows that "
-            "the map was not fitted on."
+            f"Rows that the map was fitted on are recognized by the column {training.id_column}, which {file} lacks: "
+            "give new rows, or add the column."
         ]
     if training.share < 1:
-        return [f"{1 - training.share:.1%} of the rows of the fit cannot be recognized."]
+        return [f"{1 - training.share:.1%} of the rows that the map was fitted on cannot be recognized."]
     return []

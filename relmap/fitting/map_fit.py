@@ -134,7 +134,7 @@ def fit_labelled_rows(
         n_labels: Number of labels K.
         names: Names of the labels; None for 0..K-1.
         signals: How each signal is read.
-        ids: Id of each row, shape (n,), by which rows of the fit are recognized if their predictions repeat.
+        ids: Id of each row, shape (n,), by which fit rows are recognized if their predictions repeat.
         id_column: Name of the column of the ids.
 
     Returns:
@@ -360,7 +360,7 @@ def _describe_gains_by_rows(document: MapDocument) -> list[str]:
     variant = variant_with_gains(document.projection.name, document.choice.candidates)
     assert variant is not None
     description = VARIANTS[variant].description
-    lines = [f"Change of the metrics by number of labelled rows, compared with the confidence: {description}"]
+    lines = [f"Change of the metrics from the confidence to {description}, by number of labelled rows:"]
     for gain in document.choice.gains:
         log_loss = f"log loss {gain.nll_correct:+z.4f} (standard error {gain.nll_correct_standard_error:.4f})"
         lines.append(f"    {gain.rows:>6,} rows: {log_loss}, AURC {gain.aurc:+z.4f}")

@@ -68,12 +68,12 @@ def _check_calibrator(calibrator: str, rows: FixedDecisions, n_labels: int) -> N
                 f"the calibrator {calibrator} needs a confidence, and the rows have only decisions; omit the calibrator"
             )
     elif calibrator not in CALIBRATORS:
-        raise InputError(f"there is no calibrator {calibrator!r}; there are {', '.join(CALIBRATORS)}")
+        raise InputError(f"unknown calibrator {calibrator!r}; choose one of {', '.join(CALIBRATORS)}")
     elif rows.logits is None and not CALIBRATORS[calibrator].accepts_confidence:
         accepting = [key for key, entry in CALIBRATORS.items() if entry.accepts_confidence]
         raise InputError(
-            f"the calibrator {calibrator} needs logits or probabilities; for a decision and a confidence there are "
-            f"{' and '.join(accepting)}"
+            f"the calibrator {calibrator} needs logits or probabilities; with a decision and a confidence, use "
+            f"{' or '.join(accepting)}"
         )
     if calibrator in calibrators_with_role("rival") and n_labels > MAX_CLASSWISE_LABELS:
         raise InputError(
@@ -384,8 +384,8 @@ class _ModelSearch:
         """Deploy the variant if that is the recommendation, else keep the confidence."""
         if advice.answer in (USE, SAFE):
             return _Decision(variant, advice, reason)
-        kept = describe_kept_confidence(self.options.calibrator)
-        reason = f"{kept}, instead of {VARIANTS[variant].description}: {advice.because}"
+        confidence = describe_kept_confidence(self.options.calibrator)
+        reason = f"{confidence}, instead of {VARIANTS[variant].description}: {advice.because}"
         return _Decision(CONFIDENCE, Advice(KEEP, advice.because), reason)
 
     def _model_choice(
@@ -477,7 +477,9 @@ def describe_selection(selected: Candidate, best: Candidate, n_rows: int, calibr
         comparison = "has the lowest log loss"
     else:
         best_title = VARIANTS[best.variant].title
-        comparison = f"is within {MAX_STANDARD_ERRORS_BEHIND} standard errors of the lowest log loss ({best_title})"
+        comparison = (
+            f"is within {MAX_STANDARD_ERRORS_BEHIND} standard errors of the lowest log loss (that of {best_title})"
+        )
     if selected.variant == CONFIDENCE:
         content = describe_kept_confidence(calibrator)
     else:
@@ -500,7 +502,7 @@ def describe_kept_confidence(calibrator: str) -> str:
 
 
 def _measure_gain(n_rows: int, variant: str, result: CrossFitResult) -> Gain:
-    """Measure the out-of-fold gain of a variant over the confidence, of a fit to so many rows."""
+    """Measure the out-of-fold gain of a variant over the confidence, of a fit to the given number of rows."""
     difference = MeanDifference.from_differences(
         result.out_of_fold_losses(variant) - result.out_of_fold_losses(CONFIDENCE),
         result.rows.group,

@@ -79,11 +79,11 @@ def recognize_rows(training: TrainingRows, rows: FixedDecisions, ids: np.ndarray
 
     Args:
         training: The hashes of a map.
-        rows: Rows of the same kind as those of the fit, n of them.
+        rows: Rows of the same kind as the fit rows, n of them.
         ids: Id of each row, shape (n,); None without ids.
 
     Returns:
-        Number of the fold of each row, shape (n,); `NEW` for a row that is not recognized.
+        Number of the fold of each row, shape (n,); `NOT_RECOGNIZED` for other rows.
     """
     fold = np.full(len(rows), NOT_RECOGNIZED)
     if training.by == "nothing" or (training.by == "id" and ids is None):

@@ -197,7 +197,7 @@ def find_label_names(frame: pl.DataFrame, columns: Sequence[str | None]) -> list
         columns: Names of columns; None, and columns of lists, are ignored.
 
     Returns:
-        Each name once, whatever its case and surrounding spaces; whole numbers in their order, else alphabetically.
+        Each name once, ignoring case and surrounding spaces; whole numbers in their order, else alphabetically.
     """
     series = [frame[name] for name in columns if name is not None and not frame[name].dtype.is_nested()]
     if not series:
@@ -226,7 +226,7 @@ def advise_names(
 ) -> str:
     """Suggest, as the end of a message, how to name the labels.
 
-    An order is suggested only if it is known, as that of numbers, or irrelevant, as if decision and label are both
+    An order is suggested only if it is known, as for numbers, or irrelevant, as if decision and label are both
     given by name.
 
     Args:
@@ -303,8 +303,8 @@ def count_labels(frame: pl.DataFrame, columns: Sequence[str], rows: FileRows) ->
     largest = int(np.concatenate(labels).max(initial=0))
     if largest >= MAX_UNNAMED_LABELS:
         raise InputError(
-            f"{rows.file}: a label is {largest}; labels are 0..K-1, or names that {option('labels')} gives in their "
-            "order"
+            f"{rows.file}: a label is {largest}; labels are the numbers 0..K-1, or names that {option('labels')} "
+            "lists in order"
         )
     return max(2, largest + 1)
 
@@ -443,7 +443,7 @@ def read_number_lists(column: pl.Series, rows: FileRows) -> np.ndarray:
         lengths != n_labels if n_labels > 1 else lengths >= 0,
         lambda row: (
             f"{name} has {lengths[row]} numbers, and {rows.locate(0)} has {n_labels}; "
-            "every row needs one for each label, and there are at least two labels"
+            "each row needs one number for each label, at least two"
         ),
     )
     flat = column.explode(empty_as_null=False)

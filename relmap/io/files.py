@@ -1,7 +1,7 @@
 """Files of predictions: parquet, separated text and json lines, read in pieces that fit in memory.
 
 Separated text has columns of text: "007" and "1.10" remain as they are; an empty field is null, unless it is in quotes.
-The columns and types of a json lines file are those of all its lines together. JSON lists and workbooks are read into
+A json lines file has the columns and types of all its lines together. JSON lists and workbooks are read into
 memory, see `frames`.
 """
 
@@ -103,7 +103,7 @@ class ParquetPredictions:
         return True
 
     def _open(self) -> parquet.ParquetFile:
-        # without a buffer, a whole column of a row group is in memory, whatever its number of rows
+        # without a buffer, a whole column of a row group is in memory, however many rows it has
         return parquet.ParquetFile(
             self.path, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
         )

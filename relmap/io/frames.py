@@ -221,7 +221,7 @@ def read_array(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> P
         raise InputError(f"X is of the type {type(data).__name__}; give an array of numbers, or a frame") from None
     if numbers.ndim not in (1, 2) or not len(numbers) or 1 in numbers.shape[1:]:
         raise InputError(
-            f"X has the shape {numbers.shape}; give (rows, labels), or (rows,) for the second of two labels"
+            f"X has the shape {numbers.shape}; it must be (rows, labels), or (rows,) for the second of two labels"
         )
     in_unit_interval = bool(((numbers >= -FLOAT32_ERROR) & (numbers <= 1 + FLOAT32_ERROR)).all())
     known_kind: ArrayKind = "probabilities" if in_unit_interval else "logits"
@@ -242,13 +242,13 @@ def _check_probabilities(numbers: np.ndarray, *, is_kind_known: bool) -> None:
         error = np.abs(numbers.sum(axis=1) - 1)
         if error.max() > min(MAX_SUM_ERROR, ROUNDING_ERROR * numbers.shape[-1]) + FLOAT32_ERROR:
             raise InputError(
-                f"X, row {int(error.argmax())} (from 0): all numbers lie in [0, 1], but those of this row do not sum "
+                f"X, row {int(error.argmax())} (from 0): all numbers lie in [0, 1], but this row does not sum "
                 f"to 1; {remedy}"
             )
     elif not is_kind_known:
         raise InputError(
-            "X may contain logits or probabilities, since its numbers all lie in [0, 1], and a map that was loaded, or "
-            f"fitted on a frame, does not know which; {remedy}, to load or before fit"
+            "X may contain logits or probabilities, since all its numbers lie in [0, 1], and a map that was loaded or "
+            f"fitted on a frame does not know which; {remedy} to `load`, or to the constructor before `fit`"
         )
 
 
@@ -272,7 +272,7 @@ def add_column(frame: pl.DataFrame, name: str, values: ArrayLike, argument: str)
     array = unify_missing(values)
     if array.shape != (len(frame),):
         raise InputError(
-            f"X has {len(frame):,} rows, and {argument} has the shape {array.shape}; give one for each row"
+            f"X has {len(frame):,} rows, and {argument} has the shape {array.shape}; give one value for each row"
         )
     return frame.with_columns(pl.Series(name, array.tolist() if array.dtype == object else array, strict=False))
 

@@ -51,7 +51,7 @@ def check_width(data: "InputData", n_labels: int | None, names: Sequence[str] | 
     if width != n_labels:
         found = "one number in each row" if len(shape) == 1 else f"{width} columns"
         raise InputError(
-            f"X has {found}, and there are {n_labels} labels{_list_in_parentheses(names)}; give a column for each label"
+            f"X has {found}, but there are {n_labels} labels{_list_in_parentheses(names)}; give a column for each label"
         )
 
 
@@ -78,7 +78,7 @@ def numbered_columns(
         lacks = f"; it lacks {join_names(missing)}" if missing else ""
         labels = f"{n_labels} labels{_list_in_parentheses(names)}"
         raise InputError(
-            f"X has {len(columns) - len(missing)} columns of {kind}, and there are {labels}{lacks}; give a column for "
+            f"X has {len(columns) - len(missing)} columns of {kind}, but there are {labels}{lacks}; give a column for "
             "each label"
         )
     if missing:

@@ -25,7 +25,7 @@ class Ranking:
 
     Attributes:
         n_rows: Number of rows.
-        parts: Frames of n rows each, whose columns together are those of SCORES and `rank`.
+        parts: Frames of n rows each; together they have the columns of SCORES and `rank`.
     """
 
     n_rows: int

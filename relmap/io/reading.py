@@ -72,29 +72,27 @@ REQUIREMENTS: dict[str | None, Requirement] = {  # by the input of a map; None f
 class Reading:
     """Names and units of the columns of a file; each field is an option of the commands, with its help."""
 
-    label: Annotated[str | None, "The column of the true label."] = None
-    decision: Annotated[str | None, "The column of the decided label."] = None
-    confidence_column: Annotated[str | None, "The column with the confidence of the decision."] = None
+    label: Annotated[str | None, "Column with the true label."] = None
+    decision: Annotated[str | None, "Column with the label that the model predicts."] = None
+    confidence_column: Annotated[str | None, "Column with the confidence of the decision."] = None
     confidence_words: Annotated[
-        str | None, "The number in [0, 1] that each word of confidence counts as: low=.3,medium=.6,high=.9"
+        str | None, "Number in [0, 1] for each word of a verbal confidence: low=.3,medium=.6,high=.9"
     ] = None
-    percent: Annotated[bool, "Confidences or probabilities are given from 0 to 100."] = False
+    percent: Annotated[bool, "Confidences or probabilities are in percent, from 0 to 100."] = False
     logits: Annotated[
-        str | None, "The column of lists of logits, or the name before _0, _1, ... of one column for each label."
+        str | None, "Column with lists of logits, or common prefix of the columns PREFIX_0, PREFIX_1, ..."
     ] = None
     probabilities: Annotated[
-        str | None, "The column of lists of probabilities, or the name before _0, _1, ... of one column for each label."
+        str | None, "Column with lists of probabilities, or common prefix of the columns PREFIX_0, PREFIX_1, ..."
     ] = None
-    probability: Annotated[str | None, "The column with the probability of one of two labels."] = None
+    probability: Annotated[str | None, "Column with the probability of one of two labels."] = None
     score: Annotated[
         str | None,
-        "The column of scores of a ranker: above --border one of two labels is decided, else the other.",
+        "Column with the scores of a ranker; scores above --border decide for the positive label.",
     ] = None
-    border: Annotated[float | None, "The score above which the label of --positive is decided."] = None
-    positive: Annotated[str | None, "The label of --probability or --score; by default the second."] = None
-    id: Annotated[
-        str | None, "The column that identifies rows of the fit later, if predictions repeat; by default id."
-    ] = None
+    border: Annotated[float | None, "Score above which the positive label is decided."] = None
+    positive: Annotated[str | None, "Label that --probability or --score refers to (default: the second)."] = None
+    id: Annotated[str | None, "Column that identifies rows in later files, if predictions repeat (default: id)."] = None
     drop_unlabelled: Annotated[bool, "Omit rows without a label."] = False
 
     def __post_init__(self) -> None:
@@ -133,7 +131,7 @@ class Reading:
             key = word.strip().lower()
             if key in words:
                 raise InputError(
-                    f"{option('confidence_words')} is {self.confidence_words!r}; give each word once, in any case"
+                    f"{option('confidence_words')} is {self.confidence_words!r}; give each word once (case is ignored)"
                 )
             words[key] = float(value)
         return words
@@ -147,7 +145,7 @@ class Layout:
     """Columns of a file by content.
 
     Attributes:
-        kind: What the predictions are; `probability` and `score` are those of one of two labels.
+        kind: Kind of predictions; `probability` and `score` refer to one of two labels.
         columns: Columns of the predictions: one of lists, K of numbers, one of numbers, or none.
         decision: Column of the decision, if there is one.
         label: Column of the true label, if it is read.
@@ -210,7 +208,9 @@ def find_layout(
             f"{file} has no column {label}, which must contain the true label; it has {', '.join(names)}{hint}"
         )
     if group is not None and group in (*predictions.columns, decision, label):
-        raise InputError(f"{file}: the column of groups, {group}, has another content; name another column")
+        raise InputError(
+            f"{file}: {group} cannot be the column of groups, since it has predictions or labels; name another column"
+        )
     layout = Layout(
         kind=predictions.kind,
         columns=predictions.columns,
@@ -243,7 +243,7 @@ def _check_reading(names: Sequence[str], file: str, labelled: bool, reading: Rea
         targets = f"{option('precision')}, {option('recall')} or {option('npv')}"
         raise InputError(
             f"{option('score')} needs {option('border')}: {example} decides for the positive label if the "
-            f"score is above 0. Only `thresholds` with {targets}, without a map, reads a score without a border"
+            f"score is above 0. Only `thresholds` with {targets}, without a map, needs no {option('border')}"
         )
 
 

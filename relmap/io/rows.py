@@ -26,7 +26,7 @@ from relmap.options import assignment, assignments, labels_to_paste, option
 
 ArrayKind = Literal["logits", "probabilities"]
 MIN_PROBABILITY = 1e-12  # replaces smaller probabilities, so that logarithms are finite
-MAX_LOGIT = 1e12  # far above that of any model, far below the overflow of a calibrator
+MAX_LOGIT = 1e12  # far above the logits of any model, and far below the overflow of a calibrator
 ROUNDING_ERROR = 0.005  # of a probability with two digits, at most
 MAX_SUM_ERROR = 0.05  # of the sum of the probabilities of a row
 
@@ -133,7 +133,7 @@ def names_of_two_labels(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> 
 
     Returns:
         The other label, then the label of the column; None if the labels are 0 and 1, or false and true, or if the
-        column is that of the larger of two numbers.
+        column refers to the larger of two numbers.
 
     Raises:
         InputError: The label of the column is not named, or the rows have other labels.
@@ -144,7 +144,7 @@ def names_of_two_labels(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> 
     column = f"{rows.file}: {layout.columns[0]} is the {layout.kind} of one of two labels"
     if len(names) != 2:
         raise InputError(
-            f"{column}, and {layout.label} has {len(names)} ({join_names(names)}); keep rows of two labels"
+            f"{column}, but {layout.label} has {len(names)} labels ({join_names(names)}); keep rows of two labels"
         )
     positive = layout.reading.positive
     if positive is None:
@@ -177,7 +177,7 @@ def rows_from_array(numbers: np.ndarray, kind: ArrayKind, name: str) -> FixedDec
 
     Args:
         numbers: Shape (n, K), float64.
-        kind: What the numbers are.
+        kind: Kind of the numbers.
         name: Name of the array, for messages.
 
     Returns:
@@ -224,7 +224,7 @@ def _read_binary_logits(frame: pl.DataFrame, layout: Layout, rows: FileRows, nam
 
 
 def positive_label(reading: Reading, names: Sequence[str] | None) -> int:
-    """Return the label of two whose probability or score a column contains.
+    """Return the label, of two, that the probability or score refers to.
 
     Args:
         reading: Options of the file, of which `positive` names the label.
@@ -258,7 +258,7 @@ def _log_probabilities(probabilities: np.ndarray, rows: FileRows) -> np.ndarray:
 
 
 def describe_doubts(rows: FixedDecisions, layout: Layout, names: Sequence[str] | None, n_labels: int) -> list[str]:
-    """Find signs that the rows were not read as they were meant.
+    """Find signs that the rows were not read as intended.
 
     Args:
         rows: Labelled rows.
@@ -267,7 +267,7 @@ def describe_doubts(rows: FixedDecisions, layout: Layout, names: Sequence[str] |
         n_labels: Number of labels K.
 
     Returns:
-        A sentence for each sign, with the option that reads the rows otherwise.
+        A sentence for each sign, with the option that reads the rows as intended.
     """
     doubts = []
     column = layout.columns[0] if layout.columns else ""
@@ -276,12 +276,12 @@ def describe_doubts(rows: FixedDecisions, layout: Layout, names: Sequence[str] |
         if is_low.any():
             label_names = names or [str(label) for label in range(n_labels)]
             positive = label_names[rows.decision[rows.confidence.argmax()]]
-            remedy = "Then give the probability of the decided label, or those of all labels."
+            remedy = "If so, give the probability of the decided label, or the probabilities of all labels."
             if n_labels == 2:
-                remedy = f"Then read it with {assignments({'probability': column, 'positive': positive})}."
+                remedy = f"If so, read it with {assignments({'probability': column, 'positive': positive})}."
             doubts.append(
-                f"In {is_low.sum():,} of {len(rows):,} rows {column} is below 1/{n_labels}, less than that of a random "
-                f"decision: is this the probability of a fixed label? {remedy}"
+                f"In {is_low.sum():,} of {len(rows):,} rows {column} is below 1/{n_labels}, the confidence of "
+                f"random decisions. Is this the probability of the same label in each row? {remedy}"
             )
     assert rows.label is not None
     if rows.logits is None and names is None and rows.decision.all() and rows.label.all():
@@ -294,7 +294,7 @@ def describe_doubts(rows: FixedDecisions, layout: Layout, names: Sequence[str] |
         if (rows.logits >= 0).all() and (np.abs(rows.logits.sum(axis=1) - 1) <= MAX_SUM_ERROR).all():
             name = column if len(layout.columns) == 1 else column.removesuffix("_0")
             doubts.append(
-                f"Every row of {name} sums to 1: these look like probabilities. Then read them with "
+                f"Every row of {name} sums to 1, so these look like probabilities. If so, read them with "
                 f"{assignment('probabilities', name)}."
             )
     return doubts

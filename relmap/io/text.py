@@ -78,7 +78,7 @@ class SeparatedText:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on the format where it differs from that of the file name."""
+        """Sentences on the format where it differs from the file name."""
         notes = []
         if self.separator != _separator_of_name(self.path):
             notes.append(f"{self.path} is read with columns separated by {SEPARATORS[self.separator]}.")

@@ -130,8 +130,8 @@ class Candidate(MapPart):
 
     Attributes:
         variant: Name of the variant.
-        nll_correct: Log loss of correctness, in nats.
-        change: Its change from that of the confidence; negative is better.
+        nll_correct: Correctness log loss, in nats.
+        change: Log loss minus the log loss of the confidence; negative is better.
         low: Lower end of the 95% interval of the change.
         high: Upper end.
     """
@@ -165,7 +165,7 @@ class FittedAlternatives(MapPart):
     """Alternatives to the map that were fitted on the same rows; only `evaluate` uses them.
 
     Attributes:
-        variants: Fitted variants by name, without those that read signals.
+        variants: Fitted variants by name, except variants that read signals.
         matrix: Matrix scaling.
         recalibrated: Its comparison with the map.
     """
@@ -180,7 +180,7 @@ class Gain(MapPart):
 
     Attributes:
         rows: Number of labelled rows.
-        nll_correct: Change of the log loss of correctness on out-of-fold rows, in nats; negative is better.
+        nll_correct: Change of the correctness log loss on out-of-fold rows, in nats; negative is better.
         nll_correct_standard_error: Standard error of the change.
         aurc: Change of the area under the risk-coverage curve.
     """
@@ -253,7 +253,7 @@ class HeldOut(MapPart):
         label_spread: Label spread of the calibrated confidence, in [0, 2]; null where undefined.
         label_spread_shuffled: 95th percentile of the spread of shuffled labels.
         quantiles: Quantiles of the reliability, from 0% to 100%.
-        halves: For each label the reliability from which a row is in its upper half.
+        halves: For each label, the lowest reliability of its upper half.
         cells: Rows by label and half.
         top: The most reliable rows; empty in maps written by earlier versions.
     """
@@ -268,7 +268,7 @@ class HeldOut(MapPart):
 
 
 class Fingerprint(MapPart):
-    """Hashes by which all labelled rows of the fit are recognized together, in any file or frame.
+    """Hashes by which all labelled fit rows are recognized together, in any file or frame.
 
     Attributes:
         rows: Hash of decisions and labels, in their order.
@@ -282,13 +282,13 @@ class Fingerprint(MapPart):
 
 
 class TrainingRows(MapPart):
-    """Salted, truncated hashes by which single rows of the fit are recognized.
+    """Salted, truncated hashes by which single fit rows are recognized.
 
     Attributes:
         by: What is hashed: the prediction; an id where predictions repeat; nothing if there is no id either.
         id_column: Column of the ids.
         salt: Salt of the hashes.
-        share: Share of the rows of the fit that have a hash.
+        share: Share of the fit rows that have a hash.
         folds: Sorted hashes of each fold, 8 characters of base64 each; one entry for all rows without folds.
     """
 
@@ -384,7 +384,7 @@ class MapDocument(MapPart):
 
     @property
     def out_of_fold_results(self) -> dict[str, Any]:
-        """Candidates, and the comparison with matrix scaling, on the rows of the fit; ready for JSON."""
+        """Candidates, and the comparison with matrix scaling, on the fit rows; ready for JSON."""
         recalibrated = None
         if self.others is not None and self.others.recalibrated is not None:
             recalibrated = self.others.recalibrated.model_dump()
@@ -447,7 +447,7 @@ class MapDocument(MapPart):
         if (self.input == "decision_only") != isinstance(calibrator.fitted, Constant):
             violations.append(f"the calibrator {calibrator.name} does not match the input {self.input}")
         if self.input != "logits" and any(isinstance(value, WholeVector | Matrix) for value in self._values()):
-            violations.append(f"a score of the whole vector needs logits, and the input is {self.input}")
+            violations.append(f"an all-logits model needs logits, and the input is {self.input}")
         return violations
 
     def _fold_violations(self) -> list[str]:
@@ -461,7 +461,7 @@ class MapDocument(MapPart):
             )
         training = self.source.training_rows
         if training is not None and training.folds and len(training.folds) != max(n_folds, 1):
-            violations.append(f"source.training_rows has {len(training.folds)} folds, and there are {n_folds}")
+            violations.append(f"source.training_rows has {len(training.folds)} folds, but the map has {n_folds}")
         return violations
 
     def _signal_violations(self) -> list[str]:
@@ -474,7 +474,7 @@ class MapDocument(MapPart):
         for _, projection in self._fits():
             n_weights.add(len(projection.weights) if isinstance(projection, WithSignals) else 0)
         if n_weights != {n_columns}:
-            violations.append(f"the signals have {n_columns} columns, and there are weights for {sorted(n_weights)}")
+            violations.append(f"the signals have {n_columns} columns, but there are weights for {sorted(n_weights)}")
         return violations
 
     def _correction_violations(self) -> list[str]:
@@ -495,7 +495,7 @@ class MapDocument(MapPart):
         violations = []
         n_counts = len(self.projection.rows_by_label)
         if n_counts != self.n_labels:
-            violations.append(f"projection.rows_by_label has {n_counts} numbers, and there are {self.n_labels} labels")
+            violations.append(f"projection.rows_by_label has {n_counts} numbers, but there are {self.n_labels} labels")
         has_other_labels = any(cell.label >= self.n_labels for cell in self.held_out.cells)
         if len(self.held_out.halves) != self.n_labels or has_other_labels:
             violations.append(f"held_out has other labels than 0..{self.n_labels - 1}")

@@ -1,4 +1,4 @@
-"""Score the rows of a file with a reliability map, in pieces, whatever the length of the file."""
+"""Score the rows of a file with a reliability map, in pieces, so that files of any length fit in memory."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple

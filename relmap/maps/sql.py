@@ -47,7 +47,7 @@ def sql_expression(document: MapDocument, dialect: str) -> str:
     """Write the reliability, a double in [0, 1], as an SQL expression.
 
     The expression reads the columns `decision` (integer 0..K-1) and `confidence` (calibrated, a double in [0, 1]). For
-    a map of the whole vector of logits it reads `decision` and `logits_0`, `logits_1`, ..., which a comment states; for
+    an all-logits model it reads `decision` and `logits_0`, `logits_1`, ..., which a comment states; for
     a map of decisions only, it reads `decision`. It is NULL if the decision is NULL or not a label of the map, or if
     the confidence is NULL, NaN or outside [0, 1].
 
@@ -86,7 +86,7 @@ def describe_logit_columns(document: MapDocument) -> list[str]:
         document: The map.
 
     Returns:
-        One sentence if the map reads the whole vector of logits; else none.
+        One sentence if the map contains an all-logits model; else none.
     """
     if not isinstance(document.projection.fitted, WholeVector):
         return []

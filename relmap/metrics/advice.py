@@ -24,7 +24,7 @@ USE = "Use the map"
 MIXED = "Mixed"
 KEEP = "Keep your confidence"
 UNKNOWN = "Too few labelled rows for a recommendation"
-SAFE = "The map is safe to use, its gain is not yet certain"
+SAFE = "The map is safe to use, but its gain is not yet certain"
 WORSENS = "Worse, so keep your confidence"
 KEEP_ANSWERS = (KEEP, WORSENS)  # answers that recommend the confidence
 RANKING_METRICS = ("aupr_error", "aurc")
@@ -71,8 +71,8 @@ def advise(
     Nothing is recommended for fewer than 30 groups, or fewer than 10 wrong or 10 correct decisions.
 
     Args:
-        changes: For each of these metrics, that of the reliability minus that of the confidence: the change, its 95%
-            interval and the p-value of no change, corrected if several data sets are tested.
+        changes: For each of these metrics, the change (reliability minus confidence), its 95% interval, and the
+            p-value of no change, corrected if several data sets are tested.
         rows: Number of decisions.
         errors: Number of wrong decisions.
         groups: Number of groups of dependent rows; the number of rows if they are independent.
@@ -96,7 +96,7 @@ def advise(
         return Advice(USE, both_better if signs == {BETTER} else f"it predicts {predicts} and ranks {ranks}")
     because = f"the reliability predicts {predicts} and ranks {ranks}"
     if not signs & {BETTER, MIXED_SIGNS}:
-        return Advice(WORSENS, because, ("Or fit again, on rows like these.",))
+        return Advice(WORSENS, because, ("Alternatively, fit again on rows like these.",))
     score_by_sign = {WORSE: "the confidence", MIXED_SIGNS: "whichever is better at your own budget"}
     for_probability = score_by_sign.get(predicts, "the reliability")
     for_review = score_by_sign.get(ranks, "the reliability")
@@ -177,22 +177,22 @@ def format_labels_needed(count: int) -> str:
     return f"about {round(count, -digits):,} more labelled rows would suffice"
 
 
-def format_change(what: str, change: float, interval: str, smallest: float) -> str:
+def format_change(quantity: str, change: float, interval: str, smallest: float) -> str:
     """Format the change of a quantity that is better when it is lower.
 
     Args:
-        what: Name of what changes, such as "the log loss".
+        quantity: Name of the quantity, such as "the log loss".
         change: The change.
         interval: The interval in parentheses, with a leading space; empty if it is unknown.
         smallest: Smallest relevant change, at least 0.0001.
 
     Returns:
-        A sentence that says whether it is lowered or raised, without a sign, or that no relevant difference was found.
+        A sentence: the map lowers or raises the quantity, or no relevant difference was found.
     """
     if abs(change) < smallest:
-        return f"No relevant difference in {what} was found: it changes by less than {smallest:g}{interval}."
+        return f"No relevant difference in {quantity} was found: it changes by less than {smallest:g}{interval}."
     verb = "lowers" if change < 0 else "raises"
-    return f"It {verb} {what} by {abs(change):.4f}{interval}."
+    return f"It {verb} {quantity} by {abs(change):.4f}{interval}."
 
 
 def rarer_outcome(rows: int, errors: int) -> tuple[int, str]:
@@ -266,7 +266,9 @@ def describe_evidence(
         change = changes[metric]
         if change["change"] is None:
             continue
-        name = "the correctness log loss" if metric == "nll_correct" else METRICS[metric].title
+        name = METRICS[metric].title
+        if metric == "nll_correct":
+            name = f"the {name}"
         if abs(change["change"]) < smallest:
             irrelevant.append(name)
         else:
@@ -282,8 +284,8 @@ def _describe_errors_found(by_confidence: float, by_reliability: float, interval
     reviews = f"1,000 reviews of the least reliable 30% find {by_reliability:.0f} errors"
     difference = round(by_reliability) - round(by_confidence)  # of the rounded numbers, as shown
     if difference == 0:
-        return f"{reviews}, as many as reviews of the least confident 30%{interval}."
+        return f"{reviews}, as many as 1,000 reviews of the least confident 30%{interval}."
     return (
-        f"{reviews}; those of the least confident 30% find {by_confidence:.0f}. "
+        f"{reviews}; 1,000 reviews of the least confident 30% find {by_confidence:.0f}. "
         f"The change is {difference:+d}{interval}."
     )

@@ -52,8 +52,8 @@ UNKNOWN_INTERVAL = Interval(np.nan, np.nan, np.nan)
 def percentile_interval(replicates: np.ndarray) -> Interval:
     """Compute the 95% percentile interval.
 
-    NaN replicates, such as AUPR-Error of a resample without errors, are omitted. If they are more than 5%, the interval
-    would be that of another quantity, and is NaN.
+    NaN replicates, such as AUPR-Error of a resample without errors, are omitted. If more than 5% are omitted, the
+    interval is NaN, since it would describe another quantity.
 
     Args:
         replicates: Shape (R,).

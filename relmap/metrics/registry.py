@@ -1,4 +1,4 @@
-"""Registry of the metrics, from which names, order and direction are taken everywhere.
+"""Registry of the metrics: the only source of their names, order and direction.
 
 A metric is a function of a view: the data about fixed decisions that it needs. A view contains all rows, or with
 `draws` their resamples, so that a value and its bootstrap replicates are computed by the same code.
@@ -45,7 +45,7 @@ class DecisionView:
             values: Shape (n,).
 
         Returns:
-            The mean, or that of each resample, shape (R,); NaN without rows.
+            The mean, or the means of the resamples, shape (R,); NaN without rows.
         """
         if self.draws is not None:
             return self.draws.mean(values)
@@ -58,7 +58,7 @@ def _accuracy(view: DecisionView) -> MetricValue:
 
 @dataclass(frozen=True, eq=False)
 class ProbabilityView(DecisionView):
-    """Fixed decisions with class probabilities: those of the calibrator or of MRC.
+    """Fixed decisions with class probabilities of the calibrator or of MRC.
 
     Attributes:
         decision: Decided labels, shape (n,), int64.
@@ -83,7 +83,7 @@ class ProbabilityView(DecisionView):
             correct: Shape (n,), bool.
 
         Returns:
-            The error, or that of each resample, shape (R,).
+            The error, or the errors of the resamples, shape (R,).
 
         Raises:
             ValueError: A confidence is NaN or outside [0, 1]; the message names the row.
@@ -142,7 +142,7 @@ class SimplexView(DecisionView):
 
     Attributes:
         feasible: Whether the reliability is at least 1/K, shape (n,), bool.
-        solved: Whether the decision is a largest label, shape (n,), bool.
+        solved: Whether no label is more probable than the decision, shape (n,), bool.
     """
 
     feasible: np.ndarray
@@ -281,7 +281,7 @@ _METRICS = (
     ),
     Metric(
         key="nll_correct",
-        title="correctness NLL",
+        title="correctness log loss",
         direction=LOWER,
         view=ReliabilityView,
         function=_correctness_log_loss,

@@ -211,7 +211,7 @@ def ranking_metrics(groups: TieGroups, harmonic: np.ndarray | None = None) -> di
     - `aupr_error`, higher is better: average precision in [0, 1] of finding the errors by decreasing risk; NaN if no
       error has weight.
     - `selacc_<c>0`, higher is better: accuracy of the c tenths of rows of lowest risk, as in `count_retained_rows`; of
-      the tie group at the border, the share that fits.
+      the tie group at the boundary, the share that fits.
 
     Args:
         groups: Tie groups under R weightings.
@@ -249,9 +249,9 @@ def _aurc(groups: TieGroups, errors: np.ndarray, numbers: np.ndarray, summed_num
     """
     n_rows = groups.upto[-1]
     n_errors = errors[-1]
-    summed = _at(groups.upto, summed_numbers) - _at(groups.before, summed_numbers)
+    summed = _take_at(groups.upto, summed_numbers) - _take_at(groups.before, summed_numbers)
     not_counted = np.einsum("gr,gr->r", _error_share(groups), summed)
-    return np.asarray((n_errors * _at(n_rows, numbers) - not_counted) / n_rows)
+    return np.asarray((n_errors * _take_at(n_rows, numbers) - not_counted) / n_rows)
 
 
 def _augrc(groups: TieGroups, errors: np.ndarray) -> np.ndarray:
@@ -278,7 +278,7 @@ def _average_precision(groups: TieGroups, errors: np.ndarray, numbers: np.ndarra
     last_rank = n_rows - groups.before
     other_error_share = (groups.wrong - 1) / np.maximum(group_rows - 1, 1)
     coefficient = n_errors - errors + 1 - (rank_before + 1) * other_error_share
-    harmonic_difference = _at(last_rank, numbers) - _at(rank_before, numbers)
+    harmonic_difference = _take_at(last_rank, numbers) - _take_at(rank_before, numbers)
     precision_sums = group_rows * other_error_share + coefficient * harmonic_difference
     precision_sum = np.einsum("gr,gr->r", _error_share(groups), precision_sums)
     undefined = np.full(len(n_rows), np.nan)
@@ -294,9 +294,9 @@ def _selective_accuracies(groups: TieGroups, errors: np.ndarray) -> dict[str, np
     for tenths in COVERAGE_TENTHS:
         n_retained = np.minimum(count_retained_rows(n_rows, tenths), n_rows)  # 0 of no rows
         first_not_before = np.count_nonzero(groups.upto < n_retained, axis=0)
-        border = (first_not_before, np.arange(len(n_rows)))
-        rows_in_border = np.maximum(n_retained - groups.before[border], 0)
-        retained_errors = errors_before[border] + share[border] * rows_in_border
+        boundary_group = (first_not_before, np.arange(len(n_rows)))
+        rows_of_boundary_group = np.maximum(n_retained - groups.before[boundary_group], 0)
+        retained_errors = errors_before[boundary_group] + share[boundary_group] * rows_of_boundary_group
         accuracies[f"selacc_{tenths}0"] = np.asarray(1 - retained_errors / n_retained)
     return accuracies
 
@@ -358,8 +358,8 @@ def expected_retained_errors(groups: TieGroups, coverage: np.ndarray) -> np.ndar
     ranks = np.hstack([groups.before.T, groups.upto.T])[:, alternating]
     errors_at_ranks = np.hstack([errors_before.T, errors.T])[:, alternating]
     retained = []
-    for at, rank, errors_at_rank in zip(coverage * n_rows, ranks, errors_at_ranks, strict=True):
-        retained.append(np.interp(at, rank, errors_at_rank))
+    for n_retained, rank, errors_at_rank in zip(coverage * n_rows, ranks, errors_at_ranks, strict=True):
+        retained.append(np.interp(n_retained, rank, errors_at_rank))
     with np.errstate(invalid="ignore"):  # no rows give 0/0, which is NaN as documented
         return np.asarray(np.stack(retained) / n_rows)
 
@@ -396,6 +396,6 @@ def correctness_log_loss(
     return loss
 
 
-def _at(positions: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _take_at(positions: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Take values at positions that are whole numbers stored as floats."""
     return values.take(positions.astype(np.intp))

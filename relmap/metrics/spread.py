@@ -105,8 +105,8 @@ class LabelCells:
 def assign_confidence_groups(confidence: np.ndarray, n_groups: int) -> np.ndarray:
     """Divide rows into groups of equal size by confidence.
 
-    Rows of equal confidence are in one group: that of the middle of their ranks. Ties can therefore make a group larger
-    and its neighbors smaller or empty.
+    Rows of equal confidence are in one group, which the middle of their ranks determines. Ties can therefore make a
+    group larger and its neighbors smaller or empty.
 
     Args:
         confidence: Shape (n,).

@@ -12,7 +12,7 @@ DeviceArray = Any
 
 
 class ArrayBackend(Protocol):
-    """Operations that NumPy and torch spell differently."""
+    """Operations that have different names in NumPy and torch."""
 
     @property
     def library(self) -> ModuleType:

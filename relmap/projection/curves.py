@@ -68,7 +68,7 @@ class Curves(Value, kind="lattice"):
     def _content_violations(self) -> list[str]:
         violations = []
         if self.knots[0] != 0 or self.knots[-1] != 1 or not (np.diff(self.knots) > 0).all():
-            violations.append(f"the knots do not rise from 0 to 1: {self.knots.tolist()}")
+            violations.append(f"the knots do not increase from 0 to 1: {self.knots.tolist()}")
         for label, knot in np.argwhere(~np.isfinite(self.values)):
             violations.append(f"label {label} is {self.values[label, knot]} at knot {knot}")
         for label, knot in np.argwhere(self.values[:, 1:] < self.values[:, :-1]):
@@ -88,7 +88,7 @@ class SharedCurve(Value, kind="shared"):
     curves: Curves
 
     def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
-        """Score decisions by confidence, whatever their label.
+        """Score decisions by confidence, independently of their label.
 
         Args:
             decisions: n decisions.

@@ -125,7 +125,7 @@ class LatticeProblem(NamedTuple):
     Attributes:
         cell: Index (problem, interval) of each nonempty cell, increasing, shape (C,).
         rows: Rows of these cells; they alone may be on a device.
-        scale: 1 / m for the m rows of the fit, shape (P,).
+        scale: 1 / m for the m fit rows, shape (P,).
         correct_weight: Sum over the correct rows of their weights at each knot, shape (P, J).
         start: Values of the initial curve, shape (P, J).
         bending: Weight of the sum of the squared second differences.

@@ -87,7 +87,10 @@ class Lines(Value, kind="lines"):
 
     def _content_violations(self) -> list[str]:
         is_valid = np.isfinite(self.slope) & np.isfinite(self.intercept) & (self.slope >= 0)
-        return [f"label {k} has the line {self.slope[k]} l + {self.intercept[k]}" for k in np.flatnonzero(~is_valid)]
+        violations = []
+        for k in np.flatnonzero(~is_valid):
+            violations.append(f"label {k} has slope {self.slope[k]} and intercept {self.intercept[k]}")
+        return violations
 
 
 class Isotonic(Value, kind="isotonic"):
@@ -138,7 +141,7 @@ class Isotonic(Value, kind="isotonic"):
                 if not ((array >= 0) & (array <= 1)).all():
                     violations.append(f"label {label} has a {name} outside [0, 1]: {array.tolist()}")
             if not (np.diff(thresholds) > 0).all():
-                violations.append(f"the thresholds of label {label} do not rise: {thresholds.tolist()}")
+                violations.append(f"the thresholds of label {label} do not increase: {thresholds.tolist()}")
             if (np.diff(values) < 0).any():
                 violations.append(f"the reliability of label {label} falls: {values.tolist()}")
         return violations

@@ -5,11 +5,11 @@ With z the logit of the confidence and x the standardized z, the logit of the re
     t = z + (a + a_k) + (b + b_k) x,   a, b ~ N(0, shared²),   a_k ~ N(0, intercept²),   b_k ~ N(0, slope²).
 
 The prior shrinks the shared coefficients to the identity and the coefficients of a label to the shared ones. Its
-standard deviations are those of DEVIATION_LEVELS with the largest marginal likelihood (Laplace's approximation: MacKay,
+standard deviations are the DEVIATION_LEVELS with the largest marginal likelihood (Laplace's approximation: MacKay,
 1992; Tierney and Kadane, 1986); 0 removes a part of the model. Slopes differ less between labels than shifts do, so
 their standard deviation has a half-normal prior (Gelman, 2006). A label with few rows therefore follows the other
-labels, and one with many rows is fitted on its own rows; no number of rows switches between the two. Signals, further
-columns of shape (n, S), enter the model as x does.
+labels, and a label with many rows its own rows; the transition is gradual. Signals, further columns of shape (n, S),
+enter the model as x does.
 """
 
 import math
@@ -42,7 +42,7 @@ N_SEARCH_ROWS = 1000  # rows of the first search, evenly spaced
 
 
 class WithSignals(Value, kind="signals"):
-    """A line for each label plus weighted signals; it rises with the confidence whatever the signals are.
+    """A line for each label plus weighted signals; for given signals, it rises with the confidence.
 
     Attributes:
         line: The lines.
@@ -301,7 +301,7 @@ class PooledRows:
             line: Intercept and slope of each label, shape (K, 2).
 
         Returns:
-            Logits, shape (K,); that of all rows for a label without rows.
+            Logits, shape (K,); a label without rows has the logit of all rows.
         """
         logit = self.offset + (self.features[:, :2] * line[self.label]).sum(axis=1)
         reliability = scipy.special.expit(logit)
@@ -338,7 +338,7 @@ class PenalizedProblem:
     with the A shared coefficients u, the B coefficients v_k of each label, and their features x and y.
 
     Args:
-        rows: Rows of the fit.
+        rows: Fit rows.
         prior: Standard deviations of the coefficients; a coefficient with 0 is not free.
     """
 
@@ -466,7 +466,7 @@ def search_prior(prior: Prior, parts: Sequence[str], rows: PooledRows, reach: in
     Args:
         prior: Prior at which the search starts.
         parts: Names of the standard deviations that may change.
-        rows: Rows of the fit; the fits under all priors tried are added to `rows.fits`.
+        rows: Fit rows; the fits under all priors tried are added to `rows.fits`.
         reach: Number of DEVIATION_LEVELS by which a part may move at once.
 
     Returns:
@@ -496,7 +496,7 @@ def _best_level(prior: Prior, part: str, rows: PooledRows, reach: int) -> Prior:
 
 
 def _log_prior(part: str, level: float) -> float:
-    """Log prior of a standard deviation: a bonus for 0, and the half-normal density of that of slopes."""
+    """Log prior of a standard deviation: a bonus for 0, and a half-normal density for slopes."""
     bonus = MIN_EVIDENCE_GAIN if level == 0 else 0.0
     scale = SLOPE_DEVIATION_SCALE if part == "slope" else math.inf
     return bonus - (level / scale) ** 2 / 2

@@ -38,7 +38,7 @@ class SimplexProjection:
         log_probabilities: Projected rows, shape (n, K), float64.
         alpha: Power of each row in [0, 1e4], shape (n,), float64; `off_top_alpha` if the decision is not on top.
         feasible: Whether q >= 1/K, compared as logit q >= -log(K - 1), shape (n,), bool.
-        solved: Whether the decision is a largest label, shape (n,), bool; q < 1/K counts as solved.
+        solved: Whether no label is more probable than the decision, shape (n,), bool; q < 1/K counts as solved.
     """
 
     log_probabilities: np.ndarray
@@ -109,7 +109,7 @@ def _solve_powers(gaps: np.ndarray, target: np.ndarray) -> np.ndarray:
 
     Args:
         gaps: Gaps of the other labels, at least 0, shape (K - 1, r).
-        target: Logit of q, from that of 1/K to the maximum, shape (r,).
+        target: Logit of q, at least the logit of 1/K and at most the maximum, shape (r,).
 
     Returns:
         Powers in [0, MAX_ALPHA], shape (r,).

@@ -58,9 +58,9 @@ class Surfaces(Value):
     def _content_violations(self) -> list[str]:
         violations = []
         if self.knots[0] != 0 or self.knots[-1] != 1 or not (np.diff(self.knots) > 0).all():
-            violations.append(f"the knots do not rise from 0 to 1: {self.knots.tolist()}")
+            violations.append(f"the knots do not increase from 0 to 1: {self.knots.tolist()}")
         if len(self.gap_knots) < 2 or not (np.diff(self.gap_knots) > 0).all():
-            violations.append(f"the gap knots do not rise: {self.gap_knots.tolist()}")
+            violations.append(f"the gap knots do not increase: {self.gap_knots.tolist()}")
         for label, i, j in np.argwhere(~np.isfinite(self.values)):
             violations.append(f"label {label} is {self.values[label, i, j]} at knot {i}, gap knot {j}")
         for axis, name in ((1, "confidence"), (2, "gap")):
@@ -127,7 +127,9 @@ def fit_surfaces(
 
 def _place_gap_knots(gap: np.ndarray) -> np.ndarray:
     """Place the gap knots uniformly between the 1% and 99% quantiles, shape (G,)."""
-    low, high = np.quantile(gap, [0.01, 0.99]) if len(gap) else (0.0, 1.0)
+    if not len(gap):
+        return np.linspace(0.0, 1.0, N_GAP_KNOTS)
+    low, high = np.quantile(gap, [0.01, 0.99])
     return np.linspace(low, max(high, low + 1e-6), N_GAP_KNOTS)
 
 

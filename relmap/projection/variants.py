@@ -109,11 +109,11 @@ def _fit_surface(batch: "FitBatch") -> list[Surfaces]:
 
 
 def _fit_whole_vector(batch: "FitBatch") -> list[WholeVector]:
-    """Fit one score of the uncalibrated logits, which is the same for all calibrators."""
+    """Fit one model of the uncalibrated logits, which is the same for all calibrators."""
     logits = batch.fit_rows.by_calibrator[0].logits
     label = batch.fit_rows.label
     if logits is None or label is None:
-        raise ValueError("the whole vector needs logits and labels")
+        raise ValueError("the all-logits model needs logits and labels")
     return [fit_whole_vector(logits, label)] * batch.n_fits
 
 
@@ -316,12 +316,12 @@ _VARIANTS = (
     ),
     Variant(
         key="label_vector",
-        title="whole vector",
+        title="all logits",
         role="rival",
         model_types=(WholeVector,),
         fit=_fit_whole_vector,
         fit_pooled=_fit_whole_vector,
-        description="a score of the whole vector of logits",
+        description="a model of all logits",
         required_input="logits",
     ),
     Variant(

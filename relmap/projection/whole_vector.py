@@ -2,8 +2,8 @@
 
 The logits are scaled by a temperature. A bias and a factor for each label and weights of the other labels' logits are
 then fitted with a ridge towards temperature scaling (structured matrix scaling: Berta et al., 2025, with their
-penalties). The result is averaged with temperature scaling by their marginal likelihoods, so that it is temperature
-scaling if the rows do not support more. It scores the fixed decision; no decision or probability is changed.
+penalties). The result is averaged with temperature scaling by their marginal likelihoods, so it stays close to
+temperature scaling unless the rows support more. It scores the fixed decision; no decision or probability is changed.
 """
 
 from typing import Annotated
@@ -54,7 +54,7 @@ class WholeVector(Value, kind="whole_vector"):
 def fit_whole_vector(logits: np.ndarray, labels: np.ndarray) -> WholeVector:
     """Fit the recalibration.
 
-    With logits in units of the temperature, the objective is the mean log loss plus K/n times the square of each bias
+    With logits divided by the temperature, the objective is the mean log loss plus K/n times the square of each bias
     and of each factor minus 1, plus K (K - 1)/n times the square of each weight of another label's logit. The change
     from temperature scaling is multiplied by its posterior probability: by Laplace's approximation, with prior odds 1.
     Beyond MAX_LABELS labels the result is temperature scaling.
@@ -64,7 +64,7 @@ def fit_whole_vector(logits: np.ndarray, labels: np.ndarray) -> WholeVector:
         labels: True labels 0..K-1, shape (n,).
 
     Returns:
-        The fitted score.
+        The fitted model.
     """
     n_rows, n_labels = logits.shape
     relative = _relative_to_largest(logits)

@@ -45,7 +45,7 @@ CONCEPTS = {
             name="auto",
             title="What auto chooses",
             definition="With the variant auto, the fit compares the out-of-fold log loss of candidate models and takes "
-            "the candidate with the lowest loss. With logits, it takes the score of the whole vector unless another "
+            "the candidate with the lowest loss. With logits, it takes the all-logits model unless another "
             "candidate is better by more than two standard errors.",
         ),
         Concept(

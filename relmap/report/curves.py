@@ -304,10 +304,10 @@ def _curve_points(curve: Mapping[str, Any], min_confidence: float) -> PanelRows:
 def _curve_heading(label: str, curves: Sequence[Mapping[str, Any]], n_test_rows: int) -> str:
     """Write the heading of a panel: label, fit rows and fallbacks under all seeds, and test rows."""
     fit_rows = [curve["rows"] for curve in curves]
-    fewest = min(fit_rows)
-    most = max(fit_rows)
-    fit_note = f"{fewest:,} fit rows" if fewest == most else f"{fewest:,} to {most:,} fit rows"
-    if fewest < MIN_FIT_ROWS:
+    min_rows = min(fit_rows)
+    max_rows = max(fit_rows)
+    fit_note = f"{min_rows:,} fit rows" if min_rows == max_rows else f"{min_rows:,} to {max_rows:,} fit rows"
+    if min_rows < MIN_FIT_ROWS:
         fit_note += f" ({FEW_ROWS})"
     return f"{_panel_name(label)}\n{fit_note}{_fallback_note(curves)}\n{n_test_rows:,} test rows"
 

@@ -149,7 +149,7 @@ def page_spec(chart: alt.TopLevelMixin, *, subtitle: str, height: int | None = 2
     Args:
         chart: The chart.
         subtitle: Line above the chart: the data set, marked if it is simulated.
-        height: Height in pixels; the width is that of the container. None if the chart has its own size.
+        height: Height in pixels; the width fills the container. None if the chart has its own size.
 
     Returns:
         Vega-Lite without data.
@@ -348,7 +348,7 @@ def css_color(name: str) -> str:
 
 
 def variant_color(variant: str) -> str:
-    """Return the color of a variant; variants without their own color have that of MRP."""
+    """Return the color of a variant; variants without their own color have the color of MRP."""
     return css_color(VARIANTS[variant].color or "mrp")
 
 

@@ -103,7 +103,7 @@ def render_map_page(assessment: MapAssessment, recommendation: Recommendation, m
 
 
 def _reading_options(reading: Reading, *, labelled: bool = False) -> str:
-    """Write the options that read another file in the same way, with those of labels if it is labelled."""
+    """Write the options that read another file in the same way, including the label options if it is labelled."""
     text = ""
     for name, value in vars(reading).items():
         is_default = value == getattr(DEFAULT_READING, name)

@@ -105,7 +105,7 @@ def plot_map(assessment: MapAssessment) -> Plot:
     if assessment.rows.weight is not None:
         raise InputError("rows with sampling weights cannot be plotted; plot a simple random sample")
     if not len(assessment.rows):
-        raise InputError("there is no row to plot; give predictions with their labels")
+        raise InputError("there are no rows to plot; give predictions with their labels")
     results = results_of_map(assessment)
     figures = (map_curves(MapCurves(results, fitted_curves(assessment))), risk_coverage(results))
     return Plot(tuple(figure for figure in figures if figure is not None))

@@ -124,7 +124,7 @@ def risk_coverage(results: Results) -> Drawing:
         columns[name] = {"coverage": COVERAGE, "risk": estimate / COVERAGE, **band}
     rows = _stack_variants(columns).filter(pl.col("coverage") >= MIN_COVERAGE)
     curve_tooltips = tooltips(variant="", coverage="%", risk=".2%", low=".2%", high=".2%")
-    axis = alt.Y("risk:Q", axis=alt.Axis(format="%"), title="error rate of these")
+    axis = alt.Y("risk:Q", axis=alt.Axis(format="%"), title="error rate of the decisions used")
     color = _variant_colors(list(errors.estimate))
     layers = _layers_by_coverage(rows, color, axis, curve_tooltips, results.averaging_note)
     chart = alt.layer(*layers.band, *layers.curves)
@@ -211,7 +211,7 @@ def _variant_colors(names: Sequence[str]) -> alt.Color:
 
 
 def _line_layer(base: alt.Chart) -> alt.Chart:
-    """Draw a line for each variant; that of the confidence is dashed."""
+    """Draw a line for each variant; the line of the confidence is dashed."""
     dash = alt.condition(alt.datum.variant == "confidence", alt.value([5, 4]), alt.value([1, 0]))
     line: alt.Chart = base.mark_line(strokeWidth=2).encode(strokeDash=dash)
     return line

@@ -94,8 +94,8 @@ class RoutingSummary:
         min_reliability: Lowest reliability of an automatic row; None without automatic rows.
         expected_accuracy: Mean reliability of the automatic rows; None without automatic rows.
         below_half: Number of automatic rows with a reliability below 0.5.
-        pooled_labels: Number of rows of each decided label whose curve is mostly that of other labels, since it had few
-            rows in the fit.
+        pooled_labels: Number of rows of each decided label whose curve is mostly pooled with other labels, since it had
+            few fit rows.
         labels_without_threshold: Number of rows of each decided label without a threshold, where others have one.
         notes: Sentences on how the file was read and routed.
     """
@@ -459,8 +459,8 @@ def _added_names(document: MapDocument, file: Predictions, layout: Layout) -> di
     conflicts = [name for name in names.values() if name in existing]
     if conflicts:
         raise InputError(
-            f"{file.path} has the column {', '.join(conflicts)} already, which would be added; drop it or rename it "
-            "(was this file scored before? Then give the file without scores)"
+            f"{file.path} already has the column {', '.join(conflicts)}, which apply adds; drop or rename it. If this "
+            "file is an output of apply, give the original file"
         )
     return names
 

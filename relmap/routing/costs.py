@@ -1,7 +1,7 @@
 """Find the threshold of least expected cost, given the cost of an error and the cost of a review.
 
 A decision should be reviewed if (1 - reliability) times the cost of an error exceeds the cost of a review. So the
-threshold is 1 - review cost / error cost, whatever the rows; labelled rows estimate the resulting cost. A review is
+threshold is 1 - review cost / error cost, for any rows; labelled rows estimate the resulting cost. A review is
 assumed to find the true label.
 """
 
@@ -82,7 +82,7 @@ class CostEstimate:
             sign = classify_change(-1, policy.change["low"], policy.change["high"], 0.0)
             if sign == WORSE:
                 warnings = [
-                    f"Warning: {policy.name} is significantly cheaper on these rows, for which the map may not hold."
+                    f"Warning: {policy.name} is significantly cheaper on these rows; the map may not hold for them."
                 ]
             comparison = COMPARISONS.get(sign, "not significantly different")
             lines.append(
@@ -110,8 +110,8 @@ def estimate_costs(sample: EvaluationSample, error_cost: float | None, review_co
     """
     if error_cost is None or review_cost is None or not (0 < error_cost <= MAX_COST and 0 <= review_cost <= MAX_COST):
         raise InputError(
-            f"the cost of an error is {error_cost}, and that of a review is {review_cost}; give both, an error cost "
-            f"above 0 and a review cost of 0 or more, {MAX_COST:g} at most, such as 5 and 1"
+            f"the cost of an error is {error_cost}, and the cost of a review is {review_cost}; give both, an error "
+            f"cost above 0 and a review cost of 0 or more, {MAX_COST:g} at most, such as 5 and 1"
         )
     threshold = 0.0
     if review_cost < error_cost:

@@ -70,10 +70,10 @@ class LabelSample:
             *self.notes,
             f"{n_sampled:,} of {self.n_rows:,} rows are sampled, by decision: {join_names(decided)}.",
             f"If the map holds, their labels estimate the accuracy of all rows to ±{half_width:.1f} percentage points "
-            f"(a uniform sample of this size: ±{uniform_half_width:.1f}). Half of that takes four times the rows.",
-            f"Fill in the column {self.label_column}. Fit, evaluate and thresholds weight each row by its "
-            f"{WEIGHT_COLUMN}. Evaluate with {option('unlabelled')}, the file they were sampled from, estimates the "
-            "accuracy of all of its rows.",
+            f"(a uniform sample of this size: ±{uniform_half_width:.1f}). Half the width takes four times the rows.",
+            f"Fill in the column {self.label_column}. `fit`, `evaluate` and `thresholds` weight each row by its "
+            f"{WEIGHT_COLUMN}. To estimate the accuracy of all rows, evaluate with {option('unlabelled')} and the file "
+            "that these rows were sampled from.",
         ]
 
     def _half_width(self, probability: np.ndarray | float) -> float:
@@ -153,7 +153,8 @@ def _check_unlabelled(file: Predictions, label: str) -> None:
     for name in (label, WEIGHT_COLUMN):
         if name in file.schema.names:
             raise InputError(
-                f"{file.path} has the column {name} already; give the rows without a label, and remove this column"
+                f"{file.path} already has the column {name}, which label adds; give the rows without a label, and "
+                "without this column"
             )
 
 

@@ -41,7 +41,7 @@ class Difficulty(NamedTuple):
 
     Attributes:
         strength: Standard deviation of the evidence for a label, in logits. It sets the accuracy that is attainable.
-        log_sharpness: Logarithm of the sharpness of the commonest label at residual 1; its negative is that of all
+        log_sharpness: Logarithm of the sharpness of the most frequent label at residual 1; its negative is that of all
             other labels. Below 0 the most frequent label is the one whose margin is least informative.
     """
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from relmap.errors import InputError, describe_validation_errors
 from tasks.datasets import alloprof_rerank, amazon_esci, esci_rerank_us, files, hub, logits, mslr_web10k, scidocs, wands
-from tasks.datasets.base import Dataset, JudgedPairs
+from tasks.datasets.base import Dataset, LabelledPairs
 from tasks.datasets.own import FilesOptions, HubOptions, OwnOptions
 from tasks.settings.dataset_params import DatasetParams
 
@@ -30,7 +30,7 @@ class OwnReader:
     """
 
     options: type[OwnOptions]
-    read: Callable[..., JudgedPairs]
+    read: Callable[..., LabelledPairs]
 
 
 OWN_READERS = {
@@ -58,7 +58,7 @@ def find_dataset(name: str, reader: str | None, options: Mapping[str, object]) -
         return _describe_own_dataset(name, OWN_READERS[reader], options)
     key = reader or name
     if key not in DATASETS:
-        raise InputError(f"{name}: no reader {key!r}; there are {', '.join([*DATASETS, *OWN_READERS])}")
+        raise InputError(f"{name}: unknown reader {key!r}; known readers are {', '.join([*DATASETS, *OWN_READERS])}")
     return DATASETS[key]
 
 

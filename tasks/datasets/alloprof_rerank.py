@@ -10,7 +10,7 @@ LABELS = ("Non-relevant", "Relevant")
 
 
 def sample_splits(read_split: raw.RepositoryReader) -> dict[str, pl.DataFrame]:
-    """Take all judged pairs with both texts, split them by query, and shuffle the rows of each split.
+    """Take all labelled pairs with both texts, split them by query, and shuffle the rows of each split.
 
     Args:
         read_split: Reader of the repository.

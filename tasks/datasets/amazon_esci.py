@@ -1,4 +1,4 @@
-"""Amazon ESCI, US part: products judged for shopping queries, with four labels."""
+"""Amazon ESCI, US part: products labelled for shopping queries, with four labels."""
 
 import polars as pl
 

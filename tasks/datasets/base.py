@@ -17,7 +17,7 @@ from tasks.datasets.raw import ROW_NUMBER, RepositoryReader, RepositoryRows, for
 from tasks.records.splits import SPLITS
 from tasks.sources.hub import Repository
 
-# Columns of the frame that every reader returns: one row for each judged pair, in a fixed order.
+# Columns of the frame that every reader returns: one row for each labelled pair, in a fixed order.
 SCHEMA = {
     "pair": pl.String,  # identifier of the pair in its data set; never a feature
     "split": pl.String,  # train, validation or test; null if it is drawn later
@@ -31,8 +31,8 @@ SPLIT_ENDS_IN_TENTHS = (6, 8)  # 60% train, 20% validation, 20% test
 
 
 @dataclass(frozen=True)
-class JudgedPairs:
-    """Judged pairs that a reader made from raw files.
+class LabelledPairs:
+    """Labelled pairs that a reader made from raw files.
 
     Attributes:
         pairs: Frame with the columns of SCHEMA; instead of `text` it may have `features`, or `logits` of type
@@ -74,7 +74,7 @@ class Dataset(NamedTuple):
     task: str
     labels: tuple[str, ...]
     licence: str
-    read: Callable[[Path], JudgedPairs]
+    read: Callable[[Path], LabelledPairs]
     repository: Repository | None = None
     files: tuple[str, ...] = ()
     split_by: Literal["row", "group"] = "row"
@@ -85,7 +85,7 @@ class Dataset(NamedTuple):
     check_columns: Callable[[Path], None] | None = None
 
 
-def describe_differences(before: JudgedPairs, after: JudgedPairs) -> str:
+def describe_differences(before: LabelledPairs, after: LabelledPairs) -> str:
     """Describe how many rows differ between two versions of a data set, regardless of order and pair identifiers.
 
     Args:
@@ -107,13 +107,13 @@ def describe_differences(before: JudgedPairs, after: JudgedPairs) -> str:
     return "the files differ, but the rows read from them do not"
 
 
-def _count_rows(judged: JudgedPairs) -> Counter[int]:
-    return Counter(judged.pairs.select(pl.exclude("pair")).hash_rows())
+def _count_rows(labelled: LabelledPairs) -> Counter[int]:
+    return Counter(labelled.pairs.select(pl.exclude("pair")).hash_rows())
 
 
 def repository_reader(
     sample: SampleSplits, group: str, text: Mapping[str, str] | None = None
-) -> Callable[[Path], JudgedPairs]:
+) -> Callable[[Path], LabelledPairs]:
     """Build the reader of a data set from a repository.
 
     Args:
@@ -126,13 +126,13 @@ def repository_reader(
     """
     inputs = concatenate_texts(text.items()).alias("text") if text else pl.col("features")
 
-    def read(folder: Path) -> JudgedPairs:
+    def read(folder: Path) -> LabelledPairs:
         frames = []
         with open_repository(folder) as read_split:
             for split, frame in sample(read_split).items():
                 columns = ["pair", pl.lit(split).alias("split"), pl.col(group).alias("group"), "label", inputs]
                 frames.append(frame.select(columns))
-        return JudgedPairs(pl.concat(frames))
+        return LabelledPairs(pl.concat(frames))
 
     return read
 

@@ -1,4 +1,4 @@
-"""Source `files`: a user's own judged pairs, as tables of texts or as svmlight features.
+"""Source `files`: a user's own labelled pairs, as tables of texts or as svmlight features.
 
 The options name files and columns; the files are in `data/raw/<data set>/` under their base names. A svmlight line is
 `<label> qid:<group> 1:<value> 2:<value> …`. Features are counted from 1, and omitted features are 0. Trailing spaces,
@@ -14,12 +14,12 @@ import polars as pl
 
 from relmap.errors import InputError
 from relmap.io.contents import report_parse_errors
-from tasks.datasets.base import JudgedPairs, concatenate_texts
+from tasks.datasets.base import LabelledPairs, concatenate_texts
 from tasks.datasets.own import (
     FilesOptions,
     LookupTable,
     PairTables,
-    build_judged_pairs,
+    build_labelled_pairs,
     encode_labels,
     map_splits,
     read_pair_columns,
@@ -38,8 +38,8 @@ LINES_PER_BATCH = 5_000  # of svmlight: each token takes about 200 bytes of memo
 GROUP_PREFIX = "qid:"
 
 
-def read(folder: Path, options: FilesOptions) -> JudgedPairs:
-    """Read the judged pairs of all files, in the order of the files and of their rows.
+def read(folder: Path, options: FilesOptions) -> LabelledPairs:
+    """Read the labelled pairs of all files, in the order of the files and of their rows.
 
     Rows of svmlight files have `features` instead of `text`, and the identifier `<file>:<line>`. InputError is raised
     if a line has no label or group, or a feature that is out of range, given twice, or not a finite float32.
@@ -49,7 +49,7 @@ def read(folder: Path, options: FilesOptions) -> JudgedPairs:
         options: Options of the data set.
 
     Returns:
-        The judged pairs.
+        The labelled pairs.
     """
     if options.features is None:
         assert options.pairs is not None
@@ -61,7 +61,7 @@ def read(folder: Path, options: FilesOptions) -> JudgedPairs:
             pair=pl.format("{}:{}", pl.lit(path.name), ROW_NUMBER), split=pl.lit(split, dtype=pl.String)
         )
     columns = ("pair", "split", "group", "features", "label")
-    return JudgedPairs(pl.concat(frame.select(columns) for frame in encode_labels(frames, options.labels)))
+    return LabelledPairs(pl.concat(frame.select(columns) for frame in encode_labels(frames, options.labels)))
 
 
 def _read_features(path: Path, width: int) -> pl.DataFrame:
@@ -138,7 +138,7 @@ def _check_header(path: Path, columns: list[str]) -> None:
         return  # the file has another format; the error is reported when it is read
 
 
-def _read_text_pairs(folder: Path, source: PairTables, labels: tuple[str, ...]) -> JudgedPairs:
+def _read_text_pairs(folder: Path, source: PairTables, labels: tuple[str, ...]) -> LabelledPairs:
     """Read tables of text pairs; without an identifier of its own, a pair is named `<file>:<row>`."""
     texts_by_side = {}
     for side, lookup in source.lookups.items():
@@ -153,7 +153,7 @@ def _read_text_pairs(folder: Path, source: PairTables, labels: tuple[str, ...]) 
             frames[path] = map_splits(frame, source.splits, path, name_in_file=source.split)
         else:
             frames[path] = frame.with_columns(split=pl.lit(split, dtype=pl.String))
-    return build_judged_pairs(frames, source, labels, folder)
+    return build_labelled_pairs(frames, source, labels, folder)
 
 
 def _read_lookup_table(path: Path, lookup: LookupTable) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Source `hub`: judged pairs in any repository of the Hugging Face hub."""
+"""Source `hub`: labelled pairs in any repository of the Hugging Face hub."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -10,15 +10,15 @@ from relmap.errors import InputError
 from tasks.datasets import base, own, raw
 
 
-def read(folder: Path, options: own.HubOptions) -> base.JudgedPairs:
-    """Read the judged pairs of the splits that the options name, in the order of the splits and of their rows.
+def read(folder: Path, options: own.HubOptions) -> base.LabelledPairs:
+    """Read the labelled pairs of the splits that the options name, in the order of the splits and of their rows.
 
     Args:
         folder: Folder of the repository.
         options: Options of the data set.
 
     Returns:
-        The judged pairs.
+        The labelled pairs.
     """
     frames = {}
     with raw.open_repository(folder) as read_split:
@@ -27,7 +27,7 @@ def read(folder: Path, options: own.HubOptions) -> base.JudgedPairs:
             frame = own.read_pair_columns(partial(read_table, rows, options), options, released_split)
             value = None if split == "drawn" else split
             frames[rows.path] = frame.with_columns(split=pl.lit(value, dtype=pl.String))
-    return own.build_judged_pairs(frames, options, options.labels, folder)
+    return own.build_labelled_pairs(frames, options, options.labels, folder)
 
 
 def read_table(rows: raw.RepositoryRows, options: own.HubOptions, kinds: Mapping[str, str]) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Source of saved logits of any model, in a `.npz` or parquet file, instead of judged pairs to train on.
+"""Source of saved logits of any model, in a `.npz` or parquet file, instead of labelled pairs to train on.
 
 A `.npz` file has the format of the paper's release: `val_logits` and `test_logits` of shape (members, n, K) or (n, K),
 `val_labels` and `test_labels` of shape (n,), and optionally `val_query_ids` and `test_query_ids` of shape (n,). Other
@@ -20,7 +20,7 @@ import polars as pl
 
 from relmap.errors import InputError
 from relmap.io.contents import PARQUET, first_line, report_parse_errors
-from tasks.datasets.base import JudgedPairs
+from tasks.datasets.base import LabelledPairs
 from tasks.datasets.own import OwnOptions
 from tasks.datasets.raw import FETCH_AGAIN, ROW_NUMBER, decompress, forbid_rows, require_columns
 from tasks.sources.hub import INDEX
@@ -56,7 +56,7 @@ class SplitArrays:
     row_numbers: np.ndarray
 
 
-def read(folder: Path, options: OwnOptions) -> JudgedPairs:
+def read(folder: Path, options: OwnOptions) -> LabelledPairs:
     """Read the only file of a folder.
 
     Args:
@@ -64,7 +64,7 @@ def read(folder: Path, options: OwnOptions) -> JudgedPairs:
         options: Options of the data set.
 
     Returns:
-        Pairs with the logits of the first member, and those of each member.
+        Pairs with the logits of the first member, and the pairs of each member.
 
     Raises:
         InputError: The number of logits differs from the number of labels in the options.
@@ -74,7 +74,7 @@ def read(folder: Path, options: OwnOptions) -> JudgedPairs:
     n_labels = members[0]["logits"].to_numpy().shape[1]
     if n_labels != len(options.labels):
         raise InputError(f"{path} has {n_labels} logits in each row, but options name {len(options.labels)} labels")
-    return JudgedPairs(members[0], members=members)
+    return LabelledPairs(members[0], members=members)
 
 
 def read_saved_logits(path: Path) -> tuple[pl.DataFrame, ...]:
@@ -231,8 +231,8 @@ def _check_same_shape(first: SplitArrays, other: SplitArrays) -> None:
         other_size = other.logits.shape[axis]
         if first_size != other_size:
             raise InputError(
-                f"{first.logits_place} has {first_size} {unit}, {other.logits_place} has {other_size} {unit}; the "
-                "numbers must be equal"
+                f"{first.logits_place} has {first_size} {unit}, {other.logits_place} has {other_size} {unit}; both "
+                "need the same number"
             )
 
 

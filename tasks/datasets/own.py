@@ -1,4 +1,4 @@
-"""Options of a user's own judged pairs, and the conversion of their tables, whatever the source.
+"""Options of a user's own labelled pairs, and the conversion of their tables, for all sources.
 
 Rows keep their order. Unusable rows are errors that name the file and row; they are never dropped silently.
 """
@@ -13,7 +13,7 @@ import polars as pl
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from relmap.errors import InputError
-from tasks.datasets.base import SCHEMA, JudgedPairs, concatenate_texts
+from tasks.datasets.base import SCHEMA, LabelledPairs, concatenate_texts
 from tasks.datasets.raw import ROW_NUMBER, file_format, forbid_rows
 from tasks.sources.hub import DATA_FILES, Repository
 
@@ -137,11 +137,11 @@ class PairTables(SplitFiles, PairColumns):
     def _require_consistent_fields(self) -> "PairTables":
         for side in self.lookups:
             if len(self.side_columns[side]) > 1:
-                raise ValueError(f"`{side}` must name one column of ids if they are looked up")
+                raise ValueError(f"`{side}` must name exactly one column, with the ids that are looked up")
         if self.split is not None and isinstance(self.path, Mapping):
-            raise ValueError("give a `split` column, or files for each split, not both")
+            raise ValueError("give either a `split` column or files for each split")
         if self.splits and self.split is None:
-            raise ValueError("`splits` maps the values of a `split` column, and none is named")
+            raise ValueError("`splits` maps the values of a column, but `split` does not name one")
         for path in self.files:
             if file_format(path) not in FORMATS:
                 raise ValueError(f"{path!r} ends in none of {', '.join(FORMATS)} (each also with .gz)")
@@ -353,9 +353,9 @@ def encode_labels(
     return [frame.with_columns(code) for frame in frames.values()]
 
 
-def build_judged_pairs(
+def build_labelled_pairs(
     frames: Mapping[Path, pl.DataFrame], source: PairColumns, labels: tuple[str, ...], folder: Path
-) -> JudgedPairs:
+) -> LabelledPairs:
     """Check text pairs and convert them to SCHEMA.
 
     Args:
@@ -365,7 +365,7 @@ def build_judged_pairs(
         folder: Folder of the raw files, for messages.
 
     Returns:
-        The judged pairs.
+        The labelled pairs.
 
     Raises:
         InputError: A row has no group, no text (unless `drop_empty`), or the identifier of another row.
@@ -378,7 +378,7 @@ def build_judged_pairs(
     if len(repeated):
         raise InputError(f"{folder}: the pair id {repeated[0]!r} is given more than once; each must be unique")
     n_read = sum(len(frame) for frame in frames.values())
-    return JudgedPairs(rows, dropped={"without text": n_read - len(rows)})
+    return LabelledPairs(rows, dropped={"without text": n_read - len(rows)})
 
 
 def _check_rows(frame: pl.DataFrame, source: PairColumns, path: Path) -> pl.DataFrame:

@@ -256,7 +256,7 @@ def import_hub_library() -> ModuleType:
     """Import the library `datasets` and silence it.
 
     The import takes seconds, so only readers of repositories do it. By default the library reports each file that it
-    reads to its makers, local ones too, whatever the telemetry settings; without a network this takes seconds.
+    reads to its makers, also local files, and ignores the telemetry settings; without a network this takes seconds.
 
     Returns:
         The module.
@@ -290,7 +290,7 @@ def open_repository(folder: Path) -> Iterator[RepositoryReader]:
                     pl.read_parquet_schema(path)  # it is stored at the end of the file
     library = import_hub_library()
     with tempfile.TemporaryDirectory() as temporary_folder:
-        # Links to the files of the repository only: the library would read our index as data.
+        # Links to the files of the repository only: the library would read the index of this project as data.
         view = Path(temporary_folder) / "repository"
         shutil.copytree(folder.resolve(), view, copy_function=os.symlink, ignore=shutil.ignore_patterns(INDEX))
 

@@ -1,7 +1,8 @@
 """Gate for the results of one protocol seed: calibration and projection changed no decision and no probability.
 
 A projection adds a reliability to fixed decisions. Accuracy, ECE and the probabilities of the calibrator stay the same
-(paper, section 4.4), and the accuracy at full coverage is that of the seed-0 decisions in every run (section 4.3).
+(paper, section 4.4), and the accuracy at full coverage equals the accuracy of the seed-0 decisions in every run
+(section 4.3).
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,7 +71,7 @@ def check_unchanged(
             comparison could not fail.
     """
     if not runs:
-        raise ValueError("there is no calibrator to check; a gate without a check cannot fail")
+        raise ValueError("there is no calibrator to check, so this gate could not fail")
     for run in runs:
         _require_comparable(run.after.calibrator, run.decision, run.after.decision)
         _require_comparable(run.after.calibrator, run.log_probabilities, run.after.log_probabilities)
@@ -95,7 +96,10 @@ def check_unchanged(
         expectations=[
             make_expectation("equal", "accuracy_before", "accuracy_after", description="accuracy is unchanged"),
             make_expectation(
-                "equal", "accuracy_seed0", "accuracy_after", description="accuracy is that of the seed-0 decisions"
+                "equal",
+                "accuracy_seed0",
+                "accuracy_after",
+                description="accuracy equals the accuracy of the seed-0 decisions",
             ),
             make_expectation("equal", "ece_before", "ece_after", description="ECE is unchanged"),
             make_expectation("not null", "accuracy_seed0", description="the seed-0 accuracy is known"),

@@ -1,4 +1,4 @@
-"""Gates for inputs: released files before training, and judged pairs before anything is calibrated on them."""
+"""Gates for inputs: released files before training, and labelled pairs before anything is calibrated on them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ def check_contract(pairs: pl.DataFrame, *, n_labels: int, coordinates: Mapping[s
     """Compare the pairs that a reader made of released files with what the data set declares.
 
     Args:
-        pairs: Judged pairs with the columns `pair` and `label`.
+        pairs: Labelled pairs with the columns `pair` and `label`.
         n_labels: Number of labels K; each of 0..K-1 must occur, and no other label.
         coordinates: Data set.
 
@@ -49,12 +49,12 @@ def check_contract(pairs: pl.DataFrame, *, n_labels: int, coordinates: Mapping[s
 
 
 def summarize_pairs(frame: pl.DataFrame) -> pl.DataFrame:
-    """Reduce judged pairs to the columns that `check_pairs` needs.
+    """Reduce labelled pairs to the columns that `check_pairs` needs.
 
     Uses polars only, so that the training stage does not import Great Expectations.
 
     Args:
-        frame: Judged pairs with their `split`, and `text`, `features` or `logits`.
+        frame: Labelled pairs with their `split`, and `text`, `features` or `logits`.
 
     Returns:
         Columns `pair, split, group, label`, and `text_length`, `features_finite` or `logits_finite`.
@@ -75,7 +75,7 @@ def check_pairs(
     coordinates: Mapping[str, object],
     drawn: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Check the judged pairs of a data set.
+    """Check the labelled pairs of a data set.
 
     Labels are known, texts are not empty (features are finite), pairs are distinct, every split has every class, no
     group is in two splits if splits are by group, and randomly drawn splits have the class shares of their pool.

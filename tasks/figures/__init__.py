@@ -36,7 +36,7 @@ def draw_all(role: Role, source: Results | Sequence[Results] | pl.DataFrame) -> 
 
     Args:
         role: Role of the figures.
-        source: Data of this role: the results of one data set, those of all data sets, or the table `overview`.
+        source: Data of this role: the results of one data set, the results of all data sets, or the table `overview`.
 
     Returns:
         The figures, without those whose data were not computed.

@@ -104,9 +104,9 @@ def labelwise_curves(all_results: Sequence[Results]) -> Drawing:
 @figure(
     "simplex_paths",
     "MRC on the simplex",
-    "Each line connects a calibrated probability vector with that of MRC. For one row of each decision: the vector "
-    "(1), the contour on which the decision has MRP's reliability (dashed), and MRC (2), where the power path meets "
-    "it. Rows with a reliability below 1/K, which become uniform, are omitted.",
+    "Each line connects a calibrated probability vector with the vector of MRC. For one row of each decision: the "
+    "vector (1), the contour on which the decision has MRP's reliability (dashed), and MRC (2), where the power path "
+    "meets it. Rows with a reliability below 1/K, which become uniform, are omitted.",
     "paper",
 )
 def simplex_paths(all_results: Sequence[Results]) -> Drawing | None:

@@ -18,9 +18,9 @@ CUT_OFF_NOTE = "An arrow at the edge marks an interval that is cut off; its numb
 @figure(
     "overview",
     "Does the reliability predict better than the confidence?",
-    "Change of the correctness NLL, MRP minus confidence, with its 95% interval. Left of zero, MRP is better. If the "
-    "interval includes zero, the difference is not certain. Means over calibrators and protocol seeds. The intervals "
-    "are not corrected over data sets; the advice is.",
+    "Change of the correctness log loss, MRP minus confidence, with its 95% interval. Left of zero, MRP is better. If "
+    "the interval includes zero, the difference is not significant. Means over calibrators and protocol seeds. The "
+    "intervals are not corrected over data sets; the advice is.",
     "all data sets",
 )
 def overview(table: pl.DataFrame) -> Drawing:
@@ -129,7 +129,7 @@ def overview_picture(table: pl.DataFrame) -> dict[str, Any]:
 
 
 def changes_chart(rows: pl.DataFrame) -> alt.LayerChart | alt.FacetChart:
-    """Draw the change of the correctness NLL of each data set.
+    """Draw the change of the correctness log loss of each data set.
 
     Args:
         rows: Result of `select_changes`.
@@ -149,7 +149,7 @@ def changes_chart(rows: pl.DataFrame) -> alt.LayerChart | alt.FacetChart:
     axis = alt.Axis(titleAnchor="end")
     nothing_cut_off = rows["arrow_at"].is_null().all()
     scale = alt.Scale(nice=nothing_cut_off)  # an arrow is at the very end of the axis
-    change = alt.X("drawn_low:Q", title="change of the correctness NLL", axis=axis, scale=scale)
+    change = alt.X("drawn_low:Q", title="change of the correctness log loss", axis=axis, scale=scale)
     layers = [
         alt.Chart(ROWS).mark_rule(color=css_color("quiet"), strokeDash=[5, 4]).encode(x=alt.datum(0)),
         base.mark_rule(strokeWidth=2.5).encode(x=change, x2="drawn_high:Q"),

@@ -114,7 +114,7 @@ def render_report(
 
 
 def render_dvc_plots_page() -> str:
-    """Render the page template of `dvc plots`, with Vega inside; the one of DVC would load it from a CDN.
+    """Render the page template of `dvc plots`, with Vega inside; DVC's own template would load it from a CDN.
 
     Returns:
         HTML with the placeholder `{plot_divs}`.
@@ -166,19 +166,20 @@ def describe_finding(finished: pl.DataFrame) -> str:
     n_datasets = "1 data set" if len(finished) == 1 else f"{len(finished)} data sets"
     datasets = f"{n_datasets} ({', '.join(sources)})"
     if not n_better:
-        return f"The reliability is not certain to be better than the confidence on any of {datasets}."
-    return f"The reliability is better than the confidence on {n_better} of {datasets}."
+        return f"The reliability is not significantly better than the confidence on any of {datasets}."
+    return f"The reliability is significantly better than the confidence on {n_better} of {datasets}."
 
 
 def _describe_review_gains(finished: pl.DataFrame) -> list[str]:
-    """Describe on how many of the improved data sets reviews certainly find more errors."""
+    """Describe on how many of the improved data sets reviews find significantly more errors."""
     improved = finished.filter(pl.col("advice").str.starts_with(USE)).drop_nulls("found_per_1000_mrp")
     if improved.is_empty():
         return []
-    n_certain = int((improved["found_per_1000_low"] > 0).sum())
+    n_significant = int((improved["found_per_1000_low"] > 0).sum())
     return [
-        f"On {n_certain} of these {len(improved)}, 1,000 reviews of the least reliable 30% certainly find more errors "
-        "than reviews chosen by confidence; the table has the numbers. No label and no probability has changed."
+        f"On {n_significant} of these {len(improved)}, 1,000 reviews of the least reliable 30% find significantly more "
+        "errors than 1,000 reviews of the least confident 30%; the table has the numbers. No label and no probability "
+        "has changed."
     ]
 
 

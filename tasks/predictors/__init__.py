@@ -81,7 +81,7 @@ class Predictor:
         """Compute logits as float64; their values are rounded to float32, as in the paper.
 
         Args:
-            frame: Judged pairs with `text` or `features`, n rows.
+            frame: Labelled pairs with `text` or `features`, n rows.
 
         Returns:
             Logits, shape (n, K).
@@ -109,7 +109,7 @@ class Predictor:
 
 
 def predictor_rows(frame: pl.DataFrame, form: str) -> Any:
-    """Return the texts of judged pairs, or their features `(n, F)` with 0 for values that are not finite."""
+    """Return the texts of labelled pairs, or their features `(n, F)` with 0 for values that are not finite."""
     if form == "text":
         return frame["text"]
     features = frame["features"].to_numpy().astype(np.float64)

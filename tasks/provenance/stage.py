@@ -92,8 +92,8 @@ def run_stage(name: str) -> Iterator[StageRecord]:
         Record of the run, which is also stored in `data/.state/stages/`.
 
     Raises:
-        InputError: An input, a parameter or the code changed during the run. DVC would take the outputs for those of
-            the new version.
+        InputError: An input, a parameter or the code changed during the run. DVC would treat the
+            outputs as results of the new version.
     """
     # Code is hashed before the process waits for the lock, since Python has imported it already.
     code = hash_files(read_dvc_stage(name).code, ".py")

@@ -9,7 +9,7 @@ from relmap.metrics.advice import RETAINED_TENTHS, USE, Advice, Changes, advise,
 from relmap.metrics.intervals import errors_found_per_1000
 from tasks.records.results import AVERAGE
 
-# Minimum difference between the accuracy of a useful base predictor and that of always deciding the most frequent label
+# Minimum gain in accuracy of a useful base predictor over always deciding the most frequent label
 MIN_ACCURACY_GAIN = 0.02
 
 MEAN_COLUMNS = {  # column -> variant and metric
@@ -164,7 +164,9 @@ def list_remarks(advice: Advice | None, row: Mapping[str, Any]) -> list[str]:
     is_recommended = advice is not None and advice.answer == USE
     are_known = found_by_confidence is not None and found_by_reliability is not None
     if is_recommended and are_known and abs(found_by_reliability - found_by_confidence) < 1:
-        remarks.append("Where 30% of the decisions are reviewed, it finds no more errors.")
+        remarks.append(
+            "With reviews of 30% of the decisions, the reliability finds no more errors than the confidence."
+        )
     accuracy = row["accuracy"]
     most_frequent = row["commonest_label"]
     if accuracy is not None and most_frequent is not None and accuracy < most_frequent + MIN_ACCURACY_GAIN:

@@ -175,8 +175,8 @@ def bootstrap_rows(
 ) -> list[IntervalRow]:
     """Compute bootstrap intervals of all metrics.
 
-    The quantity `beside_mrp` is the correctness NLL of matrix scaling minus that of MRP with temperature scaling, if
-    both ran.
+    The quantity `beside_mrp` is the correctness log loss of matrix scaling minus that of MRP with temperature scaling,
+    if both ran.
 
     Args:
         results: Results of each protocol seed.
@@ -229,10 +229,10 @@ def _draw_replicates(
             compared = replace(decisions, reliability_logits=compared_logits)
             measurements = compute_metrics(compared, labels, params, draws=draws, metric_keys=metric_keys)
             replicates_of_seeds.append({(variant, metric): value for variant, metric, value in measurements})
-    return {
-        (calibrator, *key): np.mean([replicates[key] for replicates in replicates_of_seeds], axis=0)
-        for key in replicates_of_seeds[0]
-    }
+    means = {}
+    for key in replicates_of_seeds[0]:
+        means[calibrator, *key] = np.mean([replicates[key] for replicates in replicates_of_seeds], axis=0)
+    return means
 
 
 @dataclass(frozen=True, eq=False)

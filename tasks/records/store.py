@@ -23,7 +23,7 @@ Content = TypeVar("Content")
 
 # Each function takes the key of a data set.
 raw_folder = (DATA / "raw").joinpath  # raw files, as downloaded, simulated or linked; never changed afterwards
-base_folder = (DATA / "base").joinpath  # base predictor, its logits and the summary of all judged pairs
+base_folder = (DATA / "base").joinpath  # base predictor, its logits and the summary of all labelled pairs
 runs_folder = (DATA / "runs").joinpath  # metrics, scores, curves and gates
 explored_folder = (DATA / "explored").joinpath  # results of selected seeds or calibrators; not the input of a stage
 

@@ -45,7 +45,7 @@ class DatasetParams(Section):
         residual: Strength of the simulated label-dependent reliability; 0 for none.
         seed: Seed of the simulation and of drawn splits.
         revision: Another commit of a data set of the paper.
-        calibrators: Calibrators of this data set, instead of those of all data sets.
+        calibrators: Calibrators of this data set, instead of the common list.
         preset: `paper` for the data sets of the paper, whose split, weights and options are declared in
             `tasks/datasets`.
         split: How rows without a given split are split.

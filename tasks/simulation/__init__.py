@@ -29,7 +29,7 @@ def simulate(name: str, folder: Path, *, rows: int, residual: float, seed: int) 
     Args:
         name: Key of a data set of the paper.
         folder: Folder without these files.
-        rows: Number of judged pairs in all files together.
+        rows: Number of labelled pairs in all files together.
         residual: Size of the label-dependent residual. With 0, a linear model can represent the truth; the default of
             params.yaml is 1.
         seed: Seed.
@@ -64,5 +64,5 @@ def write_repository(folder: Path, tables: Mapping[tuple[str, str], pl.DataFrame
     configs = ""
     for config, files in files_by_config.items():
         configs += f"- config_name: {config}\n  data_files:\n{''.join(files)}"
-    card = f"---\nconfigs:\n{configs}---\nMade up: no row of it was ever judged by anybody.\n"
+    card = f"---\nconfigs:\n{configs}---\nSimulated data: no person labelled these rows.\n"
     (folder / "README.md").write_text(card, encoding="utf-8")

@@ -164,7 +164,7 @@ def simulate_texts(design: TwinDesign, rows: int, residual: float, generator: np
 
     Args:
         design: Properties of the released data set.
-        rows: Number of judged pairs.
+        rows: Number of labelled pairs.
         residual: Size of the residual.
         generator: Random generator.
 
@@ -250,7 +250,7 @@ def lay_out_amazon_esci(rows: pl.DataFrame, _generator: np.random.Generator) -> 
     """Write the splits `train` and `test` of Amazon ESCI; about half of the products have no text.
 
     Args:
-        rows: Judged pairs.
+        rows: Labelled pairs.
         _generator: Unused.
 
     Returns:
@@ -267,7 +267,7 @@ def lay_out_wands(rows: pl.DataFrame, generator: np.random.Generator) -> TwinTab
     """Write the splits `train`, `dev` and `test` of WANDS, drawn by row; some fields are null.
 
     Args:
-        rows: Judged pairs.
+        rows: Labelled pairs.
         generator: Random generator.
 
     Returns:
@@ -301,7 +301,7 @@ def lay_out_scidocs(rows: pl.DataFrame, generator: np.random.Generator) -> TwinT
     """Write the split `test` of SciDocs: a row for each query, with lists of texts. Some titles occur in two rows.
 
     Args:
-        rows: Judged pairs.
+        rows: Labelled pairs.
         generator: Random generator.
 
     Returns:
@@ -365,7 +365,7 @@ def wands_query_sizes(rows: int) -> tuple[int, int]:
     30 on average; with still fewer rows there are fewer queries.
 
     Args:
-        rows: Number of judged pairs.
+        rows: Number of labelled pairs.
 
     Returns:
         Fewest and most products.

@@ -71,7 +71,7 @@ def intervals_table(runs: Runs) -> pl.DataFrame:
     "rivals",
     "Class-wise calibrators compared with MRP, by number of labelled rows.",
     f"{DEVIATION_NOTE} {BOLD_NOTE} With 0 projection-fit rows, the calibrator was fitted on the rows of both parts. "
-    "For data sets that are split by group, the first rows are those of whole groups.",
+    "For data sets that are split by group, the first rows are whole groups.",
 )
 def rivals_table(runs: Runs) -> pl.DataFrame:
     """Compare calibrators with and without MRP for each data set and requested number of rows.

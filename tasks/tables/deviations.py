@@ -21,7 +21,7 @@ def compute_deviations(runs: Runs) -> pl.DataFrame:
     Returns:
         Rows with `seeds`, the standard deviation over `n_seeds` protocol seeds (n - 1), and `standard_error` over test
         rows, with its origin `sampled`; null where not measured. Calibrators of a data set share their rows, so the
-        standard error of their mean is about that of one calibrator. Data sets are independent of each other.
+        standard error of their mean is about as large as for one calibrator. Data sets are independent of each other.
     """
     intervals = _select_paper_rows(runs.intervals.filter(pl.col("standard_error").is_finite()))
     of_calibrators = intervals.filter(pl.col("calibrator") != AVERAGE).select(*CELL, value="standard_error")

@@ -49,10 +49,10 @@ SCOPE_OF_INTERVALS = (
     "overview",
     "Does reranking by reliability help, by how much, and what to do.",
     "Means over calibrators and protocol seeds, with 95% intervals of the changes. Errors are found among the least "
-    "reliable 30% of decisions; the log loss is the correctness NLL. Advice uses 95% intervals and p-values corrected "
-    "over data sets (Holm); a better ranking has a better AUPR-Error or AURC. A method is as good as MRP if its NLL "
-    "and AURC are at most .001, and at most a tenth of the gain of MRP, higher. It is clearly better if the 95% "
-    "interval of the difference in NLL excludes 0.",
+    "reliable 30% of decisions; log loss means correctness log loss. Advice uses 95% intervals and p-values corrected "
+    "over data sets (Holm); a better ranking has a better AUPR-Error or AURC. A method is as good as MRP if its log "
+    "loss and AURC are higher by at most .001 and by at most a tenth of the gain of MRP. It is clearly better if the "
+    "95% interval of the difference in log loss excludes 0.",
     place="first",
 )
 def overview_table(runs: Runs) -> pl.DataFrame:
@@ -195,7 +195,7 @@ def _count_signs(averages: pl.DataFrame) -> dict[str, int]:
 
 
 def describe_headline(runs: Runs) -> str:
-    """Describe on how many data sets MRP lowers the correctness NLL, and the scope of the intervals.
+    """Describe on how many data sets MRP lowers the correctness log loss, and the scope of the intervals.
 
     Args:
         runs: Results of all data sets.
@@ -225,11 +225,11 @@ def _describe_family(averages: pl.DataFrame, name: str) -> str:
     for source, count in averages.group_by("source", maintain_order=True).len().iter_rows():
         sources.append(source if count == len(averages) else f"{count} {source}")
     sentence = (
-        f"On {counts['improved']} of {len(averages)} {name} ({', '.join(sources)}) MRP lowers correctness NLL: the 95% "
-        "interval is below zero, and p < .05 after Holm's correction over data sets"
+        f"On {counts['improved']} of {len(averages)} {name} ({', '.join(sources)}) MRP lowers the correctness "
+        "log loss: the 95% interval is below zero, and p < .05 after Holm's correction over data sets"
     )
     if counts["worsened"]:
-        sentence += f"; on {counts['worsened']} it raises it"
+        sentence += f"; on {counts['worsened']} it is higher with MRP"
     n_without_interval = len(averages) - counts["of"]
     if n_without_interval:
         sentence += f"; on {n_without_interval} there are too few test groups for an interval"

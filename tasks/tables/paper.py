@@ -87,7 +87,7 @@ def budgeted_fallback_table(runs: Runs) -> pl.DataFrame:
 
 @table(
     "label_spread",
-    "Label-conditioned reliability spread in percentage points, compared with that of shuffled labels.",
+    "Label-conditioned reliability spread in percentage points, compared with shuffled labels.",
     "Means over calibrators and protocol seeds; the text of the paper names SMART only. Random is the 95th percentile "
     "over shuffles. Runs are counted over calibrators and protocol seeds.",
     digits=1,

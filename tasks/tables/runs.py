@@ -40,7 +40,7 @@ class Runs:
             `after` (MRP, or MRC), `delta`, or `beside_mrp` (matrix scaling minus MRP with temperature scaling).
         rivals: Rows of rivals.parquet.
         sensitivity: Rows of sensitivity.parquet.
-        facts: Content of the `base.json` of each data set. Its order is that of own data sets in tables.
+        facts: Content of the `base.json` of each data set. Own data sets have this order in tables.
         missing: Data sets without results, because one of their stages failed.
         calibrators: Calibrators shown in tables, by default.
         calibrators_by_dataset: Data set -> calibrators shown in tables, for data sets that differ from the default.
@@ -80,7 +80,7 @@ class Runs:
         """List the calibrators that ran and are not in the paper.
 
         Returns:
-            Keys, those of the registry first.
+            Keys; keys of the registry come first.
         """
         ran = self.metrics["calibrator"].unique(maintain_order=True)
         others = set(ran) - set(PAPER_CALIBRATORS)
@@ -123,7 +123,7 @@ class Table:
         key: Name of its files.
         caption: Caption.
         note: What readers must know to interpret the numbers.
-        digits: Number of displayed decimals; those of the paper if the paper has the table.
+        digits: Number of displayed decimals, as in the paper if the paper has the table.
         place: Place on the page.
         compute: Computes the rows.
     """

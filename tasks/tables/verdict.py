@@ -1,4 +1,4 @@
-"""Comparison of every number of the paper's tables with that of this run.
+"""Comparison of every number of the paper's tables with this run.
 
 equal: within half a unit of the last digit in the paper. near: within a tolerance that is derived from the standard
 deviations of both numbers over seeds and test rows, and stated in the row. off: further away. Simulated data are never
@@ -8,7 +8,7 @@ compared.
 column. `row` is a calibrator, a variant, a base predictor, or `average`; the data set of an average over all six data
 sets is `average` too.
 
-The test rows of the paper are unknown, so the sampling error of the paper is assumed to be that of this run.
+The test rows of the paper are unknown, so the paper is assumed to have the sampling error of this run.
 """
 
 from collections.abc import Mapping, Set
@@ -55,7 +55,7 @@ ROUNDING = 1e-12  # of differences
 
 @table(
     "verdict",
-    "The numbers of the paper compared with those of this run.",
+    "The numbers of the paper compared with this run.",
     "The tables follow the code that the authors released. It differs from the text of the paper in two places: the "
     "temperature is fitted on all validation rows instead of the calibrator-fit rows, and the label spread is the "
     "mean over six calibrators and three trainings instead of SMART and three protocol seeds. A choice in "
@@ -64,7 +64,7 @@ ROUNDING = 1e-12  # of differences
     place="comparison",
 )
 def verdict_table(runs: Runs) -> pl.DataFrame:
-    """Compare each number of the paper with that of this run.
+    """Compare each number of the paper with the same number of this run.
 
     Args:
         runs: Results of all data sets.
@@ -103,7 +103,7 @@ def verdict_table(runs: Runs) -> pl.DataFrame:
 
 
 def _datasets_with_other_calibrators(runs: Runs) -> set[str]:
-    """Return the paper's data sets that ran with other calibrators than those of the paper."""
+    """Return the paper's data sets that ran with other calibrators than the paper's."""
     calibrators = runs.table_metrics().group_by("dataset").agg(pl.col("calibrator").unique())
     ran = {dataset: set(names) for dataset, names in calibrators.iter_rows()}
     return {name for name in PAPER_DATASETS if ran.get(name, set()) != set(PAPER_CALIBRATORS)}
@@ -158,7 +158,7 @@ def list_numbers(table_key: str, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _compare(runs: Runs, numbers: pl.DataFrame, other_calibrators: Set[str]) -> pl.DataFrame:
-    """Compare numbers of the paper with this run, except averages over other calibrators than those of the paper."""
+    """Compare numbers of the paper with this run, except averages over other calibrators than the paper's."""
     ours = pl.col("ours")
     table_key = pl.col("table")
     measured = pl.concat([list_numbers(each.key, each(runs)) for each in TABLES]).select(*NUMBER_KEY, ours="value")
@@ -228,7 +228,7 @@ def _add_tolerances(numbers: pl.DataFrame, deviations: pl.DataFrame) -> pl.DataF
     tolerance = 2 * variance.sqrt() + pl.col("half_unit")
     # only confidence and MRP have bootstrap intervals
     uses_errors_of_mrp = is_ablation & ~pl.col("row").is_in(["confidence", "mrp"])
-    mrp_remark = pl.when(uses_errors_of_mrp).then(pl.lit("; both are those of MRP on the same rows"))
+    mrp_remark = pl.when(uses_errors_of_mrp).then(pl.lit("; both are from MRP on the same rows"))
     origin_for_means = pl.format(
         "2 standard deviations and half a printed unit: sampling {} ({}), assumed equal for the paper; seeds {}, paper "
         "{}{}",

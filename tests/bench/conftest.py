@@ -26,7 +26,7 @@ MILLION = 1_000_000
 PAUSE = 0.02  # seconds before each turn: the threads of torch spin for a while after their work is done
 NOISE_MIB = 1.0  # differences up to this are random
 ON_ONE_CORE_TOO = pytest.mark.parametrize("threads", [1, 2], ids=["1-core", "2-cores"], indirect=True)
-Compared = tuple[str | None, float | None, float | None]  # name, seconds and aim of an alternative
+Compared = tuple[str | None, float | None, float | None]  # its name, seconds and aim
 MEASURED = pytest.StashKey[list["Measured"]]()
 
 
@@ -36,10 +36,10 @@ class Measured:
 
     operation: str
     rows: int
-    seconds: float
+    measured_s: float
     alternative: str | None
-    alternative_seconds: float | None
-    ratio: float | None  # alternative_seconds / seconds: speed-up
+    alternative_s: float | None
+    ratio: float | None  # alternative_s / measured_s: speed-up
     aim: float | None  # minimum ratio: 0.5 is "at most twice the time"
     floor_s: float | None  # seconds of a part that every implementation must do
     threads: int  # number of cores
@@ -115,7 +115,7 @@ class Comparison:
             (alternative.name, alternative_s, alternative.aim)
             for alternative, alternative_s in zip(self.alternatives, medians, strict=True)
         ]
-        self._add_rows(operation, rows, operation_s, [*compared, *self.known_times], floor_s)
+        self._keep(operation, rows, operation_s, [*compared, *self.known_times], floor_s)
         return (result, *results[: len(self.alternatives)])
 
     def add_time(self, name: str, seconds: float, *, aim: float | None = None) -> None:
@@ -124,45 +124,26 @@ class Comparison:
 
     def record(self, operation: str, rows: int, seconds: float) -> None:
         """Record an operation that was measured once, compared with the times added before."""
-        self._add_rows(operation, rows, seconds, self.known_times, None)
+        self._keep(operation, rows, seconds, self.known_times, None)
         self.known_times = []
 
-    def _add_rows(
-        self, operation: str, rows: int, seconds: float, compared: Sequence[Compared], floor_s: float | None
+    def _keep(
+        self, operation: str, rows: int, measured_s: float, compared: Sequence[Compared], floor_s: float | None
     ) -> None:
-        for name, alternative_s, aim in compared or [(None, None, None)]:
-            row = Measured(
-                operation=operation,
-                rows=rows,
-                seconds=seconds,
-                alternative=name,
-                alternative_seconds=alternative_s,
-                ratio=None if alternative_s is None else alternative_s / seconds,
-                aim=aim,
-                floor_s=floor_s,
-                threads=self.threads,
+        for name, other_s, aim in compared or [(None, None, None)]:
+            ratio = None if other_s is None else other_s / measured_s
+            self.measured.append(
+                Measured(operation, rows, measured_s, name, other_s, ratio, aim, floor_s, self.threads)
             )
-            self.measured.append(row)
 
     def record_memory(self, operation: str, rows: int, whole: tuple[float, float], tenth: tuple[float, float]) -> None:
         """Record seconds and MiB of an operation; the memory shall be at most 11 times that of a tenth of its rows."""
         seconds, mib = whole
         _, mib_of_a_tenth = tenth
         ratio = 11 * max(mib_of_a_tenth, NOISE_MIB) / max(mib, NOISE_MIB)
-        row = Measured(
-            operation=operation,
-            rows=rows,
-            seconds=seconds,
-            alternative="11 times the memory of a tenth of the rows",
-            alternative_seconds=None,
-            ratio=ratio,
-            aim=1,
-            floor_s=None,
-            threads=self.threads,
-            peak_mib=mib,
-            peak_mib_of_a_tenth=mib_of_a_tenth,
-        )
-        self.measured.append(row)
+        name = "11 times the memory of a tenth of the rows"
+        peaks = (mib, mib_of_a_tenth)
+        self.measured.append(Measured(operation, rows, seconds, name, None, ratio, 1, None, self.threads, *peaks))
 
 
 @pytest.fixture(scope="session", params=[2], ids=["2-cores"])
@@ -242,14 +223,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
                 {
                     **row,
                     "cores": result.threads,
-                    "s": result.seconds,
+                    "measured": result.measured_s,
                     "alternative": result.alternative,
-                    "s of the alternative": result.alternative_seconds,
+                    "s": result.alternative_s,
                     "ratio": result.ratio,
                     "aim": result.aim,
                     "reached": result.reached,
                     "floor": result.floor_s,
-                    "s / floor": result.floor_s and result.seconds / result.floor_s,
+                    "measured / floor": result.floor_s and result.measured_s / result.floor_s,
                 }
             )
         else:
@@ -264,17 +245,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             )
     machine = f"{os.cpu_count()} cores of {platform.machine()}, load {os.getloadavg()[0]:.1f} at the end"
     for title, rows in (
-        (f"Medians in seconds; ratio = time of the alternative / time of the operation ({machine})", timed),
+        (f"Medians in seconds; ratio = alternative / measured ({machine})", timed),
         ("Peak memory beyond the input, each in a process of its own", grown),
     ):
-        shown = [{name: _format_cell(value) for name, value in row.items()} for row in rows]
+        shown = []
+        for row in rows:
+            shown.append({name: _shown(value) for name, value in row.items()})
         with pl.Config(
             tbl_rows=-1, tbl_cols=-1, tbl_width_chars=170, fmt_str_lengths=80, tbl_hide_column_data_types=True
         ):
             terminalreporter.write(f"{title}\n{pl.DataFrame(shown)}\n" if rows else "")
 
 
-def _format_cell(value: object) -> str:
+def _shown(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):

@@ -60,7 +60,7 @@ def test_whole_vector(comparison):
     )
     comparison.add_growth(lambda: fit_whole_vector(*tenth))
     comparison.add_floor(lambda: np.exp(logits).sum())  # one exponential of each logit
-    fitted, reference, _ = comparison.run("whole vector", ROWS, lambda: fit_whole_vector(logits, labels))
+    fitted, reference, _ = comparison.run("all-logits model", ROWS, lambda: fit_whole_vector(logits, labels))
     decision = logits.argmax(axis=1)
     row = np.arange(ROWS)
     reliability = expit(fitted(CalibratedDecisions(np.zeros(ROWS), decision, None, logits)))

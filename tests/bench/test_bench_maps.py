@@ -56,10 +56,10 @@ def by_scikit_learn(isotonic: list, predictions: Path, out: Path) -> None:
 
 
 def test_apply(comparison, rows, predictions, isotonic, tmp_path):
-    file, scored_file, reference_file, copy = (
-        predictions / "first.parquet",
-        *(tmp_path / f"{name}.parquet" for name in "abc"),
-    )
+    file = predictions / "first.parquet"
+    scored_file = tmp_path / "scored.parquet"
+    reference_file = tmp_path / "reference.parquet"
+    copy = tmp_path / "copy.parquet"
     document = maps.make_map("mrp", n_labels=K)
     apply_map(document, file, scored_file)
     comparison.add_alternative(
@@ -72,7 +72,9 @@ def test_apply(comparison, rows, predictions, isotonic, tmp_path):
     comparison.add_floor(lambda: pl.read_parquet(scored_file).write_parquet(copy))
     comparison.run("apply a map, file to file", rows, lambda: apply_map(document, file, scored_file), rounds=3)
 
-    steps = Isotonic(*(tuple(getattr(regression, f"{axis}_thresholds_") for regression in isotonic) for axis in "Xy"))
+    thresholds = tuple(regression.X_thresholds_ for regression in isotonic)
+    values = tuple(regression.y_thresholds_ for regression in isotonic)
+    steps = Isotonic(thresholds, values)
     shared = maps.make_variants(K)["shared_1d"]
     isotonic_variant = WithFallbacks(steps, shared, ("none",) * K, np.full(K, 1600))
     apply_map(maps.make_map("label_isotonic", isotonic_variant, n_labels=K), file, scored_file, coverage="0.7")
@@ -93,12 +95,12 @@ def test_from_file_to_map_and_verdict(comparison, rows, predictions, tmp_path, m
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
 
     def arguments(name: str) -> list[list[str]]:
-        labelled_rows = predictions / "first.parquet"
-        new_rows = predictions / "second.parquet"
+        labelled_rows = str(predictions / "first.parquet")
+        new_rows = str(predictions / "second.parquet")
         out = tmp_path / name
         fit = ["fit", "--predictions", labelled_rows, "--group", "group", "--out", f"{out}.map.json"]
         evaluate = ["evaluate", "--map", f"{out}.map.json", "--predictions", new_rows, "--group", "group"]
-        return [[str(argument) for argument in line] for line in (fit, [*evaluate, "--out", f"{out}.json"])]
+        return [fit, [*evaluate, "--out", f"{out}.json"]]
 
     def as_commands() -> None:
         for line in arguments("commands"):

@@ -14,26 +14,26 @@ BINS = 15
 
 
 def simulate(rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Simulate logits (n,), of which about a hundred rows of a million share a value, and correct (n,)."""
+    """Simulate logits and correctness, both (n,); of a million rows, about a hundred share each logit."""
     generator = np.random.default_rng(0)
     logit = np.round(generator.normal(1.0, 1.5, rows), 3)
     return logit, generator.random(rows) < expit(logit)
 
 
-def every_metric(logit: np.ndarray, correct: np.ndarray) -> dict[str, float]:
+def compute_every_metric(logit: np.ndarray, correct: np.ndarray) -> dict[str, float]:
     return {**compute_reliability_metrics(logit, correct), "ece": ece(expit(logit), correct, BINS)}
 
 
 def risk_coverage_area(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """Compute AURC as torch-uncertainty does, with ties in their order; that library needs torchvision."""
+    """Compute AURC as torch-uncertainty does, which needs torchvision; tied rows stay in their order."""
     import torch
 
     scores = torch.from_numpy(confidence)
     errors = torch.from_numpy(~correct).double()
     ordered = errors[scores.argsort(descending=True)]
-    places = torch.arange(1, len(ordered) + 1)
-    area = torch.trapezoid(ordered.cumsum(dim=-1) / places, places / len(places))
-    return float(area / (1 - 1 / len(places)))
+    ranks = torch.arange(1, len(ordered) + 1)
+    area = torch.trapezoid(ordered.cumsum(dim=-1) / ranks, ranks / len(ranks))
+    return float(area / (1 - 1 / len(ranks)))
 
 
 def test_every_metric_of_one_run(comparison, rows):
@@ -62,10 +62,10 @@ def test_every_metric_of_one_run(comparison, rows):
         "AURC alone, as torch-uncertainty has it", lambda: risk_coverage_area(expit(logit), correct), aim=1
     )
     comparison.add_alternative("numpy: argsort of the keys", lambda: np.argsort(logit), aim=0.5)
-    comparison.add_growth(lambda: every_metric(*tenth))
+    comparison.add_growth(lambda: compute_every_metric(*tenth))
     comparison.add_floor(lambda: np.sort(logit))
     metrics, (precision, share, mean_confidence), torch_metrics, area, *_ = comparison.run(
-        "every metric of one run, ties exact", rows, lambda: every_metric(logit, correct)
+        "every metric of one run, ties exact", rows, lambda: compute_every_metric(logit, correct)
     )
 
     np.testing.assert_allclose(average_precision_by_threshold(logit, correct), precision, rtol=1e-10)

@@ -32,11 +32,11 @@ def select_two_data_sets(params: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Project:
-    """A copy of the project after its first refresh, and the time of that."""
+    """A copy of the project after its first refresh, and the duration of that refresh."""
 
     copy: Copy
     whole: Duration
-    stages: dict[str, float]  # seconds of each stage then
+    stages: dict[str, float]  # seconds of each stage in the first refresh
 
 
 @pytest.fixture(scope="module")
@@ -71,21 +71,25 @@ def test_refresh_without_changes(comparison, project):
 
 
 def test_refresh_after_one_changed_data_set(comparison, project):
-    """Compare with the start and the share of a whole run that was repeated."""
+    """Compare with a refresh without changes plus the repeated share of a whole run."""
     copy = project.copy
     nothing = copy.measure(copy.refresh)
     edit_params(copy.folder, lambda params: params["datasets"]["wands"].update(seed=1))
     changed = copy.measure(copy.refresh)
-    rerun_seconds = {name: took for name, took in project.stages.items() if name.endswith("@wands") or name == "report"}
+    rerun_seconds = {
+        name: seconds for name, seconds in project.stages.items() if name.endswith("@wands") or name == "report"
+    }
     share = sum(rerun_seconds.values()) / sum(project.stages.values())
 
     def expected(get_cost: Callable[[Duration], float]) -> float:
         return get_cost(nothing) + share * (get_cost(project.whole) - get_cost(nothing))
 
-    comparison.add_time(f"the start, and {100 * share:.0f}% of a whole run", expected(lambda took: took.seconds), aim=1)
+    comparison.add_time(
+        f"the start, and {100 * share:.0f}% of a whole run", expected(lambda duration: duration.seconds), aim=1
+    )
     comparison.record("flows.refresh, one of two sets changed", ROWS, changed.seconds)
     comparison.add_time(
-        f"the start, and {100 * share:.0f}% of a whole run: CPU", expected(lambda took: took.cpu), aim=1
+        f"the start, and {100 * share:.0f}% of a whole run: CPU", expected(lambda duration: duration.cpu), aim=1
     )
     comparison.record("flows.refresh, one of two sets changed: CPU", ROWS, changed.cpu)
 
@@ -102,6 +106,6 @@ def test_reliability_stage_compared_with_the_authors_code(comparison, tmp_path, 
     copy = Copy(tmp_path, lambda params: params.update(datasets={"mine": entry}))
     for step in ("tasks.download", "tasks.train"):
         run_module(copy.folder, step, "mine")
-    took = copy.measure(partial(run_module, copy.folder, "flows.reliability", "mine"))
-    comparison.add_time("the authors' code, without most of that", authors_seconds, aim=1)
-    comparison.record(f"reliability, three seeds, {name}: CPU", rows, took.cpu)
+    duration = copy.measure(partial(run_module, copy.folder, "flows.reliability", "mine"))
+    comparison.add_time("the authors' code, which computes fewer results", authors_seconds, aim=1)
+    comparison.record(f"reliability, three seeds, {name}: CPU", rows, duration.cpu)

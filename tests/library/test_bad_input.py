@@ -93,7 +93,7 @@ CASES_BY_COMMAND = {
             "has no rows",
             "--unlabelled must name the file",
         ),
-        (f"{LABEL} split.csv", None, "has the column label already", "give the rows without a label"),
+        (f"{LABEL} split.csv", None, "already has the column label", "give the rows without a label"),
         (f"{LABEL} new.parquet --rows 301", None, "--rows is 301, and .* has 300 rows", "give a number from 1 to 300"),
         (
             f"{LABEL} bad.parquet",
@@ -118,7 +118,7 @@ CASES_BY_COMMAND = {
         (
             "bad.csv --drop-unlabelled",
             TWO_LABELS.with_columns(label=pl.lit(" ")),
-            "no rows with a label",
+            "no value in the column label",
             "with --label",
         ),
         (
@@ -127,7 +127,12 @@ CASES_BY_COMMAND = {
             r"row 7 \(from 0\): logits 1 is nan",
             "must be finite",
         ),
-        ("bad.parquet", change_row_7(ROWS, logits=[0.0]), "row 7 .*: logits has 1 numbers", "one for each label"),
+        (
+            "bad.parquet",
+            change_row_7(ROWS, logits=[0.0]),
+            "row 7 .*: logits has 1 numbers",
+            "one number for each label",
+        ),
         (
             "bad.parquet",
             change_row_7(PROBABILITY_LISTS, probabilities=[0.5, 0.6, 0.0]),
@@ -169,7 +174,7 @@ CASES_BY_COMMAND = {
             "is 3, not one of 0..2",
             "--labels 1,2,3 ",
         ),
-        ("bad.parquet", CONFIDENCES.with_columns(label=10**8), "a label is 100000000", "names that --labels gives"),
+        ("bad.parquet", CONFIDENCES.with_columns(label=10**8), "a label is 100000000", "names that --labels lists"),
         ("bad.parquet", change_row_7(ROWS, label=None), "row 7 .*: label is missing", "with --drop-unlabelled"),
         ("bad.csv", TWO_LABELS.rename({"label": "gold"}), NO_LABEL_COLUMN, "name yours: --label gold"),
         ("rows.parquet --label gold", None, "no column gold, which --label names", "it has logits, label, group"),
@@ -209,7 +214,12 @@ CASES_BY_COMMAND = {
         ("bad.parquet", ROWS.head(59), "59 labelled rows", "label more"),
         ("bad.parquet", ROWS.with_columns(label=1), "every label is 1", "label more"),
         ("rows.parquet --hold-out 0.001", None, "a hold-out of 0.001 .* is less than one", "increase --hold-out"),
-        ("rows.parquet --protocol paper --hold-out 0.2", None, "has its own split", "omit --signals and --hold-out"),
+        (
+            "rows.parquet --protocol paper --hold-out 0.2",
+            None,
+            "splits the rows itself",
+            "omit --signals and --hold-out",
+        ),
         ("rows.parquet --target 0", None, "--target is 0", "give a log loss of 1e-05 or more"),
         (
             "bad.parquet --calibrator matrix",
@@ -219,7 +229,7 @@ CASES_BY_COMMAND = {
         ),
         ("bad.parquet --calibrator vector", TINY_LOGITS, "a map cannot store the fit", "or use the calibrator ts"),
         ("rows.parquet --variant label_2d", None, "'label_2d', which needs the runner-up", "choose one of auto"),
-        ("said.csv --calibrator ts", None, "ts needs logits", "there are uncal and spline"),
+        ("said.csv --calibrator ts", None, "ts needs logits", "use uncal or spline"),
         (
             "bad.csv --calibrator uncal",
             CONFIDENCES.drop("confidence"),
@@ -253,8 +263,8 @@ CASES_BY_COMMAND = {
         (
             "bad.csv",
             SEPARATE_LOGITS.with_columns(route=1, reliability=0.5),
-            "columns? reliability, route already",
-            "drop it or",
+            "already has the column reliability, route",
+            "drop or rename it",
         ),
         ("split.csv --out split.csv", None, "is an input file", "write to another file"),
         *cases_for_each("split.csv --cut {}", "1.5 nan", "the cut is {}", r"in \[0, 1\]"),
@@ -274,12 +284,14 @@ CASES_BY_COMMAND = {
         *cases_for_each(
             "split.csv --coverage '{}'", "0.0 1.1 -0.5 70%  nan 1e-9 .", "the coverage is '{}'", "such as 0.7"
         ),
-        *cases_for_each("split.csv --coverage 1 --confidence {}", "0.0 1.0 nan", "a confidence of {}", "such as 0.95"),
+        *cases_for_each(
+            "split.csv --coverage 1 --confidence {}", "0.0 1.0 nan", "the confidence is {}", "such as 0.95"
+        ),
     ],
     "flows.reliability": [
         ("", None, "Missing argument", "--help"),
         ("unknown", None, "no data set 'unknown' in params.yaml", "it has .*wands"),
-        ("wands --calibrator platt", None, "no calibrator platt", "there are uncal, ts"),
+        ("wands --calibrator platt", None, "unknown calibrator platt", "choose from uncal, ts"),
         ("wands", {"seedz": [1]}, "params.yaml has 1 mistake.*seedz", "correct or remove it"),
         ("wands", {"projection.knotz": 8}, r"projection\.knotz", "correct or remove it"),
         ("wands", {"engine": "ray"}, "engine: .* .found 'ray'", "'thread' or 'dask'"),

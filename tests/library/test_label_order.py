@@ -127,7 +127,7 @@ def reading_for(column):
 def test_probability_of_one_of_two_labels_rejects_a_third_label(tmp_path):
     file = tmp_path / "rows.csv"
     NAMED_ROWS.select("label", p=0.4).write_csv(file)
-    with pytest.raises(InputError, match=r"p is the probability of one of two labels, and label has 3 \(bad, "):
+    with pytest.raises(InputError, match=r"p is the probability of one of two labels, but label has 3 labels \(bad, "):
         run_fit(file, "--probability", "p", "--positive", "fair")
 
 

@@ -182,15 +182,15 @@ def test_fits_do_not_depend_on_row_order_or_other_labels(fit):
 def test_violations_are_described_in_sentences():
     assert Intercepts([0.0, np.nan, 13]).violations() == ["label 1 is shifted by nan", "label 2 is shifted by 13.0"]
     assert Lines([1, -1, np.inf], [0, 0, 0]).violations() == [
-        "label 1 has the line -1.0 l + 0.0",
-        "label 2 has the line inf l + 0.0",
+        "label 1 has slope -1.0 and intercept 0.0",
+        "label 2 has slope inf and intercept 0.0",
     ]
 
     isotonic = Isotonic(([0.2, 0.4], [0.4, 0.2], []), ([0.6, 0.5], [0.5, 1.5], []))
     assert isotonic.violations() == [
         "the reliability of label 0 falls: [0.6, 0.5]",
         "label 1 has a value outside [0, 1]: [0.5, 1.5]",
-        "the thresholds of label 1 do not rise: [0.4, 0.2]",
+        "the thresholds of label 1 do not increase: [0.4, 0.2]",
         "label 2 has 0 thresholds and 0 values",
     ]
 

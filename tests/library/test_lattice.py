@@ -84,7 +84,7 @@ def test_violations_name_the_invalid_entry():
         values[1, knot] = value
         assert curves_of(values).violations() == [message]
     for knots in (KNOTS + 0.1, KNOTS[::-1], np.r_[KNOTS[:3], KNOTS[2], KNOTS[4:]], KNOTS * 0.9):
-        assert "knots do not rise from 0 to 1" in curves_of(valid, knots).violations()[0]
+        assert "knots do not increase from 0 to 1" in curves_of(valid, knots).violations()[0]
 
 
 @given(**SIZES, n_knots=st.integers(3, 10))

@@ -215,7 +215,7 @@ def test_stored_corrections_equal_fits_to_the_out_of_fold_logits(weighted, group
 
 
 def expected_choice(losses: dict[str, np.ndarray], sample: Sample) -> str:
-    """Choose the whole vector, unless the best candidate is better by more than two standard errors."""
+    """Choose the all-logits model, unless the best candidate is better by more than two standard errors."""
     means = {name: loss[sample.rows].mean() for name, loss in losses.items()}
     best = min(means, key=means.__getitem__)
     mean, standard_error = sample.mean_with_error(losses["label_vector"] - losses[best])

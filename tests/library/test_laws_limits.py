@@ -49,7 +49,7 @@ SURFACE_VALUES = make_surfaces().values
 DECREASING_CURVE = make_curves(values=np.array([[0.0, 1.0, 0.5], [0.0, 0.0, 0.0]]))
 DECREASING_MESSAGE = "label 0 falls from 1.0 at knot 1 to 0.5 at knot 2"
 DECREASING_LINE = Lines(np.array([1.0, -0.5]), np.zeros(2))
-LINE_MESSAGE = "label 1 has the line -0.5 l + 0.0"
+LINE_MESSAGE = "label 1 has slope -0.5 and intercept 0.0"
 VALID_LINES = Lines(np.array([1.0, 0.0]), np.array([0.5, -0.5]))
 SHARED = SharedCurve(make_curves(values=INCREASING[:1]))
 DECREASING_SHARED = SharedCurve(make_curves(values=np.array([[0.0, 1.0, 0.5]])))
@@ -62,17 +62,26 @@ FITTED_VALUES = {  # fitted value of two labels, starts of its violations
         make_curves(values=replace_value(INCREASING, (1, 2), np.inf)),
         ["label 1 is inf at knot 2"],
     ),
-    "knots above 0": (make_curves(np.array([0.1, 0.5, 1.0])), ["the knots do not rise from 0 to 1: [0.1, 0.5, 1.0]"]),
-    "knots below 1": (make_curves(np.array([0.0, 0.5, 0.9])), ["the knots do not rise from 0 to 1: [0.0, 0.5, 0.9]"]),
-    "a knot twice": (make_curves(np.array([0.0, 0.0, 1.0])), ["the knots do not rise from 0 to 1: [0.0, 0.0, 1.0]"]),
+    "knots above 0": (
+        make_curves(np.array([0.1, 0.5, 1.0])),
+        ["the knots do not increase from 0 to 1: [0.1, 0.5, 1.0]"],
+    ),
+    "knots below 1": (
+        make_curves(np.array([0.0, 0.5, 0.9])),
+        ["the knots do not increase from 0 to 1: [0.0, 0.5, 0.9]"],
+    ),
+    "a knot twice": (
+        make_curves(np.array([0.0, 0.0, 1.0])),
+        ["the knots do not increase from 0 to 1: [0.0, 0.0, 1.0]"],
+    ),
     "shifts": (Intercepts(np.array([-12.0, 12.0])), []),
     "a shift too far": (Intercepts(np.array([0.0, 12.5])), ["label 1 is shifted by 12.5"]),
     "a shift too far down": (Intercepts(np.array([-12.5, 0.0])), ["label 0 is shifted by -12.5"]),
     "a shift that is no number": (Intercepts(np.array([np.nan, 0.0])), ["label 0 is shifted by nan"]),
     "lines": (VALID_LINES, []),
     "a line that falls": (DECREASING_LINE, [LINE_MESSAGE]),
-    "an infinite slope": (Lines(np.array([np.inf, 1.0]), np.zeros(2)), ["label 0 has the line inf l + 0.0"]),
-    "no intercept": (Lines(np.ones(2), np.array([np.nan, 0.0])), ["label 0 has the line 1.0 l + nan"]),
+    "an infinite slope": (Lines(np.array([np.inf, 1.0]), np.zeros(2)), ["label 0 has slope inf and intercept 0.0"]),
+    "no intercept": (Lines(np.ones(2), np.array([np.nan, 0.0])), ["label 0 has slope 1.0 and intercept nan"]),
     "steps": (make_isotonic([0.0, 0.4, 1.0], [0.0, 0.0, 1.0]), []),
     "no step": (make_isotonic([], []), ["label 1 has 0 thresholds and 0 values"]),
     "a step without a value": (make_isotonic([0.2, 0.4], [0.5]), ["label 1 has 2 thresholds and 1 values"]),
@@ -86,7 +95,10 @@ FITTED_VALUES = {  # fitted value of two labels, starts of its violations
     ),
     "a value below 0": (make_isotonic([0.2, 0.4], [-0.5, 0.5]), ["label 1 has a value outside [0, 1]: [-0.5, 0.5]"]),
     "a value above 1": (make_isotonic([0.2, 0.4], [0.5, 1.5]), ["label 1 has a value outside [0, 1]: [0.5, 1.5]"]),
-    "a threshold twice": (make_isotonic([0.4, 0.4], [0.2, 0.5]), ["the thresholds of label 1 do not rise: [0.4, 0.4]"]),
+    "a threshold twice": (
+        make_isotonic([0.4, 0.4], [0.2, 0.5]),
+        ["the thresholds of label 1 do not increase: [0.4, 0.4]"],
+    ),
     "steps that fall": (make_isotonic([0.2, 0.4], [0.5, 0.2]), ["the reliability of label 1 falls: [0.5, 0.2]"]),
     "lines with a shared curve": (WithFallbacks(VALID_LINES, SHARED, *NO_FALLBACKS), []),
     "both of them wrong": (
@@ -103,18 +115,18 @@ FITTED_VALUES = {  # fitted value of two labels, starts of its violations
     "surfaces": (make_surfaces(), []),
     "surfaces with a knot twice": (
         make_surfaces(np.array([0.0, 0.0, 1.0])),
-        ["the knots do not rise from 0 to 1: [0.0, 0.0, 1.0]"],
+        ["the knots do not increase from 0 to 1: [0.0, 0.0, 1.0]"],
     ),
     "surfaces that end below 1": (
         make_surfaces(np.array([0.0, 0.5, 0.9])),
-        ["the knots do not rise from 0 to 1: [0.0, 0.5, 0.9]"],
+        ["the knots do not increase from 0 to 1: [0.0, 0.5, 0.9]"],
     ),
     "surfaces that begin above 0": (
         make_surfaces(np.array([0.1, 0.5, 1.0])),
-        ["the knots do not rise from 0 to 1: [0.1, 0.5, 1.0]"],
+        ["the knots do not increase from 0 to 1: [0.1, 0.5, 1.0]"],
     ),
-    "one gap": (make_surfaces(gap_knots=(0.5,)), ["the gap knots do not rise: [0.5]"]),
-    "a gap twice": (make_surfaces(gap_knots=(0.5, 0.5)), ["the gap knots do not rise: [0.5, 0.5]"]),
+    "one gap": (make_surfaces(gap_knots=(0.5,)), ["the gap knots do not increase: [0.5]"]),
+    "a gap twice": (make_surfaces(gap_knots=(0.5, 0.5)), ["the gap knots do not increase: [0.5, 0.5]"]),
     "a surface that falls along the confidence": (
         make_surfaces(values=replace_value(SURFACE_VALUES, (1, 0, 0), 9.0) + np.array([0.0, 100.0])),
         ["label 1 falls along the confidence after knot 0, gap knot 0"],
@@ -165,7 +177,7 @@ NEW_ROWS = maps.make_predictions(200, seed=1).drop("group")
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -0.5, 1.5])
 @pytest.mark.parametrize("options", [{"coverage": 0.5}, {"target_accuracy": 0.7}, {"cut": 0.5}], ids=str)
 def test_confidence_outside_0_and_1_is_rejected(fitted_map, options, confidence):
-    with pytest.raises(InputError, match=f"confidence of {confidence} is not above 0 and below 1"):
+    with pytest.raises(InputError, match=f"the confidence is {confidence}; give a number above 0"):
         fitted_map.thresholds(NEW_ROWS, confidence=confidence, **options)
 
 
@@ -280,7 +292,7 @@ def test_whole_vector_variant_needs_logits_and_labels():
     (decisions,) = complete.fit_rows.by_calibrator
     without_logits = complete.fit_rows._replace(by_calibrator=[replace(decisions, logits=None)])
     for fit_rows in (without_logits, complete.fit_rows._replace(label=None)):
-        with pytest.raises(ValueError, match="the whole vector needs logits and labels"):
+        with pytest.raises(ValueError, match="the all-logits model needs logits and labels"):
             VARIANTS["label_vector"].fit(replace(complete, fit_rows=fit_rows))
 
 

@@ -226,7 +226,7 @@ INVALID_INPUTS = {  # frame, message
     ),
     "columns of ours": (
         make_predictions(90).with_columns(route=1, reliability=0.5),
-        r"new.parquet has the column reliability, route already.*drop it or rename it.*was this file scored before",
+        r"new.parquet already has the column reliability, route.*drop or rename it.*an output of apply",
     ),
 }
 

@@ -100,8 +100,8 @@ LABELWISE = {"kind": "labelwise", "shared": SHARED, "fallback": ["none"] * 3, "r
 STEPS = {"kind": "isotonic", "confidence": [[0.5]] * 3, "reliability": [[0.5], [0.5, 0.6], [0.5]]}
 INVALID_MAPS = {
     "a curve that falls": ((*PROJECTION, "values", 0, 7), -999.0, "falls"),
-    "a knot that does not rise": ((*PROJECTION, "knots", 3), 0.2, "knots do not rise"),
-    "a value too many": ((*PROJECTION, "values", 1), [0.0] * 9, "lattice.values: Value error, its lists differ"),
+    "a knot that does not increase": ((*PROJECTION, "knots", 3), 0.2, "knots do not increase"),
+    "a value too many": ((*PROJECTION, "values", 1), [0.0] * 9, "lattice.values: Value error, lists differ"),
     "an unknown field": ((*PROJECTION, "surprise"), 1, "lattice.surprise"),
     "a shift too far": (PROJECTION, LABELWISE | {"own": SHIFTS}, "alpha.1"),
     "steps without their reliability": (
@@ -109,7 +109,7 @@ INVALID_MAPS = {
         LABELWISE | {"own": STEPS},
         "label 1 has 1 thresholds and 2 values",
     ),
-    "a spline of equal confidences": (CALIBRATOR, SPLINE | {"knots": [0.5, 0.5]}, "do not rise"),
+    "a spline of equal confidences": (CALIBRATOR, SPLINE | {"knots": [0.5, 0.5]}, "do not increase"),
     "a name twice": (("label_names",), ["a", "a", "b"], "2 are distinct"),
     "another number of labels": (("n_labels",), 4, "than 0..3"),
     "a group that steers the terminal": (("source", "group"), "\x9b2J", "source.group"),

@@ -577,7 +577,7 @@ def test_untested_cells_are_reported():
 REQUESTS = {"target": 0.9}, {"target": 0.9, "confidence": 1.0}, {"coverage": "1"}, {"level": 0.01}
 INVALID_REQUESTS = [
     *((1, {"level": level}, r"such as 0\.01") for level in (0.0, 1.0, 5.0, np.nan)),
-    *((0, asked, "a confidence of 1.0" if "confidence" in asked else "no labelled row") for asked in REQUESTS),
+    *((0, asked, "the confidence is 1.0" if "confidence" in asked else "no labelled row") for asked in REQUESTS),
 ]
 
 

@@ -203,13 +203,13 @@ COLUMNS = {name: PROBABILITIES[:, place] for place, name in enumerate("abc")}
 @pytest.mark.parametrize(
     ("inputs", "settings", "message"),
     [
-        (PROBABILITIES, {}, r"X has 3 columns, and there are 4 labels \(a, b, c, d\)"),
-        (PROBABILITIES[:, 0], {}, "X has one number in each row, and there are 4 labels"),
-        (pl.DataFrame(COLUMNS), {}, "X has 3 columns of .*, and there are 4 labels .*; it lacks d"),
+        (PROBABILITIES, {}, r"X has 3 columns, but there are 4 labels \(a, b, c, d\)"),
+        (PROBABILITIES[:, 0], {}, "X has one number in each row, but there are 4 labels"),
+        (pl.DataFrame(COLUMNS), {}, "X has 3 columns of .*, but there are 4 labels .*; it lacks d"),
         (
             pl.DataFrame(COLUMNS),
             {"probabilities": ["a", "b", "c"]},
-            "X has 3 columns of probabilities, and",
+            "X has 3 columns of probabilities, but",
         ),
         (pl.DataFrame({"probabilities": PROBABILITIES}), {}, "3 probabilities in each row, but there are 4 labels"),
     ],

@@ -1,4 +1,4 @@
-"""Prediction files in foreign layouts: read through options, or rejected with the options that help."""
+"""Prediction files in other layouts are read with options, or rejected with a message that names the options."""
 
 import gzip
 import re
@@ -58,7 +58,7 @@ def as_numbers(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def as_text(separator: str) -> str:
-    """Return the frame as text with decimal commas; the separator is no comma."""
+    """Return the frame as text with decimal commas and a separator other than a comma."""
     commas = JUDGE_ROWS.cast(pl.String).with_columns(pl.all().str.replace(".", ",", literal=True), ä=pl.lit("ä"))
     return commas.write_csv(separator=separator)
 
@@ -114,12 +114,12 @@ PROBABILITY = pl.col("p")
 COMPLEMENT = 1 - pl.col("p")
 OPTIONS_OF_FIRST_LABEL = {"probability": "p", "positive": "0"}
 EQUIVALENT_COLUMNS = {  # a file in the standard layout; an equivalent one, and options to read it
-    "of the second": (
+    "probability of the second label": (
         ONE_PROBABILITY.select("label", probabilities_0=COMPLEMENT, probabilities_1=PROBABILITY),
         ONE_PROBABILITY,
         {"probability": "p"},
     ),
-    "of the first": (
+    "probability of the first label": (
         ONE_PROBABILITY.select("label", probabilities_0=COMPLEMENT, probabilities_1=PROBABILITY),
         ONE_PROBABILITY.with_columns(p=COMPLEMENT),
         OPTIONS_OF_FIRST_LABEL,
@@ -129,7 +129,7 @@ EQUIVALENT_COLUMNS = {  # a file in the standard layout; an equivalent one, and 
         SCORES,
         {"score": "s", "border": 0.5},
     ),
-    "a score on the border": (
+    "a score equal to the border": (
         TIED_SCORES.select("label", logits_0="s", logits_1=0.0, decision=(pl.col("s") <= 0).cast(int)),
         TIED_SCORES,
         {"score": "s", "border": 0.0, "positive": "0"},
@@ -175,7 +175,7 @@ ROWS_WITH_TEXT = JUDGE_ROWS.with_columns(note=pl.Series(["=1+1", 'a,b;c\t"d"', "
 DOUBTFUL_INPUTS = {
     "a fixed label": (
         JUDGE_ROWS.with_columns(confidence=PROBABILITY_OF_SECOND),
-        "is this the .* --probability confidence --positive 1",
+        "Is this the .* --probability confidence --positive 1",
     ),
     "of three": (
         maps.make_confidence_predictions(300).with_columns(confidence=0.2),

@@ -252,7 +252,7 @@ UNLABELLED_FRAME = ROWS.drop("label")
         ({}, (LOGITS, LABEL[:9]), r"X has 600 rows, and y has the shape \(9,\)"),
         ({}, (ROWS, LABEL), "X has a column label, and y is given too"),
         ({}, (UNLABELLED_FRAME.to_pandas().assign(x=[1, "a"] * 300), LABEL), "X is not a valid frame"),
-        ({}, (np.clip(LOGITS, 0, 1), LABEL), r"but those of this row do not sum to 1; give arrays="),
+        ({}, (np.clip(LOGITS, 0, 1), LABEL), r"but this row does not sum to 1; give arrays="),
         ({"arrays": "probabilities"}, (LOGITS, LABEL), "are these logits"),
         ({"labels": "ab"}, (LOGITS, LABEL), "labels is 'ab'; give a list"),
         ({"hold_out": 1.0}, (LOGITS, LABEL), "give a share in"),

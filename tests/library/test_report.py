@@ -104,7 +104,10 @@ def test_explorer_command_validates_the_threshold_on_new_rows(page, folder, monk
 def test_page_states_the_limits_of_its_numbers(page):
     text = re.sub(r"\s+", " ", re.sub("<[^>]+>", "", page))
     assert "The intervals are pointwise" in text
-    assert "Choosing a threshold by eye makes the numbers on these rows too good and voids the guarantee" in text
+    assert (
+        "Choosing a threshold by eye makes the numbers on these rows too optimistic and invalidates the guarantee"
+        in text
+    )
 
 
 def test_page_links_to_each_concept_and_defines_it_once(page):

@@ -226,7 +226,7 @@ def test_hashes_of_other_folds_are_rejected(folder, tmp_path):
     content["source"]["training_rows"]["folds"].pop()
     (tmp_path / "map.json").write_text(json.dumps(content))
 
-    with pytest.raises(InputError, match=r"source.training_rows has 4 folds, and there are 5"):
+    with pytest.raises(InputError, match=r"source.training_rows has 4 folds, but the map has 5"):
         load_map(tmp_path / "map.json")
 
     content["source"]["training_rows"]["folds"][0] = "not base64"

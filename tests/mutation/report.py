@@ -118,7 +118,9 @@ def _table(found: list[Outcome]) -> str:
     ]
     for name in [*packages, "all"]:
         members = packages if name == "all" else [name]
-        numbers = [sum(count[member, column] for member in members) for column in columns]
+        numbers = []
+        for column in columns:
+            numbers.append(sum(count[member, column] for member in members))
         killed = numbers[0] + numbers[1]
         total = killed + numbers[2]
         share = f"{killed / total:.0%}" if total else "none"

@@ -157,9 +157,7 @@ def test_only_missing_or_damaged_files_are_downloaded(hub, capsys):
 def test_moved_revision_must_be_chosen(hub):
     download_and_verify()
     hub.commit = SECOND
-    with pytest.raises(
-        InputError, match=f"scidocs: .* has moved to revision {SECOND}.* holds {FIRST}; write .*revision"
-    ):
+    with pytest.raises(InputError, match=f"scidocs: .* has moved to revision {SECOND}.* holds {FIRST}; set .*revision"):
         download.main("scidocs")
     for revision in (FIRST, SECOND):
         declare(**SCIDOCS | {"revision": revision})
@@ -234,7 +232,7 @@ def test_missing_reader_or_file_is_named(entry):
 
 
 def write_pairs_with_splits(*splits: str) -> dict[str, Any]:
-    """Write judged pairs with rotating splits, and return their entry in params.yaml."""
+    """Write labelled pairs with rotating splits, and return their entry in params.yaml."""
     write_own_pairs(Path("mine.csv"))
     frame = pl.read_csv("mine.csv")
     frame.with_columns(split=pl.Series(np.resize(splits, len(frame)))).write_csv("mine.csv")

@@ -41,7 +41,7 @@ def stages_run(printed: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """Copy the project with two small data sets: simulated wands, and a file of judged pairs."""
+    """Copy the project with two small data sets: simulated wands, and a file of labelled pairs."""
     folder = tmp_path_factory.mktemp("project")
     copy_project(folder, lambda params: shrink_params(params, rows=6000))
     write_own_pairs(folder / "mine.csv", seed=0)

@@ -290,7 +290,7 @@ def test_evaluation_of_any_rows_is_json_with_a_verdict(kind, variant):
     assert 1 <= len(lines) <= 10
     assert not any(re.search("nan|None", line) for line in lines)
     if variant == "confidence":
-        assert lines[0].startswith("Keep your confidence: the fit")
+        assert lines[0].startswith("Keep your confidence: `fit` recommended")
     elif kind in ("one row", "no errors"):
         assert lines[0].startswith(TOO_FEW_ROWS)
     elif kind in ("two rows", "one error", "one label"):
@@ -319,7 +319,7 @@ def test_helpful_map_is_recommended_with_its_numbers(helpful_map, helpful_evalua
 
     assert lines[0] == f"{USE}: it predicts and ranks better."
     by_reliability = f"find {budget['reliability']:.0f} errors"
-    by_confidence = f"those of the least confident 30% find {budget['confidence']:.0f}."
+    by_confidence = f"1,000 reviews of the least confident 30% find {budget['confidence']:.0f}."
     assert f"{by_reliability}; {by_confidence}" in lines[1]
     assert f"(95% interval {budget['low']:+.0f} to {budget['high']:+.0f})" in lines[1]
     assert f"by {nll['change']:+.4f} (95% interval {nll['low']:+.4f} to {nll['high']:+.4f})" in lines[2]
@@ -342,7 +342,7 @@ def test_small_sample_reasons_are_listed():
 
 def test_order_preserving_map_is_described(grouped_rows):
     for variant, expected in (
-        ("confidence", "the fit chose the confidence.*made up for a test"),
+        ("confidence", "`fit` recommended the confidence.*made up for a test"),
         ("shared_1d", "one curve for all labels"),
     ):
         document = maps.make_map(variant)

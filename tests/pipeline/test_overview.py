@@ -114,7 +114,7 @@ def test_errors_found_in_1000_reviews_agree_with_a_count_over_the_reviewed_rows(
 def test_a_recommended_reliability_that_finds_no_more_errors_has_a_remark(accuracy_by_confidence, changes, is_named):
     results = with_value(with_changes(changes), 0.9, variant="mrp", metric="selacc_70")
     results = with_value(results, accuracy_by_confidence, variant="confidence", metric="selacc_70")
-    assert ("it finds no more errors" in advice_and_remarks(results)) == is_named
+    assert ("finds no more errors than the confidence" in advice_and_remarks(results)) == is_named
 
 
 def test_a_row_has_means_over_seeds_then_calibrators_and_the_interval_of_the_average():
@@ -162,7 +162,7 @@ def test_platt_lines_that_are_as_good_as_mrp_are_named(nll, aurc, nll_of_confide
     ):
         results = with_value(results, variant_nll, variant=variant, metric="nll_correct")
         results = with_value(results, variant_aurc, variant=variant, metric="aurc")
-    numbers = f"(correctness NLL {nll:.3f} compared with 0.400, AURC {aurc:.3f} compared with 0.100)"
+    numbers = f"(correctness log loss {nll:.3f} compared with 0.400, AURC {aurc:.3f} compared with 0.100)"
     text = advice_and_remarks(results)
     assert ("A Platt line for each label is as good" in text) == is_named
     assert (f"A Platt line for each label is as good {numbers}" in text) == is_named
@@ -179,7 +179,7 @@ def test_matrix_scaling_that_is_as_good_as_mrp_is_named(nll, aurc, nll_of_confid
         where = {"rows": 400, "projection_fit_rows": 400, "calibrator": calibrator, "variant": variant}
         results = with_value(results, variant_nll, "rivals", metric="nll_correct", **where)
         results = with_value(results, variant_aurc, "rivals", metric="aurc", **where)
-    numbers = f"(correctness NLL {nll:.3f} compared with 0.400, AURC {aurc:.3f} compared with 0.100)"
+    numbers = f"(correctness log loss {nll:.3f} compared with 0.400, AURC {aurc:.3f} compared with 0.100)"
     text = advice_and_remarks(results)
     assert ("matrix scaling is as good" in text) == is_named
     assert (f"matrix scaling is as good {numbers}" in text) == is_named
@@ -251,7 +251,7 @@ def test_the_verdict_starts_with_the_main_result_and_lists_every_data_set_once()
 @pytest.mark.parametrize(
     ("n_better", "expected"),
     [
-        (0, "not certain to be better than the confidence on any of 3"),
+        (0, "not significantly better than the confidence on any of 3"),
         (1, " on 1 of 3 data sets"),
         (3, " on 3 of 3 data sets"),
     ],
@@ -265,10 +265,10 @@ def test_the_main_result_is_one_short_sentence_without_names(n_better, expected)
     assert expected in finding
 
 
-@pytest.mark.parametrize(("interval", "n_certain"), [(INCREASE, 1), (INCONCLUSIVE, 0)])
-def test_the_verdict_counts_the_data_sets_on_which_reviews_certainly_find_more(interval, n_certain):
+@pytest.mark.parametrize(("interval", "n_significant"), [(INCREASE, 1), (INCONCLUSIVE, 0)])
+def test_the_verdict_counts_the_data_sets_on_which_reviews_find_significantly_more(interval, n_significant):
     text = " ".join(verdict_sentences(with_changes(IMPROVEMENTS | {"selacc_70": interval})))
-    assert f"On {n_certain} of these 1, 1,000 reviews of the least reliable 30% certainly find more" in text
+    assert f"On {n_significant} of these 1, 1,000 reviews of the least reliable 30% find significantly more" in text
 
 
 @pytest.mark.parametrize("changes", [WORSE, {}], ids=["worse", "no interval"])

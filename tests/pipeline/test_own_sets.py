@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 from relmap.errors import InputError
 from tasks.datasets import find_dataset, find_declared_dataset
-from tasks.datasets.base import SCHEMA, JudgedPairs
+from tasks.datasets.base import SCHEMA, LabelledPairs
 from tasks.datasets.logits import read_saved_logits
 from tasks.settings.dataset_params import DatasetParams
 from tasks.sources.hub import Repository
@@ -67,7 +67,7 @@ def pairs(path: Any, **changes: Any) -> dict[str, Any]:
 
 
 def hub_options(**changes: Any) -> dict[str, Any]:
-    return {"id": "shop/judged", "revision": COMMIT, "labels": LABELS, "splits": SPLITS, **COLUMNS, **changes}
+    return {"id": "shop/labelled", "revision": COMMIT, "labels": LABELS, "splits": SPLITS, **COLUMNS, **changes}
 
 
 def graded(*grades: Any) -> list[dict[str, Any]]:
@@ -95,8 +95,8 @@ def test_every_format_gives_the_same_pairs(tmp_path, name):
     [
         ("files", pairs({"drawn": ["x/a.csv", "b.csv"], "test": "c.csv"}), ("x/a.csv", "b.csv", "c.csv")),
         ("files", {"labels": LABELS, "features": {"path": "a.txt", "width": 3}}, ("a.txt",)),
-        ("hub", hub_options(), Repository("shop/judged", COMMIT)),
-        ("hub", hub_options(files=["en/*"], revision=None), Repository("shop/judged", None, ("en/*",))),
+        ("hub", hub_options(), Repository("shop/labelled", COMMIT)),
+        ("hub", hub_options(files=["en/*"], revision=None), Repository("shop/labelled", None, ("en/*",))),
     ],
 )
 def test_options_describe_the_data_set(reader, options, source):
@@ -131,7 +131,9 @@ def test_files_have_splits_and_blank_lines_are_skipped(tmp_path):
 
 
 def test_queries_and_candidates_are_looked_up_by_id(tmp_path):
-    judged = [{"qid": qid, "doc": f"d-{doc}", "label": label} for qid, doc, label in ((4, 2, 0), (5, 1, 2), (4, 1, 2))]
+    labelled = [
+        {"qid": qid, "doc": f"d-{doc}", "label": label} for qid, doc, label in ((4, 2, 0), (5, 1, 2), (4, 1, 2))
+    ]
     queries = [{"_id": 4, "text": "of wings"}, {"_id": 5, "text": "of heat"}, {"_id": 6, "text": "unused"}]
     documents = [{"id": "d-1", "title": "Wings", "text": ""}, {"id": "d-2", "title": None, "text": "Warmth."}]
     tables = {
@@ -139,7 +141,7 @@ def test_queries_and_candidates_are_looked_up_by_id(tmp_path):
         "candidates": {"path": "d.jsonl.gz", "id": "id", "text": ["title", "text"]},
     }
     options = pairs("p.tsv.gz", group="qid", query="qid", candidate="doc", label="label", **tables)
-    frame = read(write_files(tmp_path, {"p.tsv.gz": judged, "q.csv": queries, "d.jsonl.gz": documents}), options)
+    frame = read(write_files(tmp_path, {"p.tsv.gz": labelled, "q.csv": queries, "d.jsonl.gz": documents}), options)
     assert frame.select("group", "label", "text").rows() == [
         ("4", 0, "query: of wings\ncandidate: Warmth."),
         ("5", 2, "query: of heat\ncandidate: Wings"),
@@ -230,9 +232,9 @@ WRONG_OPTIONS = {  # reader, options, expected message
     "an unknown format": ("files", pairs("a.xlsx"), r"'a\.xlsx' ends in none of"),
     "one base name twice": ("files", pairs(["x/a.csv", "y/a.csv"]), r"a\.csv is named twice"),
     "a split of another name": ("files", pairs("a.csv", split="part", splits={"dev": "valid"}), r"splits\.dev"),
-    "splits without a column": ("files", pairs("a.csv", splits={"dev": "validation"}), "none is named"),
-    "two ways to split": ("files", pairs({"train": "a.csv"}, split="part"), "not both"),
-    "two columns of ids": ("files", pairs("a.csv", candidates=LOOKUP), "`candidate` must name one column"),
+    "splits without a column": ("files", pairs("a.csv", splits={"dev": "validation"}), "does not name one"),
+    "two ways to split": ("files", pairs({"train": "a.csv"}, split="part"), "give either"),
+    "two columns of ids": ("files", pairs("a.csv", candidates=LOOKUP), "`candidate` must name exactly one column"),
     "a branch": ("hub", hub_options(revision="main"), r"revision: .*40 hex.*`History`.*found 'main'"),
     "a short commit": ("hub", hub_options(revision=COMMIT[:7]), r"40 hexadecimal digits"),
     "an address for an id": ("hub", hub_options(id="https://huggingface.co/datasets/a/b"), r"id: String should match"),
@@ -246,7 +248,7 @@ def test_wrong_options_are_reported(reader, options, message):
         find_dataset("shop", reader, options)
 
 
-JUDGED = [{key: row[key] for key in ("n", "q", "name", "about", "grade")} for row in ROWS[:3]]
+LABELLED_ROWS = [{key: row[key] for key in ("n", "q", "name", "about", "grade")} for row in ROWS[:3]]
 
 
 def repository(folder: Path, files: dict[str, Content], card: str = "") -> Path:
@@ -255,17 +257,17 @@ def repository(folder: Path, files: dict[str, Content], card: str = "") -> Path:
     return write_files(folder, {**own, **files})
 
 
-def read_hub(folder: Path, **changes: Any) -> JudgedPairs:
+def read_hub(folder: Path, **changes: Any) -> LabelledPairs:
     return find_dataset("shop", "hub", hub_options(**changes)).read(folder)
 
 
-def by_splits(rows: list[dict[str, Any]] = JUDGED, ending: str = ".parquet") -> dict[str, Content]:
+def by_splits(rows: list[dict[str, Any]] = LABELLED_ROWS, ending: str = ".parquet") -> dict[str, Content]:
     return {f"data/{split}-00000-of-00001{ending}": rows for split in SPLITS}
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".jsonl", ".csv.gz", ".jsonl.gz"])
 def test_a_repository_gives_the_same_pairs_as_files(tmp_path, ending):
-    same = read(write_files(tmp_path, {"a.csv": JUDGED}), pairs("a.csv")).drop("pair", "split")
+    same = read(write_files(tmp_path, {"a.csv": LABELLED_ROWS}), pairs("a.csv")).drop("pair", "split")
     frame = read_hub(repository(tmp_path / "hub", by_splits(ending=ending))).pairs
     assert dict(frame.schema) == SCHEMA
     for place, (released_split, split) in enumerate({"train": None, "dev": "validation", "test": "test"}.items()):
@@ -278,7 +280,7 @@ def test_a_repository_gives_the_same_pairs_as_files(tmp_path, ending):
 def test_the_card_defines_the_configurations(tmp_path):
     entry = "- config_name: {0}\n  data_files:\n  - split: train\n    path: {0}/*\n"
     card = f"configs:\n{entry.format('en')}{entry.format('fr')}"
-    folder = repository(tmp_path, {"en/a.parquet": JUDGED, "fr/b.parquet": JUDGED[2:]}, card)
+    folder = repository(tmp_path, {"en/a.parquet": LABELLED_ROWS, "fr/b.parquet": LABELLED_ROWS[2:]}, card)
     for config, groups in (("en", ["oak desk", "oak desk", "lampe à gaz"]), ("fr", ["lampe à gaz"])):
         frame = read_hub(folder, config=config, splits={"train": "drawn"}).pairs
         assert frame["group"].to_list() == groups
@@ -311,18 +313,19 @@ def test_a_repository_may_have_numbers_as_labels_and_ids(tmp_path):
 
 
 def test_pairs_without_text_are_dropped_on_request_only(tmp_path):
-    folder = repository(tmp_path, by_splits([row | {"name": ""} for row in JUDGED]))  # the second has no text then
-    judged = read_hub(folder, drop_empty=True)
-    assert (len(judged.pairs), judged.dropped) == (6, {"without text": 3})
+    without_names = [row | {"name": ""} for row in LABELLED_ROWS]  # the second row has no text then
+    folder = repository(tmp_path, by_splits(without_names))
+    pairs_read = read_hub(folder, drop_empty=True)
+    assert (len(pairs_read.pairs), pairs_read.dropped) == (6, {"without text": 3})
     with pytest.raises(InputError, match=r"train, row 2, column 'name, about': found ''; .*drop_empty"):
         read_hub(folder)
 
 
 WRONG_REPOSITORIES = {  # files, options, expected message
-    "a script alone": ({"judged.py": b"raise SystemExit\n"}, {}, r"split train cannot be read"),
+    "a script alone": ({"labelled.py": b"raise SystemExit\n"}, {}, r"split train cannot be read"),
     "no data": ({}, {}, r"split train cannot be read: .*doesn't contain any data files"),
-    "a cut line": ({"train.jsonl": bytes_of("a.jsonl", JUDGED)[:-9]}, {}, r"split train cannot be read: .*JSON"),
-    "no such split": ({"train.parquet": JUDGED}, {}, r"split dev cannot be read: Unknown split .dev."),
+    "a cut line": ({"train.jsonl": bytes_of("a.jsonl", LABELLED_ROWS)[:-9]}, {}, r"split train cannot be read: .*JSON"),
+    "no such split": ({"train.parquet": LABELLED_ROWS}, {}, r"split dev cannot be read: Unknown split .dev."),
     "an id twice": (by_splits(), {"pair": "n"}, r"hub: the pair id '1' is given more than once"),
 }
 

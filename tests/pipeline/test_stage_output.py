@@ -99,7 +99,7 @@ def test_a_stage_that_a_cancelled_refresh_ends_is_shown_as_cancelled(ended_stage
         write_record(tmp_path, monkeypatch)
     ended_stage.stopped = True
     state = last_state(ended_stage)
-    assert (state.type, state.message) == (StateType.CANCELLED, "a was ended together with the refresh")
+    assert (state.type, state.message) == (StateType.CANCELLED, "a was stopped together with the refresh")
 
 
 def test_a_stage_that_finished_before_a_cancellation_is_shown_as_completed(ended_stage, tmp_path, monkeypatch):

@@ -346,9 +346,9 @@ def test_the_headline_has_mean_changes_and_counts_data_sets():
 def test_the_headline_sentence_counts_data_sets_by_family_and_states_the_scope():
     intervals = make_changes(("wands", -0.5, 0.001), ("scidocs", 0.5, 0.9), ("tickets", 0.5, 0.001))
     sentence = describe_headline(make_complete_runs((*PAPER_DATASETS, "tickets"), intervals=intervals))
-    assert sentence.startswith("On 1 of 2 data sets (simulated) MRP lowers correctness NLL")
+    assert sentence.startswith("On 1 of 2 data sets (simulated) MRP lowers the correctness log loss")
     assert "On 0 of 1 own data sets (simulated)" in sentence
-    assert "on 1 it raises it" in sentence
+    assert "on 1 it is higher with MRP" in sentence
     assert "for the given fits" in sentence
 
 

@@ -22,7 +22,8 @@ from tests.tiny_project import complete_stage, copy_to_current_folder, create_fi
 
 NAME = "train@wands"
 TABLE = Path("data/base/wands/table.csv")
-DEEP, MANIFEST = "data/base/wands/deep/model.json", "data/manifests/wands/train.json"
+DEEP = "data/base/wands/deep/model.json"
+MANIFEST = "data/manifests/wands/train.json"
 BACK = "rm -rf data/base/wands data/manifests/wands/train.json && dvc"
 
 
@@ -38,7 +39,7 @@ def _copy(finished, tmp_path, monkeypatch):
 
 
 def outputs() -> tuple[dict[str, Manifest], list[Problem]]:
-    """The manifests that are whole, and what is wrong with the outputs of any stage."""
+    """The valid manifests, and the problems of the outputs of all stages."""
     of_stages = {name: verification.find_output_problems(name) for name in stage_names()}
     manifests = {name: manifest for name, (manifest, _) in of_stages.items() if manifest}
     return manifests, [problem for _, problems in of_stages.values() for problem in problems]
@@ -82,16 +83,19 @@ def test_outputs_of_other_inputs_are_reported():
 
 def test_outputs_of_added_or_removed_inputs_are_reported():
     manifests, _ = outputs()
-    made = manifests[NAME].outputs
-    for there in (made | {"data/base/wands/more.csv": made[str(TABLE)]}, {DEEP: made[DEEP]}):
-        other = manifests[NAME].model_copy(update={"outputs": there})
+    recorded = manifests[NAME].outputs
+    added = recorded | {"data/base/wands/more.csv": recorded[str(TABLE)]}
+    removed = {DEEP: recorded[DEEP]}
+    for changed_outputs in (added, removed):
+        other = manifests[NAME].model_copy(update={"outputs": changed_outputs})
         assert [problem.stage for problem in find_input_problems(manifests | {NAME: other})] == ["report"]
 
 
 @pytest.fixture
 def cache(tmp_path):
     """A cache with an object for each file of the stage's outputs, and a list of them, as DVC keeps them; dvc.lock."""
-    folder, entries = tmp_path / "shared cache", []
+    folder = tmp_path / "shared cache"
+    entries = []
     for path in sorted(Path("data/base/wands").rglob("*.*")):
         md5 = hash_file(path, "md5")
         keep(folder, md5, path.read_bytes())
@@ -121,7 +125,8 @@ def test_every_corrupt_object_is_found_and_no_other(cache, bit):
 
 
 def test_objects_of_a_stage_include_the_files_of_readable_folders(cache):
-    locked, (listing,) = read_lock_entries()[NAME], cache.glob("??/*.dir")
+    locked = read_lock_entries()[NAME]
+    (listing,) = cache.glob("??/*.dir")
     assert verification.find_stage_objects(locked, cache, set()) == set(list_cached_objects(cache))
     assert verification.find_stage_objects(locked, cache, {listing}) == {listing}
     listing.unlink()
@@ -164,13 +169,13 @@ def own_setting(value: str) -> None:
     edit_params(lambda params: params["datasets"]["wands"].update(settings={"own": "x" * 50 + value}))
 
 
-@pytest.mark.parametrize("what", ["value", "code"])
-def test_a_corrupt_object_is_committed_again_if_code_and_parameters_are_unchanged(cache, what):
+@pytest.mark.parametrize("change", ["value", "code"])
+def test_a_corrupt_object_is_committed_again_if_code_and_parameters_are_unchanged(cache, change):
     own_setting("")
     complete_stage(NAME)
     flip_bit(list_cached_objects(cache)[0])
     assert commands(cache)[1:] == [f"dvc commit --force {NAME}"]
-    own_setting("y") if what == "value" else Path("tasks/train.py").write_text("new\n")
+    own_setting("y") if change == "value" else Path("tasks/train.py").write_text("new\n")
     assert commands(cache)[1:] == [REFRESH]
 
 

@@ -41,7 +41,7 @@ PATHS = (
 
 
 def report_secrets() -> dict[str, Any]:
-    """Report the user and the secrets of the attacked process; runs there if the attack succeeds."""
+    """Report the user and the secrets of the attacked process; the attacked process runs it if the attack succeeds."""
     secrets = sorted(name for name in os.environ if name.startswith("PREFECT_API"))
     return {"uid": os.getuid(), "secrets": secrets}
 

@@ -29,8 +29,15 @@ from tests.system.test_ports import assert_protected, listening
 
 pytestmark = pytest.mark.system
 
-FITS = 2 * (2 + 2)  # seeds; calibrators, and a rival on one part and on both
-SAME = ("metrics.parquet", "scores.parquet", "curves.json", "gates.json", "rivals.parquet", "intervals.parquet")
+N_FITS = 2 * (2 + 2)  # for each of 2 seeds: 2 calibrators, and a rival fitted on one part and on both
+COMPARED_FILES = (
+    "metrics.parquet",
+    "scores.parquet",
+    "curves.json",
+    "gates.json",
+    "rivals.parquet",
+    "intervals.parquet",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,8 +72,8 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
-def choose(project: Path, engine: str, address: str | None = None) -> None:
-    """Write engine and address into params.yaml; a tls:// address with the certificates of `certificates`."""
+def choose_engine(project: Path, engine: str, address: str | None = None) -> None:
+    """Write engine and address into params.yaml; for a tls:// address also the certificates of the guide."""
     dask: dict[str, Any] = {"address": address, "workers": 2, "allow_unencrypted": (address or "").startswith("tcp")}
     if (address or "").startswith("tls"):
         dask["tls"] = {"ca_file": "dask-ca.pem", "cert_file": "dask-cert.pem", "key_file": "dask-key.pem"}
@@ -76,8 +83,8 @@ def choose(project: Path, engine: str, address: str | None = None) -> None:
 GUIDE = (ROOT / "docs/how-to/run-on-dask.md").read_text(encoding="utf-8")
 
 
-def documented(start: str) -> list[str]:
-    """Return the command of the guide that begins with `start`, with the address of this machine."""
+def documented_command(start: str) -> list[str]:
+    """Return the command of the guide that begins with `start`, for this machine's address."""
     (line,) = [line.strip() for line in GUIDE.splitlines() if line.strip().startswith(start)]
     return shlex.split(line.replace("10.0.0.5", "127.0.0.1"))
 
@@ -96,14 +103,14 @@ def scheduler(project) -> Iterator[str]:
     from distributed import Client, Security
 
     for command in ("openssl req", "cp dask-cert.pem"):
-        subprocess.run(documented(command), cwd=project, check=True, capture_output=True)
+        subprocess.run(documented_command(command), cwd=project, check=True, capture_output=True)
     port = str(free_port())
     address = f"tls://127.0.0.1:{port}"
     no_routes = {f"DASK_DISTRIBUTED__{who}__HTTP__ROUTES": "[]" for who in ("SCHEDULER", "WORKER")}
     for name in no_routes:
         assert f"export {name}='[]'" in GUIDE
-    scheduler_words = [word.replace("8786", port) for word in documented("python -m dask scheduler")[2:]]
-    worker_words = [word.replace("8786", port) for word in documented("python -m dask worker")[2:]]
+    scheduler_words = [word.replace("8786", port) for word in documented_command("python -m dask scheduler")[2:]]
+    worker_words = [word.replace("8786", port) for word in documented_command("python -m dask worker")[2:]]
     with ExitStack() as stack:
         stack.enter_context(running(project, *scheduler_words, **no_routes))
         for name in ("one", "two"):
@@ -129,58 +136,62 @@ def test_no_port_of_the_documented_scheduler_and_workers_answers_another_user(sc
     assert_protected(sockets)
 
 
-def fitted(project: Path) -> tuple[int, int]:
+def count_fits(project: Path) -> tuple[int, int]:
+    """Return how many calibrators the last run fitted, and how many it reused."""
     fits = json.loads((project / "data/.state/fits/runs/wands.json").read_text())
     return fits["calibrators_fitted"], fits["calibrators_reused"]
 
 
-def results(project: Path) -> dict[str, bytes]:
-    """Return the outputs of the last run, without times."""
-    return {name: (project / "data/runs/wands" / name).read_bytes() for name in SAME}
+def read_outputs(project: Path) -> dict[str, bytes]:
+    """Read the outputs of the last run that contain no times."""
+    return {name: (project / "data/runs/wands" / name).read_bytes() for name in COMPARED_FILES}
 
 
 @pytest.fixture(scope="module")
 def by_threads(project, server) -> dict[str, bytes]:
-    choose(project, "thread")
+    choose_engine(project, "thread")
     run_module(project, "flows.reliability", "wands", PREFECT_API_URL=server)
-    assert fitted(project) == (FITS, 0)
-    return results(project)
+    assert count_fits(project) == (N_FITS, 0)
+    return read_outputs(project)
 
 
-@pytest.mark.parametrize("whose", ["a scheduler's", "the run's own"])
-def test_workers_and_threads_write_the_same_bytes(request, project, server, by_threads, whose):
-    choose(project, "dask", request.getfixturevalue("scheduler") if whose == "a scheduler's" else None)
+@pytest.mark.parametrize("workers", ["of a scheduler", "of the run"])
+def test_workers_and_threads_write_the_same_bytes(request, project, server, by_threads, workers):
+    choose_engine(project, "dask", request.getfixturevalue("scheduler") if workers == "of a scheduler" else None)
     report = project / "libraries-run.txt"
     report.unlink(missing_ok=True)
     variables = {"PREFECT_API_URL": server, "PREFECT_TASKS_REFRESH_CACHE": "true"} | recorded_libraries(report)
     printed = run_module(project, "flows.reliability", "wands", **variables)
-    assert fitted(project) == (FITS, 0)
+    assert count_fits(project) == (N_FITS, 0)
     for file in project.glob("libraries-*.txt"):  # of workers and of the run
         assert [*processes_by_library(file)] == [project / "relmap/__init__.py"]
     processes_of_run = len(report.read_text().splitlines())
-    assert processes_of_run > 1 or whose == "a scheduler's"
-    assert results(project) == by_threads
+    assert processes_of_run > 1 or workers == "of a scheduler"
+    assert read_outputs(project) == by_threads
     assert "distributed" not in printed  # no log lines of Dask
     run_module(project, "flows.reliability", "wands", PREFECT_API_URL=server)
-    assert fitted(project) == (0, FITS)
-    assert results(project) == by_threads
+    assert count_fits(project) == (0, N_FITS)
+    assert read_outputs(project) == by_threads
 
 
-def refused(project: Path, **more: str) -> str:
-    printed = run_module(project, "flows.reliability", "wands", status=1, **more)
+def run_rejected(project: Path, **variables: str) -> str:
+    """Run a data set that ends with an error message, and return what it prints."""
+    printed = run_module(project, "flows.reliability", "wands", status=1, **variables)
     assert "Traceback" not in printed
     return printed
 
 
-@pytest.mark.parametrize("another", [False, True])
-def test_a_missing_scheduler_is_reported_within_the_timeout(project, server, another):
-    address = server.removesuffix("/api").replace("http", "tcp") if another else f"tcp://127.0.0.1:{free_port()}"
-    choose(project, "dask", address)
-    assert f"no Dask scheduler answers within 5 seconds at {address}" in refused(project, PREFECT_API_URL=server)
+@pytest.mark.parametrize("is_other_server", [False, True])
+def test_a_missing_scheduler_is_reported_within_the_timeout(project, server, is_other_server):
+    address = f"tcp://127.0.0.1:{free_port()}"
+    if is_other_server:
+        address = server.removesuffix("/api").replace("http", "tcp")
+    choose_engine(project, "dask", address)
+    assert f"no Dask scheduler answers within 5 seconds at {address}" in run_rejected(project, PREFECT_API_URL=server)
 
 
 def test_workers_with_older_code_are_rejected(project, server, scheduler):
-    choose(project, "dask", scheduler)
+    choose_engine(project, "dask", scheduler)
     with (project / "tasks/calibrate.py").open("a") as file:
         file.write("# a change\n")
-    assert "it started before a change of tasks/calibrate.py" in refused(project, PREFECT_API_URL=server)
+    assert "it started before a change of tasks/calibrate.py" in run_rejected(project, PREFECT_API_URL=server)

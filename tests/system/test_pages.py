@@ -126,7 +126,7 @@ def test_forms_describe_their_fields_and_offer_no_null(visitor, served):
         if name.startswith("rerank"):
             wait_until(lambda: "A path on the server" in visitor.text)
             assert "relative to the served folder" in visitor.text
-            assert "How the file is read: The column of the true label." in visitor.text
+            assert "How the file is read: Column with the true label." in visitor.text
 
 
 def test_empty_fields_are_omitted_and_errors_name_fields(visitor, served):

@@ -46,10 +46,10 @@ def page(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def rows(page) -> Rows:
-    judged = MapAssessment.from_predictions(
+    assessment = MapAssessment.from_predictions(
         load_map(page.with_name("page.map.json")), open_predictions(page.with_name("rows.parquet"))
     )
-    return Rows(judged.scored.reliability, judged.rows.decision, judged.rows.correct)
+    return Rows(assessment.scored.reliability, assessment.rows.decision, assessment.rows.correct)
 
 
 class Control:

@@ -58,7 +58,13 @@ def measure_case(case: Case, sizes: tuple[int, ...], n_samples: int) -> CaseResu
             for method, reliability in reliabilities.items():
                 measurements.append(Measurement(size, sample, method, measure(reliability, test.correct)))
     return CaseResult(
-        case.key, case.title, case.base, case.kind, len(test.label), measurements, time.process_time() - started
+        key=case.key,
+        title=case.title,
+        base=case.base,
+        kind=case.kind,
+        n_test_rows=len(test.label),
+        measurements=measurements,
+        cpu_seconds=time.process_time() - started,
     )
 
 
@@ -85,30 +91,50 @@ def main() -> None:
     if arguments.only:
         cases = [case for case in cases if case.key in arguments.only]
 
-    folder = arguments.store / f"{commit}-{arguments.samples}-{'-'.join(map(str, arguments.sizes))}"
+    sizes = tuple(arguments.sizes)
+    folder = arguments.store / f"{commit}-{arguments.samples}-{'-'.join(map(str, sizes))}"
     folder.mkdir(parents=True, exist_ok=True)
-    results = [stored_result(case, folder, tuple(arguments.sizes), arguments.samples) for case in cases]
+    results = [stored_result(case, folder, sizes, arguments.samples) for case in cases]
+    if not arguments.only:
+        write_evidence(results, commit, command, arguments.out, arguments.readme)
 
-    if arguments.only:
-        return
+
+def write_evidence(results: list[CaseResult], commit: str, command: str, out: Path, readme: Path) -> None:
+    """Write the summaries of all cases to the records, and the table of the README.
+
+    Args:
+        results: Results of all cases.
+        commit: Commit whose code was measured.
+        command: Command that repeats the measurement.
+        out: File of records; other records in it are kept.
+        readme: Page whose table is updated.
+    """
     date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    seconds = sum(result.cpu_seconds for result in results)
-    records = read_records(arguments.out)
+    records = read_records(out)
     for name, summary in summarize(results).items():
-        records[name] = Record(commit, date, command, summary.columns, summary.rows, summary.values, summary.note)
-    write_records(records, arguments.out)
+        records[name] = Record(
+            commit=commit,
+            date=date,
+            command=command,
+            columns=summary.columns,
+            rows=summary.rows,
+            values=summary.values,
+            note=summary.note,
+        )
+    write_records(records, out)
     if "readme" in records:
-        text = arguments.readme.read_text(encoding="utf-8")
-        write_text(arguments.readme, with_tables(text, records))
-    print(f"{arguments.out}: {len(results)} cases, {seconds / 60:.1f} minutes of processor time, commit {commit}")
+        text = readme.read_text(encoding="utf-8")
+        write_text(readme, with_tables(text, records))
+    minutes = sum(result.cpu_seconds for result in results) / 60
+    print(f"{out}: {len(results)} cases, {minutes:.1f} minutes of processor time, commit {commit}")
 
 
 def stored_result(case: Case, folder: Path, sizes: tuple[int, ...], n_samples: int) -> CaseResult:
-    """Return the result of a case from the folder, or measure it and store it there."""
+    """Read the stored result of a case; measure and store it first if it is missing."""
     path = folder / f"{case.key}.json"
     if not path.exists():
         with threadpool_limits(limits=1), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # few rows of a label, and the like
+            warnings.simplefilter("ignore")  # such as labels with few rows
             try:
                 result = measure_case(case, sizes, n_samples)
             except InputError as error:
@@ -120,13 +146,16 @@ def stored_result(case: Case, folder: Path, sizes: tuple[int, ...], n_samples: i
 
 
 def measured_commit() -> str:
-    """Return the last commit that changed what is measured; stored cases of it stay valid after other commits."""
-    git = ["git", "-C", str(ROOT)]
-    last = [*git, "log", "-1", "--format=%H", "--", *MEASURED_CODE]
-    commit = subprocess.run(last, check=True, capture_output=True, text=True).stdout.strip()
-    status = [*git, "status", "--porcelain", "--", *MEASURED_CODE]
-    changed = subprocess.run(status, check=True, capture_output=True, text=True).stdout.strip()
+    """Return the last commit that changed the measured code. Its stored cases stay valid after other commits."""
+    commit = git("log", "-1", "--format=%H", "--", *MEASURED_CODE)
+    changed = git("status", "--porcelain", "--", *MEASURED_CODE)
     return f"{commit[:7]} with changes" if changed else commit
+
+
+def git(*arguments: str) -> str:
+    """Run git in the project's folder, and return what it prints."""
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def summarize_methods(cases: list[CaseResult], methods: Iterable[str] = METHODS)
     rows = []
     for size in _sizes(cases):
         measured = _with_size(cases, size)
-        means = {m: {x: fmean(case.mean(size, m, x) for case in measured) for x in METRICS} for m in methods}
+        means = {method: _mean_metrics(measured, size, method) for method in methods}
         for method, metrics in means.items():
             cells = []
             for metric in METRICS:
@@ -170,8 +170,9 @@ def summarize_for_readme(cases: list[CaseResult]) -> Summary:
     sizes = _sizes(cases)
     rows = []
     for method in METHODS:
-        losses = [_decimal(fmean(c.mean(s, method, "log loss") for c in _with_size(cases, s)), 3) for s in sizes]
-        aurc = [_decimal(fmean(c.mean(s, method, "AURC") for c in _with_size(cases, s)), 3) for s in sizes]
+        means = [_mean_metrics(_with_size(cases, size), size, method) for size in sizes]
+        losses = [_decimal(metrics["log loss"], 3) for metrics in means]
+        aurc = [_decimal(metrics["AURC"], 3) for metrics in means]
         rows.append([method, *losses, *aurc])
     columns = ["method", *(f"log loss, {size:,} rows" for size in sizes), *(f"AURC, {size:,} rows" for size in sizes)]
     return Summary(columns, rows, note=_cases_note(cases))
@@ -192,6 +193,11 @@ def summarize_samples(results: list[CaseResult]) -> Summary:
     base = "class weights" if results[0].kind == "real" else "base model"
     columns = ["data set", base, "samples", "test rows", "processor time"]
     return Summary(columns, rows, values)
+
+
+def _mean_metrics(cases: list[CaseResult], size: int, method: str) -> dict[str, float]:
+    """Return the mean of each metric over cases, for one size and method."""
+    return {metric: fmean(case.mean(size, method, metric) for case in cases) for metric in METRICS}
 
 
 def _sizes(cases: list[CaseResult]) -> list[int]:
