@@ -46,7 +46,7 @@ Operation = Callable[[], object]
 
 def metrics(rows: int, _folder: Path) -> Operation:
     inputs = test_bench_metrics.simulate(rows)
-    return lambda: test_bench_metrics.every_metric(*inputs)
+    return lambda: test_bench_metrics.compute_every_metric(*inputs)
 
 
 def bootstrap(rows: int, _folder: Path) -> Operation:

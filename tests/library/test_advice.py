@@ -79,7 +79,7 @@ def test_the_recommendation_follows_from_the_signs_of_prediction_and_ranking(los
             "State the reliability as the probability of a correct decision, and rank reviews by whichever is better "
             "at your own budget.",
         ),
-        (changes(WORSE_LOSS, WORSE_LOSS), "Or fit again, on rows like these."),
+        (changes(WORSE_LOSS, WORSE_LOSS), "Alternatively, fit again on rows like these."),
     ],
 )
 def test_a_mixed_or_worse_result_names_the_score_for_each_use(found, then):
@@ -183,7 +183,7 @@ def test_the_evidence_lists_errors_found_and_relevant_and_irrelevant_changes():
         "aurc": {"change": 0.00099, "low": -0.1, "high": 0.1, "p": 0.01},
     }
     assert list(describe_evidence((100.4, 110.6, 2.0, 20.0), found, SMALLEST)) == [
-        "1,000 reviews of the least reliable 30% find 111 errors; those of the least confident 30% find 100. "
+        "1,000 reviews of the least reliable 30% find 111 errors; 1,000 reviews of the least confident 30% find 100. "
         "The change is +11 (95% interval +2 to +20).",
         "It changes the correctness log loss by -0.0200 (95% interval -0.0300 to +0.0000), AUPR-Error by +0.0010.",
         "There is no relevant difference (below 0.001) in AURC.",
@@ -193,8 +193,11 @@ def test_the_evidence_lists_errors_found_and_relevant_and_irrelevant_changes():
 @pytest.mark.parametrize(
     ("errors_found", "sentence"),
     [
-        ((100.4, 99.6, None, None), "find 100 errors, as many as reviews of the least confident 30%."),
-        ((110.6, 100.4, -20.0, -2.0), "those of the least confident 30% find 111. The change is -11 (95% interval -20"),
+        ((100.4, 99.6, None, None), "find 100 errors, as many as 1,000 reviews of the least confident 30%."),
+        (
+            (110.6, 100.4, -20.0, -2.0),
+            "the least confident 30% find 111. The change is -11 (95% interval -20",
+        ),
         ((None, 100.4, None, None), None),
         ((100.4, None, None, None), None),
     ],

@@ -44,7 +44,7 @@ def test_costs_are_described_with_a_warning_if_another_policy_is_cheaper():
     assert lines[0].startswith("Use 25.0% of decisions as they are: those ")
     assert lines[0].endswith(". Review the rest.")
     assert lines[1:] == [
-        "Warning: reviewing none is significantly cheaper on these rows, for which the map may not hold.",
+        "Warning: reviewing none is significantly cheaper on these rows; the map may not hold for them.",
         "The mean cost of a row is 0.75 (95% interval 0.5 to 1), where an error costs 5 and a review 1.5. "
         "Alternatives:",
         "  reviewing all: 1.5, significantly more expensive; with the threshold, the cost changes by -0.75 (95% "

@@ -60,8 +60,8 @@ def test_available_variants_depend_on_what_the_rows_have():
     ("calibrator", "variant", "rows", "n_labels", "message"),
     [
         ("ts", "auto", DECISION_ONLY, 2, "the calibrator ts needs a confidence, and the rows have only decisions"),
-        ("platt", "auto", WITH_LOGITS, 2, "there is no calibrator 'platt'; there are uncal, ts, "),
-        ("ts", "auto", WITH_CONFIDENCE, 2, "ts needs logits or probabilities; .* there are uncal and spline$"),
+        ("platt", "auto", WITH_LOGITS, 2, "unknown calibrator 'platt'; choose one of uncal, ts, "),
+        ("ts", "auto", WITH_CONFIDENCE, 2, "ts needs logits or probabilities; .*, use uncal or spline$"),
         ("matrix", "auto", WITH_LOGITS, MAX_CLASSWISE_LABELS + 1, "matrix takes too long for 51 labels; use ts"),
         (
             "ts",
@@ -173,7 +173,7 @@ def test_the_selection_is_described_with_its_reason():
     )
     assert describe_selection(preferred, best, 1500, "ts") == (
         f"{VARIANTS['label_vector'].description}, which is within 2 standard errors of the lowest log loss "
-        f"({VARIANTS['mrp'].title}) on 1,500 out-of-fold rows (0.5000)"
+        f"(that of {VARIANTS['mrp'].title}) on 1,500 out-of-fold rows (0.5000)"
     )
     assert describe_selection(kept, kept, 9, "spline") == (
         "your confidence, calibrated by spline, which has the lowest log loss on 9 out-of-fold rows (0.4000)"

@@ -62,8 +62,8 @@ POOLED = (
 def test_a_useful_map_is_described_by_its_evidence_and_limits():
     assert describe_evaluation(make_evaluation(), MAP) == [
         f"{USE}: it predicts and ranks better.",
-        "1,000 reviews of the least reliable 30% find 120 errors; those of the least confident 30% find 100. The "
-        "change is +20 (95% interval +10 to +30).",
+        "1,000 reviews of the least reliable 30% find 120 errors; 1,000 reviews of the least confident 30% find 100. "
+        "The change is +20 (95% interval +10 to +30).",
         "It changes the correctness log loss by -0.0200 (95% interval -0.0300 to -0.0100), AUPR-Error by +0.0200 (95% "
         "interval +0.0100 to +0.0300), AURC by -0.0200 (95% interval -0.0300 to -0.0100).",
         LIMITS,
@@ -78,8 +78,8 @@ def test_a_map_without_gain_is_described_with_the_reasons():
 
 def test_a_map_that_keeps_the_confidence_is_described_by_its_reviews():
     assert describe_evaluation(make_evaluation(), KEPT) == [
-        f"{KEEP}: the fit chose the confidence.",
-        "At the fit, the map was given made up for a test.",
+        f"{KEEP}: `fit` recommended the confidence.",
+        "The map contains made up for a test.",
         "1,000 reviews of the least reliable 30% find 100 errors; 1,000 random reviews, 78.",
         LIMITS,
     ]
