@@ -175,7 +175,7 @@ def bootstrap_rows(
 ) -> list[IntervalRow]:
     """Compute bootstrap intervals of all metrics.
 
-    The quantity `beside_mrp` is the correctness log loss of matrix scaling minus that of MRP with temperature scaling,
+    The quantity `versus_mrp` is the correctness log loss of matrix scaling minus that of MRP with temperature scaling,
     if both ran.
 
     Args:
@@ -206,7 +206,7 @@ def bootstrap_rows(
     if compares_recalibration:
         recalibrated = estimates.get(*RECALIBRATION, "nll_correct")
         change = recalibrated - estimates.get(*RECALIBRATION_BASELINE, "nll_correct")
-        rows.append(_interval_row(RECALIBRATION[0], "nll_correct", "beside_mrp", change, is_change=True))
+        rows.append(_interval_row(RECALIBRATION[0], "nll_correct", "versus_mrp", change, is_change=True))
     return [{**row, "groups": draws.groups} for row in rows]
 
 

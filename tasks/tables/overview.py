@@ -139,7 +139,7 @@ def _list_alternatives(runs: Runs, dataset: str, ablation: pl.DataFrame, rivals:
 
 def _is_recalibration_better(runs: Runs, dataset: str) -> bool:
     """Return whether the interval of matrix scaling minus MRP is below 0."""
-    intervals = runs.intervals.filter(dataset=dataset, quantity="beside_mrp")
+    intervals = runs.intervals.filter(dataset=dataset, quantity="versus_mrp")
     direction = METRICS["nll_correct"].direction
     signs = [classify_change(direction, low, high, p=0) for low, high in intervals.select("low", "high").iter_rows()]
     return BETTER in signs

@@ -22,7 +22,7 @@ from tasks.tables.runs import (
 )
 
 COVERAGES = (10, 50, 70, 90)  # percent
-OTHER_VARIANTS_NOTE = "Variants with `ours` = yes are not in the paper."
+OTHER_VARIANTS_NOTE = "Variants with `added` = yes are not in the paper."
 ABLATION_METRICS = ("nll_correct", "aupr_error", "aurc", "selacc_50")
 PAPER_VARIANTS = variants_with_role("paper")
 PROBABILITY_METRICS = {"fixed_ece": "ece", "top_ece": "top_ece", "nll": "nll", "brier": "brier"}
@@ -150,7 +150,7 @@ def ablation_table(runs: Runs) -> pl.DataFrame:
         runs: Results of all data sets.
 
     Returns:
-        Unweighted means over pairs of data set and calibrator, of their means over seeds. `ours` marks variants that
+        Unweighted means over pairs of data set and calibrator, of their means over seeds. `added` marks variants that
         are not in the paper.
     """
     means = _average_ablation(runs.table_metrics(), "variant", source=join_sources())
@@ -170,7 +170,7 @@ def ablation_by_dataset(runs: Runs) -> pl.DataFrame:
         runs: Results of all data sets.
 
     Returns:
-        Means over calibrators of means over seeds, own data sets included. `ours` marks variants that are not in the
+        Means over calibrators of means over seeds, own data sets included. `added` marks variants that are not in the
         paper.
     """
     means = _average_ablation(runs.table_metrics(include_own=True), "dataset", "source", "variant")
@@ -194,7 +194,7 @@ def _average_ablation(metrics: pl.DataFrame, *by: str, **further_columns: pl.Exp
 
 
 def _mark_other_variants(rows: pl.DataFrame) -> pl.DataFrame:
-    return finish_table(rows.with_columns(ours=~pl.col("variant").is_in(PAPER_VARIANTS)))
+    return finish_table(rows.with_columns(added=~pl.col("variant").is_in(PAPER_VARIANTS)))
 
 
 @table(

@@ -37,7 +37,7 @@ class Runs:
     Attributes:
         metrics: Rows of metrics.parquet of all data sets.
         intervals: Rows of intervals.parquet. `quantity` is `before` (confidence, or probabilities of the calibrator),
-            `after` (MRP, or MRC), `delta`, or `beside_mrp` (matrix scaling minus MRP with temperature scaling).
+            `after` (MRP, or MRC), `delta`, or `versus_mrp` (matrix scaling minus MRP with temperature scaling).
         rivals: Rows of rivals.parquet.
         sensitivity: Rows of sensitivity.parquet.
         facts: Content of the `base.json` of each data set. Own data sets have this order in tables.

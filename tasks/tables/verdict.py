@@ -28,7 +28,7 @@ NUMBER_KEY = ("table", "dataset", "row", "column")
 ROW_COLUMNS = ("calibrator", "variant", "base")  # a table has at most one of them, whose value names the row
 SCHEMA = pl.Schema(
     dict.fromkeys(NUMBER_KEY, pl.String)
-    | dict.fromkeys(("paper", "ours", "difference", "tolerance"), pl.Float64)
+    | dict.fromkeys(("paper", "measured", "difference", "tolerance"), pl.Float64)
     | {"tolerance_from": pl.String, "sign_agrees": pl.Boolean}
     | dict.fromkeys(("chosen_to_match", "verdict", "reason", "source"), pl.String)
 )
@@ -136,7 +136,7 @@ def list_numbers(table_key: str, rows: pl.DataFrame) -> pl.DataFrame:
     dataset = pl.col("dataset") if "dataset" in rows.columns else pl.lit(AVERAGE)
     dataset_of_base = row_name.replace_strict(BASE_PREDICTORS, default=None)
     keys = rows.select(dataset=pl.coalesce(dataset_of_base, dataset), row=row_name)
-    numbers = rows.select(pl.exclude("dataset", "source", "ours", *ROW_COLUMNS).cast(pl.String))
+    numbers = rows.select(pl.exclude("dataset", "source", "added", *ROW_COLUMNS).cast(pl.String))
     cells = (
         pl.concat([keys, numbers], how="horizontal")
         .with_row_index("line")
@@ -159,16 +159,16 @@ def list_numbers(table_key: str, rows: pl.DataFrame) -> pl.DataFrame:
 
 def _compare(runs: Runs, numbers: pl.DataFrame, other_calibrators: Set[str]) -> pl.DataFrame:
     """Compare numbers of the paper with this run, except averages over other calibrators than the paper's."""
-    ours = pl.col("ours")
+    measured_value = pl.col("measured")
     table_key = pl.col("table")
-    measured = pl.concat([list_numbers(each.key, each(runs)) for each in TABLES]).select(*NUMBER_KEY, ours="value")
+    measured = pl.concat([list_numbers(each.key, each(runs)) for each in TABLES]).select(*NUMBER_KEY, measured="value")
     both = numbers.join(measured, on=NUMBER_KEY, how="left", maintain_order="left")
     is_other_average = (pl.col("row") == AVERAGE) & pl.col("dataset").is_in(other_calibrators)
     with_tolerances = _add_tolerances(both, compute_deviations(runs)).with_columns(
-        pl.when(~is_other_average, ours.is_not_null()).then(pl.col("ours", "tolerance", "tolerance_from"))
+        pl.when(~is_other_average, measured_value.is_not_null()).then(pl.col("measured", "tolerance", "tolerance_from"))
     )
     paper = pl.col("value")
-    difference = ours - paper
+    difference = measured_value - paper
     is_equal = difference.abs() <= pl.col("half_unit") + ROUNDING
     is_near = difference.abs() <= pl.col("tolerance")
     verdict = (
@@ -187,12 +187,12 @@ def _compare(runs: Runs, numbers: pl.DataFrame, other_calibrators: Set[str]) -> 
     return with_tolerances.with_columns(
         paper=paper,
         difference=difference,
-        sign_agrees=pl.when(pl.col("column").str.contains("delta"), paper != 0).then(ours * paper > 0),
+        sign_agrees=pl.when(pl.col("column").str.contains("delta"), paper != 0).then(measured_value * paper > 0),
         chosen_to_match=pl.when(uses_inferred_choice).then(pl.lit(INFERRED_CHOICE)).otherwise(pl.lit("")),
         verdict=verdict,
         reason=pl.coalesce(
             pl.when(is_other_average).then(pl.lit(OTHER_CALIBRATORS_REASON)),
-            pl.when(ours.is_null()).then(pl.lit("not measured in this run")),
+            pl.when(measured_value.is_null()).then(pl.lit("not measured in this run")),
             pl.when(verdict == NOT_COMPARABLE).then(
                 pl.format("differs, and no tolerance can be computed: {}", no_tolerance_reason)
             ),
@@ -221,7 +221,7 @@ def _add_tolerances(numbers: pl.DataFrame, deviations: pl.DataFrame) -> pl.DataF
     variance_of_means = (
         2 * standard_error**2 + seeds**2 / n_seeds + pl.coalesce("paper_seeds", seeds) ** 2 / N_PAPER_SEEDS
     )
-    variance_of_deviations = pl.col("ours") ** 2 / (2 * (n_seeds - 1)) + pl.col("value") ** 2 / (
+    variance_of_deviations = pl.col("measured") ** 2 / (2 * (n_seeds - 1)) + pl.col("value") ** 2 / (
         2 * (N_PAPER_SEEDS - 1)
     )
     variance = pl.when(is_deviation).then(variance_of_deviations).otherwise(variance_of_means)

@@ -224,7 +224,7 @@ INVALID_INPUTS = {  # frame, message
         make_predictions(90).with_columns(logits=NAN_IN_ROW_50),
         r"new.parquet, row 50 .from 0.: logits 1 is nan",
     ),
-    "columns of ours": (
+    "columns of relmap": (
         make_predictions(90).with_columns(route=1, reliability=0.5),
         r"new.parquet already has the column reliability, route.*drop or rename it.*an output of apply",
     ),

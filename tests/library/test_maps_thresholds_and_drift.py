@@ -380,7 +380,7 @@ def test_least_cost_threshold_balances_review_and_error_costs(error, review, thr
 
     assert (overall.threshold, content["cost"]["value"]) == (threshold, pytest.approx(cost))
     assert estimate.describe()[0].startswith("Use" if overall.n_automatic else "Review all: none of 900 labelled")
-    for numbers, value in zip(content["beside"].values(), (review, error * (~correct).mean(), cost), strict=True):
+    for numbers, value in zip(content["alternatives"].values(), (review, error * (~correct).mean(), cost), strict=True):
         shown = [numbers[name]["value"] for name in ("cost", "change")]
         assert shown == pytest.approx([value, cost - value])
 

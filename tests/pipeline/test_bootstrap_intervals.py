@@ -93,7 +93,7 @@ class NaiveBootstrap:
         """Return the quantity of a row of intervals; None if its metric has no independent definition here."""
         calibrator = row["calibrator"]
         metric = row["metric"]
-        if row["quantity"] == "beside_mrp":
+        if row["quantity"] == "versus_mrp":
             return self.estimate("matrix", "confidence", metric) - self.estimate("ts", "mrp", metric)
         if not self.has("confidence", metric):
             return None
@@ -152,7 +152,7 @@ def test_intervals_agree_with_a_naive_bootstrap(calibrators, grouped):
             assert_interval(row, expected[0], expected[1:])
             assert row["groups"] == len(set(test.group.tolist()))
             compared.append(row)
-    assert {row["quantity"] for row in compared} == {"before", "after", "delta", "beside_mrp"}
+    assert {row["quantity"] for row in compared} == {"before", "after", "delta", "versus_mrp"}
     assert {row["calibrator"] for row in compared} == {*calibrators, "matrix", "average"}
 
 
@@ -162,7 +162,7 @@ def assert_interval(row: IntervalRow, value: float, replicates: np.ndarray) -> N
     standard_error = np.nan if np.isnan(low) else np.nanstd(replicates, ddof=1)
     actual = [row["value"], row["standard_error"], row["low"], row["high"]]
     np.testing.assert_allclose(actual, [value, standard_error, low, high], atol=1e-9, err_msg=str(row))
-    if row["quantity"] in ("delta", "beside_mrp"):
+    if row["quantity"] in ("delta", "versus_mrp"):
         # a replicate without a change may be rounded to either side of zero
         n_zero = np.count_nonzero(np.abs(replicates) < 1e-12)
         tolerance = 1e-9 + 2 * n_zero / (N_RESAMPLES + 1)

@@ -187,7 +187,7 @@ def test_matrix_scaling_that_is_as_good_as_mrp_is_named(nll, aurc, nll_of_confid
 
 @pytest.mark.parametrize(("high", "is_better"), [(-0.001, True), (0.001, False), (None, False)])
 def test_matrix_scaling_is_clearly_better_only_if_its_interval_excludes_zero(high, is_better):
-    row = ("shop", "simulated", "matrix", "nll_correct", "beside_mrp", -0.01, 0.01, -0.02, high, 0.01, 60)
+    row = ("shop", "simulated", "matrix", "nll_correct", "versus_mrp", -0.01, 0.01, -0.02, high, 0.01, 60)
     intervals = pl.concat([shop().intervals, make_frame("intervals", row)])
     text = advice_and_remarks(replace(shop(), intervals=intervals))
     assert ("matrix scaling is clearly better" in text) == is_better

@@ -92,7 +92,7 @@ def runs() -> Runs:
 @pytest.mark.parametrize("key", PAPER_TABLE_KEYS)
 def test_columns_are_those_of_the_paper(runs, key):
     paper = pl.read_csv(PAPER_FOLDER / f"{key}.csv")
-    further_columns = ["ours", "source"] if key == "ablation" else ["source"]
+    further_columns = ["added", "source"] if key == "ablation" else ["source"]
     assert TABLES[key](runs).columns == [*paper.columns, *further_columns]
 
 
@@ -169,7 +169,7 @@ def test_the_ablation_has_the_variants_of_the_paper_first_and_marks_the_others(r
     others = ["label_platt", "mrp_exact", "label_vector", "label_beta"]
     n_blocks = len(table) // len(variants)
     assert table["variant"].to_list() == variants * n_blocks
-    assert table.filter("ours")["variant"].to_list() == others * n_blocks
+    assert table.filter("added")["variant"].to_list() == others * n_blocks
 
 
 @pytest.fixture(scope="module")

@@ -274,7 +274,7 @@ def test_opposite_changes_of_two_seeds_average_to_zero(results, decisions, param
 
     deltas = rows.filter(pl.col("metric").is_in(RELIABILITY_METRICS), quantity="delta")
     assert np.abs(deltas.select(interval_end_columns()).to_numpy()).max() < 1e-12
-    assert rows.filter(quantity="beside_mrp").is_empty()
+    assert rows.filter(quantity="versus_mrp").is_empty()
 
 
 def test_opposite_changes_of_two_calibrators_average_to_zero(results, decisions, params):
@@ -288,7 +288,7 @@ def test_opposite_changes_of_two_calibrators_average_to_zero(results, decisions,
     deltas = rows.filter(pl.col("metric").is_in(RELIABILITY_METRICS), calibrator="average", quantity="delta")
     assert np.abs(deltas.select(interval_end_columns()).to_numpy()).max() < 1e-12
     # the confidence of "matrix" is the reliability of "ts"
-    assert rows.filter(quantity="beside_mrp").select(interval_end_columns()).rows() == [(0, 0, 0)]
+    assert rows.filter(quantity="versus_mrp").select(interval_end_columns()).rows() == [(0, 0, 0)]
 
 
 @pytest.fixture(scope="module")

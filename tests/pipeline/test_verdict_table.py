@@ -271,7 +271,7 @@ def test_only_changes_that_are_not_zero_in_the_paper_have_a_sign(hub_runs, verdi
 def test_simulated_data_have_one_row_with_the_reason():
     (row,) = verdict_table(make_paper_runs("simulated")).to_dicts()
     assert row["verdict"] == NOT_COMPARABLE
-    assert row["ours"] is None
+    assert row["measured"] is None
     assert all(f"{name} (simulated)" in row["reason"] for name in PAPER_DATASETS)
 
 
@@ -290,7 +290,7 @@ def test_a_data_set_that_is_not_official_has_one_row_and_is_in_no_average(hub_ru
     (row,) = table.filter(dataset=name).to_dicts()
     assert row["table"] == "all"
     assert row["verdict"] == NOT_COMPARABLE
-    assert row["ours"] is None
+    assert row["measured"] is None
     assert source in row["reason"]
     assert row["source"] == ("" if source == "not run" else source)
     averages = table.filter(dataset="average")["verdict"].to_list()
