@@ -137,7 +137,8 @@ def find_mutants(path: str, source: str) -> list[Mutant]:
         source: Content of the file.
 
     Returns:
-        The mutants outside of annotations, docstrings, decorators, assertions and error messages.
+        The mutants outside of annotations, docstrings, decorators, assertions, error messages and the marks `*` and
+        `/` of parameters.
     """
     ignored = list(_ignored_spans(source))
     tree = parso.parse(source)
@@ -173,6 +174,14 @@ def _ignored_spans(source: str) -> Iterator[Span]:
         if isinstance(node, ast.Module):
             parts.extend(_type_aliases(node))
         yield from (span(part) for part in parts if part is not None)
+    yield from _parameter_marks(source)
+
+
+def _parameter_marks(source: str) -> Iterator[Span]:
+    """Yield the `*` and `/` in the parameters of functions, which are no operators."""
+    for node in ast_nodes(parso.parse(source)):
+        if node.type == "operator" and node.parent.type in {"parameters", "param", "lambdef"}:
+            yield Span(node.start_pos, node.end_pos)
 
 
 def _type_aliases(module: ast.Module) -> list[ast.stmt]:
