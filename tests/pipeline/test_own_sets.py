@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -455,7 +456,10 @@ WRONG_LOGITS = {  # arrays of a `.npz` file or columns of a parquet file, expect
         columns(logits=pl.col("logits").list.head(0)),
         "logits of validation: the number of logits in each row is 0",
     ),
-    "a shorter list": (with_row_4("logits", pl.col("logits").list.head(2)), "row 4, .*found 2; .*first row has 3"),
+    "a shorter list": (
+        with_row_4("logits", pl.col("logits").list.head(2)),
+        "row 4, column 'logits': found 2; .*first row has 3",
+    ),
     "no number in a list": (with_row_4("logits", pl.lit([1.0, None, 2.0])), "validation, row 4: found nan for label 1"),
     **{f"no {name}": (with_row_4(name, None), f"column '{name}': found None") for name in ("label", "logits", "group")},
 }
@@ -488,3 +492,52 @@ def test_a_wrong_column_name_of_a_lookup_table_is_reported_before_any_stage_runs
     entry = DatasetParams(source="files", path=str(tmp_path), reader="files", options=wrong, split=SHARES)
     with pytest.raises(InputError, match=r"q\.csv has no column 'text'; it has id, words"):
         find_declared_dataset("mine", entry)
+
+
+@pytest.mark.parametrize(
+    ("n_files", "listed"),
+    [
+        (0, "nothing"),
+        (1, "a.csv"),
+        (10, ", ".join(f"{letter}.csv" for letter in "abcdefghij")),
+        (11, ", ".join(f"{letter}.csv" for letter in "abcdefghij") + " and 1 more"),
+        (13, ", ".join(f"{letter}.csv" for letter in "abcdefghij") + " and 3 more"),
+    ],
+)
+def test_a_missing_file_is_reported_with_the_content_of_the_nearest_folder(n_files, listed, tmp_path):
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (folder / ".hidden").touch()
+    for letter in "abcdefghijklm"[:n_files]:
+        (folder / f"{letter}.csv").touch()
+    missing = folder / "of/year/pairs.csv"
+    entry = DatasetParams(source="files", path=str(missing), reader="files", options=pairs("pairs.csv"), split=SHARES)
+    with pytest.raises(InputError) as error:
+        find_declared_dataset("mine", entry)
+    assert str(error.value) == (
+        f"mine: {missing} does not exist; correct its path in params.yaml, or move the file there. {folder} has "
+        f"{listed}"
+    )
+
+
+def test_a_single_file_must_be_the_one_that_the_options_name(tmp_path):
+    write_files(tmp_path, {"a.csv": ROWS, "b.csv": ROWS})
+    for options, message in (
+        (pairs("b.csv"), f"mine: path is the file {tmp_path}/a.csv, but options name b.csv; give their folder"),
+        (pairs(["a.csv", "b.csv"]), f"{tmp_path}/a.csv, but options name a.csv, b.csv; give their folder"),
+    ):
+        entry = DatasetParams(
+            source="files", path=str(tmp_path / "a.csv"), reader="files", options=options, split=SHARES
+        )
+        with pytest.raises(InputError, match=re.escape(message)):
+            find_declared_dataset("mine", entry)
+
+
+def test_all_files_that_the_options_name_must_be_in_the_folder(tmp_path):
+    write_files(tmp_path, {"a.csv": ROWS})
+    options = pairs(["a.csv", "b.csv"])
+    entry = DatasetParams(source="files", path=str(tmp_path), reader="files", options=options, split=SHARES)
+    with pytest.raises(InputError, match=f"^mine: {tmp_path}/b.csv does not exist"):
+        find_declared_dataset("mine", entry)
+    write_files(tmp_path, {"b.csv": ROWS})
+    assert find_declared_dataset("mine", entry).files == ("a.csv", "b.csv")
