@@ -752,3 +752,19 @@ def test_pairs_with_saved_logits_need_no_training_rows_and_are_reduced_to_finite
     assert row["expectation"] == "the logits of a row are finite numbers"
     finite = with_logits.filter(pl.int_range(pl.len()) != 4)
     assert gate_pairs(finite, drawn=())["success"]
+
+
+def test_groups_of_a_single_class_widen_the_range_of_shares_only_if_groups_were_drawn():
+    """All rows of a group have one label, so that the shares of drawn splits differ more than those of drawn rows."""
+    n_groups = {"train": 20, "validation": 20, "test": 20}
+    rows = []
+    for split, count in n_groups.items():
+        for group in range(count):
+            label = int(group < {"train": 10, "validation": 6, "test": 14}[split])
+            rows += [(f"{split} {group} {row}", split, f"{split} {group}", label, 3) for row in range(50)]
+    frame = pl.DataFrame(rows, schema=["pair", "split", "group", "label", "text_length"], orient="row")
+    options = {"n_labels": 2, "coordinates": {"dataset": "wands"}, "drawn": SPLITS}
+    assert check_pairs(frame, groups_stay_together=True, **options)["success"]
+    message = str(gate_error(check_pairs, frame, groups_stay_together=False, **options))
+    assert "not smaller than chance allows" in message
+    assert "not larger than chance allows" in message
