@@ -376,9 +376,6 @@ OWN_ENTRY = {"source": "files", "reader": "files", "preset": None, "split": {"by
             entry_of(**OWN_ENTRY, predictor="boosted", class_weight="balanced"),
             PredictorChoice("boosted", "balanced", 40),
         ),
-            entry_of(**OWN_ENTRY, predictor="boosted", class_weight="balanced"),
-            PredictorChoice("boosted", "balanced", 40),
-        ),
     ],
 )
 def test_presets_fix_the_class_weights_and_the_seed(entry, expected):
