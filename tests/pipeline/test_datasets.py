@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import datasets
 import numpy as np
@@ -177,22 +178,14 @@ def test_a_wrong_file_is_reported_in_one_line(tmp_path, name, file, change, mess
     assert all(part not in str(error.value) for part in ("\n", ROW_NUMBER))
 
 
-def test_the_data_sets_of_the_paper_declare_their_splits_seeds_and_training():
-    all_splits = ("train", "validation", "test")
-    declared = {
-        name: (data.split_by, data.drawn, data.member_seed, data.passes, data.terms) for name, data in DATASETS.items()
-    }
-    assert declared == {
-        "amazon_esci": ("row", ("train", "validation"), 3001, None, None),
-        "mslr_web10k": ("group", (), 7101, None, None),
-        "alloprof_rerank": ("group", all_splits, 10101, 60, None),
-        "esci_rerank_us": ("group", all_splits, 11101, None, 100_000),
-        "wands": ("row", all_splits, 10101, None, 100_000),
-        "scidocs": ("row", all_splits, 9101, None, None),
-    }
-    assert [len(data.labels) for data in DATASETS.values()] == [4, 5, 2, 2, 3, 2]
-    revisions = {name: data.repository.revision for name, data in DATASETS.items() if data.repository.revision}
-    assert revisions == {"wands": "f60bd9f0bb488ab25ef990c8ebd61434754340f5"}
+ALL_SPLITS = ("train", "validation", "test")
+
+
+def declaration_of(module: ModuleType) -> tuple[object, ...]:
+    """Return number of labels, split, drawn splits, seed, passes, terms and revision of the data set of a module."""
+    data = module.DATASET
+    revision = data.repository.revision
+    return len(data.labels), data.split_by, data.drawn, data.member_seed, data.passes, data.terms, revision
 
 
 def released_split(folder: str, **columns: list[object]) -> RepositoryRows:
@@ -224,6 +217,8 @@ def test_rows_of_wands_are_drawn_from_each_released_split_with_a_seed_of_its_own
         "test": {"test"},
     }
     assert drawn == [(20260623, 90_000), (20260624, 25_000), (20260625, 40_000)]
+    commit = "f60bd9f0bb488ab25ef990c8ebd61434754340f5"
+    assert declaration_of(wands) == (3, "row", ALL_SPLITS, 10101, None, 100_000, commit)
 
 
 def test_rows_of_amazon_are_drawn_from_two_released_splits(drawn):
@@ -237,6 +232,7 @@ def test_rows_of_amazon_are_drawn_from_two_released_splits(drawn):
         "test": (5, {"test"}),
     }
     assert drawn == [(20260515, 60_000, 15_000), (20260516, 40_000)]
+    assert declaration_of(amazon_esci) == (4, "row", ("train", "validation"), 3001, None, None, None)
 
 
 def test_documents_of_mslr_are_drawn_with_a_seed_for_each_split(monkeypatch):
@@ -249,6 +245,7 @@ def test_documents_of_mslr_are_drawn_with_a_seed_for_each_split(monkeypatch):
         ("validation", labels, 136, 80_000, 20260621),
         ("test", labels, 136, 100_000, 20260622),
     ]
+    assert declaration_of(mslr_web10k) == (5, "group", (), 7101, None, None, None)
 
 
 def test_rows_of_alloprof_are_split_by_query_and_each_split_is_shuffled(drawn, monkeypatch):
@@ -266,6 +263,7 @@ def test_rows_of_alloprof_are_split_by_query_and_each_split_is_shuffled(drawn, m
     assert {split: len(frame) for split, frame in samples.items()} == {"train": 18, "validation": 6, "test": 6}
     assert seeds == [20260624]
     assert drawn == [(20260625, 18), (20260626, 6), (20260627, 6)]
+    assert declaration_of(alloprof_rerank) == (2, "group", ALL_SPLITS, 10101, 60, None, None)
 
 
 def test_candidates_of_scidocs_are_negative_before_positive_and_identified_by_their_place():
@@ -290,6 +288,7 @@ def test_candidates_of_scidocs_are_negative_before_positive_and_identified_by_th
         ("test:2:positive:0", 1, "p0"),
         ("test:2:positive:1", 1, "p1"),
     ]
+    assert declaration_of(scidocs) == (2, "row", ALL_SPLITS, 9101, None, None, None)
 
 
 @pytest.mark.parametrize(("module", "seed"), [(scidocs, 20260622), (esci_rerank_us, 20260624)])
@@ -317,6 +316,7 @@ def test_only_judgements_above_zero_are_positive_and_a_candidate_counts_once(mon
 
     rows = esci_rerank_us.sample_splits(read_split).select("corpus-id", "label").rows()
     assert rows == [("c", 1), ("a", 1), ("b", 0), ("d", 0)]
+    assert declaration_of(esci_rerank_us) == (2, "group", ALL_SPLITS, 11101, None, 100_000, None)
 
 
 def test_no_row_of_a_split_by_query_is_lost_and_shares_are_rounded_down():
@@ -390,3 +390,16 @@ def test_the_first_wrong_row_is_named_and_the_others_are_counted(n_wrong, others
     row, value = {1: (12, 8), 2: (9, 7), 3: (7, 6)}[n_wrong]
     assert str(error.value) == f"a.csv, row {row}, column 'y': found {value}{others}; write less"
     forbid_rows(frame, pl.col("x") > 8, Path("a.csv"), "x", "write less")
+
+
+def test_the_candidates_of_a_query_keep_their_order_in_a_large_file():
+    n_queries = 3000
+    candidates = [[f"{query} a", f"{query} b"] for query in range(n_queries)]
+    columns = {"query": ["x"] * n_queries, "positive": candidates, "negative": candidates}
+    samples = scidocs.sample_splits(lambda split: released_split(split, **columns))
+    test = samples["test"]
+    n_test = n_queries // 5
+    assert (
+        test["pair"].str.split(":").list.get(2).to_list() == ["negative", "negative", "positive", "positive"] * n_test
+    )
+    assert test["pair"].str.split(":").list.get(3).to_list() == ["0", "1"] * 2 * n_test

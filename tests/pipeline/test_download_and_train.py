@@ -452,21 +452,22 @@ def test_data_sets_declare_settings_of_linear_predictors(name, predictor, expect
     assert train._dataset_settings(DATASETS[name], predictor) == expected
 
 
-def test_a_predictor_is_fitted_with_its_choice_and_the_settings_of_the_params_come_first(monkeypatch):
+@pytest.mark.parametrize(
+    ("own_settings", "expected"),
+    [
+        ({}, {"max_features": 100_000}),
+        ({"alpha": 0.5}, {"max_features": 100_000, "alpha": 0.5}),
+        ({"max_features": 9}, {"max_features": 9}),
+    ],
+)
+def test_settings_of_the_params_replace_those_that_the_data_set_declares(own_settings, expected, monkeypatch):
     calls = []
     monkeypatch.setattr(train, "fit_predictor", lambda *rows, **options: calls.append((rows, options)))
     pairs = {"train": "train rows", "validation": "validation rows"}
-    entry = entry_of(settings={"max_features": 9, "alpha": 0.5})
-    train._fit_choice(PredictorChoice("linear", "balanced", 7), DATASETS["wands"], entry, pairs)
-    assert calls == [
-        (
-            ("linear", "train rows", "validation rows"),
-            {
-                **{"n_labels": 3, "class_weight": "balanced", "seed": 7},
-                "settings": {"max_features": 9, "alpha": 0.5},
-            },
-        )
-    ]
+    choice = PredictorChoice("linear", "balanced", 7)
+    train._fit_choice(choice, DATASETS["wands"], entry_of(settings=own_settings), pairs)
+    options = {"n_labels": 3, "class_weight": "balanced", "seed": 7, "settings": expected}
+    assert calls == [(("linear", "train rows", "validation rows"), options)]
 
 
 def test_rows_groups_and_labels_of_each_split_are_counted_and_logged(caplog):

@@ -134,9 +134,15 @@ def test_damaged_predictor_folder_is_rejected(file, change, message, tmp_path):
         load_predictor(tmp_path)
 
 
+ALL_TYPES = "linear, multinomial, boosted"
 INVALID_FITS = {  # name, form, options, message
-    "trees of texts": ("boosted", "text", {}, "'boosted' does not read text; those that do: linear"),
-    "an unknown predictor": ("deep", "features", {}, "'deep' does not read features; those that do: linear"),
+    "trees of texts": ("boosted", "text", {}, "'boosted' does not read text; those that do: linear, multinomial$"),
+    "an unknown predictor": (
+        "deep",
+        "features",
+        {},
+        "'deep' does not read features; those that do: linear, multinomial, boosted$",
+    ),
     **{
         f"an unknown setting of {n} {f}": (n, f, {"depth": 3}, f"of {n} in params.yaml: depth")
         for n, f in PREDICTOR_FORMS

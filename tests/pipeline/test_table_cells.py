@@ -558,3 +558,9 @@ def test_a_change_is_an_improvement_only_if_its_interval_excludes_zero(low, high
     row = {"dataset": ["wands"], "nll_correct_delta": [-0.15], "low": [low], "high": [high], "source": ["hub"]}
     ((cells,),) = format_table(TABLES["overview"], pl.DataFrame(row)).sections.values()
     assert cells[1].improved is improved
+
+
+def test_summaries_are_in_the_order_of_the_results():
+    names = [f"shop {7 * number % 30}" for number in range(30)]
+    runs = make_runs({(name, "ts", "confidence", "accuracy"): (0.8,) for name in names}, dict.fromkeys(names, "files"))
+    assert summarize_datasets(runs.metrics, EMPTY_RUNS.intervals, runs.facts)["dataset"].to_list() == names
