@@ -353,3 +353,17 @@ def test_missing_labels_are_named():
     assert str(error.value) == (
         "none of the 4 training rows has the label 0, 2, 4 (of 0 to 4); change the split, or declare fewer labels"
     )
+
+
+def test_fits_and_predictions_use_one_thread(monkeypatch):
+    recorded = []
+    limit_threads = linear.threadpool_limits
+
+    def record(*, limits: int):
+        recorded.append(limits)
+        return limit_threads(limits=limits)
+
+    monkeypatch.setattr(linear, "threadpool_limits", record)
+    frame = make_frame("features", draw_labels(60))
+    fit("multinomial", frame)(frame)
+    assert recorded == [1, 1]
