@@ -65,6 +65,17 @@ def test_a_mutant_changes_its_place_only():
         assert mutated != lines
 
 
+@pytest.mark.parametrize(
+    "parameters", ["a, *, b", "*, b", "a, /, b", "a, /, *, b", "*values, b", "a, /, *values, **others"]
+)
+@pytest.mark.parametrize("function", ["def f({}):\n    return a * b\n", "f = lambda {}: a * b\n"])
+def test_marks_of_keyword_only_and_positional_only_parameters_are_not_mutated(parameters, function):
+    source = function.format(parameters)
+    product = source.index("a * b") - source.rfind("\n", 0, source.index("a * b")) - 1
+    assert {mutant.start[1] for mutant in find_mutants(PATH, source)} <= {product, product + 2}
+    assert any(mutant.operator == "core/ReplaceBinaryOperator_Mul_Div" for mutant in find_mutants(PATH, source))
+
+
 @pytest.mark.parametrize("n", [7, 120, 300])
 def test_every_package_has_a_share_and_larger_packages_a_larger_one(n):
     share = shares({"large": 900, "medium": 90, "small": 10}, n)

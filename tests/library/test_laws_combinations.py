@@ -327,7 +327,10 @@ def test_costs_equal_loops_over_resamples(case, fitted_map, limited_resamples):
     map_cost = np.where(is_automatic, error_cost, COST_REVIEW)
     pairs = [(thresholds["cost"], map_cost)]
     for name, cost in alternatives.items():
-        pairs += [(thresholds["alternatives"][name]["cost"], cost), (thresholds["alternatives"][name]["change"], map_cost - cost)]
+        pairs += [
+            (thresholds["alternatives"][name]["cost"], cost),
+            (thresholds["alternatives"][name]["change"], map_cost - cost),
+        ]
     for reported, values in pairs:
         means = np.array([values[rows].mean() for rows in case.replicates()])
         expected = [means[0], means[1:].std(ddof=1), *naive.percentile_interval(means[1:])]

@@ -36,7 +36,6 @@ EXCLUDED_TESTS = frozenset(
         "test_serve.py",
         "test_server_origins.py",
         "test_server_pages.py",
-        "test_tasks.py",
         "test_score_thresholds_study.py",
     }
 )

@@ -1,8 +1,12 @@
 """The six data sets of the paper: sampling, texts of pairs, and errors."""
 
+import errno
 import logging
+import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import datasets
 import numpy as np
@@ -10,9 +14,32 @@ import polars as pl
 import pytest
 
 from relmap.errors import InputError
-from tasks.datasets import DATASETS, find_declared_dataset
-from tasks.datasets.base import cap_candidates, draw_documents, draw_samples, split_by_query
-from tasks.datasets.raw import ROW_NUMBER, RepositoryRows, import_hub_library
+from tasks.datasets import (
+    DATASETS,
+    alloprof_rerank,
+    amazon_esci,
+    base,
+    esci_rerank_us,
+    find_declared_dataset,
+    mslr_web10k,
+    scidocs,
+    wands,
+)
+from tasks.datasets.base import (
+    LabelledPairs,
+    cap_candidates,
+    describe_differences,
+    draw_documents,
+    draw_samples,
+    split_by_query,
+)
+from tasks.datasets.raw import (
+    ROW_NUMBER,
+    RepositoryRows,
+    _explain_machine_error,
+    forbid_rows,
+    import_hub_library,
+)
 from tasks.settings.dataset_params import DatasetParams
 from tasks.simulation import simulate, write_repository
 
@@ -195,3 +222,228 @@ def test_a_wrong_file_is_reported_in_one_line(tmp_path, name, file, change, mess
     with pytest.raises(InputError, match=name + message) as error:
         DATASETS[name].read(tmp_path / name)
     assert all(part not in str(error.value) for part in ("\n", ROW_NUMBER))
+
+
+ALL_SPLITS = ("train", "validation", "test")
+
+
+def declaration_of(module: ModuleType) -> tuple[object, ...]:
+    """Return number of labels, split, drawn splits, seed, passes, terms and revision of the data set of a module."""
+    data = module.DATASET
+    revision = data.repository.revision
+    return len(data.labels), data.split_by, data.drawn, data.member_seed, data.passes, data.terms, revision
+
+
+def released_split(folder: str, **columns: list[object]) -> RepositoryRows:
+    return RepositoryRows(Path("raw") / folder, datasets.Dataset.from_dict(columns))
+
+
+@pytest.fixture
+def drawn(monkeypatch) -> list[tuple[int, ...]]:
+    """Record the seed and the sizes of each drawn sample."""
+    calls: list[tuple[int, ...]] = []
+
+    def record(frame: pl.DataFrame, seed: int, *sizes: int) -> list[pl.DataFrame]:
+        calls.append((seed, *sizes))
+        return draw_samples(frame, seed, *sizes)
+
+    monkeypatch.setattr(base, "draw_samples", record)
+    return calls
+
+
+def test_rows_of_wands_are_drawn_from_each_released_split_with_a_seed_of_its_own(drawn):
+    def read_split(split: str) -> RepositoryRows:
+        texts = {column: [split, split] for column in wands.TEXT.values()}
+        return released_split(split, **texts, label=[0, 2])
+
+    samples = wands.sample_splits(read_split)
+    assert {split: set(frame["query"]) for split, frame in samples.items()} == {
+        "train": {"train"},
+        "validation": {"dev"},
+        "test": {"test"},
+    }
+    assert drawn == [(20260623, 90_000), (20260624, 25_000), (20260625, 40_000)]
+    commit = "f60bd9f0bb488ab25ef990c8ebd61434754340f5"
+    assert declaration_of(wands) == (3, "row", ALL_SPLITS, 10101, None, 100_000, commit)
+
+
+def test_rows_of_amazon_are_drawn_from_two_released_splits(drawn):
+    def read_split(split: str) -> RepositoryRows:
+        return released_split(split, query=[split] * 5, title=["x"] * 5, text=["y"] * 5, label=[0, 1, 2, 3, 3])
+
+    samples = amazon_esci.sample_splits(read_split)
+    assert {split: (len(frame), set(frame["query"])) for split, frame in samples.items()} == {
+        "train": (4, {"train"}),
+        "validation": (1, {"train"}),
+        "test": (5, {"test"}),
+    }
+    assert drawn == [(20260515, 60_000, 15_000), (20260516, 40_000)]
+    assert declaration_of(amazon_esci) == (4, "row", ("train", "validation"), 3001, None, None, None)
+
+
+def test_documents_of_mslr_are_drawn_with_a_seed_for_each_split(monkeypatch):
+    calls = []
+    monkeypatch.setattr(base, "draw_documents", lambda *arguments: calls.append(arguments))
+    mslr_web10k.sample_splits(lambda split: split)
+    labels = ("0", "1", "2", "3", "4")
+    assert calls == [
+        ("train", labels, 136, 250_000, 20260620),
+        ("validation", labels, 136, 80_000, 20260621),
+        ("test", labels, 136, 100_000, 20260622),
+    ]
+    assert declaration_of(mslr_web10k) == (5, "group", (), 7101, None, None, None)
+
+
+def test_rows_of_alloprof_are_split_by_query_and_each_split_is_shuffled(drawn, monkeypatch):
+    def read_split(split: str, config: str) -> RepositoryRows:
+        assert split == "test"
+        if config == "default":
+            ids = [f"q{row % 10}" for row in range(30)]
+            scores = [row % 2 for row in range(30)]
+            return released_split(config, **{"query-id": ids, "corpus-id": ["a"] * 30, "score": scores})
+        return released_split(config, id=[*(f"q{query}" for query in range(10)), "a"], text=["x"] * 11)
+
+    seeds = []
+    monkeypatch.setattr(base, "split_by_query", lambda frame, seed: seeds.append(seed) or split_by_query(frame, seed))
+    samples = alloprof_rerank.sample_splits(read_split)
+    assert {split: len(frame) for split, frame in samples.items()} == {"train": 18, "validation": 6, "test": 6}
+    assert seeds == [20260624]
+    assert drawn == [(20260625, 18), (20260626, 6), (20260627, 6)]
+    assert declaration_of(alloprof_rerank) == (2, "group", ALL_SPLITS, 10101, 60, None, None)
+
+
+def test_candidates_of_scidocs_are_negative_before_positive_and_identified_by_their_place():
+    columns = {
+        "query": [f"query {row}" for row in range(10)],
+        "positive": [["p0", "p1"] for _ in range(10)],
+        "negative": [["n0"], *(["n0", "n1", "n2"] for _ in range(9))],
+    }
+    samples = scidocs.sample_splits(lambda split: released_split(split, **columns))
+    assert {split: frame["query"].n_unique() for split, frame in samples.items()} == {
+        "train": 6,
+        "validation": 2,
+        "test": 2,
+    }
+    rows = pl.concat(samples.values()).filter(pl.col("query-id").is_in([1, 2])).sort("query-id", maintain_order=True)
+    assert rows.select("pair", "label", "candidate").rows() == [
+        ("test:1:negative:0", 0, "n0"),
+        ("test:1:positive:0", 1, "p0"),
+        ("test:1:positive:1", 1, "p1"),
+        ("test:2:negative:0", 0, "n0"),
+        ("test:2:negative:1", 0, "n1"),
+        ("test:2:positive:0", 1, "p0"),
+        ("test:2:positive:1", 1, "p1"),
+    ]
+    assert declaration_of(scidocs) == (2, "row", ALL_SPLITS, 9101, None, None, None)
+
+
+@pytest.mark.parametrize(("module", "seed"), [(scidocs, 20260622), (esci_rerank_us, 20260624)])
+def test_pairs_are_split_by_query_with_the_seed_of_the_data_set(module, seed, monkeypatch):
+    seeds = []
+    monkeypatch.setattr(base, "cap_candidates", lambda frame: frame)
+    monkeypatch.setattr(base, "split_by_query", lambda _, seed: seeds.append(seed))
+    monkeypatch.setattr(base, "join_texts", lambda pairs, *_: pairs)
+    columns = {"query-id": ["q"], "corpus-ids": [["a"]], "corpus-id": ["a"], "score": [1]}
+    texts = {"query": ["q"], "positive": [["a"]], "negative": [["b"]]}
+    module.sample_splits(lambda split, _config=None: released_split(split, **columns, **texts))
+    assert seeds == [seed]
+
+
+def test_only_judgements_above_zero_are_positive_and_a_candidate_counts_once(monkeypatch):
+    monkeypatch.setattr(base, "join_texts", lambda pairs, *_: pairs)
+    monkeypatch.setattr(base, "cap_candidates", lambda frame: frame)
+    monkeypatch.setattr(base, "split_by_query", lambda frame, _: frame)
+
+    def read_split(_split: str, config: str) -> RepositoryRows:
+        if config == "us-top_ranked":
+            return released_split(config, **{"query-id": ["q"], "corpus-ids": [["c", "a", "b", "d", "a"]]})
+        scores = {"query-id": ["q"] * 5, "corpus-id": [*"abcdd"], "score": [2, 0, 1, -1, -1]}
+        return released_split(config, **scores)
+
+    rows = esci_rerank_us.sample_splits(read_split).select("corpus-id", "label").rows()
+    assert rows == [("c", 1), ("a", 1), ("b", 0), ("d", 0)]
+    assert declaration_of(esci_rerank_us) == (2, "group", ALL_SPLITS, 11101, None, 100_000, None)
+
+
+def test_no_row_of_a_split_by_query_is_lost_and_shares_are_rounded_down():
+    frame = pl.DataFrame({"query-id": [*"abcdefghi", "a"]})
+    parts = split_by_query(frame, 5)
+    order = np.random.default_rng(5).permutation(9)
+    expected = {"train": order[:5], "validation": order[5:7], "test": order[7:]}
+    for split, positions in expected.items():
+        assert set(parts[split]["query-id"]) == {"abcdefghi"[position] for position in positions}
+    assert sum(len(part) for part in parts.values()) == 10
+
+
+@pytest.mark.parametrize(("sizes", "lengths"), [((6, 4), (6, 4)), ((7, 4), (6, 4)), ((6, 3), (6, 3)), ((9, 6), (6, 4))])
+def test_samples_are_reduced_only_if_there_are_too_few_rows(sizes, lengths):
+    samples = draw_samples(pl.DataFrame({"row": range(10)}), 1, *sizes)
+    assert tuple(len(sample) for sample in samples) == lengths
+
+
+def judged(*rows: tuple[str, str]) -> LabelledPairs:
+    pairs = pl.DataFrame(rows, schema=["pair", "text"], orient="row")
+    return LabelledPairs(pairs)
+
+
+@pytest.mark.parametrize(
+    ("after", "message"),
+    [
+        ([("p9", "b"), ("p8", "a"), ("p7", "a")], "the files differ, but the rows read from them do not"),
+        ([("p1", "a"), ("p2", "b"), ("p3", "c")], "1 of 3 rows differ"),
+        ([("p1", "a"), ("p2", "a")], "0 of 2 rows are new, and 1 earlier rows were removed"),
+        ([("p1", text) for text in "aabcd"], "2 of 5 rows are new, and 0 earlier rows were removed"),
+    ],
+)
+def test_changed_rows_are_counted_without_regard_to_order_and_identifiers(after, message):
+    before = judged(("p1", "a"), ("p2", "a"), ("p3", "b"))
+    assert describe_differences(before, judged(*after)) == message
+
+
+def test_the_library_of_the_hub_is_silent_and_reports_no_downloads(monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_UPDATE_DOWNLOAD_COUNTS", True)
+    datasets.enable_progress_bars()
+    datasets.logging.set_verbosity_info()
+    assert import_hub_library() is datasets
+    assert datasets.config.HF_UPDATE_DOWNLOAD_COUNTS is False
+    assert datasets.are_progress_bars_disabled()
+    assert datasets.logging.get_verbosity() == logging.CRITICAL
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EACCES])
+def test_a_full_disk_is_explained_with_the_temporary_folder(code):
+    error = OSError(code, "write failed")
+    explained = _explain_machine_error(error)
+    if code == errno.EACCES:
+        assert explained is error
+    else:
+        assert explained.errno == code
+        assert f"{os.strerror(code)} in the folder for temporary files, which TMPDIR sets" in str(explained)
+        assert explained.filename == tempfile.gettempdir()
+
+
+def test_texts_by_id_have_the_title_on_a_line_of_its_own_and_no_blank_text():
+    columns = {"_id": ["a", "b", "c", "d"], "id": [4, 3, 2, 1], "title": ["A", "", None, "D"]}
+    rows = released_split("x", **columns, text=["of a", "of b", "of c", " "])
+    assert rows.texts_by_id().rows() == [("a", "A\nof a"), ("b", "of b"), ("c", "of c")]
+
+
+@pytest.mark.parametrize(("n_wrong", "others"), [(1, ""), (2, " (and 1 more rows)"), (3, " (and 2 more rows)")])
+def test_the_first_wrong_row_is_named_and_the_others_are_counted(n_wrong, others):
+    frame = pl.DataFrame({ROW_NUMBER: [4, 7, 9, 12], "x": [5, 6, 7, 8]})
+    with pytest.raises(InputError) as error:
+        forbid_rows(frame, pl.col("x") > 8 - n_wrong, Path("a.csv"), "x", "write less", name_in_file="y")
+    row, value = {1: (12, 8), 2: (9, 7), 3: (7, 6)}[n_wrong]
+    assert str(error.value) == f"a.csv, row {row}, column 'y': found {value}{others}; write less"
+    forbid_rows(frame, pl.col("x") > 8, Path("a.csv"), "x", "write less")
+
+
+def test_the_candidates_of_a_query_keep_their_order_in_a_large_file():
+    n_queries = 3000
+    candidates = [[f"{query} a", f"{query} b"] for query in range(n_queries)]
+    columns = {"query": ["x"] * n_queries, "positive": candidates, "negative": candidates}
+    samples = scidocs.sample_splits(lambda split: released_split(split, **columns))
+    test = samples["test"]
+    n_test = n_queries // 5
+    columns_and_places = test["pair"].str.split(":").list.tail(2).list.join(" ")
+    assert columns_and_places.to_list() == ["negative 0", "negative 1", "positive 0", "positive 1"] * n_test

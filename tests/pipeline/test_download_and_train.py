@@ -18,11 +18,15 @@ from flows import refresh
 from relmap.decisions import decide
 from relmap.errors import InputError
 from tasks import download, train
-from tasks.datasets import DATASETS
+from tasks.datasets import DATASETS, find_dataset
+from tasks.expectations.check import GateFailed
 from tasks.predictors import load_predictor
-from tasks.records.splits import SPLITS
-from tasks.records.store import base_folder, raw_folder, read_base, read_json
+from tasks.records.splits import SPLITS, draw_splits
+from tasks.records.store import base_folder, failed_gates_file, raw_folder, read_base, read_json
+from tasks.settings.dataset_params import DatasetParams
+from tasks.settings.params import TrainParams
 from tasks.simulation import simulate
+from tasks.train import PredictorChoice
 from tests.project_copy import OWN_PAIRS_DATASET, ROOT, edit_params, write_own_pairs
 
 FIRST = "a" * 40
@@ -346,3 +350,194 @@ def test_saved_logits_replace_training():
     assert not (folder / "predictor.json").exists()
     with pytest.raises(InputError, match=r"mine\.npz has 3 logits in each row, but options name 2 labels"):
         download_and_train("mine", entry | {"options": {"labels": ["a", "b"]}})
+
+
+def entry_of(**fields: object) -> DatasetParams:
+    """Return an entry of params.yaml, by default of a data set of the paper from the hub."""
+    return DatasetParams(**{"source": "hub", "path": "x", "preset": "paper", **fields})
+
+
+def train_params(**fields: object) -> TrainParams:
+    return TrainParams(**{"seed": 40, "members": 1, "runs": 1, "alternatives": (), **fields})
+
+
+OWN_ENTRY = {"source": "files", "reader": "files", "preset": None, "split": {"by": "row"}}
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (entry_of(), PredictorChoice("linear", "balanced", 10101)),
+        (entry_of(predictor="boosted"), PredictorChoice("boosted", "balanced", 10101)),
+        (entry_of(**OWN_ENTRY), PredictorChoice("linear", "none", 40)),
+        (
+            entry_of(**OWN_ENTRY, predictor="boosted", class_weight="balanced"),
+            PredictorChoice("boosted", "balanced", 40),
+        ),
+    ],
+)
+def test_presets_fix_the_class_weights_and_the_seed(entry, expected):
+    assert train._choose_predictor(DATASETS["wands"], entry, train_params()) == expected
+
+
+def test_seeds_of_members_are_consecutive_and_those_of_runs_are_1000_apart():
+    choice = PredictorChoice("linear", "balanced", 7)
+    others = train._other_choices(choice, entry_of(), train_params(members=3, runs=2))
+    assert {path: other.seed for path, other in others.items()} == {
+        "members/run_0_member_0": 7,
+        "members/run_0_member_1": 8,
+        "members/run_0_member_2": 9,
+        "members/run_1_member_0": 1007,
+        "members/run_1_member_1": 1008,
+        "members/run_1_member_2": 1009,
+    }
+    assert {(other.predictor, other.class_weight) for other in others.values()} == {("linear", "balanced")}
+
+
+@pytest.mark.parametrize(("members", "runs", "n_others"), [(1, 1, 0), (2, 1, 2), (1, 2, 2), (1, 3, 3)])
+def test_members_are_trained_if_there_is_more_than_one(members, runs, n_others):
+    choice = PredictorChoice("linear", "balanced", 7)
+    others = train._other_choices(choice, entry_of(), train_params(members=members, runs=runs))
+    assert len(others) == n_others
+
+
+def test_each_alternative_changes_one_choice():
+    choice = PredictorChoice("linear", "balanced", 7)
+    names = ("unweighted", "multinomial", "member_1", "member_2")
+    assert train._other_choices(choice, entry_of(), train_params(alternatives=names)) == {
+        "sensitivity/unweighted": PredictorChoice("linear", "none", 7),
+        "sensitivity/multinomial": PredictorChoice("multinomial", "balanced", 7),
+        "sensitivity/member_1": PredictorChoice("linear", "balanced", 8),
+        "sensitivity/member_2": PredictorChoice("linear", "balanced", 9),
+    }
+    assert list(train._other_choices(choice, entry_of(), train_params(alternatives=names[2:3]))) == [
+        "sensitivity/member_1"
+    ]
+
+
+SIMULATED = {"source": "simulated", "rows": 500, "residual": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("entry", "also_simulated", "expected"),
+    [
+        (entry_of(), False, True),
+        (entry_of(), True, True),
+        (entry_of(**SIMULATED), False, False),
+        (entry_of(**SIMULATED), True, True),
+        (entry_of(predictor="boosted"), True, False),
+        (entry_of(**OWN_ENTRY), True, False),
+    ],
+)
+def test_alternatives_are_trained_for_presets_with_linear_predictors(entry, also_simulated, expected):
+    settings = train_params(alternatives_on_simulated=also_simulated)
+    assert train._has_alternatives(entry, settings) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "predictor", "expected"),
+    [
+        ("wands", "linear", {"max_features": 100_000}),
+        ("wands", "multinomial", {"max_features": 100_000}),
+        ("wands", "boosted", {}),
+        ("alloprof_rerank", "linear", {"passes": 60}),
+        ("alloprof_rerank", "multinomial", {}),
+        ("alloprof_rerank", "boosted", {}),
+        ("scidocs", "linear", {}),
+    ],
+)
+def test_data_sets_declare_settings_of_linear_predictors(name, predictor, expected):
+    assert train._dataset_settings(DATASETS[name], predictor) == expected
+
+
+@pytest.mark.parametrize(
+    ("own_settings", "expected"),
+    [
+        ({}, {"max_features": 100_000}),
+        ({"alpha": 0.5}, {"max_features": 100_000, "alpha": 0.5}),
+        ({"max_features": 9}, {"max_features": 9}),
+    ],
+)
+def test_settings_of_the_params_replace_those_that_the_data_set_declares(own_settings, expected, monkeypatch):
+    calls = []
+    monkeypatch.setattr(train, "fit_predictor", lambda *rows, **options: calls.append((rows, options)))
+    pairs = {"train": "train rows", "validation": "validation rows"}
+    choice = PredictorChoice("linear", "balanced", 7)
+    train._fit_choice(choice, DATASETS["wands"], entry_of(settings=own_settings), pairs)
+    options = {"n_labels": 3, "class_weight": "balanced", "seed": 7, "settings": expected}
+    assert calls == [(("linear", "train rows", "validation rows"), options)]
+
+
+def test_rows_groups_and_labels_of_each_split_are_counted_and_logged(caplog):
+    caplog.set_level("INFO")
+    frame = pl.DataFrame({"label": [0, 2, 2, 2], "group": ["a", "a", "b", "a"]})
+    counts = train._count_rows(DATASETS["wands"], {"train": frame, "test": frame.head(1)})
+    assert counts == {
+        "rows": {"train": 4, "test": 1},
+        "groups": {"train": 2, "test": 1},
+        "class_counts": {"train": [1, 0, 3], "test": [1, 0, 0]},
+    }
+    assert caplog.messages == [
+        "train: 4 rows, 2 groups, class shares 0.2500, 0.0000, 0.7500",
+        "test: 1 rows, 1 groups, class shares 1.0000, 0.0000, 0.0000",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_checked"), [(entry_of(), True), (entry_of(**SIMULATED), False), (entry_of(**OWN_ENTRY), False)]
+)
+def test_only_released_files_of_the_paper_are_compared_with_their_declaration(entry, is_checked, monkeypatch):
+    calls = []
+    monkeypatch.setattr(train, "check_contract", lambda pairs, **options: calls.append((pairs, options)) or "record")
+    failed = failed_gates_file("wands")
+    failed.parent.mkdir(parents=True)
+    failed.write_text("earlier")
+    record = train._check_released_files("wands", DATASETS["wands"], entry, "pairs")
+    assert not failed.exists()
+    assert record == ("record" if is_checked else None)
+    assert calls == ([("pairs", {"n_labels": 3, "coordinates": {"dataset": "wands"}})] if is_checked else [])
+
+
+def test_the_record_of_a_failed_contract_is_stored():
+    pairs = pl.DataFrame({"pair": ["a", "b"], "label": [0, 1]})
+    with pytest.raises(GateFailed) as error:
+        train._check_released_files("wands", DATASETS["wands"], entry_of(), pairs)
+    assert read_json(failed_gates_file("wands")) == {
+        "dataset": "wands",
+        "source": "hub",
+        "gates": [error.value.record],
+    }
+
+
+def test_splits_are_drawn_only_for_rows_without_one():
+    options = {"labels": ["no", "yes"], "pairs": {"path": "a.csv", "group": "q", "query": "q"}}
+    options["pairs"] |= {"candidate": "c", "label": "l"}
+    dataset = find_dataset("mine", "files", options)
+    split = {"by": "group", "validation": 0.3, "test": 0.25}
+    entry = entry_of(**OWN_ENTRY | {"split": split}, seed=6)
+    rows = {"group": [f"q{row // 2}" for row in range(40)], "split": [None] * 39 + ["test"]}
+    frame = pl.DataFrame(rows, schema_overrides={"split": pl.String})
+
+    drawn, names = train._draw_missing_splits(frame, dataset, entry)
+    assert names == ("train", "validation", "test")
+    shares = {"train": 0.45, "validation": 0.3, "test": 0.25}
+    assert drawn.equals(draw_splits(frame, by="group", shares=shares, seed=6))
+
+    complete = frame.with_columns(split=pl.lit("test"))
+    assert train._draw_missing_splits(complete, DATASETS["amazon_esci"], entry) == (complete, ("train", "validation"))
+
+
+def test_the_facts_of_a_trained_data_set_are_written():
+    folder = download_and_train("mine", write_pairs_with_splits(*SPLITS))
+    facts = read_json(folder / "base.json")
+    entry = yaml.safe_load(Path("params.yaml").read_text())["datasets"]["mine"]
+    index = read_json(raw_folder("mine") / "source.json")
+    base = read_base("mine")
+    assert facts["origin"] == {key: index[key] for key in ("origin", "revision", "licence")}
+    expected = {
+        **{"dataset": "mine", "title": "mine", "domain": "own data", "task": "relevance prediction"},
+        **{"source": "files", "preset": None, "labels": ["bad", "good"], "split_by": entry["split"]["by"]},
+        **{"drawn": [], "predictor": "linear", "class_weight": "none", "dropped": {"without text": 0}},
+        "accuracy": {"validation": base.validation.correct.mean(), "test": base.test.correct.mean()},
+    }
+    assert {key: facts[key] for key in expected} == expected

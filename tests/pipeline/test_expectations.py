@@ -538,3 +538,247 @@ def test_only_the_first_check_imports_great_expectations():
     code = "import sys, tasks.expectations.invariants as i, tasks.expectations.pairs as p; print(*sys.modules)"
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {name.split(".")[0] for name in completed.stdout.split()} & {"polars", "great_expectations"} == {"polars"}
+
+
+def describe_expectations(record: dict[str, Any], name: str) -> list[tuple[str, str, str]]:
+    """Return columns, description and allowed values of each expectation of a check, sorted."""
+    (found,) = [check for check in record["checks"] if check["gate"] == name]
+    expectations = found["expectations"]
+    return sorted((", ".join(each["columns"]), each["description"], each["allowed"]) for each in expectations)
+
+
+AT_LEAST_ONE_ROW = ("", "there is at least one row", "at least 1")
+KNOWN_PAIRS = [
+    AT_LEAST_ONE_ROW,
+    ("pair", "a pair occurs only once", "each value once"),
+    ("pair", "pair is never null", "any value but null"),
+    ("group", "group is never null", "any value but null"),
+    ("label", "label is never null", "any value but null"),
+    ("split", "split is never null", "any value but null"),
+    ("label", "label is one of 0, 1, 2", "one of 0, 1, 2"),
+    ("split", "split is one of train, validation, test", "one of train, validation, test"),
+]
+TEXT_EXPECTATIONS = [
+    ("text_length", "a text is never null", "any value but null"),
+    ("text_length", "a text has more than blanks", "at least 1"),
+]
+FEATURE_EXPECTATIONS = [("features_finite", "the features of a row are finite numbers", "one of True")]
+
+
+@pytest.mark.parametrize(("form", "inputs"), [("text", TEXT_EXPECTATIONS), ("features", FEATURE_EXPECTATIONS)])
+def test_the_expectations_of_pairs_state_what_they_allow(form, inputs):
+    frame = make_pairs()
+    record = gate_pairs(frame if form == "text" else with_features(frame))
+    assert describe_expectations(record, "pairs") == sorted([*KNOWN_PAIRS, *inputs])
+    assert describe_expectations(record, "pairs: classes") == sorted(
+        [
+            AT_LEAST_ONE_ROW,
+            ("rows_of_split", "no split is empty", "at least 1"),
+            ("rows", "every split has rows of every class", "at least 1"),
+        ]
+    )
+    assert describe_expectations(record, "pairs: groups") == sorted(
+        [
+            AT_LEAST_ONE_ROW,
+            ("splits", "all rows of a group are in one split", "one of train, validation, test"),
+        ]
+    )
+    assert describe_expectations(record, "pairs: class mix") == sorted(
+        [
+            AT_LEAST_ONE_ROW,
+            (
+                "share, lowest_share",
+                "the share of a class in a drawn split is not smaller than chance allows",
+                "share ≥ lowest_share",
+            ),
+            (
+                "highest_share, share",
+                "the share of a class in a drawn split is not larger than chance allows",
+                "highest_share ≥ share",
+            ),
+        ]
+    )
+
+
+def test_the_expectations_of_unchanged_results_state_what_they_allow():
+    record = gate_unchanged()
+    assert describe_expectations(record, "unchanged rows") == sorted(
+        [
+            AT_LEAST_ONE_ROW,
+            ("decision_before, decision_after", "the decision is the fixed one", "decision_before = decision_after"),
+            ("largest_difference", "no log-probability of a row differs, never NaN", "any value but null"),
+            ("largest_difference", "no log-probability of a row differs", "0"),
+            ("reliability", "reliability is a probability, never NaN", "any value but null"),
+            ("reliability", "reliability is a probability", "0 to 1"),
+        ]
+    )
+    assert describe_expectations(record, "unchanged run") == sorted(
+        [
+            AT_LEAST_ONE_ROW,
+            ("accuracy_before, accuracy_after", "accuracy is unchanged", "accuracy_before = accuracy_after"),
+            (
+                "accuracy_seed0, accuracy_after",
+                "accuracy equals the accuracy of the seed-0 decisions",
+                "accuracy_seed0 = accuracy_after",
+            ),
+            ("ece_before, ece_after", "ECE is unchanged", "ece_before = ece_after"),
+            ("accuracy_seed0", "the seed-0 accuracy is known", "any value but null"),
+            ("smallest_increment", "curves never decrease, never NaN", "any value but null"),
+            ("smallest_increment", "curves never decrease", "at least 0"),
+            ("kkt", "the optimum is proven, never NaN", "any value but null"),
+            ("kkt", "the optimum is proven", "0 to 1e-08"),
+            ("violations", "no fitted variant reports a violation", "nothing"),
+        ]
+    )
+
+
+def test_equal_shares_of_identical_groups_pass_the_gate():
+    n_groups = {"train": 41, "validation": 17, "test": 29}
+    splits = [split for split, count in n_groups.items() for _ in range(6 * count)]
+    rows = range(len(splits))
+    frame = pl.DataFrame(
+        {
+            "pair": [f"p{row}" for row in rows],
+            "split": splits,
+            "group": [f"q{row // 6}" for row in rows],
+            "label": [0 if row % 6 == 0 else 1 for row in rows],
+            "text_length": [3 for _ in rows],
+        }
+    )
+    record = check_pairs(frame, n_labels=2, groups_stay_together=True, coordinates={}, drawn=SPLITS)
+    assert record["success"]
+
+
+def test_a_group_and_a_drawn_split_are_not_checked_if_rows_are_split_and_the_splits_are_fixed():
+    record = gate_pairs(make_pairs(by="row"), groups_stay_together=False, drawn=())
+    assert [check["gate"] for check in record["checks"]] == ["pairs", "pairs: classes"]
+
+
+def test_the_extremes_of_reliability_increments_and_residuals_pass():
+    extreme = np.zeros(400)
+    extreme[3] = np.inf
+    extreme[5] = -np.inf
+    limits = {"lattices": curves_with_increment(0.0), "kkt_residual": 1e-8}
+    assert gate_unchanged(reliability_logits={"mrp": extreme}, **limits)["success"]
+
+
+def test_a_residual_above_its_limit_is_the_only_violation():
+    failed = gate_error(gate_unchanged, kkt_residual=float(np.nextafter(1e-8, 1)))
+    (row,) = list_failed_expectations([failed.record])
+    assert (row["expectation"], row["allowed"], row["calibrator"]) == ("the optimum is proven", "0 to 1e-08", "ts")
+
+
+def test_the_smallest_increment_is_that_of_all_labels_and_knots():
+    run, labels = checked_run()
+    curves = {"mrp": SimpleNamespace(values=np.array([[0.0, 5.0, 7.0], [4.0, 4.5, 9.0]]))}
+    measured = measure_run(replace(run, after=replace(run.after, lattices=curves)), labels, 0.25, 15)
+    assert measured["smallest_increment"] == 0.5
+    assert (measured["accuracy_seed0"], measured["kkt"], measured["violations"]) == (0.25, 1e-12, "")
+
+
+def test_violations_of_several_variants_are_joined():
+    run, labels = checked_run()
+    after = replace(run.after, violations=("mrp: a", "lines: b"))
+    assert measure_run(replace(run, after=after), labels, 0.25, 15)["violations"] == "mrp: a; lines: b"
+
+
+def test_the_ece_of_a_run_uses_the_given_number_of_bins():
+    run, labels = checked_run()
+    measured = {bins: measure_run(run, labels, 0.5, bins)["ece_before"] for bins in (1, 15)}
+    confidence = np.exp(run.log_probabilities.max(axis=1))
+    assert measured[1] == pytest.approx(abs(confidence.mean() - accuracy(run.decision, labels)))
+    assert measured[15] > measured[1]
+
+
+def test_the_message_of_a_gate_names_each_violation_and_the_first_three_rows():
+    frame = pl.DataFrame({"name": [*"abcdef"], "share": [0.5, 2.0, -1.0, 3.0, 4.0, NAN], "votes": [1, 2, 3, 3, 5, 6]})
+    expectations = [
+        *make_range_expectations("share", 0, 1, "share is a share"),
+        make_expectation("unique", "votes", description="votes differ"),
+        make_expectation("at least", "votes", "share", description="at most one share for each vote"),
+    ]
+    check_of_shares = Check("shares", frame, expectations, row_name_column="name", n_rows=60)
+    failed = gate_error(run_gate, "gate", {"dataset": "wands", "seed": 3}, [check_of_shares], remedy="Try again.")
+    first_line, *violations, last_line = str(failed).splitlines()
+    assert (first_line, last_line) == ("check `shares` failed for dataset wands, seed 3", "Try again.")
+    assert sorted(violations) == [
+        "- expected: at most one share for each vote (column votes, share); found: 3 of 60 rows, such as name b: "
+        "votes = 2, share = 2.0; name d: votes = 3, share = 3.0; name f: votes = 6, share = nan",
+        "- expected: share is a share (column share); found: 4 of 60 rows, such as name b: share = 2.0; name c: "
+        "share = -1.0; name d: share = 3.0",
+        "- expected: share is a share, never NaN (column share); found: 1 of 60 rows, such as name f: share = nan",
+        "- expected: votes differ (column votes); found: 2 of 60 rows, such as name c: votes = 3; name d: votes = 3",
+    ]
+    (recorded,) = failed.record["checks"]
+    assert (recorded["rows"], recorded["success"], failed.record["gate"]) == (60, False, "gate")
+
+
+def test_the_record_of_an_expectation_has_its_limits_and_what_was_observed():
+    passed = gate_shares([0.5, 0.25])
+    (check_record,) = passed["checks"][1:]
+    rows, shares = check_record["expectations"]
+    assert shares == {
+        "type": "expect_column_values_to_be_between",
+        "columns": ["share"],
+        "limits": {"min_value": 0, "max_value": 1},
+        "description": "share is a share",
+        "severity": "critical",
+        "success": True,
+        "allowed": "0 to 1",
+        "found": "all 2 rows",
+        "observed": {"value": None, "violations": 0, "violating_rows": [], "errors": []},
+    }
+    assert (rows["columns"], rows["limits"], rows["found"]) == ([], {"min_value": 1}, "2")
+    assert rows["observed"] == {"value": 2, "violations": None, "violating_rows": [], "errors": []}
+
+
+def test_a_failed_expectation_names_the_calibrators_of_its_rows_in_alphabetical_order():
+    frame = pl.DataFrame({"calibrator": ["ts", "diag", "ts"], "share": [2.0, 3.0, 4.0]})
+    expected = [make_expectation("between", "share", min_value=0, max_value=1, description="a share")]
+    failed = gate_error(run_gate, "gate", {"dataset": "wands"}, [Check("shares", frame, expected)])
+    (row,) = list_failed_expectations([failed.record])
+    assert (row["calibrator"], row["seed"]) == ("diag, ts", None)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "description"),
+    [([""], "nothing"), ([1, 2], "one of 1, 2"), (["", "a"], "one of , a"), ([0], "one of 0")],
+)
+def test_a_set_of_allowed_values_is_listed(allowed, description):
+    expectation = make_expectation("in set", "a", value_set=allowed, description="known")
+    try:
+        record = run_gate("gate", {}, [Check("a", pl.DataFrame({"a": [1]}), [expectation])])
+    except GateFailed as failed:
+        record = failed.record
+    assert record["checks"][0]["expectations"][1]["allowed"] == description
+
+
+def test_pairs_with_saved_logits_need_no_training_rows_and_are_reduced_to_finite_or_not():
+    frame = make_pairs().filter(pl.col("split") != "train").drop("text")
+    logits = np.random.default_rng(0).normal(size=(len(frame), 3))
+    logits[4, 2] = np.inf
+    with_logits = frame.with_columns(logits=pl.Series(logits, dtype=pl.Array(pl.Float64, 3)))
+    summary = summarize_pairs(with_logits)
+    assert summary.columns == ["pair", "split", "group", "label", "logits_finite"]
+    assert summary["logits_finite"].arg_true().to_list() == [row for row in range(len(frame)) if row != 4]
+    failed = gate_error(gate_pairs, with_logits, drawn=())
+    (row,) = list_failed_expectations([failed.record])
+    assert row["expectation"] == "the logits of a row are finite numbers"
+    finite = with_logits.filter(pl.int_range(pl.len()) != 4)
+    assert gate_pairs(finite, drawn=())["success"]
+
+
+def test_groups_of_a_single_class_widen_the_range_of_shares_only_if_groups_were_drawn():
+    """All rows of a group have one label, so that the shares of drawn splits differ more than those of drawn rows."""
+    n_groups = {"train": 20, "validation": 20, "test": 20}
+    rows = []
+    for split, count in n_groups.items():
+        for group in range(count):
+            label = int(group < {"train": 10, "validation": 6, "test": 14}[split])
+            rows += [(f"{split} {group} {row}", split, f"{split} {group}", label, 3) for row in range(50)]
+    frame = pl.DataFrame(rows, schema=["pair", "split", "group", "label", "text_length"], orient="row")
+    options = {"n_labels": 2, "coordinates": {"dataset": "wands"}, "drawn": SPLITS}
+    assert check_pairs(frame, groups_stay_together=True, **options)["success"]
+    message = str(gate_error(check_pairs, frame, groups_stay_together=False, **options))
+    assert "not smaller than chance allows" in message
+    assert "not larger than chance allows" in message

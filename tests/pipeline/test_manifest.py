@@ -16,18 +16,20 @@ from hypothesis import strategies as st
 from relmap.errors import InputError
 from relmap.hashing import sha256_of_arrays
 from relmap.io.atomic import write_json
+from tasks.provenance import history
 from tasks.provenance.checkout import NO_CHECKOUT, describe_commit
 from tasks.provenance.dvc_stages import read_dvc_stage
-from tasks.provenance.hashing import code_fingerprint, imported_files
+from tasks.provenance.hashing import code_fingerprint, imported_files, imported_modules
 from tasks.provenance.history import StageOutcome, ended_datasets, stage_outcomes
 from tasks.provenance.manifest import (
     MAX_NAMED_CHANGES,
+    Manifest,
     build_current_manifest,
     explain_run,
     list_changes,
     read_manifest,
 )
-from tasks.provenance.stage import LAST_MANIFESTS, RECORDS, read_record, run_stage
+from tasks.provenance.stage import LAST_MANIFESTS, RECORDS, StageRecord, read_record, run_stage
 from tasks.records.errors import RunFailed
 from tasks.records.store import read_json
 from tests.tiny_project import complete_stage, edit_params
@@ -314,3 +316,99 @@ def test_commit_description_marks_uncommitted_changes(tmp_path, monkeypatch):
 
     Path("tracked").write_text("second")
     assert describe_commit().endswith("with uncommitted changes")
+
+
+def changed_versions(manifest: Manifest, count: int) -> Manifest:
+    """Return a manifest with other versions of the first libraries."""
+    versions = dict.fromkeys(sorted(manifest.versions)[:count], "0")
+    return manifest.model_copy(update={"versions": manifest.versions | versions})
+
+
+@pytest.mark.parametrize(
+    ("count", "named", "rest"), [(1, 1, ""), (4, 4, ""), (5, 5, ""), (6, 5, "; and 1 more"), (7, 5, "; and 2 more")]
+)
+def test_up_to_five_changes_are_named(manifest, count, named, rest):
+    after = changed_versions(manifest, count)
+    assert explain_run(manifest, after) == "; ".join(list_changes(manifest, after)[:named]) + rest
+
+
+@pytest.mark.parametrize(("length", "shown"), [(80, "a" * 80), (81, "a" * 40 + " … " + "a" * 40)])
+def test_long_values_are_shortened_in_the_middle(manifest, length, shown):
+    after = manifest.model_copy(update={"command": "a" * length})
+    assert list_changes(manifest, after) == [f"command: {manifest.command} → {shown}"]
+
+
+def test_a_stage_that_was_not_committed_failed_with_its_duration(manifest):
+    since = current_time()
+    complete_stage(STAGE)
+    record = read_record(STAGE)
+    record.model_copy(update={"ended": record.started + timedelta(seconds=7.9)}).write()
+    (outcome, *_) = stage_outcomes(since, {STAGE})
+    reason = "it finished, but DVC could not store its outputs"
+    assert outcome == StageOutcome(STAGE, "failed", reason, 7)
+
+
+def test_only_the_first_line_of_a_failure_says_why_the_stage_ran(manifest):
+    since = current_time()
+    change_seed()
+    fail_stage("no descent\nhere\nand there")
+    (outcome, *_) = stage_outcomes(since, {STAGE})
+    assert outcome.reason == "no descent (why it ran: train.seed: 0 → 7)\nhere\nand there"
+    assert outcome.seconds is not None
+
+
+def test_a_stage_whose_process_was_killed_has_no_duration(manifest):
+    since = current_time()
+    fail_stage("x")
+    record = read_record(STAGE)
+    record.model_copy(update={"ended": None, "outcome": "running", "reason": None}).write()
+    (outcome, *_) = stage_outcomes(since)
+    assert (outcome.status, outcome.seconds) == ("failed", None)
+
+
+def test_a_data_set_has_ended_if_its_last_stage_finished_or_any_stage_failed(manifest, monkeypatch):
+    outcomes = {
+        "train@a": "finished",
+        "reliability@a": "finished",
+        "train@b": "finished",
+        "train@c": "failed",
+        "reliability@d": "running",
+        "reliability@e": "failed",
+    }
+    since = datetime.now(UTC)
+    monkeypatch.setattr(history, "stage_names", lambda: [*outcomes, "report"])
+    for name, outcome in outcomes.items():
+        StageRecord(stage=name, process=1, started=since, outcome=outcome).write()
+    assert ended_datasets([*"abcde"], since) == {"a", "c", "e"}
+    assert ended_datasets([*"ab"], since) == {"a"}
+    assert ended_datasets([*"abcde"], since + timedelta(microseconds=1)) == set()
+
+
+IMPORTS = """
+import a.b, c as d
+from e import f, g as h
+from . import local
+from .near import far
+if TYPE_CHECKING:
+    import typed
+else:
+    import untyped
+if OTHER:
+    import other
+def function():
+    from i.j import k
+"""
+
+
+def test_all_absolute_imports_that_may_run_are_found(tmp_path):
+    (tmp_path / "module.py").write_text(IMPORTS)
+    found = {"a.b", "c", "e", "e.f", "e.g", "untyped", "other", "i.j", "i.j.k"}
+    assert imported_modules(tmp_path / "module.py") - {"near", "near.far"} == found
+
+
+def test_packages_are_included_only_on_request(tmp_path):
+    for name, text in PACKAGES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    without = imported_files(Path("pack/first.py"), tmp_path, packages=False)
+    assert {path.as_posix() for path in without} == {"pack/first.py", "base/__init__.py", "base/third.py"}

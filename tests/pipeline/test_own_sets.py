@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -494,3 +495,108 @@ def test_a_wrong_column_name_of_a_lookup_table_is_reported_before_any_stage_runs
     entry = DatasetParams(source="files", path=str(tmp_path), reader="files", options=wrong, split=SHARES)
     with pytest.raises(InputError, match=r"q\.csv has no column 'text'; it has id, words"):
         find_declared_dataset("mine", entry)
+
+
+@pytest.mark.parametrize(
+    ("n_files", "listed"),
+    [
+        (0, "nothing"),
+        (1, "a.csv"),
+        (10, ", ".join(f"{letter}.csv" for letter in "abcdefghij")),
+        (11, ", ".join(f"{letter}.csv" for letter in "abcdefghij") + " and 1 more"),
+        (13, ", ".join(f"{letter}.csv" for letter in "abcdefghij") + " and 3 more"),
+    ],
+)
+def test_a_missing_file_is_reported_with_the_content_of_the_nearest_folder(n_files, listed, tmp_path):
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (folder / ".hidden").touch()
+    for letter in "abcdefghijklm"[:n_files]:
+        (folder / f"{letter}.csv").touch()
+    missing = folder / "of/year/pairs.csv"
+    entry = DatasetParams(source="files", path=str(missing), reader="files", options=pairs("pairs.csv"), split=SHARES)
+    with pytest.raises(InputError) as error:
+        find_declared_dataset("mine", entry)
+    assert str(error.value) == (
+        f"mine: {missing} does not exist; correct its path in params.yaml, or move the file there. {folder} has "
+        f"{listed}"
+    )
+
+
+def test_a_single_file_must_be_the_one_that_the_options_name(tmp_path):
+    write_files(tmp_path, {"a.csv": ROWS, "b.csv": ROWS})
+    for options, message in (
+        (pairs("b.csv"), f"mine: path is the file {tmp_path}/a.csv, but options name b.csv; give their folder"),
+        (pairs(["a.csv", "b.csv"]), f"{tmp_path}/a.csv, but options name a.csv, b.csv; give their folder"),
+    ):
+        entry = DatasetParams(
+            source="files", path=str(tmp_path / "a.csv"), reader="files", options=options, split=SHARES
+        )
+        with pytest.raises(InputError, match=re.escape(message)):
+            find_declared_dataset("mine", entry)
+
+
+def test_all_files_that_the_options_name_must_be_in_the_folder(tmp_path):
+    write_files(tmp_path, {"a.csv": ROWS})
+    options = pairs(["a.csv", "b.csv"])
+    entry = DatasetParams(source="files", path=str(tmp_path), reader="files", options=options, split=SHARES)
+    with pytest.raises(InputError, match=f"^mine: {tmp_path}/b.csv does not exist"):
+        find_declared_dataset("mine", entry)
+    write_files(tmp_path, {"b.csv": ROWS})
+    assert find_declared_dataset("mine", entry).files == ("a.csv", "b.csv")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_numbers_in_tables_of_text_are_read_as_written(tmp_path, name):
+    rows = [{"q": "007", "name": "1.50", "grade": "exact"}, {"q": "7", "name": "1e3", "grade": "partial"}]
+    frame = read(write_files(tmp_path, {name: rows}), pairs(name, candidate="name"))
+    assert frame["group"].to_list() == ["007", "7"]
+    assert frame["text"].to_list() == ["query: 007\ncandidate: 1.50", "query: 7\ncandidate: 1e3"]
+
+
+@pytest.mark.parametrize(("text", "n_rows"), [("# only\n \n# notes\n", 0), ("# one\n1 qid:a 1:2 # two\n", 1)])
+def test_a_file_of_features_needs_a_line_that_is_no_comment(tmp_path, text, n_rows):
+    folder = write_files(tmp_path, {"a.txt": text.encode()})
+    options = {"labels": ["no", "yes"], "features": FEATURES}
+    if n_rows:
+        assert read(folder, options)["pair"].to_list() == ["a.txt:2"]
+    else:
+        with pytest.raises(InputError, match=r"a\.txt has no lines except comments"):
+            read(folder, options)
+
+
+@pytest.mark.parametrize("lines_per_batch", [1, 2, 3, 100])
+def test_features_are_read_in_batches_of_lines(tmp_path, lines_per_batch, monkeypatch):
+    monkeypatch.setattr("tasks.datasets.files.LINES_PER_BATCH", lines_per_batch)
+    lines = [f"{row % 2} qid:q{row // 2} 1:{row} 2:{row / 4}" for row in range(5)]
+    folder = write_files(tmp_path, {"a.txt": "\n".join(lines).encode()})
+    frame = read(folder, {"labels": ["no", "yes"], "features": FEATURES})
+    assert frame["features"].to_list() == [[row, row / 4] for row in range(5)]
+    assert frame["pair"].to_list() == [f"a.txt:{row}" for row in range(1, 6)]
+    assert frame["group"].to_list() == ["q0", "q0", "q1", "q1", "q2"]
+
+
+def test_names_of_labels_are_preferred_to_numbers_that_match_as_many_rows(tmp_path):
+    table = [{"q": "a", "name": "b", "grade": grade} for grade in (1, 2)]
+    options = pairs("a.jsonl", candidate="name") | {"labels": ["2", "1", "x"]}
+    frame = read(write_files(tmp_path, {"a.jsonl": table}), options)
+    assert frame["label"].to_list() == [1, 0]
+
+
+def test_a_repeated_pair_and_a_pair_without_identifier_are_reported(tmp_path):
+    rows = [row | {"n": number} for row, number in zip(ROWS, (4, 5, 5, 6), strict=True)]
+    folder = write_files(tmp_path, {"a.csv": rows, "b.csv": edited(2, n=None)})
+    with pytest.raises(InputError, match=f"^{tmp_path}: the pair id '5' is given more than once; each must be unique$"):
+        read(folder, pairs("a.csv", pair="n"))
+    with pytest.raises(InputError, match=r"b\.csv, row 2, column 'n': found None; every row needs one"):
+        read(folder, pairs("b.csv", pair="n"))
+
+
+def test_dropped_pairs_are_counted_and_logged(tmp_path, caplog):
+    caplog.set_level("INFO")
+    rows = [row | {"name": name} for row, name in zip(ROWS, ("", "Lamp", " ", ""), strict=True)]
+    rows = [row | {"about": None} for row in rows]
+    folder = write_files(tmp_path, {"a.csv": rows})
+    judged = find_dataset("mine", "files", pairs("a.csv", drop_empty=True)).read(folder)
+    assert (judged.pairs["pair"].to_list(), judged.dropped) == (["a.csv:2"], {"without text": 3})
+    assert caplog.messages == [f"{tmp_path}/a.csv: 3 of 4 pairs have no text and are dropped"]

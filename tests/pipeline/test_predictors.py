@@ -1,19 +1,22 @@
 """Base predictors: agreement with scikit-learn and LightGBM, reproducibility, saving and loading."""
 
+import hashlib
 import io
 import json
+from importlib.metadata import version
 
 import lightgbm
 import numpy as np
 import polars as pl
 import pytest
+from pydantic import ValidationError
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from relmap.errors import InputError
-from tasks.predictors import HEADER, PREDICTOR_TYPES, fit_predictor, load_predictor
+from tasks.predictors import HEADER, PREDICTOR_TYPES, fit_predictor, linear, load_predictor
 
 FAST_SETTINGS = {"boosted": {"rounds": 10, "num_leaves": 4, "min_data_in_leaf": 20}}
 PREDICTOR_FORMS = [(name, form) for name, kind in PREDICTOR_TYPES.items() for form in kind.settings]
@@ -131,9 +134,15 @@ def test_damaged_predictor_folder_is_rejected(file, change, message, tmp_path):
         load_predictor(tmp_path)
 
 
+ALL_TYPES = "linear, multinomial, boosted"
 INVALID_FITS = {  # name, form, options, message
-    "trees of texts": ("boosted", "text", {}, "'boosted' does not read text; those that do: linear"),
-    "an unknown predictor": ("deep", "features", {}, "'deep' does not read features; those that do: linear"),
+    "trees of texts": ("boosted", "text", {}, "'boosted' does not read text; those that do: linear, multinomial$"),
+    "an unknown predictor": (
+        "deep",
+        "features",
+        {},
+        "'deep' does not read features; those that do: linear, multinomial, boosted$",
+    ),
     **{
         f"an unknown setting of {n} {f}": (n, f, {"depth": 3}, f"of {n} in params.yaml: depth")
         for n, f in PREDICTOR_FORMS
@@ -251,3 +260,136 @@ def test_trees_equal_lightgbms_classifier(weight):
 
     predictor = fit_predictor("boosted", train, validation, n_labels=3, class_weight=weight, seed=3, settings={})
     np.testing.assert_allclose(predictor(validation), reference.predict(rows[1], raw_score=True), rtol=1e-5, atol=1e-6)
+
+
+def test_trees_are_trained_with_settings_that_make_them_reproducible(monkeypatch):
+    frame = make_frame("features", draw_labels(90))
+    recorded = {}
+    train = lightgbm.train
+    early_stopping = lightgbm.early_stopping
+
+    def record(parameters, *rows, **options):
+        recorded.update(parameters=dict(parameters), rounds=options["num_boost_round"])
+        return train(parameters, *rows, **options)
+
+    def record_patience(patience, **options):
+        recorded.update(patience=patience, verbose=options["verbose"])
+        return early_stopping(patience, **options)
+
+    monkeypatch.setattr(lightgbm, "train", record)
+    monkeypatch.setattr(lightgbm, "early_stopping", record_patience)
+    fit_predictor("boosted", frame, frame, n_labels=3, class_weight="none", seed=11, settings={"rounds": 7})
+
+    assert recorded == {
+        "parameters": {
+            "learning_rate": 0.04,
+            "num_leaves": 63,
+            "min_data_in_leaf": 80,
+            "bagging_fraction": 0.9,
+            "feature_fraction": 0.9,
+            "lambda_l2": 1.0,
+            "num_threads": 1,
+            "objective": "multiclass",
+            "num_class": 3,
+            "bagging_freq": 1,
+            "deterministic": True,
+            "force_row_wise": True,
+            "seed": 11,
+            "verbosity": -1,
+        },
+        "rounds": 7,
+        "patience": 50,
+        "verbose": False,
+    }
+
+
+DEFAULT_SETTINGS = {
+    ("linear", "text"): {"max_features": 80_000, "min_rows": 3, "alpha": 1e-5, "passes": 14, "tolerance": 1e-4},
+    ("linear", "features"): {"alpha": 2e-5, "passes": 24, "tolerance": 1e-4},
+    ("multinomial", "text"): {"max_features": 80_000, "min_rows": 3, "inverse_penalty": 1, "max_iterations": 5000},
+    ("multinomial", "features"): {"inverse_penalty": 1, "max_iterations": 5000},
+    ("boosted", "features"): {
+        **{"rounds": 600, "patience": 50, "learning_rate": 0.04, "num_leaves": 63, "min_data_in_leaf": 80},
+        **{"bagging_fraction": 0.9, "feature_fraction": 0.9, "lambda_l2": 1.0, "num_threads": 1},
+    },
+}
+
+
+@for_every_form
+def test_the_default_settings_are_those_of_the_paper(name, form):
+    assert PREDICTOR_TYPES[name].settings[form]().model_dump() == DEFAULT_SETTINGS[name, form]
+
+
+LIMITS = [  # predictor, setting, smallest or largest valid value, the nearest invalid one
+    *(("boosted", name, 1, 0) for name in ("rounds", "patience", "min_data_in_leaf", "num_threads")),
+    ("boosted", "num_leaves", 2, 1),
+    ("boosted", "lambda_l2", 0, -1e-9),
+    *(("boosted", name, 1, 1 + 1e-9) for name in ("bagging_fraction", "feature_fraction")),
+    *(("boosted", name, 1e-9, 0) for name in ("bagging_fraction", "feature_fraction", "learning_rate")),
+    *(("linear", name, 1e-9, 0) for name in ("alpha", "tolerance")),
+    ("linear", "passes", 1, 0),
+    ("multinomial", "inverse_penalty", 1e-9, 0),
+    ("multinomial", "max_iterations", 1, 0),
+]
+
+
+@pytest.mark.parametrize(("name", "setting", "valid", "invalid"), LIMITS)
+def test_settings_have_limits(name, setting, valid, invalid):
+    settings_type = PREDICTOR_TYPES[name].settings["features"]
+    assert getattr(settings_type(**{setting: valid}), setting) == valid
+    with pytest.raises(ValidationError, match=setting):
+        settings_type(**{setting: invalid})
+
+
+@pytest.mark.parametrize(("name", "form"), [kind for kind in PREDICTOR_FORMS if kind[0] != "boosted"])
+def test_settings_reach_the_classifier_of_scikit_learn(name, form, monkeypatch):
+    """Record the arguments of the classifiers, since a tolerance has no visible effect on few rows."""
+    recorded = {}
+    for kind in (SGDClassifier, LogisticRegression):
+        monkeypatch.setattr(
+            linear, kind.__name__, lambda kind=kind, **arguments: recorded.update(arguments) or kind(**arguments)
+        )
+    frame = make_frame(form, draw_labels(60), signal=0.5)
+    own_settings = {"alpha": 1e-3, "passes": 300, "tolerance": 1e-2}
+    expected = {
+        **{"loss": "log_loss", "alpha": 1e-3, "max_iter": 300, "tol": 1e-2, "class_weight": "balanced"},
+        "random_state": 6,
+    }
+    if name == "multinomial":
+        own_settings = {"inverse_penalty": 0.5, "max_iterations": 900}
+        expected = {"C": 0.5, "max_iter": 900, "class_weight": "balanced"}
+    fit(name, frame, class_weight="balanced", seed=6, **own_settings)
+    assert recorded == expected
+
+
+def test_the_header_names_the_model_file_its_hash_and_the_versions(tmp_path):
+    predictor = fit("linear", make_frame("features", draw_labels()))
+    predictor.save(tmp_path)
+    header = json.loads((tmp_path / HEADER).read_text())
+    content = (tmp_path / "predictor.npz").read_bytes()
+    assert header["format"] == 2
+    assert header["model"] == {"file": "predictor.npz", "sha256": hashlib.sha256(content).hexdigest()}
+    assert header["versions"] == {name: version(name) for name in ("numpy", "scikit-learn", "lightgbm")}
+
+
+def test_missing_labels_are_named():
+    frame = make_frame("features", np.array([1, 3, 3, 1]))
+    with pytest.raises(InputError) as error:
+        fit("multinomial", frame, n_labels=5)
+    assert str(error.value) == (
+        "none of the 4 training rows has the label 0, 2, 4 (of 0 to 4); change the split, or declare fewer labels"
+    )
+
+
+def test_fits_and_predictions_use_one_thread(monkeypatch):
+    recorded = []
+    limit_threads = linear.threadpool_limits
+
+    def record(*, limits: int):
+        recorded.append(limits)
+        return limit_threads(limits=limits)
+
+    monkeypatch.setattr(linear, "threadpool_limits", record)
+    frame = make_frame("features", draw_labels(60))
+    fit("multinomial", frame)(frame)
+    assert recorded == [1, 1]

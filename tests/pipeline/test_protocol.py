@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from difflib import ndiff
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ from dvc.utils.hydra import apply_overrides
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from pydantic import ValidationError
 from scipy.special import log_softmax, logit
 
 from relmap.calibrators.registry import calibrators_with_role
@@ -26,8 +28,9 @@ from relmap.serialization import Axes, Value
 from relmap.settings import METRIC_DEFAULTS, ProtocolParams
 from relmap.splits import select_validation_rows, split_validation
 from tasks.records.splits import draw_splits
-from tasks.records.store import base_folder, read_base, write_logits
-from tasks.settings.params import load_params
+from tasks.records.store import base_folder, read_base, read_members, write_decisions, write_logits
+from tasks.settings.dataset_params import DatasetParams, SplitParams
+from tasks.settings.params import DaskParams, load_params
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS
 from tests.project_copy import ROOT, write_params
 
@@ -329,3 +332,151 @@ def test_own_files_need_no_preset_and_train_gets_the_remaining_share(tmp_path, t
     data_set = load_params(write_params(tmp_path, {"datasets.mine": entry})).dataset("mine")
     assert data_set.class_weight == "balanced"
     assert data_set.split.shares == pytest.approx({"train": train, "validation": 0.8 - train, "test": 0.2})
+
+
+def dataset_entry(**fields: object) -> DatasetParams:
+    return DatasetParams(**{"source": "hub", "path": "x", **fields})
+
+
+OWN_READER = {"source": "files", "reader": "files"}
+ROW_SPLIT = {"by": "row", "validation": 0.3, "test": 0.2}
+SIMULATED = {"source": "simulated", "rows": 100, "residual": 0}
+NEEDS_PRESET = "the paper's data sets need `preset: paper`; data sets with a reader of your own must not have it"
+PRESET_DEFINES = "`preset: paper` defines split, class weights and options; remove these keys"
+INVALID_ENTRIES = [
+    ({"reader": "csv"}, "unknown reader 'csv'; readers of your own data are files, logits, hub"),
+    ({}, NEEDS_PRESET),
+    (OWN_READER | {"preset": "paper", "split": ROW_SPLIT}, NEEDS_PRESET),
+    ({"preset": "paper", "split": ROW_SPLIT}, PRESET_DEFINES),
+    ({"preset": "paper", "options": {"a": 1}}, PRESET_DEFINES),
+    ({"preset": "paper", "class_weight": "balanced"}, PRESET_DEFINES),
+    (OWN_READER, "`split` is missing"),
+    ({"source": "hub", "reader": "hub"}, "`split` is missing"),
+    (SIMULATED | {"preset": "paper", "rows": None}, "a simulated data set needs `rows` and `residual`"),
+    (SIMULATED | {"preset": "paper", "residual": None}, "a simulated data set needs `rows` and `residual`"),
+    ({"source": "files", "preset": "paper"}, "reader None does not read the source `files`"),
+    ({"source": "hub", "reader": "files", "split": ROW_SPLIT}, "reader 'files' does not read the source `hub`"),
+    ({"source": "files", "reader": "hub", "split": ROW_SPLIT}, "reader 'hub' does not read the source `files`"),
+    ({"source": "hub", "reader": "logits"}, "reader 'logits' does not read the source `hub`"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), INVALID_ENTRIES)
+def test_a_contradictory_entry_of_a_data_set_is_reported(fields, message):
+    with pytest.raises(ValidationError) as error:
+        dataset_entry(**fields)
+    assert [each["msg"] for each in error.value.errors()] == [f"Value error, {message}"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"preset": "paper"},
+        {"preset": "paper", "reader": "wands", "predictor": "boosted"},
+        SIMULATED | {"preset": "paper"},
+        OWN_READER | {"split": ROW_SPLIT, "class_weight": "balanced", "options": {"a": 1}},
+        {"source": "files", "reader": "logits"},
+        {"source": "hub", "reader": "hub", "split": ROW_SPLIT},
+    ],
+)
+def test_a_complete_entry_of_a_data_set_is_accepted(fields):
+    entry = dataset_entry(**fields)
+    assert (entry.seed, entry.calibrators, entry.revision) == (0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ({}, {"train": 1}),
+        ({"validation": 0.3}, {"train": 0.7, "validation": 0.3}),
+        ({"test": 0.2}, {"train": 0.8, "test": 0.2}),
+        ({"validation": 0.3, "test": 0.6}, {"train": 0.1, "validation": 0.3, "test": 0.6}),
+        ({"validation": 0.75, "test": 0.25}, {"train": 0, "validation": 0.75, "test": 0.25}),
+        ({"validation": 0.75, "test": 0.25 + 1e-10}, {"train": -1e-10, "validation": 0.75, "test": 0.25 + 1e-10}),
+    ],
+)
+def test_shares_of_splits_sum_to_one(shares, expected):
+    assert SplitParams(by="row", **shares).shares == pytest.approx(expected, abs=1e-15)
+
+
+def test_held_out_shares_above_one_are_reported():
+    with pytest.raises(ValidationError, match=r"validation and test sum to 1\.25, which is more than 1"):
+        SplitParams(by="row", validation=0.75, test=0.5)
+
+
+TLS = {"ca_file": "a", "cert_file": "b", "key_file": "c"}
+ENCRYPTED = "a tls:// address and the certificates under dask.tls go together; give both or neither"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"address": None}, ""),
+        ({"address": "tls://host:1", "tls": TLS}, ""),
+        ({"address": "tcp://host:1", "allow_unencrypted": True}, ""),
+        ({"address": "tcp://host:1"}, "tcp://host:1 is not encrypted"),
+        ({"address": "tls://host:1"}, ENCRYPTED),
+        ({"address": None, "tls": TLS}, ENCRYPTED),
+        ({"address": "tcp://host:1", "tls": TLS, "allow_unencrypted": True}, ENCRYPTED),
+    ],
+)
+def test_an_address_of_a_scheduler_is_encrypted_unless_the_params_allow_otherwise(fields, message):
+    if not message:
+        assert DaskParams(workers=1, **fields).address == fields["address"]
+        return
+    with pytest.raises(ValidationError, match=message):
+        DaskParams(workers=1, **fields)
+
+
+def test_an_alternative_replaces_only_the_values_that_it_names():
+    params = load_params(PARAMS)
+    thirds = params.with_alternative("thirds")
+    assert thirds.protocol == params.protocol.model_copy(update={"parts": (0.3334, 0.3333, 0.3333)})
+    assert thirds.model_copy(update={"protocol": params.protocol}) == params
+    assert params.with_alternative("member_1") == params
+
+
+def test_drawn_splits_follow_the_order_of_a_seeded_permutation():
+    drawn = draw_splits(make_frame(10), by="row", shares={"train": 0.5, "validation": 0.25, "test": 0.25}, seed=8)
+    order = np.random.default_rng(8).permutation(10)
+    expected = np.empty(10, dtype=object)
+    expected[order[:5]] = "train"
+    expected[order[5:8]] = "validation"  # 7.5 is rounded up
+    expected[order[8:]] = "test"
+    assert drawn["split"].to_list() == expected.tolist()
+
+
+def test_drawn_splits_of_groups_follow_their_first_rows_and_ignore_groups_without_open_rows():
+    groups = ["c", "a", "c", "known", "b", "d"]
+    frame = pl.DataFrame({"group": groups, "split": [None, None, None, "test", None, None]})
+    drawn = draw_splits(frame, by="group", shares={"train": 0.5, "validation": 0.5}, seed=2)
+    order = np.random.default_rng(2).permutation(4)
+    split_of_group = {"cabd"[place]: "train" if rank < 2 else "validation" for rank, place in enumerate(order)}
+    assert drawn["split"].to_list() == [split_of_group.get(group, "test") for group in groups]
+
+
+def test_written_decisions_are_read_unchanged(tmp_path, monkeypatch, decisions):
+    monkeypatch.chdir(tmp_path)
+    parts = {"test": decisions.take(slice(40, 70)), "validation": decisions.take(slice(25))}
+    facts = {"labels": ["a", "b", "c"], "split_by": "row", "drawn": ["test"], "source": "hub"}
+    write_logits("wands", parts, facts | {"accuracy": {"validation": 0.25, "test": 0.75}})
+    write_decisions(base_folder("wands") / "sensitivity/other.parquet", parts)
+    for member in ("run_0_member_2", "run_0_member_10", "run_3_member_0"):
+        write_decisions(base_folder("wands") / f"members/{member}.parquet", parts)
+
+    read = read_base("wands")
+    assert (read.name, read.labels, read.split_by, read.drawn) == ("wands", ("a", "b", "c"), "row", ("test",))
+    assert (read.source, read.seed0_accuracy) == ("hub", 0.75)
+    for split, expected in parts.items():
+        part = getattr(read, split)
+        for field in ("logits", "decision", "label", "group"):
+            assert getattr(part, field).tolist() == getattr(expected, field).tolist()
+        assert (part.label.dtype, part.decision.dtype, part.logits.flags.f_contiguous) == (np.int64, np.int64, True)
+    assert (read_base("wands", "other").test.logits == read.test.logits).all()
+    assert [len(members) for members in read_members("wands")] == [2, 1]
+
+    shifted = replace(parts["test"], logits=parts["test"].logits + 1)
+    write_decisions(base_folder("wands") / "members/run_0_member_10.parquet", {**parts, "test": shifted})
+    first, last = read_members("wands")[0]
+    assert (first.test.logits == read.test.logits).all()  # member 2 before member 10
+    assert (last.test.logits == shifted.logits).all()

@@ -1,8 +1,11 @@
 """Tasks of the pipeline, called as plain functions."""
 
+import re
 import shutil
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -10,21 +13,39 @@ import pytest
 from scipy.special import expit, softmax
 
 import relmap
-from relmap.decisions import ProtocolDecisions, decide
+from relmap.decisions import ProtocolDecisions, confidence_logit, decide
 from relmap.metrics.probability import accuracy
-from relmap.metrics.registry import ProbabilityView, ReliabilityView, metrics_for_views
+from relmap.metrics.registry import ProbabilityView, ReliabilityView, compute_compared_metrics, metrics_for_views
 from relmap.metrics.spread import LabelCells
+from relmap.projection.batch import FitBatch, measure_optimality_gap
 from relmap.projection.variants import PIPELINE_VARIANTS
 from relmap.splits import ValidationRows
+from tasks import report, validate, write
 from tasks.calibrate import _describe_code, calibrate, fit_key
 from tasks.expectations.check import GateFailed
 from tasks.measure import bootstrap_intervals, compare_calibrators, measure, measure_alternatives
 from tasks.project import project
-from tasks.records.results import CalibratorFit, ProjectedDecisions, SeedResults
-from tasks.records.store import base_folder, read_base, read_members, write_decisions, write_logits
+from tasks.records.results import (
+    METRICS_SCHEMA,
+    RIVALS_SCHEMA,
+    SENSITIVITY_SCHEMA,
+    CalibratorFit,
+    ProjectedDecisions,
+    SeedResults,
+)
+from tasks.records.store import (
+    base_folder,
+    read_base,
+    read_json,
+    read_members,
+    runs_folder,
+    write_decisions,
+    write_logits,
+)
 from tasks.settings.params import Params
-from tasks.validate import check_invariants
+from tasks.validate import check_inputs, check_invariants
 from tasks.write import build_scores, build_simplex_rows, list_lattices, sample_rows, summarize_optimality
+from tests.report_data import EMPTY_RUNS, make_results, write_files
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW_COUNTS = (100, 300, 5000)
@@ -33,6 +54,7 @@ KEY_COLUMNS = ["calibrator", "variant", "metric"]
 RELIABILITY_METRICS = {metric.key for metric in metrics_for_views(ReliabilityView)}
 PROBABILITY_METRICS = {metric.key for metric in metrics_for_views(ProbabilityView)}
 SPREAD_METRICS = {"label_spread", "label_spread_null_p95"}
+SURFACES = {"label_2d"}
 
 
 def use_for_all_parts(decisions: ProtocolDecisions) -> ValidationRows:
@@ -112,9 +134,10 @@ def test_every_metric_of_every_variant_is_measured_once(metrics):
     assert not metrics.select(KEY_COLUMNS).is_duplicated().any()
 
 
-def test_a_variant_of_the_logits_is_the_same_under_every_calibrator(results):
+def test_a_variant_of_the_logits_is_computed_once_for_all_calibrators(results):
     first, second = results.projections
-    np.testing.assert_array_equal(first.reliability_logits["label_vector"], second.reliability_logits["label_vector"])
+    assert first.reliability_logits["label_vector"] is second.reliability_logits["label_vector"]
+    assert first.reliability_logits["mrp"] is not second.reliability_logits["mrp"]
 
 
 def test_the_infeasible_share_counts_reliabilities_below_one_over_k(results, metrics):
@@ -448,3 +471,436 @@ def test_the_key_of_a_fit_depends_on_the_code_that_the_calibrator_imports(
 
     changed = {calibrator for calibrator in after if after[calibrator] != before[calibrator]}
     assert changed == expected
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "libraries"),
+    [("uncal", ["numpy"]), ("diag", ["numpy", "scipy"]), ("spline", ["numpy", "scipy", "sklearn"])],
+)
+def test_the_code_of_a_calibrator_includes_the_versions_of_its_numerical_libraries(calibrator, libraries, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    fingerprint, *versions = _describe_code(calibrator)
+    distributions = {"sklearn": "scikit-learn"}
+    expected = [f"{name}{version(distributions.get(name, name))}" for name in libraries]
+    assert versions == expected
+    assert len(fingerprint) == 64
+
+
+def test_the_key_of_a_fit_starts_with_calibrator_and_seed_and_has_32_digits(decisions, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    key = key_of_fit(decisions, seed=7)
+    assert re.fullmatch("ts-7-[0-9a-f]{32}", key)
+
+
+def test_with_row_counts_the_key_of_a_fit_depends_on_the_first_rows_too(decisions, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    parts = use_for_all_parts(decisions)
+    shorter = parts._replace(calibrator_fit=decisions.take(slice(2000)))
+    relabelled = replace(decisions, label=(decisions.label + 1) % 3)
+    other_labels = parts._replace(calibrator_fit=relabelled)
+    assert key_of_fit(decisions, parts=shorter) == key_of_fit(decisions)  # the temperature has rows of its own
+    keys = {key_of_fit(decisions, parts=each, row_counts=(100,)) for each in (parts, shorter, other_labels)}
+    assert len(keys) == 3
+
+
+@pytest.fixture
+def unequal_parts(decisions) -> ValidationRows:
+    """Validation rows whose parts have different rows and numbers of rows."""
+    return ValidationRows(
+        seed=5,
+        temperature_fit=decisions.take(slice(0, 900)),
+        calibrator_fit=decisions.take(slice(900, 1300)),
+        projection_fit=decisions.take(slice(1300, 1550)),
+        projection_selection=decisions.take(slice(1550, 1700)),
+    )
+
+
+FitCall = tuple[str, int, list[int], int, object]
+
+
+@pytest.fixture
+def fit_calls(monkeypatch) -> list[FitCall]:
+    """Record the calls of `fit_prefixes`, which then returns the name and the number of rows of each model."""
+    calls: list[FitCall] = []
+
+    def record(name: str, logits: np.ndarray, labels: np.ndarray, n_rows: list[int], *, seed: int, settings: object):
+        assert len(logits) == len(labels)
+        calls.append((name, len(labels), list(n_rows), seed, settings))
+        return [f"{name} on {n} of {len(labels)}" for n in n_rows]
+
+    monkeypatch.setattr("tasks.calibrate.fit_prefixes", record)
+    return calls
+
+
+def test_a_calibrator_and_its_fits_on_fewer_rows_are_fitted_in_one_call(unequal_parts, fit_calls):
+    fit = calibrate.fn(unequal_parts, "smart", 5, (100, 300), {"epochs": 4})
+    assert fit_calls == [("smart", 400, [400, 100, 300], 5, {"epochs": 4})]
+    models = {100: "smart on 100 of 400", 300: "smart on 300 of 400"}
+    assert fit == CalibratorFit("smart", 5, 400, "smart on 400 of 400", models)
+
+
+def test_a_temperature_is_fitted_on_its_own_rows_and_its_fits_on_fewer_rows_on_those_of_the_others(
+    unequal_parts, fit_calls
+):
+    fit = calibrate.fn(unequal_parts, "ts", 5, (100, 300), {"steps": 4})
+    assert fit_calls == [("ts", 900, [900], 5, {"steps": 4}), ("ts", 400, [100, 300], 5, {"steps": 4})]
+    assert fit == CalibratorFit("ts", 5, 900, "ts on 900 of 900", {100: "ts on 100 of 400", 300: "ts on 300 of 400"})
+
+
+def test_fewer_rows_are_the_first_ones_of_both_parts_and_are_counted_as_available(unequal_parts, decisions, params):
+    fits = [calibrate.fn(unequal_parts, calibrator, 5, (100, 300)) for calibrator in CALIBRATORS]
+    both_parts = unequal_parts.interleaved_fit_rows
+    fits_on_both_parts = [calibrate.fn(both_parts, "matrix", 5, (200, 600))]
+
+    rows = compare_calibrators.fn(fits, fits_on_both_parts, (100, 300), unequal_parts, decisions, params, "cpu")
+
+    assert set(rows["seed"]) == {5}
+    counts = ["rows", "calibrator_fit_rows", "projection_fit_rows", "calibrator", "variant"]
+    assert rows.select(counts).unique(maintain_order=True).rows() == [
+        (100, 100, 100, "uncal", "confidence"),
+        (100, 100, 100, "uncal", "mrp"),
+        (100, 100, 100, "ts", "confidence"),
+        (100, 100, 100, "ts", "mrp"),
+        (300, 300, 250, "uncal", "confidence"),
+        (300, 300, 250, "uncal", "mrp"),
+        (300, 300, 250, "ts", "confidence"),
+        (300, 300, 250, "ts", "mrp"),
+        (100, 200, 0, "matrix", "confidence"),
+        (300, 500, 0, "matrix", "confidence"),
+    ]
+    for calibrator, model in (
+        ("ts", fits[1].models_by_row_count[300]),
+        ("matrix", fits_on_both_parts[0].models_by_row_count[600]),
+    ):
+        log_probabilities = model(decisions.logits)
+        reliability = confidence_logit(log_probabilities, decisions.decision)
+        expected = {
+            metric: value
+            for _, metric, value in compute_compared_metrics(
+                {"confidence": reliability}, decisions.correct, params.metrics
+            )
+        }
+        measured = rows.filter(calibrator=calibrator, variant="confidence", rows=300).select("metric", "value").rows()
+        assert dict(measured) == expected
+
+
+def test_only_the_calibrators_of_the_tables_have_other_settings_measured(
+    results, fits, parts_without_selection, params
+):
+    matrix = calibrate.fn(parts_without_selection, "matrix", 1)
+    first, second = results.projections
+    with_rival = replace(results, projections=[first, replace(second, calibrator="matrix"), second])
+    fits_with_rival = [fits[0], matrix, fits[1]]
+    base = read_base("wands")
+    expected = measure_alternatives.fn(results, fits, parts_without_selection, base, params, "cpu")
+    measured = measure_alternatives.fn(with_rival, fits_with_rival, parts_without_selection, base, params, "cpu")
+    assert measured.equals(expected)
+
+
+def test_an_alternative_base_predictor_is_measured_on_its_own_decisions(
+    decisions, results, fits, parts_without_selection, params
+):
+    other = replace(decisions, logits=-decisions.logits, decision=decide(-decisions.logits))
+    write_decisions(base_folder("wands") / "sensitivity/member_1.parquet", {"validation": other, "test": other})
+    measured = measure_alternatives.fn(results, fits, parts_without_selection, read_base("wands"), params, "cpu")
+    accuracies = measured.filter(metric="accuracy", calibrator="ts")
+    expected = dict.fromkeys(("temperature_without_leak", "groups_kept_whole", "thirds"), decisions.correct.mean())
+    assert dict(accuracies.select("option", "value").rows()) == expected | {"member_1": other.correct.mean()}
+    assert set(measured.filter(option="member_1")["calibrator"]) == {"uncal", "ts"}
+
+
+def test_another_projection_measures_the_reliability_only_and_changes_it(
+    results, fits, parts_without_selection, metrics, params
+):
+    alternatives = {
+        "three_knots": params.sensitivity.alternatives["thirds"].model_copy(
+            update={"protocol": {}, "projection": {"knots": 3}}
+        )
+    }
+    sensitivity = params.sensitivity.model_copy(update={"alternatives": alternatives})
+    changed = params.model_copy(update={"sensitivity": sensitivity})
+    measured = measure_alternatives.fn(results, fits, parts_without_selection, read_base("wands"), changed, "cpu")
+    assert set(measured["variant"]) - {"confidence"} == {"mrp"}
+    assert set(measured.filter(variant="mrp")["metric"]) == RELIABILITY_METRICS
+    assert not agrees_with(metrics, measured.filter(variant="mrp", metric="nll_correct"))
+
+
+def test_the_gate_of_inputs_uses_the_facts_of_the_base_predictor(decisions, monkeypatch):
+    calls = []
+    monkeypatch.setattr(validate, "check_pairs", lambda frame, **options: calls.append((frame, options)))
+    pairs = pl.DataFrame({"pair": ["a"]})
+    pairs.write_parquet(base_folder("wands") / "pairs.parquet")
+    options = {"n_labels": 3, "groups_stay_together": True, "coordinates": {"dataset": "wands"}, "drawn": ()}
+    check_inputs.fn("wands")
+
+    facts = read_json(base_folder("wands") / "base.json") | {"split_by": "row", "drawn": ["train", "test"]}
+    write_logits("wands", {"validation": decisions, "test": decisions}, facts)
+    check_inputs.fn("wands")
+
+    assert all(frame.equals(pairs) for frame, _ in calls)
+    assert [given for _, given in calls] == [
+        options,
+        options | {"groups_stay_together": False, "drawn": ("train", "test")},
+    ]
+
+
+def test_the_gate_of_results_names_the_data_set_and_the_seed_and_uses_the_given_bins(results, fits, monkeypatch):
+    calls = []
+    monkeypatch.setattr(validate, "check_unchanged", lambda runs, **options: calls.append((runs, options)))
+    earlier = replace(results, gate_records=["earlier"])
+    checked = check_invariants.fn(earlier, fits, "wands", 7)
+    ((runs, options),) = calls
+    base = read_base("wands")
+    assert checked.gate_records == ["earlier", None]
+    assert (options.pop("labels") == base.test.label).all()
+    assert options == {
+        "seed0_accuracy": base.seed0_accuracy,
+        "ece_bins": 7,
+        "coordinates": {"dataset": "wands", "seed": 1},
+    }
+    assert [run.after.calibrator for run in runs] == ["uncal", "ts"]
+    for run, fit in zip(runs, fits, strict=True):
+        np.testing.assert_array_equal(run.log_probabilities, fit.model(base.test.logits))
+        np.testing.assert_array_equal(run.decision, decide(base.test.logits))
+
+
+@pytest.mark.parametrize(("n_rows", "max_rows"), [(4, 5), (5, 5), (6, 5)])
+def test_rows_are_sampled_only_if_there_are_more_than_the_maximum(n_rows, max_rows):
+    sample = sample_rows(n_rows, max_rows)
+    assert len(sample) == min(n_rows, max_rows)
+    if n_rows > max_rows:
+        expected = np.random.default_rng(0).choice(n_rows, max_rows, replace=False)
+        assert sample.tolist() == sorted(expected)
+    else:
+        assert sample.tolist() == list(range(n_rows))
+
+
+def test_scores_of_sampled_rows_are_those_of_the_decisions(results, decisions, monkeypatch):
+    monkeypatch.setattr(write, "MAX_SCORED_ROWS", 40)
+    second_seed = replace(results, seed=2)
+    scores = build_scores([results, second_seed], decisions, CALIBRATORS)
+    rows = sample_rows(len(decisions), 40)
+    places = scores.select("calibrator", "seed").unique(maintain_order=True).rows()
+    assert places == [("uncal", 1), ("ts", 1), ("uncal", 2), ("ts", 2)]
+    for projection in results.projections:
+        part = scores.filter(calibrator=projection.calibrator, seed=2)
+        assert part["row"].to_list() == rows.tolist()
+        assert part["group"].to_list() == decisions.group[rows].tolist()
+        assert part["label"].to_list() == decisions.label[rows].tolist()
+        assert part["decision"].to_list() == decisions.decision[rows].tolist()
+        for variant, logit in projection.reliability_logits.items():
+            np.testing.assert_array_equal(part[f"logit_{variant}"], logit[rows])
+        np.testing.assert_allclose(part["confidence"], expit(projection.reliability_logits["confidence"][rows]))
+        np.testing.assert_array_equal(part["reliability"], expit(projection.reliability_logits["mrp"][rows]))
+
+
+def test_rows_of_the_simplex_are_those_of_the_first_seed(results, decisions, monkeypatch):
+    monkeypatch.setattr(write, "MAX_SIMPLEX_ROWS", 40)
+    rows = sample_rows(len(decisions), 40)
+    frame = build_simplex_rows([results, replace(results, seed=2)], decisions, CALIBRATORS)
+    projection = results.projections[1]
+    assert set(frame["seed"]) == {1}
+    columns = ["row", "label", "decision", "calibrator", "seed", "reliability"]
+    assert frame.columns == [*columns, "alpha", "feasible", "solved", "base", "mrc"]
+    for name in ("alpha", "feasible", "solved"):
+        assert frame[name].to_list() == getattr(projection.simplex, name)[rows].tolist()
+    np.testing.assert_array_equal(frame["base"].to_list(), np.exp(projection.log_probabilities[rows]))
+    np.testing.assert_array_equal(frame["mrc"].to_list(), np.exp(projection.simplex.log_probabilities[rows]))
+
+
+def test_the_largest_distance_from_the_optimum_is_that_over_calibrators_and_seeds(results):
+    first, second = results.projections
+    distances = [(0.25, 1e-9), (0.5, 3e-9), (0.75, 2e-9), (0.125, 1e-10)]
+    projections = [
+        replace(projection, objective_excess=excess, kkt_residual=residual)
+        for projection, (excess, residual) in zip((first, second, first, second), distances, strict=True)
+    ]
+    seeds = [replace(results, projections=projections[:2]), replace(results, seed=2, projections=projections[2:])]
+    values = {"mrp": [0.5, 0.25, 0.75, 0.5], "mrp_exact": [0.25, 1.0, 0.5, 0.5], "shared": [9.0] * 4}
+    rows = []
+    for variant, numbers in values.items():
+        keys = [("uncal", 1), ("ts", 1), ("uncal", 2), ("ts", 2)]
+        rows += [(*key, variant, "aurc", value) for key, value in zip(keys, numbers, strict=True)]
+    metrics = pl.DataFrame(rows, schema=METRICS_SCHEMA, orient="row")
+    assert summarize_optimality(seeds, metrics) == {
+        "adam_objective_above_it": 0.75,
+        "kkt_residual": 3e-9,
+        "largest_difference": {"aurc": 0.75},
+    }
+
+
+@pytest.fixture
+def written_run(results, metrics, decisions, params, tmp_path, monkeypatch) -> Path:
+    """Write the results of a run of one seed, in which one label has a fallback, and return the folder."""
+    monkeypatch.setattr(write, "MAX_SCORED_ROWS", 40)
+    with_fallback = replace(
+        results, gate_records=[{"gate": "unchanged"}], rows_per_label=(900, 3, 70), fallbacks=("none", "shared", "none")
+    )
+    frames = {
+        "metrics": [metrics.head(100), metrics.slice(100)],
+        "rivals": [pl.DataFrame(schema=RIVALS_SCHEMA)],
+        "sensitivity": [pl.DataFrame(schema=SENSITIVITY_SCHEMA)],
+        "intervals": [pl.DataFrame({"metric": ["aurc"], "value": [0.5]})],
+    }
+    folder = tmp_path / "run"
+    gathered = {"gates": [{"gate": "pairs"}], "projected": [with_fallback], **frames}
+    returned = write.write_runs.fn(read_base("wands"), gathered, params, {"device": "cpu"}, folder)
+    assert returned.equals(pl.concat(frames["metrics"]))
+    return folder
+
+
+def test_the_files_of_a_run_name_its_data_set_and_have_all_rows(written_run, metrics):
+    facts = {"dataset": "wands", "source": "simulated"}
+    row_counts = {"metrics": len(metrics), "rivals": 0, "sensitivity": 0, "intervals": 1, "simplex": 2000}
+    for name, n_rows in row_counts.items():
+        frame = pl.read_parquet(written_run / f"{name}.parquet")
+        assert (frame.columns[:2], len(frame)) == (["dataset", "source"], n_rows)
+        assert frame.select("dataset", "source").unique().rows() == ([("wands", "simulated")] if n_rows else [])
+    scores = pl.read_parquet(written_run / "scores.parquet")
+    assert (len(scores), set(scores["source"]), "dataset" in scores.columns) == (80, {"simulated"}, False)
+    assert read_json(written_run / "gates.json") == facts | {"gates": [{"gate": "pairs"}, {"gate": "unchanged"}]}
+    curves = read_json(written_run / "curves.json")
+    assert (curves["dataset"], curves["source"]) == ("wands", "simulated")
+    assert curves["lattices"]
+    run = read_json(written_run / "run.json")
+    assert (run["test_rows"], run["scored_rows"], run["device"]) == (3000, 40, "cpu")
+    assert run["fallbacks"] == ["seed 1: b with 3 projection-fit rows takes the shared curve"]
+    assert {"dataset", "source", "optimum", "versions"} < set(run)
+
+
+def test_confidence_and_mrp_are_shown_side_by_side_with_their_change(monkeypatch, tmp_path):
+    artifacts = {}
+    for kind in ("table", "link"):
+        monkeypatch.setattr(
+            write,
+            f"create_{kind}_artifact",
+            lambda content, *, key, **words: artifacts.update({key: (content, words)}),
+        )
+    rows = [
+        ("ts", 1, "confidence", "aurc", 0.25),
+        ("ts", 2, "confidence", "aurc", 0.75),
+        ("ts", 1, "mrp", "aurc", 0.125),
+        ("ts", 2, "mrp", "aurc", 0.1250049),
+        ("ts", 1, "mrp_exact", "aurc", 9.0),
+        ("ts", 1, "mrp", "ece", 9.0),
+    ]
+    base = read_base("wands")._replace(name="my_shop")
+    folder = tmp_path / "files"
+    write.show_metrics.fn(base, pl.DataFrame(rows, schema=METRICS_SCHEMA, orient="row"), folder)
+    assert artifacts == {
+        "metrics-my-shop": (
+            [{"calibrator": "ts", "metric": "aurc", "confidence": 0.5, "mrp": 0.125, "change": -0.375}],
+            {
+                "description": "my_shop (simulated): means over protocol seeds, test rows ranked by confidence and by "
+                f"MRP. All results: {folder}/"
+            },
+        ),
+        "files-my-shop": (
+            folder.as_uri(),
+            {"link_text": f"{folder}/", "description": "my_shop (simulated): files"},
+        ),
+    }
+
+
+def test_the_recommendation_uses_the_calibrators_of_the_tables_and_writes_its_numbers_on_request(params):
+    shop = make_results("shop", calibrators=("uncal", "ts", "matrix"), seeds=(1, 2, 3))
+    write_files(shop)
+    base = read_base("wands")._replace(name="shop")
+    path = Path("numbers.json")
+    sentences = write.recommend.fn(base, params, runs_folder("shop"), None)
+    assert not path.exists()
+    assert write.recommend.fn(base, params, runs_folder("shop"), path) == sentences
+    assert sentences[-1].startswith("Means over 2 calibrators and 3 protocol seeds.")
+    is_accuracy = shop.metrics.filter(metric="accuracy", variant="confidence", calibrator="ts")["value"]
+    assert read_json(path)["accuracy"] == pytest.approx(is_accuracy.mean())
+
+
+def test_the_results_of_all_finished_data_sets_are_loaded_in_the_order_of_the_params(params):
+    shops = [make_results("shop"), make_results("market", rows=300), make_results("fair", rows=240)]
+    for shop in shops:
+        write_files(shop)
+    entries = {name: SimpleNamespace(calibrators=()) for name in ("market", "wands", "shop", "fair")}
+    entries["shop"] = SimpleNamespace(calibrators=("ts",))
+    changed = params.model_copy(update={"datasets": entries})
+
+    runs = report.load_runs.fn(changed, ["wands"])
+
+    ordered = [shops[1], shops[0], shops[2]]
+    for name in ("metrics", "intervals", "rivals"):
+        assert getattr(runs, name).equals(pl.concat([getattr(shop, name) for shop in ordered]))
+    assert [fact["dataset"] for fact in runs.facts] == ["market", "shop", "fair"]
+    assert (runs.missing, runs.calibrators) == (("wands",), CALIBRATORS)
+    assert runs.calibrators_by_dataset == {"shop": ("ts",)}
+    assert runs.smallest_relevant_change == params.metrics.smallest_relevant_change
+
+
+@pytest.mark.parametrize(("n_rows", "remark"), [(2, ""), (3, " The first 2 of 3 rows.")])
+def test_a_table_is_written_in_three_formats_and_shown_up_to_a_maximum_of_rows(n_rows, remark, monkeypatch, tmp_path):
+    monkeypatch.setattr(report, "MAX_ARTIFACT_ROWS", 2)
+    shown = []
+    monkeypatch.setattr(report, "create_table_artifact", lambda rows, **words: shown.append((rows, words)))
+    facts = [fact | {"dataset": f"shop_{place}"} for place, fact in enumerate([make_results().facts] * n_rows)]
+    runs = replace(EMPTY_RUNS, facts=tuple(facts))
+
+    frame = report.write_table.fn("datasets", runs, tmp_path)
+
+    assert frame["dataset"].to_list() == [f"shop_{place}" for place in range(n_rows)]
+    assert pl.read_csv(tmp_path / "datasets.csv").shape == frame.shape
+    markdown = (tmp_path / "datasets.md").read_text()
+    latex = (tmp_path / "datasets.tex").read_text()
+    assert all(f"shop_{place} (simulated)" in markdown for place in range(n_rows))
+    assert all(rf"shop\_{place} (simulated)" in latex for place in range(n_rows))
+    ((rows, words),) = shown
+    assert [row["dataset"] for row in rows] == ["shop_0 (simulated)", "shop_1 (simulated)"]
+    assert rows[0]["labels"] == "no/maybe/yes"
+    assert words["key"] == "datasets"
+    caption = "Sizes and class priors of the data sets. Class priors are in the order of the labels."
+    assert words["description"].startswith(caption)
+    assert words["description"].endswith(f"of the same name.{remark}")
+
+
+def test_results_of_a_seed_have_the_rows_of_the_projection_and_the_fallbacks_of_labels(
+    unequal_parts, decisions, params
+):
+    fits = [calibrate.fn(unequal_parts, calibrator, 5) for calibrator in CALIBRATORS]
+    counts = np.bincount(unequal_parts.projection_fit.decision, minlength=3)
+    rarest = int(counts.argmin())
+    projection = params.projection.model_copy(update={"minimum_rows": int(counts.min()) + 1})
+    changed = params.model_copy(update={"projection": projection})
+
+    seed_results = project.fn(fits, unequal_parts, decisions, changed, "cpu")
+
+    assert seed_results.seed == 5
+    assert seed_results.rows_per_label == tuple(counts.tolist())
+    assert seed_results.fallbacks == tuple("shared" if label == rarest else "none" for label in range(3))
+    assert seed_results.gate_records == []
+    assert [rows.calibrator for rows in seed_results.projections] == ["uncal", "ts"]
+    for rows, fit in zip(seed_results.projections, fits, strict=True):
+        np.testing.assert_array_equal(rows.log_probabilities, fit.model(decisions.logits))
+        np.testing.assert_array_equal(rows.decision, decisions.decision)
+        assert not np.shares_memory(rows.decision, decisions.decision)
+        assert rows.violations == ()
+
+
+def test_each_calibrator_of_a_seed_has_its_own_distance_from_the_optimum(results, fits, decisions, params):
+    batch = FitBatch.from_validation_rows(
+        [fit.model for fit in fits], use_for_all_parts(decisions), params.projection, "cpu"
+    )
+    gap = measure_optimality_gap(batch)
+    assert [rows.objective_excess for rows in results.projections] == pytest.approx(gap.excess.tolist())
+    assert gap.excess[0] != gap.excess[1]
+    assert [rows.kkt_residual for rows in results.projections] == pytest.approx(gap.kkt_residual.tolist())
+
+
+def test_surfaces_are_fitted_for_the_calibrators_of_the_tables_only(fits, parts, decisions, params):
+    only_first = params.model_copy(update={"calibrators": ("uncal",)})
+    first, second = project.fn(fits, parts, decisions, only_first, "cpu").projections
+    assert set(first.reliability_logits) == set(PIPELINE_VARIANTS)
+    assert set(first.reliability_logits) - set(second.reliability_logits) == SURFACES
+
+
+def test_the_power_of_rows_off_the_top_is_that_of_the_settings(fits, parts, decisions, params):
+    other_simplex = params.simplex.model_copy(update={"off_top_alpha": 0.25})
+    changed = params.model_copy(update={"simplex": other_simplex})
+    simplex = project.fn(fits, parts, decisions, changed, "cpu").projections[1].simplex
+    assert set(simplex.alpha[~simplex.solved]) <= {0.25}

@@ -185,3 +185,16 @@ def test_each_command_is_proposed_once(cache):
     for name in ("report", "train@scidocs"):
         read_dvc_stage(name).manifest.unlink()
     assert commands(cache) == [f"{BACK} checkout {NAME}", REFRESH]
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0, "is corrupt: "), (2, "is corrupt: "), (3, "was edited at ")])
+def test_a_file_was_edited_if_it_is_newer_than_a_checkout_may_make_it(seconds, words):
+    written = 1_700_000_000
+    os.utime(MANIFEST, (written, written))
+    content = TABLE.read_text()
+    TABLE.write_text(content + "x")
+    os.utime(TABLE, (written + seconds, written + seconds))
+    _, (problem,) = verification.find_output_problems(NAME)
+    assert problem.description.startswith(words)
+    if seconds == 3:
+        assert problem.description == "was edited at 2023-11-14T22:13:23+00:00"

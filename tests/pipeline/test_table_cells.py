@@ -1,0 +1,566 @@
+"""Every cell of the tables of the report, from a few made-up numbers that all differ from each other."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from math import sqrt
+
+import numpy as np
+import polars as pl
+import pytest
+
+from relmap.metrics.registry import COMPARED_METRICS
+from tasks.records.advice import summarize_datasets
+from tasks.records.results import AVERAGE, SIMPLEX
+from tasks.tables import TABLES
+from tasks.tables.deviations import compute_deviations
+from tasks.tables.display import Cell, FormattedTable, format_table, parse_metric_column, render_latex
+from tasks.tables.overview import SCOPE_OF_INTERVALS, compute_headline, describe_headline
+from tasks.tables.runs import BOOSTED, PAPER_DATASETS, Runs
+from tests.report_data import EMPTY_RUNS, make_frame, make_runs
+
+CALIBRATORS = ("uncal", "ts")
+SEEDS = (1, 2, 3)
+DATASETS = {"amazon_esci": "hub", "wands": "simulated", "tickets": "files"}
+METRICS_OF_VARIANTS = {
+    "confidence": (
+        *("accuracy", "ece", "top_ece", "nll", "brier", "label_spread", "label_spread_null_p95"),
+        *("nll_correct", "aupr_error", "aurc", "selacc_10", "selacc_50", "selacc_70", "selacc_90"),
+    ),
+    "mrp": ("nll_correct", "aupr_error", "aurc", "selacc_10", "selacc_50", "selacc_70", "selacc_90"),
+    SIMPLEX: ("ece", "top_ece", "nll", "brier", "infeasible_share", "solved_share"),
+}
+Key = tuple[str, str, str, str]  # data set, calibrator, variant, metric
+Values = dict[Key, tuple[float, ...]]
+
+
+def draw_values(datasets: Sequence[str] = tuple(DATASETS), calibrators: Sequence[str] = CALIBRATORS) -> Values:
+    """Draw a number between 0 and 1 for each data set, calibrator, variant, metric and seed."""
+    generator = np.random.default_rng(0)
+    values: Values = {}
+    for dataset, calibrator in product(datasets, calibrators):
+        for variant, metrics in METRICS_OF_VARIANTS.items():
+            for metric in metrics:
+                values[dataset, calibrator, variant, metric] = tuple(generator.random(len(SEEDS)).round(3).tolist())
+    return values
+
+
+@pytest.fixture(scope="module")
+def values() -> Values:
+    return draw_values()
+
+
+@pytest.fixture(scope="module")
+def runs(values) -> Runs:
+    return make_runs(values, DATASETS, {"amazon_esci": 4, "wands": 3, "tickets": 5}, calibrators=CALIBRATORS)
+
+
+def rows_by_key(table: pl.DataFrame, *key: str) -> Mapping[tuple[str, ...], dict[str, object]]:
+    return {tuple(row[name] for name in key): row for row in table.to_dicts()}
+
+
+def assert_cells(row: Mapping[str, object], expected: Mapping[str, object]) -> None:
+    """Compare some cells of a row."""
+    for column, value in expected.items():
+        assert row[column] == pytest.approx(value, abs=1e-12), column
+
+
+def deviation(numbers: Sequence[float]) -> float:
+    return float(np.std(numbers, ddof=1))
+
+
+def test_every_cell_of_the_main_table(runs, values):
+    table = TABLES["main"](runs)
+    assert table.select("dataset", "calibrator", "source").rows() == [
+        ("amazon_esci", "uncal", "hub"),
+        ("amazon_esci", "ts", "hub"),
+        ("wands", "uncal", "simulated"),
+        ("wands", "ts", "simulated"),
+        ("tickets", "uncal", "files"),
+        ("tickets", "ts", "files"),
+    ]
+    for key, row in rows_by_key(table, "dataset", "calibrator").items():
+        expected = {name: np.mean(values[*key, "confidence", name]) for name in ("accuracy", "ece")}
+        for metric in COMPARED_METRICS:
+            before = values[*key, "confidence", metric]
+            after = values[*key, "mrp", metric]
+            expected[f"{metric}_conf"] = np.mean(before)
+            expected[f"{metric}_conf_std"] = deviation(before)
+            expected[f"{metric}_mrp"] = np.mean(after)
+            expected[f"{metric}_mrp_std"] = deviation(after)
+            expected[f"{metric}_delta"] = np.mean(after) - np.mean(before)
+        assert [*row] == ["dataset", "calibrator", *expected, "source"]
+        assert_cells(row, expected)
+
+
+def test_every_cell_of_the_budgeted_fallback(runs, values):
+    table = TABLES["budgeted_fallback"](runs)
+    changes: dict[tuple[str, int], list[float]] = {}
+    for dataset, calibrator, coverage in product(("amazon_esci", "wands"), CALIBRATORS, (10, 50, 70, 90)):
+        key = (dataset, calibrator)
+        after = values[*key, "mrp", f"selacc_{coverage}"]
+        change = np.mean(after) - np.mean(values[*key, "confidence", f"selacc_{coverage}"])
+        changes.setdefault((dataset, coverage), []).append(change)
+    rows = rows_by_key(table, "dataset")
+    assert {key: row["source"] for key, row in rows.items()} == {
+        ("amazon_esci",): "hub",
+        ("wands",): "simulated",
+        (AVERAGE,): "hub+simulated",
+    }
+    for coverage in (10, 50, 70, 90):
+        means = [np.mean(changes[dataset, coverage]) for dataset in ("amazon_esci", "wands")]
+        for dataset, expected in zip(("amazon_esci", "wands", AVERAGE), (*means, np.mean(means)), strict=True):
+            assert_cells(rows[dataset,], {f"delta_selacc_{coverage}": expected})
+
+
+@pytest.mark.parametrize("key", ["label_spread", "label_spread_by_calibrator"])
+def test_every_cell_of_the_label_spreads(runs, values, key):
+    table = TABLES[key](runs)
+    by_calibrator = key.endswith("calibrator")
+    places = list(product(("amazon_esci", "wands"), CALIBRATORS if by_calibrator else (None,)))
+    assert len(table) == len(places)
+    for row, (dataset, calibrator) in zip(table.to_dicts(), places, strict=True):
+        spreads: list[float] = []
+        randoms: list[float] = []
+        for name in (calibrator,) if calibrator else CALIBRATORS:
+            spreads += values[dataset, name, "confidence", "label_spread"]
+            randoms += values[dataset, name, "confidence", "label_spread_null_p95"]
+        n_above = sum(spread > random for spread, random in zip(spreads, randoms, strict=True))
+        assert row["dataset"] == dataset
+        assert row.get("calibrator") == calibrator
+        assert row["source"] == DATASETS[dataset]
+        assert row["runs_above_random"] == f"{n_above}/{len(spreads)}"
+        assert_cells(
+            row,
+            {
+                "label_spread_pp": 100 * np.mean(spreads),
+                "random_p95_pp": 100 * np.mean(randoms),
+                "ratio": np.mean(spreads) / np.mean(randoms),
+            },
+        )
+
+
+def test_a_spread_equal_to_the_random_one_is_not_above_it():
+    values = {
+        ("wands", "ts", "confidence", metric): (0.25, 0.5) for metric in ("label_spread", "label_spread_null_p95")
+    }
+    runs = make_runs(values, {"wands": "hub"}, calibrators=("ts",))
+    assert TABLES["label_spread"](runs)["runs_above_random"].to_list() == ["0/2"]
+
+
+def test_every_cell_of_the_simplex_projection(runs, values):
+    table = TABLES["simplex_projection"](runs)
+    n_classes = {"amazon_esci": 4, "wands": 3}
+    assert [row[:3] for row in table.rows()] == [
+        (dataset, n_classes[dataset], calibrator) for dataset, calibrator in product(n_classes, CALIBRATORS)
+    ]
+    for key, row in rows_by_key(table, "dataset", "calibrator").items():
+        expected = {}
+        for name, metric in (("fixed_ece", "ece"), ("top_ece", "top_ece"), ("nll", "nll"), ("brier", "brier")):
+            before = np.mean(values[*key, "confidence", metric])
+            after = np.mean(values[*key, SIMPLEX, metric])
+            expected |= {f"{name}_base": before, f"{name}_mrc": after, f"{name}_delta": after - before}
+        expected["q_below_uniform_pct"] = 100 * np.mean(values[*key, SIMPLEX, "infeasible_share"])
+        expected["solved_pct"] = 100 * np.mean(values[*key, SIMPLEX, "solved_share"])
+        assert [*row] == ["dataset", "n_classes", "calibrator", *expected, "source"]
+        assert_cells(row, expected)
+
+
+def test_every_cell_of_the_ablation(runs, values):
+    metrics = ("nll_correct", "aupr_error", "aurc", "selacc_50")
+    for_all = rows_by_key(TABLES["ablation"](runs), "variant")
+    by_dataset = rows_by_key(TABLES["ablation_by_dataset"](runs), "dataset", "variant")
+    assert {key[0]: row["added"] for key, row in for_all.items()} == {"confidence": False, "mrp": False}
+    for variant, metric in product(("confidence", "mrp"), metrics):
+        means = {
+            (dataset, calibrator): np.mean(values[dataset, calibrator, variant, metric])
+            for dataset, calibrator in product(DATASETS, CALIBRATORS)
+        }
+        of_paper = [mean for (dataset, _), mean in means.items() if dataset != "tickets"]
+        assert_cells(for_all[variant,], {metric: np.mean(of_paper)})
+        for dataset, source in DATASETS.items():
+            row = by_dataset[dataset, variant]
+            assert row["source"] == source
+            assert_cells(row, {metric: np.mean([means[dataset, calibrator] for calibrator in CALIBRATORS])})
+    assert for_all["confidence",]["source"] == "hub+simulated"
+    assert {dataset for dataset, _ in by_dataset} == set(DATASETS)
+    assert (SIMPLEX,) not in for_all
+
+
+def test_every_cell_of_the_robustness_check():
+    datasets = {"mslr_web10k": "hub", BOOSTED: "simulated"}
+    values = draw_values(tuple(datasets), ("uncal", "ts", "matrix"))
+    table = TABLES["robustness"](make_runs(values, datasets, calibrators=("uncal", "ts")))
+    places = [
+        ("mslr_web10k", "uncal", "linear"),
+        (BOOSTED, "uncal", "lightgbm_balanced"),
+        ("mslr_web10k", "matrix", "linear+matrix"),
+        (BOOSTED, "matrix", "lightgbm_balanced+matrix"),
+    ]
+    for row, (dataset, calibrator, base) in zip(table.to_dicts(), places, strict=True):
+        assert (row["dataset"], row["base"], row["source"]) == ("mslr_web10k", base, datasets[dataset])
+        key = (dataset, calibrator)
+        expected = {name: np.mean(values[*key, "confidence", name]) for name in ("accuracy", "ece")}
+        for metric, (variant, suffix) in product(COMPARED_METRICS, (("confidence", "conf"), ("mrp", "mrp"))):
+            expected[f"{metric}_{suffix}"] = np.mean(values[*key, variant, metric])
+        assert [*row] == ["dataset", "base", *expected, "source"]
+        assert_cells(row, expected)
+
+
+def test_every_cell_of_the_description_of_data_sets():
+    facts = {
+        **{"dataset": "wands", "domain": "shops", "task": "search", "preset": "paper", "source": "hub"},
+        **{"labels": ["bad", "fair", "good"], "rows": {"train": 70, "validation": 20, "test": 11}},
+        "groups": {"train": 7, "validation": 5, "test": 3},
+        "class_counts": {"train": [35, 28, 7], "validation": [4, 6, 10], "test": []},
+    }
+    boosted = facts | {"dataset": BOOSTED}
+    bare = {"dataset": "tickets", "labels": ["no", "yes"], "class_counts": {"test": [0, 0]}}
+    first, second = TABLES["datasets"](replace(EMPTY_RUNS, facts=(bare, facts, boosted))).to_dicts()
+    assert first == {
+        **{"dataset": "wands", "domain": "shops", "n_classes": 3, "labels": "bad/fair/good", "task": "search"},
+        **{"rows_train": 70, "rows_validation": 20, "rows_test": 11},
+        **{"groups_train": 7, "groups_validation": 5, "groups_test": 3},
+        **{"class_priors_train": "0.500/0.400/0.100", "class_priors_validation": "0.200/0.300/0.500"},
+        **{"class_priors_test": None, "preset": "paper", "source": "hub"},
+    }
+    assert second == {
+        **dict.fromkeys(first),
+        **{"dataset": "tickets", "n_classes": 2, "labels": "no/yes", "class_priors_test": "0.000/0.000"},
+    }
+
+
+def test_every_cell_of_the_rivals():
+    rows = []
+    generator = np.random.default_rng(1)
+    values: dict[tuple[int, str, bool, str, str], list[float]] = {}
+    cells = [(300, "ts", False), (300, "matrix", False), (300, "matrix", True), (900, "ts", False)]
+    for (n_rows, calibrator, is_both), metric in product(cells, COMPARED_METRICS):
+        for variant in ("confidence",) if is_both else ("confidence", "mrp"):
+            numbers = generator.random(3).round(3).tolist()
+            values[n_rows, calibrator, is_both, variant, metric] = numbers
+            for seed, number in zip(SEEDS, numbers, strict=True):
+                counts = (2 * n_rows, 0) if is_both else (n_rows, n_rows - seed)
+                rows.append(("wands", "hub", seed, n_rows, *counts, calibrator, variant, metric, number))
+    shuffled = [rows[place] for place in generator.permutation(len(rows))]
+    table = TABLES["rivals"](replace(EMPTY_RUNS, rivals=make_frame("rivals", *shuffled)))
+    keys = ["dataset", "rows", "calibrator_fit_rows", "projection_fit_rows", "calibrator", "source"]
+    assert table.select(keys).rows() == [
+        ("wands", 300, 300, 298, "ts", "hub"),
+        ("wands", 300, 300, 298, "matrix", "hub"),
+        ("wands", 300, 600, 0, "matrix", "hub"),
+        ("wands", 900, 900, 898, "ts", "hub"),
+    ]
+    rows_of_cells = zip(table.to_dicts(), cells, strict=True)
+    for (row, cell), metric in product(rows_of_cells, COMPARED_METRICS):
+        before = values[*cell, "confidence", metric]
+        expected = {f"{metric}_conf": np.mean(before), f"{metric}_conf_std": deviation(before)}
+        if not cell[2]:
+            after = values[*cell, "mrp", metric]
+            expected |= {f"{metric}_mrp": np.mean(after), f"{metric}_mrp_std": deviation(after)}
+            expected |= {f"{metric}_delta": np.mean(after) - np.mean(before)}
+        assert_cells(row, expected)
+        assert (row[f"{metric}_mrp"] is None) == cell[2]
+
+
+def test_every_cell_of_the_sensitivity_to_an_option(values, runs):
+    option_values = {1: 0.75, 3: 0.5, 4: 0.25}  # the default has no seed 4
+    rows = [("wands", "simulated", "ts", seed, "thirds", "mrp", "aurc", value) for seed, value in option_values.items()]
+    table = TABLES["sensitivity"](replace(runs, sensitivity=make_frame("sensitivity", *rows)))
+    defaults = values["wands", "ts", "mrp", "aurc"]
+    (row,) = table.filter(option="thirds").to_dicts()
+    default = (defaults[0] + defaults[2]) / 2
+    assert [*row] == [
+        "dataset",
+        "calibrator",
+        "option",
+        "variant",
+        "metric",
+        "default",
+        "value",
+        "difference",
+        "source",
+    ]
+    assert (row["dataset"], row["calibrator"], row["variant"], row["metric"]) == ("wands", "ts", "mrp", "aurc")
+    assert row["source"] == "simulated"
+    assert_cells(row, {"default": default, "value": 0.625, "difference": 0.625 - default})
+
+
+INTERVALS = [  # data set, calibrator, metric, quantity, value, standard error, low, high, p, groups
+    ("wands", "simulated", AVERAGE, "aurc", "delta", -0.3, 0.1, -0.5, -0.1, 0.01, 41),
+    ("wands", "simulated", AVERAGE, "aurc", "before", 0.7, 0.2, 0.5, 0.9, None, 41),
+    ("wands", "simulated", AVERAGE, "ece", "delta", 0.7, 0.2, 0.5, 0.9, 0.5, 41),
+    ("amazon_esci", "hub", AVERAGE, "aurc", "delta", 0.2, 0.05, 0.1, 0.3, 0.03, 77),
+    ("amazon_esci", "hub", "ts", "aurc", "delta", 0.25, 0.06, 0.15, 0.35, 0.04, 77),
+    ("amazon_esci", "hub", AVERAGE, "nll_correct", "delta", -0.4, 0.07, -0.6, -0.2, 0.001, 77),
+    ("tickets", "files", AVERAGE, "aurc", "delta", -0.1, 0.08, -0.3, 0.1, 0.2, 35),
+]
+
+
+def test_every_cell_of_the_intervals(runs):
+    table = TABLES["intervals"](replace(runs, intervals=make_frame("intervals", *INTERVALS)))
+    columns = ["dataset", "calibrator", "metric", "delta", "standard_error", "low", "high", "p", "p_holm", "groups"]
+    assert table.columns == [*columns, "source"]
+    assert table.rows() == [
+        ("amazon_esci", "ts", "aurc", 0.25, 0.06, 0.15, 0.35, 0.04, None, 77, "hub"),
+        ("amazon_esci", AVERAGE, "aurc", 0.2, 0.05, 0.1, 0.3, 0.03, 0.03, 77, "hub"),
+        ("amazon_esci", AVERAGE, "nll_correct", -0.4, 0.07, -0.6, -0.2, 0.001, 0.001, 77, "hub"),
+        ("wands", AVERAGE, "aurc", -0.3, 0.1, -0.5, -0.1, 0.01, 0.02, 41, "simulated"),
+        ("tickets", AVERAGE, "aurc", -0.1, 0.08, -0.3, 0.1, 0.2, 0.2, 35, "files"),
+    ]
+
+
+def test_the_headline_counts_signs_and_has_mean_changes_of_each_data_set(runs, values):
+    with_intervals = replace(runs, intervals=make_frame("intervals", *INTERVALS))
+    headline = compute_headline(with_intervals)
+    assert [*headline] == ["amazon_esci", "wands (simulated)", "tickets", "data_sets"]
+    for name, dataset in (("amazon_esci", "amazon_esci"), ("wands (simulated)", "wands"), ("tickets", "tickets")):
+        for metric in COMPARED_METRICS:
+            changes = [
+                np.mean(values[dataset, calibrator, "mrp", metric])
+                - np.mean(values[dataset, calibrator, "confidence", metric])
+                for calibrator in CALIBRATORS
+            ]
+            assert headline[name][metric] == pytest.approx(np.mean(changes))
+    assert headline["data_sets"] == {
+        "nll_correct": {"improved": 1, "worsened": 0, "of": 1},
+        "aupr_error": {"improved": 0, "worsened": 0, "of": 0},
+        "aurc": {"improved": 1, "worsened": 1, "of": 3},
+    }
+
+
+def nll_interval(dataset: str, source: str, low: float | None, high: float | None, p: float | None) -> tuple:
+    value = 0.0 if low is None or high is None else (low + high) / 2
+    return (dataset, source, AVERAGE, "nll_correct", "delta", value, 0.1, low, high, p, 40)
+
+
+def test_the_sentences_of_the_headline(runs):
+    intervals = [
+        nll_interval("wands", "simulated", -0.3, -0.1, 0.001),
+        nll_interval("amazon_esci", "hub", 0.1, 0.3, 0.001),
+        nll_interval("scidocs", "hub", None, None, None),
+        nll_interval("tickets", "files", -0.3, -0.2, 0.01),
+    ]
+    described = describe_headline(
+        replace(runs, intervals=make_frame("intervals", *intervals), missing=("bills", "alloprof_rerank"))
+    )
+    lowers = (
+        "MRP lowers correctness NLL: the 95% interval is below zero, and p < .05 after Holm's correction over data sets"
+    )
+    assert described == (
+        f"On 1 of 3 data sets (2 hub, 1 simulated) {lowers}; on 1 it raises it; on 1 there are too few test groups for "
+        f"an interval. On 1 of 1 own data sets (files) {lowers}. Not finished: bills, alloprof_rerank. "
+        f"{SCOPE_OF_INTERVALS}"
+    )
+
+
+def test_standard_deviations_over_seeds_and_of_test_rows():
+    """Two calibrators on one data set of the paper, whose averages over data sets have no standard error."""
+    values = draw_values(("wands", "tickets"), (*CALIBRATORS, "matrix"))
+    errors = {("uncal", "delta"): 0.3, ("ts", "delta"): 0.5, (AVERAGE, "before"): 0.25, ("ts", "before"): 0.7}
+    intervals = [
+        ("wands", "hub", calibrator, "aurc", quantity, 0.0, error, -1.0, 1.0, None, 40)
+        for (calibrator, quantity), error in errors.items()
+    ]
+    runs = make_runs(values, {"wands": "hub", "tickets": "hub"}, intervals=make_frame("intervals", *intervals))
+    cells = rows_by_key(compute_deviations(runs), "dataset", "calibrator", "metric", "quantity")
+
+    assert {dataset for dataset, *_ in cells} == {"wands", AVERAGE}
+    assert {calibrator for _, calibrator, *_ in cells} == {*CALIBRATORS, AVERAGE}
+    after_of = {"aurc": "mrp", "ece": SIMPLEX}
+    for metric, after_variant in after_of.items():
+        before = np.array([values["wands", name, "confidence", metric] for name in CALIBRATORS])
+        after = np.array([values["wands", name, after_variant, metric] for name in CALIBRATORS])
+        for quantity, numbers in (("before", before), ("after", after), ("delta", after - before)):
+            expected = {name: deviation(numbers[place]) for place, name in enumerate(CALIBRATORS)}
+            expected[AVERAGE] = deviation(numbers.mean(axis=0))
+            for calibrator, seeds in expected.items():
+                row = cells["wands", calibrator, metric, quantity]
+                assert (row["seeds"], row["n_seeds"]) == (pytest.approx(seeds), 3)
+            assert cells[AVERAGE, AVERAGE, metric, quantity]["seeds"] == pytest.approx(expected[AVERAGE])
+
+    bootstrap = "bootstrap over test groups"
+    of_calibrators = "mean bootstrap error of the calibrators, which share rows"
+    for calibrator, quantity, error, origin in (
+        ("uncal", "delta", 0.3, bootstrap),
+        ("ts", "delta", 0.5, bootstrap),
+        (AVERAGE, "delta", 0.4, of_calibrators),
+        (AVERAGE, "before", 0.25, bootstrap),
+        ("uncal", "before", None, None),
+    ):
+        row = cells["wands", calibrator, "aurc", quantity]
+        assert (row["standard_error"], row["sampled"]) == (error and pytest.approx(error), origin)
+    assert cells[AVERAGE, AVERAGE, "aurc", "delta"]["standard_error"] is None
+
+    for name, metric in product(CALIBRATORS, ("infeasible_share", "solved_share")):
+        share = np.mean(values["wands", name, SIMPLEX, metric])
+        row = cells["wands", name, metric, "after"]
+        assert row["standard_error"] == pytest.approx(sqrt(share * (1 - share) / 10_000))
+        assert row["sampled"] == "binomial over test rows, ignoring groups"
+
+
+def test_the_standard_error_of_the_mean_over_all_data_sets_of_the_paper():
+    errors = dict(zip(PAPER_DATASETS, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6), strict=True))
+    values = draw_values((*PAPER_DATASETS, BOOSTED), ("ts",))
+    intervals = [
+        (dataset, "hub", AVERAGE, metric, "delta", 0.0, error, -1.0, 1.0, None, 40)
+        for metric in ("aurc", "nll_correct")
+        for dataset, error in {**errors, BOOSTED: 7.0}.items()
+    ]
+    runs = make_runs(values, dict.fromkeys((*PAPER_DATASETS, BOOSTED), "hub"))
+    table = compute_deviations(replace(runs, intervals=make_frame("intervals", *intervals[:-2])))
+    cells = rows_by_key(table, "dataset", "calibrator", "metric", "quantity")
+    row = cells[AVERAGE, AVERAGE, "aurc", "delta"]
+    assert row["standard_error"] == pytest.approx(sqrt(0.91) / 6)
+    assert row["sampled"] == "bootstrap errors of independent data sets"
+    assert cells[AVERAGE, AVERAGE, "nll_correct", "delta"]["standard_error"] is None  # one of the six has none
+    changes = []
+    for dataset in PAPER_DATASETS:
+        after = np.array(values[dataset, "ts", "mrp", "aurc"])
+        changes.append(after - values[dataset, "ts", "confidence", "aurc"])
+    assert row["seeds"] == pytest.approx(deviation(np.mean(changes, axis=0)))
+
+
+def test_every_number_of_the_summary_of_a_data_set():
+    """Of 1,000 rows, 700 are retained and 300 reviewed; half of the rows have the most frequent label."""
+    values = {
+        ("shop", "ts", "confidence", "accuracy"): (0.8,),
+        ("shop", "uncal", "confidence", "accuracy"): (0.8, 0.6),
+        ("shop", "ts", "confidence", "selacc_70"): (0.9, 0.8),
+        ("shop", "uncal", "confidence", "selacc_70"): (0.95,),
+        ("shop", "ts", "mrp", "selacc_70"): (0.95,),
+        ("shop", "ts", "confidence", "aurc"): (0.5, 0.25),
+        ("shop", "ts", "mrp", "aurc"): (0.125,),
+        ("shop", "ts", "confidence", "label_spread"): (0.04,),
+        ("shop", "ts", "confidence", "label_spread_null_p95"): (0.01,),
+    }
+    facts = {"dataset": "shop", "rows": {"test": 1000}, "class_counts": {"test": [300, 500, 200]}}
+    runs = make_runs(values, {"shop": "files"})
+    intervals = make_frame(
+        "intervals",
+        ("shop", "files", AVERAGE, "nll_correct", "delta", -0.2, 0.1, -0.3, -0.1, 0.01, 40),
+        ("shop", "files", AVERAGE, "selacc_70", "delta", 0.05, 0.1, 0.03, 0.06, 0.01, 40),
+        ("shop", "files", AVERAGE, "selacc_70", "before", 9.0, 9.0, 9.0, 9.0, 0.01, 40),
+        ("shop", "files", "ts", "nll_correct", "delta", 9.0, 9.0, 9.0, 9.0, 0.01, 40),
+    )
+    (row,) = summarize_datasets(runs.metrics, intervals, [facts]).to_dicts()
+    expected = {
+        **{"accuracy": 0.75, "aurc_conf": 0.375, "aurc_mrp": 0.125, "label_spread_pp": 4, "random_p95_pp": 1},
+        **{"kept_conf": 0.9, "kept_mrp": 0.95, "nll_correct_delta": -0.2, "low": -0.3, "high": -0.1},
+        # of 250 errors, 70 and 35 are retained, so that 180 and 215 are found in 300 reviews
+        **{"found_per_1000_conf": 600, "found_per_1000_mrp": 215 / 0.3},
+        **{"found_per_1000_low": 70, "found_per_1000_high": 140},
+        **{"commonest_label": 0.5, "rows": 1000, "errors": 250, "calibrators": 2, "seeds": 2},
+    }
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("counts", [None, {}, {"test": []}, {"test": [0, 0]}])
+def test_a_summary_without_counts_of_labels_and_rows_has_empty_cells(counts):
+    runs = make_runs({("shop", "ts", "confidence", "accuracy"): (0.8,)}, {"shop": "files"})
+    facts = {"dataset": "shop"} | ({} if counts is None else {"class_counts": counts})
+    (row,) = summarize_datasets(runs.metrics, EMPTY_RUNS.intervals, [facts]).to_dicts()
+    for name in ("commonest_label", "rows", "errors", "found_per_1000_conf", "found_per_1000_low", "low"):
+        assert row[name] is None
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ("aurc_mrp", ("aurc", "mrp")),
+        ("fixed_ece_base", ("ece", "base")),
+        ("delta_selacc_50", ("selacc_50", "delta")),
+        ("nll_correct_delta", ("nll_correct", "delta")),
+        ("aurc", (None, "aurc")),
+        ("aurc_low", (None, "aurc_low")),
+        ("delta_rows", (None, "delta_rows")),
+        ("rows_conf", (None, "rows_conf")),
+    ],
+)
+def test_the_metric_of_a_column_follows_from_its_name(column, expected):
+    metric, kind = parse_metric_column(column)
+    assert (metric and metric.key, kind) == expected
+
+
+SMALL = pl.DataFrame(
+    {
+        "dataset": ["wands", "wands", "tickets"],
+        "calibrator": ["uncal", "ts", "ts"],
+        "aurc_conf": [0.12345, None, 0.5],
+        "aurc_conf_std": [0.0123, 0.5, None],
+        "aurc_delta": [-0.25, 0.25, -0.00001],
+        "aupr_error_delta": [-0.25, 0.25, 0.0],
+        "solved_pct": [98.76, 100.0, None],
+        "found_per_1000_conf": [123.6, 0.4, None],
+        "source": ["simulated", "simulated", "files"],
+    }
+)
+
+
+@pytest.fixture
+def small_table() -> FormattedTable:
+    return format_table(TABLES["main"], SMALL)
+
+
+def test_cells_are_rounded_with_their_deviation_and_improvements_are_marked(small_table):
+    assert small_table.columns == [name for name in SMALL.columns if name not in ("source", "aurc_conf_std")]
+    first, second = small_table.sections[""]
+    assert first == [
+        *(Cell("wands (simulated)"), Cell("uncal"), Cell("0.123 ± 0.012")),
+        *(Cell("-0.250", improved=True), Cell("-0.250"), Cell("98.8"), Cell("124")),
+    ]
+    assert second == [
+        *(Cell("wands (simulated)"), Cell("ts"), Cell("–")),
+        *(Cell("+0.250"), Cell("+0.250", improved=True), Cell("100.0"), Cell("0")),
+    ]
+    (own,) = small_table.sections["Own data sets"]
+    assert [cell.text for cell in own] == ["tickets", "ts", "0.500", "0.000", "0.000", "–", "–"]
+    assert not any(cell.improved for cell in own)
+    assert small_table.rows == 3
+    assert small_table.texts == [[cell.text for cell in row] for row in (first, second, own)]
+
+
+def test_a_small_table_in_latex(small_table):
+    text = render_latex(small_table, SMALL.schema)
+    lines = [line.strip() for line in text.splitlines()]
+    assert r"wands (simulated) & uncal & 0.123 $\pm$ 0.012 & \textbf{$-$0.250} & $-$0.250 & 98.8 & 124 \\" in lines
+    assert r"wands (simulated) & ts & -- & +0.250 & \textbf{+0.250} & 100.0 & 0 \\" in lines
+    assert (
+        r" &  & \multicolumn{2}{c}{AURC$\downarrow$} & \multicolumn{1}{c}{AUPR-Error$\uparrow$} &  &  \\".strip()
+        in lines
+    )
+    assert r"dataset & calibrator & Conf. & $\Delta$ & $\Delta$ & solved\_pct & found\_per\_1000\_conf \\" in lines
+    assert "llrrrrr" in text
+    assert "longtable" not in text
+
+
+@pytest.mark.parametrize(("n_rows", "is_long"), [(45, False), (46, True)])
+def test_a_table_with_more_than_45_rows_fills_pages(n_rows, is_long):
+    frame = pl.DataFrame({"dataset": ["wands"] * n_rows, "aurc_conf": [0.5] * n_rows, "source": ["hub"] * n_rows})
+    text = render_latex(format_table(TABLES["main"], frame), frame.schema)
+    assert ("longtable" in text) == is_long
+
+
+@pytest.mark.parametrize(("datasets", "n_rules"), [("aab", 1), ("aabbc", 2), ("abc", 0), ("aaa", 0)])
+def test_data_sets_are_separated_by_rules_if_one_of_them_has_several_rows(datasets, n_rules):
+    rows = len(datasets)
+    frame = pl.DataFrame({"dataset": [*datasets], "aurc_conf": [0.5] * rows, "source": ["hub"] * rows})
+    own = pl.concat([frame.clear(), frame])
+    text = render_latex(format_table(TABLES["main"], own), own.schema)
+    single = render_latex(format_table(TABLES["main"], frame.unique("dataset")), frame.schema)
+    assert text.count(r"\midrule") - single.count(r"\midrule") == n_rules
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "improved"), [(-0.2, -0.1, True), (-0.2, 0.0, False), (0.0, 0.1, False), (-0.1, 0.1, False)]
+)
+def test_a_change_is_an_improvement_only_if_its_interval_excludes_zero(low, high, improved):
+    row = {"dataset": ["wands"], "nll_correct_delta": [-0.15], "low": [low], "high": [high], "source": ["hub"]}
+    ((cells,),) = format_table(TABLES["overview"], pl.DataFrame(row)).sections.values()
+    assert cells[1].improved is improved
+
+
+def test_summaries_are_in_the_order_of_the_results():
+    names = [f"shop {7 * number % 30}" for number in range(30)]
+    runs = make_runs({(name, "ts", "confidence", "accuracy"): (0.8,) for name in names}, dict.fromkeys(names, "files"))
+    assert summarize_datasets(runs.metrics, EMPTY_RUNS.intervals, runs.facts)["dataset"].to_list() == names
