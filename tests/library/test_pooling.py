@@ -306,3 +306,17 @@ def test_the_fit_under_another_prior_is_the_starting_point_of_the_free_coefficie
 def test_the_prior_of_standard_deviations_prefers_zero_and_small_slopes(part, level, expected, monkeypatch):
     monkeypatch.setattr(pooling, "SLOPE_DEVIATION_SCALE", 0.5)
     assert pooling._log_prior(part, level) == expected
+
+
+def test_mean_logits_are_those_of_the_mean_reliability_of_each_label():
+    rows = pooling.PooledRows(
+        offset=np.array([0.5, -1.0, 2.0, 3.0]),
+        features=np.column_stack([np.ones(4), np.array([1.0, 2.0, -1.0, 0.5])]),
+        label=np.array([0, 1, 1, 3]),
+        correct=np.array([True, False, True, True]),
+        n_labels=4,
+    )
+    line = np.array([[0.1, 0.2], [0.3, -0.4], [9.0, 9.0], [0.0, 1.0]])
+    reliability = expit([0.5 + 0.1 + 0.2, -1 + 0.3 - 0.8, 2 + 0.3 + 0.4, 3.5])
+    expected = [reliability[0], reliability[1:3].mean(), reliability.mean(), reliability[3]]
+    np.testing.assert_allclose(rows.mean_logits(line), logit(expected))
