@@ -1,6 +1,6 @@
 """Intervals of the pipeline, compared with an independent bootstrap that resamples clusters one by one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -154,6 +154,35 @@ def test_intervals_agree_with_a_naive_bootstrap(calibrators, grouped):
             compared.append(row)
     assert {row["quantity"] for row in compared} == {"before", "after", "delta", "versus_mrp"}
     assert {row["calibrator"] for row in compared} == {*calibrators, "matrix", "average"}
+
+
+@pytest.mark.parametrize("calibrators", [("uncal",), ("uncal", "matrix")])
+def test_matrix_scaling_is_compared_only_with_a_temperature_in_the_tables(calibrators):
+    test = make_test_rows(grouped=False)
+    projections = [make_projection(calibrator, 1, test) for calibrator in ("uncal", "ts", "matrix")]
+    results = [SeedResults(1, projections, rows_per_label=(), fallbacks=(), gate_records=[])]
+    table = bootstrap_rows(results, test, mean_values(results, test), calibrators, PARAMS)
+    assert "versus_mrp" not in {row["quantity"] for row in table}
+
+
+def test_a_temperature_alone_is_compared_with_nothing():
+    test = make_test_rows(grouped=False)
+    results = [SeedResults(1, [make_projection("ts", 1, test)], rows_per_label=(), fallbacks=(), gate_records=[])]
+    table = bootstrap_rows(results, test, mean_values(results, test), ("ts",), PARAMS)
+    assert {row["quantity"] for row in table} == {"before", "after", "delta"}
+    for row in table:
+        assert np.isnan(row["p"]) == (row["quantity"] != "delta"), row
+
+
+@pytest.mark.parametrize(("n_groups", "has_intervals"), [(9, False), (10, True)])
+def test_ten_groups_are_enough_for_intervals(n_groups, has_intervals):
+    test = make_test_rows(grouped=False)
+    test = replace(test, group=np.array([f"q{row % n_groups}" for row in range(N_ROWS)]))
+    results = [SeedResults(1, [make_projection("ts", 1, test)], rows_per_label=(), fallbacks=(), gate_records=[])]
+    table = bootstrap_rows(results, test, mean_values(results, test), ("ts",), PARAMS)
+    (row,) = [row for row in table if (row["calibrator"], row["metric"], row["quantity"]) == ("ts", "aurc", "delta")]
+    assert np.isfinite(row["low"]) == has_intervals
+    assert row["groups"] == n_groups
 
 
 def assert_interval(row: IntervalRow, value: float, replicates: np.ndarray) -> None:

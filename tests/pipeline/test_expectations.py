@@ -341,7 +341,10 @@ def gate_contract(labels: list[int], pairs: str = "abc") -> dict:
 
 
 def test_released_files_pass_only_with_the_declared_contents():
-    assert gate_contract([0, 1, 2])["success"]
+    record = gate_contract([0, 1, 2])
+    assert record["success"]
+    description = "the released files contain what is declared"
+    assert ("declared, found", description, "declared = found") in describe_expectations(record, "contract")
     for labels, pairs, violation in (
         ([0, 2, 2], "abc", "labels that occur: declared = 3, found = 2"),
         ([0, 1, 3], "abc", "rows with another label: declared = 0, found = 1"),

@@ -206,6 +206,7 @@ def test_a_wrong_lookup_table_is_reported_with_its_place(tmp_path, rows, message
 FEATURES = {"path": "a.txt", "width": 2}
 WRONG_LINES = {
     "a NaN": ("0 qid:1 1:nan 2:1", r"'feature': found '1:nan'; its value must be a finite number"),
+    "a word for a value": ("0 qid:1 1:one", r"'feature': found '1:one'; its value must be a finite number"),
     "a feature counted from 0": ("0 qid:1 0:1", r"'feature': found '0:1'; .*1\.\.2"),
     "a feature too many": ("0 qid:1 3:1", r"'feature': found '3:1'; .*1\.\.2"),
     "a word alone": ("0 qid:1 1:1 two", r"'feature': found 'two'; .*<position>:<number>"),

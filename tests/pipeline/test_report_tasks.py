@@ -1,47 +1,173 @@
-"""Loading of the results that the report shows."""
+"""Tasks of the report, called as plain functions with made-up results, without drawing."""
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
-import yaml
 
 from relmap.io.atomic import write_json
-from tasks.records.store import base_folder, runs_folder
-from tasks.report import load_runs
-from tasks.settings.params import Params
+from tasks import report
+from tasks.page import page
+from tasks.records.store import base_folder, failed_gates_file
+from tasks.tables.overview import compute_headline, describe_headline
+from tests.report_data import DatasetResults, combine_runs, make_gate, make_results, write_files
 
-ROOT = Path(__file__).resolve().parents[2]
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shops() -> list[DatasetResults]:
+    """Results of two data sets, the first of which is simulated."""
+    shop = make_results("shop", rows=300, groups=30, calibrators=("ts",), seeds=(1,))
+    market = make_results("market", rows=240, groups=40, calibrators=("ts",), seeds=(1,), source="files")
+    return [shop, market]
 
 
 @pytest.fixture
-def params() -> Params:
-    content = yaml.safe_load((ROOT / "params.yaml").read_text())
-    content["calibrators"] = ["uncal", "ts"]
-    names = list(content["datasets"])[:3]
-    content["datasets"] = {name: content["datasets"][name] for name in names}
-    content["datasets"][names[1]]["calibrators"] = ["ts", "diag"]
-    content["metrics"]["smallest_relevant_change"] = 0.003
-    return Params.model_validate(content)
+def drawn_kinds(monkeypatch) -> list[tuple[str, object]]:
+    """Record the kinds of drawn figures and their results; each kind gives one figure."""
+    calls: list[tuple[str, object]] = []
+
+    def draw(kind: str, results: object) -> list[SimpleNamespace]:
+        calls.append((kind, results))
+        key = kind.replace(" ", "_")
+        return [SimpleNamespace(key=key, caption=f"About {kind}.", spec=f"{key} spec", rows=pl.DataFrame({"x": [1]}))]
+
+    monkeypatch.setattr(report, "draw_all", draw)
+    return calls
 
 
-def test_results_are_loaded_in_the_order_of_the_settings_without_missing_data_sets(params, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    first, second, third = params.datasets
-    for number, dataset in enumerate((third, first)):
-        for table in ("metrics", "intervals", "rivals", "sensitivity"):
-            path = runs_folder(dataset) / f"{table}.parquet"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            pl.DataFrame({"dataset": [dataset], "table": [table]}).write_parquet(path)
-        base_folder(dataset).mkdir(parents=True)
-        write_json(base_folder(dataset) / "base.json", {"number": number})
+@pytest.mark.parametrize("place", [0, 1])
+def test_figures_of_a_data_set_are_drawn_from_its_own_files(shops, drawn_kinds, place):
+    for shop in shops:
+        write_files(shop)
+    expected = shops[place]
+    results, figures = report.draw_figures.fn(expected.name, combine_runs(shops))
+    assert drawn_kinds == [("data set", results)]
+    assert [figure.key for figure in figures] == ["data_set"]
+    assert (results.name, results.display_name) == (expected.name, ("shop (simulated)", "market")[place])
+    assert (results.labels, results.test_rows) == (("no", "maybe", "yes"), (300, 240)[place])
+    for name in ("scores", "metrics", "rivals", "simplex"):
+        assert getattr(results, name).equals(getattr(expected, name))
+    assert results.lattices == expected.lattices
 
-    runs = load_runs.fn(params, [second])
 
-    for table in ("metrics", "intervals", "rivals", "sensitivity"):
-        assert getattr(runs, table).rows() == [(first, table), (third, table)]
-    assert [facts["number"] for facts in runs.facts] == [1, 0]
-    assert runs.missing == (second,)
-    assert runs.calibrators == ("uncal", "ts")
-    assert runs.calibrators_by_dataset == {second: ("ts", "diag")}
-    assert runs.smallest_relevant_change == 0.003
+def figure(key: str, *values: int) -> SimpleNamespace:
+    return SimpleNamespace(key=key, rows=pl.DataFrame({"x": values}))
+
+
+def test_figures_of_all_data_sets_are_written_to_one_file_for_each_key(shops, monkeypatch):
+    monkeypatch.setattr(page, "render_dvc_plots_page", lambda: "plots")
+    drawn = [(shops[0], [figure("bars", 1, 2), figure("lines", 3)]), (shops[1], [figure("bars", 4)])]
+    report.write_figures.fn(drawn, Path("out"))
+    files = {path.name: path.read_text() for path in Path("out/figures").iterdir()}
+    assert files == {
+        "bars.csv": "dataset,x\nshop (simulated),1\nshop (simulated),2\nmarket,4\n",
+        "lines.csv": "dataset,x\nshop (simulated),3\n",
+        "dvc_plots.html": "plots",
+    }
+
+
+def test_figures_of_the_paper_are_written_in_two_formats_with_their_captions(shops, drawn_kinds, monkeypatch):
+    monkeypatch.setattr(report, "svg", lambda spec: f"svg of {spec}")
+    monkeypatch.setattr(report, "pdf", lambda spec: f"pdf of {spec}".encode())
+    report.write_paper_figures.fn([(shop, []) for shop in shops], Path("out"))
+    ((kind, results),) = drawn_kinds
+    assert kind == "paper"
+    assert [(each.name, each.preferred_calibrator) for each in results] == [("shop", "smart"), ("market", "smart")]
+    assert {path.name: path.read_text() for path in Path("out/figures").iterdir()} == {
+        "captions.md": "**paper** About paper.\n\n",
+        "paper.svg": "svg of paper spec",
+        "paper.pdf": "pdf of paper spec",
+    }
+
+
+@pytest.fixture
+def overview() -> pl.DataFrame:
+    rows = [("shop (simulated)", "Use it.", "Beware.", "simulated"), ("market", None, None, "files")]
+    return pl.DataFrame(rows, schema=["dataset", "advice", "remarks", "source"], orient="row")
+
+
+def test_each_data_set_has_a_section_with_its_gates_and_advice_and_failed_ones_come_last(shops, overview, drawn_kinds):
+    for shop in shops:
+        write_files(shop)
+    contract = make_gate("market", "contract")
+    write_json(base_folder("market") / "contract.json", contract)
+    failed = make_gate("mine", "unchanged rows", passed=False)
+    write_json(failed_gates_file("mine"), {"gates": [failed]})
+    runs = combine_runs(shops, ("mine", "yours"))
+    drawn = [(shop, ["figure", shop.name]) for shop in shops]
+
+    sections = report._dataset_sections(runs, overview, drawn, {"mine": "no descent"})
+
+    assert [(section.name, section.shown) for section in sections] == [
+        ("shop", "shop (simulated)"),
+        ("market", "market"),
+        ("mine", "mine (failed)"),
+        ("yours", "yours (failed)"),
+    ]
+    expected_gates = [shops[0].gates, [contract, *shops[1].gates], [failed], []]
+    assert [section.gates for section in sections] == [page.summarize_gates(gates) for gates in expected_gates]
+    assert [section.failed for section in sections[2:]] == ["no descent", ""]
+    shop, market = sections[:2]
+    assert [(section.advice, section.remarks) for section in (shop, market)] == [("Use it.", "Beware."), ("", "")]
+    assert [section.figures for section in (shop, market)] == [["figure", "shop"], ["figure", "market"]]
+    for section, results in zip((shop, market), shops, strict=True):
+        assert section.facts == page.describe_facts(results.facts, results.labels_with_few_rows)
+        assert section.command == page.map_command(results.name, results.labels)
+
+
+def test_the_page_and_its_headline_are_written_with_all_parts(shops, drawn_kinds, monkeypatch):
+    for shop in shops:
+        write_files(shop)
+    runs = combine_runs(shops)
+    overview = pl.DataFrame({"dataset": ["shop", "market"], "advice": ["a", "b"], "remarks": ["c", "d"]})
+    tables = {"overview": overview.with_columns(source=pl.Series(["simulated", "files"]))}
+    shown = tables["overview"].with_columns(dataset=pl.Series(["shop (simulated)", "market"]))
+    rendered: dict[str, Any] = {}
+    linked = []
+
+    def render(*parts: object, **options: object) -> str:
+        rendered.update(options, parts=parts)
+        return "the page"
+
+    monkeypatch.setattr(page, "render_report", render)
+    monkeypatch.setattr(page, "describe_verdict", lambda *parts: parts)
+    monkeypatch.setattr(page, "describe_provenance", lambda facts, **options: (facts, options))
+    monkeypatch.setattr(report, "svg", lambda spec: spec)
+    monkeypatch.setattr(report, "overview_picture", lambda frame: f"picture of {len(frame)} rows")
+    monkeypatch.setattr(report.checkout, "describe_commit", lambda: "abc")
+    monkeypatch.setattr(report.manifest, "library_versions", lambda: {"numpy": "9"})
+    monkeypatch.setattr(report, "create_link_artifact", lambda link, **words: linked.append((link, words)))
+
+    report.write_page.fn(runs, tables, [(shop, []) for shop in shops], {}, Path("out"))
+
+    ((kind, drawn_from),) = drawn_kinds
+    assert kind == "all data sets"
+    assert drawn_from.equals(shown)
+    folder = Path("out")
+    assert json.loads((folder / "metrics.json").read_text()) == compute_headline(runs)
+    assert (folder / "headline.txt").read_text() == f"{describe_headline(runs)}\n"
+    assert (folder / "index.html").read_text() == "the page"
+    assert (folder / "figures/all_data_sets.csv").read_text() == "x\n1\n"
+    assert (folder / "figures/overview.svg").read_text() == "picture of 2 rows"
+    given_tables, sections = rendered.pop("parts")
+    verdict_frame, headline = rendered.pop("verdict")
+    assert given_tables is tables
+    assert [(section.shown, section.advice) for section in sections] == [("shop (simulated)", "a"), ("market", "b")]
+    assert verdict_frame.equals(shown)
+    assert headline == describe_headline(runs)
+    assert [each.key for each in rendered.pop("overview_figures")] == ["all_data_sets"]
+    assert rendered == {
+        "simulated": ["shop (simulated)"],
+        "provenance": (runs.facts, {"commit": "abc", "versions": {"numpy": "9"}}),
+    }
+    index = (folder / "index.html").resolve()
+    words = {"link_text": "out/index.html", "key": "report", "description": "the report"}
+    assert linked == [(index.as_uri(), words)]
