@@ -480,3 +480,13 @@ def test_written_decisions_are_read_unchanged(tmp_path, monkeypatch, decisions):
     first, last = read_members("wands")[0]
     assert (first.test.logits == read.test.logits).all()  # member 2 before member 10
     assert (last.test.logits == shifted.logits).all()
+
+
+def test_a_mistake_of_several_sections_is_named_with_the_file(tmp_path):
+    path = write_params(tmp_path, {"seeds": [2, 1, 2, 1]})
+    with pytest.raises(InputError) as error:
+        load_params(path)
+    first, second = str(error.value).splitlines()
+    assert first == f"{path} has 1 mistake(s):"
+    assert second.startswith(f"  {path}: ")
+    assert "seed 1, 2 is given more than once" in second
