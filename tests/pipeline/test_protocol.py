@@ -13,6 +13,7 @@ from typing import Annotated
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 from dvc.utils.hydra import apply_overrides
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,7 +31,7 @@ from relmap.splits import select_validation_rows, split_validation
 from tasks.records.splits import draw_splits
 from tasks.records.store import base_folder, read_base, read_members, write_decisions, write_logits
 from tasks.settings.dataset_params import DatasetParams, SplitParams
-from tasks.settings.params import DaskParams, load_params
+from tasks.settings.params import DaskParams, Params, load_params
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS
 from tests.project_copy import ROOT, write_params
 
@@ -490,3 +491,14 @@ def test_a_mistake_of_several_sections_is_named_with_the_file(tmp_path):
     assert first == f"{path} has 1 mistake(s):"
     assert second.startswith(f"  {path}: ")
     assert "seed 1, 2 is given more than once" in second
+
+
+def test_optional_settings_have_defaults():
+    content = yaml.safe_load(PARAMS.read_text())
+    for section, name in ((content, "stage_minutes"), (content["train"], "alternatives_on_simulated")):
+        del section[name]
+    for name in ("tls", "allow_unencrypted"):
+        del content["dask"][name]
+    params = Params.model_validate(content)
+    assert (params.stage_minutes, params.train.alternatives_on_simulated) == (0, False)
+    assert (params.dask.tls, params.dask.allow_unencrypted) == (None, False)

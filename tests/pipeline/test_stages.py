@@ -11,14 +11,16 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import polars as pl
 import psutil
 import pytest
+from filelock import Timeout
 
 from relmap.errors import InputError
-from relmap.io.atomic import write_atomically
-from tasks.provenance import stage
+from relmap.io.atomic import write_atomically, write_json
+from tasks.provenance import lock, stage
 from tasks.provenance.dvc_stages import read_dvc_stage
 from tasks.provenance.lock import hold_lock, is_lock_held
 from tasks.provenance.manifest import read_manifest
@@ -248,7 +250,7 @@ def test_unexpected_error_keeps_its_traceback(monkeypatch, error):
 
 RUN_TOO_LONG = """
 import time
-from tasks.provenance import stage
+from tasks.provenance import lock, stage
 record = stage.StageRecord(stage="train@wands", process=1, started=stage.datetime.now(stage.UTC), why="a reason")
 with stage._time_limit(record, 0.001):
     time.sleep(600)
@@ -386,3 +388,71 @@ def test_the_message_of_a_stage_is_printed_and_recorded_with_the_reason(message,
     addition = f" ({message})" if message else ""
     assert read_stage_record()["why"] == f"it had not finished on this machine before{addition}"
     assert capsys.readouterr().out == (f"wands: {message}\n" if message else "")
+
+
+class HeldLock:
+    """Stands for a lock that another process holds until `acquire` waits for it."""
+
+    lock_counter = 1
+    actions: ClassVar[list[str]] = []
+
+    def __init__(self, path: Path, **_options: object) -> None:
+        self.path = path
+
+    def acquire(self, timeout: float | None = None) -> None:
+        if timeout == 0:
+            raise Timeout(str(self.path))
+        self.actions.append("waited")
+
+    def release(self) -> None:
+        self.actions.append("released")
+
+
+@pytest.fixture
+def held_lock(monkeypatch) -> list[str]:
+    """Replace locks by one that another process holds; return what is done with it."""
+    HeldLock.actions.clear()
+    monkeypatch.setattr(lock, "FileLock", HeldLock)
+    return HeldLock.actions
+
+
+def test_a_held_lock_is_refused_or_waited_for(held_lock):
+    with pytest.raises(InputError, match=r"^a refresh is running$"), hold_lock("refresh", "a refresh is running"):
+        held_lock.append("held")
+    assert held_lock == []
+    reports = []
+    with hold_lock("refresh", report=reports.append):
+        held_lock.append("held")
+    assert held_lock == ["waited", "held", "released"]
+    assert reports == ["refresh is waiting: another process holds this lock"]
+
+
+def test_the_holder_of_a_lock_is_named_with_its_start_without_fractions(held_lock):
+    holder = {"process": 77, "since": "2026-01-02T03:04:05.678901+00:00"}
+    write_json(lock.LOCKS / "refresh.json", holder)
+    reports = []
+    with hold_lock("refresh", report=reports.append):
+        pass
+    assert reports == ["refresh is waiting: process 77 has been running it since 2026-01-02T03:04:05 UTC"]
+
+
+def test_a_process_that_holds_a_lock_already_keeps_its_start(held_lock, monkeypatch):
+    holder = {"process": 77, "since": "2026-01-02T03:04:05+00:00"}
+    write_json(lock.LOCKS / "refresh.json", holder)
+    monkeypatch.setattr(HeldLock, "lock_counter", 2)
+    with hold_lock("refresh", report=lambda _: None) as since:
+        assert since.isoformat() == holder["since"]
+    assert read_json(lock.LOCKS / "refresh.json") == holder
+
+
+def test_a_lock_is_held_only_if_its_file_exists_and_can_be_opened(tmp_path, monkeypatch):
+    path = tmp_path / "x.lock"
+    assert not is_lock_held(path)
+    path.touch()
+    assert not is_lock_held(path)
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(lock, "FileLock", refuse)
+    assert not is_lock_held(path)
