@@ -98,7 +98,7 @@ def test_manifest_does_not_depend_on_time_and_place(manifest, trained_project):
     assert str(trained_project) not in before
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.floats(0, 1, exclude_max=True), st.integers(0, 7))
 def test_corrupted_manifest_is_rejected(trained_project, tmp_path_factory, position, bit):
     path = tmp_path_factory.getbasetemp() / MANIFEST_PATH.name
