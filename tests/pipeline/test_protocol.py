@@ -41,7 +41,7 @@ def test_first_largest_logit_is_decided_in_float64():
 
 
 @given(arrays(np.float64, (7, 4), elements=st.floats(-9, 9)))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_confidence_logit_is_the_logit_of_the_confidence(logits):
     decision = decide(logits)
     log_probabilities = log_softmax(logits, axis=1)
@@ -62,7 +62,7 @@ def protocol(**changes) -> ProtocolParams:
 
 
 @given(n=st.integers(4, 500), seed=st.integers(0, 2**20), split=st.sampled_from(["row", "group"]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_validation_parts_are_a_partition_and_keep_groups_together(n, seed, split):
     group = np.array([f"g{i % 7}" for i in range(n)])
     parts = split_validation(n, seed, protocol(split=split), group)
