@@ -628,7 +628,7 @@ def test_the_number_of_logits_has_limits(n_labels, is_valid, tmp_path):
 EXACT_MESSAGES = {  # arrays or columns, message after the path
     "members": (
         changed(lambda x: np.concatenate([x, x]), "test_logits"),
-        ", val_logits has 2 members, {path}, test_logits has 4 members; the numbers must be equal",
+        ", val_logits has 2 members, {path}, test_logits has 4 members; both need the same number",
     ),
     "a negative label": (
         with_cell("test_labels", 2, -1),

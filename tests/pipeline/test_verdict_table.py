@@ -361,7 +361,7 @@ def shift_metric(runs: Runs, dataset: str, calibrator: str, variant: str, metric
 def test_the_tolerance_of_other_variants_of_the_ablation_is_that_of_mrp(verdicts):
     variants = [row["variant"] for row in read_paper_table("ablation")]
     variant = next(name for name in variants if name not in ("confidence", "mrp"))
-    remark = "; both are those of MRP on the same rows"
+    remark = "; both are from MRP on the same rows"
     of_mrp = find_row(verdicts, "ablation", "average", "mrp", "aurc")
     of_other = find_row(verdicts, "ablation", "average", variant, "aurc")
     assert of_other["tolerance"] == of_mrp["tolerance"] is not None
@@ -431,7 +431,7 @@ NUMBERS = pl.DataFrame(
         "runs": ["17/18", None],
         "aurc": ["0.120", "-3"],
         "source": ["hub", "hub"],
-        "measured": ["x", "y"],
+        "added": ["x", "y"],
     }
 )
 
