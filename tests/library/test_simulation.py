@@ -152,8 +152,7 @@ def test_the_last_query_has_the_remaining_rows():
 def test_a_query_continues_until_it_has_both_labels():
     label = np.array([0, 0, 0, 1, 1, 0, 1, 1, 0, 0])
     numbers = [0.0] * 11
-    # from row 0 the first 1 is row 3, from row 4 the first 0 is row 5, from row 6 the first 0 is row 8, and row 9 has no
-    # other label after it
+    # first other label: row 3 for the query from row 0, row 5 from row 4, row 8 from row 6, and none from row 9
     assert draw_queries(10, (1, 1), FixedNumbers(numbers), label).tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 2, 2]
     assert draw_queries(10, (1, 1), FixedNumbers(numbers)).tolist() == list(range(10))
     assert draw_queries(4, (1, 1), FixedNumbers(numbers), np.array([1, 0, 1, 0])).tolist() == [0, 0, 1, 1]
