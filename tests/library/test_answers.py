@@ -186,7 +186,7 @@ def test_the_interval_of_the_choice_is_reported_on_exactly_the_rows_of_the_choic
     numbers = assess(origin, MAP.model_copy(update=parts)).evaluate().numbers
     log_loss = numbers["metrics"]["nll_correct"]
     assert ((log_loss["low"], log_loss["high"]) == (-0.25, 0.125)) == has_interval_of_the_choice
-    stored = [candidate.model_dump() for candidate in CANDIDATES]
+    stored = tuple(candidate.model_dump() for candidate in CANDIDATES)
     assert (numbers["candidates"] == stored) == has_candidates
 
 
