@@ -1,4 +1,4 @@
-"""Thresholds that guarantee an accuracy: advice by brute force, reasons word by word, and samples of independent rows."""
+"""Thresholds that guarantee an accuracy: advice by brute force, exact reasons, and samples of independent rows."""
 
 import numpy as np
 import pytest
@@ -123,7 +123,8 @@ def test_the_lower_bound_is_at_the_level_at_which_the_threshold_was_accepted():
     first = np.flatnonzero(threshold_grid(MAP, 0.9).thresholds <= 0.95)[0]
     rejected = 0.0
     for share in shares[first:]:
-        rejected = rejected + 0.2 * share if 0.9**60 <= rejected + 0.2 * share else 0.0
+        level = rejected + 0.2 * share
+        rejected = level if level >= 0.9**60 else 0.0
     assert found.threshold == 0.0
     assert found.lower_bound == pytest.approx(rejected ** (1 / 60))
 
@@ -158,8 +159,8 @@ def test_thresholds_of_the_grid_lie_just_below_the_quantiles_and_end_with_0():
     grid = threshold_grid(make_map(quantiles), 0.9)
     expected = [round_threshold(value, quantiles) for value in (0.75, 0.5, 0.25)]
     assert grid.thresholds.tolist() == [*expected, 0.0]
-    # from the top: 20 quantiles at 0.75 with the starts 5, 10 and 15; 60 at 0.5 with 20 to 75; 20 at 0.25 with 80 to 95,
-    # and the last quantile, which is the threshold 0, with 100
+    # from the top: 20 quantiles at 0.75 with the starts 5, 10 and 15; 60 at 0.5 with 20 to 75; 20 at 0.25 with 80 to
+    # 95; and the last quantile, which is the threshold 0, with 100
     np.testing.assert_allclose(grid.level_shares, [0.15, 0.6, 0.2, 0.05])
 
 
@@ -236,7 +237,7 @@ def test_a_coverage_selects_rows_above_the_largest_reviewed_reliability(coverage
     assert found.confidence == 0.9
     assert [(estimate.label, estimate.n_rows) for estimate in found.labels] == [(0, 5), (1, 3), (2, 2)]
     for label, estimate in enumerate(found.labels):
-        selected = (DECISION == label) & (RELIABILITY > threshold)
+        selected = (label == DECISION) & (threshold < RELIABILITY)
         assert estimate.n_automatic == selected.sum()
         if not selected.any():
             assert estimate.reason == (
