@@ -151,7 +151,8 @@ def test_missing_extra_is_named(installed):
     assert "relmap[excel]" in run_command(command, *arguments, folder=installed.folder, status=1)
 
 
-def test_first_use_in_a_process_is_thread_safe(installed):
+@pytest.mark.parametrize("installed", ["lowest"], indirect=True)
+def test_first_use_in_a_process_is_thread_safe_with_the_lowest_versions(installed):
     fit = """
 import numpy as np
 from relmap import ReliabilityMap

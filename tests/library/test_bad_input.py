@@ -113,6 +113,7 @@ CASES_BY_COMMAND = {
         ("bad.txt", b"a\t1\n", "bad.txt: predictions are read as", r"\.parquet, \.csv, .*rename the file accordingly"),
         ("bad.parquet", b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer", "git lfs pull"),
         ("bad.csv", b"a,b\n1,2\n1\n", "csv file .*Row #3: Expected 2 columns, got 1", WRITE_AGAIN),
+        ("bad.jsonl", b'{"logits": [1, 2]}\n{"logits": [1, \n', "line 2 is not .*JSON", WRITE_AGAIN),
         ("bad.jsonl", b'{"a": 1, "\\u0061": 2}\n', "line 1 has an object with a repeated key", "keep one of the two"),
         ("bad.parquet", ROWS.clear(), "bad.parquet has no rows", "give a file with labelled rows"),
         (

@@ -106,6 +106,7 @@ with ThreadPoolExecutor(n_threads) as pool:
 """
 
 
+@pytest.mark.parametrize("map_file", ["auto"], indirect=True)  # a process takes two seconds
 def test_first_use_in_a_process_is_thread_safe(map_file):
     rows = PROBABILITIES[:5].tolist()
     command = [sys.executable, "-c", FIRST_USE, str(map_file), str(N_THREADS)]

@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from relmap.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS
+from relmap.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS, Advice
 from tasks.page.page import describe_verdict
-from tasks.records.advice import describe_recommendation, summarize_datasets
+from tasks.records.advice import MIN_ACCURACY_GAIN, describe_recommendation, list_remarks, summarize_datasets
 from tasks.tables.overview import describe_headline, overview_table
 from tasks.tables.runs import PAPER_DATASETS
 from tests.report_data import (
@@ -303,3 +303,27 @@ def test_platt_lines_are_not_compared_without_all_numbers(variant, metric):
     text = advice_and_remarks(replace(results, metrics=results.metrics.filter(~is_unknown)))
     assert text.startswith(USE)
     assert "A Platt line" not in text
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "comparison"),
+    [(0.5, "no better"), (0.499, "no better"), (0.501, "hardly better"), (0.5 + MIN_ACCURACY_GAIN, None), (None, None)],
+)
+def test_a_base_predictor_must_be_more_accurate_than_the_most_frequent_label(accuracy, comparison):
+    row = {"accuracy": accuracy, "commonest_label": 0.5, "found_per_1000_conf": None, "found_per_1000_mrp": None}
+    remarks = list_remarks(None, row)
+    assert len(remarks) == (comparison is not None)
+    if comparison:
+        assert remarks[0].startswith(f"The base predictor is {comparison} than always deciding the most frequent label")
+        assert f"{accuracy:.1%}, compared with 50.0%. Improve it first." in remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "found", "has_remark"),
+    [(USE, 10.9, True), (USE, 11.0, False), (USE, 9.0, False), (KEEP, 10.0, False), (USE, None, False)],
+)
+def test_a_recommended_map_that_finds_no_more_errors_is_remarked(answer, found, has_remark):
+    row = {"accuracy": 0.9, "commonest_label": 0.5, "found_per_1000_conf": 10.0, "found_per_1000_mrp": found}
+    remarks = list_remarks(Advice(answer, "because"), row)
+    expected = "With reviews of 30% of the decisions, the reliability finds no more errors than the confidence."
+    assert remarks == ([expected] if has_remark else [])

@@ -1,0 +1,287 @@
+"""Thresholds that guarantee an accuracy: advice by brute force, exact reasons, and samples of independent rows."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from relmap import InputError
+from relmap.decisions import FixedDecisions
+from relmap.maps.document import MapDocument
+from relmap.routing import thresholds
+from relmap.routing.reliability_thresholds import ReliabilityThresholds, round_threshold
+from relmap.routing.thresholds import (
+    MIN_ADVISED_PERCENT,
+    SAMPLE_SIZE_FACTORS,
+    bound_accuracy,
+    find_accuracy_thresholds,
+    find_coverage_threshold,
+    min_rows_to_reject,
+    sample_independent_rows,
+    threshold_grid,
+)
+from tests.maps import make_map_with_held_out
+
+UNIFORM = np.linspace(0, 1, 101)
+CAUTION = (
+    "(The binomial bound of the best threshold is not valid here, because that threshold was chosen on these rows.)"
+)
+
+
+def make_map(quantiles: np.ndarray = UNIFORM) -> MapDocument:
+    return make_map_with_held_out(quantiles=tuple(quantiles.tolist()))
+
+
+MAP = make_map()
+
+
+def find(
+    reliability: np.ndarray, correct: np.ndarray, target: float, decision: np.ndarray | None = None, **options: object
+) -> ReliabilityThresholds:
+    decision = np.zeros(len(reliability), dtype=np.int64) if decision is None else decision
+    return find_accuracy_thresholds(MAP, reliability, decision, correct, target=target, **options)
+
+
+def expected_advice(reliability: np.ndarray, correct: np.ndarray, target: float, confidence: float) -> list[str]:
+    """Search all whole percents below the target, and all multiples of the rows."""
+    lines = []
+    for percent in range(99, 49, -1):
+        found = find(reliability, correct, percent / 100, confidence=confidence).overall
+        if percent / 100 < target and found.threshold is not None:
+            lines.append(
+                f"The highest accuracy with a threshold on these rows is {percent}%, which uses {found.coverage:.1%} "
+                "of decisions as they are."
+            )
+            break
+    for factor in (2, 3, 4, 6, 8, 12, 16, 24, 32):
+        repeated = find(np.tile(reliability, factor), np.tile(correct, factor), target, confidence=confidence)
+        if repeated.overall.threshold is not None:
+            lines.append(f"About {factor} times as many rows (or groups) like these would suffice.")
+            break
+    return [*lines, CAUTION]
+
+
+ADVICE_CASES = {  # rows, accuracy beyond half the reliability, target, confidence
+    "an accuracy and twice the rows": (300, 0.52, 0.955, 0.95),
+    "many times the rows": (60, 0.52, 0.93, 0.8),
+    "an accuracy only": (400, 0.3, 0.95, 0.95),
+    "a target of a whole percent": (300, 0.48, 0.95, 0.9),
+    "neither": (40, 0.05, 0.99, 0.99),
+}
+
+
+@pytest.mark.parametrize(("n_rows", "base", "target", "confidence"), ADVICE_CASES.values(), ids=ADVICE_CASES)
+def test_advice_equals_a_search_over_accuracies_and_multiples(n_rows, base, target, confidence, monkeypatch):
+    generator = np.random.default_rng(n_rows)
+    reliability = generator.random(n_rows)
+    correct = generator.random(n_rows) < base + 0.5 * reliability
+    found = find(reliability, correct, target, confidence=confidence)
+    assert found.overall.threshold is None
+    monkeypatch.setattr(thresholds, "_advise", lambda *_: ())  # the search needs no advice, which takes long
+    assert list(found.advice) == expected_advice(reliability, correct, target, confidence)
+
+
+def test_the_lowest_advised_accuracy_is_one_half():
+    reliability = np.full(20_000, 0.9)
+    assert MIN_ADVISED_PERCENT == 50
+    for n_correct, has_advice in ((10_240, True), (10_040, False)):
+        advice = find(reliability, np.arange(20_000) < n_correct, 0.95).advice
+        assert find(reliability, np.arange(20_000) < n_correct, 0.49).overall.threshold is not None
+        first = (
+            "The highest accuracy with a threshold on these rows is 50%, which uses 100.0% of decisions as they are."
+        )
+        assert list(advice) == ([first, CAUTION] if has_advice else [CAUTION])
+
+
+def test_a_found_threshold_has_no_advice():
+    assert find(np.full(200, 0.9), np.full(200, True), 0.9).advice == ()
+    assert SAMPLE_SIZE_FACTORS == (2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+@pytest.mark.parametrize(("target", "level"), [(0.9, 0.05), (0.99, 0.01), (0.5, 0.3), (0.7, 0.2)])
+def test_the_smallest_sample_is_the_first_that_rejects_without_errors(target, level):
+    n_rows = min_rows_to_reject(target, level)
+    assert target**n_rows <= level < target ** (n_rows - 1)
+
+
+def test_the_error_level_is_shared_by_the_labels_with_enough_rows():
+    # at 90% accuracy and 80% confidence, 16 rows without an error suffice: 0.9^15 = 0.206, 0.9^16 = 0.185
+    decision = np.repeat([0, 1, 2], [15, 16, 60])
+    found = find(np.full(91, 0.95), np.full(91, True), 0.9, decision, confidence=0.8)
+    few, label_1, label_2 = found.labels
+    assert few.reason == "15 rows are too few; 22 are needed even if all are correct"  # two labels share the level
+    assert 0.9**22 <= 0.1 < 0.9**21
+    assert label_1.reason == "16 rows are too few; 22 are needed even if all are correct"
+    assert label_2.threshold is not None
+    assert label_2.lower_bound >= 0.9
+
+
+def test_the_lower_bound_is_at_the_level_at_which_the_threshold_was_accepted():
+    reliability = np.full(60, 0.95)
+    found = find(reliability, np.full(60, True), 0.9, confidence=0.8).overall
+    shares = threshold_grid(MAP, 0.9).level_shares
+    # no row is at or above higher thresholds, so their levels are not passed on
+    first = np.flatnonzero(threshold_grid(MAP, 0.9).thresholds <= 0.95)[0]
+    rejected = 0.0
+    for share in shares[first:]:
+        level = rejected + 0.2 * share
+        rejected = level if level >= 0.9**60 else 0.0
+    assert found.threshold == 0.0
+    assert found.lower_bound == pytest.approx(rejected ** (1 / 60))
+
+
+@pytest.mark.parametrize(
+    ("n_errors", "shortfall"),
+    [
+        (8, "96.0% of 200 rows are correct, less than 97%"),
+        (5, "97.5% of 200 rows are correct, too few rows to guarantee 97%"),
+    ],
+)
+def test_the_reason_names_the_candidate_with_the_smallest_p_value(n_errors, shortfall):
+    reliability = np.repeat([0.905, 0.505], [200, 100])
+    correct = np.arange(300) < 200 - n_errors
+    found = find(reliability, correct, 0.97)
+    assert found.overall.reason == f"the best candidate is a reliability of at least 0.8999, where {shortfall}"
+
+
+def test_a_candidate_with_too_few_rows_is_not_the_best_one():
+    # 50 correct rows have the smallest p-value, but 99 rows are needed for an accuracy of 97%
+    reliability = np.repeat([0.905, 0.505], [50, 250])
+    correct = np.arange(300) < 270
+    assert binom.cdf(0, 50, 0.03) < binom.cdf(30, 300, 0.03)
+    found = find(reliability, correct, 0.97)
+    assert found.overall.reason == (
+        "the best candidate is a reliability of at least 0.4999, where 90.0% of 300 rows are correct, less than 97%"
+    )
+
+
+def test_thresholds_of_the_grid_lie_just_below_the_quantiles_and_end_with_0():
+    quantiles = np.repeat([0.25, 0.5, 0.75], [21, 60, 20])
+    grid = threshold_grid(make_map(quantiles), 0.9)
+    expected = [round_threshold(value, quantiles) for value in (0.75, 0.5, 0.25)]
+    assert grid.thresholds.tolist() == [*expected, 0.0]
+    # from the top: 20 quantiles at 0.75 with the starts 5, 10 and 15; 60 at 0.5 with 20 to 75; 20 at 0.25 with 80 to
+    # 95; and the last quantile, which is the threshold 0, with 100
+    np.testing.assert_allclose(grid.level_shares, [0.15, 0.6, 0.2, 0.05])
+
+
+def test_half_of_the_level_starts_at_the_threshold_with_the_most_evidence():
+    quantiles = np.repeat([0.25, 0.5, 0.75], [21, 60, 20])
+    grid = threshold_grid(make_map(quantiles), 0.6)
+    # (0.75 - 0.6) sqrt(19) = 0.654 at the 20th quantile; the mean falls below 0.6 after 50 quantiles
+    np.testing.assert_allclose(grid.level_shares, [0.075 + 0.5, 0.3, 0.1, 0.025])
+
+
+@pytest.mark.parametrize("target", [0.0, 1.0, -0.5, 1.5, float("nan")])
+def test_invalid_targets_are_rejected(target):
+    with pytest.raises(InputError) as error:
+        find(np.full(9, 0.5), np.full(9, True), target)
+    assert str(error.value) == (
+        f"no threshold guarantees an accuracy of {target}; give one above 0 and below 1, such as 0.95"
+    )
+
+
+FUNCTIONS = {
+    "accuracy": lambda *arrays, confidence: find_accuracy_thresholds(MAP, *arrays, target=0.5, confidence=confidence),
+    "coverage": lambda *arrays, confidence: find_coverage_threshold(*arrays, coverage="1", confidence=confidence),
+    "bound": lambda *arrays, confidence: bound_accuracy(*arrays, threshold=0.5, confidence=confidence),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("confidence", [0.0, 1.0, float("nan")])
+def test_invalid_confidences_missing_rows_and_nan_are_rejected(name, confidence):
+    decision = np.zeros(3, dtype=np.int64)
+    correct = np.full(3, True)
+    with pytest.raises(InputError) as error:
+        FUNCTIONS[name](np.full(3, 0.9), decision, correct, confidence=confidence)
+    assert str(error.value) == f"the confidence is {confidence}; give a number above 0 and below 1, such as 0.95"
+
+    with pytest.raises(InputError) as error:
+        FUNCTIONS[name](np.empty(0), decision[:0], correct[:0], confidence=0.5)
+    assert str(error.value) == (
+        "there are no labelled rows to find a threshold with; give predictions with their labels"
+    )
+    with pytest.raises(ValueError, match="reliability"):
+        FUNCTIONS[name](np.array([0.5, np.nan, 0.5]), decision, correct, confidence=0.5)
+
+
+@pytest.mark.parametrize("coverage", ["0", "0.0", "1.1", "2", "-0.5", "70%", "", "0." + "1" * 16, "1e-1", "00.5", "1."])
+def test_invalid_coverages_are_rejected(coverage):
+    with pytest.raises(InputError) as error:
+        find_coverage_threshold(np.full(9, 0.5), np.zeros(9, dtype=np.int64), np.full(9, True), coverage=coverage)
+    assert str(error.value) == f"the coverage is {coverage!r}; give a number above 0 and at most 1, such as 0.7"
+
+
+RELIABILITY = np.array([0.9, 0.3, 0.8, 0.8, 0.6, 0.7, 0.5, 0.2, 0.4, 0.1])
+DECISION = np.array([0, 0, 1, 1, 0, 1, 2, 2, 0, 0])
+CORRECT = np.array([True, False, True, False, True, True, True, False, True, False])
+
+
+@pytest.mark.parametrize(
+    ("coverage", "n_automatic", "threshold"),
+    [
+        ("0.1", 1, 0.8001),
+        ("0.2", 1, 0.8001),  # the tie at 0.8 is not split
+        ("0.3", 3, 0.7001),
+        ("0.39", 3, 0.7001),
+        (".4", 4, 0.6001),
+        ("0.9", 9, 0.1001),
+        ("1", 10, 0.0),
+        ("1.000", 10, 0.0),
+    ],
+)
+def test_a_coverage_selects_rows_above_the_largest_reviewed_reliability(coverage, n_automatic, threshold):
+    found = find_coverage_threshold(RELIABILITY, DECISION, CORRECT, coverage=coverage, confidence=0.9)
+    assert (found.overall.threshold, found.overall.n_automatic, found.overall.n_rows) == (threshold, n_automatic, 10)
+    assert (found.requested_coverage, found.target, found.chosen_threshold) == (coverage, None, None)
+    assert found.confidence == 0.9
+    assert [(estimate.label, estimate.n_rows) for estimate in found.labels] == [(0, 5), (1, 3), (2, 2)]
+    for label, estimate in enumerate(found.labels):
+        selected = (label == DECISION) & (threshold < RELIABILITY)
+        assert estimate.n_automatic == selected.sum()
+        if not selected.any():
+            assert estimate.reason == (
+                f"none of {estimate.n_rows} labelled rows has a reliability above the threshold; rows with equal "
+                "reliability are not separated"
+            )
+
+
+def test_a_coverage_of_less_than_one_row_is_rejected():
+    with pytest.raises(InputError) as error:
+        find_coverage_threshold(RELIABILITY, DECISION, CORRECT, coverage="0.0999")
+    assert str(error.value) == (
+        "a coverage of 0.0999 is less than one of 10 labelled rows; give a larger one or more rows"
+    )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_independent_rows_equal_their_draws_in_order(weighted, grouped):
+    weight = np.array([1.0, 4.0, 2.0, 4.0, 3.0, 1.0, 4.0, 2.0, 4.0, 3.0])
+    group = np.array(list("abbacccadc"))
+    rows = FixedDecisions(
+        decision=DECISION, label=DECISION, weight=weight if weighted else None, group=group if grouped else None
+    )
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        selected = list(range(10))
+        notes = []
+        if weighted:
+            selected = [row for row, draw in enumerate(random.random(10)) if draw * 4 < weight[row]]
+            notes.append(f"A sample of {len(selected)} rows is used, in which all rows have the same probability.")
+        if weighted and grouped:
+            names = sorted(set(group[selected]))
+            sizes = [sum(group[row] == name for row in selected) for name in names]
+            draws = random.random(len(names))
+            retained = [name for name, size, draw in zip(names, sizes, draws, strict=True) if draw * max(sizes) < size]
+            selected = [row for row in selected if group[row] in retained]
+        if grouped:
+            shuffled = [selected[position] for position in random.permutation(len(selected))]
+            first = {}
+            for row in shuffled:
+                first.setdefault(group[row], row)
+            selected = sorted(first.values())
+            notes.append(f"One random row of each group is used, so that rows are independent: {len(selected)} rows.")
+        found = sample_independent_rows(rows, seed)
+        assert found.row_number.tolist() == selected
+        assert found.notes == notes

@@ -1,0 +1,134 @@
+"""Options from fields, help with names of the registries, printed lines, JSON and the progress line of commands."""
+
+import inspect
+import json
+import sys
+from dataclasses import dataclass
+from typing import Annotated, get_args
+
+import pytest
+import typer
+
+from relmap.calibrators.registry import CALIBRATORS
+from relmap.console import (
+    COLUMNS_PANEL,
+    calibrator_names,
+    fill_in_registry_names,
+    options_from_fields,
+    print_lines,
+    row_progress,
+    variant_names,
+    write_json_output,
+)
+from relmap.projection.variants import AUTO_VARIANTS, DEPLOYABLE_VARIANTS
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Fields of each kind."""
+
+    score_column: Annotated[str, "Column of the score."] = "s"
+    group_column: Annotated[str | None, "Column of the groups."] = None
+    high_border: Annotated[float, "Border."] = 0.5
+    hidden: Annotated[int, "Hidden."] = 7
+
+
+@options_from_fields(Columns, "columns", without=("hidden",))
+def command(group: int, columns: Columns = Columns(), *, extra: str = "x") -> tuple[object, ...]:
+    """Return the arguments."""
+    return group, columns, extra
+
+
+def test_the_parameter_of_a_value_is_replaced_by_options_for_its_fields():
+    parameters = inspect.signature(command).parameters
+    assert list(parameters) == ["group", "extra", "score_column", "group_column", "high_border"]
+    defaults = {name: parameter.default for name, parameter in parameters.items()}
+    assert defaults == {
+        "group": inspect.Parameter.empty,
+        "extra": "x",
+        "score_column": "s",
+        "group_column": None,
+        "high_border": 0.5,
+    }
+    assert parameters["score_column"].kind == inspect.Parameter.KEYWORD_ONLY
+    assert command.__name__ == "command"
+
+
+def test_options_have_the_type_the_help_and_both_spellings_of_a_column():
+    parameters = inspect.signature(command).parameters
+    found = {}
+    for name in ("score_column", "group_column", "high_border"):
+        kind, option = get_args(parameters[name].annotation)
+        assert isinstance(option, type(typer.Option()))
+        assert option.rich_help_panel == COLUMNS_PANEL
+        found[name] = (kind, [option.default, *option.param_decls], option.help)
+    assert found == {
+        "score_column": (str, ["--score-column", "--score"], "Column of the score."),
+        "group_column": (str | None, ["--group-column"], "Column of the groups."),  # the command has a group
+        "high_border": (float, ["--high-border"], "Border."),
+    }
+
+
+def test_a_command_receives_the_value_of_its_options():
+    assert command(3, score_column="a", high_border=0.25, extra="y") == (
+        3,
+        Columns(score_column="a", high_border=0.25),
+        "y",
+    )
+    assert command(4) == (4, Columns(), "x")
+
+
+def test_names_of_the_registries_are_filled_in():
+    assert calibrator_names() == list(CALIBRATORS)
+    assert variant_names() == ["auto", *DEPLOYABLE_VARIANTS]
+    text = fill_in_registry_names("C {calibrators}; V {variants}; N {automatic}")
+    assert text == (f"C {', '.join(CALIBRATORS)}; V {', '.join(DEPLOYABLE_VARIANTS)}; N {len(AUTO_VARIANTS)}")
+    assert fill_in_registry_names("No } name") == "No } name"
+
+
+def test_lines_are_printed_to_the_error_stream_with_escapes(capsys):
+    assert print_lines(["two rows", "a\x1b[31mred\ttext"]) == ["two rows", "a\\u001b[31mred\\ttext"]
+    printed = capsys.readouterr()
+    assert printed.err == "two rows\na\\u001b[31mred\\ttext\n"
+    assert printed.out == ""
+
+
+CONTENT = {"name": "größe\u202e", "rows": 12, "parts": [0.5, None]}
+
+
+def test_json_without_a_file_is_printed_with_escapes(capsys):
+    write_json_output(CONTENT, None)
+    printed = capsys.readouterr()
+    assert printed.out == ('{\n  "name": "größe\\u202e",\n  "rows": 12,\n  "parts": [\n    0.5,\n    null\n  ]\n}\n')
+    assert printed.err == ""
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json_output({"value": float("nan")}, None)
+
+
+def test_json_with_a_file_is_written_and_not_printed(tmp_path, capsys):
+    write_json_output(CONTENT, tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text(encoding="utf-8")) == CONTENT
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_is_shown_for_each_stage_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    with row_progress() as advance:
+        advance("scored", 1200)
+        advance("scored", 34)
+        advance("written", 5)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "1,234 rows scored" in printed.err
+    assert "5 rows written" in printed.err
+    assert "0:00:00" in printed.err
+    assert printed.err.rstrip("\n").endswith("\x1b[2K")  # the lines are erased at the end
+
+
+def test_progress_is_not_shown_without_a_terminal(capsys, monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
+    with row_progress() as advance:
+        advance("scored", 1200)
+    assert capsys.readouterr() == ("", "")
