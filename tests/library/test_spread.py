@@ -39,6 +39,7 @@ def test_spread_equals_a_query_over_sorted_rows(groups, excess):
     columns = [cell, rows[:, None], (cells.sums[cells.rows > 0] / rows)[:, None]]
 
     assert np.hstack(columns) == pytest.approx(expected.to_numpy())
+    assert (cells.sums[cells.rows == 0] == 0).all()
 
     minimum_cell = int(rows.min()) + excess  # of the smallest cell all rows are enough, and one more is too many
     counted = expected.filter(pl.col("n") >= minimum_cell).filter(pl.len().over("g") > 1).group_by("g")
