@@ -100,6 +100,12 @@ def test_copies_of_rows_are_in_proportion_to_their_weights(weight, max_copies, e
     assert rows.copies.dtype == np.int64
 
 
+def test_all_rows_together_have_a_million_copies():
+    n_rows = 25_000
+    rows = FixedDecisions(decision=np.zeros(n_rows, dtype=int), weight=np.full(n_rows, 0.3))
+    assert set(np.bincount(rows.copies)) == {40}
+
+
 def test_copies_are_rounded_at_random_and_right_on_average(monkeypatch):
     monkeypatch.setattr(module, "MAX_COPIES", 10_000)
     rows = FixedDecisions(decision=np.zeros(1000, dtype=int), weight=np.tile([1.0, 3.0, 3.0, 3.0], 250))

@@ -207,6 +207,43 @@ def test_as_many_tie_groups_as_allowed_are_not_merged():
     assert order.coarsen(order.groups - 1).groups < order.groups
 
 
+def test_more_than_a_thousand_groups_are_merged():
+    draws = draw_resamples(np.arange(1000), resamples=1, seed=0)
+    assert (draws.clusters, draws.groups, draws.cluster.tolist()) == (1000, 1000, list(range(1000)))
+
+    draws = draw_resamples(np.arange(1001), resamples=1, seed=0)
+    assert (draws.clusters, draws.groups, len(set(draws.cluster))) == (1000, 1001, 1000)
+    assert (draw_resamples(np.arange(1001), resamples=1, seed=1).cluster != draws.cluster).any()
+
+
+@pytest.mark.parametrize(("n_errors", "is_exact"), [(2**12 - 1, True), (2**12, False)])
+def test_more_than_4096_tie_groups_are_merged(n_errors, is_exact, monkeypatch):
+    score = -np.arange(2.0 * n_errors)
+    correct = np.arange(2 * n_errors) % 2 == 0
+    draws = draw_resamples(np.arange(2 * n_errors) % 7, resamples=2, seed=0)
+    measured = draws.ranking_metrics(score, correct)["aurc"], draws.errors_retained(score, correct, COVERAGE)
+    monkeypatch.setattr(resampling, "MAX_TIE_GROUPS", 10**6)
+    exact = draws.ranking_metrics(score, correct)["aurc"], draws.errors_retained(score, correct, COVERAGE)
+
+    for values, exact_values in zip(measured, exact, strict=True):
+        assert values == pytest.approx(exact_values, rel=1e-3)
+        assert (values.tolist() == exact_values.tolist()) == is_exact
+
+
+@pytest.mark.parametrize(("n_rows", "number_type"), [(2**24 - 1, np.float32), (2**24 + 1, np.float64)])
+def test_rows_are_counted_in_numbers_that_are_exact(n_rows, number_type, monkeypatch):
+    dtypes = []
+    original = Resamples._resample_sums
+    monkeypatch.setattr(
+        Resamples, "_resample_sums", lambda self, matrix: dtypes.append(matrix.dtype) or original(self, matrix)
+    )
+    draws = draw_resamples(np.arange(4), resamples=2, seed=0)
+    vars(draws)["rows"] = np.array([4.0, n_rows])
+    (groups,) = draws._tie_group_chunks(order_by_risk(np.arange(4.0), np.array([True, False, True, True])))
+    assert dtypes == [number_type]
+    assert groups.upto.dtype == np.float64
+
+
 def test_results_do_not_depend_on_row_order():
     score, correct = simulate_reliability_logits(900, levels=20)
     group = np.arange(900) // 5

@@ -285,11 +285,11 @@ def test_harmonic_sums_equal_running_sums():
 
 
 def test_calibration_error_is_computed_in_double_precision():
-    confidence = np.array([0.1, 0.7, 0.3], dtype=np.float32)
-    correct = np.array([False, True, True])
-    assert ece(confidence, correct, 2) == ece(confidence.astype(np.float64), correct, 2)
-    assert ece(confidence.tolist(), correct, 2) == ece(confidence, correct, 2)
-    assert confidence_bins([0, 1, 0.5], 2).tolist() == [0, 1, 1]
+    confidence = np.random.default_rng(0).random(50).astype(np.float32)
+    correct = np.arange(50) % 3 > 0
+    expected = ece(confidence.astype(np.float64), correct, 2)
+    assert ece(confidence, correct, 2) == ece(confidence.tolist(), correct, 2) == expected
+    assert confidence_bins(np.array([0, 1, 0]), 2).tolist() == [0, 1, 0]
 
 
 def test_defaults_of_functions_are_those_of_the_settings():
