@@ -405,6 +405,14 @@ def test_holm_equals_closed_bonferroni_testing(p_values):
     assert holm_adjust(np.array(p_values)) == pytest.approx(expected, nan_ok=True)
 
 
+def test_adjusted_p_values_by_hand():
+    p_values = np.array([0.02, 0.01, np.nan, 0.6, 0.02])
+    assert holm_adjust(p_values) == pytest.approx([0.06, 0.04, np.nan, 0.6, 0.06], nan_ok=True)
+    assert p_values[0] == 0.02  # the input does not change
+    assert holm_adjust(np.array([0.5, 0.6], dtype=np.float32)).dtype == np.float64
+    assert holm_adjust(np.array([])).tolist() == []
+
+
 @pytest.mark.parametrize(
     ("low", "high", "p", "sign"),
     [

@@ -93,6 +93,7 @@ def test_spread_without_two_cells_is_nan(n):
     cells = LabelCells.from_decisions(
         confidence, np.zeros(n, dtype=int), correct, spread_params(minimum_cell=1, permutations=5)
     )
+    assert cells.rows.shape == (METRIC_DEFAULTS.spread_groups, 1)
     assert np.isnan([cells.spread(), cells.shuffled_quantile(0)]).all()
 
 
