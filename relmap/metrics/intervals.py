@@ -101,7 +101,7 @@ def holm_adjust(p_values: np.ndarray) -> np.ndarray:
     """
     adjusted = np.array(p_values, dtype=np.float64)
     tested = np.flatnonzero(~np.isnan(adjusted))
-    increasing = tested[np.argsort(adjusted[tested], kind="stable")]
+    increasing = tested[np.argsort(adjusted[tested])]
     n_remaining = np.arange(len(increasing), 0, -1)  # hypotheses not rejected before
     adjusted[increasing] = np.minimum(1, np.maximum.accumulate(adjusted[increasing] * n_remaining))
     return adjusted

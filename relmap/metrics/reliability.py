@@ -138,7 +138,7 @@ def find_tie_groups(logit: np.ndarray, correct: np.ndarray) -> TieGroups:
     correct_before = risks.before - errors_before
     correct_upto = risks.upto - errors_upto
     # two risks without correct rows in or between them have the same numbers of correct rows before and up to them
-    starts_group = (np.diff(correct_before, prepend=-1) != 0) | (np.diff(correct_upto, prepend=-1) != 0)
+    starts_group = np.diff([correct_before, correct_upto], prepend=-1).any(axis=0)
     wrong = np.diff(errors_before[starts_group], append=n_errors)
     before = risks.before[starts_group]
     upto = (risks.before + correct_upto - correct_before)[starts_group] + wrong
@@ -388,7 +388,7 @@ def correctness_log_loss(
     logit = np.asarray(logit, dtype=np.float64)
     reject_nan(logit, "reliability logit")
     max_logit = np.log1p(-smallest) - np.log(smallest)
-    signed = logit * (1 - 2.0 * np.asarray(correct, dtype=bool))
+    signed = np.where(correct, -logit, logit)
     np.clip(signed, -max_logit, max_logit, out=signed)
     # softplus of the signed logit; np.logaddexp computes the same but takes five times as long
     loss: np.ndarray = np.log1p(np.exp(-np.abs(signed)))

@@ -146,8 +146,7 @@ def assign_label_cells(
     """
     n_labels = int(np.max(decision, initial=0)) + 1
     group = assign_confidence_groups(confidence, params.spread_groups)
-    cell = group * n_labels + np.asarray(decision, dtype=np.int64)
-    return cell, (params.spread_groups, n_labels)
+    return group * n_labels + decision, (params.spread_groups, n_labels)
 
 
 def mean_spread(rows: np.ndarray, sums: np.ndarray) -> np.ndarray:
