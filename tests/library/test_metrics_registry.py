@@ -185,8 +185,13 @@ def test_metrics_of_a_reliability_are_those_of_its_view_in_order():
 def test_logits_and_correctness_may_have_any_type_of_numbers(number_type):
     logit = np.array([3, 0, 2, 2, 1])
     correct = np.array([1, 0, 1, 0, 0])
-    expected = compute_reliability_metrics(logit.astype(np.float64), correct.astype(bool))
     if number_type is list:
-        assert compute_reliability_metrics(logit.tolist(), correct.tolist()) == expected
+        given = logit.tolist(), correct.tolist()
     else:
-        assert compute_reliability_metrics(logit.astype(number_type), correct) == expected
+        given = logit.astype(number_type), correct
+    for draws in (None, draw_resamples(np.arange(5), resamples=4, seed=1)):
+        expected = compute_reliability_metrics(logit.astype(np.float64), correct.astype(bool), draws=draws)
+        measured = compute_reliability_metrics(*given, draws=draws)
+        assert list(measured) == list(expected)
+        for name, value in expected.items():
+            np.testing.assert_array_equal(measured[name], value)

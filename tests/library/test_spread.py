@@ -72,6 +72,7 @@ def test_tie_belongs_to_the_group_of_its_middle_rank():
     # ten rows in two groups: the tie covers 3 to 7, its middle 5 is the border, and the border belongs above
     assert assign_confidence_groups(np.array([1, 2, 3, 4, 4, 4, 4, 5, 6, 7]) / 10, 2).tolist() == [0] * 3 + [1] * 7
     assert assign_confidence_groups(np.full(9, 0.5), 3).tolist() == [1] * 9
+    assert assign_confidence_groups(np.array([0.5]), 10).tolist() == [5]
 
 
 def test_results_depend_on_the_seed_but_not_on_row_order():
@@ -155,6 +156,14 @@ def test_binned_residuals_have_the_mean_and_the_variance_of_the_residuals():
     for group_rows, group in zip(rows, centered, strict=True):
         edges = np.linspace(group.min(), group.max(), N_RESIDUAL_BINS + 1)
         assert group_rows.tolist() == np.histogram(group, edges)[0].tolist()
+
+
+def test_groups_and_labels_without_rows_do_not_change_the_shuffled_quantile():
+    residual = np.random.default_rng(0).normal(size=15)
+    params = spread_params(minimum_cell=1, permutations=20)
+    expected = LabelCells(np.array([[3, 0, 4], [2, 1, 5]]), residual, params).shuffled_quantile(3)
+    with_empty_cells = np.array([[3, 0, 0, 4], [0, 0, 0, 0], [2, 0, 1, 5]])
+    assert LabelCells(with_empty_cells, residual, params).shuffled_quantile(3) == expected > 0
 
 
 def test_shuffled_sums_of_known_residuals_are_all_their_assignments():
