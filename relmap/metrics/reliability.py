@@ -80,12 +80,12 @@ class RiskOrder(NamedTuple):
         """Build the tie groups from the weights summed over cells.
 
         Args:
-            sums: Whole numbers, at least 0, shape (3 G, R).
+            sums: Whole numbers, at least 0, shape (3 G, R), float64.
 
         Returns:
             The groups under R weightings.
         """
-        between, correct, wrong = np.split(sums.astype(np.float64, copy=False), 3)
+        between, correct, wrong = np.split(sums, 3)
         rows = correct + wrong
         upto = np.cumsum(between + rows, axis=0)
         return TieGroups(upto - rows, upto, wrong)

@@ -225,8 +225,8 @@ def _bin_residuals(n_rows: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray
     position = np.minimum(N_RESIDUAL_BINS * ((residual - lowest) / width), N_RESIDUAL_BINS - 1)
     group_bin = group * N_RESIDUAL_BINS + position.astype(np.int64)
     n_bins = n_groups * N_RESIDUAL_BINS
-    bin_rows = np.bincount(group_bin, minlength=n_bins).reshape(-1, N_RESIDUAL_BINS)
-    bin_sums = np.bincount(group_bin, residual, n_bins).reshape(-1, N_RESIDUAL_BINS)
+    bin_rows = np.bincount(group_bin, minlength=n_bins).reshape(n_groups, N_RESIDUAL_BINS)
+    bin_sums = np.bincount(group_bin, residual, n_bins).reshape(n_groups, N_RESIDUAL_BINS)
     means = bin_sums / np.maximum(bin_rows, 1)
     between_bins = (bin_rows * means**2).sum(axis=1)
     total = np.add.reduceat(residual**2, starts)
