@@ -44,7 +44,7 @@ from relmap.metrics.reliability import (
     ranking_metrics,
 )
 from relmap.metrics.resampling import Resamples, draw_resamples
-from relmap.metrics.spread import assign_confidence_groups
+from relmap.metrics.spread import LabelCells, assign_confidence_groups
 from relmap.settings import METRIC_DEFAULTS
 from tests.fits import simulate_reliability_logits
 
@@ -130,6 +130,17 @@ def test_label_spread_of_a_resample_uses_the_cells_of_all_rows():
     assert np.isnan(
         draws.label_spread(confidence, decision, correct, too_large_minimum)
     ).all()  # all cells are below the minimum
+
+
+def test_label_spread_of_all_rows_in_one_cluster_is_that_of_the_rows():
+    confidence = np.arange(20) / 20
+    decision = np.array([*[0, 2] * 6, *[0, 1] * 4])  # no row of high confidence is decided for the last label
+    correct = np.arange(20) % 3 > 0
+    params = METRIC_DEFAULTS.model_copy(update={"spread_groups": 2, "spread_minimum_cell": 3})
+    measured = draw_resamples(np.zeros(20), resamples=2, seed=0).label_spread(confidence, decision, correct, params)
+    expected = LabelCells.from_decisions(confidence, decision, correct, params).spread()
+    assert measured == pytest.approx([expected, expected])
+    assert expected > 0
 
 
 def test_clusters_are_resampled_whole_and_reproducibly():
@@ -349,6 +360,7 @@ def test_effective_rows_of_two_groups_by_hand():
     # no more than the rows without their copies
     assert measure(0.375, 98 / 64) == 8
     assert measure(0.5, 4.5, np.array(20.0)) == pytest.approx(64 / 20)
+    assert measure(0.5, 0.0) == 8  # each group has this share
     # a group without a different row counts as one row
     assert measure(0.0, 0.0) == measure(1.0, 0.0) == pytest.approx(64 / 34)
     assert np.isnan(effective_rows(np.array([np.nan]), *np.zeros((4, 1)))).all()

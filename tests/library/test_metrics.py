@@ -61,7 +61,7 @@ def test_ece_equals_binned_means_away_from_edges(bins):
     assert ece(confidence, correct, bins) == pytest.approx(counts @ np.abs(means[0] - means[1]) / 5000, abs=1e-14)
 
 
-@pytest.mark.parametrize("bins", [10, 15, 25])
+@pytest.mark.parametrize("bins", [10, 15, 25, 49])  # 49 * (1 / 49) is below 1 in floats
 def test_bin_edges_belong_to_the_bin_above_and_one_to_the_last_bin(bins):
     edges = np.arange(bins) / bins
     assert confidence_bins(np.append(edges, 1), bins).tolist() == [*range(bins), bins - 1]
