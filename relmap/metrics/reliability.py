@@ -354,7 +354,8 @@ def expected_retained_errors(groups: TieGroups, coverage: np.ndarray) -> np.ndar
     errors_before = errors - groups.wrong
     n_rows = groups.upto[-1][:, None]
     # points (rank, errors) at the beginning and the end of each group, in the order of rank
-    alternating = np.arange(2 * len(groups.upto)).reshape(2, -1).T.ravel()
+    n_groups = len(groups.upto)
+    alternating = np.arange(2 * n_groups).reshape(2, n_groups).T.ravel()
     ranks = np.hstack([groups.before.T, groups.upto.T])[:, alternating]
     errors_at_ranks = np.hstack([errors_before.T, errors.T])[:, alternating]
     retained = []
