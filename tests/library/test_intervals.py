@@ -134,7 +134,7 @@ def test_label_spread_of_a_resample_uses_the_cells_of_all_rows():
 
 def test_label_spread_of_all_rows_in_one_cluster_is_that_of_the_rows():
     confidence = np.arange(20) / 20
-    decision = np.array([*[0, 2] * 6, *[0, 1] * 4])  # no row of high confidence is decided for the last label
+    decision = np.array([*[0, 2] * 5, *[0, 1] * 5])  # no row of high confidence is decided for the last label
     correct = np.arange(20) % 3 > 0
     params = METRIC_DEFAULTS.model_copy(update={"spread_groups": 2, "spread_minimum_cell": 3})
     measured = draw_resamples(np.zeros(20), resamples=2, seed=0).label_spread(confidence, decision, correct, params)
