@@ -48,7 +48,7 @@ class ValidationRows(NamedTuple):
         n_pairs = min(len(self.calibrator_fit), len(self.projection_fit))
         pairs = slice(n_pairs)
         both = ProtocolDecisions.concatenate([self.calibrator_fit.take(pairs), self.projection_fit.take(pairs)])
-        alternating = np.arange(2 * n_pairs).reshape(2, -1).T.ravel()
+        alternating = np.arange(2 * n_pairs).reshape(2, n_pairs).T.ravel()
         return self._replace(calibrator_fit=both.take(alternating))
 
     def limit_fit_rows(self, n_rows: int) -> "ValidationRows":

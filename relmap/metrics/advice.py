@@ -173,7 +173,7 @@ def format_labels_needed(count: int) -> str:
     """
     if count > MAX_REPORTED_LABELS:
         return f"even {MAX_REPORTED_LABELS:,} more labelled rows might not suffice"
-    digits = max(floor(log10(count)) - 1, 0)
+    digits = floor(log10(count)) - 1
     return f"about {round(count, -digits):,} more labelled rows would suffice"
 
 

@@ -101,7 +101,7 @@ def holm_adjust(p_values: np.ndarray) -> np.ndarray:
     """
     adjusted = np.array(p_values, dtype=np.float64)
     tested = np.flatnonzero(~np.isnan(adjusted))
-    increasing = tested[np.argsort(adjusted[tested], kind="stable")]
+    increasing = tested[np.argsort(adjusted[tested])]
     n_remaining = np.arange(len(increasing), 0, -1)  # hypotheses not rejected before
     adjusted[increasing] = np.minimum(1, np.maximum.accumulate(adjusted[increasing] * n_remaining))
     return adjusted
@@ -161,12 +161,11 @@ def wilson_interval(share: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np
     Returns:
         Lower and upper ends, in [0, 1]; NaN where an input is NaN.
     """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        z2 = scipy.special.ndtri(1 - TAIL_PROBABILITY) ** 2 / rows
-        middle = share + z2 / 2
-        half = np.sqrt(z2 * (share * (1 - share) + z2 / 4))
-        low = np.clip((middle - half) / (1 + z2), 0, 1)
-        high = np.clip((middle + half) / (1 + z2), 0, 1)
+    z2 = scipy.special.ndtri(1 - TAIL_PROBABILITY) ** 2 / rows
+    middle = share + z2 / 2
+    half = np.sqrt(z2 * (share * (1 - share) + z2 / 4))
+    low = np.clip((middle - half) / (1 + z2), 0, 1)
+    high = np.clip((middle + half) / (1 + z2), 0, 1)
     return low, high
 
 

@@ -68,14 +68,13 @@ def confidence_bins(confidence: np.ndarray, bins: int = N_BINS) -> np.ndarray:
     Raises:
         ValueError: A confidence is NaN or outside [0, 1]; the message names the row.
     """
-    confidence = np.asarray(confidence, dtype=np.float64)
     is_valid = (confidence >= 0) & (confidence <= 1 + 1e-9)  # exp of a log-probability may round above 1
     if not is_valid.all():
         row = int(np.flatnonzero(~is_valid)[0])
         raise ValueError(f"the confidence of row {row} is {confidence[row]}, not in [0, 1]")
     # a rounded guess, corrected by comparison with the edges, is several times faster than a search among the edges
     edges = np.append(np.arange(bins) / bins, np.inf)
-    bin_of_row = np.minimum((bins * confidence).astype(np.int64), bins - 1)
+    bin_of_row = (bins * confidence).astype(np.int64)
     bin_of_row -= confidence < edges.take(bin_of_row)
     bin_of_row += confidence >= edges.take(bin_of_row + 1)
     return bin_of_row

@@ -353,7 +353,7 @@ def compute_reliability_metrics(
     Raises:
         ValueError: A logit is NaN; the message names the row.
     """
-    view = ReliabilityView(np.asarray(correct, dtype=bool), params, draws, np.asarray(logit, dtype=np.float64))
+    view = ReliabilityView(correct, params, draws, logit)
     return {metric.key: metric.function(view) for metric in metrics_for_views(ReliabilityView)}
 
 

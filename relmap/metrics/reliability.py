@@ -80,12 +80,12 @@ class RiskOrder(NamedTuple):
         """Build the tie groups from the weights summed over cells.
 
         Args:
-            sums: Whole numbers, at least 0, shape (3 G, R).
+            sums: Whole numbers, at least 0, shape (3 G, R), float64.
 
         Returns:
             The groups under R weightings.
         """
-        between, correct, wrong = np.split(sums.astype(np.float64, copy=False), 3)
+        between, correct, wrong = np.split(sums, 3)
         rows = correct + wrong
         upto = np.cumsum(between + rows, axis=0)
         return TieGroups(upto - rows, upto, wrong)
@@ -138,7 +138,7 @@ def find_tie_groups(logit: np.ndarray, correct: np.ndarray) -> TieGroups:
     correct_before = risks.before - errors_before
     correct_upto = risks.upto - errors_upto
     # two risks without correct rows in or between them have the same numbers of correct rows before and up to them
-    starts_group = (np.diff(correct_before, prepend=-1) != 0) | (np.diff(correct_upto, prepend=-1) != 0)
+    starts_group = np.diff([correct_before, correct_upto], prepend=-1).any(axis=0)
     wrong = np.diff(errors_before[starts_group], append=n_errors)
     before = risks.before[starts_group]
     upto = (risks.before + correct_upto - correct_before)[starts_group] + wrong
@@ -354,7 +354,8 @@ def expected_retained_errors(groups: TieGroups, coverage: np.ndarray) -> np.ndar
     errors_before = errors - groups.wrong
     n_rows = groups.upto[-1][:, None]
     # points (rank, errors) at the beginning and the end of each group, in the order of rank
-    alternating = np.arange(2 * len(groups.upto)).reshape(2, -1).T.ravel()
+    n_groups = len(groups.upto)
+    alternating = np.arange(2 * n_groups).reshape(2, n_groups).T.ravel()
     ranks = np.hstack([groups.before.T, groups.upto.T])[:, alternating]
     errors_at_ranks = np.hstack([errors_before.T, errors.T])[:, alternating]
     retained = []
@@ -388,7 +389,7 @@ def correctness_log_loss(
     logit = np.asarray(logit, dtype=np.float64)
     reject_nan(logit, "reliability logit")
     max_logit = np.log1p(-smallest) - np.log(smallest)
-    signed = logit * (1 - 2.0 * np.asarray(correct, dtype=bool))
+    signed = np.where(correct, -logit, logit)
     np.clip(signed, -max_logit, max_logit, out=signed)
     # softplus of the signed logit; np.logaddexp computes the same but takes five times as long
     loss: np.ndarray = np.log1p(np.exp(-np.abs(signed)))

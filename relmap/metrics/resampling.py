@@ -64,8 +64,8 @@ class Resamples:
     @cached_property
     def rows(self) -> np.ndarray:
         """Number of rows of each resample, shape (R,), float64."""
-        rows: np.ndarray = self.sums(np.ones(len(self.cluster)))[0]
-        return rows
+        (rows,) = self.sums(np.ones(len(self.cluster)))
+        return np.asarray(rows)
 
     def sums(self, values: np.ndarray, cell: np.ndarray | int = 0, n_cells: int = 1) -> np.ndarray:
         """Sum values over the rows of each cell in each resample.
@@ -92,7 +92,8 @@ class Resamples:
         Returns:
             Means, shape (R,).
         """
-        return np.asarray(self.sums(values)[0] / self.rows)
+        (sums,) = self.sums(values)
+        return np.asarray(sums / self.rows)
 
     def ece(self, confidence: np.ndarray, correct: np.ndarray, n_bins: int = N_BINS) -> np.ndarray:
         """Compute `probability.ece` of each resample.
@@ -135,7 +136,8 @@ class Resamples:
         is_small = np.bincount(cell, minlength=n_cells) < params.spread_minimum_cell
         rows[is_small] = 0
         sums = self.sums(correct - confidence, cell, n_cells)
-        return mean_spread(rows.reshape(n_groups, n_labels, -1), sums.reshape(n_groups, n_labels, -1))
+        shape = (n_groups, n_labels, self.resamples)
+        return mean_spread(rows.reshape(shape), sums.reshape(shape))
 
     def ranking_metrics(self, logit: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
         """Compute `reliability.ranking_metrics` of each resample.

@@ -146,8 +146,7 @@ def assign_label_cells(
     """
     n_labels = int(np.max(decision, initial=0)) + 1
     group = assign_confidence_groups(confidence, params.spread_groups)
-    cell = group * n_labels + np.asarray(decision, dtype=np.int64)
-    return cell, (params.spread_groups, n_labels)
+    return group * n_labels + decision, (params.spread_groups, n_labels)
 
 
 def mean_spread(rows: np.ndarray, sums: np.ndarray) -> np.ndarray:
@@ -226,8 +225,8 @@ def _bin_residuals(n_rows: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray
     position = np.minimum(N_RESIDUAL_BINS * ((residual - lowest) / width), N_RESIDUAL_BINS - 1)
     group_bin = group * N_RESIDUAL_BINS + position.astype(np.int64)
     n_bins = n_groups * N_RESIDUAL_BINS
-    bin_rows = np.bincount(group_bin, minlength=n_bins).reshape(-1, N_RESIDUAL_BINS)
-    bin_sums = np.bincount(group_bin, residual, n_bins).reshape(-1, N_RESIDUAL_BINS)
+    bin_rows = np.bincount(group_bin, minlength=n_bins).reshape(n_groups, N_RESIDUAL_BINS)
+    bin_sums = np.bincount(group_bin, residual, n_bins).reshape(n_groups, N_RESIDUAL_BINS)
     means = bin_sums / np.maximum(bin_rows, 1)
     between_bins = (bin_rows * means**2).sum(axis=1)
     total = np.add.reduceat(residual**2, starts)

@@ -152,6 +152,8 @@ def test_additional_labels_are_computed_from_the_width_of_the_interval(rows, cha
     ("count", "text"),
     [
         (1, "about 1 more labelled rows would suffice"),
+        (9, "about 9 more labelled rows would suffice"),
+        (10, "about 10 more labelled rows would suffice"),
         (99, "about 99 more labelled rows would suffice"),
         (101, "about 100 more labelled rows would suffice"),
         (12_345, "about 12,000 more labelled rows would suffice"),
@@ -187,6 +189,18 @@ def test_the_evidence_lists_errors_found_and_relevant_and_irrelevant_changes():
         "The change is +11 (95% interval +2 to +20).",
         "It changes the correctness log loss by -0.0200 (95% interval -0.0300 to +0.0000), AUPR-Error by +0.0010.",
         "There is no relevant difference (below 0.001) in AURC.",
+    ]
+
+
+def test_the_evidence_omits_unknown_changes_only():
+    found = {
+        "nll_correct": UNKNOWN_CHANGE,
+        "aupr_error": {"change": 0.0, "low": None, "high": None, "p": None},
+        "aurc": {"change": 0.25, "low": None, "high": 0.1, "p": None},
+    }
+    assert list(describe_evidence((None, None, None, None), found, SMALLEST)) == [
+        "It changes AURC by +0.2500.",
+        "There is no relevant difference (below 0.001) in AUPR-Error.",
     ]
 
 

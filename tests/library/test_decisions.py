@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from relmap.decisions import FixedDecisions, ProtocolDecisions
+from relmap import decisions as module
+from relmap.decisions import FixedDecisions, ProtocolDecisions, confidence_logit, decide
 
 DECISION = np.array([0, 1, 1])
 
@@ -35,3 +36,104 @@ def test_concatenated_rows_lack_what_a_part_lacks():
     assert len(both) == 6
     assert both.label is None
     np.testing.assert_array_equal(both.weight, [1, 1, 1, 2, 2, 2])
+
+
+ALL_VALUES = FixedDecisions(
+    decision=np.array([0, 1, 1, 2]),
+    logits=np.arange(12.0).reshape(4, 3),
+    confidence=np.array([0.1, 0.2, 0.3, 0.4]),
+    label=np.array([2, 1, 0, 2]),
+    group=np.array(["a", "b", "c", "d"]),
+    signals=np.arange(8.0).reshape(4, 2),
+    weight=np.array([1.0, 2.0, 3.0, 4.0]),
+)
+OPTIONAL_VALUES = ("logits", "confidence", "label", "group", "signals", "weight")
+
+
+@pytest.mark.parametrize(
+    "rows", [slice(1, 3), np.array([3, 0, 3]), np.array([True, False, False, True])], ids=["slice", "numbers", "mask"]
+)
+def test_every_value_of_the_selected_rows_is_selected(rows):
+    selected = ALL_VALUES.take(rows)
+    for name in ("decision", *OPTIONAL_VALUES):
+        np.testing.assert_array_equal(getattr(selected, name), getattr(ALL_VALUES, name)[rows])
+    unknown = FixedDecisions(decision=DECISION).take(slice(2))
+    assert [getattr(unknown, name) for name in OPTIONAL_VALUES] == [None] * 6
+
+
+def test_every_value_is_concatenated_in_the_order_of_the_parts():
+    parts = [ALL_VALUES.take(slice(3, None)), ALL_VALUES, ALL_VALUES.take(slice(1))]
+    both = FixedDecisions.concatenate(parts)
+    for name in ("decision", *OPTIONAL_VALUES):
+        expected = getattr(ALL_VALUES, name)[[3, 0, 1, 2, 3, 0]]
+        np.testing.assert_array_equal(getattr(both, name), expected)
+
+
+def test_input_of_a_map_is_the_most_informative_known_value():
+    logits = np.zeros((3, 4))
+    confidence = np.full(3, 0.5)
+    assert FixedDecisions(decision=DECISION).kind == "decision_only"
+    assert FixedDecisions(decision=DECISION, confidence=confidence).kind == "confidence_only"
+    assert FixedDecisions(decision=DECISION, logits=logits).kind == "logits"
+    assert FixedDecisions(decision=DECISION, logits=logits).n_labels == 4
+
+
+def test_rows_without_weights_have_one_copy_each():
+    assert FixedDecisions(decision=DECISION).copies.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("weight", "max_copies", "expected"),
+    [
+        ([1, 1, 1, 5], 10**6, [50, 50, 50, 250]),  # 100 copies in the mean
+        ([1, 1, 1, 5], 400, [50, 50, 50, 250]),
+        ([1, 1, 1, 5], 80, [10, 10, 10, 50]),
+        ([0.1, 0.3, 0.1, 0.3], 40, [5, 15, 5, 15]),
+        ([1, 1, 1, 5], 4, [5, 5, 5, 25]),  # no fewer than 10 in the mean
+        ([1e-9, 1, 1, 2], 80, [1, 20, 20, 40]),  # no row is lost
+    ],
+)
+def test_copies_of_rows_are_in_proportion_to_their_weights(weight, max_copies, expected, monkeypatch):
+    monkeypatch.setattr(module, "MAX_COPIES", max_copies)
+    rows = FixedDecisions(decision=np.zeros(4, dtype=int), weight=np.array(weight, dtype=float))
+    assert rows.copies.tolist() == np.repeat(np.arange(4), expected).tolist()
+    assert rows.copies.dtype == np.int64
+
+
+def test_all_rows_together_have_a_million_copies():
+    n_rows = 25_000
+    rows = FixedDecisions(decision=np.zeros(n_rows, dtype=int), weight=np.full(n_rows, 0.3))
+    assert set(np.bincount(rows.copies)) == {40}
+
+
+def test_copies_are_rounded_at_random_and_right_on_average(monkeypatch):
+    monkeypatch.setattr(module, "MAX_COPIES", 10_000)
+    rows = FixedDecisions(decision=np.zeros(1000, dtype=int), weight=np.tile([1.0, 3.0, 3.0, 3.0], 250))
+    n_copies = np.bincount(rows.copies)  # 4 and 12 expected
+    assert set(n_copies) == {4, 12}
+
+    rows = FixedDecisions(decision=np.zeros(1000, dtype=int), weight=np.tile([1.0, 2.0], 500))
+    n_copies = np.bincount(rows.copies).reshape(500, 2)
+    assert [sorted(set(copies)) for copies in n_copies.T] == [[6, 7], [13, 14]]
+    assert n_copies.mean(axis=0) == pytest.approx([20 / 3, 40 / 3], abs=0.06)
+    assert rows.copies.tolist() == rows.copies.tolist()
+
+
+def test_decision_ignores_differences_below_double_precision():
+    logits = np.array([[1.0, 1.0, 0.5]], dtype=np.longdouble)
+    logits[0, 1] += np.longdouble(1e-18)
+    assert decide(logits).tolist() == [0]
+
+
+def test_confidence_logit_of_each_label_by_hand():
+    log_probabilities = np.log([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.5, 0.3, 0.2]])
+    given = log_probabilities.copy()
+    measured = confidence_logit(log_probabilities, np.array([0, 1, 2]))
+    np.testing.assert_allclose(measured, np.log([0.5 / 0.5, 0.3 / 0.7, 0.2 / 0.8]), atol=1e-15)
+    np.testing.assert_array_equal(log_probabilities, given)
+
+
+def test_confidence_logit_of_tiny_probabilities_is_finite():
+    log_probabilities = np.array([[-1000.0, -1000.0, -1002.0], [-5.0, -np.inf, -800.0]])
+    measured = confidence_logit(log_probabilities, np.array([2, 0]))
+    np.testing.assert_allclose(measured, [-2 - np.log(2), 795])

@@ -18,10 +18,14 @@ from relmap.metrics.intervals import (
     classify_change,
     classify_relevant_change,
     combine_signs,
+    effective_rows,
+    errors_found_per_1000,
+    format_interval,
     holm_adjust,
     percentile_interval,
     share_confidence_interval,
     two_sided_p,
+    wilson_interval,
 )
 from relmap.metrics.registry import (
     METRICS,
@@ -31,9 +35,16 @@ from relmap.metrics.registry import (
     ReliabilityView,
     compute_reliability_metrics,
 )
-from relmap.metrics.reliability import expected_retained_errors, find_tie_groups, order_by_risk, ranking_metrics
+from relmap.metrics.reliability import (
+    RiskOrder,
+    TieGroups,
+    expected_retained_errors,
+    find_tie_groups,
+    order_by_risk,
+    ranking_metrics,
+)
 from relmap.metrics.resampling import Resamples, draw_resamples
-from relmap.metrics.spread import assign_confidence_groups
+from relmap.metrics.spread import LabelCells, assign_confidence_groups
 from relmap.settings import METRIC_DEFAULTS
 from tests.fits import simulate_reliability_logits
 
@@ -121,6 +132,17 @@ def test_label_spread_of_a_resample_uses_the_cells_of_all_rows():
     ).all()  # all cells are below the minimum
 
 
+def test_label_spread_of_all_rows_in_one_cluster_is_that_of_the_rows():
+    confidence = np.arange(20) / 20
+    decision = np.array([*[0, 2] * 5, *[0, 1] * 5])  # no row of high confidence is decided for the last label
+    correct = np.arange(20) % 3 > 0
+    params = METRIC_DEFAULTS.model_copy(update={"spread_groups": 2, "spread_minimum_cell": 3})
+    measured = draw_resamples(np.zeros(20), resamples=2, seed=0).label_spread(confidence, decision, correct, params)
+    expected = LabelCells.from_decisions(confidence, decision, correct, params).spread()
+    assert measured == pytest.approx([expected, expected])
+    assert expected > 0
+
+
 def test_clusters_are_resampled_whole_and_reproducibly():
     group = np.array(["b", "a", "b", "c", "a", "b"])
     counts = draw_counts(draw_resamples(group, resamples=50, seed=0))
@@ -133,6 +155,104 @@ def test_clusters_are_resampled_whole_and_reproducibly():
         assert (counts[:, group == name] == counts[:, group == name][:, :1]).all()
     assert (counts[:, [0, 1, 3]].sum(axis=1) == 3).all()
     assert len(np.unique(counts, axis=0)) == 10  # every way to draw 3 of 3
+
+
+def test_resamples_need_a_row_and_a_resample():
+    for group, resamples, message in (
+        (np.arange(3), 0, "0 resamples of 3 rows"),
+        (np.arange(0), 5, "5 resamples of 0"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{message}.*: both must be at least 1$"):
+            draw_resamples(group, resamples=resamples, seed=0)
+
+    draws = draw_resamples(np.array([7]), resamples=1, seed=0)
+    assert (draws.clusters, draws.resamples, draws.groups, draws.rows.tolist()) == (1, 1, 1, [1.0])
+    with pytest.raises(ValueError, match="read-only"):
+        draws.cluster[0] = 1
+
+
+def test_chunks_of_resamples_are_those_of_the_whole(monkeypatch):
+    score, correct = simulate_reliability_logits(60, levels=9)
+    draws = draw_resamples(np.arange(60) // 4, resamples=7, seed=2)
+    whole = draws.ranking_metrics(score, correct)
+    retained = draws.errors_retained(score, correct, COVERAGE)
+    monkeypatch.setattr(resampling, "CHUNK_RESAMPLES", 3)
+
+    in_chunks = draws.ranking_metrics(score, correct)
+    assert {name: values.tolist() for name, values in in_chunks.items()} == {
+        name: values.tolist() for name, values in whole.items()
+    }
+    assert retained.shape == (7, len(COVERAGE))
+    assert draws.errors_retained(score, correct, COVERAGE).tolist() == retained.tolist()
+    assert draws.mean(score) == pytest.approx(draw_counts(draws) @ score / draw_counts(draws).sum(axis=1))
+
+
+@pytest.mark.parametrize(("max_groups", "starts"), [(6, [0, 2, 7, 13, 18, 20]), (3, [0, 10, 20]), (2, [0, 20])])
+def test_merging_tie_groups_sums_their_rows_and_is_finer_at_both_ends(max_groups, starts):
+    # twenty ties of a wrong and a correct row, two correct rows before each; the last group is empty
+    score = -np.arange(80.0) // 2
+    correct = np.arange(80) % 4 < 3
+    copies = np.random.default_rng(0).integers(4, size=(80, 2))
+
+    def weigh(order: RiskOrder) -> TieGroups:
+        sums = [np.bincount(order.cell, weight[order.row], 3 * order.groups) for weight in copies.T]
+        return order.weighted(np.stack(sums, axis=1))
+
+    order = order_by_risk(score, correct)
+    coarse = order.coarsen(max_groups)
+    single = weigh(order)
+    merged = weigh(coarse)
+    last = [*(start - 1 for start in starts[1:]), 20]
+
+    assert (order.groups, coarse.groups) == (21, max_groups)
+    assert coarse.row is order.row
+    assert merged.before.tolist() == single.before[starts].tolist()
+    assert merged.upto.tolist() == single.upto[last].tolist()
+    assert merged.wrong.tolist() == np.add.reduceat(single.wrong, starts).tolist()
+
+
+def test_as_many_tie_groups_as_allowed_are_not_merged():
+    order = order_by_risk(*simulate_reliability_logits(300, levels=30))
+    for max_groups in (order.groups, order.groups + 1):
+        assert order.coarsen(max_groups) is order
+    assert order.coarsen(order.groups - 1).groups < order.groups
+
+
+def test_more_than_a_thousand_groups_are_merged():
+    draws = draw_resamples(np.arange(1000), resamples=1, seed=0)
+    assert (draws.clusters, draws.groups, draws.cluster.tolist()) == (1000, 1000, list(range(1000)))
+
+    draws = draw_resamples(np.arange(1001), resamples=1, seed=0)
+    assert (draws.clusters, draws.groups, len(set(draws.cluster))) == (1000, 1001, 1000)
+    assert (draw_resamples(np.arange(1001), resamples=1, seed=1).cluster != draws.cluster).any()
+
+
+@pytest.mark.parametrize(("n_errors", "is_exact"), [(2**12 - 1, True), (2**12, False)])
+def test_more_than_4096_tie_groups_are_merged(n_errors, is_exact, monkeypatch):
+    score = -np.arange(2.0 * n_errors)
+    correct = np.arange(2 * n_errors) % 2 == 0
+    draws = draw_resamples(np.arange(2 * n_errors) % 7, resamples=2, seed=0)
+    measured = draws.ranking_metrics(score, correct)["aurc"], draws.errors_retained(score, correct, COVERAGE)
+    monkeypatch.setattr(resampling, "MAX_TIE_GROUPS", 10**6)
+    exact = draws.ranking_metrics(score, correct)["aurc"], draws.errors_retained(score, correct, COVERAGE)
+
+    for values, exact_values in zip(measured, exact, strict=True):
+        assert values == pytest.approx(exact_values, rel=1e-3)
+        assert (values.tolist() == exact_values.tolist()) == is_exact
+
+
+@pytest.mark.parametrize(("n_rows", "number_type"), [(2**24 - 1, np.float32), (2**24 + 1, np.float64)])
+def test_rows_are_counted_in_numbers_that_are_exact(n_rows, number_type, monkeypatch):
+    dtypes = []
+    original = Resamples._resample_sums
+    monkeypatch.setattr(
+        Resamples, "_resample_sums", lambda self, matrix: dtypes.append(matrix.dtype) or original(self, matrix)
+    )
+    draws = draw_resamples(np.arange(4), resamples=2, seed=0)
+    vars(draws)["rows"] = np.array([4.0, n_rows])
+    (groups,) = draws._tie_group_chunks(order_by_risk(np.arange(4.0), np.array([True, False, True, True])))
+    assert dtypes == [number_type]
+    assert groups.upto.dtype == np.float64
 
 
 def test_results_do_not_depend_on_row_order():
@@ -200,6 +320,7 @@ def test_percentile_interval_of_known_replicates():
     measured = percentile_interval(np.arange(201.0))
     assert [measured.low, measured.high] == pytest.approx([5, 195])
     assert measured.standard_error == pytest.approx(np.sqrt(201 * 202 / 12))
+    assert percentile_interval(np.array([3.0, 5.0])) == pytest.approx((np.sqrt(2), 3.05, 4.95))
     assert np.isnan(percentile_interval(np.zeros(1))).all()
 
 
@@ -209,6 +330,51 @@ def test_share_interval_equals_scipy():
     exact = [binomtest(int(k), int(n)).proportion_ci() for k, n in zip(n_correct, rows, strict=True)]
 
     assert np.transpose(share_confidence_interval(n_correct, rows)) == pytest.approx(np.array(exact), abs=1e-9)
+
+
+def test_wilson_interval_equals_scipy_and_is_unknown_without_rows():
+    rows = np.array([7, 7, 7, 400, 60])
+    n_correct = np.array([0, 3, 7, 390, 1])
+    expected = []
+    for correct, total in zip(n_correct, rows, strict=True):
+        interval = binomtest(int(correct), int(total)).proportion_ci(method="wilson")
+        expected.append([interval.low, interval.high])
+
+    assert np.transpose(wilson_interval(n_correct / rows, rows)) == pytest.approx(np.array(expected), abs=1e-12)
+    assert np.isnan(wilson_interval(np.array([np.nan, 0.5]), np.array([9.0, np.nan]))).all()
+    low, high = wilson_interval(np.array([0.0, 1.0]), np.array([3.0, 3.0]))
+    assert (low.min(), high.max()) == (0, 1)
+
+
+def test_effective_rows_of_two_groups_by_hand():
+    one_copy = np.array(8.0)
+
+    def measure(share: float, squared_residuals: float, squared_copies: np.ndarray = one_copy) -> float:
+        # groups of 3 and 5 rows
+        return float(effective_rows(np.array(share), np.array(8.0), np.array(squared_residuals), 34.0, squared_copies))
+
+    # 3 and 1 rows are correct: the residuals are 3 - 1.5 and 1 - 2.5
+    assert measure(0.5, 4.5) == pytest.approx(0.25 * 64 / 4.5)
+    # 2 and 1 rows: 2 - 9/8 and 1 - 15/8
+    assert measure(0.375, 98 / 64, np.array(4.0)) == pytest.approx(0.375 * 0.625 * 64 / (98 / 64))
+    # no more than the rows without their copies
+    assert measure(0.375, 98 / 64) == 8
+    assert measure(0.5, 4.5, np.array(20.0)) == pytest.approx(64 / 20)
+    assert measure(0.5, 0.0) == 8  # each group has this share
+    # a group without a different row counts as one row
+    assert measure(0.0, 0.0) == measure(1.0, 0.0) == pytest.approx(64 / 34)
+    assert np.isnan(effective_rows(np.array([np.nan]), *np.zeros((4, 1)))).all()
+
+
+def test_errors_found_are_those_outside_of_the_retained_rows():
+    assert errors_found_per_1000(50.0, 20.0, 120.0) == 250
+    assert errors_found_per_1000(np.array([50.0, 8.0]), 2.0, np.array([100.0, 12.0])).tolist() == [480, 500]
+
+
+def test_interval_is_formatted_if_both_ends_are_known():
+    assert format_interval(-0.5, 0.25, "+z.1f") == " (95% interval -0.5 to +0.2)"
+    assert format_interval(None, 0.25, "+z.1f") == ""
+    assert format_interval(-0.5, None, "+z.1f") == ""
 
 
 def test_p_values_of_known_replicates():
@@ -251,15 +417,31 @@ def test_holm_equals_closed_bonferroni_testing(p_values):
     assert holm_adjust(np.array(p_values)) == pytest.approx(expected, nan_ok=True)
 
 
+def test_adjusted_p_values_by_hand():
+    p_values = np.array([0.02, 0.01, np.nan, 0.6, 0.02])
+    assert holm_adjust(p_values) == pytest.approx([0.06, 0.04, np.nan, 0.6, 0.06], nan_ok=True)
+    assert p_values[0] == 0.02  # the input does not change
+    assert holm_adjust(np.array([0.5, 0.6], dtype=np.float32)).dtype == np.float64
+    assert holm_adjust(np.array([])).tolist() == []
+
+
 @pytest.mark.parametrize(
     ("low", "high", "p", "sign"),
     [
         (0.1, 0.2, 0.01, BETTER),
         (-0.2, -0.1, 0.01, WORSE),
         (-0.1, 0.2, 0.01, NOT_CERTAIN),
+        (0.1, 0.2, 0.0499, BETTER),
         (0.1, 0.2, 0.05, NOT_CERTAIN),  # the interval alone is not enough
+        (0.0, 0.2, 0.01, NOT_CERTAIN),
+        (-0.2, 0.0, 0.01, NOT_CERTAIN),
         (0.1, 0.2, None, NOT_CERTAIN),
+        (None, 0.2, 0.01, NOT_CERTAIN),
+        (None, -0.2, 0.01, NOT_CERTAIN),
+        (0.1, None, 0.01, NOT_CERTAIN),
         (np.nan, np.nan, np.nan, NOT_CERTAIN),
+        (np.nan, np.nan, 0.01, NOT_CERTAIN),
+        (0.1, 0.2, np.nan, NOT_CERTAIN),
     ],
 )
 def test_change_is_certain_only_by_interval_and_p_value(low, high, p, sign):
@@ -274,6 +456,16 @@ def test_change_is_certain_only_by_interval_and_p_value(low, high, p, sign):
         (0.0000035, 0.000001, 0.000006, NO_DIFFERENCE),  # certain, and too small to matter
         (0.0, -0.0005, 0.0005, NO_DIFFERENCE),
         (0.0, -0.0005, 0.002, NOT_CERTAIN),
+        (0.0, -0.002, 0.0005, NOT_CERTAIN),
+        (0.0, -0.0009999, 0.0009999, NO_DIFFERENCE),
+        (0.0, -0.001, 0.0005, NOT_CERTAIN),  # the smallest relevant change is relevant
+        (0.0, -0.0005, 0.001, NOT_CERTAIN),
+        (0.001, 0.0005, 0.0015, BETTER),
+        (-0.001, -0.0015, -0.0005, WORSE),
+        (0.0009999, 0.0005, 0.0015, NO_DIFFERENCE),
+        (None, 0.1, 0.2, BETTER),
+        (0.0, None, 0.0005, NOT_CERTAIN),
+        (0.0, -0.0005, None, NOT_CERTAIN),
         (0.0002, -0.1, 0.1, NOT_CERTAIN),  # too few rows to know that it is small
         (-0.15, -0.2, -0.1, WORSE),
         (0.15, None, None, NOT_CERTAIN),
@@ -281,7 +473,8 @@ def test_change_is_certain_only_by_interval_and_p_value(low, high, p, sign):
     ],
 )
 def test_change_below_the_smallest_relevant_change_is_no_difference(change, low, high, sign):
-    p = 0.01 if low is not None and low * high > 0 else 0.5
+    is_known = low is not None and high is not None
+    p = 0.01 if is_known and low * high > 0 else 0.5
     assert classify_relevant_change(1, change, low, high, p, 0.001) == sign
 
 
@@ -289,7 +482,11 @@ def test_combined_signs_of_metrics():
     assert combine_signs([NO_DIFFERENCE, NO_DIFFERENCE]) == NO_DIFFERENCE
     assert combine_signs([NO_DIFFERENCE, NOT_CERTAIN]) == NOT_CERTAIN
     assert combine_signs([NO_DIFFERENCE, BETTER]) == BETTER
-    assert combine_signs([BETTER, WORSE]) == BOTH
+    assert combine_signs([NO_DIFFERENCE, WORSE]) == WORSE
+    assert combine_signs([NOT_CERTAIN, BETTER]) == BETTER
+    assert combine_signs([NOT_CERTAIN, WORSE]) == WORSE
+    assert combine_signs([NOT_CERTAIN, NOT_CERTAIN]) == NOT_CERTAIN
+    assert combine_signs([BETTER, WORSE]) == combine_signs([WORSE, NOT_CERTAIN, BETTER]) == BOTH
 
 
 def test_difference_of_estimates_is_paired():
@@ -301,5 +498,7 @@ def test_difference_of_estimates_is_paired():
         two_sided_p(after - before),
     )
 
-    unpaired = Estimate(3.0, after) - Estimate(1.0)
-    assert np.isnan([unpaired.interval.low, unpaired.interval.high, unpaired.p_value]).all()
+    for unpaired in (Estimate(3.0, after) - Estimate(1.0), Estimate(3.0) - Estimate(1.0, before)):
+        assert unpaired.value == 2
+        assert unpaired.replicates is None
+        assert np.isnan([*unpaired.interval, unpaired.p_value]).all()

@@ -20,9 +20,16 @@ from relmap.metrics.registry import (
     compute_reliability_metrics,
     metrics_for_views,
 )
-from relmap.metrics.reliability import correctness_log_loss, expected_retained_errors, find_tie_groups
+from relmap.metrics.reliability import (
+    average_precision_by_threshold,
+    correctness_log_loss,
+    count_retained_rows,
+    expected_retained_errors,
+    find_tie_groups,
+    harmonic_sums,
+)
 from relmap.metrics.resampling import draw_resamples
-from relmap.metrics.spread import LabelCells
+from relmap.metrics.spread import LabelCells, assign_confidence_groups
 from relmap.settings import METRIC_DEFAULTS, MetricParams
 from tests.fits import simulate_reliability_logits
 
@@ -54,7 +61,7 @@ def test_ece_equals_binned_means_away_from_edges(bins):
     assert ece(confidence, correct, bins) == pytest.approx(counts @ np.abs(means[0] - means[1]) / 5000, abs=1e-14)
 
 
-@pytest.mark.parametrize("bins", [10, 15, 25])
+@pytest.mark.parametrize("bins", [10, 15, 25, 49])  # 49 * (1 / 49) is below 1 in floats
 def test_bin_edges_belong_to_the_bin_above_and_one_to_the_last_bin(bins):
     edges = np.arange(bins) / bins
     assert confidence_bins(np.append(edges, 1), bins).tolist() == [*range(bins), bins - 1]
@@ -96,6 +103,13 @@ METRICS_WITH_INPUT: list[tuple[str, Callable[[np.ndarray], object]]] = [
     ("residual", lambda values: LabelCells.from_decisions(np.zeros(4), LABELS, values)),
     ("reliability logit", lambda values: compute_reliability_metrics(values, ALL_CORRECT)),
     ("reliability logit", lambda values: compute_reliability_metrics(values, ALL_CORRECT, draws=DRAWS)),
+    ("reliability logit", lambda values: correctness_log_loss(values, ALL_CORRECT)),
+    ("reliability logit", lambda values: find_tie_groups(values, ALL_CORRECT)),
+    ("reliability logit", lambda values: average_precision_by_threshold(values, ALL_CORRECT)),
+    ("confidence", lambda values: assign_confidence_groups(values, 2)),
+    ("confidence", lambda values: DRAWS.ece(values, ALL_CORRECT)),
+    ("confidence", lambda values: DRAWS.label_spread(values, LABELS, ALL_CORRECT)),
+    ("log-probability", lambda values: brier_score_per_row(values[:, None], LABELS)),
     ("log-probability", lambda values: top_label(values[:, None], LABELS)),
     ("log-probability", lambda values: log_loss_per_row(values[:, None], LABELS)),
 ]
@@ -103,7 +117,7 @@ METRICS_WITH_INPUT: list[tuple[str, Callable[[np.ndarray], object]]] = [
 
 @pytest.mark.parametrize(("quantity", "metric"), METRICS_WITH_INPUT)
 def test_nan_is_rejected_with_its_row(quantity, metric):
-    with pytest.raises(ValueError, match=f"the {quantity} of row 2 is"):
+    with pytest.raises(ValueError, match=rf"^the {quantity} of row 2 is (NaN|nan, not in \[0, 1\])$"):
         metric(np.array([0.0, 0.0, np.nan, 0.0]))
 
 
@@ -252,3 +266,39 @@ def test_compared_metrics_are_those_of_each_variant():
         metrics = compute_reliability_metrics(logit, correct, METRIC_DEFAULTS)
         expected += [(variant, metric, metrics[metric]) for metric in ("nll_correct", "aupr_error", "aurc")]
     assert list(compute_compared_metrics(logits, correct, METRIC_DEFAULTS)) == expected
+
+
+def test_retained_rows_are_counted_for_one_number_and_for_many():
+    assert count_retained_rows(0, 7) == 1
+    assert count_retained_rows(90, 7) == 63
+    assert count_retained_rows(np.array([0, 1, 10, 11]), 5).tolist() == [1, 1, 5, 6]
+
+
+def test_harmonic_sums_equal_running_sums():
+    harmonic = np.append(0, np.cumsum(1 / np.arange(1, 31)))
+    expected = [harmonic, np.append(0, np.cumsum(harmonic)[:-1])]
+    measured = harmonic_sums(30)
+    assert measured == pytest.approx(np.array(expected), abs=1e-12)
+    with pytest.raises(ValueError, match="read-only"):
+        measured[0, 0] = 1
+    assert harmonic_sums(0).shape == (2, 1)
+
+
+def test_calibration_error_is_computed_in_double_precision():
+    confidence = np.random.default_rng(0).random(50).astype(np.float32)
+    correct = np.arange(50) % 3 > 0
+    expected = ece(confidence.astype(np.float64), correct, 2)
+    assert ece(confidence, correct, 2) == ece(confidence.tolist(), correct, 2) == expected
+    assert confidence_bins(np.array([0, 1, 0]), 2).tolist() == [0, 1, 0]
+
+
+def test_defaults_of_functions_are_those_of_the_settings():
+    confidence, correct = np.random.default_rng(1).random((2, 200))
+    correct = correct < 0.5
+    assert ece(confidence, correct) == ece(confidence, correct, METRIC_DEFAULTS.ece_bins)
+    impossible = np.array([[0.0, -np.inf]])
+    assert log_loss_per_row(impossible, np.array([1])) == pytest.approx([-np.log(METRIC_DEFAULTS.smallest_probability)])
+    certain = np.array([np.inf])
+    assert correctness_log_loss(certain, np.array([False])) == pytest.approx(
+        [-np.log(METRIC_DEFAULTS.smallest_reliability)]
+    )

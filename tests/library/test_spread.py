@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relmap.metrics.spread import N_RESIDUAL_BINS, LabelCells, assign_confidence_groups
+from relmap.metrics import spread
+from relmap.metrics.spread import N_RESIDUAL_BINS, LabelCells, assign_confidence_groups, mean_spread
 from relmap.settings import METRIC_DEFAULTS, MetricParams
 
 
@@ -39,6 +40,7 @@ def test_spread_equals_a_query_over_sorted_rows(groups, excess):
     columns = [cell, rows[:, None], (cells.sums[cells.rows > 0] / rows)[:, None]]
 
     assert np.hstack(columns) == pytest.approx(expected.to_numpy())
+    assert (cells.sums[cells.rows == 0] == 0).all()
 
     minimum_cell = int(rows.min()) + excess  # of the smallest cell all rows are enough, and one more is too many
     counted = expected.filter(pl.col("n") >= minimum_cell).filter(pl.len().over("g") > 1).group_by("g")
@@ -70,6 +72,7 @@ def test_tie_belongs_to_the_group_of_its_middle_rank():
     # ten rows in two groups: the tie covers 3 to 7, its middle 5 is the border, and the border belongs above
     assert assign_confidence_groups(np.array([1, 2, 3, 4, 4, 4, 4, 5, 6, 7]) / 10, 2).tolist() == [0] * 3 + [1] * 7
     assert assign_confidence_groups(np.full(9, 0.5), 3).tolist() == [1] * 9
+    assert assign_confidence_groups(np.array([0.5]), 10).tolist() == [5]
 
 
 def test_results_depend_on_the_seed_but_not_on_row_order():
@@ -91,6 +94,7 @@ def test_spread_without_two_cells_is_nan(n):
     cells = LabelCells.from_decisions(
         confidence, np.zeros(n, dtype=int), correct, spread_params(minimum_cell=1, permutations=5)
     )
+    assert cells.rows.shape == (METRIC_DEFAULTS.spread_groups, 1)
     assert np.isnan([cells.spread(), cells.shuffled_quantile(0)]).all()
 
 
@@ -108,7 +112,7 @@ def shuffled_null(confidence, decision, correct, groups: int, permutations: int,
     return float(np.quantile(spreads, 0.95))
 
 
-@pytest.mark.parametrize("n", [2000, 20_000])
+@pytest.mark.parametrize("n", [2000, 9000])
 def test_shuffled_quantile_agrees_with_exact_shuffles(n):
     confidence, decision, correct = simulate(n, 0.3)
     two_thirds = np.arange(n) % 3 > 0  # of the rows
@@ -125,6 +129,68 @@ def test_shuffled_quantile_agrees_with_exact_shuffles(n):
     standard_error = np.hypot(np.std(exact, ddof=1), np.std(measured, ddof=1)) / np.sqrt(len(seeds))
 
     assert abs(np.mean(measured) - np.mean(exact)) < 3.5 * standard_error < 0.12 * np.mean(exact)
+
+
+def test_bins_with_one_distinct_residual_each_contain_the_centered_residuals():
+    residual = np.array([0.1, 0.1, 0.4, 0.9, -0.2, -0.2, 0.7])  # groups of four, two and one rows
+    rows, means = spread._bin_residuals(np.array([4, 2, 1]), residual)
+    expected_rows = np.zeros((3, N_RESIDUAL_BINS), dtype=int)
+    expected_rows[0, [0, 12, 31]] = [2, 1, 1]
+    expected_rows[1:, 0] = [2, 1]
+    expected_means = np.zeros((3, N_RESIDUAL_BINS))
+    expected_means[0, [0, 12, 31]] = [0.1 - 0.375, 0.4 - 0.375, 0.9 - 0.375]
+
+    assert rows.tolist() == expected_rows.tolist()
+    assert means == pytest.approx(expected_means, abs=1e-15)
+
+
+def test_binned_residuals_have_the_mean_and_the_variance_of_the_residuals():
+    residual = np.random.default_rng(0).normal(size=300)
+    sizes = np.array([60, 40, 200])
+    rows, means = spread._bin_residuals(sizes, residual)
+    centered = [group - group.mean() for group in np.split(residual, [60, 100])]
+
+    assert rows.sum(axis=1).tolist() == sizes.tolist()
+    assert (rows * means).sum(axis=1) == pytest.approx(0, abs=1e-12)
+    assert (rows * means**2).sum(axis=1) == pytest.approx([np.square(group).sum() for group in centered])
+    for group_rows, group in zip(rows, centered, strict=True):
+        edges = np.linspace(group.min(), group.max(), N_RESIDUAL_BINS + 1)
+        assert group_rows.tolist() == np.histogram(group, edges)[0].tolist()
+
+
+def test_groups_and_labels_without_rows_do_not_change_the_shuffled_quantile():
+    residual = np.random.default_rng(0).normal(size=15)
+    params = spread_params(minimum_cell=1, permutations=20)
+    expected = LabelCells(np.array([[3, 0, 4], [2, 1, 5]]), residual, params).shuffled_quantile(3)
+    with_empty_cells = np.array([[3, 0, 0, 4], [0, 0, 0, 0], [2, 0, 1, 5]])
+    assert LabelCells(with_empty_cells, residual, params).shuffled_quantile(3) == expected > 0
+
+
+def test_shuffled_sums_of_known_residuals_are_all_their_assignments():
+    # two rows of label 0 and one of label 1; the second group is constant
+    sizes = np.array([[2, 1], [1, 1]])
+    residual = np.array([-1.0, 0.0, 4.0, 0.5, 0.5])
+    sums = spread._shuffled_sums(sizes, residual, 300, np.random.default_rng(0))
+
+    assert sums.shape == (2, 2, 300)
+    assert sums[1] == pytest.approx(0, abs=1e-15)
+    assert sums.sum(axis=1) == pytest.approx(0, abs=1e-14)
+    values, counts = np.unique(sums[0, 1].round(12), return_counts=True)
+    assert values.tolist() == [-2, -1, 3]  # minus the mean of 1
+    assert counts.min() > 70  # each is equally probable
+
+
+def test_spread_of_groups_by_hand_is_weighted_by_their_counted_rows():
+    rows = np.array([[2, 0, 4], [1, 10, 0], [7, 0, 0]])[..., None]
+    sums = np.array(
+        [
+            [[1.0, -0.4], [0.0, 0.0], [-1.0, 0.8]],  # means 0.5 and -0.25, then -0.2 and 0.2
+            [[0.3, 0.1], [-1.0, -1.0], [0.0, 0.0]],  # 0.3 and -0.1, then 0.1 and -0.1
+            [[5.0, 5.0], [0.0, 0.0], [0.0, 0.0]],  # one label has no spread
+        ]
+    )
+    assert mean_spread(rows, sums) == pytest.approx([(6 * 0.75 + 11 * 0.4) / 17, (6 * 0.4 + 11 * 0.2) / 17])
+    assert np.isnan(mean_spread(rows[2:], sums[2:])).all()
 
 
 def test_shuffle_cost_does_not_depend_on_the_number_of_rows(monkeypatch):
