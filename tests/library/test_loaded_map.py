@@ -1,0 +1,170 @@
+"""A map that was loaded: its parameters, labels, arrays, routes and errors; without fits, for speed."""
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import expit, log_softmax, softmax
+from sklearn.exceptions import NotFittedError
+
+from relmap import InputError, ReliabilityMap
+from relmap.estimator import INTEGER_NAME
+from relmap.maps.document import MapDocument
+from relmap.maps.map_file import save_map
+from relmap.maps.reliability_map import FittedMap
+from relmap.settings import DEFAULTS
+from tests import maps
+
+FRAME = maps.make_predictions(60)
+LOGITS = np.array(FRAME["logits"].to_list())
+LABEL = FRAME["label"].to_numpy()
+
+
+def load(document: MapDocument, folder, **options: object) -> ReliabilityMap:
+    save_map(document, folder / "map.json")
+    return ReliabilityMap.load(folder / "map.json", **options)
+
+
+def map_with_source(**fields: object) -> MapDocument:
+    document = maps.make_map("mrp")
+    return document.model_copy(update={"source": document.source.model_copy(update=fields)})
+
+
+def test_a_loaded_map_has_the_parameters_of_its_fit(tmp_path):
+    document = map_with_source(seed=7, hold_out=0.25, protocol=DEFAULTS.protocol)
+    document = document.model_copy(update={"choice": document.choice.model_copy(update={"asked": "auto"})})
+    loaded = load(document, tmp_path, arrays="logits")
+    defaults = ReliabilityMap().get_params()
+    assert loaded.get_params() == defaults | {
+        "calibrator": "ts",
+        "variant": "auto",
+        "seed": 7,
+        "labels": maps.LABEL_NAMES,
+        "hold_out": 0.25,
+        "protocol": "paper",
+        "arrays": "logits",
+    }
+    assert loaded.document_.fingerprint == document.fingerprint
+    assert load(map_with_source(), tmp_path).protocol == "own"
+
+
+@pytest.mark.parametrize(
+    ("names", "classes"),
+    [
+        (("irrelevant", "partial", "exact"), ["irrelevant", "partial", "exact"]),
+        (("3", "-1", "0"), [3, -1, 0]),
+        (("3", "x", "0"), ["3", "x", "0"]),
+        (("1", "2", "03"), ["1", "2", "03"]),
+        (("1", "2", "-0"), ["1", "2", "-0"]),
+        (("1", "2", "9" * 18), [1, 2, int("9" * 18)]),
+        (("1", "2", "9" * 19), ["1", "2", "9" * 19]),
+        (None, [0, 1, 2]),
+    ],
+)
+def test_classes_are_integers_if_every_name_is_one(names, classes, tmp_path):
+    loaded = load(maps.make_map("mrp", names=names), tmp_path)
+    assert loaded.classes_.tolist() == classes
+    assert loaded.classes_.dtype.kind == ("U" if isinstance(classes[0], str) else "i")
+    assert loaded.predict(LOGITS).tolist() == [classes[row.argmax()] for row in LOGITS]
+    assert "{0,17}" in INTEGER_NAME
+
+
+def test_an_unknown_kind_of_arrays_is_rejected(tmp_path):
+    with pytest.raises(InputError) as error:
+        load(maps.make_map(), tmp_path, arrays="scores")
+    assert str(error.value) == "arrays is 'scores'; give one of auto, logits, probabilities"
+
+
+def test_arrays_are_read_as_what_they_contain(tmp_path):
+    probabilities = softmax(LOGITS, axis=1)
+    expected = load(maps.make_map("mrp"), tmp_path, arrays="logits").reliability(log_softmax(LOGITS, axis=1))
+    for arrays in ("auto", "probabilities"):
+        found = load(maps.make_map("mrp"), tmp_path, arrays=arrays).reliability(probabilities)
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+    as_logits = load(maps.make_map("mrp"), tmp_path, arrays="logits").reliability(probabilities)
+    assert np.abs(as_logits - expected).max() > 0.01
+
+
+def scored(weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return reliability and correctness of the rows by the map itself."""
+    rows = maps.rows_of_frame(FRAME)
+    return FittedMap.from_document(maps.make_map("mrp"))(rows).reliability, rows.correct
+
+
+def test_the_score_is_minus_the_log_loss_and_weights_repeat_rows(tmp_path):
+    loaded = load(maps.make_map("mrp", names=None), tmp_path)
+    reliability, correct = scored()
+    losses = -np.log(np.where(correct, reliability, 1 - reliability))
+    assert loaded.score(LOGITS, LABEL) == pytest.approx(-losses.mean())
+    weight = np.arange(60) % 4 + 1
+    weighted = FRAME.select("logits", "label").with_columns(inverse_probability=weight.astype(float))
+    assert loaded.score(weighted) == pytest.approx(-np.average(losses, weights=weight))
+    repeated = np.repeat(np.arange(60), weight)
+    assert loaded.score(LOGITS[repeated], LABEL[repeated]) == pytest.approx(loaded.score(weighted))
+
+
+@pytest.mark.parametrize("as_frame", [False, True])
+def test_routes_of_arrays_and_frames_follow_their_options(as_frame, tmp_path):
+    loaded = load(maps.make_map("mrp", names=None), tmp_path)
+    reliability, _ = scored()
+    rows = FRAME.select("logits") if as_frame else LOGITS
+    for options, expected in (
+        ({}, reliability >= 0.5),
+        ({"cut": 0.75}, reliability >= 0.75),
+        ({"coverage": 0.25}, reliability >= np.sort(reliability)[-15]),
+        ({"coverage": "0.25", "cut": 0.9}, (reliability >= np.sort(reliability)[-15]) & (reliability >= 0.9)),
+    ):
+        routed = pl.DataFrame(loaded.apply(rows, **options))
+        assert (routed["route"] == "automatic").to_list() == expected.tolist()
+        np.testing.assert_allclose(routed["reliability"], reliability, rtol=1e-12)
+
+
+def test_cuts_are_given_as_result_numbers_path_or_text(tmp_path):
+    loaded = load(maps.make_map("mrp", names=None), tmp_path)
+    found = loaded.thresholds(LOGITS, LABEL, cut=0.625)
+    reliability, _ = scored()
+    path = tmp_path / "cuts.json"
+    path.write_text(pl.Series([found.to_dict()]).struct.json_encode()[0], encoding="utf-8")
+    for cuts in (found, found.to_dict(), path, str(path)):
+        routed = pl.DataFrame(loaded.apply(LOGITS, cuts=cuts))
+        assert (routed["route"] == "automatic").to_list() == (reliability >= 0.625).tolist()
+    with pytest.raises(InputError) as error:
+        loaded.apply(LOGITS, cuts=0.5)
+    assert str(error.value) == (
+        "cuts is 0.5; give the result of `thresholds` or the path of its file; use cut for a number"
+    )
+
+
+def test_groups_are_given_as_values_or_as_the_name_of_a_column(tmp_path):
+    loaded = load(maps.make_map("mrp", names=None), tmp_path)
+    by_values = loaded.thresholds(LOGITS, LABEL, FRAME["group"].to_numpy(), cut=0.5).to_dict()
+    by_name = loaded.thresholds(FRAME, groups="group", cut=0.5).to_dict()
+    assert by_values == by_name
+    assert by_name["overall"]["rows"] == 6
+    assert loaded.thresholds(LOGITS, LABEL, cut=0.5).to_dict()["overall"]["rows"] == 60
+
+
+@pytest.mark.parametrize("name", ["target_accuracy", "confidence", "cut", "cost_error", "cost_review"])
+def test_numbers_given_as_text_are_rejected(name, tmp_path):
+    loaded = load(maps.make_map("mrp", names=None), tmp_path)
+    with pytest.raises(InputError) as error:
+        loaded.thresholds(LOGITS, LABEL, **{name: "0.5"})
+    assert str(error.value) == f"{name} is '0.5'; give a number"
+
+
+def test_a_loaded_map_has_no_rows_to_draw_and_an_unfitted_one_no_answers(tmp_path):
+    loaded = load(maps.make_map("mrp"), tmp_path)
+    with pytest.raises(InputError) as error:
+        loaded.plot()
+    assert str(error.value) == "this map was loaded and has no rows; give labelled predictions: plot(X, y)"
+    for method in (ReliabilityMap().reliability, ReliabilityMap().predict, ReliabilityMap().apply):
+        with pytest.raises(NotFittedError):
+            method(LOGITS)
+
+
+def test_labels_of_shape_n_1_are_flattened_with_a_warning(tmp_path):
+    model = ReliabilityMap(variant="confidence")
+    with pytest.warns(UserWarning, match="column-vector"):
+        model.fit(np.tile(LOGITS, (2, 1)), np.tile(LABEL, 2)[:, None])
+    assert model.n_features_in_ == 3
+    assert model.classes_.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(expit(model.score(LOGITS, LABEL)), expit(model.score(LOGITS, LABEL.astype(float))))
