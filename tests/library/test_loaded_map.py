@@ -1,10 +1,14 @@
-"""A map that was loaded: its parameters, labels, arrays, routes and errors; without fits, for speed."""
+"""A map that was loaded: its parameters, labels, arrays, routes and errors; with two small fits, for speed."""
+
+import pickle
+from copy import copy
 
 import numpy as np
 import polars as pl
 import pytest
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import log_softmax, softmax
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
 
 from relmap import InputError, ReliabilityMap
 from relmap.estimator import INTEGER_NAME
@@ -84,7 +88,7 @@ def test_arrays_are_read_as_what_they_contain(tmp_path):
     assert np.abs(as_logits - expected).max() > 0.01
 
 
-def scored(weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def scored() -> tuple[np.ndarray, np.ndarray]:
     """Return reliability and correctness of the rows by the map itself."""
     rows = maps.rows_of_frame(FRAME)
     return FittedMap.from_document(maps.make_map("mrp"))(rows).reliability, rows.correct
@@ -161,10 +165,46 @@ def test_a_loaded_map_has_no_rows_to_draw_and_an_unfitted_one_no_answers(tmp_pat
             method(LOGITS)
 
 
-def test_labels_of_shape_n_1_are_flattened_with_a_warning(tmp_path):
+def test_a_frame_without_columns_of_the_labels_is_rejected_by_its_columns(tmp_path):
+    loaded = load(maps.make_map("mrp"), tmp_path)
+    with pytest.raises(InputError, match=r"^X has the columns a, b, c; it needs logits or probabilities"):
+        loaded.reliability(pl.DataFrame({"a": [0.2, 0.3], "b": [0.1, 0.5], "c": [0.7, 0.2]}))
+
+
+def test_labels_of_shape_n_1_are_flattened_with_a_warning():
     model = ReliabilityMap(variant="confidence")
     with pytest.warns(UserWarning, match="column-vector"):
         model.fit(np.tile(LOGITS, (2, 1)), np.tile(LABEL, 2)[:, None])
     assert model.n_features_in_ == 3
     assert model.classes_.tolist() == [0, 1, 2]
-    np.testing.assert_allclose(expit(model.score(LOGITS, LABEL)), expit(model.score(LOGITS, LABEL.astype(float))))
+    assert model.score(LOGITS, LABEL) == pytest.approx(model.score(LOGITS, LABEL.astype(float)))
+
+
+@pytest.fixture(scope="module")
+def fitted_on_frame() -> ReliabilityMap:
+    frame = maps.make_predictions(120, 2)
+    return ReliabilityMap(variant="confidence").fit(frame.select("logits", "label"))
+
+
+def test_a_map_fitted_on_a_frame_does_not_know_what_arrays_contain(fitted_on_frame):
+    assert not hasattr(fitted_on_frame, "n_features_in_")
+    np.testing.assert_array_equal(fitted_on_frame.predict(np.array([-1.5, 1.5])), [0, 1])
+    with pytest.raises(InputError, match="X may contain logits or probabilities"):
+        fitted_on_frame.reliability(np.array([0.25, 0.75]))
+
+
+def test_a_pickled_map_has_no_rows(fitted_on_frame):
+    restored = pickle.loads(pickle.dumps(fitted_on_frame))
+    assert fitted_on_frame.fitted_rows_ is not None
+    assert restored.fitted_rows_ is None
+    assert restored.document_.fingerprint == fitted_on_frame.document_.fingerprint
+    assert not hasattr(pickle.loads(pickle.dumps(ReliabilityMap(seed=3))), "fitted_rows_")
+
+
+def test_a_map_with_a_classifier_is_saved_with_a_warning(fitted_on_frame, tmp_path, recwarn):
+    fitted_on_frame.save(tmp_path / "map.json")
+    assert not recwarn
+    with_classifier = copy(fitted_on_frame).set_params(classifier=LogisticRegression())
+    with pytest.warns(UserWarning, match="the map is saved without its classifier; save the classifier too") as caught:
+        with_classifier.save(tmp_path / "map.json")
+    assert caught[0].filename == __file__

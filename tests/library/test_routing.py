@@ -12,7 +12,6 @@ from relmap.io.frames import FramePredictions
 from relmap.io.reading import Reading
 from relmap.maps.document import MapDocument
 from relmap.routing.apply import (
-    MIN_COVERAGE_ROWS,
     RoutingRule,
     RoutingSummary,
     apply_map,
@@ -85,8 +84,8 @@ def test_a_row_must_be_in_the_share_and_reach_the_threshold_of_its_label():
     [
         ("0.7", 0, False),
         ("0.7", 1, True),
-        ("0.7", MIN_COVERAGE_ROWS - 1, True),
-        ("0.7", MIN_COVERAGE_ROWS, False),
+        ("0.7", 99, True),
+        ("0.7", 100, False),
         ("1", 1, False),
         ("0", 2, True),
     ],
@@ -94,10 +93,6 @@ def test_a_row_must_be_in_the_share_and_reach_the_threshold_of_its_label():
 def test_a_coverage_of_few_rows_has_a_note_after_the_others(share, n_rows, has_note):
     notes = make_rule(share, 0.0, notes=("First.",)).notes_for(n_rows)
     assert notes == (("First.", FEW_ROWS.format(n_rows)) if has_note else ("First.",))
-
-
-def test_the_limit_of_few_rows_is_a_hundred():
-    assert MIN_COVERAGE_ROWS == 100
 
 
 def test_automatic_rows_are_described_after_the_notes():
