@@ -8,9 +8,11 @@ import pytest
 from scipy.special import expit
 
 from relmap import InputError
+from relmap.io import ranking
 from relmap.io.frames import FramePredictions
 from relmap.io.reading import Reading
 from relmap.maps.document import MapDocument
+from relmap.routing import apply
 from relmap.routing.apply import (
     RoutingRule,
     RoutingSummary,
@@ -312,6 +314,20 @@ def test_notes_of_reading_come_before_the_notes_of_routing(tmp_path):
     )
     assert summary.min_reliability == pytest.approx(0.7)
     assert [(stage, rows) for stage, rows in stages if rows] == [("scored", 6), ("written", 6)]
+
+
+@pytest.mark.parametrize(("options", "expected"), [({}, 2**23), ({"in_memory": 4}, 4)])
+def test_the_number_of_rows_in_memory_is_limited(options, expected, tmp_path, monkeypatch):
+    limits = []
+
+    def rank(*arguments: object, in_memory: int) -> object:
+        limits.append(in_memory)
+        return ranking.rank_rows(*arguments, in_memory=in_memory)
+
+    monkeypatch.setattr(apply, "rank_rows", rank)
+    make_frame_of_confidences().write_csv(tmp_path / "new.csv")
+    apply_map(identity_map(), tmp_path / "new.csv", tmp_path / "out.csv", **options)
+    assert limits == [expected]
 
 
 def test_ranks_follow_logits_where_reliabilities_are_equal():
