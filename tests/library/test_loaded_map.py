@@ -9,6 +9,7 @@ import pytest
 from scipy.special import log_softmax, softmax
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.utils import get_tags
 
 from relmap import InputError, ReliabilityMap
 from relmap.estimator import INTEGER_NAME
@@ -208,3 +209,12 @@ def test_a_map_with_a_classifier_is_saved_with_a_warning(fitted_on_frame, tmp_pa
     with pytest.warns(UserWarning, match="the map is saved without its classifier; save the classifier too") as caught:
         with_classifier.save(tmp_path / "map.json")
     assert caught[0].filename == __file__
+
+
+def test_labels_are_required_and_inputs_are_those_of_the_classifier_only_with_a_classifier():
+    classifier = LogisticRegression()
+    alone = get_tags(ReliabilityMap())
+    with_classifier = get_tags(ReliabilityMap(classifier=classifier))
+    assert (alone.target_tags.required, with_classifier.target_tags.required) == (False, True)
+    assert with_classifier.input_tags == get_tags(classifier).input_tags
+    assert alone.input_tags != with_classifier.input_tags
