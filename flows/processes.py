@@ -258,7 +258,7 @@ def outdated_stages() -> set[str]:
 def end_with_parent() -> None:
     """Wait until the parent process has ended, then end this process and its children.
 
-    Stages get time to end by themselves. Whatever still runs after that, and this process, is killed.
+    Stages get time to end by themselves. Processes that still run after that, and this process, are killed.
     """
     os.read(sys.stdin.fileno(), 1)  # nothing is ever written: it returns when the pipe is closed
     children = psutil.Process().children(recursive=True)

@@ -466,7 +466,7 @@ def _score_single_rows(
 
 
 def _fold_maps(document: MapDocument) -> list[FittedMap]:
-    """Return the maps that were fitted without one fold each."""
+    """Return the map of each fold, which was fitted on the other folds."""
     return [FittedMap(fold.calibrator, fold.projection, fold.correction) for fold in document.folds]
 
 

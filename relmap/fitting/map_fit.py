@@ -248,7 +248,7 @@ def _projection(model: ModelChoice, n_labels: int) -> Projection:
 
 
 def _folds(model: ModelChoice) -> tuple[Fold, ...]:
-    """Return the fits without one fold each, with their corrections."""
+    """Return the models of each fold, which were fitted on the other folds, with their corrections."""
     folds = []
     for fold_map in model.result.fold_maps(model.variant):
         folds.append(

@@ -5,7 +5,7 @@ functions over many rows. A cell is one interval between knots of one label of o
 a row's reliability is linear in its weight w of the upper knot, so all sums are sums of f(t(w)) for functions f as
 smooth as the logistic function, whose poles have imaginary part pi. If t rises by at most MAX_NODE_RISE over a cell,
 the polynomial through 48 Chebyshev nodes equals f up to rounding (Trefethen, 2013, theorem 8.2: the error decreases as
-2.24^-n or faster). Its sum over the rows is then a sum over the nodes with fixed masses, whatever the curve. The rows
+2.24^-n or faster). Its sum over the rows is then a sum over the nodes with fixed masses, for any curve. The rows
 are read once, and each iteration of a fit costs 48 nodes for each cell.
 """
 

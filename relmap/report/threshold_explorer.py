@@ -198,7 +198,7 @@ class _ClusteredRows:
 
     reliability: np.ndarray
     correct: np.ndarray  # bool
-    copies: np.ndarray  # how many rows each stands for, int64
+    copies: np.ndarray  # number of rows that each represents, int64
     cluster: np.ndarray  # number of its group, or its own number
 
     @classmethod

@@ -66,7 +66,7 @@ class TrainParams(Section):
     members: PositiveCount  # base predictors of a run, each with another order of the training rows
     runs: PositiveCount
     alternatives: tuple[Literal["unweighted", "multinomial", "member_1", "member_2"], ...]
-    alternatives_on_simulated: bool = False  # they say nothing about real data, and take a quarter of the time
+    alternatives_on_simulated: bool = False  # without meaning for real data, and a quarter of the run time
 
 
 class DaskTls(Section):

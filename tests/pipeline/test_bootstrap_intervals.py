@@ -124,8 +124,7 @@ def make_test_rows(*, grouped: bool) -> ProtocolDecisions:
     return ProtocolDecisions(decision=frame.decision, logits=frame.logits, label=frame.label, group=group)
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-@pytest.mark.parametrize("calibrators", [("ts", "uncal"), ("ts", "matrix")], ids=str)
+@pytest.mark.parametrize(("calibrators", "grouped"), [(("ts", "uncal"), True), (("ts", "matrix"), False)], ids=str)
 def test_intervals_agree_with_a_naive_bootstrap(calibrators, grouped):
     test = make_test_rows(grouped=grouped)
     ran = list(dict.fromkeys((*calibrators, "matrix")))  # matrix scaling is compared even if it is a rival only

@@ -156,7 +156,7 @@ def shares_outside_range(mix: pl.DataFrame) -> pl.DataFrame:
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["row", "group"]), st.floats(0.02, 0.5), st.floats(0.01, 10))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 def test_random_splits_stay_within_the_class_share_bounds(seed, by, test_share, concentration):
     """Groups have 1 to 60 rows, with similar or different classes, some of them rare."""
     rng = np.random.default_rng(seed)

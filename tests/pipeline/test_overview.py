@@ -276,3 +276,30 @@ def test_a_verdict_without_improvements_recommends_nothing(changes):
     text = " ".join(verdict_sentences(with_changes(changes)))
     for claim in (USE, "Rerank by the reliability", "1,000 reviews"):
         assert claim not in text
+
+
+@pytest.mark.parametrize("calibrator", ["ts", "matrix"])
+def test_matrix_scaling_is_not_compared_if_one_of_both_calibrators_did_not_run(calibrator):
+    others = shop().rivals.filter(pl.col("calibrator") != calibrator)
+    assert "matrix scaling" not in advice_and_remarks(replace(shop(), rivals=others))
+
+
+@pytest.mark.parametrize("variant", ["mrp", "confidence"])
+@pytest.mark.parametrize("calibrator", ["ts", "matrix"])
+def test_matrix_scaling_is_not_compared_without_all_numbers(calibrator, variant):
+    is_unknown = (pl.col("calibrator") == calibrator) & (pl.col("variant") == variant)
+    text = advice_and_remarks(replace(shop(), rivals=shop().rivals.filter(~is_unknown)))
+    assert text.startswith(USE)
+    is_needed = (calibrator, variant) != ("matrix", "mrp")
+    assert ("matrix scaling" in text) == (not is_needed)
+
+
+@pytest.mark.parametrize("variant", ["label_platt", "mrp", "confidence"])
+@pytest.mark.parametrize("metric", ["nll_correct", "aurc"])
+def test_platt_lines_are_not_compared_without_all_numbers(variant, metric):
+    results = with_value(shop(), 0.0, variant="label_platt")
+    assert "A Platt line for each label is as good" in advice_and_remarks(results)
+    is_unknown = (pl.col("variant") == variant) & (pl.col("metric") == metric)
+    text = advice_and_remarks(replace(results, metrics=results.metrics.filter(~is_unknown)))
+    assert text.startswith(USE)
+    assert "A Platt line" not in text

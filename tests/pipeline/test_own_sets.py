@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 from relmap.errors import InputError
 from tasks.datasets import find_dataset, find_declared_dataset
 from tasks.datasets.base import SCHEMA, LabelledPairs
-from tasks.datasets.logits import read_saved_logits
+from tasks.datasets.logits import MAX_LABELS, read_saved_logits
 from tasks.settings.dataset_params import DatasetParams
 from tasks.sources.hub import Repository
 
@@ -601,3 +601,112 @@ def test_dropped_pairs_are_counted_and_logged(tmp_path, caplog):
     judged = find_dataset("mine", "files", pairs("a.csv", drop_empty=True)).read(folder)
     assert (judged.pairs["pair"].to_list(), judged.dropped) == (["a.csv:2"], {"without text": 3})
     assert caplog.messages == [f"{tmp_path}/a.csv: 3 of 4 pairs have no text and are dropped"]
+
+
+def npz_with_labels(n_labels: int) -> dict[str, np.ndarray]:
+    """Return arrays with one row of each label in both splits."""
+    labels = np.arange(n_labels)
+    logits = np.zeros((n_labels, n_labels))
+    return {"val_labels": labels, "test_labels": labels, "val_logits": logits, "test_logits": logits}
+
+
+@pytest.mark.parametrize(("n_labels", "is_valid"), [(1, False), (2, True), (MAX_LABELS, True), (MAX_LABELS + 1, False)])
+def test_the_number_of_logits_has_limits(n_labels, is_valid, tmp_path):
+    path = saved(tmp_path, npz_with_labels(n_labels))
+    if is_valid:
+        (frame,) = read_saved_logits(path)
+        assert frame["label"].to_list() == [*range(n_labels), *range(n_labels)]
+        return
+    with pytest.raises(InputError) as error:
+        read_saved_logits(path)
+    assert str(error.value) == (
+        f"{path}, val_logits: the number of logits in each row is {n_labels}; it must be 2 to {MAX_LABELS}, one for "
+        "each label"
+    )
+
+
+EXACT_MESSAGES = {  # arrays or columns, message after the path
+    "members": (
+        changed(lambda x: np.concatenate([x, x]), "test_logits"),
+        ", val_logits has 2 members, {path}, test_logits has 4 members; both need the same number",
+    ),
+    "a negative label": (
+        with_cell("test_labels", 2, -1),
+        ", test_labels, row 2: found -1; with 3 logits in each row it must be 0 to 2",
+    ),
+    "two absent labels": (
+        changed(lambda x: x * 0, "val_labels"),
+        ", val_labels: no row has the label 1, 2; both splits need rows of each of 3 labels",
+    ),
+    "labels with decimals": (
+        changed(lambda x: x + 0.5, "val_labels"),
+        ", val_labels: found float64 of shape (9,); save integers, one for each of the 9 rows of logits",
+    ),
+    "groups of another length": (
+        {**arrays(), "val_query_ids": np.arange(9), "test_query_ids": np.arange(5)},
+        ", test_query_ids: found int64 of shape (5,); save integers or text, one for each of the 6 rows of logits",
+    ),
+    "five axes": (
+        changed(lambda x: x[None], "test_logits"),
+        ", test_logits: found float32 of shape (1, 2, 6, 3); save numbers of shape (members, n, K) or (n, K)",
+    ),
+    "an infinite logit": (
+        with_cell("val_logits", (1, 7, 0), -np.inf),
+        ", val_logits, row 7: found -inf for label 0 of member 1; every logit must be finite",
+    ),
+    "no arrays": (
+        {"other": np.ones(1)},
+        " has no array val_logits, val_labels, test_logits, test_labels; it has other",
+    ),
+    "a null split": (
+        with_row_4("split", None),
+        ", row 4, column 'split': found None; it must be validation or test",
+    ),
+    "an infinite logit in a column": (
+        with_row_4("logits", pl.lit([1.0, 2.0, np.inf])),
+        ", logits of validation, row 4: found inf for label 2 of member 0; every logit must be finite",
+    ),
+    "an unknown label in the second split": (
+        columns(label=pl.when(pl.int_range(pl.len()) == 12).then(7).otherwise("label")),
+        ", label of test, row 13: found 7; with 3 logits in each row it must be 0 to 2",
+    ),
+    "no rows": (
+        columns()[:0],
+        ", logits of validation: there are no rows; validation and test both need some",
+    ),
+}
+
+
+@pytest.mark.parametrize(("saved_data", "message"), EXACT_MESSAGES.values(), ids=EXACT_MESSAGES)
+def test_messages_about_saved_logits_name_the_place_and_the_remedy(saved_data, message, tmp_path):
+    path = saved(tmp_path, saved_data)
+    with pytest.raises(InputError) as error:
+        read_saved_logits(path)
+    assert str(error.value) == f"{path}{message.format(path=path)}"
+
+
+def test_rows_of_saved_logits_are_named_by_split_and_row(tmp_path):
+    (first, _) = read_saved_logits(saved(tmp_path, arrays(2)))
+    expected = [f"validation:{row}" for row in range(1, 10)] + [f"test:{row}" for row in range(1, 7)]
+    assert first["pair"].to_list() == expected
+
+
+def test_other_endings_than_those_of_saved_logits_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"logits\.csv: saved logits are \.npz or \.parquet files; save them in one"):
+        read_saved_logits(tmp_path / "logits.csv")
+
+
+def test_class_names_and_options_must_be_the_same_set(tmp_path):
+    class_label = {"class_label": {"names": {"0": "bad", "1": "good"}}}
+    features = [{"name": name, "dtype": "string"} for name in ("q", "name")] + [{"name": "grade", "dtype": class_label}]
+    card = f"dataset_info: {json.dumps({'features': features})}\n"
+    rows = [{"q": "a", "name": "b", "grade": 1}]
+    folder = repository(tmp_path, {"train.parquet": rows}, card)
+    options = {"candidate": "name", "splits": {"train": "train"}}
+    assert read_hub(folder, labels=["good", "bad"], **options).pairs["label"].to_list() == [0]
+    with pytest.raises(InputError) as error:
+        read_hub(folder, labels=["good", "bad", "best"], **options)
+    assert str(error.value) == (
+        f"{tmp_path}/train, column 'grade' names its labels bad, good, but the options name good, bad, best; they must "
+        "be the same, in the order from irrelevant to exact"
+    )

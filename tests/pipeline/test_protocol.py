@@ -13,6 +13,7 @@ from typing import Annotated
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 from dvc.utils.hydra import apply_overrides
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,7 +31,7 @@ from relmap.splits import select_validation_rows, split_validation
 from tasks.records.splits import draw_splits
 from tasks.records.store import base_folder, read_base, read_members, write_decisions, write_logits
 from tasks.settings.dataset_params import DatasetParams, SplitParams
-from tasks.settings.params import DaskParams, load_params
+from tasks.settings.params import DaskParams, Params, load_params
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS
 from tests.project_copy import ROOT, write_params
 
@@ -40,7 +41,7 @@ def test_first_largest_logit_is_decided_in_float64():
 
 
 @given(arrays(np.float64, (7, 4), elements=st.floats(-9, 9)))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_confidence_logit_is_the_logit_of_the_confidence(logits):
     decision = decide(logits)
     log_probabilities = log_softmax(logits, axis=1)
@@ -61,7 +62,7 @@ def protocol(**changes) -> ProtocolParams:
 
 
 @given(n=st.integers(4, 500), seed=st.integers(0, 2**20), split=st.sampled_from(["row", "group"]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_validation_parts_are_a_partition_and_keep_groups_together(n, seed, split):
     group = np.array([f"g{i % 7}" for i in range(n)])
     parts = split_validation(n, seed, protocol(split=split), group)
@@ -480,3 +481,24 @@ def test_written_decisions_are_read_unchanged(tmp_path, monkeypatch, decisions):
     first, last = read_members("wands")[0]
     assert (first.test.logits == read.test.logits).all()  # member 2 before member 10
     assert (last.test.logits == shifted.logits).all()
+
+
+def test_a_mistake_of_several_sections_is_named_with_the_file(tmp_path):
+    path = write_params(tmp_path, {"seeds": [2, 1, 2, 1]})
+    with pytest.raises(InputError) as error:
+        load_params(path)
+    first, second = str(error.value).splitlines()
+    assert first == f"{path} has 1 mistake(s):"
+    assert second.startswith(f"  {path}: ")
+    assert "seed 1, 2 is given more than once" in second
+
+
+def test_optional_settings_have_defaults():
+    content = yaml.safe_load(PARAMS.read_text())
+    for section, name in ((content, "stage_minutes"), (content["train"], "alternatives_on_simulated")):
+        del section[name]
+    for name in ("tls", "allow_unencrypted"):
+        del content["dask"][name]
+    params = Params.model_validate(content)
+    assert (params.stage_minutes, params.train.alternatives_on_simulated) == (0, False)
+    assert (params.dask.tls, params.dask.allow_unencrypted) == (None, False)

@@ -6,20 +6,25 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import polars as pl
+import psutil
 import pytest
+from filelock import Timeout
 
 from relmap.errors import InputError
-from relmap.io.atomic import write_atomically
+from relmap.io.atomic import write_atomically, write_json
+from tasks.provenance import lock, stage
 from tasks.provenance.dvc_stages import read_dvc_stage
 from tasks.provenance.lock import hold_lock, is_lock_held
 from tasks.provenance.manifest import read_manifest
-from tasks.provenance.stage import RECORDS, StageRecord, _time_limit, run_dataset_stage, run_stage
+from tasks.provenance.stage import RECORDS, StageRecord, _time_limit, run_command, run_dataset_stage, run_stage
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE, read_json
 from tests.tiny_project import ROOT, complete_stage, create_project, edit_params, write_outputs
@@ -245,7 +250,7 @@ def test_unexpected_error_keeps_its_traceback(monkeypatch, error):
 
 RUN_TOO_LONG = """
 import time
-from tasks.provenance import stage
+from tasks.provenance import lock, stage
 record = stage.StageRecord(stage="train@wands", process=1, started=stage.datetime.now(stage.UTC), why="a reason")
 with stage._time_limit(record, 0.001):
     time.sleep(600)
@@ -274,3 +279,180 @@ def test_stage_without_or_within_its_time_limit_is_not_ended():
         with _time_limit(running, minutes):
             pass
     assert running.outcome == "running"
+
+
+class RecordedTimer:
+    """Stands for a timer that never runs, and records what is done with it."""
+
+    def __init__(self, seconds: float, function: object, args: list[object]) -> None:
+        self.arguments = (seconds, function, args)
+        self.daemon = False
+        self.actions: list[str] = []
+        timers.append(self)
+
+    def start(self) -> None:
+        self.actions.append("started as a daemon" if self.daemon else "started")
+
+    def cancel(self) -> None:
+        self.actions.append("cancelled")
+
+
+timers: list[RecordedTimer] = []
+
+
+@pytest.mark.parametrize("error", [None, ZeroDivisionError()], ids=repr)
+def test_the_time_limit_is_cancelled_at_the_end_of_the_block(error, monkeypatch):
+    monkeypatch.setattr(stage, "Timer", RecordedTimer)
+    timers.clear()
+    running = StageRecord(stage=NAME, process=1, started=datetime.now(UTC))
+    with suppress(ZeroDivisionError), _time_limit(running, 1.5):
+        (timer,) = timers
+        assert timer.actions == ["started as a daemon"]
+        if error is not None:
+            raise error
+    assert timer.actions == ["started as a daemon", "cancelled"]
+    assert timer.arguments == (90, stage._end_process, [running, 1.5])
+
+
+def test_the_end_of_a_process_ends_its_children_and_is_recorded(monkeypatch, capsys):
+    ended = []
+
+    class Child:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def terminate(self) -> None:
+            ended.append(self.number)
+            if self.number == 1:
+                raise psutil.NoSuchProcess(self.number)
+
+    def children(*, recursive: bool) -> list[Child]:
+        return [Child(1), Child(2)] if recursive else []
+
+    monkeypatch.setattr(stage.psutil, "Process", lambda: SimpleNamespace(children=children))
+    monkeypatch.setattr(stage.os, "_exit", lambda status: ended.append(f"exit {status}"))
+    running = StageRecord(stage=NAME, process=1, started=datetime.now(UTC))
+
+    stage._end_process(running, 2.5)
+
+    assert ended == [1, 2, "exit 1"]
+    reason = "it ran longer than 2.5 minutes, the limit set by stage_minutes in params.yaml"
+    assert capsys.readouterr().err == f"{NAME}: {reason}\n"
+    check_stage_record(outcome="failed", reason=reason)
+    assert read_stage_record()["ended"] is not None
+
+
+def exit_message(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a command that raises an error, and return the message with which it ends."""
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    with pytest.raises(SystemExit) as exit_error:
+        run_command(lambda: raise_error(error), "train")
+    return str(exit_error.value.code)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_file_without_permission_is_named(code, monkeypatch):
+    message = exit_message(OSError(code, "not allowed", "data/x.csv"), monkeypatch)
+    assert message == (
+        "train: no permission for data/x.csv (not allowed); use a checkout that belongs to you and is writable"
+    )
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_or_quota_is_reported(code, monkeypatch):
+    message = exit_message(OSError(code, "no space"), monkeypatch)
+    assert message == (
+        f"train: the disk is full ([Errno {code}] no space); free some space and run the same command again"
+    )
+
+
+@pytest.mark.parametrize("error_type", [InputError, RunFailed])
+def test_the_lines_of_a_message_are_kept_and_unprintable_characters_escaped(error_type, monkeypatch):
+    message = exit_message(error_type("first\nsecond \x1b[31m"), monkeypatch)
+    first, second = message.split("\n")
+    assert first == "train: first"
+    assert second.startswith("second ")
+    assert "\x1b" not in second
+
+
+@pytest.mark.parametrize("message", [None, "", "2 rows dropped"])
+def test_the_message_of_a_stage_is_printed_and_recorded_with_the_reason(message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
+
+    def work(dataset: str) -> str | None:
+        write_outputs(f"train@{dataset}")
+        return message
+
+    with pytest.raises(SystemExit, match="0"):
+        run_dataset_stage("train", work)
+    addition = f" ({message})" if message else ""
+    assert read_stage_record()["why"] == f"it had not finished on this machine before{addition}"
+    assert capsys.readouterr().out == (f"wands: {message}\n" if message else "")
+
+
+class HeldLock:
+    """Stands for a lock that another process holds until `acquire` waits for it."""
+
+    lock_counter = 1
+    actions: ClassVar[list[str]] = []
+
+    def __init__(self, path: Path, **_options: object) -> None:
+        self.path = path
+
+    def acquire(self, timeout: float | None = None) -> None:
+        if timeout == 0:
+            raise Timeout(str(self.path))
+        self.actions.append("waited")
+
+    def release(self) -> None:
+        self.actions.append("released")
+
+
+@pytest.fixture
+def held_lock(monkeypatch) -> list[str]:
+    """Replace locks by one that another process holds; return what is done with it."""
+    HeldLock.actions.clear()
+    monkeypatch.setattr(lock, "FileLock", HeldLock)
+    return HeldLock.actions
+
+
+def test_a_held_lock_is_refused_or_waited_for(held_lock):
+    with pytest.raises(InputError, match=r"^a refresh is running$"), hold_lock("refresh", "a refresh is running"):
+        held_lock.append("held")
+    assert held_lock == []
+    reports = []
+    with hold_lock("refresh", report=reports.append):
+        held_lock.append("held")
+    assert held_lock == ["waited", "held", "released"]
+    assert reports == ["refresh is waiting: another process holds this lock"]
+
+
+def test_the_holder_of_a_lock_is_named_with_its_start_without_fractions(held_lock):
+    holder = {"process": 77, "since": "2026-01-02T03:04:05.678901+00:00"}
+    write_json(lock.LOCKS / "refresh.json", holder)
+    reports = []
+    with hold_lock("refresh", report=reports.append):
+        pass
+    assert reports == ["refresh is waiting: process 77 has been running it since 2026-01-02T03:04:05 UTC"]
+
+
+def test_a_process_that_holds_a_lock_already_keeps_its_start(held_lock, monkeypatch):
+    holder = {"process": 77, "since": "2026-01-02T03:04:05+00:00"}
+    write_json(lock.LOCKS / "refresh.json", holder)
+    monkeypatch.setattr(HeldLock, "lock_counter", 2)
+    with hold_lock("refresh", report=lambda _: None) as since:
+        assert since.isoformat() == holder["since"]
+    assert read_json(lock.LOCKS / "refresh.json") == holder
+
+
+def test_a_lock_is_held_only_if_its_file_exists_and_can_be_opened(tmp_path, monkeypatch):
+    path = tmp_path / "x.lock"
+    assert not is_lock_held(path)
+    path.touch()
+    assert not is_lock_held(path)
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(lock, "FileLock", refuse)
+    assert not is_lock_held(path)

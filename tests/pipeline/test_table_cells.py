@@ -565,3 +565,35 @@ def test_summaries_are_in_the_order_of_the_results():
     names = [f"shop {7 * number % 30}" for number in range(30)]
     runs = make_runs({(name, "ts", "confidence", "accuracy"): (0.8,) for name in names}, dict.fromkeys(names, "files"))
     assert summarize_datasets(runs.metrics, EMPTY_RUNS.intervals, runs.facts)["dataset"].to_list() == names
+
+
+def test_options_of_the_sensitivity_are_in_the_order_of_the_results():
+    options = [f"option {7 * number % 40}" for number in range(40)]
+    defaults = make_runs({("wands", "ts", "mrp", "aurc"): (0.5,)}, {"wands": "hub"})
+    rows = [("wands", "hub", "ts", 1, option, "mrp", "aurc", 0.25) for option in options]
+    table = TABLES["sensitivity"](replace(defaults, sensitivity=make_frame("sensitivity", *rows)))
+    assert table["option"].to_list() == options
+
+
+def test_the_order_of_many_own_data_sets_is_that_of_the_results():
+    names = [f"shop {7 * number % 30}" for number in range(30)]
+    values = {(name, "ts", "confidence", "nll_correct"): (0.5,) for name in names}
+    runs = make_runs(values, dict.fromkeys(names, "files"), calibrators=("ts",))
+    for key in ("main", "ablation_by_dataset", "overview", "datasets"):
+        assert TABLES[key](runs)["dataset"].unique(maintain_order=True).to_list() == names
+
+
+FAILED_ROWS = {  # table -> rows of a data set of the paper, and of an own one, that failed
+    **{"main": (2, 2), "budgeted_fallback": (1, 0), "label_spread": (1, 0), "label_spread_by_calibrator": (2, 0)},
+    **{"simplex_projection": (2, 0), "overview": (1, 1), "datasets": (1, 1), "ablation_by_dataset": (0, 0)},
+    **{"rivals": (0, 0), "intervals": (0, 0), "sensitivity": (0, 0)},
+}
+
+
+@pytest.mark.parametrize(("key", "n_rows"), FAILED_ROWS.items())
+def test_failed_data_sets_have_rows_in_the_tables_of_their_family(runs, key, n_rows):
+    table = TABLES[key](replace(runs, missing=("scidocs", "bills")))
+    counts = [len(table.filter(dataset=name, source="failed")) for name in ("scidocs", "bills")]
+    assert tuple(counts) == n_rows
+    finished = table.filter(pl.col("source") != "failed")
+    assert finished.equals(TABLES[key](runs))

@@ -15,6 +15,7 @@ from tasks.tables.verdict import (
     NUMBER_KEY,
     PAPER_FOLDER,
     TABLES,
+    list_numbers,
     read_paper_numbers,
     verdict_table,
 )
@@ -331,3 +332,131 @@ def test_numbers_that_depend_on_an_inferred_choice_name_it(verdicts):
 
 def test_the_note_states_where_the_released_code_differs_from_the_text():
     assert "two places" in verdict_table.note
+
+
+def test_the_cells_of_a_compared_mean(hub_runs, paper_row):
+    runs = shift_metric(hub_runs, "alloprof_rerank", "spline", "confidence", "aupr_error", 0.01)
+    paper = paper_row["aupr_error_conf"]
+    deviation = paper_row["aupr_error_conf_std"]
+    tolerance = 2 * math.sqrt(2 * STANDARD_ERROR**2 + 2 * deviation**2 / 3) + 0.0005
+    row = find_row(verdict_table(runs), "main", "alloprof_rerank", "spline", "aupr_error_conf")
+    assert row == {
+        **{"table": "main", "dataset": "alloprof_rerank", "row": "spline", "column": "aupr_error_conf"},
+        **{"paper": paper, "measured": pytest.approx(paper + 0.01), "difference": pytest.approx(0.01)},
+        "tolerance": pytest.approx(tolerance),
+        "tolerance_from": "2 standard deviations and half a printed unit: sampling 0.002 (bootstrap over test groups), "
+        f"assumed equal for the paper; seeds {deviation:.2g}, paper {deviation:.3g}",
+        **{"sign_agrees": None, "chosen_to_match": "", "verdict": "near" if tolerance > 0.01 else "off"},
+        **{"reason": None, "source": "hub"},
+    }
+
+
+def shift_metric(runs: Runs, dataset: str, calibrator: str, variant: str, metric: str, shift: float) -> Runs:
+    """Change one metric in all seeds."""
+    where = {"dataset": dataset, "calibrator": calibrator, "variant": variant, "metric": metric}
+    value = pl.when(**where).then(pl.col("value") + shift).otherwise("value")
+    return replace(runs, metrics=runs.metrics.with_columns(value=value))
+
+
+def test_the_tolerance_of_other_variants_of_the_ablation_is_that_of_mrp(verdicts):
+    variants = [row["variant"] for row in read_paper_table("ablation")]
+    variant = next(name for name in variants if name not in ("confidence", "mrp"))
+    remark = "; both are from MRP on the same rows"
+    of_mrp = find_row(verdicts, "ablation", "average", "mrp", "aurc")
+    of_other = find_row(verdicts, "ablation", "average", variant, "aurc")
+    assert of_other["tolerance"] == of_mrp["tolerance"] is not None
+    assert of_other["tolerance_from"] == of_mrp["tolerance_from"] + remark
+    assert not find_row(verdicts, "ablation", "average", "confidence", "aurc")["tolerance_from"].endswith(remark)
+    assert "(bootstrap errors of independent data sets)" in of_mrp["tolerance_from"]
+
+
+def test_the_ablation_compares_the_confidence_before_and_mrp_after_the_projection(hub_runs):
+    errors = {"before": 0.25, "after": 0.5, "delta": 0.75}
+    by_quantity = pl.col("quantity").replace_strict(errors, return_dtype=pl.Float64)
+    runs = replace(hub_runs, intervals=hub_runs.intervals.with_columns(standard_error=by_quantity))
+    table = verdict_table(runs)
+    for variant, error in (("confidence", 0.25), ("mrp", 0.5)):
+        row = find_row(table, "ablation", "average", variant, "aurc")
+        assert f"sampling {error / math.sqrt(6):.2g} (" in row["tolerance_from"]
+    for column, error in (("aurc_conf", 0.25), ("aurc_mrp", 0.5), ("aurc_delta", 0.75), ("accuracy", 0.25)):
+        row = find_row(table, "main", "wands", "ts", column)
+        assert f"sampling {error:.2g} (" in row["tolerance_from"]
+    robustness = find_row(table, "robustness", BOOSTED, "lightgbm_balanced", "aurc_mrp")
+    assert "sampling 0.5 (bootstrap over test groups)" in robustness["tolerance_from"]
+
+
+@pytest.mark.parametrize(("shift", "expected"), [(0.99, "near"), (1.01, "off")])
+def test_a_number_is_near_within_its_tolerance(hub_runs, shift, expected):
+    key = ("main", "alloprof_rerank", "spline", "aurc_mrp")
+    tolerance = find_row(verdict_table(hub_runs), *key)["tolerance"]
+    shifted = shift_metric(hub_runs, "alloprof_rerank", "spline", "mrp", "aurc", shift * tolerance)
+    assert find_row(verdict_table(shifted), *key)["verdict"] == expected
+    opposite = shift_metric(hub_runs, "alloprof_rerank", "spline", "mrp", "aurc", -shift * tolerance)
+    assert find_row(verdict_table(opposite), *key)["verdict"] == expected
+
+
+def test_reasons_without_comparison_are_complete():
+    runs = make_paper_runs(wands="files")
+    failed = replace(
+        runs, metrics=runs.metrics.filter(~pl.col("dataset").is_in(["scidocs", BOOSTED])), missing=("scidocs",)
+    )
+    table = verdict_table(failed).filter(table="all")
+    only_hub = "only the data set on the hub can be compared"
+    averages = "the paper averages its six data sets, and not all of them come from the hub here"
+    expected = {
+        "wands": ("files", f"wands is files here; {only_hub}"),
+        "scidocs": ("failed", f"scidocs is failed here; {only_hub}"),
+        BOOSTED: ("", f"{BOOSTED} is not run here; {only_hub}"),
+        "average": ("", averages),
+    }
+    cells = table.select("dataset", "row", "column", "verdict", "source", "reason").rows()
+    assert cells == [(name, "all", "all", NOT_COMPARABLE, *reason) for name, reason in expected.items()]
+    assert set(table.select("paper", "measured", "tolerance", "sign_agrees").null_count().row(0)) == {len(expected)}
+
+
+def test_without_any_data_set_from_the_hub_the_sources_of_all_are_listed():
+    runs = make_paper_runs("files", wands="simulated", **{BOOSTED: "hub"})
+    failed = replace(runs, metrics=runs.metrics.filter(pl.col("dataset") != "scidocs"), missing=("scidocs",))
+    (row,) = verdict_table(failed).to_dicts()
+    sources = dict.fromkeys(PAPER_DATASETS, "files") | {"wands": "simulated", "scidocs": "failed"}
+    listed = ", ".join(f"{name} ({source})" for name, source in sources.items())
+    assert row["reason"] == f"no data set of the paper comes from the hub: {listed}"
+    assert (row["dataset"], row["source"]) == ("all", "all")
+
+
+NUMBERS = pl.DataFrame(
+    {
+        "dataset": ["wands", "scidocs"],
+        "calibrator": ["ts", "smart"],
+        "runs": ["17/18", None],
+        "aurc": ["0.120", "-3"],
+        "source": ["hub", "hub"],
+        "added": ["x", "y"],
+    }
+)
+
+
+def test_numbers_are_listed_with_half_a_unit_of_their_last_digit():
+    assert list_numbers("main", NUMBERS).rows() == [
+        ("main", "wands", "ts", "runs", 17 / 18, 0.5 / 18),
+        ("main", "wands", "ts", "aurc", 0.12, 0.0005),
+        ("main", "scidocs", "smart", "aurc", -3, 0.5),
+    ]
+
+
+def test_a_number_without_data_set_or_row_is_an_average_and_a_base_predictor_names_its_data_set():
+    only_variant = pl.DataFrame({"variant": ["mrp"], "aurc": ["0.5"]})
+    only_dataset = pl.DataFrame({"dataset": ["wands"], "aurc": ["0.5"]})
+    bases = pl.DataFrame({"dataset": ["x"] * 3, "base": ["linear", "lightgbm_balanced", "own"], "aurc": ["0.5"] * 3})
+    assert list_numbers("t", only_variant).select("dataset", "row").rows() == [("average", "mrp")]
+    assert list_numbers("t", only_dataset).select("dataset", "row").rows() == [("wands", "average")]
+    assert list_numbers("t", bases).select("dataset", "row").rows() == [
+        ("mslr_web10k", "linear"),
+        (BOOSTED, "lightgbm_balanced"),
+        ("x", "own"),
+    ]
+
+
+@pytest.mark.parametrize(("shift", "expected"), [(5e-4, "equal"), (5e-4 + 1e-9, "near"), (-5e-4, "equal")])
+def test_a_difference_of_half_a_unit_is_equal_despite_rounding(hub_runs, shift, expected):
+    assert find_wands_row(shift_aurc(hub_runs, shift), "aurc_mrp")["verdict"] == expected
