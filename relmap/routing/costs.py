@@ -59,7 +59,9 @@ class CostEstimate:
             "cost_error": self.error_cost,
             "cost_review": self.review_cost,
             "cost": self.cost,
-            "alternatives": {policy.name: {"cost": policy.cost, "change": policy.change} for policy in self.alternatives},
+            "alternatives": {
+                policy.name: {"cost": policy.cost, "change": policy.change} for policy in self.alternatives
+            },
             "overall": {"label": None, **self.overall.as_json()},
             "labels": [],
         }
