@@ -1,4 +1,4 @@
-"""A map that was loaded: its parameters, labels, arrays, routes and errors; with two small fits, for speed."""
+"""A map that was loaded: its parameters, labels, arrays, routes and errors; with few small fits, for speed."""
 
 import pickle
 from copy import copy
@@ -192,6 +192,22 @@ def test_a_map_fitted_on_a_frame_does_not_know_what_arrays_contain(fitted_on_fra
     np.testing.assert_array_equal(fitted_on_frame.predict(np.array([-1.5, 1.5])), [0, 1])
     with pytest.raises(InputError, match="X may contain logits or probabilities"):
         fitted_on_frame.reliability(np.array([0.25, 0.75]))
+
+
+def test_a_map_records_the_rows_and_versions_of_its_fit(fitted_on_frame):
+    source = fitted_on_frame.document_.source
+    assert (source.rows, source.seed, source.group, source.hold_out, source.protocol) == (120, 1, None, 0, None)
+    assert list(source.versions) == ["relmap", "numpy", "scipy"]
+    assert source.versions["numpy"] == np.__version__
+
+
+def test_a_numeric_column_of_groups_is_no_column_of_a_label():
+    probabilities = softmax(np.array(maps.make_predictions(90)["logits"].to_list()), axis=1)
+    frame = pl.DataFrame(probabilities, schema=["a", "b", "c"]).with_columns(query=np.arange(90) // 3)
+    y = np.array(["a", "b"])[np.arange(90) % 2]  # c never occurs
+    model = ReliabilityMap(variant="confidence").fit(frame, y, groups="query")
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    assert model.document_.source.group == "query"
 
 
 def test_a_pickled_map_has_no_rows(fitted_on_frame):
