@@ -210,6 +210,18 @@ def test_a_numeric_column_of_groups_is_no_column_of_a_label():
     assert model.document_.source.group == "query"
 
 
+def test_groups_of_features_are_groups_of_the_out_of_fold_predictions():
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(120, 2))
+    y = (features[:, 0] + generator.normal(size=120) > 0).astype(int)
+    groups = np.arange(120) // 4
+    model = ReliabilityMap(classifier=LogisticRegression(), variant="confidence").fit(features, y, groups)
+    assert model.document_.source.group == "group"
+    assert model.fitted_rows_.frame["group"].n_unique() == 30
+    numbers = model.thresholds(features, y, groups, coverage=0.5).to_dict()
+    assert (numbers["overall"]["rows"], numbers["fitted_rows"], numbers["guaranteed"]) == (30, 120, False)
+
+
 def test_a_pickled_map_has_no_rows(fitted_on_frame):
     restored = pickle.loads(pickle.dumps(fitted_on_frame))
     assert fitted_on_frame.fitted_rows_ is not None
