@@ -92,6 +92,16 @@ def test_the_lowest_advised_accuracy_is_one_half():
         assert list(advice) == ([first, CAUTION] if has_advice else [CAUTION])
 
 
+def test_the_advised_accuracy_can_be_the_next_whole_percent():
+    # 0.95^75 = 0.021 and 0.955^75 = 0.032: one of them is below half of the level of 0.05
+    reliability = np.full(75, 0.995)
+    advice = find(reliability, np.full(75, True), 0.955).advice
+    assert advice[0] == (
+        "The highest accuracy with a threshold on these rows is 95%, which uses 100.0% of decisions as they are."
+    )
+    assert advice[1] == "About 2 times as many rows (or groups) like these would suffice."
+
+
 def test_a_found_threshold_has_no_advice():
     assert find(np.full(200, 0.9), np.full(200, True), 0.9).advice == ()
     assert SAMPLE_SIZE_FACTORS == (2, 3, 4, 6, 8, 12, 16, 24, 32)

@@ -233,6 +233,23 @@ def test_score_threshold_equals_sequential_tests(metric, grouped, tied):
     assert True in is_found
 
 
+STANDARD_ERRORS_MATTER = [  # metric, target, seed, rows, whether rows are grouped
+    ("precision", 0.8, 1, 240, False),
+    ("precision", 0.8, 2, 60, False),
+    ("npv", 0.7, 3, 120, True),
+]
+
+
+@pytest.mark.parametrize(("metric", "target", "seed", "n_rows", "grouped"), STANDARD_ERRORS_MATTER)
+def test_half_of_the_level_starts_at_the_score_with_the_most_standard_errors(metric, target, seed, n_rows, grouped):
+    score, positive, groups = simulate_scored_rows(tied=False, seed=seed, n=n_rows)
+    groups = groups if grouped else None
+    result = find_score_thresholds(score, positive, groups=groups, confidence=0.8, seed=seed, **{metric: target})
+    expected = expected_threshold(metric, score, positive, groups, target, 0.8, seed)
+    assert expected is not None
+    assert result.thresholds[0].threshold == expected
+
+
 METRIC_NAMES = {"precision": "precision", "recall": "recall", "npv": "negative predictive value"}
 
 

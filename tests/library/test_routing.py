@@ -8,11 +8,12 @@ import pytest
 from scipy.special import expit
 
 from relmap import InputError
+from relmap.io import ranking
 from relmap.io.frames import FramePredictions
 from relmap.io.reading import Reading
 from relmap.maps.document import MapDocument
+from relmap.routing import apply
 from relmap.routing.apply import (
-    MIN_COVERAGE_ROWS,
     RoutingRule,
     RoutingSummary,
     apply_map,
@@ -85,8 +86,8 @@ def test_a_row_must_be_in_the_share_and_reach_the_threshold_of_its_label():
     [
         ("0.7", 0, False),
         ("0.7", 1, True),
-        ("0.7", MIN_COVERAGE_ROWS - 1, True),
-        ("0.7", MIN_COVERAGE_ROWS, False),
+        ("0.7", 99, True),
+        ("0.7", 100, False),
         ("1", 1, False),
         ("0", 2, True),
     ],
@@ -94,10 +95,6 @@ def test_a_row_must_be_in_the_share_and_reach_the_threshold_of_its_label():
 def test_a_coverage_of_few_rows_has_a_note_after_the_others(share, n_rows, has_note):
     notes = make_rule(share, 0.0, notes=("First.",)).notes_for(n_rows)
     assert notes == (("First.", FEW_ROWS.format(n_rows)) if has_note else ("First.",))
-
-
-def test_the_limit_of_few_rows_is_a_hundred():
-    assert MIN_COVERAGE_ROWS == 100
 
 
 def test_automatic_rows_are_described_after_the_notes():
@@ -317,6 +314,20 @@ def test_notes_of_reading_come_before_the_notes_of_routing(tmp_path):
     )
     assert summary.min_reliability == pytest.approx(0.7)
     assert [(stage, rows) for stage, rows in stages if rows] == [("scored", 6), ("written", 6)]
+
+
+@pytest.mark.parametrize(("options", "expected"), [({}, 2**23), ({"in_memory": 4}, 4)])
+def test_the_number_of_rows_in_memory_is_limited(options, expected, tmp_path, monkeypatch):
+    limits = []
+
+    def rank(*arguments: object, in_memory: int) -> object:
+        limits.append(in_memory)
+        return ranking.rank_rows(*arguments, in_memory=in_memory)
+
+    monkeypatch.setattr(apply, "rank_rows", rank)
+    make_frame_of_confidences().write_csv(tmp_path / "new.csv")
+    apply_map(identity_map(), tmp_path / "new.csv", tmp_path / "out.csv", **options)
+    assert limits == [expected]
 
 
 def test_ranks_follow_logits_where_reliabilities_are_equal():

@@ -18,7 +18,7 @@ from relmap import InputError, demo, timestamps
 from relmap.errors import describe_validation_errors, escape_unprintable, needs_extra
 from relmap.hashing import hash_file, sha256_of_arrays, sha256_of_file
 from relmap.serialization import Axes, Count, Share, Value
-from relmap.settings import DEFAULTS, LEARNING_CURVE_ROWS, ProtocolParams, row_counts
+from relmap.settings import DEFAULTS, LEARNING_CURVE_ROWS, ProtocolParams, Settings, row_counts
 from relmap.simulation.predictions import simulate_predictions
 
 
@@ -132,7 +132,8 @@ def test_steps_of_a_learning_curve_end_with_the_first_that_has_all_rows(availabl
     assert row_counts((1000, 100, 300), available) == expected
 
 
-def test_defaults_are_those_of_the_paper_and_of_the_documentation():
+def test_defaults_are_valid_and_those_of_the_paper_and_of_the_documentation():
+    assert Settings.model_validate(DEFAULTS.model_dump()) == DEFAULTS
     assert DEFAULTS.model_dump() == {
         "protocol": {
             "parts": (0.5, 0.25, 0.25),
@@ -185,11 +186,12 @@ LIMITS = [  # section, setting, valid value at the limit, first invalid value
 
 @pytest.mark.parametrize(("section", "setting", "valid", "invalid"), LIMITS)
 def test_settings_are_valid_up_to_their_limits(section, setting, valid, invalid):
-    defaults = getattr(DEFAULTS, section)
-    content = defaults.model_dump()
-    assert getattr(type(defaults).model_validate(content | {setting: valid}), setting) == valid
-    with pytest.raises(ValidationError, match=setting):
-        type(defaults).model_validate(content | {setting: invalid})
+    content = DEFAULTS.model_dump()
+    content[section][setting] = valid
+    assert getattr(getattr(Settings.model_validate(content), section), setting) == valid
+    content[section][setting] = invalid
+    with pytest.raises(ValidationError, match=rf"{section}\.{setting}"):
+        Settings.model_validate(content)
 
 
 def test_shares_of_the_protocol_sum_to_1():
@@ -334,5 +336,7 @@ def test_a_failed_command_ends_the_demonstration(tmp_path, monkeypatch):
         run_demo(tmp_path, monkeypatch, failing="thresholds")
 
 
-def test_files_of_the_demonstration_have_their_sizes():
+def test_commands_of_the_demonstration_read_files_of_known_sizes():
+    read = [Path(words[words.index("--predictions") + 1]).stem for words in demo.demo_commands(Path("folder"))]
+    assert read == ["validation", "new", "test", "new", "test"]
     assert demo.ROWS == {"validation": 600, "test": 4000, "new": 4000}
