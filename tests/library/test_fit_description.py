@@ -7,12 +7,13 @@ import pytest
 from scipy.special import expit, logit
 
 from relmap.calibrators.identity import Identity
+from relmap.calibrators.matrix import Matrix
 from relmap.decisions import FixedDecisions
 from relmap.evaluation.verdict import describe_candidates, describe_label_spread
 from relmap.fitting import map_fit
-from relmap.fitting.cross_fit import CrossFitCorrections, CrossFitResult, FoldFit
+from relmap.fitting.cross_fit import CrossFitCorrections, CrossFitResult, FoldFit, MatrixScalingComparison
 from relmap.fitting.map_fit import MapFit, compute_default_threshold
-from relmap.fitting.model_choice import ModelChoice
+from relmap.fitting.model_choice import MeanDifference, ModelChoice
 from relmap.maps.constant import Constant
 from relmap.maps.correction import Correction
 from relmap.maps.document import Candidate, Choice, Gain, MapDocument, MatrixScalingResult
@@ -278,6 +279,38 @@ def test_alternatives_are_the_other_variants_without_the_confidence_and_signals(
     assert tuple(alternatives.variants) == ("mrp", "label_vector")
     assert alternatives.matrix is None
     assert alternatives.recalibrated is None
+
+
+def test_matrix_scaling_is_compared_with_the_deployed_variant(monkeypatch):
+    weight = np.array([1.0, 2.0, 0.5, 3.0, 1.0, 1.5, 4.0, 1.0, 2.0, 0.25])
+    group = np.array(["a", "a", "b", "b", "b", "c", "d", "d", "e", "e"])
+    result = made_up_result(weight=weight)
+    result = replace(result, rows=replace(result.rows, group=group))
+    log_loss = np.linspace(0.1, 1.3, 10) ** 2
+    comparison = MatrixScalingComparison(log_loss=log_loss, changed_share=0.125)
+    monkeypatch.setattr(CrossFitResult, "matrix_scaling_comparison", lambda _: comparison)
+    losses = result.out_of_fold_losses("label_intercept")
+    difference = MeanDifference.from_differences(log_loss - losses, group, weight)
+    alternatives = map_fit._alternatives(choice_of(result))
+    assert alternatives.recalibrated == MatrixScalingResult(
+        change=difference.mean,
+        standard_error=difference.standard_error,
+        low=difference.interval[0],
+        high=difference.interval[1],
+        decisions_changed=0.125,
+    )
+
+
+def test_alternatives_that_a_map_cannot_store_are_omitted(monkeypatch):
+    comparison = MatrixScalingComparison(log_loss=np.linspace(0.1, 1, 10), changed_share=0.25)
+    monkeypatch.setattr(CrossFitResult, "matrix_scaling_comparison", lambda _: comparison)
+    result = made_up_result()
+    infinite = Matrix(np.full((3, 3), np.inf), np.zeros(3))
+    result = replace(result, full_fit=replace(result.full_fit, matrix=infinite))
+    alternatives = map_fit._alternatives(choice_of(result))
+    assert alternatives.matrix is None
+    assert alternatives.variants == {}
+    assert alternatives.recalibrated.decisions_changed == 0.25
 
 
 def test_projection_counts_the_decisions_of_each_label():

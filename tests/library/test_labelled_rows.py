@@ -469,6 +469,14 @@ def test_maps_of_earlier_versions_recognize_only_their_file(document):
     )
 
 
+def test_maps_of_earlier_versions_recognize_their_groups_by_the_name_of_the_column():
+    file = ROWS.with_columns(query=pl.col("group"))
+    earlier = without_fingerprints(fit(file, group="group"), "group")
+    assert score(earlier, file, group="group").origin == "out_of_fold"
+    same = "X has the rows that the map was fitted on, with groups by group; give the same here"
+    assert message_of_score(earlier, file, group="query") == same
+
+
 def test_signals_of_groups_are_computed_from_the_group_column_of_the_map():
     frame = SIGNALS.with_columns(group=pl.int_range(N_ROWS) // 4)
     names = ("group_rank", "group_gap", "agreement")
@@ -479,6 +487,10 @@ def test_signals_of_groups_are_computed_from_the_group_column_of_the_map():
     reordered = frame[::-1].with_columns(other=pl.lit("all"))
     learned = score(with_groups, frame).rows.signals
     np.testing.assert_array_equal(score(with_groups, reordered, group="other").rows.signals, learned[::-1])
+    by_logits = ROWS.with_columns(agreement=pl.int_range(N_ROWS) % 7)
+    with_logits = fit(by_logits, variant="label_signals", signals=names, group="group")
+    computed = score(with_logits, by_logits).rows.signals
+    np.testing.assert_array_equal(score(with_logits, by_logits[::-1]).rows.signals, computed[::-1])
     sampled = frame.with_columns(inverse_probability=pl.lit(2.0))
     assert "X has a sample of rows" in message_of_score(with_groups, sampled)
 

@@ -146,3 +146,11 @@ def test_large_logits_do_not_overflow():
     logits = np.array([[800.0, 1.0]])
     content = canonical_predictions(FixedDecisions(decision=np.array([0]), logits=logits))
     np.testing.assert_array_equal(content, [[*bits([[800.0, 1.0]])[0], 0]])
+
+
+def test_sums_of_probabilities_may_differ_from_1_by_the_limit(monkeypatch):
+    logits = np.array([[0.0, 0.0]])  # as probabilities they have the sum 2
+    for limit, expected in ((1.0, 1.0), (0.99, 0.0)):
+        monkeypatch.setattr(training_rows, "MAX_SUM_ERROR", limit)
+        content = canonical_predictions(FixedDecisions(decision=np.array([0]), logits=logits))
+        np.testing.assert_array_equal(content, [[*bits([[expected, expected]])[0], 0]])
