@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import brentq, minimize
 from scipy.special import expit, log_softmax, logit, logsumexp, softmax
 
-from relmap.calibrators import diagonal, hcalibration, identity, matrix, smart, spline, temperature
+from relmap.calibrators import hcalibration, identity, smart
 from relmap.calibrators.diagonal import Diagonal, fit_diagonal
 from relmap.calibrators.hcalibration import (
     HCalibration,
@@ -29,7 +29,7 @@ from relmap.calibrators.matrix import (
     median_spread,
     multinomial_loss,
 )
-from relmap.calibrators.registry import CALIBRATORS, fit_prefixes
+from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role, fit_prefixes
 from relmap.calibrators.smart import Smart, SmartSettings, fit_smart, initial_parameters
 from relmap.calibrators.spline import Spline, fit_spline, fit_spline_of_confidence
 from relmap.calibrators.temperature import LOG_BETA_BOUNDS, Temperature, _find_root, fit_temperature
@@ -56,14 +56,21 @@ def test_registry_has_titles_classes_and_settings_of_each_calibrator():
         ("matrix", "matrix scaling", "rival", Matrix, fit_matrix, None),
     ]
     assert [key for key, entry in CALIBRATORS.items() if entry.accepts_confidence] == ["uncal", "spline"]
+    assert [*calibrators_with_role("paper"), *calibrators_with_role("rival")] == list(CALIBRATORS)
 
 
 def test_settings_are_those_of_the_authors():
-    assert tuple(HCalibrationSettings()) == (50, 201, 0.005, 80, 18, 6000)
-    assert tuple(SmartSettings()) == (0.005, 120, 28)
-    assert (hcalibration.MAX_SURPRISAL, smart.MIN_TEMPERATURE, smart.N_HIDDEN) == (100, 0.1, 16)
-    assert (diagonal.RIDGE, matrix.RIDGE, spline.N_KNOTS, spline.MIN_PROBABILITY) == (1e-3, 1e-6, 8, 1e-6)
-    assert temperature.LOG_BETA_BOUNDS == (-16, 16)
+    logits, labels = simulate_logits_and_labels(50, 3)
+    hcal_settings = HCalibrationSettings(
+        segments=50, window=201, learning_rate=0.005, epochs=80, patience=18, batch=6000
+    )
+    smart_settings = SmartSettings(learning_rate=0.005, epochs=120, patience=28)
+    assert (HCalibrationSettings(), SmartSettings()) == (hcal_settings, smart_settings)
+    by_default = fit_hcal(logits, labels, seed=1)
+    np.testing.assert_array_equal(by_default.factors, fit_hcal(logits, labels, seed=1, settings=hcal_settings).factors)
+    default_network = fit_smart(logits, labels, seed=1)
+    network = fit_smart(logits, labels, seed=1, settings=smart_settings)
+    np.testing.assert_array_equal(default_network.parameters, network.parameters)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +158,8 @@ def test_temperature_has_the_lowest_loss(overconfidence):
 
 def test_temperature_at_its_bounds_and_without_information():
     certain = np.array([[1.0, 0.0], [0.0, 2.0]])
-    low, high = np.exp(LOG_BETA_BOUNDS)
+    low, high = np.exp([-16.0, 16.0])
+    assert LOG_BETA_BOUNDS == (-16, 16)
     assert fit_temperature(certain, np.array([0, 1]), seed=1).beta == high
     assert fit_temperature(certain, np.array([1, 0]), seed=1).beta == low
     assert fit_temperature(np.full((3, 2), 7.0), np.array([0, 1, 1]), seed=1).beta == 1
@@ -594,3 +602,39 @@ def test_network_of_two_hidden_units_is_applied():
 
 def test_margin_is_that_of_the_two_largest_logits():
     assert smart._margin(np.array([[1.0, 5.0, 3.0], [2.0, 2.0, 1.0], [7.0, -1.0, 0.5]])).tolist() == [2, 0, 6.5]
+
+
+PATIENCE_CASES = [  # losses of the epochs, patience, epochs; number of steps of the best epoch, number of losses
+    ([5.0, 4.0, 6.0, 6.0, 3.0, 7.0, 7.0, 7.0, 1.0], 2, 9, 4, 8),
+    ([5.0, 5.0, 5.0, 5.0, 1.0], 2, 9, 0, 4),
+    ([5.0, 4.0, 3.0, 2.0, 1.0, 0.0], 2, 4, 4, 5),
+    ([5.0, 6.0, 4.0], 0, 9, 0, 2),
+]
+
+
+@pytest.mark.parametrize(("losses", "patience", "epochs", "n_best_steps", "n_losses"), PATIENCE_CASES)
+def test_smart_ends_after_more_stale_epochs_than_its_patience(
+    losses, patience, epochs, n_best_steps, n_losses, monkeypatch
+):
+    """A constant gradient makes each step of Adam as long as the learning rate."""
+    remaining = iter(losses)
+    n_rows = len(LOGITS)
+    monkeypatch.setattr(
+        smart, "_summed_loss", lambda *_: smart.SummedLoss(n_rows * next(remaining), np.full(321, n_rows * 2.0))
+    )
+    fit_settings = SmartSettings(learning_rate=0.1, epochs=epochs, patience=patience)
+    fitted = fit_smart(LOGITS, np.array([0, 1, 1, 2]), seed=3, settings=fit_settings)
+    np.testing.assert_allclose(fitted.parameters, initial_parameters(3) - 0.1 * n_best_steps, atol=1e-6)
+    assert len(list(remaining)) == len(losses) - n_losses
+
+
+@pytest.mark.parametrize(("losses", "patience", "epochs", "n_best_steps", "n_losses"), PATIENCE_CASES)
+def test_hcal_ends_after_more_stale_epochs_than_its_patience(
+    losses, patience, epochs, n_best_steps, n_losses, monkeypatch
+):
+    remaining = iter(losses)
+    monkeypatch.setattr(hcalibration, "_mapping_loss", lambda *_, **__: (next(remaining), np.full(7, 2.0)))
+    fit_settings = HCalibrationSettings(segments=7, learning_rate=0.1, epochs=epochs, patience=patience)
+    fitted = fit_hcal(LOGITS, np.array([0, 1, 1, 2]), seed=3, settings=fit_settings)
+    np.testing.assert_allclose(fitted.factors, np.exp(np.full(7, -0.1 * n_best_steps)), atol=1e-6)
+    assert len(list(remaining)) == len(losses) - n_losses
