@@ -261,6 +261,7 @@ def test_the_paper_protocol_fits_each_model_on_its_part(calibrator, temperature_
     assert result.fold_fits == (result.full_fit,)
     np.testing.assert_array_equal(result.rows.logits, projection_selection.logits)
     np.testing.assert_array_equal(result.fold, np.zeros(len(projection_selection)))
+    assert result.fold.dtype == np.int64
     np.testing.assert_array_equal(result.projection_decisions, projection_fit.decision)
     assert result.min_reliability == maps.SETTINGS.metrics.smallest_reliability
     matrix = fit_matrix(calibrator_fit.logits, calibrator_fit.label, seed=1)
