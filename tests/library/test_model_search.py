@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 
 from relmap.decisions import FixedDecisions
 from relmap.evaluation.evaluate import compare_scores
@@ -100,6 +101,23 @@ def expected_gains(variant: str, result: CrossFitResult, *, corrected: bool) -> 
             limited = limited.with_correction(variant, n_rows)
         gains.append(expected_gain(n_rows, variant, limited))
     return (*gains, expected_gain(90, variant, result))
+
+
+def test_candidates_have_the_standard_error_of_groups_and_weights(result):
+    losses = losses_of(result)
+    kept, *others = compare_candidates(losses, result.rows)
+    assert (kept.variant, kept.change, kept.low, kept.high) == (CONFIDENCE, 0, 0, 0)
+    weight = result.rows.weight
+    for candidate in others:
+        difference = losses[candidate.variant] - losses[CONFIDENCE]
+        mean = (weight * difference).sum() / weight.sum()
+        names = np.unique(result.rows.group)
+        sums = [(weight * (difference - mean))[result.rows.group == name].sum() for name in names]
+        n_groups = len(names)
+        standard_error = np.sqrt(n_groups / (n_groups - 1) * np.square(sums).sum()) / weight.sum()
+        half_width = student(n_groups - 1).ppf(0.975) * 1.3 * standard_error
+        assert candidate.change == pytest.approx(mean)
+        assert (candidate.low, candidate.high) == pytest.approx((mean - half_width, mean + half_width))
 
 
 def test_smallest_training_set_limits_the_learning_curve():
