@@ -171,6 +171,14 @@ def test_corrections_are_fitted_on_spread_rows_of_the_other_folds(result, max_ro
         np.testing.assert_array_equal(fitted.folds[fold].values, expected_correction(result, others))
 
 
+def test_corrections_of_rows_without_groups_and_weights(result):
+    rows = replace(result.rows, group=None, weight=None)
+    plain = replace(result, rows=rows)
+    logit = plain.out_of_fold_scores("label_platt").logit
+    corrected = plain.with_correction("label_platt").corrections["label_platt"]
+    np.testing.assert_array_equal(corrected.full.values, fit_correction(logit, rows.correct).values)
+
+
 def test_corrections_change_the_scores_of_their_variant_only(result):
     corrected = result.with_correction("label_platt")
     both = corrected.with_correction("label_intercept")

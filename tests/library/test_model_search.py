@@ -120,6 +120,13 @@ def test_candidates_have_the_standard_error_of_groups_and_weights(result):
         assert (candidate.low, candidate.high) == pytest.approx((mean - half_width, mean + half_width))
 
 
+def test_the_preferred_variant_is_selected_among_equal_ones(result):
+    losses = {"confidence": np.full(90, 2.0), "mrp": np.full(90, 1.5), "label_vector": np.full(90, 1.5)}
+    candidates = compare_candidates(losses, result.rows)
+    assert lowest_loss_candidate(candidates).variant == "mrp"
+    assert select_candidate(candidates, losses, result.rows).variant == "label_vector"
+
+
 def test_smallest_training_set_limits_the_learning_curve():
     sizes = [len(SPLIT.training_rows(fold)) for fold in range(3)]
     assert min(sizes) == SMALLEST_TRAINING_SET

@@ -105,7 +105,7 @@ def test_rows_with_the_smallest_hashes_are_stored(monkeypatch):
 
 
 def test_hashes_have_six_bytes_with_the_most_significant_first():
-    assert HASH_BYTES == 6
+    assert (HASH_BYTES, training_rows.MAX_HASHES) == (6, 125_000)  # 8 characters each: a million together
     numbers = training_rows._decode(base64.b64encode(bytes([1, 2, 3, 4, 5, 6, 0, 0, 0, 0, 1, 0])).decode())
     assert numbers.tolist() == [0x010203040506, 0x0100]
     assert numbers.dtype == np.uint64
