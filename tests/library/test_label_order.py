@@ -33,7 +33,7 @@ def named_file(tmp_path):
 
 
 def run_fit(file, *options):
-    run_command("fit", "--predictions", file, "--out", file.with_name("map.json"), *options)
+    run_command("fit", "--predictions", file, "--out", file.with_name("map.json"), "--variant", "confidence", *options)
     return load_map(file.with_name("map.json"))
 
 

@@ -4,6 +4,7 @@ import inspect
 import re
 import warnings
 from dataclasses import fields
+from keyword import iskeyword
 from threading import Thread
 
 import numpy as np
@@ -115,9 +116,10 @@ def test_errors_name_python_parameters_instead_of_command_line_options(frame, y,
     assert option("hold_out") == "--hold-out"
 
 
-@given(
-    st.sampled_from(["command line", "form", "python"]), st.from_regex("[a-z]+(_[a-z]+)?", fullmatch=True), st.text()
-)
+OPTION_NAMES = st.from_regex("[a-z]+(_[a-z]+)?", fullmatch=True).filter(lambda name: not iskeyword(name))
+
+
+@given(st.sampled_from(["command line", "form", "python"]), OPTION_NAMES, st.text())
 def test_naming_style_applies_only_inside_its_context(style, name, value):
     with naming(style):
         assert option(name) == ("--" + name.replace("_", "-") if style == "command line" else name)

@@ -31,7 +31,8 @@ EARLIER_MAPS = sorted((Path(__file__).parents[1] / "data" / "maps_c857e97").glob
 
 def fit(frame: pl.DataFrame, folder: Path, *options: str) -> object:
     frame.write_parquet(folder / "fit.parquet")
-    run_command("fit", "--predictions", folder / "fit.parquet", "--out", folder / "map.json", *options)
+    files = "--predictions", folder / "fit.parquet", "--out", folder / "map.json"
+    run_command("fit", *files, "--variant", "label_intercept", *options)
     return load_map(folder / "map.json")
 
 
@@ -243,7 +244,7 @@ def test_classifier_rows_are_recognized_by_their_inputs(model, kind):
     label = ROWS["label"].to_numpy()
     features = np.hstack([logits, np.random.default_rng(0).normal(size=(len(label), 200))])
     inputs = pl.DataFrame(features) if kind == "frame" else features
-    fitted = ReliabilityMap(classifier=model).fit(inputs, label)
+    fitted = ReliabilityMap(classifier=model, variant="label_intercept").fit(inputs, label)
     half = np.random.default_rng(1).permutation(len(label))[:400]
     half_inputs = inputs[half.tolist()] if kind == "frame" else inputs[half]
     accuracy = fitted.evaluate(half_inputs, label[half]).numbers["accuracy"]["value"]

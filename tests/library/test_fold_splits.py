@@ -1,0 +1,169 @@
+"""Folds contain whole groups of permuted rows; limits of the split and messages of its check."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from relmap.calibrators.identity import Identity
+from relmap.calibrators.temperature import Temperature
+from relmap.decisions import FixedDecisions
+from relmap.errors import InputError
+from relmap.fitting.folds import (
+    MAX_FIT_ROWS,
+    MIN_FIT_ROWS,
+    N_FOLDS,
+    FoldSplit,
+    check_fit_rows,
+    paper_fit_rows,
+    restore_fold_split,
+    split_folds,
+)
+from relmap.splits import split_validation
+from tests import maps
+
+
+def expected_split(
+    units: list[list[int]], seed: int, n_folds: int, hold_out: float, max_fit_rows: int
+) -> tuple[list[list[int]], list[int]]:
+    """Split units of rows by their definition, one unit after another."""
+    order = np.random.default_rng(seed).permutation(len(units)).tolist()
+    n_held_out = round(hold_out * len(units))
+    held_out = [row for unit in order[:n_held_out] for row in units[unit]]
+    used = []
+    n_rows = 0
+    for position, unit in enumerate(order[n_held_out:]):
+        n_rows += len(units[unit])
+        if n_rows <= max_fit_rows or position < 2:
+            used.append(unit)
+        else:
+            held_out.extend(units[unit])
+    n_folds = min(n_folds, len(used))
+    folds = []
+    for part in np.array_split(used, n_folds):
+        folds.append([row for unit in part.tolist() for row in units[unit]])
+    return folds, sorted(held_out)
+
+
+@pytest.mark.parametrize("hold_out", [0, 0.3, 0.55])
+@pytest.mark.parametrize("max_fit_rows", [7, 16, 17, 40, 1000])
+@pytest.mark.parametrize("n_folds", [2, 5, 30])
+def test_split_equals_its_definition(n_folds, max_fit_rows, hold_out):
+    sizes = [5, 1, 3, 9, 2, 7, 4, 6, 1, 2]
+    codes = np.repeat(np.arange(10), sizes)
+    codes = np.random.default_rng(0).permutation(codes)
+    first_rows = [int(np.flatnonzero(codes == code)[0]) for code in range(10)]
+    groups = [np.flatnonzero(codes == code).tolist() for code in np.argsort(first_rows)]
+    rows = [[row] for row in range(40)]
+    names = np.array([f"g{code}" for code in codes])
+    for group, units in ((names, groups), (None, rows)):
+        split = split_folds(40, group, 6, n_folds=n_folds, hold_out=hold_out, max_fit_rows=max_fit_rows)
+        folds, held_out = expected_split(units, 6, n_folds, hold_out, max_fit_rows)
+        assert [fold.tolist() for fold in split.folds] == folds
+        assert split.held_out.tolist() == held_out
+        assert sorted([*split.fit_rows.tolist(), *held_out]) == list(range(40))
+
+
+def test_split_has_five_folds_of_at_most_16000_rows_by_default():
+    split = split_folds(16_003, None, 1)
+    assert (N_FOLDS, MAX_FIT_ROWS) == (5, 16_000)
+    assert [len(fold) for fold in split.folds] == [3200] * 5
+    assert len(split.held_out) == 3
+    order = np.random.default_rng(1).permutation(16_003)
+    np.testing.assert_array_equal(split.fit_rows, order[:16_000])
+
+
+def test_training_rows_are_those_of_the_other_folds():
+    split = FoldSplit(folds=(np.array([4, 1]), np.array([0]), np.array([5, 3, 2])), held_out=np.array([6]))
+    assert split.training_rows(0).tolist() == [0, 5, 3, 2]
+    assert split.training_rows(1).tolist() == [4, 1, 5, 3, 2]
+    assert split.training_rows(2).tolist() == [4, 1, 0]
+    assert split.fit_rows.tolist() == [4, 1, 0, 5, 3, 2]
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_restored_split_equals_the_split_of_the_fit(grouped):
+    rows = maps.rows_of_frame(maps.make_predictions(90, per_group=4), "group" if grouped else None)
+    split = split_folds(90, rows.group, 8, n_folds=3, hold_out=0.2, max_fit_rows=60)
+    document = maps.make_map()
+    document = document.model_copy(
+        update={
+            "folds": (None,) * 3,
+            "source": maps.SOURCE.model_copy(update={"seed": 8, "hold_out": 0.2}),
+            "projection": document.projection.model_copy(update={"rows": len(split.fit_rows)}),
+        }
+    )
+    restored = restore_fold_split(document, rows)
+    assert [fold.tolist() for fold in restored.folds] == [fold.tolist() for fold in split.folds]
+    assert restored.held_out.tolist() == split.held_out.tolist()
+
+
+def labelled(label: np.ndarray) -> FixedDecisions:
+    return FixedDecisions(decision=np.zeros(len(label), dtype=np.int64), label=label)
+
+
+def split_of(n_fitted: int, n_rows: int, n_folds: int = 5) -> FoldSplit:
+    """Return a split whose folds have the first rows."""
+    return FoldSplit(tuple(np.array_split(np.arange(n_fitted), n_folds)), np.arange(n_fitted, n_rows))
+
+
+def test_enough_rows_labels_and_groups_are_accepted():
+    label = np.zeros(1061, dtype=np.int64)
+    label[59] = 2
+    assert MIN_FIT_ROWS == 60
+    check_fit_rows(labelled(label), split_of(60, 1061, n_folds=2), 0.9)
+    check_fit_rows(labelled(label[:60]), split_of(60, 60), 0)
+    check_fit_rows(labelled(label[:61]), split_of(60, 61), 0.01)
+
+
+@pytest.mark.parametrize(
+    ("label", "split", "hold_out", "message"),
+    [
+        (
+            np.arange(59),
+            split_of(59, 59),
+            0,
+            "there are 59 labelled rows to fit on; label more: a map needs 60, better 1,000",
+        ),
+        (
+            np.arange(70),
+            split_of(59, 70),
+            0.15,
+            "there are 59 labelled rows to fit on; label more: a map needs 60, better 1,000",
+        ),
+        (
+            np.arange(1060),
+            split_of(1060, 1060),
+            0.0004,
+            "a hold-out of 0.0004 of 1,060 rows, or of their groups, is less than one row or group; "
+            "increase --hold-out",
+        ),
+        (
+            np.r_[np.full(60, 2), 0],
+            split_of(60, 61),
+            0.1,
+            "every label is 2; a map needs rows of at least two labels; label more",
+        ),
+        (
+            np.arange(60) % 2,
+            split_of(60, 60, n_folds=1),
+            0,
+            "all rows to fit on belong to one group, and cross-fitting needs two; omit the groups",
+        ),
+    ],
+)
+def test_too_few_rows_labels_or_groups_are_rejected(label, split, hold_out, message):
+    with pytest.raises(InputError) as error:
+        check_fit_rows(labelled(label), split, hold_out)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("split_by", ["row", "group"])
+def test_rows_of_the_paper_protocol_are_sorted_and_those_of_the_fitted_parts(split_by):
+    protocol = maps.SETTINGS.protocol.model_copy(update={"split": split_by})
+    source = maps.SOURCE.model_copy(update={"seed": 5, "protocol": protocol})
+    rows = replace(labelled(np.arange(120) % 3), group=np.array([f"q{row % 40}" for row in range(120)]))
+    calibrator_fit, projection_fit, _ = split_validation(120, 5, protocol, rows.group)
+    assert paper_fit_rows(source, rows, Identity()).tolist() == sorted(projection_fit.tolist())
+    both = sorted([*calibrator_fit.tolist(), *projection_fit.tolist()])
+    assert paper_fit_rows(source, rows, Temperature(2.0)).tolist() == both
