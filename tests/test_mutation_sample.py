@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from tests.mutation.reach import ReachedLines, choose_tests, statement_lines
+from tests.mutation.reach import ReachedLines, choose_tests, find_importing_files, statement_lines
 from tests.mutation.sample import Mutant, find_mutants, shares
 
 PATH = "relmap/clip.py"
@@ -90,13 +90,40 @@ def test_a_change_is_tested_by_the_tests_that_reach_its_statement_the_fastest_fi
         reached_lines("b.py::other", 0.1, {9}),
     ]
     change = change_number(line_of("high,"), 8, 12)
-    assert [test.test for test in choose_tests(change, SOURCE, tests)] == ["a.py::fast", "a.py::slow"]
+    assert [test.test for test in choose_tests(change, SOURCE, tests, frozenset())] == ["a.py::fast", "a.py::slow"]
 
 
-def test_a_change_at_module_level_is_tested_by_all_tests_of_the_module():
+def test_a_change_at_module_level_is_tested_by_all_tests_of_the_module_and_files_that_import_it():
     tests = [reached_lines("a.py::slow", 2.0, {11}), reached_lines("b.py::fast", 0.1, {9})]
+    tests += [ReachedLines(f"{file}::constant", 1.0, "", {}, {}) for file in ("c.py", "d.py")]
     change = change_number(line_of("LIMIT"), 8, 9)
-    assert [test.test for test in choose_tests(change, SOURCE, tests)] == ["b.py::fast", "a.py::slow"]
+    chosen = choose_tests(change, SOURCE, tests, frozenset({"c.py", "relmap/top.py"}))
+    assert [test.test for test in chosen] == ["b.py::fast", "c.py::constant", "a.py::slow"]
+
+
+def test_a_change_of_constants_is_tested_by_the_tests_of_modules_that_import_them():
+    tests = [
+        ReachedLines("a.py::caller", 1.0, "", {"relmap/top.py": frozenset({3})}, {}),
+        ReachedLines("b.py::other", 1.0, "", {"relmap/other.py": frozenset({3})}, {}),
+    ]
+    change = change_number(line_of("LIMIT"), 8, 9)
+    chosen = choose_tests(change, SOURCE, tests, frozenset({"relmap/top.py"}))
+    assert [test.test for test in chosen] == ["a.py::caller"]
+
+
+def test_files_that_import_a_module_or_a_name_of_it_are_found(tmp_path):
+    sources = {
+        "relmap/clip.py": "LIMIT = 3\n",
+        "relmap/top.py": "def top():\n    from relmap.clip import LIMIT\n",
+        "tasks/step.py": "from relmap import clip, other\n",
+        "tests/library/test_clip.py": "import relmap.clip as module\n",
+        "tests/library/test_other.py": "from relmap.clip_other import LIMIT\n",
+    }
+    for file, text in sources.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+    expected = {"relmap/top.py", "tasks/step.py", "tests/library/test_clip.py"}
+    assert find_importing_files(tmp_path, "relmap/clip.py") == expected
 
 
 def test_the_lines_of_a_compound_statement_are_those_of_its_header():

@@ -208,27 +208,62 @@ def _read(output: Path) -> list[ReachedLines]:
     return tests
 
 
-def choose_tests(mutant: Mutant, source: str, reached: list[ReachedLines]) -> list[ReachedLines]:
+def choose_tests(
+    mutant: Mutant, source: str, reached: list[ReachedLines], importing_files: frozenset[str]
+) -> list[ReachedLines]:
     """Choose the tests that can see a mutant, and their order.
 
     Args:
         mutant: The mutant.
         source: Source of its file.
         reached: Reached lines of all tests.
+        importing_files: Files of the source and of the tests that import the mutated module.
 
     Returns:
         The tests that execute the statement that is changed. A statement outside of functions runs when the module is
-        imported; for it, all tests that execute a line of the module. File by file, the fastest first.
+        imported; for it, all tests that execute a line of the module, and the test files that import it. If there are
+        none, as for a module of constants, the tests that execute a module that imports it. File by file, the fastest
+        first.
     """
     lines = statement_lines(source, mutant.start[0], mutant.end[0])
     if lines is None:
-        chosen = [test for test in reached if mutant.path in test.lines]
+        chosen = [test for test in reached if mutant.path in test.lines or test.file in importing_files]
+        if not chosen:
+            chosen = [test for test in reached if not importing_files.isdisjoint(test.lines)]
     else:
         chosen = [test for test in reached if test.reaches(mutant.path, lines)]
     seconds: dict[str, float] = {}
     for test in chosen:
         seconds[test.file] = seconds.get(test.file, 0.0) + test.seconds
     return sorted(chosen, key=lambda test: (seconds[test.file], test.file, test.seconds))
+
+
+def find_importing_files(root: Path, path: str) -> frozenset[str]:
+    """Find the files that import a module.
+
+    Args:
+        root: Folder of the checkout.
+        path: File of the module, relative to `root`.
+
+    Returns:
+        Files of relmap, tasks and the tests with an `import` of the module or of a name in it, relative to `root`.
+    """
+    module = ".".join(Path(path).with_suffix("").parts).removesuffix(".__init__")
+    files = [file for top in ("relmap", "tasks", "tests") for file in (root / top).rglob("*.py")]
+    return frozenset(str(file.relative_to(root)) for file in files if module in _imported_names(file))
+
+
+@functools.cache
+def _imported_names(file: Path) -> frozenset[str]:
+    """Return the modules that a file imports, and each name of `from module import name` as `module.name`."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return frozenset(names)
 
 
 def statement_lines(source: str, first: int, last: int) -> range | None:

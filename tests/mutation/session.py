@@ -11,7 +11,7 @@ from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkItem, WorkResul
 
 from tests.mutation.copies import Copy
 from tests.mutation.processes import START, Child, Ended, enter_copy, run_parallel
-from tests.mutation.reach import PYTEST_OPTIONS, ReachedLines, choose_tests
+from tests.mutation.reach import PYTEST_OPTIONS, ReachedLines, choose_tests, find_importing_files
 from tests.mutation.sample import Mutant, mutant_of
 
 # A test may take a multiple of its recorded time, because the recording may have been lucky
@@ -64,7 +64,7 @@ def run_session(root: Path, database: WorkDB, copies: list[Copy], reached: list[
     def start(item: WorkItem, worker: int) -> Child:
         mutant = mutant_of(item)
         source = (root / mutant.path).read_text(encoding="utf-8")
-        tests = choose_tests(mutant, source, reached)
+        tests = choose_tests(mutant, source, reached, find_importing_files(root, mutant.path))
         copies[worker].mutate(mutant.path, mutant.apply(source))
         return Child(lambda announce: _run_tests(copies[worker].folder, tests, announce))
 
