@@ -1,0 +1,447 @@
+"""Columns are read at their limits: each value is accepted, or rejected with the first row, the value and a remedy."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from relmap.errors import InputError
+from relmap.io.columns import (
+    MAX_LISTED_NAMES,
+    MAX_SUGGESTED_LABELS,
+    MAX_UNNAMED_LABELS,
+    UNKNOWN_N_LABELS,
+    FileRows,
+    advise_names,
+    are_whole_numbers,
+    count_labels,
+    find_label_names,
+    has_numeric_name,
+    is_missing,
+    is_unlabelled,
+    join_names,
+    parse_label,
+    read_labels,
+    read_number_lists,
+    read_numbers,
+    read_probabilities,
+)
+from relmap.io.reading import Reading
+from relmap.io.text import SeparatedText
+
+ROWS = FileRows("p.parquet")
+LABEL_OPTION = "; fit takes names of labels by --labels"
+
+
+def no_advice() -> str:
+    return ""
+
+
+def read(values: list[object] | pl.Series, names: list[str] | None = None, n_labels: int = 3) -> list[int]:
+    """Read a column of labels."""
+    return read_labels(pl.Series("label", values), ROWS, names=names, n_labels=n_labels, advice=no_advice).tolist()
+
+
+def message_of(call, *arguments: object, **options: object) -> str:
+    """Return the message with which a call rejects its input."""
+    with pytest.raises(InputError) as error:
+        call(*arguments, **options)
+    return str(error.value)
+
+
+def test_a_single_invalid_row_and_several_are_counted():
+    one = message_of(ROWS.reject, np.array([False, False, True]), lambda row: f"value {row}")
+    several = message_of(ROWS.reject, pl.Series([False, True, True, False]), lambda row: f"value {row}")
+    many = message_of(ROWS.reject, np.arange(2500) >= 1200, lambda row: f"value {row}")
+    assert one == "p.parquet, row 2 (from 0): value 2"
+    assert several == "p.parquet, row 1 (from 0): value 1 (2 of the 4 rows read with it are invalid)"
+    assert many == "p.parquet, row 1200 (from 0): value 1200 (1,300 of the 2,500 rows read with it are invalid)"
+    ROWS.reject(np.array([], dtype=bool), str)
+    ROWS.reject(np.array([False]), str)
+
+
+def test_rows_are_located_by_their_number_in_the_file(tmp_path):
+    batch = FileRows("p.parquet", first=1000)
+    rest = batch.without(np.array([True, False, True, False]))
+    (tmp_path / "p.csv").write_text("a,b\n1,2\n\n3,4\n")
+    text = FileRows("p.csv", text=SeparatedText.from_path(tmp_path / "p.csv"))
+    assert [batch.locate(0), batch.locate(7)] == ["row 1000 (from 0)", "row 1007 (from 0)"]
+    assert [rest.locate(0), rest.locate(1)] == ["row 1001 (from 0)", "row 1003 (from 0)"]
+    assert [text.locate(0), text.locate(1), text.locate(2)] == ["line 2", "line 4", "row 2 (from 0)"]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (None, False),
+        ([], False),
+        (["no", "yes"], False),
+        (["1a", "b2", "1.", ".5", "1,5", "+1"], False),
+        (["no", "2"], True),
+        (["-1", "no"], True),
+        (["no", "10.25"], True),
+    ],
+)
+def test_names_that_are_numbers_are_recognized(names, expected):
+    assert has_numeric_name(names) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "expected"),
+    [
+        ("0", None, 0),
+        (" 7 ", None, 7),
+        ("2.0", None, 2),
+        ("2.00", None, 2),
+        ("2.5", None, None),
+        ("2.", None, None),
+        ("-1", None, None),
+        ("123456789", None, 123456789),
+        ("1234567890", None, None),
+        ("False", None, 0),
+        (" TRUE ", None, 1),
+        ("", None, None),
+        ("yes", None, None),
+        ("yes", ["no", "yes"], 1),
+        (" YES ", ["no", "yes"], 1),
+        ("true", ["no", "yes"], 1),
+        ("1", ["no", "yes"], 1),
+        ("maybe", ["no", "yes"], None),
+        ("true", ["TRUE", "false"], 0),
+        ("Yes", ["yes", "YES"], None),  # both names match without case
+        ("YES", ["yes", "YES"], 1),
+        ("1", ["1", "2"], 0),
+        ("1.0", ["1", "2"], 0),
+        ("1", ["2.0", "1.0"], 1),
+        ("-1.00", ["-1", "+1"], 0),
+        ("+1.0", ["-1", "+1"], 1),
+        ("0", ["1", "2"], None),
+        ("0", ["1", "none"], None),
+        ("1.5", ["1", "1.5"], 1),
+    ],
+)
+def test_texts_name_labels(text, names, expected):
+    assert parse_label(text, names) == expected
+
+
+@pytest.mark.parametrize("dtype", [pl.Int8, pl.UInt32, pl.Int64, pl.Float32, pl.Float64, pl.String])
+def test_label_numbers_of_every_type_are_read(dtype):
+    assert read(pl.Series("label", [2, 0, 1], dtype=pl.Int64).cast(dtype)) == [2, 0, 1]
+
+
+def test_labels_of_other_types_are_read_by_name():
+    categorical = pl.Series("label", ["yes", "no"], dtype=pl.Categorical)
+    enum = pl.Series("label", ["yes", "no"], dtype=pl.Enum(["yes", "no"]))
+    assert read([True, False]) == [1, 0]
+    assert read(categorical, ["no", "yes"]) == [1, 0]
+    assert read(enum, ["no", "yes"]) == [1, 0]
+    assert read([2, 1], ["1", "2"]) == [1, 0]  # where a name is a number, numbers are names
+    assert read([1, 0], ["no", "yes"]) == [1, 0]
+    assert read([5.0, 7.0], ["5", "7"]) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("values", "names", "n_labels", "expected"),
+    [
+        ([0, None, 1], None, 3, "row 1 (from 0): label is missing; drop or fill the row"),
+        ([0.0, float("nan")], None, 3, "row 1 (from 0): label is missing; drop or fill the row"),
+        ([0, 3], None, 3, f"row 1 (from 0): label is 3, not one of 0..2{LABEL_OPTION}"),
+        ([-1, 0], None, 3, f"row 0 (from 0): label is -1, not one of 0..2{LABEL_OPTION}"),
+        ([0.5, 0.0], None, 3, f"row 0 (from 0): label is 0.5, not one of 0..2{LABEL_OPTION}"),
+        ([0.0, float("inf")], None, 3, f"row 1 (from 0): label is inf, not one of 0..2{LABEL_OPTION}"),
+        ([0, -2], None, UNKNOWN_N_LABELS, f"row 1 (from 0): label is -2, not one of 0, 1, 2, ...{LABEL_OPTION}"),
+        (["0", "no"], None, 3, f"row 1 (from 0): label is 'no'{LABEL_OPTION}"),
+        (["yes", "maybe"], ["no", "yes"], 2, "row 1 (from 0): label is 'maybe'; the labels are no, yes"),
+        ([1, 0], ["1", "2"], 2, "row 1 (from 0): label is '0'; the labels are 1, 2"),
+    ],
+)
+def test_unknown_labels_are_named_with_row_and_remedy(values, names, n_labels, expected):
+    assert message_of(read, values, names, n_labels) == f"p.parquet, {expected}"
+
+
+def test_labels_at_the_limits_of_their_numbers_are_read():
+    assert read([0, 2], n_labels=3) == [0, 2]
+    assert read([0, 2**31 - 1], n_labels=UNKNOWN_N_LABELS) == [0, 2**31 - 1]
+
+
+def test_given_advice_replaces_the_default():
+    column = pl.Series("label", ["a"])
+    numbers = pl.Series("label", [5])
+    options = {"names": None, "n_labels": 2, "advice": lambda: "; rename it"}
+    assert message_of(read_labels, column, ROWS, **options) == "p.parquet, row 0 (from 0): label is 'a'; rename it"
+    assert message_of(read_labels, numbers, ROWS, **options).endswith("label is 5, not one of 0..1; rename it")
+
+
+def test_columns_of_other_types_are_no_labels():
+    message = message_of(read, pl.Series("label", [[1], [0]]))
+    assert message == "p.parquet: the column label is List(Int64); it must hold numbers 0..K-1 or names"
+
+
+def test_names_of_labels_are_found_once_in_a_known_order():
+    frame = pl.DataFrame(
+        {
+            "a": ["Yes ", "no", "NO", None],
+            "b": ["maybe", "yes", "no", "no"],
+            "c": [10.0, 9.0, -1.0, 9.0],
+            "d": [[1]] * 4,
+        }
+    )
+    assert find_label_names(frame, ["a", None, "b", "d"]) == ["maybe", "no", "yes"]
+    assert find_label_names(frame, ["c"]) == ["-1", "9", "10"]
+    assert find_label_names(frame, [None, "d"]) == []
+
+
+def test_whole_numbers_have_at_most_nine_digits():
+    assert are_whole_numbers(["-1", "0", "123456789"])
+    assert not are_whole_numbers(["0", "1234567890"])
+    assert not are_whole_numbers(["0", "1.0"])
+    assert not are_whole_numbers(["0", "--1"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "n_labels", "by_position", "expected"),
+    [
+        (["a", "b"], 2, [], "; name the labels to fit: --labels a,b (the order matters only for signals of groups)"),
+        (
+            ["b", "a"],
+            2,
+            ["p_0", "p_1"],
+            "; name the labels with --labels in the order of p_0, p_1; the file has the labels a, b",
+        ),
+        (
+            ["b", "a"],
+            2,
+            ["p"],
+            "; name the labels with --labels in the order of the numbers in p; the file has the labels a, b",
+        ),
+        (["a", "b"], 3, [], ""),
+        (["a", 'b"'], 2, [], ""),
+        (["a", "b,c"], 2, [], ""),
+        ([2, 3], 2, [], "; name the labels to fit, in their order: --labels 2,3"),
+        ([1, 3], 3, [], "; name the labels to fit, in their order: --labels 1,2,3"),
+        ([2, 3], 3, [], ""),
+        ([1, 4], 3, [], ""),
+        ([1, 2], UNKNOWN_N_LABELS, [], "; name the labels to fit, in their order: --labels 1,2"),
+        ([1], UNKNOWN_N_LABELS, [], ""),
+        (["a"], UNKNOWN_N_LABELS, [], ""),
+    ],
+)
+def test_names_are_advised_where_their_order_is_known_or_irrelevant(labels, n_labels, by_position, expected):
+    assert advise_names(pl.DataFrame({"label": labels}), ["label"], n_labels, by_position) == expected
+
+
+def test_names_are_advised_for_at_most_as_many_labels_as_are_plausible():
+    names = [f"n{number:03}" for number in range(MAX_SUGGESTED_LABELS + 1)]
+    most = pl.DataFrame({"label": names[:-1]})
+    assert f"--labels {','.join(names[:-1])} (" in advise_names(most, ["label"], UNKNOWN_N_LABELS)
+    assert advise_names(pl.DataFrame({"label": names}), ["label"], UNKNOWN_N_LABELS) == ""
+
+
+def test_values_without_a_label_are_recognized():
+    assert is_missing(pl.Series([1.0, None, float("nan")])).to_list() == [False, True, True]
+    assert is_missing(pl.Series(["", None])).to_list() == [False, True]
+    assert is_unlabelled(pl.Series(["a", "", " \t", None])).tolist() == [False, True, True, True]
+    assert is_unlabelled(pl.Series([0.0, None, float("nan")])).tolist() == [False, True, True]
+    assert is_unlabelled(pl.Series([0, None])).tolist() == [False, True]
+
+
+def test_labels_of_whole_numbers_are_counted():
+    frame = pl.DataFrame({"decision": [0, 0, 1], "label": [0, 4, 2], "zero": [0, 0, 0]})
+    assert count_labels(frame, ["decision", "label"], ROWS) == 5
+    assert count_labels(frame, ["decision"], ROWS) == 2
+    assert count_labels(frame, ["zero"], ROWS) == 2
+    assert count_labels(frame.clear(), ["zero"], ROWS) == 2
+
+
+def test_labels_that_are_too_large_need_names():
+    frame = pl.DataFrame({"label": [0, MAX_UNNAMED_LABELS - 1], "other": [0, MAX_UNNAMED_LABELS]})
+    assert count_labels(frame, ["label"], ROWS) == MAX_UNNAMED_LABELS == 1000
+    assert message_of(count_labels, frame, ["label", "other"], ROWS) == (
+        "p.parquet: a label is 1000; labels are the numbers 0..K-1, or names that --labels lists in order"
+    )
+    words = pl.DataFrame({"label": ["no", "yes"]})
+    assert message_of(count_labels, words, ["label"], ROWS) == (
+        "p.parquet, row 0 (from 0): label is 'no'; name the labels to fit: --labels no,yes (the order matters only for "
+        "signals of groups) (2 of the 2 rows read with it are invalid)"
+    )
+
+
+def test_at_most_ten_names_are_listed():
+    names = [f"n{number}" for number in range(MAX_LISTED_NAMES + 2)]
+    assert join_names([]) == ""
+    assert join_names(names[:2]) == "n0, n1"
+    assert join_names(names[:10]) == ", ".join(names[:10])
+    assert join_names(names[:11]) == ", ".join(names[:10]) + " and 1 more"
+    assert join_names(names) == ", ".join(names[:10]) + " and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 2], [1.0, 2.0]),
+        ([1.5, -2.0], [1.5, -2.0]),
+        ([" 1.5", "-2e3 "], [1.5, -2000.0]),
+        (pl.Series(["1.25", "3"]).cast(pl.Decimal(10, 2)), [1.25, 3.0]),
+        (["inf"], [np.inf]),
+    ],
+)
+def test_numbers_of_every_type_are_read(values, expected):
+    numbers = read_numbers(pl.Series("x", values), ROWS)
+    assert numbers.tolist() == expected
+    assert numbers.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, None], ", row 1 (from 0): x is missing; drop or fill the row"),
+        ([1.0, float("nan")], ", row 1 (from 0): x is missing; drop or fill the row"),
+        (["1", "nan"], ", row 1 (from 0): x is missing; drop or fill the row"),
+        (["1", "2x"], ", row 1 (from 0): x is '2x', not a number!"),
+        (["1,5", "2"], ", row 0 (from 0): x is '1,5', not a number!"),
+        ([True], ": the column x is Boolean; it must hold numbers"),
+        ([[1]], ": the column x is List(Int64); it must hold numbers"),
+    ],
+)
+def test_values_that_are_no_numbers_are_rejected(values, expected):
+    assert message_of(read_numbers, pl.Series("x", values), ROWS, "!") == f"p.parquet{expected}"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["1,5", "-,25", "+2,125", "3"], [1.5, -0.25, 2.125, 3]),
+        (["1,500", "0,5"], [1.5, 0.5]),  # the second value shows that commas are decimal
+        (["1,5e3", "2"], [1500, 2]),
+        (["0,123"], [0.123]),
+        (["1000,123"], [1000.123]),
+    ],
+)
+def test_decimal_commas_are_read_where_columns_are_not_separated_by_commas(values, expected, tmp_path):
+    rows = FileRows("p.csv", text=SeparatedText(tmp_path / "p.csv", separator=";"))
+    assert read_numbers(pl.Series("x", values), rows).tolist() == expected
+
+
+@pytest.mark.parametrize("values", [["7", "1,500"], ["12,345", "3"], ["-123,456"], ["+1,000", "2,000"]])
+def test_commas_that_may_separate_thousands_are_rejected(values, tmp_path):
+    (tmp_path / "p.csv").write_text("x\n" + "\n".join(values) + "\n")
+    rows = FileRows("p.csv", text=SeparatedText(tmp_path / "p.csv", separator=";"))
+    row = next(row for row, value in enumerate(values) if "," in value)
+    message = message_of(read_numbers, pl.Series("x", values), rows)
+    assert message.startswith(
+        f"p.csv, line {row + 2}: x is {values[row]!r}, whose comma may separate thousands or decimals; save the "
+        "numbers with decimal points and without thousands separators"
+    )
+
+
+def test_probabilities_are_read_as_numbers_percent_or_words():
+    words = Reading(confidence_words="low=.25,very sure=1")
+    assert read_probabilities(pl.Series("p", [0.0, 0.5, 1.0]), ROWS, Reading()).tolist() == [0, 0.5, 1]
+    assert read_probabilities(pl.Series("p", [0, 50, 100]), ROWS, Reading(percent=True)).tolist() == [0, 0.5, 1]
+    assert read_probabilities(pl.Series("p", ["50%", "0.25", "75 %"]), ROWS, Reading()).tolist() == [0.5, 0.25, 0.75]
+    mixed = pl.Series("p", ["Low ", "very sure", "30%", "0.3"])
+    assert read_probabilities(mixed, ROWS, words).tolist() == [0.25, 1, 0.3, 0.3]
+    mixed = pl.Series("p", ["low", "30", "30%"])
+    in_percent = Reading(confidence_words="low=.25", percent=True)
+    assert read_probabilities(mixed, ROWS, in_percent).tolist() == [0.25, 0.3, 0.3]
+
+
+@pytest.mark.parametrize(
+    ("values", "reading", "expected"),
+    [
+        ([-0.1], {}, "p is -0.1; it must lie in [0, 1]"),
+        ([1.0], {"percent": True}, ""),
+        ([100.5], {"percent": True}, "p is 1.005; it must lie in [0, 1]"),
+        ([101.0], {}, "p is 101.0; it must lie in [0, 1]"),
+        ([100.0], {}, "p is 100.0; it must lie in [0, 1]; if it is in percent, give --percent"),
+        ([1.5], {}, "p is 1.5; it must lie in [0, 1]; if it is in percent, give --percent"),
+        (["150%"], {}, "p is 1.5; it must lie in [0, 1]"),
+        ([None], {}, "p is missing; drop or fill the row"),
+        (["", None], {}, "p is missing; drop or fill the row"),
+        (
+            ["sure", "0.5", "unsure"],
+            {},
+            "p is 'sure', not a number; give each word a number in [0, 1]: --confidence-words 'sure=?,unsure=?' (2 of "
+            "the 3 rows read with it are invalid)",
+        ),
+        (["low", "0,5"], {"confidence_words": "low=0"}, "p is '0,5', not a number"),
+        (
+            ["low", "high"],
+            {"confidence_words": "low=0"},
+            "p is 'high', not a number; give each word a number in [0, 1]: --confidence-words 'high=?'",
+        ),
+    ],
+)
+def test_invalid_probabilities_are_named_with_a_remedy(values, reading, expected):
+    column = pl.Series("p", values)
+    if not expected:
+        read_probabilities(column, ROWS, Reading(**reading))
+        return
+    assert message_of(read_probabilities, column, ROWS, Reading(**reading)).partition(": ")[2] == expected
+
+
+def test_at_most_ten_words_are_listed():
+    words = [f"w{chr(97 + number)}" for number in range(12)]
+    message = message_of(read_probabilities, pl.Series("p", words), ROWS, Reading())
+    assert f"--confidence-words '{','.join(f'{word}=?' for word in words[:10])}'" in message
+
+
+LISTS = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series("x", LISTS),
+        pl.Series("x", LISTS, dtype=pl.Array(pl.Float64, 3)),
+        pl.Series("x", LISTS).cast(pl.List(pl.Int16)),
+        pl.Series("x", ["[1, 2, 3]", " [4.0,5e0,  6]"]),
+        pl.Series("x", ["[1 2\n 3]", "[4.  5. 6. ]"]),
+    ],
+    ids=["lists", "arrays", "whole numbers", "lists as text", "arrays as text"],
+)
+def test_lists_of_numbers_are_read(column):
+    numbers = read_number_lists(column, ROWS)
+    assert numbers.tolist() == LISTS
+    assert numbers.dtype == np.float64
+
+
+def test_no_lists_have_two_columns():
+    assert read_number_lists(pl.Series("x", [], dtype=pl.List(pl.Float64)), ROWS).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([[1, 2], None], ", row 1 (from 0): x is missing; drop or fill the row"),
+        (["[1, 2]", None], ", row 1 (from 0): x is missing; drop or fill the row"),
+        ([[1, 2], [1, None]], ", row 1 (from 0): x has a missing number; drop or fill the row"),
+        (
+            [[1, 2], [1, 2, 3]],
+            ", row 1 (from 0): x has 3 numbers, and row 0 (from 0) has 2; each row needs one number for each label, at "
+            "least two",
+        ),
+        (
+            [[1], [2]],
+            ", row 0 (from 0): x has 1 numbers, and row 0 (from 0) has 1; each row needs one number for each label, at "
+            "least two (2 of the 2 rows read with it are invalid)",
+        ),
+        (
+            pl.Series([[]], dtype=pl.List(pl.Float64)),
+            ", row 0 (from 0): x has 0 numbers, and row 0 (from 0) has 0; each row needs one number for each label, at "
+            "least two",
+        ),
+        (["[1, 2]", "1, 2"], ", row 1 (from 0): x is '1, 2', not a list of numbers such as [0.1, 0.9]"),
+        (["[a]"], ", row 0 (from 0): x is '[a]', not a list of numbers such as [0.1, 0.9]"),
+        (["x" * 99], f", row 0 (from 0): x is '{'x' * 59}, not a list of numbers such as [0.1, 0.9]"),
+        (
+            [0.5],
+            ": the column x is Float64; it must hold lists of numbers, or be split into columns x_0, x_1, ...",
+        ),
+        (
+            [["a", "b"]],
+            ": the column x is List(String); it must hold lists of numbers, or be split into columns x_0, x_1, ...",
+        ),
+    ],
+)
+def test_values_that_are_no_lists_of_equal_length_are_rejected(values, expected):
+    assert message_of(read_number_lists, pl.Series("x", values), ROWS) == f"p.parquet{expected}"
