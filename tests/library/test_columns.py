@@ -414,7 +414,7 @@ def test_no_lists_have_two_columns():
     [
         ([[1, 2], None], ", row 1 (from 0): x is missing; drop or fill the row"),
         (["[1, 2]", None], ", row 1 (from 0): x is missing; drop or fill the row"),
-        ([[1, 2], [1, None]], ", row 1 (from 0): x has a missing number; drop or fill the row"),
+        ([[1, 2], [1, 2], [1, None]], ", row 2 (from 0): x has a missing number; drop or fill the row"),
         (
             [[1, 2], [1, 2, 3]],
             ", row 1 (from 0): x has 3 numbers, and row 0 (from 0) has 2; each row needs one number for each label, at "

@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+from scipy.sparse import csr_array
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
@@ -537,3 +538,30 @@ def test_training_rows_get_predictions_of_classifiers_that_have_not_seen_them():
     assert inputs.out_of_fold(["a", "new"], predicted).tolist() == [[0.1, 0.9], [0.5, 0.5]]
     assert inputs.out_of_fold(["new", "other"], predicted) is predicted
     assert inputs.out_of_fold(object(), predicted) is predicted
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        ["a", "b", "a", "ab"],
+        np.array(["a", "b", "a", "ab"]),
+        np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [2.0, 0.0]]),
+        [[1, 0], [0, 1], [1, 0], [2, 0]],
+        csr_array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [2.0, 0.0]]),
+        pl.DataFrame({"x": [1, 0, 1, 2], "text": ["a", "b", "a", "ab"], "list": [[1.0], [2.0], [1.0], [3.0]]}),
+    ],
+    ids=["texts", "array of texts", "array", "lists", "sparse", "frame"],
+)
+def test_equal_inputs_and_no_others_have_equal_digests(X):
+    digests = digest_rows(X)
+    assert digests is not None
+    assert len(digests) == 4
+    assert digests[0] == digests[2]
+    assert len(set(digests)) == 3
+    assert {len(digest) for digest in digests} == {16}
+
+
+def test_digests_do_not_depend_on_the_type_of_numbers():
+    numbers = np.array([[1, 0, 3], [0, 2, 0]])
+    assert digest_rows(numbers) == digest_rows(numbers.astype(np.float32)) == digest_rows(np.asfortranarray(numbers))
+    assert digest_rows(csr_array(numbers)) == digest_rows(csr_array(numbers.astype(np.float32)))
