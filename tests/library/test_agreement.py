@@ -139,3 +139,23 @@ def test_a_population_is_summarized_by_decision_and_pooled_by_its_counts():
     pooled = unequal.pool_decisions()
     np.testing.assert_array_equal(pooled.decision_counts, [4])
     np.testing.assert_allclose(pooled.mean_reliability, [(1 + 3 * 0.5) / 4])
+
+
+def test_few_groups_have_the_accuracy_of_the_labelled_rows_for_any_population():
+    rows = FixedDecisions(decision=np.array([0, 0, 0, 1]), label=np.array([0, 0, 1, 1]))
+    sample = EvaluationSample.from_rows(rows, score(np.full(4, 0.9)), maps.METRIC_SETTINGS)
+    population = PopulationSummary.from_scores(np.array([0, 1]), np.array([-2.0, -2.0]), 3)
+    assert measure_agreement(maps.make_map(), sample, population)["accuracy"] == share(0.75)
+
+
+def test_decisions_that_are_not_in_the_population_keep_the_accuracy_of_their_labelled_rows():
+    correct = np.random.default_rng(4).random(400) < 0.7
+    decision = np.arange(400) % 2
+    rows = FixedDecisions(decision=decision, label=np.where(correct, decision, 2))
+    sample = EvaluationSample.from_rows(rows, score(np.where(correct, 0.8, 0.6)), maps.METRIC_SETTINGS)
+    population = PopulationSummary.from_scores(np.zeros(9, dtype=np.int64), np.full(9, logit(0.75)), 3)
+
+    labels = measure_agreement(maps.make_map(), sample, population)["labels"]
+
+    assert labels[1]["precision"]["value"] == pytest.approx(correct[decision == 1].mean())
+    assert labels[0]["precision"]["value"] != pytest.approx(correct[decision == 0].mean())

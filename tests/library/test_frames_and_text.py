@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 from relmap.errors import InputError
+from relmap.io import frames
+from relmap.io.atomic import write_text
 from relmap.io.contents import HEAD_BYTES, check_content, first_line, is_json_object, report_parse_errors
 from relmap.io.files import format_suffix, number_batches
 from relmap.io.frames import (
@@ -23,6 +25,7 @@ from relmap.io.frames import (
     is_frame,
     is_readable,
     read_array,
+    read_whole,
     to_native_column,
     to_polars,
     to_structured_array,
@@ -494,6 +497,25 @@ def test_errors_of_the_machine_are_not_errors_of_the_file(tmp_path):
             raise OSError("broken footer")
 
     assert message_of(fail) == f"{tmp_path} is not data (broken footer); !"
+
+
+def test_text_is_written_as_utf_8_in_any_locale(tmp_path, monkeypatch):
+    monkeypatch.setattr("io.text_encoding", lambda encoding, _=2: encoding or "ascii")
+    write_text(tmp_path / "a.txt", "ä\n")
+    assert (tmp_path / "a.txt").read_bytes() == b"\xc3\xa4\n"
+
+
+@pytest.mark.parametrize("suffix", [".json", ".xlsx"])
+def test_large_files_that_are_read_at_once_are_rejected(suffix, tmp_path, monkeypatch):
+    monkeypatch.setattr(frames, "MAX_WHOLE_BYTES", 3 * 2**20)
+    path = tmp_path / f"p{suffix}"
+    path.write_bytes(b"[" + b" " * (4 * 2**20))
+    assert message_of(read_whole, path) == (
+        f"{path} has 4 MiB, but {suffix} files are read into memory, up to 3 MiB; save it as .parquet, .csv or .jsonl, "
+        "which are read in pieces"
+    )
+    path.write_bytes(b"x" * (3 * 2**20))
+    assert "files are read into memory" not in message_of(read_whole, path)
 
 
 @pytest.mark.parametrize(

@@ -198,3 +198,11 @@ def test_corrupted_map_is_rejected_or_still_valid(tmp_path_factory, variant, val
         scored = FittedMap.from_document(document)(rows)
         assert ((scored.reliability >= 0) & (scored.reliability <= 1)).all()
         assert document.projection.fitted.violations(3) == []
+
+
+def test_parts_of_a_map_cannot_be_changed():
+    document = maps.make_map()
+    for part in (document, document.choice):
+        name = next(iter(type(part).model_fields))
+        with pytest.raises(pydantic.ValidationError, match="frozen"):
+            setattr(part, name, getattr(part, name))

@@ -16,6 +16,7 @@ def test_the_table_of_cuts_has_a_row_for_each_target():
         {
             0.9: answer(cut=0.875, coverage=0.6254, accuracy=0.9126, automatic=1251, rows=2000, why=None),
             0.99: answer(cut=None, coverage=None, accuracy=None, automatic=0, rows=2000, why="too few rows"),
+            0.95: answer(cut=0.9375, coverage=0.25, accuracy=0.96, automatic=500, rows=2000, why=None),
         },
         ["First note.", "Second note."],
     )
@@ -32,7 +33,10 @@ def test_the_table_of_cuts_has_a_row_for_each_target():
         "accuracy of these": "91.3%",
         "estimated from": "1,251 of 2,000 labelled rows",
     }
-    assert table.rows[1] == ["99%", "none", "", "", "too few rows"]
+    assert table.rows[1:] == [
+        ["99%", "none", "", "", "too few rows"],
+        ["95%", "0.9375", "25.0%", "96.0%", "500 of 2,000 labelled rows"],
+    ]
 
 
 def test_the_table_of_the_most_reliable_rows_marks_significant_gaps():
