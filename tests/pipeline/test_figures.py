@@ -506,3 +506,12 @@ def test_a_path_on_the_simplex_ends_at_the_vector_of_mrc():
     mrc = np.array(results("three labels").simplex["mrc"].to_list())
     for vector in np.stack([1 - second - third, second, third], axis=1):
         assert np.abs(mrc - vector).max(axis=1).min() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("confidences", "expected"), [([0.9, 0.51], 1 / 3), ([0.9, 0.34], 0.3), ([0.9, 0.29], 0.25), ([0.04], 0.0)]
+)
+def test_confidence_axes_begin_at_chance_or_at_the_lowest_confidence_rounded_down(confidences, expected):
+    results = make_results()
+    scores = pl.DataFrame({"confidence": confidences})
+    assert replace(results, scores=scores).min_confidence() == pytest.approx(expected)
