@@ -11,6 +11,7 @@ import pytest
 
 from relmap import ReliabilityMap
 from relmap.report.concepts import CONCEPTS
+from relmap.report.html import TEMPLATES, read_script, vega_script
 from relmap.report.page import CONCEPTS_OF_PAGE
 from tests.maps import make_predictions, run_command, write_frame
 
@@ -156,3 +157,9 @@ def test_concept_definitions_are_short():
         assert 1 <= len(re.findall(r"\.(\s|$)", concept.definition)) <= 2
         assert len(concept.definition.split()) <= 60
         assert concept.page == f"docs/concepts/{concept.name}"
+
+
+def test_page_contains_its_scripts_and_styles(page):
+    assert "window.vegaEmbed = vegaEmbed;" in vega_script()
+    for part in (vega_script(), read_script("page.js"), (TEMPLATES / "page.css").read_text(encoding="utf-8")):
+        assert part.strip() in page

@@ -515,3 +515,8 @@ def test_confidence_axes_begin_at_chance_or_at_the_lowest_confidence_rounded_dow
     results = make_results()
     scores = pl.DataFrame({"confidence": confidences})
     assert replace(results, scores=scores).min_confidence() == pytest.approx(expected)
+
+
+def test_captions_name_means_over_several_seeds_only():
+    assert make_results(seeds=(1, 2)).averaging_note == "Means over protocol seeds."
+    assert make_results(seeds=(7,)).averaging_note == ""
