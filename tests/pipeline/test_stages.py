@@ -2,11 +2,13 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -456,3 +458,34 @@ def test_a_lock_is_held_only_if_its_file_exists_and_can_be_opened(tmp_path, monk
 
     monkeypatch.setattr(lock, "FileLock", refuse)
     assert not is_lock_held(path)
+
+
+def test_before_a_run_its_outputs_are_removed_but_not_those_that_persist():
+    declared = read_dvc_stage(NAME)
+    kept = Path("data/kept")
+    files = {
+        "manifest": declared.manifest,
+        "incomplete manifest": declared.manifest.with_name(".train.json.77.partial"),
+        "output": declared.outputs[0] / "deep/table.csv",
+        "persistent output": kept / "fits/fit.bin",
+        "incomplete persistent output": kept / "fits/.fit.bin.77.partial",
+        "file of another stage": Path("data/base/scidocs/table.csv"),
+    }
+    for path in files.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    stage._remove_outputs(replace(declared, outputs=(*declared.outputs, kept), persistent_outputs=(kept,)))
+
+    remaining = [name for name, path in files.items() if path.exists()]
+    assert remaining == ["persistent output", "file of another stage"]
+    assert not declared.outputs[0].exists()
+
+
+def test_the_help_of_a_stage_lists_its_data_set_and_no_other_option(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["train.py", "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        run_dataset_stage("train", write_outputs)
+    shown = capsys.readouterr().out
+    assert "A key of `datasets` in params.yaml." in shown
+    assert re.findall("--[a-z-]+", shown) == ["--help"]
