@@ -149,6 +149,8 @@ CHEAPER_METHODS = [
     (0.402, 0.1, 0.5, False),
     (0.4, 0.102, 0.5, False),  # the NLL is as good, the ranking is worse
     (0.4005, 0.1, 0.401, False),  # half of the gain of MRP is lost
+    (0.4, 0.1, 0.3, True),  # MRP has no gain
+    (0.4005, 0.1, 0.3, False),
 ]
 
 
@@ -183,6 +185,26 @@ def test_matrix_scaling_that_is_as_good_as_mrp_is_named(nll, aurc, nll_of_confid
     text = advice_and_remarks(results)
     assert ("matrix scaling is as good" in text) == is_named
     assert (f"matrix scaling is as good {numbers}" in text) == is_named
+
+
+def test_cheaper_methods_of_another_data_set_are_not_named():
+    losses = {"fair": 0.0, "bazaar": 99.0, "market": 99.0}  # of the cheaper methods
+    results = {}
+    for name, loss in losses.items():
+        with_platt = with_value(make_results(name, rows=60), loss, variant="label_platt")
+        results[name] = with_value(with_platt, loss, "rivals", calibrator="matrix", variant="confidence")
+    bazaar = results["bazaar"]
+    clearly_better = ("bazaar", "simulated", "matrix", "nll_correct", "versus_mrp", -0.02, 0.01, -0.03, -0.01, 0.01, 60)
+    with_interval = pl.concat([bazaar.intervals, make_frame("intervals", clearly_better)])
+    results["bazaar"] = replace(bazaar, intervals=with_interval)
+    for datasets in ([*results.values()], [*reversed(results.values())]):
+        remarks = {row["dataset"]: row["remarks"] for row in overview_rows(*datasets)}
+        named = {name: re.findall(r"Platt line|matrix scaling is [a-z ]+", text) for name, text in remarks.items()}
+        assert named == {
+            "fair": ["Platt line", "matrix scaling is as good "],
+            "bazaar": ["matrix scaling is clearly better "],
+            "market": [],
+        }
 
 
 @pytest.mark.parametrize(("high", "is_better"), [(-0.001, True), (0.001, False), (None, False)])
@@ -316,6 +338,11 @@ def test_a_base_predictor_must_be_more_accurate_than_the_most_frequent_label(acc
     if comparison:
         assert remarks[0].startswith(f"The base predictor is {comparison} than always deciding the most frequent label")
         assert f"{accuracy:.1%}, compared with 50.0%. Improve it first." in remarks[0]
+
+
+def test_a_base_predictor_of_unknown_labels_has_no_remark():
+    row = {"accuracy": 0.5, "commonest_label": None, "found_per_1000_conf": None, "found_per_1000_mrp": None}
+    assert list_remarks(None, row) == []
 
 
 @pytest.mark.parametrize(
