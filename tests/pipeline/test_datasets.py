@@ -20,7 +20,6 @@ from tasks.datasets import (
     amazon_esci,
     base,
     esci_rerank_us,
-    find_declared_dataset,
     mslr_web10k,
     scidocs,
     wands,
@@ -40,7 +39,6 @@ from tasks.datasets.raw import (
     forbid_rows,
     import_hub_library,
 )
-from tasks.settings.dataset_params import DatasetParams
 from tasks.simulation import simulate, write_repository
 
 
@@ -80,63 +78,29 @@ def query_rows(*features: list[list[float]]) -> RepositoryRows:
     return RepositoryRows(Path("raw/x/train"), datasets.Dataset.from_dict(columns))
 
 
-def test_documents_of_random_queries_are_drawn_and_the_last_query_is_sampled():
+@pytest.mark.parametrize("size", [1, 2, 10, 14, 20, 21, 22])
+def test_documents_of_random_queries_are_drawn_and_the_last_query_is_sampled(size):
     sizes = [3, 5, 2, 7, 4]
     features = [[[query, place] for place in range(size)] for query, size in enumerate(sizes)]
-    sample = draw_documents(query_rows(*features), ("0", "1"), 2, 10, seed=3)
+    sample = draw_documents(query_rows(*features), ("0", "1"), 2, size, seed=3)
     generator = np.random.default_rng(3)
     expected = []
-    n_remaining = 10
+    n_remaining = size
     for query in generator.permutation(5):
         fits_completely = sizes[query] <= n_remaining
         places = range(sizes[query])
         if not fits_completely:
             places = np.sort(generator.choice(sizes[query], n_remaining, replace=False))
-        expected += [(f"train:{query + 1}:{place}", f"q{query}", [query, place]) for place in places]
+        expected += [(f"train:{query + 1}:{place}", f"q{query}", query % 2, [query, place]) for place in places]
         n_remaining -= len(places)
         if not fits_completely:
             break
-    assert sample.select("pair", "group", pl.col("features").arr.to_list()).rows() == expected
+    assert sample.select("pair", "group", "label", pl.col("features").arr.to_list()).rows() == expected
 
 
 def test_all_documents_are_drawn_if_there_are_few_and_nonfinite_features_are_zero():
     sample = draw_documents(query_rows([[np.nan, 1.0], [np.inf, -np.inf]]), ("0", "1"), 2, 9, seed=0)
     assert sample["features"].to_list() == [[0, 1], [0, 0]]
-
-
-def test_the_library_of_the_hub_reports_nothing_to_its_makers(monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_UPDATE_DOWNLOAD_COUNTS", True)
-    datasets.enable_progress_bars()
-    datasets.logging.set_verbosity_info()
-    imported = import_hub_library()
-    assert imported is datasets
-    assert not datasets.config.HF_UPDATE_DOWNLOAD_COUNTS
-    assert datasets.are_progress_bars_disabled()
-    assert datasets.logging.get_verbosity() == logging.CRITICAL
-
-
-@pytest.mark.parametrize(
-    ("n_files", "listed"),
-    [(0, "nothing"), (1, "f00"), (10, ", ".join(f"f{k:02}" for k in range(10))), (12, "f00, .*, f09 and 2 more")],
-)
-def test_a_missing_file_is_reported_with_the_content_of_the_nearest_folder(tmp_path, n_files, listed):
-    for number in range(n_files):
-        (tmp_path / f"f{number:02}").touch()
-    (tmp_path / ".hidden").touch()
-    entry = DatasetParams.model_validate(
-        {
-            "reader": "files",
-            "source": "files",
-            "path": str(tmp_path / "shop/pairs.csv"),
-            "split": {"by": "row", "validation": 0.3, "test": 0.3},
-            "options": {
-                "labels": ["bad", "good"],
-                "pairs": {"path": "pairs.csv", "group": "query", "query": "query", "candidate": "title", "label": "g"},
-            },
-        }
-    )
-    with pytest.raises(InputError, match=f"shop/pairs.csv does not exist.* {tmp_path} has {listed}$"):
-        find_declared_dataset("shop", entry)
 
 
 FURNITURE = {  # column -> value, and the expected line, if any
