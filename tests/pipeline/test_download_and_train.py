@@ -348,6 +348,9 @@ def test_saved_logits_replace_training():
     assert {path.stem for path in (folder / "members").iterdir()} == {"run_0_member_0", "run_0_member_1"}
     assert pl.read_parquet(folder / "pairs.parquet").columns == ["pair", "split", "group", "label", "logits_finite"]
     assert not (folder / "predictor.json").exists()
+    facts = read_json(folder / "base.json")
+    assert (facts["predictor"], facts["class_weight"], facts["split_by"]) == ("saved logits", "none", "row")
+    assert facts["rows"] == {"validation": 40, "test": 40}
     with pytest.raises(InputError, match=r"mine\.npz has 3 logits in each row, but options name 2 labels"):
         download_and_train("mine", entry | {"options": {"labels": ["a", "b"]}})
 

@@ -756,6 +756,18 @@ def test_a_set_of_allowed_values_is_listed(allowed, description):
     assert record["checks"][0]["expectations"][1]["allowed"] == description
 
 
+def test_pairs_are_reduced_to_their_keys_and_the_length_of_the_text_or_finite_features():
+    frame = make_pairs(10).with_columns(text=pl.Series([None, "", " \t\n", " a b "] + ["lamp"] * 6))
+    summary = summarize_pairs(frame)
+    assert summary.columns == ["pair", "split", "group", "label", "text_length"]
+    assert summary["text_length"].to_list() == [None, 0, 0, 3] + [4] * 6
+    assert summary.drop("text_length").equals(frame.select("pair", "split", "group", "label"))
+    features = replace_values(with_features(make_pairs(10)), features=[[0, NAN, 0, 0], [0, 0, 0, float("inf")]])
+    summary = summarize_pairs(features)
+    assert summary.columns == ["pair", "split", "group", "label", "features_finite"]
+    assert summary["features_finite"].to_list() == [True] * 7 + [False] * 2 + [True]
+
+
 def test_pairs_with_saved_logits_need_no_training_rows_and_are_reduced_to_finite_or_not():
     frame = make_pairs().filter(pl.col("split") != "train").drop("text")
     logits = np.random.default_rng(0).normal(size=(len(frame), 3))

@@ -670,6 +670,47 @@ EXACT_MESSAGES = {  # arrays or columns, message after the path
         columns(label=pl.when(pl.int_range(pl.len()) == 12).then(7).otherwise("label")),
         ", label of test, row 13: found 7; with 3 logits in each row it must be 0 to 2",
     ),
+    "of two labels too high the first": (
+        changed(lambda x: x + [0, 0, 0, 5, 0, 4], "test_labels"),
+        ", test_labels, row 3: found 5; with 3 logits in each row it must be 0 to 2",
+    ),
+    "of several logits that are not finite the first of the first member": (
+        changed(lambda x: np.where(np.arange(9)[:, None] > 6, [1, np.nan, np.inf], x), "val_logits"),
+        ", val_logits, row 7: found nan for label 1 of member 0; every logit must be finite",
+    ),
+    "labels in a column of a matrix": (
+        changed(lambda x: x[:, None], "val_labels"),
+        ", val_labels: found int64 of shape (9, 1); save integers, one for each of the 9 rows of logits",
+    ),
+    "groups with decimals": (
+        {**arrays(), "val_query_ids": np.arange(9), "test_query_ids": np.arange(6) / 2},
+        ", test_query_ids: found float64 of shape (6,); save integers or text, one for each of the 6 rows of logits",
+    ),
+    "groups with decimals in a column": (
+        columns(group=pl.int_range(pl.len()) / 2),
+        ", group of validation: found float64 of shape (9,); save integers or text, one for each of the 9 rows of "
+        "logits",
+    ),
+    "one axis": (
+        changed(lambda x: x[0, 0], "val_logits"),
+        ", val_logits: found float32 of shape (3,); save numbers of shape (members, n, K) or (n, K)",
+    ),
+    "truth values": (
+        changed(lambda x: x > 0, "test_logits"),
+        ", test_logits: found bool of shape (2, 6, 3); save numbers of shape (members, n, K) or (n, K)",
+    ),
+    "no member": (
+        changed(lambda x: x[:0], "val_logits", "test_logits"),
+        ", val_logits: there are no rows; validation and test both need some",
+    ),
+    "no test rows": (
+        columns()[:9],
+        ", logits of test: there are no rows; validation and test both need some",
+    ),
+    "members of one split only": (
+        changed(lambda x: x[0], "val_logits"),
+        ", val_logits has 1 members, {path}, test_logits has 2 members; both need the same number",
+    ),
     "no rows": (
         columns()[:0],
         ", logits of validation: there are no rows; validation and test both need some",
@@ -683,6 +724,21 @@ def test_messages_about_saved_logits_name_the_place_and_the_remedy(saved_data, m
     with pytest.raises(InputError) as error:
         read_saved_logits(path)
     assert str(error.value) == f"{path}{message.format(path=path)}"
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.float32, np.float64])
+def test_saved_logits_labels_and_groups_may_have_any_numeric_type(kind, tmp_path):
+    logits = np.array([[1, 0], [3, 2], [4, 9]])
+    label_kind = np.uint8 if kind == np.uint8 else np.int64
+    saved_data = {}
+    for part in N:
+        saved_data[f"{part}_logits"] = logits.astype(kind)
+        saved_data[f"{part}_labels"] = np.array([0, 1, 1], dtype=label_kind)
+        saved_data[f"{part}_query_ids"] = np.array([5, 5, 7], dtype=label_kind)
+    (frame,) = read_saved_logits(saved(tmp_path, saved_data))
+    assert frame["logits"].to_list() == [*logits.tolist(), *logits.tolist()]
+    assert frame["label"].to_list() == [0, 1, 1, 0, 1, 1]
+    assert frame["group"].to_list() == ["5", "5", "7", "5", "5", "7"]
 
 
 def test_rows_of_saved_logits_are_named_by_split_and_row(tmp_path):

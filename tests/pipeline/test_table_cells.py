@@ -521,18 +521,81 @@ def test_cells_are_rounded_with_their_deviation_and_improvements_are_marked(smal
     assert small_table.texts == [[cell.text for cell in row] for row in (first, second, own)]
 
 
+SMALL_NOTE = (
+    "± is the standard deviation over the protocol seeds, each of which splits the validation rows differently; it is "
+    "not a confidence interval. Bold changes are improvements. Rows marked simulated are results on simulated data. "
+    "They show that the pipeline works. They do not show how the method performs on the real data set of the same name."
+)
+SMALL_CAPTION = "Reliability of fixed decisions: confidence, MRP, and the change."
+SMALL_MARKDOWN = f"""\
+**{SMALL_CAPTION}**
+
+| dataset | calibrator | aurc_conf | aurc_delta | aupr_error_delta | solved_pct | found_per_1000_conf |
+| --- | --- | --- | --- | --- | --- | --- |
+| wands (simulated) | uncal | 0.123 ± 0.012 | **-0.250** | -0.250 | 98.8 | 124 |
+| wands (simulated) | ts | – | +0.250 | **+0.250** | 100.0 | 0 |
+
+**Own data sets**
+
+| dataset | calibrator | aurc_conf | aurc_delta | aupr_error_delta | solved_pct | found_per_1000_conf |
+| --- | --- | --- | --- | --- | --- | --- |
+| tickets | ts | 0.500 | 0.000 | 0.000 | – | – |
+
+{SMALL_NOTE}
+"""
+SMALL_LATEX = r"""
+\begin{tabular}{llrrrrr}
+\toprule
+ &  & \multicolumn{2}{c}{AURC$\downarrow$} & \multicolumn{1}{c}{AUPR-Error$\uparrow$} &  &  \\
+dataset & calibrator & Conf. & $\Delta$ & $\Delta$ & solved\_pct & found\_per\_1000\_conf \\
+\midrule
+wands (simulated) & uncal & 0.123 $\pm$ 0.012 & \textbf{$-$0.250} & $-$0.250 & 98.8 & 124 \\
+wands (simulated) & ts & -- & +0.250 & \textbf{+0.250} & 100.0 & 0 \\
+\midrule
+\multicolumn{7}{l}{\emph{Own data sets}} \\
+tickets & ts & 0.500 & 0.000 & 0.000 & -- & -- \\
+\bottomrule
+\end{tabular}
+\end{table*}
+"""
+
+
+def test_a_small_table_in_markdown(small_table):
+    assert small_table.markdown() == SMALL_MARKDOWN
+
+
 def test_a_small_table_in_latex(small_table):
-    text = render_latex(small_table, SMALL.schema)
-    lines = [line.strip() for line in text.splitlines()]
-    assert r"wands (simulated) & uncal & 0.123 $\pm$ 0.012 & \textbf{$-$0.250} & $-$0.250 & 98.8 & 124 \\" in lines
-    assert r"wands (simulated) & ts & -- & +0.250 & \textbf{+0.250} & 100.0 & 0 \\" in lines
-    assert (
-        r" &  & \multicolumn{2}{c}{AURC$\downarrow$} & \multicolumn{1}{c}{AUPR-Error$\uparrow$} &  &  \\".strip()
-        in lines
+    caption = f"{SMALL_CAPTION} {SMALL_NOTE}".replace("±", r"$\pm$")
+    assert render_latex(small_table, SMALL.schema) == (
+        "% needs booktabs\n\\begin{table*}[t]\n\\centering\\scriptsize\\setlength{\\tabcolsep}{3pt}\n"
+        f"\\caption{{{caption}}}\\label{{tab:main}}{SMALL_LATEX}"
     )
-    assert r"dataset & calibrator & Conf. & $\Delta$ & $\Delta$ & solved\_pct & found\_per\_1000\_conf \\" in lines
-    assert "llrrrrr" in text
-    assert "longtable" not in text
+
+
+LAYOUT = {  # table -> decimals, and place on the page
+    "overview": (3, "first"),
+    "main": (3, "list"),
+    "intervals": (4, "list"),
+    "ablation": (4, "list"),
+    "ablation_by_dataset": (4, "list"),
+    "budgeted_fallback": (3, "list"),
+    "label_spread": (1, "list"),
+    "label_spread_by_calibrator": (1, "list"),
+    "simplex_projection": (4, "list"),
+    "rivals": (3, "list"),
+    "robustness": (3, "list"),
+    "datasets": (3, "list"),
+    "sensitivity": (4, "link"),
+    "verdict": (4, "comparison"),
+}
+
+
+def test_tables_have_an_order_decimals_and_a_place_on_the_page():
+    assert {key: (table.digits, table.place) for key, table in TABLES.items()} == LAYOUT
+    assert [*TABLES] == [*LAYOUT]
+    for table in TABLES.values():
+        assert table.caption.endswith(".")
+        assert table.note.endswith(".")
 
 
 @pytest.mark.parametrize(("n_rows", "is_long"), [(45, False), (46, True)])
