@@ -671,7 +671,7 @@ EXACT_MESSAGES = {  # arrays or columns, message after the path
         ", label of test, row 13: found 7; with 3 logits in each row it must be 0 to 2",
     ),
     "of two labels too high the first": (
-        changed(lambda x: x + [0, 0, 0, 5, 0, 4], "test_labels"),
+        changed(lambda x: x + np.array([0, 0, 0, 5, 0, 4]), "test_labels"),
         ", test_labels, row 3: found 5; with 3 logits in each row it must be 0 to 2",
     ),
     "of several logits that are not finite the first of the first member": (
