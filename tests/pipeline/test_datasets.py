@@ -98,6 +98,49 @@ def test_documents_of_random_queries_are_drawn_and_the_last_query_is_sampled(siz
     assert sample.select("pair", "group", "label", pl.col("features").arr.to_list()).rows() == expected
 
 
+WRONG_DOCUMENTS = {  # labels and features of the documents of two queries, message after the path
+    "fewer features than labels": (
+        [[0, 1], [1, 1]],
+        [[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]],
+        "row 1, column 'features': found 1; there must be as many as labels",
+    ),
+    "another width": (
+        [[0], [1, 1]],
+        [[[1.0, 2.0]], [[3.0], [5.0, 6.0]]],
+        "row 2, column 'features': found 1; there must be 2",
+    ),
+    "no features": (
+        [[0], [1, 1]],
+        [[[1.0, 2.0]], [[3.0, 4.0], None]],
+        "row 2, column 'features': found None; there must be 2",
+    ),
+    "a label too high": (
+        [[0], [1, 2]],
+        [[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]],
+        "row 2, column 'labels': found 2; it must be one of no, yes",
+    ),
+    "no label": (
+        [[0], [None, 1]],
+        [[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]],
+        "row 2, column 'labels': found None; it must be one of no, yes",
+    ),
+    "a negative label": (
+        [[-1], [0, 1]],
+        [[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]],
+        "row 1, column 'labels': found -1; it must be one of no, yes",
+    ),
+}
+
+
+@pytest.mark.parametrize(("labels", "features", "message"), WRONG_DOCUMENTS.values(), ids=WRONG_DOCUMENTS)
+def test_a_wrong_document_is_reported_with_its_query(labels, features, message):
+    columns = {"query": ["a", "b"], "labels": labels, "features": features}
+    rows = RepositoryRows(Path("raw/x/train"), datasets.Dataset.from_dict(columns))
+    with pytest.raises(InputError) as error:
+        draw_documents(rows, ("no", "yes"), 2, 9, seed=0)
+    assert str(error.value) == f"raw/x/train, {message}"
+
+
 def test_all_documents_are_drawn_if_there_are_few_and_nonfinite_features_are_zero():
     sample = draw_documents(query_rows([[np.nan, 1.0], [np.inf, -np.inf]]), ("0", "1"), 2, 9, seed=0)
     assert sample["features"].to_list() == [[0, 1], [0, 0]]

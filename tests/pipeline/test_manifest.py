@@ -438,3 +438,8 @@ def test_a_file_with_a_valid_checksum_but_other_fields_is_no_manifest(tmp_path, 
     write_json(Path("x.json"), content | {"sha256": digest})
     with pytest.raises(InputError, match=r"^x\.json is not a manifest: stage: .*; command: .*; parameters: .*"):
         read_manifest(Path("x.json"))
+
+
+def test_without_git_there_is_no_commit(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert describe_commit() == NO_CHECKOUT

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -489,3 +490,43 @@ def test_the_help_of_a_stage_lists_its_data_set_and_no_other_option(monkeypatch,
     shown = capsys.readouterr().out
     assert "A key of `datasets` in params.yaml." in shown
     assert re.findall("--[a-z-]+", shown) == ["--help"]
+
+
+def test_the_record_of_a_stage_has_no_reason_until_its_inputs_are_hashed(monkeypatch):
+    records = []
+    monkeypatch.setattr(stage, "_remove_outputs", lambda _: records.append(stage.read_record(NAME)))
+    with run_stage(NAME) as record:
+        (first,) = records
+        assert (first.outcome, first.why) == ("running", "the run ended before the reason was known")
+        assert not first.reason_known
+        assert record.reason_known
+        assert stage.read_record(NAME).why == "it had not finished on this machine before"
+        write_outputs(NAME)
+
+
+@pytest.mark.parametrize("minutes", [0, 1.5])
+def test_the_time_limit_of_a_stage_is_that_of_the_params(minutes, monkeypatch):
+    edit_params(lambda params: params.update(stage_minutes=minutes))
+    monkeypatch.setattr(stage, "Timer", RecordedTimer)
+    timers.clear()
+    with run_stage(NAME) as record:
+        write_outputs(NAME)
+    assert [timer.arguments for timer in timers] == ([(90, stage._end_process, [record, 1.5])] if minutes else [])
+
+
+def test_only_python_files_are_code():
+    Path("tasks/trained/notes.md").write_text("first")
+    with run_stage(NAME):
+        write_outputs(NAME)
+        Path("tasks/trained/notes.md").write_text("second")
+    assert [*read_manifest(read_dvc_stage(NAME).manifest).code] == ["tasks/train.py", "tasks/trained/model.py"]
+
+
+def test_a_lock_is_shared_by_the_threads_of_a_process():
+    def hold_in_thread() -> datetime:
+        with hold_lock("refresh", "a refresh is running") as since:
+            return since
+
+    with hold_lock("refresh") as since, ThreadPoolExecutor(1) as pool:
+        assert pool.submit(hold_in_thread).result() == since
+    assert not is_lock_held(STATE / "locks/refresh.lock")
