@@ -231,6 +231,23 @@ WRONG_OPTIONS = {  # reader, options, expected message
     "labels that are equal": ("files", pairs("a.csv") | {"labels": ["a", "a"]}, "labels must differ"),
     "texts and features": ("files", pairs("a.csv") | {"features": FEATURES}, "give either"),
     "nothing to read": ("files", {"labels": LABELS}, "give either"),
+    "no file": ("files", pairs([]), r"pairs\.path"),
+    "an empty name of a file": ("files", pairs(""), r"pairs\.path"),
+    "an empty name of a column": ("files", pairs("a.csv", group=""), r"pairs\.group"),
+    "no column of the query": ("files", pairs("a.csv", query=[]), r"pairs\.query"),
+    "an empty label": ("files", pairs("a.csv") | {"labels": ["", "b"]}, r"labels\.0"),
+    "no feature": ("files", {"labels": LABELS, "features": {"path": "a", "width": 0}}, r"features\.width"),
+    "no pattern of files": ("hub", hub_options(files=[]), r"files: "),
+    "a lookup table without text": (
+        "files",
+        pairs("a.csv", queries={"path": "q.csv", "id": "id", "text": []}),
+        r"pairs\.queries\.text",
+    ),
+    "a lookup table of an unknown format": (
+        "files",
+        pairs("a.csv", queries=LOOKUP | {"path": "q.txt"}),
+        r"'q\.txt' ends in none of \.csv, \.tsv, \.jsonl, \.ndjson, \.parquet \(each also with \.gz\)",
+    ),
     "an unknown format": ("files", pairs("a.xlsx"), r"'a\.xlsx' ends in none of"),
     "one base name twice": ("files", pairs(["x/a.csv", "y/a.csv"]), r"a\.csv is named twice"),
     "a split of another name": ("files", pairs("a.csv", split="part", splits={"dev": "valid"}), r"splits\.dev"),
@@ -242,6 +259,39 @@ WRONG_OPTIONS = {  # reader, options, expected message
     "an address for an id": ("hub", hub_options(id="https://huggingface.co/datasets/a/b"), r"id: String should match"),
     "no splits": ("hub", hub_options(splits={}), r"splits: "),
 }
+
+
+def test_options_have_defaults():
+    features = {"path": "a.txt", "width": 1}
+    files = find_dataset("shop", "files", {"labels": ["no", "yes"], "features": features})
+    hub = find_dataset("shop", "hub", hub_options())
+    logits = find_dataset("shop", "logits", {"labels": ["no", "yes"]})
+    for dataset in (files, hub, logits):
+        assert (dataset.title, dataset.domain, dataset.task) == ("shop", "own data", "relevance prediction")
+        assert (dataset.split_by, dataset.drawn, dataset.member_seed) == ("row", (), 0)
+        assert (dataset.passes, dataset.terms, dataset.check_columns) == (None, None, None)
+    licences = [dataset.licence for dataset in (files, hub, logits)]
+    assert licences == ["not stated", "see the data set's card", "not stated"]
+    assert [dataset.files for dataset in (files, hub, logits)] == [("a.txt",), (), ()]
+    assert [dataset.repository for dataset in (files, hub, logits)] == [None, Repository("shop/labelled", COMMIT), None]
+
+
+def test_identifiers_that_are_numbers_in_the_file_are_looked_up(tmp_path):
+    labelled = [{"qid": 4, "doc": 7, "label": 0}, {"qid": 5, "doc": 8, "label": 2}]
+    texts = [
+        {"id": 4, "text": "four"},
+        {"id": 5, "text": "five"},
+        {"id": 7, "text": "seven"},
+        {"id": 8, "text": "eight"},
+    ]
+    tables = {"queries": LOOKUP | {"path": "t.jsonl"}, "candidates": LOOKUP | {"path": "t.jsonl"}}
+    folder = write_files(tmp_path, {"p.jsonl": labelled, "t.jsonl": texts, "t.parquet": texts})
+    columns_of_ids = {"group": "qid", "query": "qid", "candidate": "doc", "label": "label"}
+    with pytest.raises(InputError, match=r"t\.jsonl is named twice"):
+        read(folder, pairs("p.jsonl", **columns_of_ids, **tables))
+    tables["candidates"] |= {"path": "t.parquet"}
+    frame = read(folder, pairs("p.jsonl", **columns_of_ids, **tables))
+    assert frame["text"].to_list() == ["query: four\ncandidate: seven", "query: five\ncandidate: eight"]
 
 
 @pytest.mark.parametrize(("reader", "options", "message"), WRONG_OPTIONS.values(), ids=WRONG_OPTIONS)
