@@ -354,3 +354,73 @@ def test_a_recommended_map_that_finds_no_more_errors_is_remarked(answer, found, 
     remarks = list_remarks(Advice(answer, "because"), row)
     expected = "With reviews of 30% of the decisions, the reliability finds no more errors than the confidence."
     assert remarks == ([expected] if has_remark else [])
+
+
+ROW = {
+    **{"dataset": "shop", "rows": 1000, "errors": 200, "accuracy": 0.8, "commonest_label": 0.5},
+    **{"found_per_1000_conf": 310.2, "found_per_1000_mrp": 352.4},
+    **{"found_per_1000_low": 11.6, "found_per_1000_high": 69.4, "calibrators": 4, "seeds": 3},
+}
+SHOP_INTERVALS = [  # calibrator, metric, quantity, value, standard error, low, high, p, groups
+    ("average", "nll_correct", "before", 9.0, 9.0, 9.0, 9.0, 0.9, 50),
+    ("average", "nll_correct", "delta", -0.03, 0.01, -0.05, -0.01, 0.001, 50),
+    ("average", "aupr_error", "delta", 0.0004, 0.01, -0.02, 0.03, 0.9, 50),
+    ("average", "aurc", "delta", -0.02, 0.01, -0.04, -0.005, 0.002, 50),
+    ("ts", "aurc", "delta", 8.0, 8.0, 8.0, 8.0, 0.8, 50),
+]
+
+
+def shop_intervals(**changes: object) -> pl.DataFrame:
+    """Return SHOP_INTERVALS with some columns replaced."""
+    rows = [("shop", "files", *row) for row in SHOP_INTERVALS]
+    return make_frame("intervals", *rows).with_columns(**changes)
+
+
+def test_the_recommendation_of_a_data_set_is_described_with_its_numbers():
+    assert describe_recommendation(ROW, shop_intervals(), 0.001) == [
+        f"{USE}: it predicts and ranks better.",
+        "1,000 reviews of the least reliable 30% find 352 errors; 1,000 reviews of the least confident 30% find 310. "
+        "The change is +42 (95% interval +12 to +69).",
+        "It changes the correctness log loss by -0.0300 (95% interval -0.0500 to -0.0100), AURC by -0.0200 (95% "
+        "interval -0.0400 to -0.0050).",
+        "There is no relevant difference (below 0.001) in AUPR-Error.",
+        "Means over 4 calibrators and 3 protocol seeds. The report of several data sets also corrects for their "
+        "number.",
+    ]
+
+
+def test_unknown_intervals_are_omitted_from_the_description():
+    sentences = describe_recommendation(
+        ROW | {"found_per_1000_low": None, "found_per_1000_high": None},
+        shop_intervals(low=float("nan"), high=float("nan"), p=float("nan")),
+        0.001,
+    )
+    assert sentences[1:3] == [
+        "1,000 reviews of the least reliable 30% find 352 errors; 1,000 reviews of the least confident 30% find 310. "
+        "The change is +42.",
+        "It changes the correctness log loss by -0.0300, AURC by -0.0200.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "groups", "reason"),
+    [
+        ({"errors": 9}, 50, "9 of 1,000 decisions are wrong, and at least 10 are needed"),
+        ({"errors": 993}, 50, "7 of 1,000 decisions are right, and at least 10 are needed"),
+        ({"rows": 202}, 50, "2 of 202 decisions are right, and at least 10 are needed"),
+        ({}, 29, "there are 29 groups, and a difference among fewer than 30 may be chance"),
+    ],
+)
+def test_too_few_rows_errors_or_groups_give_no_recommendation(changes, groups, reason):
+    advice, *_ = describe_recommendation(ROW | changes, shop_intervals(groups=pl.lit(groups)), 0.001)
+    assert advice == f"{UNKNOWN}: {reason}."
+
+
+def test_remarks_follow_the_recommendation():
+    row = ROW | {"found_per_1000_mrp": 310.9, "commonest_label": 0.79}
+    sentences = describe_recommendation(row, shop_intervals(), 0.001)
+    assert [sentence[:30] for sentence in sentences[:3]] == [
+        f"{USE}: it predicts and ranks better."[:30],
+        "With reviews of 30% of the dec",
+        "The base predictor is hardly b",
+    ]

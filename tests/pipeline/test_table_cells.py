@@ -13,7 +13,7 @@ from relmap.metrics.registry import COMPARED_METRICS
 from tasks.records.advice import summarize_datasets
 from tasks.records.results import AVERAGE, SIMPLEX
 from tasks.tables import TABLES
-from tasks.tables.deviations import compute_deviations
+from tasks.tables.deviations import CELL, compute_deviations
 from tasks.tables.display import Cell, FormattedTable, format_table, parse_metric_column, render_latex
 from tasks.tables.overview import SCOPE_OF_INTERVALS, compute_headline, describe_headline
 from tasks.tables.runs import BOOSTED, PAPER_DATASETS, Runs
@@ -660,3 +660,48 @@ def test_failed_data_sets_have_rows_in_the_tables_of_their_family(runs, key, n_r
     assert tuple(counts) == n_rows
     finished = table.filter(pl.col("source") != "failed")
     assert finished.equals(TABLES[key](runs))
+
+
+def test_undefined_metrics_of_a_calibrator_or_seed_are_left_out_of_a_summary():
+    nan = float("nan")
+    values = {
+        ("shop", "ts", "confidence", "accuracy"): (0.8,),
+        ("shop", "ts", "confidence", "label_spread"): (nan,),
+        ("shop", "uncal", "confidence", "label_spread"): (0.04,),
+        ("shop", "ts", "confidence", "label_spread_null_p95"): (nan,),
+        ("shop", "ts", "mrp", "aurc"): (0.25,),
+        ("shop", "ts", "confidence", "aurc"): (nan,),
+    }
+    runs = make_runs(values, {"shop": "files"})
+    interval = ("shop", "files", AVERAGE, "nll_correct", "delta", -0.2, nan, nan, nan, nan, 9)
+    (row,) = summarize_datasets(runs.metrics, make_frame("intervals", interval), runs.facts).to_dicts()
+    expected = {"label_spread_pp": 4, "random_p95_pp": None, "aurc_mrp": 0.25, "aurc_conf": None}
+    expected |= {"nll_correct_delta": -0.2, "low": None, "high": None, "found_per_1000_low": None}
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("rows", "share", "standard_error"),
+    [(100, 0.5, 0.05), (1, 0.5, 0.5), (100, 0.0, 0.0), (100, 1.0, 0.0), (0, 0.5, None), (None, 0.5, None)],
+)
+def test_a_share_has_a_standard_error_if_the_number_of_rows_is_known(rows, share, standard_error):
+    runs = make_runs({("wands", "ts", SIMPLEX, "solved_share"): (share, share)}, {"wands": "hub"})
+    facts = ({"dataset": "wands", "rows": {} if rows is None else {"test": rows}},)
+    cells = rows_by_key(compute_deviations(replace(runs, facts=facts)), *CELL)
+    row = cells["wands", "ts", "solved_share", "after"]
+    assert row["standard_error"] == pytest.approx(standard_error)
+    assert (row["sampled"] is None) == (standard_error is None)
+
+
+def test_standard_errors_that_are_not_finite_are_unknown():
+    errors = {AVERAGE: float("nan"), "uncal": float("inf"), "ts": 0.5, "matrix": 0.25}
+    intervals = [
+        ("wands", "hub", calibrator, "aurc", "delta", 0.0, error, -1.0, 1.0, None, 40)
+        for calibrator, error in errors.items()
+    ]
+    values = draw_values(("wands",))
+    runs = make_runs(values, {"wands": "hub"}, intervals=make_frame("intervals", *intervals))
+    cells = rows_by_key(compute_deviations(runs), *CELL)
+    expected = {"uncal": None, "ts": 0.5, AVERAGE: 0.5}  # matrix scaling is not in the paper
+    for calibrator, error in expected.items():
+        assert cells["wands", calibrator, "aurc", "delta"]["standard_error"] == error
