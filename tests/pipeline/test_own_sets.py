@@ -15,7 +15,9 @@ from polars.testing import assert_frame_equal
 from relmap.errors import InputError
 from tasks.datasets import find_dataset, find_declared_dataset
 from tasks.datasets.base import SCHEMA, LabelledPairs
+from tasks.datasets.files import check_columns
 from tasks.datasets.logits import MAX_LABELS, read_saved_logits
+from tasks.datasets.own import PairTables
 from tasks.settings.dataset_params import DatasetParams
 from tasks.sources.hub import Repository
 
@@ -195,12 +197,19 @@ def test_a_wrong_file_is_reported_with_its_place(tmp_path, name, content, change
         ({"oak desk": "of x"}, r"row 3, column 'q': found 'lampe à gaz'; the lookup table has no row with this id"),
         ({"oak desk": "of x", "oak desk ": "of y"}, r"q\.csv, row 1, column 'id': found 'oak desk'"),
         ({"oak desk": "of x", "lampe à gaz": None}, r"row 3, column 'q': found ''"),
+        ({"oak desk": "of x", "": "of y"}, r"q\.csv, row 2, column 'id': found None; each row needs a unique id$"),
     ],
 )
 def test_a_wrong_lookup_table_is_reported_with_its_place(tmp_path, rows, message):
-    queries = [{"id": key.strip(), "text": text} for key, text in rows.items()]
+    queries = [{"id": key.strip() or None, "text": text} for key, text in rows.items()]
     with pytest.raises(InputError, match=message):
         read(write_files(tmp_path, {"q.csv": queries, "a.csv": ROWS[:3]}), pairs("a.csv", queries=LOOKUP))
+
+
+def test_a_pair_without_an_identifier_of_its_text_is_reported(tmp_path):
+    folder = write_files(tmp_path, {"q.csv": [{"id": "Desk", "text": "x"}], "a.csv": edited(1, name=None)[:2]})
+    with pytest.raises(InputError, match=r"row 1, column 'name': found None \(and 1 more rows\); the lookup table"):
+        read(folder, pairs("a.csv", candidate="name", candidates=LOOKUP))
 
 
 FEATURES = {"path": "a.txt", "width": 2}
@@ -548,6 +557,47 @@ def test_a_wrong_column_name_of_a_lookup_table_is_reported_before_any_stage_runs
         find_declared_dataset("mine", entry)
 
 
+ALL_COLUMNS = {"group": "q", "query": "q", "candidate": "name", "label": "grade", "pair": "n", "split": "part"}
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+@pytest.mark.parametrize("option", ALL_COLUMNS)
+def test_each_column_of_the_options_is_looked_for_in_every_file(option, name, tmp_path):
+    write_files(tmp_path, {f"x/{name}": ROWS, "b.tsv": [row | {"other": 1} for row in ROWS]})
+    columns_of_options = ALL_COLUMNS | {option: "other"}
+    source = PairTables(path=["b.tsv", f"x/{name}"], **columns_of_options)
+    with pytest.raises(InputError) as error:
+        check_columns(tmp_path, source)
+    assert str(error.value) == f"{tmp_path}/x/{name} has no column 'other'; it has n, q, name, about, grade, part"
+    check_columns(tmp_path, PairTables(path=["b.tsv", f"x/{name}"], **ALL_COLUMNS))
+
+
+@pytest.mark.parametrize("option", ["id", "text"])
+def test_each_column_of_a_lookup_table_is_looked_for(option, tmp_path):
+    write_files(tmp_path, {"a.csv": ROWS, "x/q.csv": [{"id": 1, "text": "a"}]})
+    lookup = LOOKUP | {"path": "x/q.csv", option: "other"}
+    source = PairTables(path="a.csv", **ALL_COLUMNS | {"candidate": "n"}, candidates=lookup)
+    with pytest.raises(InputError) as error:
+        check_columns(tmp_path, source)
+    assert str(error.value) == f"{tmp_path}/x/q.csv has no column 'other'; it has id, text"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", None),
+        ("a.parquet", b"PAR1 and no more"),
+        ("a.csv", b""),
+        ("a.csv.gz", bytes_of("a.csv.gz", [{"x": 1}])),
+        ("a.jsonl", bytes_of("a.jsonl", [{"x": 1}])),
+    ],
+)
+def test_files_without_a_header_that_can_be_read_are_checked_later(name, content, tmp_path):
+    write_files(tmp_path, {} if content is None else {name: content})
+    source = PairTables(path=name, **COLUMNS)
+    check_columns(tmp_path, source)
+
+
 @pytest.mark.parametrize(
     ("n_files", "listed"),
     [
@@ -614,6 +664,26 @@ def test_a_file_of_features_needs_a_line_that_is_no_comment(tmp_path, text, n_ro
     else:
         with pytest.raises(InputError, match=r"a\.txt has no lines except comments"):
             read(folder, options)
+
+
+def test_a_line_without_features_has_zeros(tmp_path):
+    folder = write_files(tmp_path, {"a.txt": b"1 qid:a\n0 qid:a 2:7\n1 qid:b # 1:5\n"})
+    frame = read(folder, {"labels": ["no", "yes"], "features": FEATURES})
+    assert frame["features"].to_list() == [[0, 0], [0, 7], [0, 0]]
+
+
+def test_splits_of_a_column_are_mapped_and_drawn_later_if_they_are_unknown(tmp_path):
+    parts = ["train", "dev", None, "drawn", "pool", "test"]
+    rows = [ROWS[0] | {"part": part} for part in parts]
+    options = {"split": "part", "splits": {"dev": "validation", "pool": "drawn"}}
+    frame = read(write_files(tmp_path, {"a.jsonl": rows}), pairs("a.jsonl", **options))
+    assert frame["split"].to_list() == ["train", "validation", None, None, None, "test"]
+    with pytest.raises(InputError) as error:
+        read(write_files(tmp_path, {"a.jsonl": rows}), pairs("a.jsonl", split="part", splits={"pool": "drawn"}))
+    assert str(error.value) == (
+        f"{tmp_path}/a.jsonl, row 2, column 'part': found 'dev'; it must be one of train, validation, test, drawn, "
+        "pool; `splits` maps other names to them"
+    )
 
 
 @pytest.mark.parametrize("lines_per_batch", [1, 2, 3, 100])
