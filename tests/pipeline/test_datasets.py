@@ -319,6 +319,17 @@ def test_rows_of_alloprof_are_split_by_query_and_each_split_is_shuffled(drawn, m
     assert declaration_of(alloprof_rerank) == (2, "group", ALL_SPLITS, 10101, 60, None, None)
 
 
+def test_an_empty_list_of_candidates_gives_no_pair():
+    columns = {"query": [f"query {row}" for row in range(5)], "positive": [["p"]] * 5}
+    lists = [[], ["n"], [], ["n"], ["n"]]
+    samples = scidocs.sample_splits(lambda split: released_split(split, **columns, negative=lists))
+    pairs = pl.concat(samples.values()).sort("query-id", maintain_order=True)
+    assert pairs.select("query-id", "candidate").rows() == [
+        *[(1, "p"), (2, "n"), (2, "p"), (3, "p")],
+        *[(4, "n"), (4, "p"), (5, "n"), (5, "p")],
+    ]
+
+
 def test_candidates_of_scidocs_are_negative_before_positive_and_identified_by_their_place():
     columns = {
         "query": [f"query {row}" for row in range(10)],
@@ -363,12 +374,13 @@ def test_only_judgements_above_zero_are_positive_and_a_candidate_counts_once(mon
 
     def read_split(_split: str, config: str) -> RepositoryRows:
         if config == "us-top_ranked":
-            return released_split(config, **{"query-id": ["q"], "corpus-ids": [["c", "a", "b", "d", "a"]]})
-        scores = {"query-id": ["q"] * 5, "corpus-id": [*"abcdd"], "score": [2, 0, 1, -1, -1]}
-        return released_split(config, **scores)
+            lists = [["c", "a", "b", "d", "a"], ["a", "b"]]
+            return released_split(config, **{"query-id": ["q", "r"], "corpus-ids": lists})
+        ids = {"query-id": [*"qqqqqqr"], "corpus-id": [*"abcddab"]}
+        return released_split(config, **ids, score=[2, 0, 1, -1, -1, 1, 3])
 
-    rows = esci_rerank_us.sample_splits(read_split).select("corpus-id", "label").rows()
-    assert rows == [("c", 1), ("a", 1), ("b", 0), ("d", 0)]
+    rows = esci_rerank_us.sample_splits(read_split).select("query-id", "corpus-id", "label").rows()
+    assert rows == [("q", "c", 1), ("q", "a", 1), ("q", "b", 0), ("q", "d", 0), ("r", "a", 0), ("r", "b", 1)]
     assert declaration_of(esci_rerank_us) == (2, "group", ALL_SPLITS, 11101, None, 100_000, None)
 
 

@@ -1,6 +1,8 @@
 """Download of raw files from their declared sources, and training of base predictors."""
 
 import hashlib
+import logging
+import runpy
 import shutil
 from itertools import combinations
 from pathlib import Path
@@ -21,6 +23,7 @@ from tasks import download, train
 from tasks.datasets import DATASETS, find_dataset
 from tasks.expectations.check import GateFailed
 from tasks.predictors import load_predictor
+from tasks.provenance import stage
 from tasks.records.splits import SPLITS, draw_splits
 from tasks.records.store import base_folder, failed_gates_file, raw_folder, read_base, read_json
 from tasks.settings.dataset_params import DatasetParams
@@ -544,3 +547,13 @@ def test_the_facts_of_a_trained_data_set_are_written():
         "accuracy": {"validation": base.validation.correct.mean(), "test": base.test.correct.mean()},
     }
     assert {key: facts[key] for key in expected} == expected
+
+
+def test_the_command_logs_messages_and_trains_the_data_set_of_the_command_line(monkeypatch):
+    calls: list[object] = []
+    monkeypatch.setattr(logging, "basicConfig", lambda **options: calls.append(options))
+    monkeypatch.setattr(stage, "run_dataset_stage", lambda kind, work: calls.append((kind, work.__name__)))
+    runpy.run_path(train.__file__)
+    assert calls == []
+    runpy.run_path(train.__file__, run_name="__main__")
+    assert calls == [{"level": logging.INFO, "format": "%(message)s"}, ("train", "main")]

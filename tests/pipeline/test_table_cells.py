@@ -355,6 +355,16 @@ def test_the_sentences_of_the_headline(runs):
     )
 
 
+def test_sources_in_the_headline_are_in_the_order_of_the_data_sets(runs):
+    sources = ["files", "s3", "hub", "disk", "simulated", "archive"]
+    intervals = [
+        nll_interval(dataset, source, -0.3, -0.1, 0.001)
+        for dataset, source in zip(PAPER_DATASETS, sources, strict=True)
+    ]
+    described = describe_headline(replace(runs, intervals=make_frame("intervals", *reversed(intervals))))
+    assert described.startswith("On 6 of 6 data sets (1 files, 1 s3, 1 hub, 1 disk, 1 simulated, 1 archive) MRP lowers")
+
+
 def test_standard_deviations_over_seeds_and_of_test_rows():
     """Two calibrators on one data set of the paper, whose averages over data sets have no standard error."""
     values = draw_values(("wands", "tickets"), (*CALIBRATORS, "matrix"))
@@ -705,3 +715,65 @@ def test_standard_errors_that_are_not_finite_are_unknown():
     expected = {"uncal": None, "ts": 0.5, AVERAGE: 0.5}  # matrix scaling is not in the paper
     for calibrator, error in expected.items():
         assert cells["wands", calibrator, "aurc", "delta"]["standard_error"] == error
+
+
+COMPARED_COLUMNS = [
+    f"{metric}_{suffix}"
+    for metric, suffix in product(COMPARED_METRICS, ("conf", "conf_std", "mrp", "mrp_std", "delta"))
+]
+COLUMNS = {  # of tables that the paper does not have
+    "overview": [
+        *("dataset", "found_per_1000_conf", "found_per_1000_mrp", "found_per_1000_low", "found_per_1000_high"),
+        *("nll_correct_delta", "low", "high", "accuracy", "commonest_label", "advice"),
+        *("aurc_conf", "aurc_mrp", "label_spread_pp", "random_p95_pp", "remarks", "source"),
+    ],
+    "intervals": [
+        *(
+            "dataset",
+            "calibrator",
+            "metric",
+            "delta",
+            "standard_error",
+            "low",
+            "high",
+            "p",
+            "p_holm",
+            "groups",
+            "source",
+        )
+    ],
+    "ablation_by_dataset": ["dataset", "variant", "nll_correct", "aupr_error", "aurc", "selacc_50", "added", "source"],
+    "label_spread_by_calibrator": [
+        *("dataset", "calibrator", "label_spread_pp", "random_p95_pp", "ratio", "runs_above_random", "source")
+    ],
+    "rivals": [
+        *("dataset", "rows", "calibrator_fit_rows", "projection_fit_rows", "calibrator", *COMPARED_COLUMNS, "source")
+    ],
+    "datasets": [
+        *("dataset", "domain", "n_classes", "labels", "task", "rows_train", "rows_validation", "rows_test"),
+        *("groups_train", "groups_validation", "groups_test", "class_priors_train", "class_priors_validation"),
+        *("class_priors_test", "preset", "source"),
+    ],
+    "sensitivity": [
+        *("dataset", "calibrator", "option", "variant", "metric", "default", "value", "difference", "source")
+    ],
+    "verdict": [
+        *("table", "dataset", "row", "column", "paper", "measured", "difference", "tolerance", "tolerance_from"),
+        *("sign_agrees", "chosen_to_match", "verdict", "reason", "source"),
+    ],
+}
+
+
+@pytest.mark.parametrize("key", COLUMNS)
+def test_columns_of_other_tables_have_an_order(key, runs):
+    assert TABLES[key](runs).columns == COLUMNS[key]
+
+
+def test_columns_of_summaries_and_deviations_have_an_order(runs):
+    assert summarize_datasets(runs.metrics, runs.intervals, runs.facts).columns == [
+        *("dataset", "source", "accuracy", "aurc_conf", "aurc_mrp", "kept_conf", "kept_mrp", "label_spread_pp"),
+        *("random_p95_pp", "seeds", "calibrators", "value", "low", "high", "kept_value", "kept_low", "kept_high"),
+        *("found_per_1000_conf", "found_per_1000_mrp", "found_per_1000_low", "found_per_1000_high"),
+        *("commonest_label", "rows", "errors", "nll_correct_delta"),
+    ]
+    assert compute_deviations(runs).columns == [*CELL, "seeds", "n_seeds", "standard_error", "sampled"]
