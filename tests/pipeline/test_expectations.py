@@ -23,7 +23,7 @@ from flows import docs, engine, processes, refresh, reliability
 from flows.stage_output import StageOutput
 from relmap.decisions import decide
 from relmap.io.atomic import write_json
-from relmap.metrics.probability import accuracy
+from relmap.metrics.probability import accuracy, ece
 from tasks import write
 from tasks.expectations import check, invariants
 from tasks.expectations.check import (
@@ -687,8 +687,9 @@ def test_violations_of_several_variants_are_joined():
 
 def test_the_ece_of_a_run_uses_the_given_number_of_bins():
     run, labels = checked_run()
-    measured = {bins: measure_run(run, labels, 0.5, bins)["ece_before"] for bins in (1, 15)}
+    measured = {bins: measure_run(run, labels, 0.5, bins)["ece_before"] for bins in (1, 7, 15)}
     confidence = np.exp(run.log_probabilities.max(axis=1))
+    assert measured[7] == ece(confidence, run.decision == labels, 7)
     assert measured[1] == pytest.approx(abs(confidence.mean() - accuracy(run.decision, labels)))
     assert measured[15] > measured[1]
 

@@ -16,7 +16,7 @@ from tasks.tables import TABLES
 from tasks.tables.deviations import CELL, compute_deviations
 from tasks.tables.display import Cell, FormattedTable, format_table, parse_metric_column, render_latex
 from tasks.tables.overview import SCOPE_OF_INTERVALS, compute_headline, describe_headline
-from tasks.tables.runs import BOOSTED, PAPER_DATASETS, Runs
+from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 from tests.report_data import EMPTY_RUNS, make_frame, make_runs
 
 CALIBRATORS = ("uncal", "ts")
@@ -777,3 +777,41 @@ def test_columns_of_summaries_and_deviations_have_an_order(runs):
         *("commonest_label", "rows", "errors", "nll_correct_delta"),
     ]
     assert compute_deviations(runs).columns == [*CELL, "seeds", "n_seeds", "standard_error", "sampled"]
+
+
+@pytest.fixture(scope="module")
+def complete_runs() -> Runs:
+    """Runs of the paper's data sets and calibrators with numbers whose sums depend on their order."""
+    values = draw_values((*PAPER_DATASETS, BOOSTED), PAPER_CALIBRATORS)
+    thirds = {key: tuple(number / 3 for number in numbers) for key, numbers in values.items()}
+    return make_runs(thirds, dict.fromkeys((*PAPER_DATASETS, BOOSTED), "hub"))
+
+
+SORTED_TABLES = {key: table for key, table in TABLES.items() if key != "sensitivity"}  # it has the order of the results
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [*SORTED_TABLES.values(), compute_deviations, compute_headline],
+    ids=[*SORTED_TABLES, "deviations", "headline"],
+)
+def test_the_order_of_the_results_changes_no_bit_of_a_number(compute, complete_runs):
+    shuffled = replace(complete_runs, metrics=complete_runs.metrics.sample(fraction=1, shuffle=True, seed=0))
+    expected = compute(complete_runs)
+    computed = compute(shuffled)
+    assert computed.equals(expected) if isinstance(expected, pl.DataFrame) else computed == expected
+
+
+def test_deviations_have_a_fixed_order(complete_runs):
+    table = compute_deviations(complete_runs)
+    quantities = ["before", "after", "delta"]
+    metrics = sorted({metric for metrics in METRICS_OF_VARIANTS.values() for metric in metrics})
+    datasets = sorted((*PAPER_DATASETS, BOOSTED))
+    places = [*product(quantities, datasets, sorted(PAPER_CALIBRATORS), metrics)]
+    cells = [(dataset, calibrator, metric, quantity) for quantity, dataset, calibrator, metric in places]
+    known = table.select(CELL).rows()
+    of_calibrators = [cell for cell in known if cell[1] != AVERAGE]
+    assert of_calibrators == [cell for cell in cells if cell in set(known)]
+    over_calibrators = dict.fromkeys((dataset, AVERAGE, *key) for dataset, _, *key in of_calibrators)
+    over_datasets = dict.fromkeys((AVERAGE, *key) for dataset, *key in over_calibrators if dataset != BOOSTED)
+    assert known == [*of_calibrators, *over_calibrators, *over_datasets]
