@@ -400,6 +400,8 @@ def test_a_gate_prints_nothing_and_writes_no_file(tmp_path, monkeypatch, capfd, 
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
     assert caplog.records == []
+    for name in ("great_expectations", "great_expectations.data_context.types.base"):
+        assert logging.getLogger(name).level == logging.WARNING
 
 
 @pytest.fixture

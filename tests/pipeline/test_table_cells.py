@@ -626,7 +626,15 @@ def test_data_sets_are_separated_by_rules_if_one_of_them_has_several_rows(datase
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "improved"), [(-0.2, -0.1, True), (-0.2, 0.0, False), (0.0, 0.1, False), (-0.1, 0.1, False)]
+    ("low", "high", "improved"),
+    [
+        (-0.2, -0.1, True),
+        (-0.2, 0.0, False),
+        (0.0, 0.1, False),
+        (-0.1, 0.1, False),
+        (None, 0.1, True),
+        (-0.2, None, True),
+    ],
 )
 def test_a_change_is_an_improvement_only_if_its_interval_excludes_zero(low, high, improved):
     row = {"dataset": ["wands"], "nll_correct_delta": [-0.15], "low": [low], "high": [high], "source": ["hub"]}
@@ -815,3 +823,9 @@ def test_deviations_have_a_fixed_order(complete_runs):
     over_calibrators = dict.fromkeys((dataset, AVERAGE, *key) for dataset, _, *key in of_calibrators)
     over_datasets = dict.fromkeys((AVERAGE, *key) for dataset, *key in over_calibrators if dataset != BOOSTED)
     assert known == [*of_calibrators, *over_calibrators, *over_datasets]
+
+
+def test_columns_of_texts_are_wrapped_and_numbers_are_aligned_on_the_right():
+    row = {"variant": ["mrp"], "reason": ["x"], "aurc": [0.5], "runs": ["1/2"], "rows": [3], "labels": ["a/b"]}
+    frame = pl.DataFrame(row | {"source": ["hub"]})
+    assert r"\begin{tabular}{lp{3cm}rlrp{3cm}}" in render_latex(format_table(TABLES["ablation"], frame), frame.schema)

@@ -708,6 +708,20 @@ def test_rows_of_the_simplex_are_those_of_the_first_seed(results, decisions, mon
     np.testing.assert_array_equal(frame["mrc"].to_list(), np.exp(projection.simplex.log_probabilities[rows]))
 
 
+@pytest.mark.parametrize(("names", "expected"), [(("smart", "ts"), "smart"), (("diag", "ts"), "ts")])
+def test_rows_of_the_simplex_are_those_of_the_calibrator_of_the_figures_or_the_last(
+    names, expected, results, decisions, monkeypatch
+):
+    monkeypatch.setattr(write, "MAX_SIMPLEX_ROWS", 40)
+    projections = [
+        replace(projection, calibrator=name) for projection, name in zip(results.projections, names, strict=True)
+    ]
+    frame = build_simplex_rows([replace(results, projections=projections)], decisions, names)
+    assert set(frame["calibrator"]) == {expected}
+    expected_alpha = projections[names.index(expected)].simplex.alpha[sample_rows(len(decisions), 40)]
+    assert frame["alpha"].to_list() == expected_alpha.tolist()
+
+
 def test_the_largest_distance_from_the_optimum_is_that_over_calibrators_and_seeds(results):
     first, second = results.projections
     distances = [(0.25, 1e-9), (0.5, 3e-9), (0.75, 2e-9), (0.125, 1e-10)]
@@ -749,7 +763,7 @@ def written_run(results, metrics, decisions, params, tmp_path, monkeypatch) -> P
     return folder
 
 
-def test_the_files_of_a_run_name_its_data_set_and_have_all_rows(written_run, metrics):
+def test_the_files_of_a_run_name_its_data_set_and_have_all_rows(written_run, metrics, results):
     facts = {"dataset": "wands", "source": "simulated"}
     row_counts = {"metrics": len(metrics), "rivals": 0, "sensitivity": 0, "intervals": 1, "simplex": 2000}
     for name, n_rows in row_counts.items():
@@ -766,6 +780,9 @@ def test_the_files_of_a_run_name_its_data_set_and_have_all_rows(written_run, met
     assert (run["test_rows"], run["scored_rows"], run["device"]) == (3000, 40, "cpu")
     assert run["fallbacks"] == ["seed 1: b with 3 projection-fit rows takes the shared curve"]
     assert {"dataset", "source", "optimum", "versions"} < set(run)
+    largest = max(rows.kkt_residual for rows in results.projections)
+    assert run["optimum"]["kkt_residual"] == largest
+    assert run["versions"]["numpy"] == version("numpy")
 
 
 def test_confidence_and_mrp_are_shown_side_by_side_with_their_change(monkeypatch, tmp_path):
