@@ -1,6 +1,8 @@
-"""Measurements on a few made-up rows: affected metrics, averages of members, and another power off the top."""
+"""Measurements and lattices of a few made-up rows: affected metrics, members, and another power off the top."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,11 +10,13 @@ from scipy.special import expit, log_softmax, softmax
 
 from relmap.decisions import ProtocolDecisions, decide
 from relmap.metrics.registry import METRICS
+from relmap.projection.curves import Confidence, Curves, SharedCurve
 from relmap.projection.simplex import project_simplex
 from relmap.settings import METRIC_DEFAULTS
+from tasks import project, write
 from tasks.measure import change_off_top_alpha
 from tasks.records.measurements import average_members, compute_metrics, find_affected_metrics
-from tasks.records.results import ProjectedDecisions
+from tasks.records.results import ProjectedDecisions, SeedResults
 
 SPREADS = {"label_spread", "label_spread_null_p95"}
 LABELS = np.array([0, 1, 2, 2, 1, 0])
@@ -147,3 +151,69 @@ def test_another_power_off_the_top_leaves_the_first_projection_unchanged():
     solved = expected.solved & expected.feasible
     probability = np.exp(expected.log_probabilities[np.arange(6), decision])
     np.testing.assert_allclose(probability[solved], expit(projection.reliability_logits["mrp"][solved]))
+
+
+def fake_model(*violations: str) -> Any:
+    return SimpleNamespace(violations=lambda: list(violations))
+
+
+def test_violations_are_listed_with_their_variant():
+    models = {"mrp": fake_model("a", "b"), "label_platt": fake_model(), "shared_1d": fake_model("c")}
+    assert project._list_violations(models) == ("mrp: a", "mrp: b", "shared_1d: c")
+
+
+def test_only_variants_that_are_curves_have_lattices():
+    curves = [
+        Curves(
+            knots=np.array([0.0, 0.25, 1.0]),
+            values=np.array([[-1.0, shift, 3.0]]),
+            rows=np.array([50]),
+            fallback=("none",),
+        )
+        for shift in (0.5, 0.75)
+    ]
+    models = {"mrp": curves[0], "confidence": Confidence(), "shared_1d": SharedCurve(curves[1])}
+    lattices = project._select_curves(models)
+    assert [*lattices] == ["mrp", "shared_1d"]
+    assert lattices["mrp"] is models["mrp"]
+    assert lattices["shared_1d"].values.tolist() == [[-1.0, 0.75, 3.0]]
+
+
+def make_lattice(*values: list[float], rows: list[int], fallback: list[str]) -> Any:
+    return SimpleNamespace(knots=np.array([0.0, 0.25, 1.0]), values=np.array(values), rows=rows, fallback=fallback)
+
+
+def test_lattices_are_listed_with_their_values_rows_and_fallbacks():
+    one = make_lattice([1.0, 2.0, 4.0], rows=[70], fallback=["none"])
+    two = make_lattice([1.0, 2.0, 3.0], [-1.0, 0.5, 0.75], rows=[60, 7], fallback=["none", "shared"])
+    results = []
+    for seed in (3, 1):
+        projections = [
+            SimpleNamespace(calibrator="ts", lattices={"mrp": two, "shared_1d": one}),
+            SimpleNamespace(calibrator="uncal", lattices={}),
+        ]
+        results.append(SeedResults(seed, projections, rows_per_label=(), fallbacks=(), gate_records=[]))
+    listed = write.list_lattices(results, ("bad", "good"))
+    assert [(lattice["seed"], lattice["variant"]) for lattice in listed] == [
+        *[(3, "mrp"), (3, "shared_1d"), (1, "mrp"), (1, "shared_1d")]
+    ]
+    knots = [0.0, 0.25, 1.0]
+    assert listed[2:] == [
+        {
+            "calibrator": "ts",
+            "seed": 1,
+            "variant": "mrp",
+            "knots": knots,
+            "curves": [
+                {"label": "bad", "values": [1.0, 2.0, 3.0], "rows": 60, "fallback": "none"},
+                {"label": "good", "values": [-1.0, 0.5, 0.75], "rows": 7, "fallback": "shared"},
+            ],
+        },
+        {
+            "calibrator": "ts",
+            "seed": 1,
+            "variant": "shared_1d",
+            "knots": knots,
+            "curves": [{"label": "every label", "values": [1.0, 2.0, 4.0], "rows": 70, "fallback": "none"}],
+        },
+    ]
