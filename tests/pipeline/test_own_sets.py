@@ -637,6 +637,32 @@ def test_a_single_file_must_be_the_one_that_the_options_name(tmp_path):
             find_declared_dataset("mine", entry)
 
 
+def test_a_folder_of_saved_logits_must_have_a_file_of_its_name(tmp_path):
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    options = {"labels": ["no", "yes"]}
+    entry = DatasetParams(source="files", path=str(folder), reader="logits", options=options)
+    with pytest.raises(InputError, match=f"^mine: {folder}/saved does not exist; .*{folder} has nothing$"):
+        find_declared_dataset("mine", entry)
+
+
+def test_an_unknown_reader_and_wrong_options_are_reported_with_the_known_ones():
+    with pytest.raises(InputError) as error:
+        find_dataset("mine", "csv", {})
+    assert str(error.value) == (
+        "mine: unknown reader 'csv'; known readers are amazon_esci, mslr_web10k, alloprof_rerank, esci_rerank_us, "
+        "wands, scidocs, files, hub, logits"
+    )
+    assert find_dataset("mine", "wands", {}).name == "wands"
+    with pytest.raises(InputError, match=r"^mine: unknown reader 'mine'; known readers are"):
+        find_dataset("mine", None, {})
+    with pytest.raises(InputError) as error:
+        find_dataset("mine", "logits", {"labels": ["yes"], "groups": 3})
+    first, *mistakes = str(error.value).split("\n  ")
+    assert first == "options of mine: 2 mistake(s); known options: labels, title, domain, task, licence"
+    assert len(mistakes) == 2
+
+
 def test_all_files_that_the_options_name_must_be_in_the_folder(tmp_path):
     write_files(tmp_path, {"a.csv": ROWS})
     options = pairs(["a.csv", "b.csv"])

@@ -1,8 +1,10 @@
 """Reading of raw files and repositories: kinds of columns, row numbers, and exact messages."""
 
+import errno
 import gzip
 import io
 from pathlib import Path
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -10,6 +12,7 @@ import polars as pl
 import pytest
 
 from relmap.errors import InputError
+from tasks.datasets import raw
 from tasks.datasets.raw import (
     ROW_NUMBER,
     RepositoryRows,
@@ -203,3 +206,79 @@ def test_the_rows_of_a_repository_are_named_by_configuration_and_split_and_its_n
         assert read_split("train", "default").path == Path("shop/default/train")
         with pytest.raises(InputError, match=r"^shop: split dev of config default cannot be read: Unknown split"):
             read_split("dev", "default")
+
+
+class GenerationError(Exception):
+    """Stands for the error of the library that hides the cause of a failed read."""
+
+
+def hidden(cause: Exception) -> Exception:
+    """Return an error of the library with a cause."""
+    error = GenerationError("An error occurred while generating the dataset")
+    error.__cause__ = cause
+    return error
+
+
+def read_with_error(error: Exception, monkeypatch: pytest.MonkeyPatch, **arguments: str) -> None:
+    """Read a split of a repository whose library raises an error."""
+
+    def load_dataset(*_arguments: object, **_options: object) -> None:
+        raise error
+
+    exceptions = SimpleNamespace(DatasetGenerationError=GenerationError)
+    library = SimpleNamespace(load_dataset=load_dataset, exceptions=exceptions)
+    monkeypatch.setattr(raw, "import_hub_library", lambda: library)
+    Path("shop").mkdir()
+    with open_repository(Path("shop")) as read_split:
+        read_split("train", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("Unknown split\n  'train'"), "Unknown split 'train'"),
+        (hidden(ValueError("no column")), "no column"),
+        (OSError("not a file"), "not a file"),
+        (hidden(OSError("not a file")), "not a file"),
+        (ValueError("x" * 300), "x" * 300),
+        (ValueError("x" * 301), "x" * 300),
+    ],
+    ids=repr,
+)
+def test_a_split_that_cannot_be_read_is_reported_with_the_first_words_of_the_cause(error, reason, monkeypatch):
+    with pytest.raises(InputError) as raised:
+        read_with_error(error, monkeypatch)
+    assert str(raised.value) == f"shop: split train cannot be read: {reason}"
+
+
+@pytest.mark.parametrize("hide", [hidden, lambda error: error], ids=["hidden", "raised"])
+def test_an_error_of_the_machine_is_raised_as_it_is(hide, monkeypatch):
+    with pytest.raises(OSError, match="folder for temporary files, which TMPDIR sets") as raised:
+        read_with_error(hide(OSError(errno.ENOSPC, "full")), monkeypatch, config="en")
+    assert not isinstance(raised.value, InputError)
+
+
+def test_the_library_gets_the_split_and_configuration_of_links_to_the_files(monkeypatch):
+    calls = []
+    listed = []
+
+    def load_dataset(view: str, **options: object) -> str:
+        calls.append(options)
+        listed.extend(sorted(path.name for path in Path(view).iterdir()))
+        assert all(path.is_symlink() for path in Path(view).iterdir())
+        return "rows"
+
+    library = SimpleNamespace(
+        load_dataset=load_dataset, exceptions=SimpleNamespace(DatasetGenerationError=GenerationError)
+    )
+    monkeypatch.setattr(raw, "import_hub_library", lambda: library)
+    Path("shop").mkdir()
+    for name in ("source.json", "README.md", "a.jsonl"):
+        (Path("shop") / name).write_text("{}")
+    with open_repository(Path("shop")) as read_split:
+        rows = read_split("test", "fr")
+    assert (rows.path, rows.data) == (Path("shop/fr/test"), "rows")
+    (options,) = calls
+    assert not Path(str(options.pop("cache_dir"))).exists()
+    assert options == {"name": "fr", "split": "test", "verification_mode": "no_checks"}
+    assert listed == ["README.md", "a.jsonl"]
