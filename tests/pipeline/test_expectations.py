@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -800,3 +800,25 @@ def test_groups_of_a_single_class_widen_the_range_of_shares_only_if_groups_were_
     message = str(gate_error(check_pairs, frame, groups_stay_together=False, **options))
     assert "not smaller than chance allows" in message
     assert "not larger than chance allows" in message
+
+
+@pytest.mark.parametrize("imported", ["altair", "scipy.stats"])
+def test_parts_that_are_slow_to_import_are_imported_when_they_are_used(imported, monkeypatch):
+    module = ModuleType(imported)
+    (other,) = {"altair", "scipy.stats"} - {imported}
+    monkeypatch.setitem(sys.modules, imported, module)
+    monkeypatch.setitem(sys.modules, other, None)
+    del sys.modules[other]
+    check.import_great_expectations.__wrapped__()
+    assert sys.modules[imported] is module
+    assert type(sys.modules[other]).__name__ == "_LazyModule"
+
+
+@pytest.mark.parametrize("spec", [None, SimpleNamespace(loader=None)])
+def test_parts_that_are_not_installed_are_not_imported(spec, monkeypatch):
+    monkeypatch.setattr(check, "find_spec", lambda _: spec)
+    for name in ("altair", "scipy.stats"):
+        monkeypatch.setitem(sys.modules, name, None)
+        del sys.modules[name]
+    check.import_great_expectations.__wrapped__()
+    assert not {"altair", "scipy.stats"} & set(sys.modules)

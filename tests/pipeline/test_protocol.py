@@ -405,6 +405,13 @@ def test_held_out_shares_above_one_are_reported():
         SplitParams(by="row", validation=0.75, test=0.5)
 
 
+def test_a_sum_of_shares_may_exceed_one_by_a_rounding_error():
+    rest = 1 + 1e-9 - 0.75
+    assert SplitParams(by="row", validation=0.75, test=rest).test == rest
+    with pytest.raises(ValidationError, match="which is more than 1"):
+        SplitParams(by="row", validation=0.75, test=rest + 1e-12)
+
+
 TLS = {"ca_file": "a", "cert_file": "b", "key_file": "c"}
 ENCRYPTED = "a tls:// address and the certificates under dask.tls go together; give both or neither"
 
