@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -443,3 +443,8 @@ def test_a_file_with_a_valid_checksum_but_other_fields_is_no_manifest(tmp_path, 
 def test_without_git_there_is_no_commit(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     assert describe_commit() == NO_CHECKOUT
+
+
+def test_dates_in_parameters_are_text(manifest):
+    edit_params(lambda params: params["datasets"]["wands"].update(settings={"since": date(2026, 1, 2)}))
+    assert current_manifest().parameters["datasets.wands"]["settings"] == {"since": "2026-01-02"}

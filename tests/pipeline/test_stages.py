@@ -530,3 +530,10 @@ def test_a_lock_is_shared_by_the_threads_of_a_process():
     with hold_lock("refresh") as since, ThreadPoolExecutor(1) as pool:
         assert pool.submit(hold_in_thread).result() == since
     assert not is_lock_held(STATE / "locks/refresh.lock")
+
+
+def test_waiting_for_a_lock_is_printed_as_an_error(held_lock, capsys):
+    with hold_lock("refresh"):
+        held_lock.append("held")
+    assert held_lock == ["waited", "held", "released"]
+    assert capsys.readouterr() == ("", "refresh is waiting: another process holds this lock\n")
