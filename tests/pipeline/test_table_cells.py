@@ -8,13 +8,14 @@ from math import sqrt
 import numpy as np
 import polars as pl
 import pytest
+from jinja2 import UndefinedError
 
 from relmap.metrics.registry import COMPARED_METRICS
 from tasks.records.advice import summarize_datasets
 from tasks.records.results import AVERAGE, SIMPLEX
 from tasks.tables import TABLES
 from tasks.tables.deviations import CELL, compute_deviations
-from tasks.tables.display import Cell, FormattedTable, format_table, parse_metric_column, render_latex
+from tasks.tables.display import TEMPLATES, Cell, FormattedTable, format_table, parse_metric_column, render_latex
 from tasks.tables.overview import SCOPE_OF_INTERVALS, compute_headline, describe_headline
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 from tests.report_data import EMPTY_RUNS, make_frame, make_runs
@@ -829,3 +830,8 @@ def test_columns_of_texts_are_wrapped_and_numbers_are_aligned_on_the_right():
     row = {"variant": ["mrp"], "reason": ["x"], "aurc": [0.5], "runs": ["1/2"], "rows": [3], "labels": ["a/b"]}
     frame = pl.DataFrame(row | {"source": ["hub"]})
     assert r"\begin{tabular}{lp{3cm}rlrp{3cm}}" in render_latex(format_table(TABLES["ablation"], frame), frame.schema)
+
+
+def test_an_undefined_name_in_a_template_is_an_error():
+    with pytest.raises(UndefinedError, match="'captoin' is undefined"):
+        TEMPLATES.from_string("<< captoin >>").render(caption="A table.")
