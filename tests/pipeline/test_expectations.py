@@ -822,3 +822,37 @@ def test_parts_that_are_not_installed_are_not_imported(spec, monkeypatch):
         del sys.modules[name]
     check.import_great_expectations.__wrapped__()
     assert not {"altair", "scipy.stats"} & set(sys.modules)
+
+
+def test_each_gate_has_a_name_coordinates_and_a_remedy():
+    pairs = make_pairs(30)
+    failures = [
+        gate_error(gate_contract, [0, 2, 2]),
+        gate_error(gate_pairs, replace_values(pairs, pair=["p8"])),
+        gate_error(gate_unchanged, violations=("mrp: label 2 falls",)),
+    ]
+    described = []
+    for failed in failures:
+        described.append((failed.record["gate"], failed.record["coordinates"], str(failed).splitlines()[-1]))
+    assert described == [
+        (
+            "contract",
+            {"dataset": "wands"},
+            "These raw files differ from what the data set declares, or its reader misreads them: delete its folder in "
+            "data/raw and run the download stage again. Nothing was trained on them.",
+        ),
+        (
+            "pairs",
+            {"dataset": "wands"},
+            "Correct the source of these rows, its reader, or `split` in params.yaml. Nothing was calibrated or "
+            "reported.",
+        ),
+        (
+            "unchanged",
+            {"dataset": "wands", "seed": 2},
+            "Do not use any result of this run: a step between the base predictor and this check changed decisions or "
+            "probabilities, which must stay fixed.",
+        ),
+    ]
+    with pytest.raises(GateFailed, match=r"\nCorrect the rows named above and run again\.$"):
+        gate_shares([7.0])

@@ -11,7 +11,7 @@ import pytest
 
 from relmap.decisions import ProtocolDecisions
 from relmap.errors import InputError
-from tasks.provenance.dvc_stages import read_dvc_stage
+from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
 from tasks.provenance.hashing import imported_modules
 from tasks.provenance.verification import find_stage_objects
 from tasks.records import store
@@ -154,3 +154,16 @@ def test_files_of_a_project_are_read_as_utf_8_in_every_locale():
         if read is not store.read_csv:
             Path("x").write_bytes(valid)
             assert read(Path("x")) == content
+
+
+def test_a_stage_needs_its_declaration_and_valid_params():
+    with pytest.raises(InputError, match=r"^dvc\.yaml is missing; run from the project's root folder$"):
+        read_dvc_stage("report")
+    create_project(Path())
+    params = Path("params.yaml").read_text()
+    Path("params.yaml").write_text(params.replace("lanes:", "lane:"))
+    with pytest.raises(InputError, match=r"params\.yaml has 2 mistake\(s\)"):
+        read_dvc_stage("report")
+    Path("params.yaml").unlink()
+    with pytest.raises(InputError, match=r"^params\.yaml is missing; run from the project's root folder$"):
+        stage_names()
