@@ -157,22 +157,6 @@ def test_second_process_names_the_lock_holder_and_waits():
     assert read_stage_record()["started"] > first_start
 
 
-def test_waiting_for_a_lock_is_reported_to_a_callback():
-    first = start_in_other_process("sys.stdin.read()")
-    assert first.stdout.readline() == "inside\n"
-
-    messages: list[str] = []
-
-    def report(message: str) -> None:
-        messages.append(message)
-        first.communicate(timeout=60)  # ends it
-
-    with hold_lock(NAME, report=report):
-        assert first.returncode is not None
-    assert len(messages) == 1
-    assert messages[0].startswith(f"{NAME} is waiting: process {first.pid} has been running it since 20")
-
-
 def test_killed_process_is_recorded_as_running_and_releases_its_lock():
     first = start_in_other_process("time.sleep(600)")
     assert first.stdout.readline() == "inside\n"
