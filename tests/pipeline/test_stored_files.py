@@ -117,6 +117,14 @@ def test_the_first_row_with_invalid_logits_is_named(logits, message):
     assert str(error.value) == f"{path}: test {message}"
 
 
+def test_saved_decisions_have_small_integers_and_lists_of_logits():
+    path = write_base([ZEROS, ZEROS])
+    assert pl.read_parquet(path).schema == {
+        **{"split": pl.String, "group": pl.String, "label": pl.Int8, "decision": pl.Int8},
+        "logits": pl.List(pl.Float64),
+    }
+
+
 def test_a_split_without_rows_is_named():
     path = write_base([ZEROS])
     pl.read_parquet(path).filter(split="test").write_parquet(path)
