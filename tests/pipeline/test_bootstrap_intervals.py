@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import expit, log_softmax, logit
 
 from relmap.decisions import ProtocolDecisions
+from tasks.records import measurements
 from tasks.records.measurements import IntervalRow, bootstrap_rows, compute_metrics
 from tasks.records.results import ProjectedDecisions, SeedResults
 from tests import maps, naive
@@ -195,3 +197,27 @@ def assert_interval(row: IntervalRow, value: float, replicates: np.ndarray) -> N
         n_zero = np.count_nonzero(np.abs(replicates) < 1e-12)
         tolerance = 1e-9 + 2 * n_zero / (N_RESAMPLES + 1)
         assert row["p"] == pytest.approx(naive.p_value(replicates), abs=tolerance, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("calibrators", "expected"),
+    [
+        (("ts", "uncal"), [("ts", True), ("uncal", True), ("matrix", False)]),
+        (("ts", "matrix"), [("ts", True), ("matrix", True)]),
+        (("uncal",), [("uncal", True)]),
+    ],
+)
+def test_each_calibrator_is_resampled_once_and_a_rival_for_its_log_loss_only(calibrators, expected, monkeypatch):
+    test = make_test_rows(grouped=False)
+    projections = [make_projection(calibrator, 1, test) for calibrator in ("uncal", "ts", "matrix")]
+    results = [SeedResults(1, projections, rows_per_label=(), fallbacks=(), gate_records=[])]
+    draw_replicates = measurements._draw_replicates
+    drawn = []
+
+    def record(*arguments: Any) -> Any:
+        drawn.append((arguments[2], arguments[-1] == measurements.RESAMPLED_METRICS))
+        return draw_replicates(*arguments)
+
+    monkeypatch.setattr(measurements, "_draw_replicates", record)
+    bootstrap_rows(results, test, mean_values(results, test), calibrators, PARAMS)
+    assert drawn == expected

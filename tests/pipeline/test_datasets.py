@@ -20,7 +20,6 @@ from tasks.datasets import (
     amazon_esci,
     base,
     esci_rerank_us,
-    find_declared_dataset,
     mslr_web10k,
     scidocs,
     wands,
@@ -40,7 +39,6 @@ from tasks.datasets.raw import (
     forbid_rows,
     import_hub_library,
 )
-from tasks.settings.dataset_params import DatasetParams
 from tasks.simulation import simulate, write_repository
 
 
@@ -80,63 +78,72 @@ def query_rows(*features: list[list[float]]) -> RepositoryRows:
     return RepositoryRows(Path("raw/x/train"), datasets.Dataset.from_dict(columns))
 
 
-def test_documents_of_random_queries_are_drawn_and_the_last_query_is_sampled():
+@pytest.mark.parametrize("size", [1, 2, 10, 14, 20, 21, 22])
+def test_documents_of_random_queries_are_drawn_and_the_last_query_is_sampled(size):
     sizes = [3, 5, 2, 7, 4]
     features = [[[query, place] for place in range(size)] for query, size in enumerate(sizes)]
-    sample = draw_documents(query_rows(*features), ("0", "1"), 2, 10, seed=3)
+    sample = draw_documents(query_rows(*features), ("0", "1"), 2, size, seed=3)
     generator = np.random.default_rng(3)
     expected = []
-    n_remaining = 10
+    n_remaining = size
     for query in generator.permutation(5):
         fits_completely = sizes[query] <= n_remaining
         places = range(sizes[query])
         if not fits_completely:
             places = np.sort(generator.choice(sizes[query], n_remaining, replace=False))
-        expected += [(f"train:{query + 1}:{place}", f"q{query}", [query, place]) for place in places]
+        expected += [(f"train:{query + 1}:{place}", f"q{query}", query % 2, [query, place]) for place in places]
         n_remaining -= len(places)
         if not fits_completely:
             break
-    assert sample.select("pair", "group", pl.col("features").arr.to_list()).rows() == expected
+    assert sample.select("pair", "group", "label", pl.col("features").arr.to_list()).rows() == expected
+
+
+WRONG_DOCUMENTS = {  # labels and features of the documents of two queries, message after the path
+    "fewer features than labels": (
+        [[0, 1], [1, 1]],
+        [[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]],
+        "row 1, column 'features': found 1; there must be as many as labels",
+    ),
+    "another width": (
+        [[0], [1, 1]],
+        [[[1.0, 2.0]], [[3.0], [5.0, 6.0]]],
+        "row 2, column 'features': found 1; there must be 2",
+    ),
+    "no features": (
+        [[0], [1, 1]],
+        [[[1.0, 2.0]], [[3.0, 4.0], None]],
+        "row 2, column 'features': found None; there must be 2",
+    ),
+    "a label too high": (
+        [[0], [1, 2]],
+        [[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]],
+        "row 2, column 'labels': found 2; it must be one of no, yes",
+    ),
+    "no label": (
+        [[0], [None, 1]],
+        [[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]],
+        "row 2, column 'labels': found None; it must be one of no, yes",
+    ),
+    "a negative label": (
+        [[-1], [0, 1]],
+        [[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]],
+        "row 1, column 'labels': found -1; it must be one of no, yes",
+    ),
+}
+
+
+@pytest.mark.parametrize(("labels", "features", "message"), WRONG_DOCUMENTS.values(), ids=WRONG_DOCUMENTS)
+def test_a_wrong_document_is_reported_with_its_query(labels, features, message):
+    columns = {"query": ["a", "b"], "labels": labels, "features": features}
+    rows = RepositoryRows(Path("raw/x/train"), datasets.Dataset.from_dict(columns))
+    with pytest.raises(InputError) as error:
+        draw_documents(rows, ("no", "yes"), 2, 9, seed=0)
+    assert str(error.value) == f"raw/x/train, {message}"
 
 
 def test_all_documents_are_drawn_if_there_are_few_and_nonfinite_features_are_zero():
     sample = draw_documents(query_rows([[np.nan, 1.0], [np.inf, -np.inf]]), ("0", "1"), 2, 9, seed=0)
     assert sample["features"].to_list() == [[0, 1], [0, 0]]
-
-
-def test_the_library_of_the_hub_reports_nothing_to_its_makers(monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_UPDATE_DOWNLOAD_COUNTS", True)
-    datasets.enable_progress_bars()
-    datasets.logging.set_verbosity_info()
-    imported = import_hub_library()
-    assert imported is datasets
-    assert not datasets.config.HF_UPDATE_DOWNLOAD_COUNTS
-    assert datasets.are_progress_bars_disabled()
-    assert datasets.logging.get_verbosity() == logging.CRITICAL
-
-
-@pytest.mark.parametrize(
-    ("n_files", "listed"),
-    [(0, "nothing"), (1, "f00"), (10, ", ".join(f"f{k:02}" for k in range(10))), (12, "f00, .*, f09 and 2 more")],
-)
-def test_a_missing_file_is_reported_with_the_content_of_the_nearest_folder(tmp_path, n_files, listed):
-    for number in range(n_files):
-        (tmp_path / f"f{number:02}").touch()
-    (tmp_path / ".hidden").touch()
-    entry = DatasetParams.model_validate(
-        {
-            "reader": "files",
-            "source": "files",
-            "path": str(tmp_path / "shop/pairs.csv"),
-            "split": {"by": "row", "validation": 0.3, "test": 0.3},
-            "options": {
-                "labels": ["bad", "good"],
-                "pairs": {"path": "pairs.csv", "group": "query", "query": "query", "candidate": "title", "label": "g"},
-            },
-        }
-    )
-    with pytest.raises(InputError, match=f"shop/pairs.csv does not exist.* {tmp_path} has {listed}$"):
-        find_declared_dataset("shop", entry)
 
 
 FURNITURE = {  # column -> value, and the expected line, if any
@@ -312,6 +319,17 @@ def test_rows_of_alloprof_are_split_by_query_and_each_split_is_shuffled(drawn, m
     assert declaration_of(alloprof_rerank) == (2, "group", ALL_SPLITS, 10101, 60, None, None)
 
 
+def test_an_empty_list_of_candidates_gives_no_pair():
+    columns = {"query": [f"query {row}" for row in range(5)], "positive": [["p"]] * 5}
+    lists = [[], ["n"], [], ["n"], ["n"]]
+    samples = scidocs.sample_splits(lambda split: released_split(split, **columns, negative=lists))
+    pairs = pl.concat(samples.values()).sort("query-id", maintain_order=True)
+    assert pairs.select("query-id", "candidate").rows() == [
+        *[(1, "p"), (2, "n"), (2, "p"), (3, "p")],
+        *[(4, "n"), (4, "p"), (5, "n"), (5, "p")],
+    ]
+
+
 def test_candidates_of_scidocs_are_negative_before_positive_and_identified_by_their_place():
     columns = {
         "query": [f"query {row}" for row in range(10)],
@@ -356,12 +374,13 @@ def test_only_judgements_above_zero_are_positive_and_a_candidate_counts_once(mon
 
     def read_split(_split: str, config: str) -> RepositoryRows:
         if config == "us-top_ranked":
-            return released_split(config, **{"query-id": ["q"], "corpus-ids": [["c", "a", "b", "d", "a"]]})
-        scores = {"query-id": ["q"] * 5, "corpus-id": [*"abcdd"], "score": [2, 0, 1, -1, -1]}
-        return released_split(config, **scores)
+            lists = [["c", "a", "b", "d", "a"], ["a", "b"]]
+            return released_split(config, **{"query-id": ["q", "r"], "corpus-ids": lists})
+        ids = {"query-id": [*"qqqqqqr"], "corpus-id": [*"abcddab"]}
+        return released_split(config, **ids, score=[2, 0, 1, -1, -1, 1, 3])
 
-    rows = esci_rerank_us.sample_splits(read_split).select("corpus-id", "label").rows()
-    assert rows == [("c", 1), ("a", 1), ("b", 0), ("d", 0)]
+    rows = esci_rerank_us.sample_splits(read_split).select("query-id", "corpus-id", "label").rows()
+    assert rows == [("q", "c", 1), ("q", "a", 1), ("q", "b", 0), ("q", "d", 0), ("r", "a", 0), ("r", "b", 1)]
     assert declaration_of(esci_rerank_us) == (2, "group", ALL_SPLITS, 11101, None, 100_000, None)
 
 

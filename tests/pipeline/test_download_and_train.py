@@ -1,6 +1,8 @@
 """Download of raw files from their declared sources, and training of base predictors."""
 
 import hashlib
+import logging
+import runpy
 import shutil
 from itertools import combinations
 from pathlib import Path
@@ -21,6 +23,7 @@ from tasks import download, train
 from tasks.datasets import DATASETS, find_dataset
 from tasks.expectations.check import GateFailed
 from tasks.predictors import load_predictor
+from tasks.provenance import stage
 from tasks.records.splits import SPLITS, draw_splits
 from tasks.records.store import base_folder, failed_gates_file, raw_folder, read_base, read_json
 from tasks.settings.dataset_params import DatasetParams
@@ -348,6 +351,9 @@ def test_saved_logits_replace_training():
     assert {path.stem for path in (folder / "members").iterdir()} == {"run_0_member_0", "run_0_member_1"}
     assert pl.read_parquet(folder / "pairs.parquet").columns == ["pair", "split", "group", "label", "logits_finite"]
     assert not (folder / "predictor.json").exists()
+    facts = read_json(folder / "base.json")
+    assert (facts["predictor"], facts["class_weight"], facts["split_by"]) == ("saved logits", "none", "row")
+    assert facts["rows"] == {"validation": 40, "test": 40}
     with pytest.raises(InputError, match=r"mine\.npz has 3 logits in each row, but options name 2 labels"):
         download_and_train("mine", entry | {"options": {"labels": ["a", "b"]}})
 
@@ -527,17 +533,36 @@ def test_splits_are_drawn_only_for_rows_without_one():
     assert train._draw_missing_splits(complete, DATASETS["amazon_esci"], entry) == (complete, ("train", "validation"))
 
 
-def test_the_facts_of_a_trained_data_set_are_written():
-    folder = download_and_train("mine", write_pairs_with_splits(*SPLITS))
+def test_the_facts_of_a_data_set_with_drawn_splits_are_written():
+    write_own_pairs(Path("mine.csv"))
+    split = {"by": "group", "validation": 0.25, "test": 0.125}
+    entry = OWN_PAIRS_DATASET | {"split": split, "class_weight": "balanced", "seed": 6, "path": "mine.csv"}
+    folder = download_and_train("mine", entry)
     facts = read_json(folder / "base.json")
-    entry = yaml.safe_load(Path("params.yaml").read_text())["datasets"]["mine"]
     index = read_json(raw_folder("mine") / "source.json")
     base = read_base("mine")
     assert facts["origin"] == {key: index[key] for key in ("origin", "revision", "licence")}
     expected = {
         **{"dataset": "mine", "title": "mine", "domain": "own data", "task": "relevance prediction"},
-        **{"source": "files", "preset": None, "labels": ["bad", "good"], "split_by": entry["split"]["by"]},
-        **{"drawn": [], "predictor": "linear", "class_weight": "none", "dropped": {"without text": 0}},
+        **{"source": "files", "preset": None, "split_by": "group"},
+        **{"drawn": ["train", "validation", "test"], "predictor": "linear", "class_weight": "balanced"},
+        "dropped": {"without text": 0},
         "accuracy": {"validation": base.validation.correct.mean(), "test": base.test.correct.mean()},
     }
     assert {key: facts[key] for key in expected} == expected
+    assert load_predictor(folder).header["class_weight"] == "balanced"
+    pairs = pl.read_parquet(folder / "pairs.parquet")
+    undrawn = pairs.with_columns(split=pl.lit(None, dtype=pl.String))
+    shares = {"train": 0.625, "validation": 0.25, "test": 0.125}
+    assert pairs["split"].equals(draw_splits(undrawn, by="group", shares=shares, seed=6)["split"])
+    assert facts["rows"] == {split: len(pairs.filter(split=split)) for split in SPLITS}
+
+
+def test_the_command_logs_messages_and_trains_the_data_set_of_the_command_line(monkeypatch):
+    calls: list[object] = []
+    monkeypatch.setattr(logging, "basicConfig", lambda **options: calls.append(options))
+    monkeypatch.setattr(stage, "run_dataset_stage", lambda kind, work: calls.append((kind, work.__name__)))
+    runpy.run_path(train.__file__)
+    assert calls == []
+    runpy.run_path(train.__file__, run_name="__main__")
+    assert calls == [{"level": logging.INFO, "format": "%(message)s"}, ("train", "main")]

@@ -9,6 +9,7 @@ from dvc.dependency.param import ParamsDependency
 from dvc.repo import Repo
 
 from relmap.errors import InputError
+from tasks.provenance import dvc_stages
 from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,3 +77,12 @@ UNKNOWN_NAMES = {
 def test_unknown_stage_or_data_set_is_reported_with_the_known_ones(name, message):
     with pytest.raises(InputError, match=f"no {message}"):
         read_dvc_stage(name)
+
+
+def test_the_files_are_parsed_once_for_all_stages():
+    dvc_stages._parse.cache_clear()
+    first, second, *_ = stage_names()
+    for name in (first, second):
+        read_dvc_stage(name)
+    parsed = dvc_stages._parse.cache_info()
+    assert (parsed.misses, parsed.hits, parsed.maxsize) == (1, 2, 2)

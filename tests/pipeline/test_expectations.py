@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -23,7 +23,7 @@ from flows import docs, engine, processes, refresh, reliability
 from flows.stage_output import StageOutput
 from relmap.decisions import decide
 from relmap.io.atomic import write_json
-from relmap.metrics.probability import accuracy
+from relmap.metrics.probability import accuracy, ece
 from tasks import write
 from tasks.expectations import check, invariants
 from tasks.expectations.check import (
@@ -400,6 +400,8 @@ def test_a_gate_prints_nothing_and_writes_no_file(tmp_path, monkeypatch, capfd, 
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
     assert caplog.records == []
+    for name in ("great_expectations", "great_expectations.data_context.types.base"):
+        assert logging.getLogger(name).level == logging.WARNING
 
 
 @pytest.fixture
@@ -687,8 +689,9 @@ def test_violations_of_several_variants_are_joined():
 
 def test_the_ece_of_a_run_uses_the_given_number_of_bins():
     run, labels = checked_run()
-    measured = {bins: measure_run(run, labels, 0.5, bins)["ece_before"] for bins in (1, 15)}
+    measured = {bins: measure_run(run, labels, 0.5, bins)["ece_before"] for bins in (1, 7, 15)}
     confidence = np.exp(run.log_probabilities.max(axis=1))
+    assert measured[7] == ece(confidence, run.decision == labels, 7)
     assert measured[1] == pytest.approx(abs(confidence.mean() - accuracy(run.decision, labels)))
     assert measured[15] > measured[1]
 
@@ -736,11 +739,11 @@ def test_the_record_of_an_expectation_has_its_limits_and_what_was_observed():
 
 
 def test_a_failed_expectation_names_the_calibrators_of_its_rows_in_alphabetical_order():
-    frame = pl.DataFrame({"calibrator": ["ts", "diag", "ts"], "share": [2.0, 3.0, 4.0]})
+    frame = pl.DataFrame({"calibrator": ["ts", "spline", "diag"], "share": [2.0, 3.0, 4.0]})
     expected = [make_expectation("between", "share", min_value=0, max_value=1, description="a share")]
     failed = gate_error(run_gate, "gate", {"dataset": "wands"}, [Check("shares", frame, expected)])
     (row,) = list_failed_expectations([failed.record])
-    assert (row["calibrator"], row["seed"]) == ("diag, ts", None)
+    assert (row["calibrator"], row["seed"]) == ("diag, spline, ts", None)
 
 
 @pytest.mark.parametrize(
@@ -754,6 +757,18 @@ def test_a_set_of_allowed_values_is_listed(allowed, description):
     except GateFailed as failed:
         record = failed.record
     assert record["checks"][0]["expectations"][1]["allowed"] == description
+
+
+def test_pairs_are_reduced_to_their_keys_and_the_length_of_the_text_or_finite_features():
+    frame = make_pairs(10).with_columns(text=pl.Series([None, "", " \t\n", " a b "] + ["lamp"] * 6))
+    summary = summarize_pairs(frame)
+    assert summary.columns == ["pair", "split", "group", "label", "text_length"]
+    assert summary["text_length"].to_list() == [None, 0, 0, 3] + [4] * 6
+    assert summary.drop("text_length").equals(frame.select("pair", "split", "group", "label"))
+    features = replace_values(with_features(make_pairs(10)), features=[[0, NAN, 0, 0], [0, 0, 0, float("inf")]])
+    summary = summarize_pairs(features)
+    assert summary.columns == ["pair", "split", "group", "label", "features_finite"]
+    assert summary["features_finite"].to_list() == [True] * 7 + [False] * 2 + [True]
 
 
 def test_pairs_with_saved_logits_need_no_training_rows_and_are_reduced_to_finite_or_not():
@@ -785,3 +800,59 @@ def test_groups_of_a_single_class_widen_the_range_of_shares_only_if_groups_were_
     message = str(gate_error(check_pairs, frame, groups_stay_together=False, **options))
     assert "not smaller than chance allows" in message
     assert "not larger than chance allows" in message
+
+
+@pytest.mark.parametrize("imported", ["altair", "scipy.stats"])
+def test_parts_that_are_slow_to_import_are_imported_when_they_are_used(imported, monkeypatch):
+    module = ModuleType(imported)
+    (other,) = {"altair", "scipy.stats"} - {imported}
+    monkeypatch.setitem(sys.modules, imported, module)
+    monkeypatch.setitem(sys.modules, other, None)
+    del sys.modules[other]
+    check.import_great_expectations.__wrapped__()
+    assert sys.modules[imported] is module
+    assert type(sys.modules[other]).__name__ == "_LazyModule"
+
+
+@pytest.mark.parametrize("spec", [None, SimpleNamespace(loader=None)])
+def test_parts_that_are_not_installed_are_not_imported(spec, monkeypatch):
+    monkeypatch.setattr(check, "find_spec", lambda _: spec)
+    for name in ("altair", "scipy.stats"):
+        monkeypatch.setitem(sys.modules, name, None)
+        del sys.modules[name]
+    check.import_great_expectations.__wrapped__()
+    assert not {"altair", "scipy.stats"} & set(sys.modules)
+
+
+def test_each_gate_has_a_name_coordinates_and_a_remedy():
+    pairs = make_pairs(30)
+    failures = [
+        gate_error(gate_contract, [0, 2, 2]),
+        gate_error(gate_pairs, replace_values(pairs, pair=["p8"])),
+        gate_error(gate_unchanged, violations=("mrp: label 2 falls",)),
+    ]
+    described = []
+    for failed in failures:
+        described.append((failed.record["gate"], failed.record["coordinates"], str(failed).splitlines()[-1]))
+    assert described == [
+        (
+            "contract",
+            {"dataset": "wands"},
+            "These raw files differ from what the data set declares, or its reader misreads them: delete its folder in "
+            "data/raw and run the download stage again. Nothing was trained on them.",
+        ),
+        (
+            "pairs",
+            {"dataset": "wands"},
+            "Correct the source of these rows, its reader, or `split` in params.yaml. Nothing was calibrated or "
+            "reported.",
+        ),
+        (
+            "unchanged",
+            {"dataset": "wands", "seed": 2},
+            "Do not use any result of this run: a step between the base predictor and this check changed decisions or "
+            "probabilities, which must stay fixed.",
+        ),
+    ]
+    with pytest.raises(GateFailed, match=r"\nCorrect the rows named above and run again\.$"):
+        gate_shares([7.0])

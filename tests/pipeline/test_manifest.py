@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -429,3 +429,22 @@ def test_the_checksum_is_that_of_sorted_json_with_all_characters(manifest):
     write_manifest(manifest.model_copy(update={"command": "größe"}), MANIFEST_PATH, Path("copy.json"))
     for path in (MANIFEST_PATH, Path("copy.json")):
         assert read_json(path)["sha256"] == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_file_with_a_valid_checksum_but_other_fields_is_no_manifest(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = {"format": 1, "stage": 7}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    write_json(Path("x.json"), content | {"sha256": digest})
+    with pytest.raises(InputError, match=r"^x\.json is not a manifest: stage: .*; command: .*; parameters: .*"):
+        read_manifest(Path("x.json"))
+
+
+def test_without_git_there_is_no_commit(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert describe_commit() == NO_CHECKOUT
+
+
+def test_dates_in_parameters_are_text(manifest):
+    edit_params(lambda params: params["datasets"]["wands"].update(settings={"since": date(2026, 1, 2)}))
+    assert current_manifest().parameters["datasets.wands"]["settings"] == {"since": "2026-01-02"}

@@ -149,6 +149,8 @@ CHEAPER_METHODS = [
     (0.402, 0.1, 0.5, False),
     (0.4, 0.102, 0.5, False),  # the NLL is as good, the ranking is worse
     (0.4005, 0.1, 0.401, False),  # half of the gain of MRP is lost
+    (0.4, 0.1, 0.3, True),  # MRP has no gain
+    (0.4005, 0.1, 0.3, False),
 ]
 
 
@@ -183,6 +185,26 @@ def test_matrix_scaling_that_is_as_good_as_mrp_is_named(nll, aurc, nll_of_confid
     text = advice_and_remarks(results)
     assert ("matrix scaling is as good" in text) == is_named
     assert (f"matrix scaling is as good {numbers}" in text) == is_named
+
+
+def test_cheaper_methods_of_another_data_set_are_not_named():
+    losses = {"fair": 0.0, "bazaar": 99.0, "market": 99.0}  # of the cheaper methods
+    results = {}
+    for name, loss in losses.items():
+        with_platt = with_value(make_results(name, rows=60), loss, variant="label_platt")
+        results[name] = with_value(with_platt, loss, "rivals", calibrator="matrix", variant="confidence")
+    bazaar = results["bazaar"]
+    clearly_better = ("bazaar", "simulated", "matrix", "nll_correct", "versus_mrp", -0.02, 0.01, -0.03, -0.01, 0.01, 60)
+    with_interval = pl.concat([bazaar.intervals, make_frame("intervals", clearly_better)])
+    results["bazaar"] = replace(bazaar, intervals=with_interval)
+    for datasets in ([*results.values()], [*reversed(results.values())]):
+        remarks = {row["dataset"]: row["remarks"] for row in overview_rows(*datasets)}
+        named = {name: re.findall(r"Platt line|matrix scaling is [a-z ]+", text) for name, text in remarks.items()}
+        assert named == {
+            "fair": ["Platt line", "matrix scaling is as good "],
+            "bazaar": ["matrix scaling is clearly better "],
+            "market": [],
+        }
 
 
 @pytest.mark.parametrize(("high", "is_better"), [(-0.001, True), (0.001, False), (None, False)])
@@ -318,6 +340,11 @@ def test_a_base_predictor_must_be_more_accurate_than_the_most_frequent_label(acc
         assert f"{accuracy:.1%}, compared with 50.0%. Improve it first." in remarks[0]
 
 
+def test_a_base_predictor_of_unknown_labels_has_no_remark():
+    row = {"accuracy": 0.5, "commonest_label": None, "found_per_1000_conf": None, "found_per_1000_mrp": None}
+    assert list_remarks(None, row) == []
+
+
 @pytest.mark.parametrize(
     ("answer", "found", "has_remark"),
     [(USE, 10.9, True), (USE, 11.0, False), (USE, 9.0, False), (KEEP, 10.0, False), (USE, None, False)],
@@ -327,3 +354,73 @@ def test_a_recommended_map_that_finds_no_more_errors_is_remarked(answer, found, 
     remarks = list_remarks(Advice(answer, "because"), row)
     expected = "With reviews of 30% of the decisions, the reliability finds no more errors than the confidence."
     assert remarks == ([expected] if has_remark else [])
+
+
+ROW = {
+    **{"dataset": "shop", "rows": 1000, "errors": 200, "accuracy": 0.8, "commonest_label": 0.5},
+    **{"found_per_1000_conf": 310.2, "found_per_1000_mrp": 352.4},
+    **{"found_per_1000_low": 11.6, "found_per_1000_high": 69.4, "calibrators": 4, "seeds": 3},
+}
+SHOP_INTERVALS = [  # calibrator, metric, quantity, value, standard error, low, high, p, groups
+    ("average", "nll_correct", "before", 9.0, 9.0, 9.0, 9.0, 0.9, 50),
+    ("average", "nll_correct", "delta", -0.03, 0.01, -0.05, -0.01, 0.001, 50),
+    ("average", "aupr_error", "delta", 0.0004, 0.01, -0.02, 0.03, 0.9, 50),
+    ("average", "aurc", "delta", -0.02, 0.01, -0.04, -0.005, 0.002, 50),
+    ("ts", "aurc", "delta", 8.0, 8.0, 8.0, 8.0, 0.8, 50),
+]
+
+
+def shop_intervals(**changes: object) -> pl.DataFrame:
+    """Return SHOP_INTERVALS with some columns replaced."""
+    rows = [("shop", "files", *row) for row in SHOP_INTERVALS]
+    return make_frame("intervals", *rows).with_columns(**changes)
+
+
+def test_the_recommendation_of_a_data_set_is_described_with_its_numbers():
+    assert describe_recommendation(ROW, shop_intervals(), 0.001) == [
+        f"{USE}: it predicts and ranks better.",
+        "1,000 reviews of the least reliable 30% find 352 errors; 1,000 reviews of the least confident 30% find 310. "
+        "The change is +42 (95% interval +12 to +69).",
+        "It changes the correctness log loss by -0.0300 (95% interval -0.0500 to -0.0100), AURC by -0.0200 (95% "
+        "interval -0.0400 to -0.0050).",
+        "There is no relevant difference (below 0.001) in AUPR-Error.",
+        "Means over 4 calibrators and 3 protocol seeds. The report of several data sets also corrects for their "
+        "number.",
+    ]
+
+
+def test_unknown_intervals_are_omitted_from_the_description():
+    sentences = describe_recommendation(
+        ROW | {"found_per_1000_low": None, "found_per_1000_high": None},
+        shop_intervals(low=float("nan"), high=float("nan"), p=float("nan")),
+        0.001,
+    )
+    assert sentences[1:3] == [
+        "1,000 reviews of the least reliable 30% find 352 errors; 1,000 reviews of the least confident 30% find 310. "
+        "The change is +42.",
+        "It changes the correctness log loss by -0.0300, AURC by -0.0200.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "groups", "reason"),
+    [
+        ({"errors": 9}, 50, "9 of 1,000 decisions are wrong, and at least 10 are needed"),
+        ({"errors": 993}, 50, "7 of 1,000 decisions are right, and at least 10 are needed"),
+        ({"rows": 202}, 50, "2 of 202 decisions are right, and at least 10 are needed"),
+        ({}, 29, "there are 29 groups, and a difference among fewer than 30 may be chance"),
+    ],
+)
+def test_too_few_rows_errors_or_groups_give_no_recommendation(changes, groups, reason):
+    advice, *_ = describe_recommendation(ROW | changes, shop_intervals(groups=pl.lit(groups)), 0.001)
+    assert advice == f"{UNKNOWN}: {reason}."
+
+
+def test_remarks_follow_the_recommendation():
+    row = ROW | {"found_per_1000_mrp": 310.9, "commonest_label": 0.79}
+    sentences = describe_recommendation(row, shop_intervals(), 0.001)
+    assert [sentence[:30] for sentence in sentences[:3]] == [
+        f"{USE}: it predicts and ranks better."[:30],
+        "With reviews of 30% of the dec",
+        "The base predictor is hardly b",
+    ]

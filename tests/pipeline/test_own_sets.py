@@ -15,7 +15,9 @@ from polars.testing import assert_frame_equal
 from relmap.errors import InputError
 from tasks.datasets import find_dataset, find_declared_dataset
 from tasks.datasets.base import SCHEMA, LabelledPairs
+from tasks.datasets.files import check_columns
 from tasks.datasets.logits import MAX_LABELS, read_saved_logits
+from tasks.datasets.own import PairTables
 from tasks.settings.dataset_params import DatasetParams
 from tasks.sources.hub import Repository
 
@@ -195,12 +197,19 @@ def test_a_wrong_file_is_reported_with_its_place(tmp_path, name, content, change
         ({"oak desk": "of x"}, r"row 3, column 'q': found 'lampe à gaz'; the lookup table has no row with this id"),
         ({"oak desk": "of x", "oak desk ": "of y"}, r"q\.csv, row 1, column 'id': found 'oak desk'"),
         ({"oak desk": "of x", "lampe à gaz": None}, r"row 3, column 'q': found ''"),
+        ({"oak desk": "of x", "": "of y"}, r"q\.csv, row 2, column 'id': found None; each row needs a unique id$"),
     ],
 )
 def test_a_wrong_lookup_table_is_reported_with_its_place(tmp_path, rows, message):
-    queries = [{"id": key.strip(), "text": text} for key, text in rows.items()]
+    queries = [{"id": key.strip() or None, "text": text} for key, text in rows.items()]
     with pytest.raises(InputError, match=message):
         read(write_files(tmp_path, {"q.csv": queries, "a.csv": ROWS[:3]}), pairs("a.csv", queries=LOOKUP))
+
+
+def test_a_pair_without_an_identifier_of_its_text_is_reported(tmp_path):
+    folder = write_files(tmp_path, {"q.csv": [{"id": "Desk", "text": "x"}], "a.csv": edited(1, name=None)[:2]})
+    with pytest.raises(InputError, match=r"row 1, column 'name': found None \(and 1 more rows\); the lookup table"):
+        read(folder, pairs("a.csv", candidate="name", candidates=LOOKUP))
 
 
 FEATURES = {"path": "a.txt", "width": 2}
@@ -231,6 +240,23 @@ WRONG_OPTIONS = {  # reader, options, expected message
     "labels that are equal": ("files", pairs("a.csv") | {"labels": ["a", "a"]}, "labels must differ"),
     "texts and features": ("files", pairs("a.csv") | {"features": FEATURES}, "give either"),
     "nothing to read": ("files", {"labels": LABELS}, "give either"),
+    "no file": ("files", pairs([]), r"pairs\.path"),
+    "an empty name of a file": ("files", pairs(""), r"pairs\.path"),
+    "an empty name of a column": ("files", pairs("a.csv", group=""), r"pairs\.group"),
+    "no column of the query": ("files", pairs("a.csv", query=[]), r"pairs\.query"),
+    "an empty label": ("files", pairs("a.csv") | {"labels": ["", "b"]}, r"labels\.0"),
+    "no feature": ("files", {"labels": LABELS, "features": {"path": "a", "width": 0}}, r"features\.width"),
+    "no pattern of files": ("hub", hub_options(files=[]), r"files: "),
+    "a lookup table without text": (
+        "files",
+        pairs("a.csv", queries={"path": "q.csv", "id": "id", "text": []}),
+        r"pairs\.queries\.text",
+    ),
+    "a lookup table of an unknown format": (
+        "files",
+        pairs("a.csv", queries=LOOKUP | {"path": "q.txt"}),
+        r"'q\.txt' ends in none of \.csv, \.tsv, \.jsonl, \.ndjson, \.parquet \(each also with \.gz\)",
+    ),
     "an unknown format": ("files", pairs("a.xlsx"), r"'a\.xlsx' ends in none of"),
     "one base name twice": ("files", pairs(["x/a.csv", "y/a.csv"]), r"a\.csv is named twice"),
     "a split of another name": ("files", pairs("a.csv", split="part", splits={"dev": "valid"}), r"splits\.dev"),
@@ -242,6 +268,39 @@ WRONG_OPTIONS = {  # reader, options, expected message
     "an address for an id": ("hub", hub_options(id="https://huggingface.co/datasets/a/b"), r"id: String should match"),
     "no splits": ("hub", hub_options(splits={}), r"splits: "),
 }
+
+
+def test_options_have_defaults():
+    features = {"path": "a.txt", "width": 1}
+    files = find_dataset("shop", "files", {"labels": ["no", "yes"], "features": features})
+    hub = find_dataset("shop", "hub", hub_options())
+    logits = find_dataset("shop", "logits", {"labels": ["no", "yes"]})
+    for dataset in (files, hub, logits):
+        assert (dataset.title, dataset.domain, dataset.task) == ("shop", "own data", "relevance prediction")
+        assert (dataset.split_by, dataset.drawn, dataset.member_seed) == ("row", (), 0)
+        assert (dataset.passes, dataset.terms, dataset.check_columns) == (None, None, None)
+    licences = [dataset.licence for dataset in (files, hub, logits)]
+    assert licences == ["not stated", "see the data set's card", "not stated"]
+    assert [dataset.files for dataset in (files, hub, logits)] == [("a.txt",), (), ()]
+    assert [dataset.repository for dataset in (files, hub, logits)] == [None, Repository("shop/labelled", COMMIT), None]
+
+
+def test_identifiers_that_are_numbers_in_the_file_are_looked_up(tmp_path):
+    labelled = [{"qid": 4, "doc": 7, "label": 0}, {"qid": 5, "doc": 8, "label": 2}]
+    texts = [
+        {"id": 4, "text": "four"},
+        {"id": 5, "text": "five"},
+        {"id": 7, "text": "seven"},
+        {"id": 8, "text": "eight"},
+    ]
+    tables = {"queries": LOOKUP | {"path": "t.jsonl"}, "candidates": LOOKUP | {"path": "t.jsonl"}}
+    folder = write_files(tmp_path, {"p.jsonl": labelled, "t.jsonl": texts, "t.parquet": texts})
+    columns_of_ids = {"group": "qid", "query": "qid", "candidate": "doc", "label": "label"}
+    with pytest.raises(InputError, match=r"t\.jsonl is named twice"):
+        read(folder, pairs("p.jsonl", **columns_of_ids, **tables))
+    tables["candidates"] |= {"path": "t.parquet"}
+    frame = read(folder, pairs("p.jsonl", **columns_of_ids, **tables))
+    assert frame["text"].to_list() == ["query: four\ncandidate: seven", "query: five\ncandidate: eight"]
 
 
 @pytest.mark.parametrize(("reader", "options", "message"), WRONG_OPTIONS.values(), ids=WRONG_OPTIONS)
@@ -498,6 +557,47 @@ def test_a_wrong_column_name_of_a_lookup_table_is_reported_before_any_stage_runs
         find_declared_dataset("mine", entry)
 
 
+ALL_COLUMNS = {"group": "q", "query": "q", "candidate": "name", "label": "grade", "pair": "n", "split": "part"}
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+@pytest.mark.parametrize("option", ALL_COLUMNS)
+def test_each_column_of_the_options_is_looked_for_in_every_file(option, name, tmp_path):
+    write_files(tmp_path, {f"x/{name}": ROWS, "b.tsv": [row | {"other": 1} for row in ROWS]})
+    columns_of_options = ALL_COLUMNS | {option: "other"}
+    source = PairTables(path=["b.tsv", f"x/{name}"], **columns_of_options)
+    with pytest.raises(InputError) as error:
+        check_columns(tmp_path, source)
+    assert str(error.value) == f"{tmp_path}/x/{name} has no column 'other'; it has n, q, name, about, grade, part"
+    check_columns(tmp_path, PairTables(path=["b.tsv", f"x/{name}"], **ALL_COLUMNS))
+
+
+@pytest.mark.parametrize("option", ["id", "text"])
+def test_each_column_of_a_lookup_table_is_looked_for(option, tmp_path):
+    write_files(tmp_path, {"a.csv": ROWS, "x/q.csv": [{"id": 1, "text": "a"}]})
+    lookup = LOOKUP | {"path": "x/q.csv", option: "other"}
+    source = PairTables(path="a.csv", **ALL_COLUMNS | {"candidate": "n"}, candidates=lookup)
+    with pytest.raises(InputError) as error:
+        check_columns(tmp_path, source)
+    assert str(error.value) == f"{tmp_path}/x/q.csv has no column 'other'; it has id, text"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", None),
+        ("a.parquet", b"PAR1 and no more"),
+        ("a.csv", b""),
+        ("a.csv.gz", bytes_of("a.csv.gz", [{"x": 1}])),
+        ("a.jsonl", bytes_of("a.jsonl", [{"x": 1}])),
+    ],
+)
+def test_files_without_a_header_that_can_be_read_are_checked_later(name, content, tmp_path):
+    write_files(tmp_path, {} if content is None else {name: content})
+    source = PairTables(path=name, **COLUMNS)
+    check_columns(tmp_path, source)
+
+
 @pytest.mark.parametrize(
     ("n_files", "listed"),
     [
@@ -537,6 +637,32 @@ def test_a_single_file_must_be_the_one_that_the_options_name(tmp_path):
             find_declared_dataset("mine", entry)
 
 
+def test_a_folder_of_saved_logits_must_have_a_file_of_its_name(tmp_path):
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    options = {"labels": ["no", "yes"]}
+    entry = DatasetParams(source="files", path=str(folder), reader="logits", options=options)
+    with pytest.raises(InputError, match=f"^mine: {folder}/saved does not exist; .*{folder} has nothing$"):
+        find_declared_dataset("mine", entry)
+
+
+def test_an_unknown_reader_and_wrong_options_are_reported_with_the_known_ones():
+    with pytest.raises(InputError) as error:
+        find_dataset("mine", "csv", {})
+    assert str(error.value) == (
+        "mine: unknown reader 'csv'; known readers are amazon_esci, mslr_web10k, alloprof_rerank, esci_rerank_us, "
+        "wands, scidocs, files, hub, logits"
+    )
+    assert find_dataset("mine", "wands", {}).name == "wands"
+    with pytest.raises(InputError, match=r"^mine: unknown reader 'mine'; known readers are"):
+        find_dataset("mine", None, {})
+    with pytest.raises(InputError) as error:
+        find_dataset("mine", "logits", {"labels": ["yes"], "groups": 3})
+    first, *mistakes = str(error.value).split("\n  ")
+    assert first == "options of mine: 2 mistake(s); known options: labels, title, domain, task, licence"
+    assert len(mistakes) == 2
+
+
 def test_all_files_that_the_options_name_must_be_in_the_folder(tmp_path):
     write_files(tmp_path, {"a.csv": ROWS})
     options = pairs(["a.csv", "b.csv"])
@@ -564,6 +690,26 @@ def test_a_file_of_features_needs_a_line_that_is_no_comment(tmp_path, text, n_ro
     else:
         with pytest.raises(InputError, match=r"a\.txt has no lines except comments"):
             read(folder, options)
+
+
+def test_a_line_without_features_has_zeros(tmp_path):
+    folder = write_files(tmp_path, {"a.txt": b"1 qid:a\n0 qid:a 2:7\n1 qid:b # 1:5\n"})
+    frame = read(folder, {"labels": ["no", "yes"], "features": FEATURES})
+    assert frame["features"].to_list() == [[0, 0], [0, 7], [0, 0]]
+
+
+def test_splits_of_a_column_are_mapped_and_drawn_later_if_they_are_unknown(tmp_path):
+    parts = ["train", "dev", None, "drawn", "pool", "test"]
+    rows = [ROWS[0] | {"part": part} for part in parts]
+    options = {"split": "part", "splits": {"dev": "validation", "pool": "drawn"}}
+    frame = read(write_files(tmp_path, {"a.jsonl": rows}), pairs("a.jsonl", **options))
+    assert frame["split"].to_list() == ["train", "validation", None, None, None, "test"]
+    with pytest.raises(InputError) as error:
+        read(write_files(tmp_path, {"a.jsonl": rows}), pairs("a.jsonl", split="part", splits={"pool": "drawn"}))
+    assert str(error.value) == (
+        f"{tmp_path}/a.jsonl, row 2, column 'part': found 'dev'; it must be one of train, validation, test, drawn, "
+        "pool; `splits` maps other names to them"
+    )
 
 
 @pytest.mark.parametrize("lines_per_batch", [1, 2, 3, 100])
@@ -670,6 +816,47 @@ EXACT_MESSAGES = {  # arrays or columns, message after the path
         columns(label=pl.when(pl.int_range(pl.len()) == 12).then(7).otherwise("label")),
         ", label of test, row 13: found 7; with 3 logits in each row it must be 0 to 2",
     ),
+    "of two labels too high the first": (
+        changed(lambda x: x + np.array([0, 0, 0, 5, 0, 4]), "test_labels"),
+        ", test_labels, row 3: found 5; with 3 logits in each row it must be 0 to 2",
+    ),
+    "of several logits that are not finite the first of the first member": (
+        changed(lambda x: np.where(np.arange(9)[:, None] > 6, [1, np.nan, np.inf], x), "val_logits"),
+        ", val_logits, row 7: found nan for label 1 of member 0; every logit must be finite",
+    ),
+    "labels in a column of a matrix": (
+        changed(lambda x: x[:, None], "val_labels"),
+        ", val_labels: found int64 of shape (9, 1); save integers, one for each of the 9 rows of logits",
+    ),
+    "groups with decimals": (
+        {**arrays(), "val_query_ids": np.arange(9), "test_query_ids": np.arange(6) / 2},
+        ", test_query_ids: found float64 of shape (6,); save integers or text, one for each of the 6 rows of logits",
+    ),
+    "groups with decimals in a column": (
+        columns(group=pl.int_range(pl.len()) / 2),
+        ", group of validation: found float64 of shape (9,); save integers or text, one for each of the 9 rows of "
+        "logits",
+    ),
+    "one axis": (
+        changed(lambda x: x[0, 0], "val_logits"),
+        ", val_logits: found float32 of shape (3,); save numbers of shape (members, n, K) or (n, K)",
+    ),
+    "truth values": (
+        changed(lambda x: x > 0, "test_logits"),
+        ", test_logits: found bool of shape (2, 6, 3); save numbers of shape (members, n, K) or (n, K)",
+    ),
+    "no member": (
+        changed(lambda x: x[:0], "val_logits", "test_logits"),
+        ", val_logits: there are no rows; validation and test both need some",
+    ),
+    "no test rows": (
+        columns()[:9],
+        ", logits of test: there are no rows; validation and test both need some",
+    ),
+    "members of one split only": (
+        changed(lambda x: x[0], "val_logits"),
+        ", val_logits has 1 members, {path}, test_logits has 2 members; both need the same number",
+    ),
     "no rows": (
         columns()[:0],
         ", logits of validation: there are no rows; validation and test both need some",
@@ -683,6 +870,21 @@ def test_messages_about_saved_logits_name_the_place_and_the_remedy(saved_data, m
     with pytest.raises(InputError) as error:
         read_saved_logits(path)
     assert str(error.value) == f"{path}{message.format(path=path)}"
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.float32, np.float64])
+def test_saved_logits_labels_and_groups_may_have_any_numeric_type(kind, tmp_path):
+    logits = np.array([[1, 0], [3, 2], [4, 9]])
+    label_kind = np.uint8 if kind == np.uint8 else np.int64
+    saved_data = {}
+    for part in N:
+        saved_data[f"{part}_logits"] = logits.astype(kind)
+        saved_data[f"{part}_labels"] = np.array([0, 1, 1], dtype=label_kind)
+        saved_data[f"{part}_query_ids"] = np.array([5, 5, 7], dtype=label_kind)
+    (frame,) = read_saved_logits(saved(tmp_path, saved_data))
+    assert frame["logits"].to_list() == [*logits.tolist(), *logits.tolist()]
+    assert frame["label"].to_list() == [0, 1, 1, 0, 1, 1]
+    assert frame["group"].to_list() == ["5", "5", "7", "5", "5", "7"]
 
 
 def test_rows_of_saved_logits_are_named_by_split_and_row(tmp_path):

@@ -393,3 +393,30 @@ def test_fits_and_predictions_use_one_thread(monkeypatch):
     frame = make_frame("features", draw_labels(60))
     fit("multinomial", frame)(frame)
     assert recorded == [1, 1]
+
+
+def test_texts_are_split_into_terms_once_for_all_predictors():
+    frame = make_frame("text", draw_labels(60))
+    train = frame[:40]
+    test = frame[40:]
+    for cached in (linear._fit_tfidf, linear._transform_texts):
+        cached.cache_clear()
+    for seed in (1, 2):
+        predictor = fit_predictor("linear", train, test, n_labels=3, class_weight="none", seed=seed, settings={})
+        for part in (train, test):
+            predictor(part)
+    fits = linear._fit_tfidf.cache_info()
+    predictions = linear._transform_texts.cache_info()
+    assert (fits.hits, fits.misses, fits.maxsize) == (1, 1, 1)
+    assert (predictions.hits, predictions.misses, predictions.maxsize) == (2, 2, 2)
+
+
+def test_objects_are_neither_written_to_nor_read_from_a_model_file():
+    objects = np.array([{}], dtype=object)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, coefficients=objects, intercept=objects)
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        linear.read_linear(buffer.getvalue())
+    predictor = linear.LinearPredictor(coefficients=np.zeros((1, 2)), intercept=objects, inputs={})
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        predictor.to_bytes()

@@ -405,6 +405,13 @@ def test_held_out_shares_above_one_are_reported():
         SplitParams(by="row", validation=0.75, test=0.5)
 
 
+def test_a_sum_of_shares_may_exceed_one_by_a_rounding_error():
+    rest = 1 + 1e-9 - 0.75
+    assert SplitParams(by="row", validation=0.75, test=rest).test == rest
+    with pytest.raises(ValidationError, match="which is more than 1"):
+        SplitParams(by="row", validation=0.75, test=rest + 1e-12)
+
+
 TLS = {"ca_file": "a", "cert_file": "b", "key_file": "c"}
 ENCRYPTED = "a tls:// address and the certificates under dask.tls go together; give both or neither"
 
@@ -502,3 +509,50 @@ def test_optional_settings_have_defaults():
     params = Params.model_validate(content)
     assert (params.stage_minutes, params.train.alternatives_on_simulated) == (0, False)
     assert (params.dask.tls, params.dask.allow_unencrypted) == (None, False)
+
+
+LIMITS = [  # setting, the valid value nearest to a limit, the nearest invalid one
+    ("seeds", [0], [-1]),
+    ("seeds", [5], []),
+    ("calibrators", ["ts"], []),
+    ("rivals.rows", [1], [0]),
+    ("rivals.rows", [5], []),
+    ("stage_minutes", 0, -0.5),
+    ("stage_minutes", 0.25, "soon"),
+    ("lanes", 1, 0),
+    ("simplex.off_top_alpha", 0, -0.5),
+    ("train.members", 1, 0),
+    ("train.runs", 1, 0),
+    ("dask.workers", 1, 0),
+    ("schedule.refresh", "0 3 * * 1", "0 3 * *"),
+    ("schedule.refresh", None, "0 3 * * 1 9"),
+    ("datasets.wands.rows", 100, 99),
+    ("datasets.wands.residual", 0, -0.5),
+    ("metrics.resamples", 300, 299),
+    ("metrics.smallest_relevant_change", 1e-4, 9e-5),
+]
+
+
+@pytest.mark.parametrize(("setting", "valid", "invalid"), LIMITS)
+def test_settings_of_the_params_have_limits(setting, valid, invalid):
+    content = yaml.safe_load(PARAMS.read_text())
+    *sections, key = setting.split(".")
+    section = content
+    for name in sections:
+        section = section[name]
+    section[key] = valid
+    Params.model_validate(content)
+    section[key] = invalid
+    with pytest.raises(ValidationError, match=setting.replace(".", r"\.")):
+        Params.model_validate(content)
+
+
+@pytest.mark.parametrize(("key", "is_valid"), [("a", True), ("2b_", True), ("_a", False), ("A", False), ("", False)])
+def test_keys_of_data_sets_are_lower_case_letters_digits_and_underscores(key, is_valid):
+    content = yaml.safe_load(PARAMS.read_text())
+    content["datasets"] = {key: SPLIT_DATA_SET}
+    if is_valid:
+        assert [*Params.model_validate(content).datasets] == [key]
+        return
+    with pytest.raises(ValidationError, match="datasets"):
+        Params.model_validate(content)

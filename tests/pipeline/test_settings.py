@@ -126,6 +126,17 @@ def test_folders_of_another_user_are_unchanged(tmp_path, monkeypatch):
     assert Path("data").stat().st_mode & 0o777 == 0o755
 
 
+@pytest.mark.parametrize(
+    ("mode", "expected"), [(0o701, 0o700), (0o770, 0o700), (0o540, 0o700), (0o700, 0o700), (0o500, 0o500)]
+)
+def test_only_folders_that_others_may_use_are_closed(mode, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    Path("data").chmod(mode)
+    make_private()
+    assert Path("data").stat().st_mode & 0o777 == expected
+
+
 def test_setup_without_git_enables_dvc(tmp_path, monkeypatch):
     (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "core.no_scm" in line]
     shutil.copytree(ROOT / ".dvc", tmp_path / ".dvc", ignore=shutil.ignore_patterns("cache", "tmp", "config.local"))

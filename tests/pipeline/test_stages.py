@@ -2,11 +2,14 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -152,22 +155,6 @@ def test_second_process_names_the_lock_holder_and_waits():
     assert second.returncode == 0
     assert "the second" in Path("data/base/wands/table.csv").read_text()
     assert read_stage_record()["started"] > first_start
-
-
-def test_waiting_for_a_lock_is_reported_to_a_callback():
-    first = start_in_other_process("sys.stdin.read()")
-    assert first.stdout.readline() == "inside\n"
-
-    messages: list[str] = []
-
-    def report(message: str) -> None:
-        messages.append(message)
-        first.communicate(timeout=60)  # ends it
-
-    with hold_lock(NAME, report=report):
-        assert first.returncode is not None
-    assert len(messages) == 1
-    assert messages[0].startswith(f"{NAME} is waiting: process {first.pid} has been running it since 20")
 
 
 def test_killed_process_is_recorded_as_running_and_releases_its_lock():
@@ -456,3 +443,81 @@ def test_a_lock_is_held_only_if_its_file_exists_and_can_be_opened(tmp_path, monk
 
     monkeypatch.setattr(lock, "FileLock", refuse)
     assert not is_lock_held(path)
+
+
+def test_before_a_run_its_outputs_are_removed_but_not_those_that_persist():
+    declared = read_dvc_stage(NAME)
+    kept = Path("data/kept")
+    files = {
+        "manifest": declared.manifest,
+        "incomplete manifest": declared.manifest.with_name(".train.json.77.partial"),
+        "output": declared.outputs[0] / "deep/table.csv",
+        "persistent output": kept / "fits/fit.bin",
+        "incomplete persistent output": kept / "fits/.fit.bin.77.partial",
+        "file of another stage": Path("data/base/scidocs/table.csv"),
+    }
+    for path in files.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    stage._remove_outputs(replace(declared, outputs=(*declared.outputs, kept), persistent_outputs=(kept,)))
+
+    remaining = [name for name, path in files.items() if path.exists()]
+    assert remaining == ["persistent output", "file of another stage"]
+    assert not declared.outputs[0].exists()
+
+
+def test_the_help_of_a_stage_lists_its_data_set_and_no_other_option(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["train.py", "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        run_dataset_stage("train", write_outputs)
+    shown = capsys.readouterr().out
+    assert "A key of `datasets` in params.yaml." in shown
+    assert re.findall("--[a-z-]+", shown) == ["--help"]
+
+
+def test_the_record_of_a_stage_has_no_reason_until_its_inputs_are_hashed(monkeypatch):
+    records = []
+    monkeypatch.setattr(stage, "_remove_outputs", lambda _: records.append(stage.read_record(NAME)))
+    with run_stage(NAME) as record:
+        (first,) = records
+        assert (first.outcome, first.why) == ("running", "the run ended before the reason was known")
+        assert not first.reason_known
+        assert record.reason_known
+        assert stage.read_record(NAME).why == "it had not finished on this machine before"
+        write_outputs(NAME)
+
+
+@pytest.mark.parametrize("minutes", [0, 1.5])
+def test_the_time_limit_of_a_stage_is_that_of_the_params(minutes, monkeypatch):
+    edit_params(lambda params: params.update(stage_minutes=minutes))
+    monkeypatch.setattr(stage, "Timer", RecordedTimer)
+    timers.clear()
+    with run_stage(NAME) as record:
+        write_outputs(NAME)
+    assert [timer.arguments for timer in timers] == ([(90, stage._end_process, [record, 1.5])] if minutes else [])
+
+
+def test_only_python_files_are_code():
+    Path("tasks/trained/notes.md").write_text("first")
+    with run_stage(NAME):
+        write_outputs(NAME)
+        Path("tasks/trained/notes.md").write_text("second")
+    assert [*read_manifest(read_dvc_stage(NAME).manifest).code] == ["tasks/train.py", "tasks/trained/model.py"]
+
+
+def test_a_lock_is_shared_by_the_threads_of_a_process():
+    def hold_in_thread() -> datetime:
+        with hold_lock("refresh", "a refresh is running") as since:
+            return since
+
+    with hold_lock("refresh") as since, ThreadPoolExecutor(1) as pool:
+        assert pool.submit(hold_in_thread).result() == since
+    assert not is_lock_held(STATE / "locks/refresh.lock")
+
+
+def test_waiting_for_a_lock_is_printed_as_an_error(held_lock, capsys):
+    with hold_lock("refresh"):
+        held_lock.append("held")
+    assert held_lock == ["waited", "held", "released"]
+    assert capsys.readouterr() == ("", "refresh is waiting: another process holds this lock\n")

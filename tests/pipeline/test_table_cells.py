@@ -8,15 +8,16 @@ from math import sqrt
 import numpy as np
 import polars as pl
 import pytest
+from jinja2 import UndefinedError
 
 from relmap.metrics.registry import COMPARED_METRICS
 from tasks.records.advice import summarize_datasets
 from tasks.records.results import AVERAGE, SIMPLEX
 from tasks.tables import TABLES
-from tasks.tables.deviations import compute_deviations
-from tasks.tables.display import Cell, FormattedTable, format_table, parse_metric_column, render_latex
+from tasks.tables.deviations import CELL, compute_deviations
+from tasks.tables.display import TEMPLATES, Cell, FormattedTable, format_table, parse_metric_column, render_latex
 from tasks.tables.overview import SCOPE_OF_INTERVALS, compute_headline, describe_headline
-from tasks.tables.runs import BOOSTED, PAPER_DATASETS, Runs
+from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 from tests.report_data import EMPTY_RUNS, make_frame, make_runs
 
 CALIBRATORS = ("uncal", "ts")
@@ -355,6 +356,16 @@ def test_the_sentences_of_the_headline(runs):
     )
 
 
+def test_sources_in_the_headline_are_in_the_order_of_the_data_sets(runs):
+    sources = ["files", "s3", "hub", "disk", "simulated", "archive"]
+    intervals = [
+        nll_interval(dataset, source, -0.3, -0.1, 0.001)
+        for dataset, source in zip(PAPER_DATASETS, sources, strict=True)
+    ]
+    described = describe_headline(replace(runs, intervals=make_frame("intervals", *reversed(intervals))))
+    assert described.startswith("On 6 of 6 data sets (1 files, 1 s3, 1 hub, 1 disk, 1 simulated, 1 archive) MRP lowers")
+
+
 def test_standard_deviations_over_seeds_and_of_test_rows():
     """Two calibrators on one data set of the paper, whose averages over data sets have no standard error."""
     values = draw_values(("wands", "tickets"), (*CALIBRATORS, "matrix"))
@@ -521,18 +532,81 @@ def test_cells_are_rounded_with_their_deviation_and_improvements_are_marked(smal
     assert small_table.texts == [[cell.text for cell in row] for row in (first, second, own)]
 
 
+SMALL_NOTE = (
+    "± is the standard deviation over the protocol seeds, each of which splits the validation rows differently; it is "
+    "not a confidence interval. Bold changes are improvements. Rows marked simulated are results on simulated data. "
+    "They show that the pipeline works. They do not show how the method performs on the real data set of the same name."
+)
+SMALL_CAPTION = "Reliability of fixed decisions: confidence, MRP, and the change."
+SMALL_MARKDOWN = f"""\
+**{SMALL_CAPTION}**
+
+| dataset | calibrator | aurc_conf | aurc_delta | aupr_error_delta | solved_pct | found_per_1000_conf |
+| --- | --- | --- | --- | --- | --- | --- |
+| wands (simulated) | uncal | 0.123 ± 0.012 | **-0.250** | -0.250 | 98.8 | 124 |
+| wands (simulated) | ts | – | +0.250 | **+0.250** | 100.0 | 0 |
+
+**Own data sets**
+
+| dataset | calibrator | aurc_conf | aurc_delta | aupr_error_delta | solved_pct | found_per_1000_conf |
+| --- | --- | --- | --- | --- | --- | --- |
+| tickets | ts | 0.500 | 0.000 | 0.000 | – | – |
+
+{SMALL_NOTE}
+"""
+SMALL_LATEX = r"""
+\begin{tabular}{llrrrrr}
+\toprule
+ &  & \multicolumn{2}{c}{AURC$\downarrow$} & \multicolumn{1}{c}{AUPR-Error$\uparrow$} &  &  \\
+dataset & calibrator & Conf. & $\Delta$ & $\Delta$ & solved\_pct & found\_per\_1000\_conf \\
+\midrule
+wands (simulated) & uncal & 0.123 $\pm$ 0.012 & \textbf{$-$0.250} & $-$0.250 & 98.8 & 124 \\
+wands (simulated) & ts & -- & +0.250 & \textbf{+0.250} & 100.0 & 0 \\
+\midrule
+\multicolumn{7}{l}{\emph{Own data sets}} \\
+tickets & ts & 0.500 & 0.000 & 0.000 & -- & -- \\
+\bottomrule
+\end{tabular}
+\end{table*}
+"""
+
+
+def test_a_small_table_in_markdown(small_table):
+    assert small_table.markdown() == SMALL_MARKDOWN
+
+
 def test_a_small_table_in_latex(small_table):
-    text = render_latex(small_table, SMALL.schema)
-    lines = [line.strip() for line in text.splitlines()]
-    assert r"wands (simulated) & uncal & 0.123 $\pm$ 0.012 & \textbf{$-$0.250} & $-$0.250 & 98.8 & 124 \\" in lines
-    assert r"wands (simulated) & ts & -- & +0.250 & \textbf{+0.250} & 100.0 & 0 \\" in lines
-    assert (
-        r" &  & \multicolumn{2}{c}{AURC$\downarrow$} & \multicolumn{1}{c}{AUPR-Error$\uparrow$} &  &  \\".strip()
-        in lines
+    caption = f"{SMALL_CAPTION} {SMALL_NOTE}".replace("±", r"$\pm$")
+    assert render_latex(small_table, SMALL.schema) == (
+        "% needs booktabs\n\\begin{table*}[t]\n\\centering\\scriptsize\\setlength{\\tabcolsep}{3pt}\n"
+        f"\\caption{{{caption}}}\\label{{tab:main}}{SMALL_LATEX}"
     )
-    assert r"dataset & calibrator & Conf. & $\Delta$ & $\Delta$ & solved\_pct & found\_per\_1000\_conf \\" in lines
-    assert "llrrrrr" in text
-    assert "longtable" not in text
+
+
+LAYOUT = {  # table -> decimals, and place on the page
+    "overview": (3, "first"),
+    "main": (3, "list"),
+    "intervals": (4, "list"),
+    "ablation": (4, "list"),
+    "ablation_by_dataset": (4, "list"),
+    "budgeted_fallback": (3, "list"),
+    "label_spread": (1, "list"),
+    "label_spread_by_calibrator": (1, "list"),
+    "simplex_projection": (4, "list"),
+    "rivals": (3, "list"),
+    "robustness": (3, "list"),
+    "datasets": (3, "list"),
+    "sensitivity": (4, "link"),
+    "verdict": (4, "comparison"),
+}
+
+
+def test_tables_have_an_order_decimals_and_a_place_on_the_page():
+    assert {key: (table.digits, table.place) for key, table in TABLES.items()} == LAYOUT
+    assert [*TABLES] == [*LAYOUT]
+    for table in TABLES.values():
+        assert table.caption.endswith(".")
+        assert table.note.endswith(".")
 
 
 @pytest.mark.parametrize(("n_rows", "is_long"), [(45, False), (46, True)])
@@ -553,7 +627,15 @@ def test_data_sets_are_separated_by_rules_if_one_of_them_has_several_rows(datase
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "improved"), [(-0.2, -0.1, True), (-0.2, 0.0, False), (0.0, 0.1, False), (-0.1, 0.1, False)]
+    ("low", "high", "improved"),
+    [
+        (-0.2, -0.1, True),
+        (-0.2, 0.0, False),
+        (0.0, 0.1, False),
+        (-0.1, 0.1, False),
+        (None, 0.1, True),
+        (-0.2, None, True),
+    ],
 )
 def test_a_change_is_an_improvement_only_if_its_interval_excludes_zero(low, high, improved):
     row = {"dataset": ["wands"], "nll_correct_delta": [-0.15], "low": [low], "high": [high], "source": ["hub"]}
@@ -597,3 +679,159 @@ def test_failed_data_sets_have_rows_in_the_tables_of_their_family(runs, key, n_r
     assert tuple(counts) == n_rows
     finished = table.filter(pl.col("source") != "failed")
     assert finished.equals(TABLES[key](runs))
+
+
+def test_undefined_metrics_of_a_calibrator_or_seed_are_left_out_of_a_summary():
+    nan = float("nan")
+    values = {
+        ("shop", "ts", "confidence", "accuracy"): (0.8,),
+        ("shop", "ts", "confidence", "label_spread"): (nan,),
+        ("shop", "uncal", "confidence", "label_spread"): (0.04,),
+        ("shop", "ts", "confidence", "label_spread_null_p95"): (nan,),
+        ("shop", "ts", "mrp", "aurc"): (0.25,),
+        ("shop", "ts", "confidence", "aurc"): (nan,),
+    }
+    runs = make_runs(values, {"shop": "files"})
+    interval = ("shop", "files", AVERAGE, "nll_correct", "delta", -0.2, nan, nan, nan, nan, 9)
+    (row,) = summarize_datasets(runs.metrics, make_frame("intervals", interval), runs.facts).to_dicts()
+    expected = {"label_spread_pp": 4, "random_p95_pp": None, "aurc_mrp": 0.25, "aurc_conf": None}
+    expected |= {"nll_correct_delta": -0.2, "low": None, "high": None, "found_per_1000_low": None}
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("rows", "share", "standard_error"),
+    [(100, 0.5, 0.05), (1, 0.5, 0.5), (100, 0.0, 0.0), (100, 1.0, 0.0), (0, 0.5, None), (None, 0.5, None)],
+)
+def test_a_share_has_a_standard_error_if_the_number_of_rows_is_known(rows, share, standard_error):
+    runs = make_runs({("wands", "ts", SIMPLEX, "solved_share"): (share, share)}, {"wands": "hub"})
+    facts = ({"dataset": "wands", "rows": {} if rows is None else {"test": rows}},)
+    cells = rows_by_key(compute_deviations(replace(runs, facts=facts)), *CELL)
+    row = cells["wands", "ts", "solved_share", "after"]
+    assert row["standard_error"] == pytest.approx(standard_error)
+    assert (row["sampled"] is None) == (standard_error is None)
+
+
+def test_standard_errors_that_are_not_finite_are_unknown():
+    errors = {AVERAGE: float("nan"), "uncal": float("inf"), "ts": 0.5, "matrix": 0.25}
+    intervals = [
+        ("wands", "hub", calibrator, "aurc", "delta", 0.0, error, -1.0, 1.0, None, 40)
+        for calibrator, error in errors.items()
+    ]
+    values = draw_values(("wands",))
+    runs = make_runs(values, {"wands": "hub"}, intervals=make_frame("intervals", *intervals))
+    cells = rows_by_key(compute_deviations(runs), *CELL)
+    expected = {"uncal": None, "ts": 0.5, AVERAGE: 0.5}  # matrix scaling is not in the paper
+    for calibrator, error in expected.items():
+        assert cells["wands", calibrator, "aurc", "delta"]["standard_error"] == error
+
+
+COMPARED_COLUMNS = [
+    f"{metric}_{suffix}"
+    for metric, suffix in product(COMPARED_METRICS, ("conf", "conf_std", "mrp", "mrp_std", "delta"))
+]
+COLUMNS = {  # of tables that the paper does not have
+    "overview": [
+        *("dataset", "found_per_1000_conf", "found_per_1000_mrp", "found_per_1000_low", "found_per_1000_high"),
+        *("nll_correct_delta", "low", "high", "accuracy", "commonest_label", "advice"),
+        *("aurc_conf", "aurc_mrp", "label_spread_pp", "random_p95_pp", "remarks", "source"),
+    ],
+    "intervals": [
+        *(
+            "dataset",
+            "calibrator",
+            "metric",
+            "delta",
+            "standard_error",
+            "low",
+            "high",
+            "p",
+            "p_holm",
+            "groups",
+            "source",
+        )
+    ],
+    "ablation_by_dataset": ["dataset", "variant", "nll_correct", "aupr_error", "aurc", "selacc_50", "added", "source"],
+    "label_spread_by_calibrator": [
+        *("dataset", "calibrator", "label_spread_pp", "random_p95_pp", "ratio", "runs_above_random", "source")
+    ],
+    "rivals": [
+        *("dataset", "rows", "calibrator_fit_rows", "projection_fit_rows", "calibrator", *COMPARED_COLUMNS, "source")
+    ],
+    "datasets": [
+        *("dataset", "domain", "n_classes", "labels", "task", "rows_train", "rows_validation", "rows_test"),
+        *("groups_train", "groups_validation", "groups_test", "class_priors_train", "class_priors_validation"),
+        *("class_priors_test", "preset", "source"),
+    ],
+    "sensitivity": [
+        *("dataset", "calibrator", "option", "variant", "metric", "default", "value", "difference", "source")
+    ],
+    "verdict": [
+        *("table", "dataset", "row", "column", "paper", "measured", "difference", "tolerance", "tolerance_from"),
+        *("sign_agrees", "chosen_to_match", "verdict", "reason", "source"),
+    ],
+}
+
+
+@pytest.mark.parametrize("key", COLUMNS)
+def test_columns_of_other_tables_have_an_order(key, runs):
+    assert TABLES[key](runs).columns == COLUMNS[key]
+
+
+def test_columns_of_summaries_and_deviations_have_an_order(runs):
+    assert summarize_datasets(runs.metrics, runs.intervals, runs.facts).columns == [
+        *("dataset", "source", "accuracy", "aurc_conf", "aurc_mrp", "kept_conf", "kept_mrp", "label_spread_pp"),
+        *("random_p95_pp", "seeds", "calibrators", "value", "low", "high", "kept_value", "kept_low", "kept_high"),
+        *("found_per_1000_conf", "found_per_1000_mrp", "found_per_1000_low", "found_per_1000_high"),
+        *("commonest_label", "rows", "errors", "nll_correct_delta"),
+    ]
+    assert compute_deviations(runs).columns == [*CELL, "seeds", "n_seeds", "standard_error", "sampled"]
+
+
+@pytest.fixture(scope="module")
+def complete_runs() -> Runs:
+    """Runs of the paper's data sets and calibrators with numbers whose sums depend on their order."""
+    values = draw_values((*PAPER_DATASETS, BOOSTED), PAPER_CALIBRATORS)
+    thirds = {key: tuple(number / 3 for number in numbers) for key, numbers in values.items()}
+    return make_runs(thirds, dict.fromkeys((*PAPER_DATASETS, BOOSTED), "hub"))
+
+
+SORTED_TABLES = {key: table for key, table in TABLES.items() if key != "sensitivity"}  # it has the order of the results
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [*SORTED_TABLES.values(), compute_deviations, compute_headline],
+    ids=[*SORTED_TABLES, "deviations", "headline"],
+)
+def test_the_order_of_the_results_changes_no_bit_of_a_number(compute, complete_runs):
+    shuffled = replace(complete_runs, metrics=complete_runs.metrics.sample(fraction=1, shuffle=True, seed=0))
+    expected = compute(complete_runs)
+    computed = compute(shuffled)
+    assert computed.equals(expected) if isinstance(expected, pl.DataFrame) else computed == expected
+
+
+def test_deviations_have_a_fixed_order(complete_runs):
+    table = compute_deviations(complete_runs)
+    quantities = ["before", "after", "delta"]
+    metrics = sorted({metric for metrics in METRICS_OF_VARIANTS.values() for metric in metrics})
+    datasets = sorted((*PAPER_DATASETS, BOOSTED))
+    places = [*product(quantities, datasets, sorted(PAPER_CALIBRATORS), metrics)]
+    cells = [(dataset, calibrator, metric, quantity) for quantity, dataset, calibrator, metric in places]
+    known = table.select(CELL).rows()
+    of_calibrators = [cell for cell in known if cell[1] != AVERAGE]
+    assert of_calibrators == [cell for cell in cells if cell in set(known)]
+    over_calibrators = dict.fromkeys((dataset, AVERAGE, *key) for dataset, _, *key in of_calibrators)
+    over_datasets = dict.fromkeys((AVERAGE, *key) for dataset, *key in over_calibrators if dataset != BOOSTED)
+    assert known == [*of_calibrators, *over_calibrators, *over_datasets]
+
+
+def test_columns_of_texts_are_wrapped_and_numbers_are_aligned_on_the_right():
+    row = {"variant": ["mrp"], "reason": ["x"], "aurc": [0.5], "runs": ["1/2"], "rows": [3], "labels": ["a/b"]}
+    frame = pl.DataFrame(row | {"source": ["hub"]})
+    assert r"\begin{tabular}{lp{3cm}rlrp{3cm}}" in render_latex(format_table(TABLES["ablation"], frame), frame.schema)
+
+
+def test_an_undefined_name_in_a_template_is_an_error():
+    with pytest.raises(UndefinedError, match="'captoin' is undefined"):
+        TEMPLATES.from_string("<< captoin >>").render(caption="A table.")

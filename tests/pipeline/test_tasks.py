@@ -17,9 +17,10 @@ from relmap.decisions import ProtocolDecisions, confidence_logit, decide
 from relmap.metrics.probability import accuracy
 from relmap.metrics.registry import ProbabilityView, ReliabilityView, compute_compared_metrics, metrics_for_views
 from relmap.metrics.spread import LabelCells
-from relmap.projection.batch import FitBatch, measure_optimality_gap
+from relmap.projection.batch import FitBatch, fit_mrp_batches, measure_optimality_gap
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.variants import PIPELINE_VARIANTS
-from relmap.splits import ValidationRows
+from relmap.splits import ValidationRows, select_validation_rows
 from tasks import report, validate, write
 from tasks.calibrate import _describe_code, calibrate, fit_key
 from tasks.expectations.check import GateFailed
@@ -96,10 +97,8 @@ def metrics(results, decisions, params) -> pl.DataFrame:
     return measure.fn(results, decisions.label, params.metrics)
 
 
-@pytest.fixture(autouse=True)
-def _base(decisions, tmp_path, monkeypatch):
+def write_base(decisions: ProtocolDecisions) -> None:
     """Write the same decisions as validation and test rows of a base predictor."""
-    monkeypatch.chdir(tmp_path)
     facts = {
         "labels": ["a", "b", "c"],
         "split_by": "group",
@@ -108,6 +107,12 @@ def _base(decisions, tmp_path, monkeypatch):
         "accuracy": {"test": accuracy(decisions.decision, decisions.label)},
     }
     write_logits("wands", {"validation": decisions, "test": decisions}, facts)
+
+
+@pytest.fixture(autouse=True)
+def _base(decisions, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_base(decisions)
 
 
 def test_unchanged_results_pass_the_gate(results, fits):
@@ -197,12 +202,28 @@ def parts_without_selection(parts) -> ValidationRows:
     return parts._replace(projection_selection=parts.projection_selection.take(slice(0)))
 
 
-def test_an_alternative_measures_the_metrics_that_it_affects(results, fits, parts_without_selection, params):
-    measured = measure_alternatives.fn(results, fits, parts_without_selection, read_base("wands"), params, "cpu")
+@pytest.fixture(scope="module")
+def other_base(decisions) -> ProtocolDecisions:
+    """Decisions of another base predictor, on other rows."""
+    logits = np.round(-decisions.logits[::-1], 1)
+    return replace(decisions, logits=logits, decision=decide(logits), group=decisions.group[::-1])
 
-    without_saved_logits = {"unweighted", "multinomial", "member_1", "member_2"}
+
+@pytest.fixture(scope="module")
+def measured(results, fits, parts_without_selection, decisions, other_base, params, tmp_path_factory) -> pl.DataFrame:
+    """Measurements of all alternatives, of which one base predictor has saved logits."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("alternatives"))
+        write_base(decisions)
+        saved = {"validation": other_base, "test": other_base}
+        write_decisions(base_folder("wands") / "sensitivity/member_1.parquet", saved)
+        return measure_alternatives.fn(results, fits, parts_without_selection, read_base("wands"), params, "cpu")
+
+
+def test_an_alternative_measures_the_metrics_that_it_affects(measured, params):
+    without_saved_logits = {"unweighted", "multinomial", "member_2"}
     assert set(measured["option"]) == set(params.sensitivity.alternatives) - without_saved_logits
-    refits = ["temperature_without_leak", "groups_kept_whole", "thirds"]
+    refits = ["temperature_without_leak", "groups_kept_whole", "thirds", "member_1"]
     assert {option: set(rows["metric"]) for (option,), rows in measured.group_by("option")} == {
         **{option: {"accuracy", "nll_correct", "aupr_error", "aurc"} for option in refits},
         "nll_clip_1e-3": {"nll_correct"},
@@ -216,13 +237,30 @@ def test_an_alternative_measures_the_metrics_that_it_affects(results, fits, part
     nll_of_refits = measured.filter(
         pl.col("option").is_in(refits), metric="nll_correct", variant="mrp", calibrator="ts"
     )
-    assert nll_of_refits["value"].n_unique() == 3
+    assert nll_of_refits["value"].n_unique() == 4
 
 
-def test_an_alternative_changes_only_values_that_its_setting_affects(
-    results, fits, parts_without_selection, metrics, params
+@pytest.mark.parametrize("option", ["temperature_without_leak", "groups_kept_whole", "thirds", "member_1"])
+@pytest.mark.parametrize("calibrator", CALIBRATORS)
+def test_an_alternative_with_new_fits_has_the_metrics_of_these_fits(
+    option, calibrator, measured, decisions, other_base, params
 ):
-    measured = measure_alternatives.fn(results, fits, parts_without_selection, read_base("wands"), params, "cpu")
+    base = other_base if option == "member_1" else decisions
+    protocol = params.with_alternative(option).protocol
+    rows = select_validation_rows(base, 1, protocol)
+    model = calibrate.fn(rows, calibrator, 1).model
+    ((curves,),) = fit_mrp_batches([FitBatch.from_validation_rows([model], rows, params.projection, "cpu")])
+    calibrated = CalibratedDecisions.from_calibrator(model, base)
+    logits = {"confidence": calibrated.confidence_logit, "mrp": curves(calibrated)}
+    expected = {("confidence", "accuracy"): base.correct.mean()}
+    for variant, metric, value in compute_compared_metrics(logits, base.correct, params.metrics):
+        expected[variant, metric] = value
+    rows_of_option = measured.filter(option=option, calibrator=calibrator).select("variant", "metric", "value").rows()
+    computed = {(variant, metric): value for variant, metric, value in rows_of_option}
+    assert computed == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_alternative_changes_only_values_that_its_setting_affects(measured, metrics):
     # isotonic steps are the only reliabilities of exactly 0 or 1
     assert agrees_with(metrics, measured.filter(pl.col("variant") != "label_isotonic", option="nll_clip_1e-12"))
     assert not agrees_with(metrics, measured.filter(option="ece_25_bins", variant="confidence", metric="ece"))
@@ -298,6 +336,11 @@ def test_opposite_changes_of_two_seeds_average_to_zero(results, decisions, param
     deltas = rows.filter(pl.col("metric").is_in(RELIABILITY_METRICS), quantity="delta")
     assert np.abs(deltas.select(interval_end_columns()).to_numpy()).max() < 1e-12
     assert rows.filter(quantity="versus_mrp").is_empty()
+    for calibrator in CALIBRATORS:
+        losses = pl.concat(metrics).filter(calibrator=calibrator, variant="confidence", metric="aurc")["value"]
+        before = rows.filter(calibrator=calibrator, metric="aurc", quantity="before")["value"].item()
+        assert losses.n_unique() == 2
+        assert before == pytest.approx(losses.mean())
 
 
 def test_opposite_changes_of_two_calibrators_average_to_zero(results, decisions, params):
@@ -585,28 +628,19 @@ def test_fewer_rows_are_the_first_ones_of_both_parts_and_are_counted_as_availabl
 
 
 def test_only_the_calibrators_of_the_tables_have_other_settings_measured(
-    results, fits, parts_without_selection, params
+    results, fits, parts_without_selection, other_base, measured, params
 ):
     matrix = calibrate.fn(parts_without_selection, "matrix", 1)
     first, second = results.projections
     with_rival = replace(results, projections=[first, replace(second, calibrator="matrix"), second])
     fits_with_rival = [fits[0], matrix, fits[1]]
+    saved = {"validation": other_base, "test": other_base}
+    write_decisions(base_folder("wands") / "sensitivity/member_1.parquet", saved)
     base = read_base("wands")
-    expected = measure_alternatives.fn(results, fits, parts_without_selection, base, params, "cpu")
-    measured = measure_alternatives.fn(with_rival, fits_with_rival, parts_without_selection, base, params, "cpu")
-    assert measured.equals(expected)
-
-
-def test_an_alternative_base_predictor_is_measured_on_its_own_decisions(
-    decisions, results, fits, parts_without_selection, params
-):
-    other = replace(decisions, logits=-decisions.logits, decision=decide(-decisions.logits))
-    write_decisions(base_folder("wands") / "sensitivity/member_1.parquet", {"validation": other, "test": other})
-    measured = measure_alternatives.fn(results, fits, parts_without_selection, read_base("wands"), params, "cpu")
-    accuracies = measured.filter(metric="accuracy", calibrator="ts")
-    expected = dict.fromkeys(("temperature_without_leak", "groups_kept_whole", "thirds"), decisions.correct.mean())
-    assert dict(accuracies.select("option", "value").rows()) == expected | {"member_1": other.correct.mean()}
-    assert set(measured.filter(option="member_1")["calibrator"]) == {"uncal", "ts"}
+    with_rival_measured = measure_alternatives.fn(
+        with_rival, fits_with_rival, parts_without_selection, base, params, "cpu"
+    )
+    assert with_rival_measured.equals(measured)
 
 
 def test_another_projection_measures_the_reliability_only_and_changes_it(
@@ -708,6 +742,20 @@ def test_rows_of_the_simplex_are_those_of_the_first_seed(results, decisions, mon
     np.testing.assert_array_equal(frame["mrc"].to_list(), np.exp(projection.simplex.log_probabilities[rows]))
 
 
+@pytest.mark.parametrize(("names", "expected"), [(("smart", "ts"), "smart"), (("diag", "ts"), "ts")])
+def test_rows_of_the_simplex_are_those_of_the_calibrator_of_the_figures_or_the_last(
+    names, expected, results, decisions, monkeypatch
+):
+    monkeypatch.setattr(write, "MAX_SIMPLEX_ROWS", 40)
+    projections = [
+        replace(projection, calibrator=name) for projection, name in zip(results.projections, names, strict=True)
+    ]
+    frame = build_simplex_rows([replace(results, projections=projections)], decisions, names)
+    assert set(frame["calibrator"]) == {expected}
+    expected_alpha = projections[names.index(expected)].simplex.alpha[sample_rows(len(decisions), 40)]
+    assert frame["alpha"].to_list() == expected_alpha.tolist()
+
+
 def test_the_largest_distance_from_the_optimum_is_that_over_calibrators_and_seeds(results):
     first, second = results.projections
     distances = [(0.25, 1e-9), (0.5, 3e-9), (0.75, 2e-9), (0.125, 1e-10)]
@@ -749,7 +797,7 @@ def written_run(results, metrics, decisions, params, tmp_path, monkeypatch) -> P
     return folder
 
 
-def test_the_files_of_a_run_name_its_data_set_and_have_all_rows(written_run, metrics):
+def test_the_files_of_a_run_name_its_data_set_and_have_all_rows(written_run, metrics, results):
     facts = {"dataset": "wands", "source": "simulated"}
     row_counts = {"metrics": len(metrics), "rivals": 0, "sensitivity": 0, "intervals": 1, "simplex": 2000}
     for name, n_rows in row_counts.items():
@@ -766,6 +814,9 @@ def test_the_files_of_a_run_name_its_data_set_and_have_all_rows(written_run, met
     assert (run["test_rows"], run["scored_rows"], run["device"]) == (3000, 40, "cpu")
     assert run["fallbacks"] == ["seed 1: b with 3 projection-fit rows takes the shared curve"]
     assert {"dataset", "source", "optimum", "versions"} < set(run)
+    largest = max(rows.kkt_residual for rows in results.projections)
+    assert run["optimum"]["kkt_residual"] == largest
+    assert run["versions"]["numpy"] == version("numpy")
 
 
 def test_confidence_and_mrp_are_shown_side_by_side_with_their_change(monkeypatch, tmp_path):

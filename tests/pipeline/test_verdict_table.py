@@ -460,3 +460,29 @@ def test_a_number_without_data_set_or_row_is_an_average_and_a_base_predictor_nam
 @pytest.mark.parametrize(("shift", "expected"), [(5e-4, "equal"), (5e-4 + 1e-9, "near"), (-5e-4, "equal")])
 def test_a_difference_of_half_a_unit_is_equal_despite_rounding(hub_runs, shift, expected):
     assert find_wands_row(shift_aurc(hub_runs, shift), "aurc_mrp")["verdict"] == expected
+
+
+def test_the_tolerance_uses_the_seeds_and_deviations_of_each_side(hub_runs, paper_row):
+    """Six seeds of this run with twice the distances from the mean, compared with three of the paper."""
+    mean = pl.col("value").mean().over("dataset", "calibrator", "variant", "metric")
+    wider = hub_runs.metrics.with_columns(value=2 * pl.col("value") - mean)
+    metrics = pl.concat([wider, wider.with_columns(pl.col("seed") + 3)])
+    table = verdict_table(replace(hub_runs, metrics=metrics))
+    paper = paper_row["aupr_error_conf_std"]
+    own = math.sqrt(2 * 2 * (2 * paper) ** 2 / 5)
+    sampling = 2 * STANDARD_ERROR**2
+
+    row = find_row(table, "main", "alloprof_rerank", "spline", "aupr_error_conf")
+    assert row["tolerance"] == pytest.approx(2 * math.sqrt(sampling + own**2 / 6 + paper**2 / 3) + 0.0005)
+    assert row["tolerance_from"].endswith(f"; seeds {own:.2g}, paper {paper:.3g}")
+
+    row = find_row(table, "main", "alloprof_rerank", "spline", "aupr_error_conf_std")
+    assert row["measured"] == pytest.approx(own)
+    assert row["tolerance"] == pytest.approx(2 * math.sqrt(own**2 / 10 + paper**2 / 4) + 0.0005)
+    assert row["tolerance_from"] == "2 standard deviations of two deviations over seeds, and half a printed unit"
+
+    paper_change = paper - paper_row["aupr_error_mrp_std"]
+    change = math.sqrt(2 * 2 * (2 * paper_change) ** 2 / 5)
+    row = find_row(table, "main", "alloprof_rerank", "spline", "aupr_error_delta")
+    assert row["tolerance"] == pytest.approx(2 * math.sqrt(sampling + change**2 / 6 + change**2 / 3) + 0.0005)
+    assert row["tolerance_from"].endswith(f"; seeds {change:.2g}, paper assumed equal")

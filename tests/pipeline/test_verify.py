@@ -198,3 +198,29 @@ def test_a_file_was_edited_if_it_is_newer_than_a_checkout_may_make_it(seconds, w
     assert problem.description.startswith(words)
     if seconds == 3:
         assert problem.description == "was edited at 2023-11-14T22:13:23+00:00"
+
+
+def test_all_changed_inputs_of_a_stage_are_named():
+    manifests, _ = outputs()
+    recorded = manifests[NAME].outputs
+    changed_outputs = {"data/base/wands/more.csv": recorded[str(TABLE)], DEEP: recorded[DEEP]}
+    other = manifests[NAME].model_copy(update={"outputs": changed_outputs})
+    (problem,) = find_input_problems(manifests | {NAME: other})
+    assert problem == Problem(
+        "report",
+        "data/report",
+        "was made from another version of data/base/wands/more.csv, data/base/wands/table.csv",
+        is_lost=False,
+    )
+
+
+def test_only_complete_objects_of_the_cache_are_listed(tmp_path):
+    cache_folder = tmp_path / "cache"
+    digits = "0123456789abcdef" * 2
+    names = [digits[2:], f"{digits[2:]}.dir", digits[3:], f"{digits[2:]}0", f"{digits[2:]}.tmp", f".{digits[2:]}"]
+    for folder in ("ab", "01", "abc"):
+        (cache_folder / folder).mkdir(parents=True)
+        for name in names:
+            (cache_folder / folder / name).touch()
+    listed = [path.relative_to(cache_folder).as_posix() for path in list_cached_objects(cache_folder)]
+    assert listed == [f"{folder}/{name}" for folder in ("01", "ab") for name in names[:2]]

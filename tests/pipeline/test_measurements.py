@@ -1,0 +1,219 @@
+"""Measurements and lattices of a few made-up rows: affected metrics, members, and another power off the top."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit, log_softmax, softmax
+
+from relmap.decisions import ProtocolDecisions, decide
+from relmap.metrics.registry import METRICS
+from relmap.projection.curves import Confidence, Curves, SharedCurve
+from relmap.projection.simplex import project_simplex
+from relmap.settings import METRIC_DEFAULTS
+from tasks import project, write
+from tasks.measure import change_off_top_alpha
+from tasks.records.measurements import average_members, compute_metrics, find_affected_metrics
+from tasks.records.results import ProjectedDecisions, SeedResults
+
+SPREADS = {"label_spread", "label_spread_null_p95"}
+LABELS = np.array([0, 1, 2, 2, 1, 0])
+LOGITS = np.array(
+    [
+        [2.0, 0.5, -1.0],
+        [0.25, 1.5, 0.5],
+        [-0.5, 0.75, 1.0],
+        [1.0, 0.9, -2.0],
+        [0.0, 0.125, 0.0],
+        [3.0, -1.0, 2.5],
+    ]
+)
+
+
+def make_decisions(logits: np.ndarray = LOGITS) -> ProtocolDecisions:
+    return ProtocolDecisions(decision=decide(logits), logits=logits, label=LABELS, group=np.array([*"aabbcc"]))
+
+
+def make_projection(decision: np.ndarray, off_top_alpha: float = 1.0) -> ProjectedDecisions:
+    """Project the rows of LOGITS with some decisions, to which the probabilities of a calibrator need not agree."""
+    log_probabilities = log_softmax(LOGITS / 2, axis=1)
+    reliability = np.array([0.5, -0.25, 1.0, 2.0, 0.75, -3.0])
+    return ProjectedDecisions(
+        calibrator="ts",
+        decision=decision,
+        log_probabilities=log_probabilities,
+        reliability_logits={"confidence": reliability / 2, "mrp": reliability},
+        lattices={},
+        simplex=project_simplex(log_probabilities, decision, reliability, off_top_alpha=off_top_alpha),
+        objective_excess=0.0,
+        kkt_residual=0.0,
+        violations=(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "expected"),
+    [
+        ("ece_bins", 16, {"ece", "top_ece"}),
+        ("ties", "threshold", {"aupr_error"}),
+        ("smallest_probability", 1e-3, {"nll"}),
+        ("smallest_reliability", 1e-3, {"nll_correct"}),
+        ("spread_groups", 5, SPREADS),
+        ("spread_minimum_cell", 5, SPREADS),
+        ("spread_permutations", 5, {"label_spread_null_p95"}),
+        ("resamples", 999, set()),
+        ("ece_bins", METRIC_DEFAULTS.ece_bins, set()),
+    ],
+)
+def test_a_setting_affects_the_metrics_that_use_it(setting, value, expected):
+    other = METRIC_DEFAULTS.model_copy(update={setting: value})
+    assert find_affected_metrics(METRIC_DEFAULTS, other) == expected
+
+
+def test_several_settings_affect_all_metrics_that_use_one_of_them():
+    other = METRIC_DEFAULTS.model_copy(update={"ece_bins": 16, "smallest_probability": 1e-3})
+    assert find_affected_metrics(METRIC_DEFAULTS, other) == {"ece", "top_ece", "nll"}
+
+
+def test_all_metrics_are_computed_of_the_decisions_themselves_by_default():
+    projection = make_projection(decide(LOGITS))
+    settings = METRIC_DEFAULTS.model_copy(update={"spread_groups": 1, "spread_minimum_cell": 1})
+    measurements = list(compute_metrics(projection, LABELS, settings))
+    spread = [value for _, metric, value in measurements if metric == "label_spread"]
+    assert {metric for _, metric, _ in measurements} == set(METRICS)
+    assert np.isfinite(spread).all()
+    others = replace(projection, decision=(decide(LOGITS) + 1) % 3)
+    with_others = list(compute_metrics(projection, LABELS, settings, spread_decisions=others))
+    for (variant, metric, value), other in zip(measurements, with_others, strict=True):
+        assert other[:2] == (variant, metric)
+        if metric not in SPREADS:
+            assert other[2] == value
+    assert [value for _, metric, value in with_others if metric == "label_spread"] != spread
+
+
+def test_only_the_requested_metrics_are_computed():
+    measurements = compute_metrics(
+        make_projection(decide(LOGITS)), LABELS, METRIC_DEFAULTS, metric_keys=("nll", "aurc")
+    )
+    assert [measurement[:2] for measurement in measurements] == [
+        ("confidence", "nll"),
+        ("mrc", "nll"),
+        ("confidence", "aurc"),
+        ("mrp", "aurc"),
+    ]
+
+
+def test_members_are_averaged_over_their_probabilities_before_and_after_calibration():
+    members = [make_decisions(LOGITS), make_decisions(LOGITS[:, ::-1] * 3), make_decisions(LOGITS[::-1] / 2)]
+
+    def halve(logits: np.ndarray) -> np.ndarray:
+        return log_softmax(logits / 2, axis=1)
+
+    def triple(logits: np.ndarray) -> np.ndarray:
+        return log_softmax(logits * 3, axis=1)
+
+    projection = make_projection(decide(LOGITS))
+    averaged = average_members(projection, members, [halve, triple, halve])
+
+    uncalibrated = sum(softmax(member.logits, axis=1) for member in members) / 3
+    calibrated = (np.exp(halve(LOGITS)) + np.exp(triple(members[1].logits)) + np.exp(halve(members[2].logits))) / 3
+    assert averaged.decision.tolist() == uncalibrated.argmax(axis=1).tolist()
+    assert averaged.decision.tolist() != calibrated.argmax(axis=1).tolist()
+    np.testing.assert_allclose(np.exp(averaged.log_probabilities), calibrated)
+    assert averaged.reliability_logits is projection.reliability_logits
+
+
+def test_a_probability_of_zero_of_all_members_has_no_warning():
+    certain = np.array([[0.0, -np.inf, -np.inf]] * 6)
+    averaged = average_members(make_projection(decide(LOGITS)), [make_decisions()], [lambda _: certain])
+    np.testing.assert_array_equal(averaged.log_probabilities, certain)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 2.0])
+def test_another_power_off_the_top_gives_the_projection_with_this_power(alpha):
+    decision = np.array([0, 0, 1, 0, 2, 2])  # the second, third, fifth and last are not on top
+    changed = change_off_top_alpha(make_projection(decision), alpha)
+    expected = make_projection(decision, alpha).simplex
+    assert expected.solved.tolist() == [True, False, False, True, False, False]
+    for field in ("log_probabilities", "alpha", "feasible", "solved"):
+        np.testing.assert_array_equal(getattr(changed, field), getattr(expected, field))
+
+
+def test_another_power_off_the_top_leaves_the_first_projection_unchanged():
+    decision = np.array([0, 0, 1, 0, 2, 2])
+    projection = make_projection(decision)
+    change_off_top_alpha(projection, 0.25)
+    expected = make_projection(decision).simplex
+    np.testing.assert_array_equal(projection.simplex.alpha, expected.alpha)
+    np.testing.assert_array_equal(projection.simplex.log_probabilities, expected.log_probabilities)
+    solved = expected.solved & expected.feasible
+    probability = np.exp(expected.log_probabilities[np.arange(6), decision])
+    np.testing.assert_allclose(probability[solved], expit(projection.reliability_logits["mrp"][solved]))
+
+
+def fake_model(*violations: str) -> Any:
+    return SimpleNamespace(violations=lambda: list(violations))
+
+
+def test_violations_are_listed_with_their_variant():
+    models = {"mrp": fake_model("a", "b"), "label_platt": fake_model(), "shared_1d": fake_model("c")}
+    assert project._list_violations(models) == ("mrp: a", "mrp: b", "shared_1d: c")
+
+
+def test_only_variants_that_are_curves_have_lattices():
+    curves = [
+        Curves(
+            knots=np.array([0.0, 0.25, 1.0]),
+            values=np.array([[-1.0, shift, 3.0]]),
+            rows=np.array([50]),
+            fallback=("none",),
+        )
+        for shift in (0.5, 0.75)
+    ]
+    models = {"mrp": curves[0], "confidence": Confidence(), "shared_1d": SharedCurve(curves[1])}
+    lattices = project._select_curves(models)
+    assert [*lattices] == ["mrp", "shared_1d"]
+    assert lattices["mrp"] is models["mrp"]
+    assert lattices["shared_1d"].values.tolist() == [[-1.0, 0.75, 3.0]]
+
+
+def make_lattice(*values: list[float], rows: list[int], fallback: list[str]) -> Any:
+    return SimpleNamespace(knots=np.array([0.0, 0.25, 1.0]), values=np.array(values), rows=rows, fallback=fallback)
+
+
+def test_lattices_are_listed_with_their_values_rows_and_fallbacks():
+    one = make_lattice([1.0, 2.0, 4.0], rows=[70], fallback=["none"])
+    two = make_lattice([1.0, 2.0, 3.0], [-1.0, 0.5, 0.75], rows=[60, 7], fallback=["none", "shared"])
+    results = []
+    for seed in (3, 1):
+        projections = [
+            SimpleNamespace(calibrator="ts", lattices={"mrp": two, "shared_1d": one}),
+            SimpleNamespace(calibrator="uncal", lattices={}),
+        ]
+        results.append(SeedResults(seed, projections, rows_per_label=(), fallbacks=(), gate_records=[]))
+    listed = write.list_lattices(results, ("bad", "good"))
+    assert [(lattice["seed"], lattice["variant"]) for lattice in listed] == [
+        *[(3, "mrp"), (3, "shared_1d"), (1, "mrp"), (1, "shared_1d")]
+    ]
+    knots = [0.0, 0.25, 1.0]
+    assert listed[2:] == [
+        {
+            "calibrator": "ts",
+            "seed": 1,
+            "variant": "mrp",
+            "knots": knots,
+            "curves": [
+                {"label": "bad", "values": [1.0, 2.0, 3.0], "rows": 60, "fallback": "none"},
+                {"label": "good", "values": [-1.0, 0.5, 0.75], "rows": 7, "fallback": "shared"},
+            ],
+        },
+        {
+            "calibrator": "ts",
+            "seed": 1,
+            "variant": "shared_1d",
+            "knots": knots,
+            "curves": [{"label": "every label", "values": [1.0, 2.0, 4.0], "rows": 70, "fallback": "none"}],
+        },
+    ]

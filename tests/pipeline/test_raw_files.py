@@ -1,0 +1,284 @@
+"""Reading of raw files and repositories: kinds of columns, row numbers, and exact messages."""
+
+import errno
+import gzip
+import io
+from pathlib import Path
+from types import SimpleNamespace
+
+import datasets
+import numpy as np
+import polars as pl
+import pytest
+
+from relmap.errors import InputError
+from tasks.datasets import raw
+from tasks.datasets.raw import (
+    ROW_NUMBER,
+    RepositoryRows,
+    decompress,
+    file_format,
+    open_repository,
+    read_columns,
+    require_columns,
+    select_typed,
+)
+
+AGAIN = "run the download stage again, or fetch the file again"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def message_of(path: Path, content: bytes) -> str:
+    """Return the error of decompressing a file with some content."""
+    path.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        decompress(path)
+    return str(error.value)
+
+
+def test_the_bytes_of_a_gzip_file_are_decompressed_whatever_its_name():
+    for name in ("a.csv", "a.csv.gz"):
+        Path(name).write_bytes(gzip.compress(b"x\n1\n"))
+        assert decompress(Path(name)) == b"x\n1\n"
+    Path("b.csv").write_bytes(b"x\n1\n")
+    assert decompress(Path("b.csv")) == Path("b.csv")
+
+
+def test_a_file_that_is_no_data_is_reported_with_its_remedy():
+    assert message_of(Path("a.csv.gz"), b"query,title") == (
+        f"a.csv.gz is named .gz but begins with b'query,ti', which is not gzip; {AGAIN}"
+    )
+    assert message_of(Path("a.csv"), b" \n") == f"a.csv is empty; {AGAIN}"
+    assert message_of(Path("b.csv.gz"), gzip.compress(b"")) == f"b.csv.gz is empty; {AGAIN}"
+    page = b"<html>sign in</html>"
+    for content in (page, gzip.compress(page)):
+        assert message_of(Path("a.csv"), content) == (
+            f"a.csv is a web page (it begins with b'<html>sign in</'), not data; {AGAIN}"
+        )
+    cut = message_of(Path("c.csv.gz"), gzip.compress(b"x\n1\n")[:-3])
+    assert cut.startswith("c.csv.gz is an incomplete or corrupt gzip file (")
+    assert cut.endswith(f"); {AGAIN}")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("data.d/x", ""), ("x.csv", ".csv"), ("data/x.jsonl.gz", ".jsonl"), ("x.gz", ""), ("x.gz.csv", ".csv")],
+)
+def test_the_format_follows_from_the_ending_without_gz(path, expected):
+    assert file_format(path) == expected
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz"])
+def test_blank_lines_of_a_table_are_skipped_and_counted(name):
+    separator = "\t" if name == "a.tsv" else ","
+    text = "\n".join(["x,y", "1,", ",", ",b", "", "2,c"]).replace(",", separator).encode()
+    Path(name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    frame = read_columns(Path(name), {"y": "text", "x": "text or number"})
+    assert frame.columns == [ROW_NUMBER, "y", "x"]
+    assert frame.rows() == [(1, None, "1"), (3, "b", None), (5, "c", "2")]
+
+
+def test_values_of_json_lines_keep_their_types_beyond_the_first_lines():
+    lines = ['{"x": 1, "y": null}'] * 200 + ['{"x": 2.5, "y": "late"}']
+    Path("a.jsonl").write_text("\n".join(lines))
+    frame = read_columns(Path("a.jsonl"), {"x": "text or number", "y": "text"})
+    assert frame.row(0) == (1, "1.0", None)
+    assert frame.row(-1) == (201, "2.5", "late")
+
+
+VALUES = {
+    "text": (["a", None], "String"),
+    "nulls": ([None, None], "Null"),
+    "integers": ([1, 2], "Int64"),
+    "decimals": ([1.5, 2.0], "Float64"),
+    "truth": ([True, False], "Boolean"),
+    "texts": ([["a"], []], "List(String)"),
+    "numbers": ([[1], [2, 3]], "List(Int64)"),
+    "matrix": ([[[1.5]], [[2.0, 3.0]]], "List(List(Float64))"),
+}
+ACCEPTED = {
+    "text": {"text", "nulls"},
+    "text or number": {"text", "nulls", "integers", "decimals", "truth"},
+    "integer": {"integers"},
+    "list of texts": {"texts"},
+    "list of integers": {"numbers"},
+    "list of lists of numbers": {"matrix"},
+}
+FRAME = pl.DataFrame({name: values for name, (values, _) in VALUES.items()}).with_row_index(ROW_NUMBER, offset=1)
+
+
+@pytest.mark.parametrize("kind", ACCEPTED)
+@pytest.mark.parametrize("column", VALUES)
+def test_a_column_must_be_of_its_kind(kind, column):
+    path = Path("a.parquet")
+    if column in ACCEPTED[kind]:
+        assert select_typed(path, FRAME.lazy(), {column: kind}).columns == [ROW_NUMBER, column]
+        return
+    with pytest.raises(InputError) as error:
+        select_typed(path, FRAME.lazy(), {column: kind})
+    type_name = VALUES[column][1]
+    assert str(error.value) == f"a.parquet, column '{column}' is {type_name}, not {kind}; write it as {kind}"
+
+
+def test_columns_are_cast_to_the_type_of_their_kind():
+    kinds = {
+        "nulls": "text",
+        "integers": "text or number",
+        "truth": "text or number",
+        "matrix": "list of lists of numbers",
+    }
+    frame = select_typed(Path("a"), FRAME.lazy(), kinds)
+    types = {"nulls": pl.String, "integers": pl.String, "truth": pl.String, "matrix": pl.List(pl.List(pl.Float32))}
+    assert dict(frame.drop(ROW_NUMBER).schema) == types
+    small = FRAME.with_columns(pl.col("integers").cast(pl.Int8), pl.col("numbers").cast(pl.List(pl.UInt8)))
+    cast = select_typed(Path("a"), small.lazy(), {"integers": "integer", "numbers": "list of integers"})
+    assert dict(cast.drop(ROW_NUMBER).schema) == {"integers": pl.Int64, "numbers": pl.List(pl.Int64)}
+
+
+def test_a_table_without_rows_is_reported():
+    with pytest.raises(InputError) as error:
+        select_typed(Path("a"), FRAME.clear().lazy(), {"text": "text"})
+    assert str(error.value) == f"a has no rows; {AGAIN}"
+
+
+def test_all_missing_columns_are_named_and_the_existing_ones_without_the_row_number():
+    with pytest.raises(InputError) as error:
+        require_columns(Path("a.csv"), [ROW_NUMBER, "x", "y"], ["z", "x", "w"])
+    assert str(error.value) == "a.csv has no column 'z', 'w'; it has x, y"
+    require_columns(Path("a.csv"), ["x", "y"], ["y", "x"])
+
+
+@pytest.fixture
+def rows() -> RepositoryRows:
+    columns = {"id": [7, 8, 9], "text": ["a", "b", "c"], "grade": [2, 0, 1]}
+    return RepositoryRows(Path("raw/shop/en/train"), datasets.Dataset.from_dict(columns))
+
+
+def test_labelled_rows_of_a_repository_are_named_by_split_and_row(rows):
+    frame = rows.labelled_table({"text": "text", "grade": "integer"}, ("bad", "fair", "good"), label="grade")
+    assert frame.columns == [ROW_NUMBER, "text", "grade", "label", "pair"]
+    assert frame.select("pair", "text", "label").rows() == [
+        ("train:1", "a", 2),
+        ("train:2", "b", 0),
+        ("train:3", "c", 1),
+    ]
+    assert frame.schema["label"] == pl.Int8
+
+
+def test_an_unknown_label_of_a_repository_is_reported_with_the_known_ones(rows):
+    with pytest.raises(InputError) as error:
+        rows.labelled_table({"grade": "integer"}, ("bad", "good"), label="grade")
+    assert str(error.value) == "raw/shop/en/train, row 1, column 'grade': found 2; it must be one of 0 (bad), 1 (good)"
+    missing = RepositoryRows(Path("raw"), datasets.Dataset.from_dict({"label": [1, None]}))
+    with pytest.raises(InputError, match=r"^raw, row 2, column 'label': found None; it must be one of 0 \(bad\)"):
+        missing.labelled_table({"label": "integer"}, ("bad", "good"))
+
+
+def test_selected_rows_of_a_repository_are_in_the_given_order(rows):
+    selected = rows.take(np.array([2, 0]))
+    assert selected.path == rows.path
+    assert selected.table({"id": "text or number"}).rows() == [(1, "9"), (2, "7")]
+
+
+def test_an_identifier_of_a_text_must_be_unique():
+    columns = {"id": ["a", "b", "a"], "text": ["x", "y", "z"]}
+    with pytest.raises(InputError) as error:
+        RepositoryRows(Path("raw"), datasets.Dataset.from_dict(columns)).texts_by_id()
+    assert str(error.value) == "raw, row 1, column 'id': found 'a' (and 1 more rows); each row needs a unique id"
+
+
+def test_the_rows_of_a_repository_are_named_by_configuration_and_split_and_its_notes_are_not_data():
+    folder = Path("shop")
+    folder.mkdir()
+    buffer = io.BytesIO()
+    pl.DataFrame({"x": [1, 2]}).write_parquet(buffer)
+    (folder / "train.parquet").write_bytes(buffer.getvalue())
+    (folder / "source.json").write_text("{}")
+    (folder / "README.md").write_bytes(b"")
+    with open_repository(folder) as read_split:
+        rows = read_split("train")
+        assert rows.path == Path("shop/train")
+        assert rows.table({"x": "integer"})["x"].to_list() == [1, 2]
+        assert read_split("train", "default").path == Path("shop/default/train")
+        with pytest.raises(InputError, match=r"^shop: split dev of config default cannot be read: Unknown split"):
+            read_split("dev", "default")
+
+
+class GenerationError(Exception):
+    """Stands for the error of the library that hides the cause of a failed read."""
+
+
+def hidden(cause: Exception) -> Exception:
+    """Return an error of the library with a cause."""
+    error = GenerationError("An error occurred while generating the dataset")
+    error.__cause__ = cause
+    return error
+
+
+def read_with_error(error: Exception, monkeypatch: pytest.MonkeyPatch, **arguments: str) -> None:
+    """Read a split of a repository whose library raises an error."""
+
+    def load_dataset(*_arguments: object, **_options: object) -> None:
+        raise error
+
+    exceptions = SimpleNamespace(DatasetGenerationError=GenerationError)
+    library = SimpleNamespace(load_dataset=load_dataset, exceptions=exceptions)
+    monkeypatch.setattr(raw, "import_hub_library", lambda: library)
+    Path("shop").mkdir()
+    with open_repository(Path("shop")) as read_split:
+        read_split("train", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("Unknown split\n  'train'"), "Unknown split 'train'"),
+        (hidden(ValueError("no column")), "no column"),
+        (OSError("not a file"), "not a file"),
+        (hidden(OSError("not a file")), "not a file"),
+        (ValueError("x" * 300), "x" * 300),
+        (ValueError("x" * 301), "x" * 300),
+    ],
+    ids=repr,
+)
+def test_a_split_that_cannot_be_read_is_reported_with_the_first_words_of_the_cause(error, reason, monkeypatch):
+    with pytest.raises(InputError) as raised:
+        read_with_error(error, monkeypatch)
+    assert str(raised.value) == f"shop: split train cannot be read: {reason}"
+
+
+@pytest.mark.parametrize("hide", [hidden, lambda error: error], ids=["hidden", "raised"])
+def test_an_error_of_the_machine_is_raised_as_it_is(hide, monkeypatch):
+    with pytest.raises(OSError, match="folder for temporary files, which TMPDIR sets") as raised:
+        read_with_error(hide(OSError(errno.ENOSPC, "full")), monkeypatch, config="en")
+    assert not isinstance(raised.value, InputError)
+
+
+def test_the_library_gets_the_split_and_configuration_of_links_to_the_files(monkeypatch):
+    calls = []
+    listed = []
+
+    def load_dataset(view: str, **options: object) -> str:
+        calls.append(options)
+        listed.extend(sorted(path.name for path in Path(view).iterdir()))
+        assert all(path.is_symlink() for path in Path(view).iterdir())
+        return "rows"
+
+    library = SimpleNamespace(
+        load_dataset=load_dataset, exceptions=SimpleNamespace(DatasetGenerationError=GenerationError)
+    )
+    monkeypatch.setattr(raw, "import_hub_library", lambda: library)
+    Path("shop").mkdir()
+    for name in ("source.json", "README.md", "a.jsonl"):
+        (Path("shop") / name).write_text("{}")
+    with open_repository(Path("shop")) as read_split:
+        rows = read_split("test", "fr")
+    assert (rows.path, rows.data) == (Path("shop/fr/test"), "rows")
+    (options,) = calls
+    assert not Path(str(options.pop("cache_dir"))).exists()
+    assert options == {"name": "fr", "split": "test", "verification_mode": "no_checks"}
+    assert listed == ["README.md", "a.jsonl"]

@@ -1,0 +1,64 @@
+"""Values that the stages pass on cannot be changed, and those with arrays are equal only to themselves."""
+
+import pytest
+from pydantic import BaseModel
+
+from tasks.datasets import OwnReader
+from tasks.datasets.base import LabelledPairs
+from tasks.datasets.logits import SplitArrays
+from tasks.datasets.own import FilesOptions, HubOptions, LookupTable, OwnOptions, PairTables
+from tasks.datasets.raw import RepositoryRows
+from tasks.expectations.check import Check
+from tasks.expectations.invariants import CheckedRun
+from tasks.predictors import Predictor, PredictorType
+from tasks.predictors.boosted import BoostedPredictor, BoostedSettings
+from tasks.predictors.linear import (
+    LinearPredictor,
+    MultinomialFeatureSettings,
+    MultinomialTextSettings,
+    SgdFeatureSettings,
+    SgdTextSettings,
+    TermSettings,
+)
+from tasks.provenance.dvc_stages import DvcStage
+from tasks.provenance.history import StageOutcome
+from tasks.provenance.manifest import HashedFile, Manifest
+from tasks.provenance.verification import Problem
+from tasks.records.measurements import _Estimates
+from tasks.records.results import ProjectedDecisions, SeedResults
+from tasks.settings.dataset_params import DatasetParams, SplitParams
+from tasks.settings.params import Alternative, DaskParams, Params
+from tasks.tables.display import FormattedTable
+from tasks.tables.overview import _Losses
+from tasks.tables.runs import Runs, Table
+from tasks.train import PredictorChoice
+
+COMPARED_BY_VALUE = (
+    *(BoostedPredictor, DvcStage, FormattedTable, LabelledPairs, OwnReader, PredictorChoice, PredictorType, Problem),
+    *(ProjectedDecisions, RepositoryRows, Runs, SeedResults, SplitArrays, StageOutcome, Table, _Losses),
+)
+COMPARED_BY_IDENTITY = (Check, CheckedRun, LinearPredictor, Predictor, _Estimates)
+MODELS = (
+    *(Alternative, BoostedSettings, DaskParams, DatasetParams, FilesOptions, HashedFile, HubOptions, LookupTable),
+    *(Manifest, MultinomialFeatureSettings, MultinomialTextSettings, OwnOptions, PairTables, Params),
+    *(SgdFeatureSettings, SgdTextSettings, SplitParams, TermSettings),
+)
+
+
+@pytest.mark.parametrize("value_type", [*COMPARED_BY_VALUE, *COMPARED_BY_IDENTITY])
+def test_values_cannot_be_changed(value_type: type):
+    value = object.__new__(value_type)
+    with pytest.raises(AttributeError, match="cannot assign to field 'name'"):
+        value.name = "other"
+
+
+@pytest.mark.parametrize("value_type", COMPARED_BY_IDENTITY)
+def test_values_with_arrays_or_models_are_equal_only_to_themselves(value_type: type):
+    assert value_type.__eq__ is object.__eq__
+    assert value_type.__hash__ is object.__hash__
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_settings_cannot_be_changed_and_unknown_names_are_errors(model: type[BaseModel]):
+    assert model.model_config["frozen"] is True
+    assert model.model_config["extra"] == "forbid"
