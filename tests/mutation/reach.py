@@ -37,6 +37,9 @@ EXCLUDED_TESTS = frozenset(
         "test_server_origins.py",
         "test_server_pages.py",
         "test_score_thresholds_study.py",
+        # These test what is not mutated, the page and the simulated data, with fixtures that take long for each test
+        "test_page.py",
+        "test_twins.py",
     }
 )
 # The rewriting of assertions takes longer than most tests, and its messages are not needed here
