@@ -48,7 +48,7 @@ class TopCalibration:
     p_value: float | None
 
     @property
-    def is_off(self) -> bool:
+    def is_miscalibrated(self) -> bool:
         """Whether the gap is significant, and large enough to be relevant."""
         is_significant = self.p_value is not None and self.p_value < SIGNIFICANCE_LEVEL
         return is_significant and abs(self.gap) >= MIN_RELEVANT_GAP
@@ -60,7 +60,7 @@ class TopCalibration:
             f"most reliable {100 * self.share:.0f}% ({self.rows:,} rows): mean reliability {self.predicted:.3f}, "
             f"accuracy {self.correct:.3f}, difference {self.gap:+z.3f}{interval}."
         )
-        if not self.is_off:
+        if not self.is_miscalibrated:
             return f"The {numbers}"
         direction = "overstates" if self.gap > 0 else "understates"
         return f"Warning: the map {direction} the {numbers} The difference is statistically significant."
@@ -94,7 +94,7 @@ def describe_top_calibration(tops: tuple[TopCalibration, ...]) -> list[str]:
     Returns:
         The lines.
     """
-    return [top.describe() for top in sorted(tops, key=lambda top: not top.is_off)]
+    return [top.describe() for top in sorted(tops, key=lambda top: not top.is_miscalibrated)]
 
 
 def describe_top_warnings(tops: tuple[TopCalibration, ...]) -> list[str]:
@@ -106,7 +106,7 @@ def describe_top_warnings(tops: tuple[TopCalibration, ...]) -> list[str]:
     Returns:
         A line for each of them.
     """
-    return [top.describe() for top in tops if top.is_off]
+    return [top.describe() for top in tops if top.is_miscalibrated]
 
 
 def top_calibration_as_json(tops: tuple[TopCalibration, ...]) -> list[dict[str, float | None]]:
@@ -129,7 +129,7 @@ def top_calibration_as_json(tops: tuple[TopCalibration, ...]) -> list[dict[str, 
             "low": top.low,
             "high": top.high,
             "p_value": top.p_value,
-            "off": top.is_off,
+            "is_miscalibrated": top.is_miscalibrated,
         }
         for top in tops
     ]

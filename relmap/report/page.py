@@ -250,7 +250,7 @@ def top_rows_table(top: Sequence[Numbers]) -> Table:
                 f"{numbers['correct']:.3f}",
                 f"{numbers['gap']:+z.3f}",
                 interval,
-                "yes" if numbers["off"] else "no",
+                "yes" if numbers["is_miscalibrated"] else "no",
             ]
         )
     return Table(

@@ -244,7 +244,7 @@ def test_copies_of_grouped_rows_do_not_change_means_and_errors(fitted_map, new_r
             evaluation["metrics"].pop(metric)
         del evaluation["label_spread"]
         drift = evaluation.pop("drift")
-        drift_keys = ("says", "correct", "expected")
+        drift_keys = ("mean_reliability", "correct", "expected")
         top_keys = ("predicted", "correct", "gap")
         evaluation["drift"] = [itemgetter(*drift_keys)(cell) for cell in (*drift["cells"], *drift["top"])]
         evaluation["top"] = [itemgetter(*top_keys)(top) for top in evaluation["top"]]

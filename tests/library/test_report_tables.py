@@ -43,7 +43,10 @@ def test_the_table_of_the_most_reliable_rows_marks_significant_gaps():
     first = {"share": 0.1, "rows": 1500, "predicted": 0.9712, "correct": 0.9, "gap": 0.0712}
     second = {"share": 0.3, "rows": 4500, "predicted": 0.9, "correct": 0.9004, "gap": -0.0004}
     table = top_rows_table(
-        [first | {"low": 0.05, "high": 0.0923, "off": True}, second | {"low": None, "high": None, "off": False}]
+        [
+            first | {"low": 0.05, "high": 0.0923, "is_miscalibrated": True},
+            second | {"low": None, "high": None, "is_miscalibrated": False},
+        ]
     )
     assert table.title == "The most reliable rows"
     assert table.concept == "intervals"

@@ -120,7 +120,13 @@ def test_few_groups_have_no_interval_and_no_warning():
     reliability, correct = simulate(0, 900, accuracy_loss=0.5)
     group = np.array([f"g{row % 9}" for row in range(900)])
     for top in measure_top_calibration(make_sample(reliability, correct, group)):
-        assert (top.standard_error, top.low, top.high, top.p_value, top.is_off) == (None, None, None, None, False)
+        assert (top.standard_error, top.low, top.high, top.p_value, top.is_miscalibrated) == (
+            None,
+            None,
+            None,
+            None,
+            False,
+        )
         assert "interval" not in top.describe()
 
 
@@ -128,7 +134,7 @@ def test_gap_rounded_to_zero_has_no_sign():
     top = TopCalibration(0.1, 100, 0.9, 0.9, -1e-5, 0.01, -1e-5, 0.02, 0.9)
     text = top.describe()
     assert "difference +0.000 (95% interval +0.000 to +0.020)" in text
-    assert "-0" not in "".join(top_rows_table([dataclasses.asdict(top) | {"off": False}]).rows[0])
+    assert "-0" not in "".join(top_rows_table([dataclasses.asdict(top) | {"is_miscalibrated": False}]).rows[0])
 
 
 def test_evaluation_reports_the_top_rows():
