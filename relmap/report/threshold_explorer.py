@@ -228,7 +228,7 @@ class _ClusteredRows:
         Returns:
             Counts, and intervals of the accuracy.
         """
-        order = members[np.argsort(-self.reliability[members], kind="stable")]
+        order = members[np.argsort(-self.reliability[members])]
         copies = self.copies[order]
         correct = copies * self.correct[order]
         rows_before = _sum_before(copies, self.cluster[order])

@@ -330,7 +330,7 @@ class _Router:
         self._n_below_half = 0
         self._sum_of_reliability = 0.0
         self._min_reliability = inf
-        self._decision_counts = np.zeros(document.n_labels, dtype=np.int64)
+        self._decision_counts = np.zeros(document.n_labels)
 
     def added_columns(self, first: int, count: int) -> pa.RecordBatch:
         """Return the columns that are added to `count` rows from row `first` on."""

@@ -74,6 +74,21 @@ def thresholds_of(request: dict[str, object], confidence: float) -> ReliabilityT
     return find_coverage_threshold(*arrays, coverage=request["coverage"], confidence=confidence)
 
 
+@pytest.mark.parametrize(
+    ("origin", "where"),
+    [
+        ("new", "on these rows"),
+        ("held_out", "on these rows"),
+        ("out_of_fold", "out of fold"),
+        ("partly_out_of_fold", "out of fold"),
+    ],
+)
+def test_the_log_losses_of_an_evaluation_name_the_rows_they_are_computed_on(origin, where):
+    document = maps.fit_map(make_rows(), "label_intercept").document
+    lines = assess(origin, document=document, n_fitted=7).evaluate().lines
+    assert f"  log loss {where}, and gain over the confidence (95% interval):" in lines
+
+
 @pytest.mark.parametrize("request_", [{"target_accuracy": 0.6}, {"coverage": "0.5"}, {"cut": 0.25}])
 @pytest.mark.parametrize("origin", ["new", "held_out", "out_of_fold", "partly_out_of_fold"])
 def test_cuts_of_each_origin_state_whether_they_are_guaranteed(request_, origin):

@@ -638,3 +638,13 @@ def test_hcal_ends_after_more_stale_epochs_than_its_patience(
     fitted = fit_hcal(LOGITS, np.array([0, 1, 1, 2]), seed=3, settings=fit_settings)
     np.testing.assert_allclose(fitted.factors, np.exp(np.full(7, -0.1 * n_best_steps)), atol=1e-6)
     assert len(list(remaining)) == len(losses) - n_losses
+
+
+def test_spline_of_single_precision_equals_that_of_the_same_numbers_in_double_precision():
+    generator = np.random.default_rng(5)
+    confidence = generator.random(300).astype(np.float32)
+    correct = generator.random(300) < confidence
+    single = fit_spline_of_confidence(confidence, correct)
+    double = fit_spline_of_confidence(confidence.astype(np.float64), correct)
+    np.testing.assert_array_equal(single.knots, double.knots)
+    np.testing.assert_array_equal(single.coefficients, double.coefficients)
