@@ -253,10 +253,8 @@ def _prepare_refits(parts: ValidationRows, base: Base, params: Params, device: s
 def _measure_other_settings(
     results: SeedResults, batch: FitBatch, labels: np.ndarray, params: Params
 ) -> Iterator[AlternativeMeasurement]:
-    """Measure the alternatives of projection, MRC and metrics."""
-    for option, alternative in params.sensitivity.alternatives.items():
-        if alternative.base or alternative.protocol:
-            continue
+    """Measure the alternatives of projection, MRC and metrics; other alternatives affect no metric here."""
+    for option in params.sensitivity.alternatives:
         other = params.with_alternative(option)
         projections = results.projections
         metric_keys: Collection[str] = find_affected_metrics(params.metrics, other.metrics)

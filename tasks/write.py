@@ -212,7 +212,7 @@ def write_runs(
     run = {
         **dataset_facts,
         "test_rows": len(base.test),
-        "scored_rows": len(sample_rows(len(base.test), MAX_SCORED_ROWS)),
+        "scored_rows": min(len(base.test), MAX_SCORED_ROWS),
         "fallbacks": fallbacks,
         "optimum": summarize_optimality(seeds, frames["metrics"]),
         **provenance,
@@ -235,7 +235,7 @@ def show_metrics(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
     artifact_name = base.name.replace("_", "-")
     is_shown = pl.col("variant").is_in(["confidence", "mrp"]) & pl.col("metric").is_in(COMPARED_METRICS)
     means = metrics.filter(is_shown).pivot(
-        "variant", index=["calibrator", "metric"], values="value", aggregate_function="mean", maintain_order=True
+        "variant", index=["calibrator", "metric"], values="value", aggregate_function="mean"
     )
     rows = means.with_columns(change=pl.col("mrp") - pl.col("confidence"))
     create_table_artifact(

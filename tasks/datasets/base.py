@@ -263,7 +263,7 @@ def join_texts(pairs: pl.DataFrame, read_split: RepositoryReader, prefix: str = 
     pairs = pairs.with_columns(pair=pl.format("{}:{}", "query-id", "corpus-id"))
     for key, config, column in (("query-id", "queries", "query"), ("corpus-id", "corpus", "document")):
         texts = read_split("test", prefix + config).texts_by_id().rename({"text": column})
-        pairs = pairs.join(texts, left_on=key, right_on="id", how="inner", maintain_order="left")
+        pairs = pairs.join(texts, left_on=key, right_on="id", maintain_order="left")
     return pairs
 
 

@@ -315,7 +315,7 @@ def map_splits(frame: pl.DataFrame, splits: Mapping[str, Split], path: Path, nam
     is_known = pl.col("split").is_in(list(known_splits)) | pl.col("split").is_null()
     remedy = f"it must be one of {', '.join(known_splits)}; `splits` maps other names to them"
     forbid_rows(frame, ~is_known, path, "split", remedy, name_in_file=name_in_file)
-    split = pl.col("split").replace_strict(known_splits, return_dtype=pl.String, default=None)
+    split = pl.col("split").replace_strict(known_splits, default=None)
     return frame.with_columns(pl.when(split != "drawn").then(split).alias("split"))
 
 

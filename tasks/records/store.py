@@ -181,7 +181,7 @@ def write_decisions(path: Path, parts: Mapping[str, ProtocolDecisions]) -> None:
         pl.DataFrame(
             {
                 "split": [split] * len(decisions),
-                "group": pl.Series(decisions.group.tolist(), dtype=pl.String),
+                "group": decisions.group.tolist(),
                 "label": pl.Series(decisions.label, dtype=pl.Int8),
                 "decision": pl.Series(decisions.decision, dtype=pl.Int8),
                 "logits": pl.Series(decisions.logits).arr.to_list(),

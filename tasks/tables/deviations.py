@@ -53,7 +53,7 @@ def _deviations_over_seeds(runs: Runs) -> pl.DataFrame:
     over_calibrators = _average_over(cells, "calibrator")
     over_datasets = _average_over(over_calibrators.filter(pl.col("dataset") != BOOSTED), "dataset")
     all_cells = pl.concat([cells, over_calibrators, over_datasets])
-    return all_cells.group_by(CELL, maintain_order=True).agg(seeds=pl.col("value").std(ddof=1), n_seeds=pl.len())
+    return all_cells.group_by(CELL, maintain_order=True).agg(seeds=pl.col("value").std(), n_seeds=pl.len())
 
 
 def _select_paper_rows(frame: pl.DataFrame) -> pl.DataFrame:
@@ -83,9 +83,7 @@ def _errors_of_dataset_averages(errors: pl.DataFrame) -> pl.DataFrame:
     """Compute standard errors of means over the paper's data sets, if each of them has one."""
     averages = errors.filter(pl.col("dataset").is_in(PAPER_DATASETS), calibrator=AVERAGE)
     error_of_mean = pl.col("standard_error").pow(2).sum().sqrt() / pl.len()
-    means = averages.group_by("metric", "quantity", maintain_order=True).agg(
-        error_of_mean=error_of_mean, n_datasets=pl.len()
-    )
+    means = averages.group_by("metric", "quantity").agg(error_of_mean=error_of_mean, n_datasets=pl.len())
     complete = means.filter(n_datasets=len(PAPER_DATASETS))
     complete = complete.with_columns(dataset=pl.lit(AVERAGE), calibrator=pl.lit(AVERAGE))
     return _standard_errors(complete, "error_of_mean", "bootstrap errors of independent data sets")
@@ -94,7 +92,7 @@ def _errors_of_dataset_averages(errors: pl.DataFrame) -> pl.DataFrame:
 def _errors_of_shares(runs: Runs) -> pl.DataFrame:
     """Compute binomial standard errors of shares of test rows, which have no bootstrap."""
     shares = _select_paper_rows(runs.metrics.filter(pl.col("metric").is_in(SHARE_METRICS), variant=SIMPLEX))
-    means = shares.group_by("dataset", "calibrator", "metric", maintain_order=True).agg(share=pl.col("value").mean())
+    means = shares.group_by("dataset", "calibrator", "metric").agg(share=pl.col("value").mean())
     share = pl.col("share")
     n_rows = count_test_rows(runs.facts)
     known = means.filter(n_rows > 0, share.is_between(0, 1)).with_columns(quantity=pl.lit("after"))

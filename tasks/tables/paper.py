@@ -248,7 +248,7 @@ def robustness_table(runs: Runs) -> pl.DataFrame:
         "ece": select_values("confidence", "ece").mean(),
         **comparison_means,
     }
-    metrics = runs.metrics.sort("seed", maintain_order=True)
+    metrics = runs.metrics.sort("seed")
     cells = metrics.group_by("dataset", "source", "calibrator").agg(**columns)
     order = []
     for calibrator in (UNCALIBRATED, *runs.other_calibrators()):
@@ -256,7 +256,7 @@ def robustness_table(runs: Runs) -> pl.DataFrame:
         for base, dataset in BASE_PREDICTORS.items():
             order.append((dataset, calibrator, base + suffix))
     rows = pl.DataFrame(order, schema=["dataset", "calibrator", "base"], orient="row")
-    rows = rows.join(cells, on=["dataset", "calibrator"], how="inner", maintain_order="left")
+    rows = rows.join(cells, on=["dataset", "calibrator"], maintain_order="left")
     return finish_table(rows.select(pl.lit(LINEAR).alias("dataset"), "base", *columns, "source"))
 
 

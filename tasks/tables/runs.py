@@ -216,9 +216,9 @@ def comparison_columns() -> dict[str, pl.Expr]:
         before = select_values("confidence", metric)
         after = select_values("mrp", metric)
         columns[f"{metric}_conf"] = before.mean()
-        columns[f"{metric}_conf_std"] = before.std(ddof=1)
+        columns[f"{metric}_conf_std"] = before.std()
         columns[f"{metric}_mrp"] = after.mean()
-        columns[f"{metric}_mrp_std"] = after.std(ddof=1)
+        columns[f"{metric}_mrp_std"] = after.std()
         columns[f"{metric}_delta"] = after.mean() - before.mean()
     return columns
 

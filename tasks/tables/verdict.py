@@ -145,7 +145,7 @@ def list_numbers(table_key: str, rows: pl.DataFrame) -> pl.DataFrame:
         .sort("line", maintain_order=True)
     )
     parts = pl.col("text").str.split("/")
-    numerator = parts.list.get(0, null_on_oob=True).cast(pl.Float64)
+    numerator = parts.list.first().cast(pl.Float64)
     denominator = parts.list.get(1, null_on_oob=True).cast(pl.Float64)
     decimals = pl.col("text").str.split(".").list.get(1, null_on_oob=True)
     n_decimals = decimals.str.len_chars().cast(pl.Int64).fill_null(0)
@@ -240,9 +240,7 @@ def _add_tolerances(numbers: pl.DataFrame, deviations: pl.DataFrame) -> pl.DataF
     )
     origin_for_deviations = pl.lit("2 standard deviations of two deviations over seeds, and half a printed unit")
     origin = pl.when(is_deviation & n_seeds.is_not_null()).then(origin_for_deviations).otherwise(origin_for_means)
-    return with_deviations.with_columns(
-        tolerance=pl.when(n_seeds > 1).then(tolerance), tolerance_from=origin.fill_null("")
-    )
+    return with_deviations.with_columns(tolerance=tolerance, tolerance_from=origin.fill_null(""))
 
 
 def _join_deviations(numbers: pl.DataFrame, deviations: pl.DataFrame) -> pl.DataFrame:
