@@ -15,6 +15,7 @@ from relmap.projection.batch import FitBatch, fit_mrp_batches, measure_optimalit
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.surface import Surfaces, fit_surfaces
 from relmap.projection.variants import PIPELINE_VARIANTS, VARIANTS, fit_variants
+from relmap.projection.whole_vector import WholeVector
 from relmap.settings import ProjectionParams
 from tests import fits
 from tests.fits import make_decisions
@@ -183,3 +184,10 @@ def test_adam_ends_slightly_above_the_optimum():
     assert (kkt <= 1e-8).all()
     assert (excess > -1e-9).all()
     assert (excess < 3e-3).all()
+
+
+def test_logits_far_below_the_largest_count_as_87_below_it_in_the_whole_vector():
+    model = WholeVector(weights=np.eye(2) / 10, bias=np.zeros(2))
+    logits = np.array([[3.0, -83.5], [3.0, -84.0], [3.0, -84.5], [3.0, -1e9]])
+    scored = model(CalibratedDecisions(np.zeros(4), np.zeros(4, dtype=np.int64), None, logits))
+    np.testing.assert_allclose(scored, [8.65, 8.7, 8.7, 8.7])
