@@ -25,7 +25,9 @@ PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 PAGES += [page for folder in FOLDERS for page in sorted(ROOT.glob(f"docs/{folder}/*.md"))]
 FENCE = re.compile(r"^( *)```([a-z]+)\n.*?^ *```$", re.DOTALL | re.MULTILINE)
 FOLDER_READMES = [
-    page for page in ROOT.glob("*/**/README.md") if ".venv" not in page.parts and "site" not in page.parts
+    page
+    for page in ROOT.glob("[!.]*/**/README.md")  # folders with a dot, such as .venv, are not part of the project
+    if "site" not in page.parts
 ]
 
 

@@ -48,6 +48,7 @@ SIMILAR_STRINGS = {'"left"': '"right"', '"right"': '"left"'}
 UNARY_FUNCTIONS = frozenset(
     {"abs", "sorted", "reversed", "set", "sqrt", "log", "exp", "log1p", "expm1", "expit", "logit", "unique", "sort"}
 )
+NEVER_RAISED = "StopAsyncIteration"  # in code without asynchronous iterators
 OPERAND_LISTS = frozenset({"arith_expr", "term", "and_test", "or_test", "expr", "and_expr"})
 NON_COMMUTATIVE = frozenset({"-", "/", "//", "%", "@", "**"})
 
@@ -348,6 +349,37 @@ class RemoveFunction(NodeOperator):
         return (Example("np.log(a)", "(a)"), Example("sorted(a)", "(a)"))
 
 
+class ReplaceException(NodeOperator):
+    """Catch an exception that is never raised in place of one that is caught; Cosmic Ray replaces plain names only."""
+
+    @classmethod
+    def variants(cls, node: NodeOrLeaf) -> list[str]:
+        """Return the exceptions of an `except` clause, once without each of them."""
+        clause = node.parent
+        if clause is None or clause.type != "except_clause" or node is not clause.children[1]:
+            return []
+        is_tuple = node.type == "atom" and code_of(node.children[1]).count(",") > 0
+        caught = node.children[1].children[::2] if is_tuple else [node]
+        codes = []
+        for replaced in caught:
+            kept = [NEVER_RAISED if exception is replaced else code_of(exception) for exception in caught]
+            codes.append(f"({', '.join(kept)})" if is_tuple else kept[0])
+        return codes
+
+    @classmethod
+    def examples(cls) -> tuple[Example, ...]:
+        """Return mutations with their results."""
+        return (
+            Example("try: f()\nexcept OSError: pass", "try: f()\nexcept StopAsyncIteration: pass"),
+            Example("try: f()\nexcept a.Error as e: pass", "try: f()\nexcept StopAsyncIteration as e: pass"),
+            Example(
+                "try: f()\nexcept (a.Error, OSError): pass",
+                "try: f()\nexcept (a.Error, StopAsyncIteration): pass",
+                occurrence=1,
+            ),
+        )
+
+
 OPERATORS = (
     RemoveKeywordArgument,
     ReplaceArgumentWithNone,
@@ -360,6 +392,7 @@ OPERATORS = (
     ReplaceMembership,
     ReplaceSimilarName,
     RemoveFunction,
+    ReplaceException,
 )
 
 

@@ -48,7 +48,6 @@ FAMILIES = {
     "core/ReplaceBreakWithContinue": "flow",
     "core/ReplaceContinueWithBreak": "flow",
     "core/ZeroIterationForLoop": "flow",
-    "core/ExceptionReplacer": "flow",
     "core/NumberReplacer": "constant",
     "core/ReplaceBinaryOperator_Add_Sub": "arithmetic",
     "core/ReplaceBinaryOperator_Sub_Add": "arithmetic",
