@@ -488,12 +488,10 @@ def test_mapping_multiplies_surprisals_by_the_factors_of_their_segments():
 
 def network_by_hand(parameters: np.ndarray, margin: float) -> float:
     """Return the temperature of a margin."""
-    weight_1, bias_1 = parameters[:16], parameters[16:32]
-    weight_2, bias_2 = parameters[32:288].reshape(16, 16), parameters[288:304]
-    weight_3, bias_3 = parameters[304:320], parameters[320]
+    weight_1, bias_1, weight_2, bias_2, weight_3, bias_3 = np.split(parameters, [16, 32, 288, 304, 320])
     hidden = np.maximum(weight_1 * margin + bias_1, 0)
-    hidden = np.maximum(weight_2 @ hidden + bias_2, 0)
-    return float(np.log1p(np.exp(weight_3 @ hidden + bias_3)) + 0.1)
+    hidden = np.maximum(weight_2.reshape(16, 16) @ hidden + bias_2, 0)
+    return float(np.log1p(np.exp(weight_3 @ hidden + bias_3[0])) + 0.1)
 
 
 def test_smart_divides_log_probabilities_by_the_temperature_of_their_margin():
@@ -521,7 +519,8 @@ def smart_by_hand(logits: np.ndarray, labels: np.ndarray, seed: int, settings: S
     log_p = np.log(softmax(logits, axis=1) + 1e-12)
     ordered = np.sort(log_p, axis=1)
     margin = ordered[:, -1] - ordered[:, -2]
-    mean, deviation = margin.mean(), margin.std()
+    mean = margin.mean()
+    deviation = margin.std()
     rows = smart.TrainingRows(
         (margin - mean) / deviation,
         (log_p - ordered[:, -1:]).T,

@@ -50,8 +50,11 @@ def expected_assignment(
 
     gain = np.array([gain_of(*pair) for pair in zip(column, label, strict=True)], dtype=float)
     # what the shares of columns and labels explain: means over independent draws of a column and of a label
-    mean_for_column = np.array([share @ [gain_of(value, other) for other in label] for value in range(n_labels)])
-    mean_for_label = np.array([share @ [gain_of(other, value) for other in column] for value in range(n_labels)])
+    mean_for_column = np.zeros(n_labels)
+    mean_for_label = np.zeros(n_labels)
+    for value in range(n_labels):
+        mean_for_column[value] = share @ [gain_of(value, other) for other in label]
+        mean_for_label[value] = share @ [gain_of(other, value) for other in column]
     overall_mean = share @ mean_for_column[column]
     beyond = gain - mean_for_column[column] - mean_for_label[label] + overall_mean
     n_moved = sum(first != second for first, second in zip(best, given, strict=True))

@@ -93,9 +93,11 @@ def test_groups_are_permuted_like_rows():
     group = np.array([*"cabacbdedefghij"])
     units = group_row_numbers(group)
     of_units = split_validation(len(units), 2, params)
-    expected = [np.concatenate([units[unit] for unit in part]).tolist() for part in of_units]
 
-    assert [part.tolist() for part in split_validation(len(group), 2, params, group)] == expected
+    of_rows = split_validation(len(group), 2, params, group)
+
+    for unit_numbers, row_numbers in zip(of_units, of_rows, strict=True):
+        assert row_numbers.tolist() == np.concatenate([units[unit] for unit in unit_numbers]).tolist()
     assert [len(part) for part in of_units] == [5, 3, 2]
 
     by_row = params.model_copy(update={"split": "row"})

@@ -309,7 +309,7 @@ def test_wrong_options_are_reported(reader, options, message):
         find_dataset("shop", reader, options)
 
 
-LABELLED_ROWS = [{key: row[key] for key in ("n", "q", "name", "about", "grade")} for row in ROWS[:3]]
+LABELLED_ROWS = pl.DataFrame(ROWS[:3]).select("n", "q", "name", "about", "grade").to_dicts()
 
 
 def repository(folder: Path, files: dict[str, Content], card: str = "") -> Path:

@@ -792,7 +792,7 @@ def test_columns_of_summaries_and_deviations_have_an_order(runs):
 def complete_runs() -> Runs:
     """Runs of the paper's data sets and calibrators with numbers whose sums depend on their order."""
     values = draw_values((*PAPER_DATASETS, BOOSTED), PAPER_CALIBRATORS)
-    thirds = {key: tuple(number / 3 for number in numbers) for key, numbers in values.items()}
+    thirds = {key: tuple(np.array(numbers) / 3) for key, numbers in values.items()}
     return make_runs(thirds, dict.fromkeys((*PAPER_DATASETS, BOOSTED), "hub"))
 
 

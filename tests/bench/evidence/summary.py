@@ -197,7 +197,10 @@ def summarize_samples(results: list[CaseResult]) -> Summary:
 
 def _mean_metrics(cases: list[CaseResult], size: int, method: str) -> dict[str, float]:
     """Return the mean of each metric over cases, for one size and method."""
-    return {metric: fmean(case.mean(size, method, metric) for case in cases) for metric in METRICS}
+    means = {}
+    for metric in METRICS:
+        means[metric] = fmean(case.mean(size, method, metric) for case in cases)
+    return means
 
 
 def _sizes(cases: list[CaseResult]) -> list[int]:
