@@ -1,7 +1,7 @@
-"""Flow runs: task runners, workers of Dask, locks of runs, progress and task errors.
+"""Flow runs: task runners, Dask workers, run locks, progress and task errors.
 
-Tasks run in threads of the process of the flow, or on workers of Dask. The results are the same, so no stage of DVC
-depends on the task runner. What Dask requires is checked here.
+Tasks run in threads of the process of the flow, or on Dask workers. The results are the same, so no stage of DVC
+depends on the task runner. This module checks that the Dask workers can run the tasks.
 """
 
 import asyncio
@@ -111,7 +111,7 @@ def create_private_cluster(n_workers: int) -> "LocalCluster":
             protocol="tls",
             security=Security.temporary(),
             dashboard_address=None,
-            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # until its HTTP server is stopped below
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # local only; the HTTP server is stopped below
             preload=[__name__],  # calls `dask_setup` in each worker
             local_directory=str((STATE / "dask").absolute()),
         )
@@ -161,7 +161,7 @@ def _check_workers(address: str, security: "Security", server: str) -> None:
     from distributed import Client  # noqa: PLC0415 - an extra
 
     try:
-        asyncio.run(_connect(address, security))  # a client would wait forever for another kind of server
+        asyncio.run(_connect(address, security))  # `Client` would wait forever for a server that is no scheduler
     except OSError:
         raise InputError(
             f"no Dask scheduler answers within {SCHEDULER_TIMEOUT} seconds at {address} (dask.address in params.yaml); "
@@ -182,7 +182,7 @@ def _check_workers(address: str, security: "Security", server: str) -> None:
         else:
             lines += [f"{worker}: {difference}" for difference in differences]
     if lines:
-        heading = f"workers of {address} run different code or have no server; restart them:"
+        heading = f"workers of {address} run different code or cannot reach the Prefect server; restart them:"
         raise InputError("\n  ".join([heading, *lines]))
 
 
@@ -239,7 +239,7 @@ def describe_worker_differences(
 
 
 def server_environment() -> dict[str, str]:
-    """Return the environment variables with which a process reports to the Prefect server of this process.
+    """Return the environment variables that connect a child process to the Prefect server that this process uses.
 
     Returns:
         Name -> value.
@@ -297,10 +297,11 @@ def _mark_crashed_run(client: SyncPrefectClient, lock: Path) -> bool:
     lock.unlink(missing_ok=True)
     if run.state is None or run.state.is_final():
         return False
-    message = "its process was killed; a later start detected it"
+    message = "its process was killed; a command that started later detected it"
     crashed: State[Any] = Crashed(message=message)
     client.set_flow_run_state(run_id, crashed, force=True)
-    is_stage = run.deployment_id is None and run.name != "refresh"  # the refresh notifies about its stages
+    # A stage runs inside a refresh, which sends the notifications about its stages.
+    is_stage = run.deployment_id is None and run.name != "refresh"
     if not is_stage:
         for problem in notify(run.name, "crashed", message):
             print(problem)
@@ -315,7 +316,7 @@ class Progress:
     """Progress artifact on the page of a run. Call it after each step."""
 
     def __init__(self, artifact_id: UUID, n_steps: int) -> None:
-        """Take a new artifact.
+        """Start with no finished steps.
 
         Args:
             artifact_id: Identifier of the artifact.
@@ -344,7 +345,7 @@ def start_progress(name: str, n_steps: int, unit: str) -> Progress:
     """Create a progress artifact.
 
     Args:
-        name: What makes progress; part of the key of the artifact.
+        name: Name of the work; part of the key of the artifact.
         n_steps: Number of steps.
         unit: Description of a step.
 

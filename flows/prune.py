@@ -1,5 +1,7 @@
 """Remove data of old runs: records in Prefect's database, stored calibrator fits, and explored results.
 
+Explored results are written to `data/explored` by runs outside of DVC, such as runs that a form started.
+
 `python -m flows.prune --days 30` removes older data; with `--dry-run` it only counts them. Files of DVC do not change:
 use `dvc gc` to remove old versions. Files that forms wrote (`data/served`) belong to their users.
 """
@@ -81,8 +83,8 @@ def _files_in(folder: Path) -> list[Path]:
     return [file for file in folder.rglob("*") if file.is_file()]
 
 
-async def _count_old_runs(before: timedelta) -> int:
-    """Count the runs that ended longer ago than `before`, with the conditions of Prefect's own clean-up."""
+async def _count_old_runs(age: timedelta) -> int:
+    """Count the runs that ended longer ago than `age`, with the conditions of Prefect's own clean-up."""
     import sqlalchemy as sa  # noqa: PLC0415 - slow, as all imports of Prefect's server
     from prefect.server.database import provide_database_interface  # noqa: PLC0415
     from prefect.server.schemas.states import TERMINAL_STATES  # noqa: PLC0415
@@ -93,7 +95,7 @@ async def _count_old_runs(before: timedelta) -> int:
     old = sa.select(sa.func.count(run.id)).where(
         run.parent_task_run_id.is_(None),
         run.state_type.in_(TERMINAL_STATES),
-        run.end_time < now("UTC") - before,
+        run.end_time < now("UTC") - age,
     )
     async with database.session_context() as session:
         return int((await session.execute(old)).scalar_one())
@@ -114,7 +116,7 @@ async def _remove_old_runs() -> None:
 
 
 def _shrink_database() -> None:
-    """Release the disk space of removed rows, which SQLite does on request only."""
+    """Release the disk space of removed rows. SQLite does this only on request."""
     with closing(sqlite3.connect(DATABASE, timeout=60)) as database:
         database.execute("VACUUM")
 
@@ -125,7 +127,7 @@ def _prune_database(days: int, dry_run: bool) -> str:
     if is_own_database and not DATABASE.exists():
         return "Prefect's database does not exist yet."
     os.environ["PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD"] = str(days * SECONDS_PER_DAY)
-    refresh_global_settings_context()  # Prefect was imported before
+    refresh_global_settings_context()  # Prefect read the environment when it was imported
     serialize_transactions()
     n_runs = asyncio.run(_count_old_runs(timedelta(days=days)))
     if dry_run:
@@ -136,10 +138,10 @@ def _prune_database(days: int, dry_run: bool) -> str:
         return f"{message}."
     if is_lock_held(LOCKS / "serve.lock"):
         return f"{message}. The file shrinks if you run this command while flows.serve is stopped."
-    before = size_in_bytes(DATABASE)
+    size_before = size_in_bytes(DATABASE)
     _shrink_database()
-    freed = before - size_in_bytes(DATABASE)
-    return f"{message}, {format_megabytes(freed)} of {format_megabytes(before)} are free again."
+    freed = size_before - size_in_bytes(DATABASE)
+    return f"{message}, {format_megabytes(freed)} of {format_megabytes(size_before)} are free again."
 
 
 def _prune_paths(description: str, paths: list[Path], dry_run: bool) -> str:
@@ -172,7 +174,7 @@ def main(
     create_prefect_home()
     before = time.time() - days * SECONDS_PER_DAY
     with ExitStack() as locks:
-        for name in ("refresh", *stage_names()):  # a run would fail if a fit were removed while it reads it
+        for name in ("refresh", *stage_names()):  # a run would fail if the fit that it reads were removed
             locks.enter_context(hold_lock(name))
         fits = old_files(Path(str(PREFECT_LOCAL_STORAGE_PATH.value())), before)
         print(_prune_paths("Stored calibrator fits", fits, dry_run))

@@ -46,7 +46,7 @@ LOGIN_HINT = f"Enter the secret: the content of the file {SECRET_FILE} in this p
 
 HEALTH_TIMEOUT = 5.0  # seconds
 START_TIMEOUT = 60.0  # seconds for a server that may be starting, such as that of a refresh
-MAX_START_SECONDS = 120.0  # a new home migrates its database first
+MAX_START_SECONDS = 120.0  # in a new PREFECT_HOME, the server migrates its database first
 HEALTH_POLL_SECONDS = 0.2
 SECONDS_BEFORE_KILL = 10.0  # from SIGTERM to SIGKILL
 SECRET_BYTES = 32
@@ -75,10 +75,10 @@ def is_api_available(api_url: str, timeout: float = HEALTH_TIMEOUT) -> bool:
 
 
 def find_server() -> None:
-    """Configure this process for the server in PREFECT_API_URL or that of `flows.serve`; without either, for none.
+    """Make this process use the server in PREFECT_API_URL, or else the running server of `flows.serve`, if any.
 
     An unreachable `PREFECT_API_URL` is reported and ignored, since a run can start its own server. The server of
-    `flows.serve` has a secret, and is ignored if this user cannot read it.
+    `flows.serve` is ignored if this user cannot read its secret.
     """
     configured_url = os.environ.get("PREFECT_API_URL")
     if configured_url is not None and not is_api_available(configured_url, timeout=START_TIMEOUT):
@@ -90,7 +90,7 @@ def find_server() -> None:
             os.environ["PREFECT_API_URL"] = served_url
             if SECRET_FILE.exists():
                 os.environ["PREFECT_API_AUTH_STRING"] = SECRET_FILE.read_text()
-    refresh_global_settings_context()  # Prefect was imported before
+    refresh_global_settings_context()  # Prefect read the environment when it was imported
 
 
 def create_prefect_home() -> None:
@@ -160,7 +160,7 @@ def serve_api(port: int, open_to_all: bool = False) -> Iterator[str]:
         Address of the API.
     """
     with hold_lock("serve", refusal="`flows.serve` is already running in this folder; stop it first"):
-        _remove_server_files()  # of a server that was killed
+        _remove_server_files()  # left by a server that was killed
         find_server()
         if "PREFECT_API_URL" in os.environ:
             yield os.environ["PREFECT_API_URL"]
@@ -193,7 +193,7 @@ def _run_server(
         url = f"http://{HOST}:{listener.getsockname()[1]}/api"
         process = _start_server(listener.fileno(), secret, temporary)
     log_thread = None if process.stdout is None else log_lines(process.stdout, LOG_FILE)
-    with process:  # its input stays open until it has ended
+    with process:  # keeps its input open; the server ends when it is closed
         try:
             with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: secret}):
                 meanwhile()
@@ -210,7 +210,7 @@ def _run_server(
 
 
 def _start_server(socket_number: int, secret: str | None, temporary: bool) -> Popen[bytes]:
-    """Start the process of a server, in a session of its own, so that Ctrl-C reaches it last."""
+    """Start a server in its own session, so that Ctrl-C does not end it. This process ends it last."""
     command = [sys.executable, "-m", "flows.server", str(socket_number)]
     if temporary:
         command.append("temporary")
@@ -299,7 +299,7 @@ def end_with_parent() -> None:
 
 
 class OriginGuard:
-    """ASGI application that forwards only requests for a served name that come from no other origin.
+    """ASGI application that forwards a request only if it names this server and comes from no other origin.
 
     Prefect checks neither Host nor Origin, accepts WebSockets from any page, and parses a body without a Content-Type
     as JSON. A page of another origin could therefore start runs, and change their code, with requests that browsers
@@ -307,7 +307,7 @@ class OriginGuard:
     """
 
     def __init__(self, app: ASGIApp, port: int) -> None:
-        """Take an application.
+        """Wrap an application.
 
         Args:
             app: Application that receives the accepted requests.
@@ -381,7 +381,7 @@ class RejectionLog:
     """
 
     def __init__(self, app: ASGIApp) -> None:
-        """Take an application.
+        """Wrap an application.
 
         Args:
             app: Application that answers the requests.

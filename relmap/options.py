@@ -12,8 +12,8 @@ from typing import Literal
 
 Protocol = Literal["own", "paper"]  # `own`: cross-fitting; `paper`: the split and the fits of the paper's tables
 Style = Literal["command line", "form", "python"]
-FLAGS = {"map_file": "--map"}  # parameters of commands whose option has another name
-PARAMETERS = {"score": "score_column"}  # options whose parameter of `ReliabilityMap` has another name
+FLAGS = {"map_file": "--map"}  # parameter of a command -> its option, where the names differ
+PARAMETERS = {"score": "score_column"}  # parameter of a command -> parameter of `ReliabilityMap`
 _STYLE: ContextVar[Style] = ContextVar("relmap_options_style", default="command line")
 
 

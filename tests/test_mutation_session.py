@@ -32,7 +32,7 @@ TESTS = """
 
 @pytest.fixture
 def result_of(tmp_path):
-    """Run tests of a project in a child, after one in a folder with a conftest, and return how it ended."""
+    """Run tests of a project in a child, after one in a folder with a conftest, and return its outcome."""
     (tmp_path / "test_project.py").write_text(textwrap.dedent(TESTS))
     (tmp_path / "fixtures").mkdir()
     (tmp_path / "fixtures" / "conftest.py").touch()
@@ -61,15 +61,15 @@ def test_a_mutant_is_killed_by_the_first_test_that_fails(result_of):
 
 def test_a_mutant_is_killed_by_an_endless_loop(result_of, monkeypatch):
     monkeypatch.setattr("tests.mutation.session.SECONDS_PER_TEST", 1.0)
-    ended = result_of("test_that_never_ends")
-    assert ended.timed_out
-    assert ended.at == "test_project.py::test_that_never_ends"
+    outcome = result_of("test_that_never_ends")
+    assert outcome.timed_out
+    assert outcome.last_step == "test_project.py::test_that_never_ends"
 
 
 def test_a_crash_is_reported_with_the_test_in_which_it_happens(result_of):
-    ended = result_of("test_that_ends_the_interpreter")
-    assert (ended.result, ended.timed_out) == (None, False)
-    assert ended.at == "test_project.py::test_that_ends_the_interpreter"
+    outcome = result_of("test_that_ends_the_interpreter")
+    assert (outcome.result, outcome.timed_out) == (None, False)
+    assert outcome.last_step == "test_project.py::test_that_ends_the_interpreter"
 
 
 def test_an_error_of_pytest_itself_is_no_kill(result_of, monkeypatch):

@@ -26,7 +26,7 @@ from relmap.settings import ProtocolParams
 
 MAX_FOLDS = 50
 MAX_HASH_CHARACTERS = 10**6  # of all hashes of training rows: 1 MB
-MIN_LABEL_ROWS = 20  # a label with fewer rows is mostly pooled with the others, which reports state
+MIN_LABEL_ROWS = 20  # labels with fewer rows are mostly pooled with the others; reports name them
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Half = Literal["lower", "upper"]
@@ -37,7 +37,7 @@ CALIBRATOR_TYPES = (*(calibrator.model_type for calibrator in CALIBRATORS.values
 
 
 def _variant_types() -> list[type[Value]]:
-    """Return the types of fitted variants that a map can have, by name."""
+    """Return the types of fitted variants that a map can have, sorted by name."""
     types: set[type[Value]] = set()
     for name in DEPLOYABLE_VARIANTS:
         types.update(VARIANTS[name].model_types)
@@ -45,11 +45,11 @@ def _variant_types() -> list[type[Value]]:
 
 
 VARIANT_TYPES = _variant_types()
-# unions of the registries, which the type checker cannot know
+# unions that are built from registries at run time, so a type checker cannot know their members
 Calibrator: TypeAlias = Union[tuple(CALIBRATOR_TYPES)]  # type: ignore[valid-type]  # noqa: UP007
 Variant: TypeAlias = Union[tuple(VARIANT_TYPES)]  # type: ignore[valid-type]  # noqa: UP007
 
-CORRECTABLE_TYPES = (Lines, ShrunkCurves, WholeVector, WithSignals)  # what `auto` can choose, except the confidence
+CORRECTABLE_TYPES = (Lines, ShrunkCurves, WholeVector, WithSignals)  # variants that `auto` can correct
 
 
 class MapPart(BaseModel):
@@ -117,7 +117,7 @@ class Fold(MapPart):
     Attributes:
         calibrator: The calibrator.
         projection: The variant.
-        correction: Correction of the logit, fitted without the out-of-fold logits of this fold.
+        correction: Correction of the logit, fitted on the out-of-fold logits of the other folds.
     """
 
     calibrator: Annotated[Calibrator, Field(discriminator="kind")]
@@ -167,7 +167,7 @@ class FittedAlternatives(MapPart):
     Attributes:
         variants: Fitted variants by name, except variants that read signals.
         matrix: Matrix scaling.
-        recalibrated: Its comparison with the map.
+        recalibrated: Comparison of matrix scaling with the map.
     """
 
     variants: dict[str, Annotated[Variant, Field(discriminator="kind")]] = {}
@@ -246,7 +246,7 @@ class TopCell(MapPart):
 
 
 class HeldOut(MapPart):
-    """Summary of rows that were not used to fit their score: out of fold, or the paper's projection-selection rows.
+    """Summary of out-of-fold rows; under the paper's protocol, of its projection-selection rows.
 
     Attributes:
         rows: Number of rows.
@@ -268,7 +268,7 @@ class HeldOut(MapPart):
 
 
 class Fingerprint(MapPart):
-    """Hashes by which all labelled fit rows are recognized together, in any file or frame.
+    """Hashes that identify the labelled fit rows as a whole, in any file or frame.
 
     Attributes:
         rows: Hash of decisions and labels, in their order.
@@ -282,7 +282,7 @@ class Fingerprint(MapPart):
 
 
 class TrainingRows(MapPart):
-    """Salted, truncated hashes by which single fit rows are recognized.
+    """Salted, truncated hashes that identify individual fit rows.
 
     Attributes:
         by: What is hashed: the prediction; an id where predictions repeat; nothing if there is no id either.
@@ -346,10 +346,10 @@ class MapDocument(MapPart):
         correction: Correction of the logit of the projection; only `auto` fits one.
         signals: Further columns that are read, in the order of their values.
         choice: How the variant was chosen.
-        others: Alternatives; null in maps written by earlier versions.
+        others: Fitted alternatives; null in maps written by earlier versions.
         held_out: Summary of out-of-fold rows.
         default_threshold: Minimum reliability of automatic rows in `apply`; null in maps written by earlier versions.
-        folds: Models by which out-of-fold rows were scored; empty under the paper's protocol.
+        folds: Models that scored the out-of-fold rows; empty under the paper's protocol.
         source: Origin of the map.
     """
 
@@ -457,7 +457,7 @@ class MapDocument(MapPart):
         violations = []
         if len(types) > 1 or n_folds == 1 or n_folds > MAX_FOLDS:
             violations.append(
-                f"there are {n_folds} folds with {len(types)} types of fits; give 2 to {MAX_FOLDS} of one"
+                f"there are {n_folds} folds with {len(types)} types of fits; use 2 to {MAX_FOLDS} folds of one type"
             )
         training = self.source.training_rows
         if training is not None and training.folds and len(training.folds) != max(n_folds, 1):

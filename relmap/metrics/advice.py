@@ -29,12 +29,12 @@ WORSENS = "Worse, so keep your confidence"
 KEEP_ANSWERS = (KEEP, WORSENS)  # answers that recommend the confidence
 RANKING_METRICS = ("aupr_error", "aurc")
 MIN_ADVICE_GROUPS = 30  # bootstrap intervals of fewer groups are too short
-MIN_ERRORS = 10  # smallest number of wrong decisions, and of correct ones
+MIN_ERRORS = 10  # minimum number of wrong decisions, and minimum number of correct decisions
 RETAINED_TENTHS = 7  # share of decisions that are not reviewed, in tenths, as in selacc_70
 MAX_REPORTED_LABELS = 1_000_000  # larger numbers are not reported
 
 
-# by metric: `change`, ends `low` and `high` of its 95% interval, and p-value `p`; None if unknown
+# Metric -> its numbers: `change`, the ends `low` and `high` of its 95% interval, and the p-value `p`; None if unknown
 Changes = Mapping[str, Mapping[str, float | None]]
 
 
@@ -87,15 +87,18 @@ def advise(
     predicts = _classify(changes, "nll_correct", smallest)
     ranks = combine_signs([_classify(changes, metric, smallest) for metric in RANKING_METRICS])
     signs = {predicts, ranks}
-    if not signs & {BETTER, WORSE, MIXED_SIGNS}:
+    is_better = BETTER in signs or MIXED_SIGNS in signs  # by at least one metric
+    is_worse = WORSE in signs or MIXED_SIGNS in signs
+    if not is_better and not is_worse:
         if predicts == NO_DIFFERENCE:
             return Advice(KEEP, "there is no relevant difference")
         return Advice(KEEP, "no change is significant", undecided=True)
-    if not signs & {WORSE, MIXED_SIGNS}:
-        both_better = "it predicts and ranks better"
-        return Advice(USE, both_better if signs == {BETTER} else f"it predicts {predicts} and ranks {ranks}")
+    if not is_worse:
+        both_better = signs == {BETTER}
+        reason = "it predicts and ranks better" if both_better else f"it predicts {predicts} and ranks {ranks}"
+        return Advice(USE, reason)
     because = f"the reliability predicts {predicts} and ranks {ranks}"
-    if not signs & {BETTER, MIXED_SIGNS}:
+    if not is_better:
         return Advice(WORSENS, because, ("Alternatively, fit again on rows like these.",))
     score_by_sign = {WORSE: "the confidence", MIXED_SIGNS: "whichever is better at your own budget"}
     for_probability = score_by_sign.get(predicts, "the reliability")
@@ -152,7 +155,7 @@ def additional_labels_needed(rows: int, change: float, half_width: float, smalle
         rows: Number of rows on which the interval is based.
         change: The change.
         half_width: Half of the width of its 95% interval, in the same unit; it is proportional to 1 / sqrt(rows).
-        smallest: Smallest relevant change, which replaces a smaller one.
+        smallest: Smallest relevant change; it is used in place of a change that is smaller.
 
     Returns:
         Number of rows, at least 1.
@@ -163,10 +166,10 @@ def additional_labels_needed(rows: int, change: float, half_width: float, smalle
 
 
 def format_labels_needed(count: int) -> str:
-    """Format the number of labelled rows that would suffice.
+    """Format the number of labelled rows that would distinguish a change from no change.
 
     Args:
-        count: Number of labels, at least 1.
+        count: Number of labelled rows, at least 1.
 
     Returns:
         A clause with the number rounded to two digits.
@@ -205,7 +208,8 @@ def rarer_outcome(rows: int, errors: int) -> tuple[int, str]:
     Returns:
         Number of decisions of the rarer kind, and "wrong" or "right".
     """
-    return min((errors, "wrong"), (rows - errors, "right"))
+    n_correct = rows - errors
+    return (errors, "wrong") if errors < n_correct else (n_correct, "right")
 
 
 def describe_insufficient_data(rows: int, errors: int, groups: int) -> str:

@@ -16,13 +16,13 @@ ROW_HEIGHT = 34
 
 
 class Method(NamedTuple):
-    """A method to use labelled rows.
+    """A line of the figure `labelled_rows`: a variant on a calibrator.
 
     Attributes:
-        title: Title in the legend; {} is the calibrator of the figures.
-        calibrator: Key of the calibrator; None for the calibrator of the figures.
+        title: Title in the legend; {} is replaced by the calibrator that the figure is drawn for.
+        calibrator: Key of the calibrator; None for the calibrator that the figure is drawn for.
         variant: Key of the variant.
-        on_both_parts: Whether the calibrator was fitted on the rows of both parts.
+        on_both_parts: Whether the calibrator was fitted on both the calibrator-fit and the projection-fit rows.
         color: Name of the color.
     """
 
@@ -60,7 +60,7 @@ def ablation(results: Results) -> Drawing:
         results: Results of one data set.
 
     Returns:
-        Rows, chart and an empty addition to the caption.
+        Rows and chart; there is no note.
     """
     omitted_variants = [*variants_with_role("sensitivity"), SIMPLEX]
     metrics = results.metrics.filter(
@@ -69,8 +69,8 @@ def ablation(results: Results) -> Drawing:
     )
     cells = metrics.group_by("metric", "variant", "calibrator", maintain_order=True).agg(pl.col("value").mean())
     cells = cells.filter(pl.col("value").is_not_nan())
-    ran = cells["variant"].unique().to_list()
-    variant_titles = {key: variant.title for key, variant in VARIANTS.items() if key in ran}
+    variants_with_results = cells["variant"].unique().to_list()
+    variant_titles = {key: variant.title for key, variant in VARIANTS.items() if key in variants_with_results}
     rows = cells.select(
         pl.col("metric").replace_strict(METRIC_TITLES),
         pl.col("variant").replace(variant_titles),
@@ -106,7 +106,7 @@ def labelled_rows(results: Results) -> Drawing:
         results: Results of one data set.
 
     Returns:
-        Rows, chart and an empty addition to the caption.
+        Rows and chart; there is no note.
     """
     colors: dict[str, str] = {}
     frames = []
@@ -156,13 +156,13 @@ def _facet_by_metric(panel: alt.LayerChart | alt.FacetChart) -> alt.FacetChart:
     "seeds.",
 )
 def label_spread(results: Results) -> Drawing:
-    """Draw the label spread and that of shuffled labels, in percentage points.
+    """Draw the label spread, and the label spread of shuffled labels, in percentage points.
 
     Args:
         results: Results of one data set.
 
     Returns:
-        Rows, chart and an empty addition to the caption.
+        Rows and chart; there is no note.
     """
     rows = results.metric_means("confidence", spread="label_spread", shuffled="label_spread_null_p95")
     rows = rows.with_columns(pl.col("spread", "shuffled") * 100)
@@ -179,10 +179,11 @@ def label_spread(results: Results) -> Drawing:
 
 @figure(
     "simplex_feasibility",
-    "Rows whose probability vector can have the reliability (MRC)",
-    "Blue: solved rows, for which MRC found a vector with the same top label that has MRP's reliability, or is as "
-    "close as possible. Orange: rows whose reliability is below 1/K, which no top label can have; they become "
-    "uniform. Rows whose decision is not the top label after calibration keep their vector. Means over protocol seeds.",
+    "Rows that MRC solves, and rows with an infeasible reliability",
+    "Blue: rows for which MRC found a probability vector. The decision keeps the highest probability, which is MRP's "
+    "reliability or as close to it as possible. Orange: rows whose reliability is below 1/K. The highest probability "
+    "cannot be that low, so these rows become uniform. Rows whose decision is not the top label after calibration keep "
+    "their vector. Means over protocol seeds.",
 )
 def simplex_feasibility(results: Results) -> Drawing:
     """Draw the shares of test rows that MRC solves, and of rows with an infeasible reliability.
@@ -191,7 +192,7 @@ def simplex_feasibility(results: Results) -> Drawing:
         results: Results of one data set.
 
     Returns:
-        Rows, chart and an empty addition to the caption.
+        Rows and chart; there is no note.
     """
     rows = results.metric_means(SIMPLEX, solved="solved_share", infeasible="infeasible_share")
     share = alt.X(title="share of test rows", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))

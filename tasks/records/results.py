@@ -19,6 +19,7 @@ FAILED = "failed"  # value of `source` of a data set that did not finish
 
 _MEASUREMENT_COLUMNS = {"variant": pl.String(), "metric": pl.String(), "value": pl.Float64()}
 METRICS_SCHEMA = pl.Schema({"calibrator": pl.String(), "seed": pl.Int64(), **_MEASUREMENT_COLUMNS})
+# comparison of MRP with class-wise calibrators, by the number of labelled rows
 RIVALS_SCHEMA = pl.Schema(
     {
         "seed": pl.Int64(),
@@ -32,18 +33,18 @@ RIVALS_SCHEMA = pl.Schema(
 SENSITIVITY_SCHEMA = pl.Schema(
     {"calibrator": pl.String(), "seed": pl.Int64(), "option": pl.String(), **_MEASUREMENT_COLUMNS}
 )
-FALLBACK_SENTENCES = {"shared": "takes the shared curve", "identity": "keeps its confidence"}
+FALLBACK_PREDICATES = {"shared": "takes the shared curve", "identity": "keeps its confidence"}
 
 
 def display_name(name: str, source: str) -> str:
-    """Return the name of a data set for people.
+    """Return the name under which reports show a data set.
 
     Args:
         name: Key of the data set.
         source: Its source.
 
     Returns:
-        The key; for simulated and failed data sets with the source, such as "wands (simulated)".
+        The key, followed by the source for simulated and failed data sets, such as "wands (simulated)".
     """
     return f"{name} ({source})" if "simulated" in source or source == FAILED else name
 
@@ -56,7 +57,7 @@ class CalibratorFit(NamedTuple):
         seed: Protocol seed.
         n_rows: Number of rows that `model` was fitted on.
         model: Calibrator fitted on all rows.
-        models_by_row_count: Maximum number of rows -> calibrator fitted on the first rows only.
+        models_by_row_count: Number n -> calibrator fitted on the first n rows, or on all rows if there are fewer.
     """
 
     calibrator: str
@@ -77,8 +78,9 @@ class ProjectedDecisions:
         reliability_logits: Variant -> logit of the probability that the decision is correct, shape (n,).
         lattices: Variant -> fitted curves, for variants that are curves.
         simplex: Probability vectors of MRC.
-        objective_excess: Objective of MRP as published minus its minimum, on the projection-fit rows.
-        kkt_residual: Largest residual of the optimality conditions at that minimum.
+        objective_excess: Objective of MRP that the published optimizer (Adam) reaches on the projection-fit rows, minus
+            the minimum of this objective.
+        kkt_residual: Largest residual of the optimality conditions at the minimum.
         violations: Violations that the fitted variants report.
     """
 
@@ -122,7 +124,7 @@ class SeedResults:
         """
         sentences = []
         for label, n_rows, fallback in zip(labels, self.rows_per_label, self.fallbacks, strict=True):
-            if fallback in FALLBACK_SENTENCES:
-                sentence = FALLBACK_SENTENCES[fallback]
-                sentences.append(f"seed {self.seed}: {label} with {n_rows} projection-fit rows {sentence}")
+            if fallback in FALLBACK_PREDICATES:
+                predicate = FALLBACK_PREDICATES[fallback]
+                sentences.append(f"seed {self.seed}: {label} with {n_rows} projection-fit rows {predicate}")
         return sentences

@@ -79,7 +79,7 @@ def test_every_record_states_commit_date_and_command():
         assert record.rows or record.values
 
 
-def test_the_table_of_the_readme_agrees_with_the_file():
+def test_the_table_of_the_readme_agrees_with_its_record():
     text = README.read_text(encoding="utf-8")
     assert table(RECORDS["readme"]) in text
     assert with_tables(text, RECORDS) == text

@@ -12,7 +12,11 @@ from tests.project_copy import copy_project, shrink_params, write_own_pairs
 
 
 def shared_project_fixture(name: str, source: str | None = None, *command: str) -> Callable[..., SmallProject]:
-    """Return a fixture: a read-only project of all test processes, a copy of `source` in which a command has run."""
+    """Return a fixture for a project that all test processes share and only read.
+
+    It is a copy of the project of the fixture `source`, in which the command has run. Without a source, it is a small
+    copy of this repository.
+    """
 
     @pytest.fixture(scope="session")
     def shared_project(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> SmallProject:
@@ -37,20 +41,22 @@ def shared_project_fixture(name: str, source: str | None = None, *command: str) 
     return shared_project
 
 
-bare_project = shared_project_fixture(
-    "bare_project"
-)  # a clone without Prefect's database: enough for stages that are not flows
+# Shared projects, which tests only read
+
+# a clone without Prefect's database: enough for stages that are not flows
+bare_project = shared_project_fixture("bare_project")
+# after `make setup`
 prepared_project = shared_project_fixture(
     "prepared_project", "bare_project", "prefect", "server", "database", "upgrade", "-y"
-)  # after `make setup`
-finished = shared_project_fixture(
-    "finished", "prepared_project", "flows.refresh"
-)  # after an undisturbed run of everything
+)
+# after an undisturbed refresh
+finished = shared_project_fixture("finished", "prepared_project", "flows.refresh")
+# after the base predictor of the data set `mine` was trained
 trained = shared_project_fixture("trained", "bare_project", "dvc", "repro", "train@mine")
 
 
 def copied_project_fixture(name: str) -> Callable[..., Iterator[SmallProject]]:
-    """Return a fixture: a copy of a shared project. Processes that still run after the test are ended."""
+    """Return a fixture for a copy of a shared project that one test may change. Its processes are killed at the end."""
 
     @pytest.fixture
     def copied(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SmallProject]:
@@ -62,6 +68,8 @@ def copied_project_fixture(name: str) -> Callable[..., Iterator[SmallProject]]:
 
     return copied
 
+
+# Copies of shared projects, one for each test
 
 new_project = copied_project_fixture("bare_project")  # no stage has run, and flows cannot run
 project = copied_project_fixture("prepared_project")

@@ -1,7 +1,6 @@
-"""The cluster bootstrap agrees with repeated rows, with nominal coverage and with other implementations."""
+"""Resamples, intervals, p-values and signs, compared with repeated rows, SciPy and calculations by hand."""
 
 from itertools import combinations
-from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -13,8 +12,12 @@ from scipy.stats import binomtest, norm
 
 from relmap.metrics import resampling
 from relmap.metrics.intervals import (
+    BETTER,
+    MIXED_SIGNS,
+    NO_DIFFERENCE,
+    NOT_CERTAIN,
+    WORSE,
     Estimate,
-    Sign,
     classify_change,
     classify_relevant_change,
     combine_signs,
@@ -48,8 +51,6 @@ from relmap.metrics.spread import LabelCells, assign_confidence_groups
 from relmap.settings import METRIC_DEFAULTS
 from tests.fits import simulate_reliability_logits
 
-BETTER, WORSE, NOT_CERTAIN, BOTH, NO_DIFFERENCE = get_args(Sign)
-
 SCORES = st.sampled_from([-np.inf, -1.0, 0.0, 2.0, np.inf])
 COVERAGE = np.arange(1, 101) / 100
 ROWS = st.lists(st.tuples(SCORES, st.booleans(), st.integers(0, 4)), min_size=1, max_size=25)
@@ -66,7 +67,8 @@ def draw_counts(draws: Resamples) -> np.ndarray:
 def test_weight_counts_as_tied_rows(rows):
     score, correct, weight = (np.array(column) for column in zip(*rows, strict=True))
     order = order_by_risk(score, correct)
-    weights = np.stack([np.ones(len(score), dtype=int), np.maximum(weight, weight.sum() == 0)])
+    ones = np.ones(len(score), dtype=int)
+    weights = np.stack([ones, weight if weight.any() else ones])  # a sample without rows has no metrics
     sums = np.stack(
         [np.bincount(order.cell, row_weights[order.row], 3 * order.groups) for row_weights in weights], axis=1
     )
@@ -112,18 +114,22 @@ def test_label_spread_of_a_resample_uses_the_cells_of_all_rows():
     draws = draw_resamples(np.arange(90) // 3, resamples=40, seed=1)
     settings = METRIC_DEFAULTS.model_copy(update={"spread_groups": 4, "spread_minimum_cell": 4})
     measured = draws.label_spread(confidence, decision, correct, settings)
-    rows = pl.DataFrame({"g": assign_confidence_groups(confidence, 4), "d": decision, "r": correct - confidence})
-    counts = rows.group_by("g", "d").len()["len"]
+    confidence_group = assign_confidence_groups(confidence, 4)
+    rows = pl.DataFrame({"group": confidence_group, "decision": decision, "residual": correct - confidence})
+    cell = ("group", "decision")
+    counts = rows.group_by(cell).len()["len"]
     assert counts.min() < 4 < counts.max()  # some are below the minimum
 
     n_empty_cells = 0
     for copies, value in zip(draw_counts(draws), measured, strict=True):
-        repeated_rows = rows.with_columns(n=copies).filter(pl.len().over("g", "d") >= 4).group_by("g", "d")
-        cells = repeated_rows.agg(pl.col("r").dot("n") / pl.col("n").sum(), pl.col("n").sum())
-        n_empty_cells += (cells["n"] == 0).sum()
-        comparable_cells = cells.filter(pl.col("n") > 0).filter(pl.len().over("g") > 1)
-        groups = comparable_cells.group_by("g").agg(pl.col("r").max() - pl.col("r").min(), pl.col("n").sum())
-        assert value == pytest.approx(np.average(groups["r"], weights=groups["n"]), abs=1e-12)
+        rows_of_large_cells = rows.with_columns(copies=copies).filter(pl.len().over(cell) >= 4)
+        n_copies = pl.col("copies").sum()
+        cells = rows_of_large_cells.group_by(cell).agg(pl.col("residual").dot("copies") / n_copies, n_copies)
+        n_empty_cells += (cells["copies"] == 0).sum()
+        comparable_cells = cells.filter(pl.col("copies") > 0).filter(pl.len().over("group") > 1)
+        residual = pl.col("residual")
+        groups = comparable_cells.group_by("group").agg(residual.max() - residual.min(), n_copies)
+        assert value == pytest.approx(np.average(groups["residual"], weights=groups["copies"]), abs=1e-12)
     assert n_empty_cells > 0
 
     too_large_minimum = settings.model_copy(update={"spread_minimum_cell": 90})
@@ -132,7 +138,7 @@ def test_label_spread_of_a_resample_uses_the_cells_of_all_rows():
     ).all()  # all cells are below the minimum
 
 
-def test_label_spread_of_all_rows_in_one_cluster_is_that_of_the_rows():
+def test_resampling_a_single_cluster_keeps_the_label_spread():
     confidence = np.arange(20) / 20
     decision = np.array([*[0, 2] * 5, *[0, 1] * 5])  # no row of high confidence is decided for the last label
     correct = np.arange(20) % 3 > 0
@@ -171,7 +177,7 @@ def test_resamples_need_a_row_and_a_resample():
         draws.cluster[0] = 1
 
 
-def test_chunks_of_resamples_are_those_of_the_whole(monkeypatch):
+def test_resamples_in_chunks_equal_all_resamples_at_once(monkeypatch):
     score, correct = simulate_reliability_logits(60, levels=9)
     draws = draw_resamples(np.arange(60) // 4, resamples=7, seed=2)
     whole = draws.ranking_metrics(score, correct)
@@ -242,7 +248,7 @@ def test_more_than_4096_tie_groups_are_merged(n_errors, is_exact, monkeypatch):
 
 
 @pytest.mark.parametrize(("n_rows", "number_type"), [(2**24 - 1, np.float32), (2**24 + 1, np.float64)])
-def test_rows_are_counted_in_numbers_that_are_exact(n_rows, number_type, monkeypatch):
+def test_row_counts_use_float32_only_where_it_is_exact(n_rows, number_type, monkeypatch):
     dtypes = []
     original = Resamples._resample_sums
     monkeypatch.setattr(
@@ -264,11 +270,12 @@ def test_results_do_not_depend_on_row_order():
     for order in (np.arange(900), np.random.default_rng(4).permutation(900)):
         rows = (score[order], correct[order])
         draws = draw_resamples(group[order], resamples=30, seed=1)
-        metrics = compute_reliability_metrics(*rows), compute_reliability_metrics(*rows, draws=draws)
-        losses = np.hstack([by_name.pop("nll_correct") for by_name in metrics])
-        retained = expected_retained_errors(find_tie_groups(*rows), COVERAGE), draws.errors_retained(*rows, COVERAGE)
-        ranking = [values for by_name in metrics for values in by_name.values()]
-        measured.append((losses, np.hstack([*ranking, *map(np.ravel, retained)])))
+        losses = []
+        ranking = [expected_retained_errors(find_tie_groups(*rows), COVERAGE), draws.errors_retained(*rows, COVERAGE)]
+        for metrics in (compute_reliability_metrics(*rows), compute_reliability_metrics(*rows, draws=draws)):
+            for name, values in metrics.items():
+                (losses if name == "nll_correct" else ranking).append(values)
+        measured.append((np.hstack(losses), np.hstack([np.ravel(values) for values in ranking])))
     (losses, ranking), (other_losses, other_ranking) = measured
 
     assert losses == pytest.approx(other_losses, abs=1e-12)
@@ -357,7 +364,7 @@ def test_effective_rows_of_two_groups_by_hand():
     assert measure(0.5, 4.5) == pytest.approx(0.25 * 64 / 4.5)
     # 2 and 1 rows: 2 - 9/8 and 1 - 15/8
     assert measure(0.375, 98 / 64, np.array(4.0)) == pytest.approx(0.375 * 0.625 * 64 / (98 / 64))
-    # no more than the rows without their copies
+    # at most one for each row, however often it is repeated
     assert measure(0.375, 98 / 64) == 8
     assert measure(0.5, 4.5, np.array(20.0)) == pytest.approx(64 / 20)
     assert measure(0.5, 0.0) == 8  # each group has this share
@@ -486,7 +493,7 @@ def test_combined_signs_of_metrics():
     assert combine_signs([NOT_CERTAIN, BETTER]) == BETTER
     assert combine_signs([NOT_CERTAIN, WORSE]) == WORSE
     assert combine_signs([NOT_CERTAIN, NOT_CERTAIN]) == NOT_CERTAIN
-    assert combine_signs([BETTER, WORSE]) == combine_signs([WORSE, NOT_CERTAIN, BETTER]) == BOTH
+    assert combine_signs([BETTER, WORSE]) == combine_signs([WORSE, NOT_CERTAIN, BETTER]) == MIXED_SIGNS
 
 
 def test_difference_of_estimates_is_paired():

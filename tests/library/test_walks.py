@@ -1,7 +1,7 @@
-"""Typical uses from the user's own file to the result.
+"""Typical uses, from the user's own file to the result.
 
-Others are tested elsewhere: a notebook in test_reliability_object (`test_frames_give_the_results_…`), a csv file of the
-user in params.yaml in test_end_to_end (`test_own_csv_reaches_the_report`), the page in Chromium in
+Other uses are tested elsewhere: a notebook in test_reliability_object (`test_frames_give_the_results_…`), a csv file of
+the user in params.yaml in test_end_to_end (`test_own_csv_reaches_the_report`), the page in Chromium in
 system/test_report_page.
 """
 
@@ -50,13 +50,13 @@ def test_judge_with_words_or_percent_passes_through_every_command(confidence, op
     judge = with_label_names(JUDGE_ROWS.with_columns(confidence=confidence), "decision", "label").rename(names)
     judge.write_csv("judge.csv", separator=";")
     judge.drop("truth").write_csv("new.csv", separator=";")
-    options = "--decision", "answer", "--confidence-column", "how sure", *options
-    map_options = "--map", "map.json", *options, "--predictions"
+    column_options = ("--decision", "answer", "--confidence-column", "how sure", *options)
+    map_options = ("--map", "map.json", *column_options, "--predictions")
     run_command(
         "fit",
         "--predictions",
         "judge.csv",
-        *options,
+        *column_options,
         "--label",
         "truth",
         "--labels",
@@ -65,7 +65,7 @@ def test_judge_with_words_or_percent_passes_through_every_command(confidence, op
         "map.json",
     )
     run_command("apply", *map_options, "new.csv", "--out", "scored.csv")
-    run_command("label", *map_options, "new.csv", "--label", "truth", "--rows", 5, "--out", "drawn.csv")
+    run_command("label", *map_options, "new.csv", "--label", "truth", "--rows", 5, "--out", "sample.csv")
     run_command(
         "evaluate", *map_options, "judge.csv", "--label", "truth", "--unlabelled", "scored.csv", "--out", "e.json"
     )
@@ -76,7 +76,7 @@ def test_judge_with_words_or_percent_passes_through_every_command(confidence, op
     assert capsys.readouterr().err.count("is read with columns separated by semicolons") == 6
 
     scored = pl.read_csv("scored.csv", separator=";")
-    sample = pl.read_csv("drawn.csv", separator=";")
+    sample = pl.read_csv("sample.csv", separator=";")
     assert scored.select(judge.drop("truth").columns).equals(judge.drop("truth"))
     assert scored["decision_name"].equals(judge["answer"], check_names=False)
     assert sample["truth"].null_count() == 5
@@ -85,9 +85,10 @@ def test_judge_with_words_or_percent_passes_through_every_command(confidence, op
 def test_ranker_decides_above_its_border():
     score = ROWS["logits"].list.get(0)
     write_frame(ROWS.select(score=score, relevant=(pl.col("label") == 0).cast(int)), Path("ranked.csv"))
-    options = "--score", "score", "--border", "0.5", "--label", "relevant", "--predictions", "ranked.csv"
-    run_command("fit", *options, "--labels", "other,relevant", "--out", "map.json")
-    run_command("apply", "--map", "map.json", *options[:4], *options[6:], "--out", "scored.csv")
+    score_options = ("--score", "score", "--border", "0.5", "--predictions", "ranked.csv")
+    label_options = ("--label", "relevant", "--labels", "other,relevant")
+    run_command("fit", *score_options, *label_options, "--out", "map.json")
+    run_command("apply", "--map", "map.json", *score_options, "--out", "scored.csv")
     is_relevant = pl.read_csv("scored.csv")["decision_name"] == "relevant"
 
     assert is_relevant.to_list() == (score > 0.5).to_list()
@@ -95,7 +96,8 @@ def test_ranker_decides_above_its_border():
 
 def test_report_command_writes_page_and_map(capsys):
     write_frame(with_label_names(ROWS, "label").rename({"logits": "raw"}), Path("judged.parquet"))
-    options = "--predictions", "judged.parquet", "--labels", ",".join(NAMES), "--group", "group", "--logits", "raw"
+    file_options = ("--predictions", "judged.parquet", "--labels", ",".join(NAMES), "--group", "group")
+    options = (*file_options, "--logits", "raw")
     run_command("report", *options, "--out", "report.html")
     printed = capsys.readouterr().err
     page = Path("report.html").read_text()

@@ -1,7 +1,7 @@
 """Run tests in processes that are forked from one that has imported the large libraries already.
 
 The parent imports numpy, polars, torch and the like once, but nothing of the project. Each child imports the project
-afresh, with the mutant in it, so that a run costs a second and not ten.
+again, with the mutant, so that a run takes one second instead of ten.
 """
 
 import atexit
@@ -23,6 +23,7 @@ from typing import TypeVar
 import psutil
 
 Job = TypeVar("Job")
+Announce = Callable[[str, float], None]  # a child calls it with its next step and the seconds that the step may take
 
 PRELOADED = (
     "hypothesis",
@@ -48,10 +49,10 @@ PRELOADED = (
     "lightgbm",
     "yaml",
 )
-MAX_BYTES = 16 * 2**30  # private memory of a child; a mutant may ask for any amount
+MAX_BYTES = 16 * 2**30  # limit of the private memory of a child, because a mutant can allocate any amount
 START = "start"
 STARTUP_SECONDS = 90.0
-BUSY_MACHINE = 10  # how much longer than on an idle machine a step may take
+MAX_SLOWDOWN = 10  # on a busy machine, a step may take this many times its seconds
 
 
 def preload() -> None:
@@ -80,7 +81,7 @@ def enter_copy(copy: Path, log: Path) -> None:
     os.chdir(copy)
     os.environ["PYTHONPATH"] = str(copy)
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # those of other packages take seconds to import
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # plugins of other packages take seconds to import
     sys.dont_write_bytecode = True
     sys.path = [str(copy), *(entry for entry in sys.path if entry not in {"", root})]
     for name in list(sys.modules):
@@ -89,29 +90,28 @@ def enter_copy(copy: Path, log: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a child ended.
+class ChildOutcome:
+    """Result of a child that has ended, or the reason why there is none.
 
     Attributes:
-        result: The object that the child sent last, None if it ended without one.
+        result: The object that the child sent last; None if it ended without one.
         timed_out: Whether it ran past its limit and was killed.
-        at: What the child was doing at its end, as far as it said.
+        last_step: The step that the child announced last.
     """
 
     result: object
     timed_out: bool
-    at: str
+    last_step: str
 
 
 class Child:
     """A forked process that announces its steps, each with a time limit, and sends a result."""
 
-    def __init__(self, work: Callable[[Callable[[str, float], None]], object]) -> None:
-        """Fork.
+    def __init__(self, work: Callable[[Announce], object]) -> None:
+        """Fork a process.
 
         Args:
-            work: Function that the child calls. Its argument announces a step and the seconds that it may take. Its
-                value is the result.
+            work: Function that the child calls. It receives a function to announce its steps, and returns the result.
         """
         context = get_context("fork")
         self.connection, other = context.Pipe(duplex=False)
@@ -120,34 +120,39 @@ class Child:
         other.close()
         self._begin(START, STARTUP_SECONDS)
 
-    def advance(self) -> Ended | None:
-        """Read what the child sent; returns how it ended, or None while it runs."""
+    def advance(self) -> ChildOutcome | None:
+        """Read the messages of the child. Return its outcome, or None while it runs."""
         try:
             while self.connection.poll():
                 message = self.connection.recv()
                 if message[0] == "result":
-                    return self._end(Ended(message[1], timed_out=False, at=self._step))
+                    return self._end(ChildOutcome(message[1], timed_out=False, last_step=self._step))
                 _, step, seconds = message
                 self._begin(step, seconds)
         except EOFError:
-            return self._end(Ended(None, timed_out=False, at=self._step))
+            return self._end(ChildOutcome(None, timed_out=False, last_step=self._step))
         if time.monotonic() <= self.deadline:
             return None
-        left = self._seconds - (self._computing_seconds() - self._computed_before)
-        if left > 0 and self.deadline < self._last_deadline:
-            self.deadline = min(time.monotonic() + max(left, 1.0), self._last_deadline)
+        seconds_used = self._processor_seconds() - self._processor_seconds_before
+        seconds_left = self._seconds - seconds_used
+        if seconds_left > 0 and self.deadline < self._last_deadline:
+            self.deadline = min(time.monotonic() + max(seconds_left, 1.0), self._last_deadline)
             return None
-        return self._end(Ended(None, timed_out=True, at=self._step))
+        return self._end(ChildOutcome(None, timed_out=True, last_step=self._step))
 
     def _begin(self, step: str, seconds: float) -> None:
-        """Start the clock of a step. On a busy machine a step gets more time, until it has computed for `seconds`."""
+        """Start the time limit of a step.
+
+        After `seconds`, the child is killed, unless it has used less processor time than that. Then it gets more time,
+        up to MAX_SLOWDOWN times `seconds`.
+        """
         self._step = step
         self._seconds = seconds
-        self._computed_before = self._computing_seconds()
+        self._processor_seconds_before = self._processor_seconds()
         self.deadline = time.monotonic() + seconds
-        self._last_deadline = time.monotonic() + BUSY_MACHINE * seconds
+        self._last_deadline = time.monotonic() + MAX_SLOWDOWN * seconds
 
-    def _computing_seconds(self) -> float:
+    def _processor_seconds(self) -> float:
         """Return the processor time that the child has used."""
         try:
             times = psutil.Process(self._process.pid).cpu_times()
@@ -155,9 +160,9 @@ class Child:
             return 0.0
         return times.user + times.system
 
-    def _end(self, ended: Ended) -> Ended:
+    def _end(self, outcome: ChildOutcome) -> ChildOutcome:
         self.kill()
-        return ended
+        return outcome
 
     def kill(self) -> None:
         """Kill the child and all that it started."""
@@ -169,13 +174,15 @@ class Child:
         self.connection.close()
 
 
-def _work_and_send(work: Callable[[Callable[[str, float], None]], object], connection: Connection) -> None:
+def _work_and_send(work: Callable[[Announce], object], connection: Connection) -> None:
     result = work(lambda step, seconds: connection.send(("step", step, seconds)))
     connection.send(("result", result))
-    os._exit(0)  # no clean-up of the parent's libraries
+    os._exit(0)  # without the clean-up of libraries, which is up to the parent
 
 
-def run_parallel(jobs: Iterator[Job], start: Callable[[Job, int], Child], workers: int) -> Iterator[tuple[Job, Ended]]:
+def run_parallel(
+    jobs: Iterator[Job], start: Callable[[Job, int], Child], workers: int
+) -> Iterator[tuple[Job, ChildOutcome]]:
     """Run jobs in children, several at a time.
 
     Args:
@@ -184,7 +191,7 @@ def run_parallel(jobs: Iterator[Job], start: Callable[[Job, int], Child], worker
         workers: Number of children at a time.
 
     Yields:
-        Each job and how its child ended, in order of completion.
+        Each job and the outcome of its child, in order of completion.
     """
     running: dict[int, tuple[Job, Child]] = {}
     waiting = iter(jobs)
@@ -204,10 +211,10 @@ def run_parallel(jobs: Iterator[Job], start: Callable[[Job, int], Child], worker
             seconds = min(child.deadline for _, child in running.values()) - time.monotonic()
             wait([child.connection for _, child in running.values()], timeout=max(seconds, 0.0))
             for worker, (job, child) in list(running.items()):
-                ended = child.advance()
-                if ended is not None:
+                outcome = child.advance()
+                if outcome is not None:
                     del running[worker]
-                    yield job, ended
+                    yield job, outcome
     finally:
         for _, child in running.values():
             child.kill()

@@ -176,11 +176,13 @@ def record(root: Path, copies: list[Copy], folder: Path) -> list[ReachedLines]:
         output.unlink(missing_ok=True)
         return Child(lambda announce: _record_file(copies[worker].folder, file, output, announce))
 
-    for file, ended in run_parallel(iter(missing), start, len(copies)):
+    for file, outcome in run_parallel(iter(missing), start, len(copies)):
         partial = outputs[file].with_suffix(".partial")
-        if ended.result not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+        if outcome.result not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
             log = partial.with_suffix(".log")
-            raise RuntimeError(f"{file}: pytest ended with {ended.result} in {ended.at}; its output is in {log}")
+            raise RuntimeError(
+                f"{file}: pytest ended with {outcome.result} in {outcome.last_step}; its output is in {log}"
+            )
         partial.touch()
         partial.rename(outputs[file])
         tests = _read(outputs[file])

@@ -10,7 +10,7 @@ from cosmic_ray.work_db import WorkDB
 from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkItem, WorkResult
 
 from tests.mutation.copies import Copy
-from tests.mutation.processes import START, Child, Ended, enter_copy, run_parallel
+from tests.mutation.processes import START, Child, ChildOutcome, enter_copy, run_parallel
 from tests.mutation.reach import PYTEST_OPTIONS, ReachedLines, choose_tests, find_importing_files
 from tests.mutation.sample import Mutant, mutant_of
 
@@ -68,11 +68,11 @@ def run_session(root: Path, database: WorkDB, copies: list[Copy], reached: list[
         copies[worker].mutate(mutant.path, mutant.apply(source))
         return Child(lambda announce: _run_tests(copies[worker].folder, tests, announce))
 
-    for item, ended in run_parallel(iter(pending), start, len(copies)):
-        crashed_at_start = ended.result is None and not ended.timed_out and ended.at == START
-        if crashed_at_start or str(ended.result).startswith(HARNESS_ERROR):
-            raise RuntimeError(f"{mutant_of(item)}: {ended.result or 'the process of the tests ended before a test'}")
-        database.set_result(item.job_id, _result(root, mutant_of(item), ended))
+    for item, outcome in run_parallel(iter(pending), start, len(copies)):
+        crashed_at_start = outcome.result is None and not outcome.timed_out and outcome.last_step == START
+        if crashed_at_start or str(outcome.result).startswith(HARNESS_ERROR):
+            raise RuntimeError(f"{mutant_of(item)}: {outcome.result or 'the process of the tests ended before a test'}")
+        database.set_result(item.job_id, _result(root, mutant_of(item), outcome))
         yield
     for copy in copies:
         copy.restore()
@@ -88,9 +88,11 @@ def _check_original(copy: Copy, reached: list[ReachedLines]) -> None:
         tests = reached if options else list(fastest.values())
         return Child(lambda announce: _run_tests(copy.folder, tests, announce, options))
 
-    for _, ended in run_parallel(iter([("--collect-only",), ()]), start, 1):
-        if ended.result != SURVIVED:
-            raise RuntimeError(f"the tests must pass without a mutant: {ended.result or 'crash'} in {ended.at}")
+    for _, outcome in run_parallel(iter([("--collect-only",), ()]), start, 1):
+        if outcome.result != SURVIVED:
+            raise RuntimeError(
+                f"the tests must pass without a mutant: {outcome.result or 'crash'} in {outcome.last_step}"
+            )
 
 
 def _run_tests(
@@ -111,14 +113,14 @@ def _run_tests(
     return f"{HARNESS_ERROR}: pytest ended with {exit_code}; its output is in {copy / LOG}"
 
 
-def _result(root: Path, mutant: Mutant, ended: Ended) -> WorkResult:
-    survived = ended.result in {SURVIVED, NO_TEST}
-    if ended.timed_out:
-        output = f"time limit in {ended.at}"
-    elif ended.result is None:
-        output = f"crash in {ended.at}"
+def _result(root: Path, mutant: Mutant, outcome: ChildOutcome) -> WorkResult:
+    survived = outcome.result in {SURVIVED, NO_TEST}
+    if outcome.timed_out:
+        output = f"time limit in {outcome.last_step}"
+    elif outcome.result is None:
+        output = f"crash in {outcome.last_step}"
     else:
-        output = str(ended.result)
+        output = str(outcome.result)
     return WorkResult(
         worker_outcome=WorkerOutcome.NORMAL,
         output=output,

@@ -4,8 +4,10 @@ import copy
 import dataclasses
 import json
 import re
+from collections.abc import Callable
 from itertools import product
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -95,7 +97,7 @@ def scores_and_probabilities(helpful_map, grouped_rows) -> dict:
     }
 
 
-def test_metrics_equal_those_of_all_rows(scores_and_probabilities, grouped_rows, helpful_evaluation):
+def test_metrics_equal_a_direct_computation_on_all_rows(scores_and_probabilities, grouped_rows, helpful_evaluation):
     for score_name, (score, probability) in scores_and_probabilities.items():
         expected = compute_reliability_metrics(score, grouped_rows.correct)
         expected["ece"] = ece(probability, grouped_rows.correct)
@@ -145,7 +147,7 @@ def test_labels_report_their_rows_and_fit(grouped_rows):
 
 @pytest.mark.parametrize("group", [None, "group"])
 def test_weighted_rows_count_like_repeated_rows(helpful_map, group):
-    weight = np.arange(400) % 4 + 0.5  # of mean 2; a row with this mean weight counts like 100 rows
+    weight = np.arange(400) % 4 + 0.5  # the mean is 2; a row with weight 2 is repeated 100 times
     frame = maps.make_predictions(400)
     times = np.rint(100 * weight / 2).astype(int)
     row_names = np.array([f"{row:03}" for row in range(400)])
@@ -199,7 +201,7 @@ def test_copies_of_a_row_in_its_group_add_no_information(correct, copies):
         assert by_group["correct"] == pytest.approx(by_row["correct"], abs=1e-9)
 
 
-def test_negatively_correlated_groups_do_not_narrow_the_interval():
+def test_negative_correlation_within_groups_does_not_narrow_the_interval():
     columns = ([0] * 40, [True, False] * 20, [0.5] * 40, np.zeros(40))
     groups_of_two = np.arange(20).astype(str).repeat(2)
     ungrouped = evaluate_scores(MAP, *make_rows(*columns))
@@ -326,7 +328,7 @@ def test_helpful_map_is_recommended_with_its_numbers(helpful_map, helpful_evalua
     assert re.search("calibrator uncal.*sampling of groups, .*do not cover refitting or other data", lines[-1])
 
 
-def test_small_sample_reasons_are_listed():
+def test_few_rows_and_few_errors_have_warnings():
     rows = np.array([100, 300, 7])
     fallback = ("none", "none", "shared")
     variant = dataclasses.replace(maps.make_variants()["label_platt"], rows=rows, fallback=fallback)
@@ -377,14 +379,29 @@ def test_headline_never_claims_more_than_the_intervals(helpful_map, helpful_eval
 
 
 SHIFT = np.array([-2.0, 0.0, 2.0])  # of the confidence of each label
-# Headline -> function and rows per group. The function computes the logits of confidence and reliability from the true
-# logit, the label and noise.
-SCENARIOS = {
-    USE: (lambda true_logit, label, _: (true_logit + SHIFT[label], true_logit), 40),  # the minimum number of groups
-    KEEP: (lambda true_logit, _, noise: (true_logit, true_logit + noise / 1000), 4),
-    WORSENS: (lambda true_logit, _, noise: (true_logit, true_logit + 2 * noise), 4),
-    f"{UNKNOWN}: there are 24 groups, and a difference": (lambda true_logit, *_: (3 * true_logit, true_logit), 50),
-    f"{UNKNOWN}: 7 of 1,200 decisions are wrong": (lambda true_logit, *_: (3 * true_logit, true_logit), 4),
+
+
+class Scenario(NamedTuple):
+    """Simulated scores: the logits of confidence and reliability are computed from true logit, label and noise."""
+
+    compute_logits: Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+    rows_per_group: int
+    n_errors: int | None = None  # None for errors at random, by the true logit
+
+
+SCENARIOS = {  # by the headline of the advice
+    USE: Scenario(
+        lambda true_logit, label, _: (true_logit + SHIFT[label], true_logit),
+        rows_per_group=40,  # the minimum number of groups
+    ),
+    KEEP: Scenario(lambda true_logit, _, noise: (true_logit, true_logit + noise / 1000), rows_per_group=4),
+    WORSENS: Scenario(lambda true_logit, _, noise: (true_logit, true_logit + 2 * noise), rows_per_group=4),
+    f"{UNKNOWN}: there are 24 groups, and a difference": Scenario(
+        lambda true_logit, *_: (3 * true_logit, true_logit), rows_per_group=50
+    ),
+    f"{UNKNOWN}: 7 of 1,200 decisions are wrong": Scenario(
+        lambda true_logit, *_: (3 * true_logit, true_logit), rows_per_group=4, n_errors=7
+    ),
 }
 
 
@@ -421,13 +438,15 @@ def make_dataset_results(n: int, metric_values: dict, interval_rows: list):
 def test_report_and_commands_give_the_same_advice(headline, scenario, seed):
     generator = np.random.default_rng(seed)
     n = 1200
-    compute_logits, rows_per_group = scenario
     decision = generator.integers(0, 3, n)
     true_logit = generator.normal(0.5, 1.5, n)
     noise = generator.normal(size=n)
-    correct = np.arange(n) >= 7 if "wrong" in headline else generator.random(n) < expit(true_logit)
-    confidence_logit, mrp_logit = compute_logits(true_logit, decision, noise)
-    group = np.array([f"q{row // rows_per_group}" for row in range(n)])
+    if scenario.n_errors is None:
+        correct = generator.random(n) < expit(true_logit)
+    else:
+        correct = np.arange(n) >= scenario.n_errors
+    confidence_logit, mrp_logit = scenario.compute_logits(true_logit, decision, noise)
+    group = np.array([f"q{row // scenario.rows_per_group}" for row in range(n)])
     rows, scored = make_rows(decision, correct, expit(confidence_logit), mrp_logit, group)
     sample = EvaluationSample.from_rows(rows, scored, maps.METRIC_SETTINGS)
     map_lines = describe_evaluation(evaluate_map(MRP, sample), MRP)
@@ -436,18 +455,18 @@ def test_report_and_commands_give_the_same_advice(headline, scenario, seed):
     other_probability = expit(-confidence_logit) / 2  # of each of the two other labels
     log_probabilities = np.log(np.where(is_decided, expit(confidence_logit)[:, None], other_probability[:, None]))
     projected = make_projected(decision, log_probabilities, confidence_logit, mrp_logit)
-    values = {("ts", *place): value for *place, value in compute_metrics(projected, rows.label, maps.METRIC_SETTINGS)}
+    values = {("ts", *key): value for *key, value in compute_metrics(projected, rows.label, maps.METRIC_SETTINGS)}
     test = FixedDecisions(decision=decision, logits=log_probabilities, label=rows.label, group=rows.group)
     interval_rows = bootstrap_rows(
         [SeedResults(1, [projected], (), (), [])], test, values, ("ts",), maps.METRIC_SETTINGS
     )
     results = make_dataset_results(n, values, interval_rows)
     (row,) = summarize_datasets(results.metrics, results.intervals, [results.facts]).to_dicts()
-    (shown,) = overview_table(report_data.combine_runs([results]))["advice"]
+    (report_advice,) = overview_table(report_data.combine_runs([results]))["advice"]
     stage_lines = describe_recommendation(row, results.intervals, maps.METRIC_SETTINGS.smallest_relevant_change)
 
-    assert map_lines[0] == stage_lines[0] == shown
-    assert shown.startswith(headline)
+    assert map_lines[0] == stage_lines[0] == report_advice
+    assert report_advice.startswith(headline)
     assert "calibrator uncal" in map_lines[-1]
     assert "Means over 1 calibrators" in stage_lines[-1]
 
@@ -458,7 +477,7 @@ def test_alternatives_are_evaluated_like_maps_of_their_own(grouped_rows):
     sample = EvaluationSample.from_rows(grouped_rows, FittedMap.from_document(fitted_document)(grouped_rows))
     alternatives = evaluate_alternatives(fitted_document, sample)
 
-    for candidate in alternatives["candidates"][2::3]:
+    for candidate in alternatives["candidates"][2::3]:  # every third one, because each needs a fit
         if candidate["variant"] == fitted_document.projection.name:
             document = fitted_document  # has a correction, unlike a variant selected by name
         else:
@@ -488,13 +507,21 @@ def test_alternatives_are_evaluated_like_maps_of_their_own(grouped_rows):
 
 @pytest.mark.parametrize(
     ("change", "low", "word_for_mrp", "word_for_confidence"),
-    [(-0.01, -0.019, "better", "better"), (-0.01, -0.03, "as good", ""), (0.009, 0, "as good", ""), (0.011, 0, "", "")],
+    [
+        (-0.01, -0.019, "better", "better"),
+        (-0.01, -0.03, "as good", None),
+        (0.009, 0, "as good", None),
+        (0.011, 0, None, None),
+    ],
 )
-def test_recalibration_is_better_only_if_its_interval_excludes_zero(change, low, word_for_mrp, word_for_confidence):
+def test_recalibration_is_called_better_or_as_good_by_its_interval(change, low, word_for_mrp, word_for_confidence):
     numbers = {"change": change, "low": low, "high": 2 * change - low, "standard_error": 0.01, "decisions_changed": 0.1}
     for variant, word in (("mrp", word_for_mrp), ("confidence", word_for_confidence)):
         lines = describe_recalibration(numbers, maps.make_map(variant))
-        assert (word in lines[0]) if word else not lines
+        if word is None:
+            assert lines == []
+        else:
+            assert word in lines[0]
 
 
 def simulate_rows(n: int, seed: int = 0, wrong_by: float = 0.0) -> tuple[FixedDecisions, ScoredDecisions]:
@@ -542,9 +569,13 @@ def test_sampling_frequencies_equal_the_probabilities():
 
     assert n_sampled / n_runs == pytest.approx(probability, abs=5 * np.sqrt(0.25 / n_runs))
 
+
+def test_independent_rows_of_a_weighted_sample_are_equally_likely():
+    probability = sampling_probabilities(np.linspace(0.5, 0.99, 30), np.arange(30) % 3, 10)
+    n_runs = 4000
     rows = FixedDecisions(decision=np.zeros(30, dtype=int), weight=1 / probability)
     retained = np.concatenate([sample_independent_rows(rows, seed)[0] for seed in range(n_runs)])
-    frequency = np.bincount(retained, minlength=30) / n_runs * probability  # of all rows, by both samplings
+    frequency = np.bincount(retained, minlength=30) / n_runs * probability  # of being sampled and then retained
 
     assert frequency == pytest.approx(np.full(30, probability.min()), abs=5 * np.sqrt(0.25 / n_runs))
 

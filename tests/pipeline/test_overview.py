@@ -88,11 +88,11 @@ def test_cheaper_methods_are_named_only_if_the_reliability_is_recommended(result
 def test_a_change_that_is_not_significant_after_the_correction_gives_no_recommendation():
     p_value = pl.when(pl.col("p") < 0.05).then(0.04).otherwise("p").alias("p")
     first = make_results(PAPER_DATASETS[0])
-    one_of_one = replace(shop(), intervals=shop().intervals.with_columns(p_value))
-    one_of_six = replace(first, intervals=first.intervals.with_columns(p_value))
+    single_test = replace(shop(), intervals=shop().intervals.with_columns(p_value))
+    one_of_six_tests = replace(first, intervals=first.intervals.with_columns(p_value))
     others = [make_results(name, changes=NO_CHANGE, rows=60) for name in PAPER_DATASETS[1:]]
-    assert advice_and_remarks(one_of_one).startswith(USE)
-    assert overview_rows(one_of_six, *others)[0]["advice"].startswith(KEEP)
+    assert advice_and_remarks(single_test).startswith(USE)
+    assert overview_rows(one_of_six_tests, *others)[0]["advice"].startswith(KEEP)
 
 
 @pytest.mark.parametrize(("n_rows", "n_reviewed"), [(1000, 300), (1003, 300), (1007, 302)])
@@ -108,16 +108,18 @@ def test_errors_found_in_1000_reviews_agree_with_a_count_over_the_reviewed_rows(
 
 
 @pytest.mark.parametrize(
-    ("accuracy_by_confidence", "changes", "is_named"),
+    ("accuracy_by_confidence", "changes", "has_remark"),
     [(0.9, IMPROVEMENTS, True), (0.8, IMPROVEMENTS, False), (0.9, WORSE, False)],
 )
-def test_a_recommended_reliability_that_finds_no_more_errors_has_a_remark(accuracy_by_confidence, changes, is_named):
+def test_the_table_remarks_that_a_recommended_reliability_finds_no_more_errors(
+    accuracy_by_confidence, changes, has_remark
+):
     results = with_value(with_changes(changes), 0.9, variant="mrp", metric="selacc_70")
     results = with_value(results, accuracy_by_confidence, variant="confidence", metric="selacc_70")
-    assert ("finds no more errors than the confidence" in advice_and_remarks(results)) == is_named
+    assert ("finds no more errors than the confidence" in advice_and_remarks(results)) == has_remark
 
 
-def test_a_row_has_means_over_seeds_then_calibrators_and_the_interval_of_the_average():
+def test_a_row_averages_over_seeds_first_and_then_over_calibrators():
     results = make_results(seeds=(1, 2, 3))
     incomplete = results.metrics.filter((pl.col("calibrator") == "ts") | (pl.col("seed") == 1))
     (row,) = overview_rows(replace(results, metrics=incomplete))
@@ -135,14 +137,14 @@ def test_a_row_has_means_over_seeds_then_calibrators_and_the_interval_of_the_ave
     assert row["source"] == "simulated"
 
 
-def test_a_data_set_without_label_spread_and_rivals_has_advice():
+def test_a_data_set_without_a_label_spread_or_a_comparison_of_calibrators_has_advice():
     results = make_results(decided=1)
     (row,) = overview_rows(replace(results, rivals=results.rivals.clear()))
     assert row["label_spread_pp"] is None
     assert row["advice"].startswith(USE)
 
 
-# NLL and AURC of the cheaper method, if those of MRP are .4 and .1; NLL of the confidence
+# NLL and AURC of the cheaper method, where MRP has .4 and .1; NLL of the confidence; whether the method is named
 CHEAPER_METHODS = [
     (0.300, 0.09, 0.5, True),
     (0.4005, 0.1005, 0.5, True),
@@ -209,8 +211,9 @@ def test_cheaper_methods_of_another_data_set_are_not_named():
 
 @pytest.mark.parametrize(("high", "is_better"), [(-0.001, True), (0.001, False), (None, False)])
 def test_matrix_scaling_is_clearly_better_only_if_its_interval_excludes_zero(high, is_better):
-    row = ("shop", "simulated", "matrix", "nll_correct", "versus_mrp", -0.01, 0.01, -0.02, high, 0.01, 60)
-    intervals = pl.concat([shop().intervals, make_frame("intervals", row)])
+    key = ("shop", "simulated", "matrix", "nll_correct", "versus_mrp")
+    numbers = (-0.01, 0.01, -0.02, high, 0.01, 60)  # value, standard error, low, high, p-value, groups
+    intervals = pl.concat([shop().intervals, make_frame("intervals", (*key, *numbers))])
     text = advice_and_remarks(replace(shop(), intervals=intervals))
     assert ("matrix scaling is clearly better" in text) == is_better
 
@@ -240,9 +243,13 @@ def test_a_larger_smallest_relevant_change_turns_an_improvement_into_no_relevant
     assert any("There is no relevant difference (below 1)" in sentence for sentence in sentences)
 
 
-@pytest.mark.parametrize(("excess", "comparisons"), [(-0.03, []), (-0.01, ["hardly better"]), (0.01, ["no better"])])
-def test_a_base_predictor_that_is_hardly_better_than_the_most_frequent_label_has_a_remark(excess, comparisons):
-    n_most_frequent = round(1000 * (shop().facts["accuracy"]["test"] + excess))
+@pytest.mark.parametrize(
+    ("excess_of_most_frequent", "comparisons"), [(-0.03, []), (-0.01, ["hardly better"]), (0.01, ["no better"])]
+)
+def test_a_base_predictor_that_is_hardly_better_than_the_most_frequent_label_has_a_remark(
+    excess_of_most_frequent, comparisons
+):
+    n_most_frequent = round(1000 * (shop().facts["accuracy"]["test"] + excess_of_most_frequent))
     facts = shop().facts | {"class_counts": {"test": [1000 - n_most_frequent, n_most_frequent]}}
     text = advice_and_remarks(replace(shop(), facts=facts))
     assert re.findall(r"The base predictor is ([a-z ]+) than always deciding", text) == comparisons
@@ -301,7 +308,7 @@ def test_a_verdict_without_improvements_recommends_nothing(changes):
 
 
 @pytest.mark.parametrize("calibrator", ["ts", "matrix"])
-def test_matrix_scaling_is_not_compared_if_one_of_both_calibrators_did_not_run(calibrator):
+def test_matrix_scaling_is_not_compared_if_one_of_the_two_calibrators_did_not_run(calibrator):
     others = shop().rivals.filter(pl.col("calibrator") != calibrator)
     assert "matrix scaling" not in advice_and_remarks(replace(shop(), rivals=others))
 
@@ -331,7 +338,7 @@ def test_platt_lines_are_not_compared_without_all_numbers(variant, metric):
     ("accuracy", "comparison"),
     [(0.5, "no better"), (0.499, "no better"), (0.501, "hardly better"), (0.5 + MIN_ACCURACY_GAIN, None), (None, None)],
 )
-def test_a_base_predictor_must_be_more_accurate_than_the_most_frequent_label(accuracy, comparison):
+def test_a_base_predictor_without_a_clear_gain_over_the_most_frequent_label_has_a_remark(accuracy, comparison):
     row = {"accuracy": accuracy, "commonest_label": 0.5, "found_per_1000_conf": None, "found_per_1000_mrp": None}
     remarks = list_remarks(None, row)
     assert len(remarks) == (comparison is not None)
@@ -349,7 +356,7 @@ def test_a_base_predictor_of_unknown_labels_has_no_remark():
     ("answer", "found", "has_remark"),
     [(USE, 10.9, True), (USE, 11.0, False), (USE, 9.0, False), (KEEP, 10.0, False), (USE, None, False)],
 )
-def test_a_recommended_map_that_finds_no_more_errors_is_remarked(answer, found, has_remark):
+def test_a_recommended_map_that_finds_about_as_many_errors_has_a_remark(answer, found, has_remark):
     row = {"accuracy": 0.9, "commonest_label": 0.5, "found_per_1000_conf": 10.0, "found_per_1000_mrp": found}
     remarks = list_remarks(Advice(answer, "because"), row)
     expected = "With reviews of 30% of the decisions, the reliability finds no more errors than the confidence."

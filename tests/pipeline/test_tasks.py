@@ -56,6 +56,7 @@ RELIABILITY_METRICS = {metric.key for metric in metrics_for_views(ReliabilityVie
 PROBABILITY_METRICS = {metric.key for metric in metrics_for_views(ProbabilityView)}
 SPREAD_METRICS = {"label_spread", "label_spread_null_p95"}
 SURFACES = {"label_2d"}
+VALUE_AND_INTERVAL = ("value", "low", "high")  # columns
 
 
 def use_for_all_parts(decisions: ProtocolDecisions) -> ValidationRows:
@@ -63,13 +64,9 @@ def use_for_all_parts(decisions: ProtocolDecisions) -> ValidationRows:
 
 
 def agrees_with(metrics: pl.DataFrame, others: pl.DataFrame) -> bool:
-    """Whether each row of `others` has the value of the same calibrator, variant and metric in `metrics`."""
+    """Check that each row of `others` has the value of the same calibrator, variant and metric in `metrics`."""
     joined = others.join(metrics, on=KEY_COLUMNS, how="left", suffix="_expected")
     return (joined["value"] == joined["value_expected"]).all(ignore_nulls=False)
-
-
-def interval_end_columns() -> list[str]:
-    return ["value", "low", "high"]
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +159,7 @@ def write_members(decisions: ProtocolDecisions) -> None:
         write_decisions(base_folder("wands") / f"members/{name}.parquet", {"validation": member, "test": member})
 
 
-def test_the_label_spread_of_a_model_run_is_that_of_the_mean_probabilities_of_its_members(
+def test_the_label_spread_uses_the_mean_probabilities_of_the_members_of_a_model_run(
     decisions, results, metrics, params
 ):
     write_members(decisions)
@@ -220,7 +217,7 @@ def measured(results, fits, parts_without_selection, decisions, other_base, para
         return measure_alternatives.fn(results, fits, parts_without_selection, read_base("wands"), params, "cpu")
 
 
-def test_an_alternative_measures_the_metrics_that_it_affects(measured, params):
+def test_only_the_metrics_that_an_alternative_setting_affects_are_measured(measured, params):
     without_saved_logits = {"unweighted", "multinomial", "member_2"}
     assert set(measured["option"]) == set(params.sensitivity.alternatives) - without_saved_logits
     refits = ["temperature_without_leak", "groups_kept_whole", "thirds", "member_1"]
@@ -260,13 +257,13 @@ def test_an_alternative_with_new_fits_has_the_metrics_of_these_fits(
     assert computed == pytest.approx(expected, rel=1e-9)
 
 
-def test_an_alternative_changes_only_values_that_its_setting_affects(measured, metrics):
+def test_an_alternative_setting_changes_only_the_values_that_it_affects(measured, metrics):
     # isotonic steps are the only reliabilities of exactly 0 or 1
     assert agrees_with(metrics, measured.filter(pl.col("variant") != "label_isotonic", option="nll_clip_1e-12"))
     assert not agrees_with(metrics, measured.filter(option="ece_25_bins", variant="confidence", metric="ece"))
 
 
-def test_without_alternatives_nothing_is_measured(results, fits, parts, params):
+def test_without_alternative_settings_nothing_is_measured(results, fits, parts, params):
     sensitivity = params.sensitivity.model_copy(update={"alternatives": {}})
     without_alternatives = params.model_copy(update={"sensitivity": sensitivity})
     measured = measure_alternatives.fn(results, fits, parts, read_base("wands"), without_alternatives, "cpu")
@@ -334,7 +331,7 @@ def test_opposite_changes_of_two_seeds_average_to_zero(results, decisions, param
     rows = bootstrap_intervals.fn(seeds, metrics, decisions, params.calibrators, params.metrics)
 
     deltas = rows.filter(pl.col("metric").is_in(RELIABILITY_METRICS), quantity="delta")
-    assert np.abs(deltas.select(interval_end_columns()).to_numpy()).max() < 1e-12
+    assert np.abs(deltas.select(*VALUE_AND_INTERVAL).to_numpy()).max() < 1e-12
     assert rows.filter(quantity="versus_mrp").is_empty()
     for calibrator in CALIBRATORS:
         losses = pl.concat(metrics).filter(calibrator=calibrator, variant="confidence", metric="aurc")["value"]
@@ -352,9 +349,9 @@ def test_opposite_changes_of_two_calibrators_average_to_zero(results, decisions,
     rows = bootstrap_intervals.fn([opposite], metrics, decisions, params.calibrators, params.metrics)
 
     deltas = rows.filter(pl.col("metric").is_in(RELIABILITY_METRICS), calibrator="average", quantity="delta")
-    assert np.abs(deltas.select(interval_end_columns()).to_numpy()).max() < 1e-12
+    assert np.abs(deltas.select(*VALUE_AND_INTERVAL).to_numpy()).max() < 1e-12
     # the confidence of "matrix" is the reliability of "ts"
-    assert rows.filter(quantity="versus_mrp").select(interval_end_columns()).rows() == [(0, 0, 0)]
+    assert rows.filter(quantity="versus_mrp").select(*VALUE_AND_INTERVAL).rows() == [(0, 0, 0)]
 
 
 @pytest.fixture(scope="module")
@@ -394,7 +391,7 @@ def test_the_settings_of_metrics_apply_to_the_comparison_of_calibrators(
     assert agrees_with(metrics, all_rows.filter(variant="confidence"))
 
 
-def test_scores_have_every_test_row_and_variant_of_the_calibrators_of_the_tables(results, decisions):
+def test_scores_have_all_test_rows_and_variants_but_only_the_calibrators_of_the_tables(results, decisions):
     rows = build_scores([results], decisions, ("ts",))
     assert set(rows["calibrator"]) == {"ts"}
     assert {f"logit_{variant}" for variant in PIPELINE_VARIANTS} < set(rows.columns)
@@ -582,7 +579,7 @@ def test_a_calibrator_and_its_fits_on_fewer_rows_are_fitted_in_one_call(unequal_
     assert fit == CalibratorFit("smart", 5, 400, "smart on 400 of 400", models)
 
 
-def test_a_temperature_is_fitted_on_its_own_rows_and_its_fits_on_fewer_rows_on_those_of_the_others(
+def test_a_temperature_has_its_own_rows_but_its_fits_on_fewer_rows_use_the_calibrator_fit_rows(
     unequal_parts, fit_calls
 ):
     fit = calibrate.fn(unequal_parts, "ts", 5, (100, 300), {"steps": 4})
@@ -590,7 +587,9 @@ def test_a_temperature_is_fitted_on_its_own_rows_and_its_fits_on_fewer_rows_on_t
     assert fit == CalibratorFit("ts", 5, 900, "ts on 900 of 900", {100: "ts on 100 of 400", 300: "ts on 300 of 400"})
 
 
-def test_fewer_rows_are_the_first_ones_of_both_parts_and_are_counted_as_available(unequal_parts, decisions, params):
+def test_fits_on_fewer_rows_use_the_first_rows_of_each_part_and_report_the_available_number(
+    unequal_parts, decisions, params
+):
     fits = [calibrate.fn(unequal_parts, calibrator, 5, (100, 300)) for calibrator in CALIBRATORS]
     both_parts = unequal_parts.interleaved_fit_rows
     fits_on_both_parts = [calibrate.fn(both_parts, "matrix", 5, (200, 600))]
@@ -627,7 +626,7 @@ def test_fewer_rows_are_the_first_ones_of_both_parts_and_are_counted_as_availabl
         assert dict(measured) == expected
 
 
-def test_only_the_calibrators_of_the_tables_have_other_settings_measured(
+def test_alternative_settings_are_measured_for_the_calibrators_of_the_tables_only(
     results, fits, parts_without_selection, other_base, measured, params
 ):
     matrix = calibrate.fn(parts_without_selection, "matrix", 1)
@@ -643,7 +642,7 @@ def test_only_the_calibrators_of_the_tables_have_other_settings_measured(
     assert with_rival_measured.equals(measured)
 
 
-def test_another_projection_measures_the_reliability_only_and_changes_it(
+def test_an_alternative_number_of_knots_is_measured_for_the_reliability_only_and_changes_it(
     results, fits, parts_without_selection, metrics, params
 ):
     alternatives = {
@@ -678,7 +677,7 @@ def test_the_gate_of_inputs_uses_the_facts_of_the_base_predictor(decisions, monk
     ]
 
 
-def test_the_gate_of_results_names_the_data_set_and_the_seed_and_uses_the_given_bins(results, fits, monkeypatch):
+def test_the_gate_of_results_receives_the_labels_the_bins_and_the_coordinates(results, fits, monkeypatch):
     calls = []
     monkeypatch.setattr(validate, "check_unchanged", lambda runs, **options: calls.append((runs, options)))
     earlier = replace(results, gate_records=["earlier"])
@@ -709,13 +708,13 @@ def test_rows_are_sampled_only_if_there_are_more_than_the_maximum(n_rows, max_ro
         assert sample.tolist() == list(range(n_rows))
 
 
-def test_scores_of_sampled_rows_are_those_of_the_decisions(results, decisions, monkeypatch):
+def test_scores_of_sampled_rows_agree_with_the_decisions(results, decisions, monkeypatch):
     monkeypatch.setattr(write, "MAX_SCORED_ROWS", 40)
     second_seed = replace(results, seed=2)
     scores = build_scores([results, second_seed], decisions, CALIBRATORS)
     rows = sample_rows(len(decisions), 40)
-    places = scores.select("calibrator", "seed").unique(maintain_order=True).rows()
-    assert places == [("uncal", 1), ("ts", 1), ("uncal", 2), ("ts", 2)]
+    keys = scores.select("calibrator", "seed").unique(maintain_order=True).rows()
+    assert keys == [("uncal", 1), ("ts", 1), ("uncal", 2), ("ts", 2)]
     for projection in results.projections:
         part = scores.filter(calibrator=projection.calibrator, seed=2)
         assert part["row"].to_list() == rows.tolist()
@@ -728,7 +727,7 @@ def test_scores_of_sampled_rows_are_those_of_the_decisions(results, decisions, m
         np.testing.assert_array_equal(part["reliability"], expit(projection.reliability_logits["mrp"][rows]))
 
 
-def test_rows_of_the_simplex_are_those_of_the_first_seed(results, decisions, monkeypatch):
+def test_rows_of_the_simplex_come_from_the_first_seed(results, decisions, monkeypatch):
     monkeypatch.setattr(write, "MAX_SIMPLEX_ROWS", 40)
     rows = sample_rows(len(decisions), 40)
     frame = build_simplex_rows([results, replace(results, seed=2)], decisions, CALIBRATORS)
@@ -825,7 +824,7 @@ def test_confidence_and_mrp_are_shown_side_by_side_with_their_change(monkeypatch
         monkeypatch.setattr(
             write,
             f"create_{kind}_artifact",
-            lambda content, *, key, **words: artifacts.update({key: (content, words)}),
+            lambda content, *, key, **options: artifacts.update({key: (content, options)}),
         )
     rows = [
         ("ts", 1, "confidence", "aurc", 0.25),
@@ -862,8 +861,8 @@ def test_the_recommendation_uses_the_calibrators_of_the_tables_and_writes_its_nu
     assert not path.exists()
     assert write.recommend.fn(base, params, runs_folder("shop"), path) == sentences
     assert sentences[-1].startswith("Means over 2 calibrators and 3 protocol seeds.")
-    is_accuracy = shop.metrics.filter(metric="accuracy", variant="confidence", calibrator="ts")["value"]
-    assert read_json(path)["accuracy"] == pytest.approx(is_accuracy.mean())
+    accuracies = shop.metrics.filter(metric="accuracy", variant="confidence", calibrator="ts")["value"]
+    assert read_json(path)["accuracy"] == pytest.approx(accuracies.mean())
 
 
 def test_the_results_of_all_finished_data_sets_are_loaded_in_the_order_of_the_params(params):
@@ -889,25 +888,25 @@ def test_the_results_of_all_finished_data_sets_are_loaded_in_the_order_of_the_pa
 def test_a_table_is_written_in_three_formats_and_shown_up_to_a_maximum_of_rows(n_rows, remark, monkeypatch, tmp_path):
     monkeypatch.setattr(report, "MAX_ARTIFACT_ROWS", 2)
     shown = []
-    monkeypatch.setattr(report, "create_table_artifact", lambda rows, **words: shown.append((rows, words)))
-    facts = [fact | {"dataset": f"shop_{place}"} for place, fact in enumerate([make_results().facts] * n_rows)]
+    monkeypatch.setattr(report, "create_table_artifact", lambda rows, **options: shown.append((rows, options)))
+    facts = [fact | {"dataset": f"shop_{index}"} for index, fact in enumerate([make_results().facts] * n_rows)]
     runs = replace(EMPTY_RUNS, facts=tuple(facts))
 
     frame = report.write_table.fn("datasets", runs, tmp_path)
 
-    assert frame["dataset"].to_list() == [f"shop_{place}" for place in range(n_rows)]
+    assert frame["dataset"].to_list() == [f"shop_{index}" for index in range(n_rows)]
     assert pl.read_csv(tmp_path / "datasets.csv").shape == frame.shape
     markdown = (tmp_path / "datasets.md").read_text()
     latex = (tmp_path / "datasets.tex").read_text()
-    assert all(f"shop_{place} (simulated)" in markdown for place in range(n_rows))
-    assert all(rf"shop\_{place} (simulated)" in latex for place in range(n_rows))
-    ((rows, words),) = shown
+    assert all(f"shop_{index} (simulated)" in markdown for index in range(n_rows))
+    assert all(rf"shop\_{index} (simulated)" in latex for index in range(n_rows))
+    ((rows, options),) = shown
     assert [row["dataset"] for row in rows] == ["shop_0 (simulated)", "shop_1 (simulated)"]
     assert rows[0]["labels"] == "no/maybe/yes"
-    assert words["key"] == "datasets"
+    assert options["key"] == "datasets"
     caption = "Sizes and class priors of the data sets. Class priors are in the order of the labels."
-    assert words["description"].startswith(caption)
-    assert words["description"].endswith(f"of the same name.{remark}")
+    assert options["description"].startswith(caption)
+    assert options["description"].endswith(f"of the same name.{remark}")
 
 
 def test_results_of_a_seed_have_the_rows_of_the_projection_and_the_fallbacks_of_labels(
@@ -950,7 +949,7 @@ def test_surfaces_are_fitted_for_the_calibrators_of_the_tables_only(fits, parts,
     assert set(first.reliability_logits) - set(second.reliability_logits) == SURFACES
 
 
-def test_the_power_of_rows_off_the_top_is_that_of_the_settings(fits, parts, decisions, params):
+def test_unsolved_rows_have_the_power_from_the_settings(fits, parts, decisions, params):
     other_simplex = params.simplex.model_copy(update={"off_top_alpha": 0.25})
     changed = params.model_copy(update={"simplex": other_simplex})
     simplex = project.fn(fits, parts, decisions, changed, "cpu").projections[1].simplex

@@ -52,7 +52,7 @@ class Page:
     def open(self, path: str) -> None:
         self.driver.get(self.served.address + path)
 
-    def enter(self) -> None:
+    def log_in(self) -> None:
         """Enter the secret on the login page."""
         self.open("/")
         secret_field = ("css selector", "input[type=password]")
@@ -102,7 +102,10 @@ class Page:
         self.open(f"/v2/runs/flow-run/{run['id']}")
 
     def try_to_cancel(self) -> bool:
-        """Open the menu of a run and choose Cancel, for `wait_until`: the menu closes when the page is updated."""
+        """Open the menu of a run and choose Cancel.
+
+        Call it with `wait_until`, which tries again: the menu closes whenever the page is updated.
+        """
         self.driver.find_element("css selector", "button[aria-haspopup=menu]").click()
         items = self.driver.find_elements("css selector", "[role=menuitem]")
         next(item for item in items if item.text == "Cancel").click()
@@ -113,7 +116,7 @@ class Page:
 def page(served, tmp_path) -> Iterator[Page]:
     with open_browser(tmp_path / "browser") as driver:
         page = Page(driver, served)
-        page.enter()
+        page.log_in()
         yield page
         driver.save_screenshot(tmp_path / "last.png")
 
@@ -139,7 +142,7 @@ def test_the_schedule_creates_runs(served):
         assert time_of_run[11:16] == "05:00"
 
 
-def test_the_form_rejects_a_wrong_calibrator_before_a_run_exists(page, served):
+def test_the_form_rejects_a_wrong_calibrator_and_creates_no_run(page, served):
     wrong = urllib.parse.quote(json.dumps({"datasets": ["wands"], "calibrators": ["platt"]}))
     page.open(f"/v2/deployments/deployment/{served.find_deployment_id('reliability')}/run?parameters={wrong}")
     before = served.list_runs("reliability")
@@ -179,7 +182,7 @@ def stage_processes(project: Path) -> list[int]:
     return [process for process in processes if is_alive(process)]
 
 
-def test_a_cancelled_refresh_ends_with_its_stage(page, served, project):
+def test_cancelling_a_refresh_also_ends_its_running_stages(page, served, project):
     page.open(f"/v2/deployments/deployment/{served.find_deployment_id('refresh')}/run")
     page.submit("refresh")
     wait_until(lambda: stage_processes(project))

@@ -29,7 +29,7 @@ class LabelledRows:
         decision: Decided labels, shape (n,).
         logits: Logits, shape (n, K); None if the model only decides.
         signals: Further columns, shape (n, S); None without any.
-        group: Query of each row, shape (n,); None if rows are independent.
+        group: Group of each row, such as its query, shape (n,); None if rows are independent.
         n_labels: Number of labels K.
     """
 
@@ -57,7 +57,7 @@ class LabelledRows:
         )
 
     def features(self) -> np.ndarray:
-        """Return what trained models read: log-probabilities or signals, and indicators of the decided label."""
+        """Return the features of trained models: log-probabilities or signals, and indicators of the decided label."""
         indicators = np.eye(self.n_labels)[self.decision]
         columns = [indicators]
         if self.logits is not None:
@@ -68,7 +68,7 @@ class LabelledRows:
 
 
 class Classifier(Protocol):
-    """A classifier of scikit-learn with probabilities."""
+    """A scikit-learn classifier that predicts probabilities."""
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> object:
         """Fit the classifier."""
@@ -85,9 +85,9 @@ TRAINED_MODELS: dict[str, Callable[[int], Classifier]] = {
     "random forest": lambda seed: RandomForestClassifier(n_estimators=200, min_samples_leaf=10, random_state=seed),
 }
 VARIANTS = {"Platt": "label_platt", "isotonic": "label_isotonic", "MRP": "mrp", "`auto`": "auto"}
-VARIANTS_OF_DECISIONS = {"label alone": "label_intercept", "`auto`": "auto"}
+DECISION_ONLY_VARIANTS = {"label alone": "label_intercept", "`auto`": "auto"}
 METHODS = ("confidence", *VARIANTS, *TRAINED_MODELS)
-METHODS_OF_DECISIONS = (*VARIANTS_OF_DECISIONS, *TRAINED_MODELS)
+DECISION_ONLY_METHODS = (*DECISION_ONLY_VARIANTS, *TRAINED_MODELS)
 
 
 def predict_reliabilities(rows: LabelledRows, test: LabelledRows, seed: int) -> dict[str, np.ndarray]:
@@ -101,15 +101,16 @@ def predict_reliabilities(rows: LabelledRows, test: LabelledRows, seed: int) -> 
     Returns:
         By method, the probability that each decision is correct, shape (n,).
     """
-    found: dict[str, np.ndarray] = {}
-    for name, variant in (VARIANTS if rows.logits is not None else VARIANTS_OF_DECISIONS).items():
+    reliabilities: dict[str, np.ndarray] = {}
+    variants = DECISION_ONLY_VARIANTS if rows.logits is None else VARIANTS
+    for name, variant in variants.items():
         scored = _apply_map(rows, test, variant, seed)
-        found[name] = scored["reliability"]
+        reliabilities[name] = scored["reliability"]
         if variant == "mrp":
-            found["confidence"] = scored["confidence"]
+            reliabilities["confidence"] = scored["confidence"]
     for name, make_model in TRAINED_MODELS.items():
-        found[name] = _train(make_model(seed), rows, test)
-    return found
+        reliabilities[name] = _train(make_model(seed), rows, test)
+    return reliabilities
 
 
 def measure(reliability: np.ndarray, correct: np.ndarray) -> dict[str, float]:
@@ -117,7 +118,7 @@ def measure(reliability: np.ndarray, correct: np.ndarray) -> dict[str, float]:
 
     Args:
         reliability: Probability that each decision is correct, shape (n,).
-        correct: Whether it is, shape (n,), bool.
+        correct: Whether each decision is correct, shape (n,), bool.
 
     Returns:
         Metrics by name. The top gap is the mean reliability of the most reliable tenth, minus its accuracy.
@@ -140,14 +141,16 @@ def _apply_map(rows: LabelledRows, test: LabelledRows, variant: str, seed: int) 
         fitted = ReliabilityMap(variant=variant, arrays="logits", seed=seed)
         scored = fitted.fit(rows.logits, rows.label, groups=rows.group).apply(test.logits)
         return {name: np.asarray(scored[name], dtype=float) for name in ("confidence", "reliability")}
-    signals = [] if variant != "auto" or rows.signals is None else _signal_names(rows.signals)
+    signals: list[str] = []
+    if variant == "auto" and rows.signals is not None:
+        signals = _signal_names(rows.signals)
     fitted = ReliabilityMap(variant=variant, labels=list(range(rows.n_labels)), signals=signals, seed=seed)
     scored = fitted.fit(_frame(rows), rows.label, groups=rows.group).apply(_frame(test))
     return {"reliability": scored["reliability"].to_numpy()}
 
 
 def _train(model: Classifier, rows: LabelledRows, test: LabelledRows) -> np.ndarray:
-    """Train a classifier of the correctness; with one class only, predict its share."""
+    """Train a classifier of the correctness. If all decisions are correct or all are wrong, predict 1 or 0."""
     correct = rows.correct
     if correct.all() or not correct.any():
         return np.full(len(test.label), correct.mean())

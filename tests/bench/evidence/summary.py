@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from tests.bench.evidence.cases import Kind
-from tests.bench.evidence.methods import METHODS, METHODS_OF_DECISIONS, METRICS, TRAINED_MODELS
+from tests.bench.evidence.methods import DECISION_ONLY_METHODS, METHODS, METRICS, TRAINED_MODELS
 
 AUTO = "`auto`"
 KINDS: dict[Kind, str] = {"real": "real", "simulated": "simulated"}
@@ -108,7 +108,7 @@ def summarize(results: list[CaseResult]) -> dict[str, Summary]:
             summaries["readme"] = summarize_for_readme(cases)
     judges = [result for result in results if result.kind == "judge"]
     if judges:
-        summaries["judge-methods"] = summarize_methods(judges, METHODS_OF_DECISIONS)
+        summaries["judge-methods"] = summarize_methods(judges, DECISION_ONLY_METHODS)
     return summaries
 
 
