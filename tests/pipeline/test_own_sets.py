@@ -591,6 +591,7 @@ def test_each_column_of_a_lookup_table_is_looked_for(option, tmp_path):
         ("a.csv.gz", bytes_of("a.csv.gz", [{"x": 1}])),
         ("a.jsonl", bytes_of("a.jsonl", [{"x": 1}])),
     ],
+    ids=["missing", "damaged", "empty", "gzip", "json lines"],
 )
 def test_files_without_a_header_that_can_be_read_are_checked_later(name, content, tmp_path):
     write_files(tmp_path, {} if content is None else {name: content})
