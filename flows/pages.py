@@ -41,7 +41,7 @@ class SecurityHeaders:
     """ASGI application that adds the security headers to all responses."""
 
     def __init__(self, app: ASGIApp) -> None:
-        """Take an application.
+        """Wrap an application.
 
         Args:
             app: Application that answers the requests.
@@ -72,7 +72,7 @@ class PageScript:
     """
 
     def __init__(self, app: ASGIApp, hint: str) -> None:
-        """Take an application.
+        """Wrap an application.
 
         Args:
             app: Prefect's application.

@@ -11,6 +11,7 @@ from relmap.metrics.advice import (
     UNKNOWN,
     USE,
     Advice,
+    ErrorsFound,
     advise_map,
     describe_evidence,
     describe_insufficient_data,
@@ -46,7 +47,12 @@ def describe_evaluation(
     reviews = next(review for review in evaluation["reviews"] if review["reviewed"] == REVIEWED_SHARE)
     if document.projection.fitted.kind == "confidence":
         return [str(advice), *_describe_kept_confidence(reviews, document), *limits]
-    errors_found = [reviews["confidence"], reviews["reliability"], reviews["low"], reviews["high"]]
+    errors_found = ErrorsFound(
+        by_confidence=reviews["confidence"],
+        by_reliability=reviews["reliability"],
+        low=reviews["low"],
+        high=reviews["high"],
+    )
     evidence = describe_evidence(errors_found, evaluation["metrics"], smallest)
     reasons = [] if advice.answer in (USE, UNKNOWN) else _explain_missing_gain(evaluation, document)
     return [str(advice), *advice.then, *evidence, *reasons, *limits]

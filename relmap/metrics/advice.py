@@ -3,9 +3,10 @@
 The pipeline's stages and report and the commands on a user's own predictions all use this module.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, floor, log10
+from typing import NamedTuple
 
 from relmap.metrics.intervals import (
     BETTER,
@@ -245,25 +246,40 @@ def describe_insufficient_errors(rows: int, errors: int) -> str:
     return f"{rarer} of {rows:,} decisions are {which}, and at least {MIN_ERRORS} are needed"
 
 
+class ErrorsFound(NamedTuple):
+    """Errors found by 1,000 reviews of the 30% of the decisions with the lowest confidence or reliability.
+
+    Attributes:
+        by_confidence: Errors found if confidence selects the decisions; None if unknown, as are the others.
+        by_reliability: Errors found if reliability selects them.
+        low: Lower end of the 95% interval of the difference, `by_reliability` minus `by_confidence`.
+        high: Upper end.
+    """
+
+    by_confidence: float | None
+    by_reliability: float | None
+    low: float | None
+    high: float | None
+
+
 def describe_evidence(
-    found: Sequence[float | None],
+    found: ErrorsFound,
     changes: Changes,
     smallest: float = METRIC_DEFAULTS.smallest_relevant_change,
 ) -> Iterator[str]:
     """Describe the numbers that support a recommendation.
 
     Args:
-        found: Errors found by 1,000 reviews of the least reliable 30%, chosen by confidence and by reliability, and the
-            ends of the 95% interval of their difference; None if unknown.
+        found: Errors found by reviews.
         changes: Change of each compared metric.
         smallest: Smallest relevant change; smaller ones are listed without their numbers.
 
     Yields:
         Sentences: the errors found, the relevant changes, and the metrics without a relevant change.
     """
-    by_confidence, by_reliability, low, high = found
-    if by_confidence is not None and by_reliability is not None:
-        yield _describe_errors_found(by_confidence, by_reliability, format_interval(low, high, "+z.0f"))
+    if found.by_confidence is not None and found.by_reliability is not None:
+        interval = format_interval(found.low, found.high, "+z.0f")
+        yield _describe_errors_found(found.by_confidence, found.by_reliability, interval)
     relevant = []
     irrelevant = []
     for metric in COMPARED_METRICS:

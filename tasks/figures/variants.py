@@ -121,7 +121,7 @@ def labelled_rows(results: Results) -> Drawing:
         cells = of_method.group_by("rows", "metric", maintain_order=True).agg(pl.col("value").mean())
         title = method.title.format(results.calibrator)
         metric_title = pl.col("metric").replace_strict(METRIC_TITLES)
-        frames.append(cells.select(pl.lit(title).alias("way"), metric_title, "rows", "value"))
+        frames.append(cells.select(pl.lit(title).alias("method"), metric_title, "rows", "value"))
         if len(cells):
             colors[title] = css_color(method.color)
     rows = pl.concat(frames).filter(pl.col("value").is_not_nan())
@@ -133,11 +133,11 @@ def labelled_rows(results: Results) -> Drawing:
             axis=alt.Axis(values=sorted(rows["rows"].unique().to_list()), format="~s", grid=False),
         ),
         y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)),
-        color=alt.Color("way:N", scale=alt.Scale(domain=[*colors], range=[*colors.values()]), sort=[*colors]),
+        color=alt.Color("method:N", scale=alt.Scale(domain=[*colors], range=[*colors.values()]), sort=[*colors]),
     )
     points = base.mark_point(filled=True, size=50, opacity=1)
     panel = alt.layer(
-        base.mark_line(strokeWidth=2), points.encode(tooltip=tooltips(way="", rows=",", value=".4f"))
+        base.mark_line(strokeWidth=2), points.encode(tooltip=tooltips(method="", rows=",", value=".4f"))
     ).properties(width=PANEL_WIDTH, height=200)
     chart = _facet_by_metric(panel).resolve_scale(y="independent")
     return Drawing(rows, page_spec(chart, subtitle=results.display_name, height=None))

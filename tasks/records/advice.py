@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from relmap.metrics.advice import RETAINED_TENTHS, USE, Advice, Changes, advise, describe_evidence
+from relmap.metrics.advice import RETAINED_TENTHS, USE, Advice, Changes, ErrorsFound, advise, describe_evidence
 from relmap.metrics.intervals import errors_found_per_1000
 from tasks.records.results import AVERAGE
 
@@ -193,7 +193,12 @@ def describe_recommendation(
     """
     averages = intervals.filter(calibrator=AVERAGE, quantity="delta")
     advice = advise_dataset(row, averages, smallest_relevant_change)
-    errors_found = [row[f"found_per_1000_{name}"] for name in ("conf", "mrp", "low", "high")]
+    errors_found = ErrorsFound(
+        by_confidence=row["found_per_1000_conf"],
+        by_reliability=row["found_per_1000_mrp"],
+        low=row["found_per_1000_low"],
+        high=row["found_per_1000_high"],
+    )
     return [
         str(advice),
         *advice.then,

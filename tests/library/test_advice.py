@@ -11,6 +11,7 @@ from relmap.metrics.advice import (
     UNKNOWN,
     USE,
     WORSENS,
+    ErrorsFound,
     additional_labels_needed,
     advise,
     advise_map,
@@ -184,7 +185,7 @@ def test_the_evidence_lists_errors_found_and_relevant_and_irrelevant_changes():
         "aupr_error": {"change": 0.001, "low": None, "high": None, "p": None},
         "aurc": {"change": 0.00099, "low": -0.1, "high": 0.1, "p": 0.01},
     }
-    assert list(describe_evidence((100.4, 110.6, 2.0, 20.0), found, SMALLEST)) == [
+    assert list(describe_evidence(ErrorsFound(100.4, 110.6, 2.0, 20.0), found, SMALLEST)) == [
         "1,000 reviews of the least reliable 30% find 111 errors; 1,000 reviews of the least confident 30% find 100. "
         "The change is +11 (95% interval +2 to +20).",
         "It changes the correctness log loss by -0.0200 (95% interval -0.0300 to +0.0000), AUPR-Error by +0.0010.",
@@ -198,7 +199,7 @@ def test_the_evidence_omits_unknown_changes_only():
         "aupr_error": {"change": 0.0, "low": None, "high": None, "p": None},
         "aurc": {"change": 0.25, "low": None, "high": 0.1, "p": None},
     }
-    assert list(describe_evidence((None, None, None, None), found, SMALLEST)) == [
+    assert list(describe_evidence(ErrorsFound(None, None, None, None), found, SMALLEST)) == [
         "It changes AURC by +0.2500.",
         "There is no relevant difference (below 0.001) in AUPR-Error.",
     ]
@@ -217,6 +218,6 @@ def test_the_evidence_omits_unknown_changes_only():
     ],
 )
 def test_errors_found_are_compared_as_they_are_shown(errors_found, sentence):
-    sentences = list(describe_evidence(errors_found, changes(UNKNOWN_CHANGE, UNKNOWN_CHANGE)))
+    sentences = list(describe_evidence(ErrorsFound(*errors_found), changes(UNKNOWN_CHANGE, UNKNOWN_CHANGE)))
     assert len(sentences) == (sentence is not None)
     assert sentence is None or sentence in sentences[0]

@@ -19,6 +19,7 @@ from relmap.metrics.advice import (
     UNKNOWN,
     USE,
     WORSENS,
+    ErrorsFound,
     additional_labels_needed,
     advise_map,
     describe_evidence,
@@ -101,7 +102,7 @@ def test_change_is_worded_with_a_positive_number_or_as_irrelevant(change, interv
     measured=MEASURED,
 )
 def test_evidence_shows_no_zero_change(errors_found, interval, measured):
-    for sentence in describe_evidence((*errors_found, *interval), measured, MIN_RELEVANT_CHANGE):
+    for sentence in describe_evidence(ErrorsFound(*errors_found, *interval), measured, MIN_RELEVANT_CHANGE):
         assert not re.search(r"-0(\.0+)?\b(?!\.)|by \+0\.0000|change of \+0\b", sentence), sentence
 
 

@@ -356,11 +356,11 @@ def test_the_ablation_has_the_variants_in_the_order_of_the_registry():
 
 def test_labelled_rows_distinguish_methods_by_the_rows_of_their_fits():
     rows = figures("three labels")["labelled_rows"].rows
-    *on_one_part, on_both_parts = rows["way"].unique(maintain_order=True)
+    *on_one_part, on_both_parts = rows["method"].unique(maintain_order=True)
     assert on_one_part == ["ts, confidence", "MRP on ts", "matrix scaling"]
     assert on_both_parts == "matrix scaling, rows of both parts"
     assert rows["rows"].unique().sort().to_list() == [100, 400]
-    aurc = dict(rows.filter(rows=400, metric="AURC").select("way", "value").iter_rows())
+    aurc = dict(rows.filter(rows=400, metric="AURC").select("method", "value").iter_rows())
     expected = dict.fromkeys(on_one_part, 30 / 400 + 1.5) | {on_both_parts: 30 / 400 + 2.5}
     assert aurc == pytest.approx(expected)
 
