@@ -207,10 +207,10 @@ def rarer_outcome(rows: int, errors: int) -> tuple[int, str]:
         errors: Number of wrong decisions.
 
     Returns:
-        Number of decisions of the rarer kind, and "wrong" or "right".
+        Number of decisions of the rarer kind, and "wrong" or "correct".
     """
     n_correct = rows - errors
-    return (errors, "wrong") if errors < n_correct else (n_correct, "right")
+    return (errors, "wrong") if errors < n_correct else (n_correct, "correct")
 
 
 def describe_insufficient_data(rows: int, errors: int, groups: int) -> str:

@@ -93,7 +93,7 @@ def test_a_mixed_or_worse_result_names_the_score_for_each_use(found, then):
         (500, 50, 29, "there are 29 groups, and a difference among fewer than 30 may be chance"),
         (29, 14, 29, "there are 29 rows, and a difference among fewer than 30 may be chance"),
         (1500, 9, 30, "9 of 1,500 decisions are wrong, and at least 10 are needed"),
-        (1500, 1491, 30, "9 of 1,500 decisions are right, and at least 10 are needed"),
+        (1500, 1491, 30, "9 of 1,500 decisions are correct, and at least 10 are needed"),
         (500, 10, 30, ""),
         (500, 490, 30, ""),
     ],
@@ -111,7 +111,7 @@ def test_too_few_rows_groups_or_errors_are_described(rows, errors, groups, reaso
 
 def test_the_rarer_outcome_is_counted_and_named():
     assert rarer_outcome(100, 3) == (3, "wrong")
-    assert rarer_outcome(100, 96) == (4, "right")
+    assert rarer_outcome(100, 96) == (4, "correct")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ SPREAD = {"value": 0.125, "shuffled_p95": 0.0625}
         ),
         (
             {"labels": TWO_LABELS, "errors": 1401},
-            ["Few decisions are right: 99 of 1,500 rows, so intervals are long."],
+            ["Few decisions are correct: 99 of 1,500 rows, so intervals are long."],
         ),
         (
             {"labels": [label("a", 1, 199), label("b", 0, 3), label("c", 9, 7, "shared"), label("d", 5, 12)]},

@@ -413,8 +413,8 @@ def test_unknown_intervals_are_omitted_from_the_description():
     ("changes", "groups", "reason"),
     [
         ({"errors": 9}, 50, "9 of 1,000 decisions are wrong, and at least 10 are needed"),
-        ({"errors": 993}, 50, "7 of 1,000 decisions are right, and at least 10 are needed"),
-        ({"rows": 202}, 50, "2 of 202 decisions are right, and at least 10 are needed"),
+        ({"errors": 993}, 50, "7 of 1,000 decisions are correct, and at least 10 are needed"),
+        ({"rows": 202}, 50, "2 of 202 decisions are correct, and at least 10 are needed"),
         ({}, 29, "there are 29 groups, and a difference among fewer than 30 may be chance"),
     ],
 )
