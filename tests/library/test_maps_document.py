@@ -19,6 +19,7 @@ from relmap.calibrators.registry import CALIBRATORS
 from relmap.calibrators.temperature import Temperature
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
+from relmap.maps.document import MapDocument
 from relmap.maps.map_file import SCHEMA_FILE, json_schema, load_map, save_map
 from relmap.maps.reliability_map import FittedMap
 from tests import maps
@@ -206,3 +207,16 @@ def test_parts_of_a_map_cannot_be_changed():
         name = next(iter(type(part).model_fields))
         with pytest.raises(pydantic.ValidationError, match="frozen"):
             setattr(part, name, getattr(part, name))
+
+
+@pytest.mark.parametrize(("n_folds", "types"), [(1, 1), (51, 1), (3, 2)])
+def test_a_map_has_2_to_50_folds_of_one_type(n_folds, types):
+    document = maps.fit_map(maps.rows_of_frame(maps.make_predictions(200)), "label_intercept").document
+    other = maps.fit_map(maps.rows_of_frame(maps.make_predictions(200)), "mrp").document
+    folds = [document.folds[0]] * n_folds
+    if types == 2:
+        folds[-1] = other.folds[0]
+    with pytest.raises(pydantic.ValidationError) as error:
+        MapDocument(**dict(document) | {"folds": tuple(folds)})
+    expected = f"there are {n_folds} folds with {types} types of fits; use 2 to 50 folds of one type"
+    assert expected in str(error.value)

@@ -6,14 +6,18 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from relmap import ReliabilityMap
+from relmap.api import MapAssessment
+from relmap.maps.reliability_map import FittedMap
+from relmap.report import page as page_module
 from relmap.report.concepts import CONCEPTS
 from relmap.report.html import TEMPLATES, read_script, vega_script
 from relmap.report.page import CONCEPTS_OF_PAGE
-from tests.maps import make_predictions, run_command, write_frame
+from tests.maps import make_map, make_predictions, rows_of_frame, run_command, write_frame
 
 ROWS = make_predictions(600)
 HOSTILE_NAMES = ("</script><b>\"'&", "fair", "{{ 7 * 7 }}")
@@ -165,3 +169,13 @@ def test_page_contains_its_scripts_and_styles(page):
     missing = [name for name, part in parts.items() if part.strip() not in page]
     assert missing == []
     assert "window.vegaEmbed" in vega_script()
+
+
+@pytest.mark.parametrize(("group", "expected"), [("group", "1,200 in 120 groups"), (None, "1,200")])
+def test_facts_name_the_number_of_groups_if_there_are_groups(group, expected):
+    rows = rows_of_frame(make_predictions(1200), group)
+    document = make_map("mrp")
+    scored = FittedMap.from_document(document)(rows)
+    assessment = MapAssessment(document, rows, scored, "new", [], np.zeros(len(rows), dtype=bool))
+    facts = page_module._provenance(assessment, assessment.evaluate().to_dict())
+    assert facts["evaluated rows"] == expected

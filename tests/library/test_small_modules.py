@@ -1,6 +1,7 @@
 """Digests, timestamps, errors, settings, shapes of values, and the commands of the demonstration."""
 
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -340,3 +341,17 @@ def test_commands_of_the_demonstration_read_files_of_known_sizes():
     read = [Path(words[words.index("--predictions") + 1]).stem for words in demo.demo_commands(Path("folder"))]
     assert read == ["validation", "new", "test", "new", "test"]
     assert demo.ROWS == {"validation": 600, "test": 4000, "new": 4000}
+
+
+def test_each_command_of_the_demonstration_is_printed_before_its_output(tmp_path, monkeypatch, capfd):
+    def write_output(command: list[str], **_: object) -> SimpleNamespace:
+        os.write(1, f"output of {command[3]}\n".encode())
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr("relmap.demo.subprocess.run", write_output)
+    demo.run_demo(tmp_path / "demo")
+
+    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith(("$ relmap", "output of"))]
+    commands = [words[0] for words in demo.demo_commands(tmp_path / "demo")]
+    assert [line.split()[2] for line in lines[::2]] == commands
+    assert [line.split()[2] for line in lines[1::2]] == commands

@@ -201,3 +201,15 @@ def test_correlated_groups_increase_the_reference_variance():
     assert few_groups == ()
     for single_cell, grouped_cell in zip(single, grouped, strict=True):
         assert grouped_cell.variance / grouped_cell.rows == pytest.approx(single_cell.variance / single_cell.rows)
+
+
+def test_copies_of_a_row_in_its_group_are_no_further_evidence_of_drift():
+    document, _ = fit_and_test_drift(accuracy_loss=0.0, seed=3)
+    reliability, correct = simulate(7, 1500, accuracy_loss=0.1)
+    decision = np.zeros(1500, dtype=np.int64)
+    copies = np.repeat(np.arange(1500), 4)
+    rows = (reliability[copies], decision[copies], correct[copies])
+    grouped = detect_drift(document, *rows, copies)
+    ungrouped = detect_drift(document, *rows, None)
+    for grouped_top, ungrouped_top in zip(grouped.top, ungrouped.top, strict=True):
+        assert ungrouped_top.p_value < grouped_top.p_value / 2

@@ -520,3 +520,9 @@ def test_confidence_axes_begin_at_chance_or_at_the_lowest_confidence_rounded_dow
 def test_captions_name_means_over_several_seeds_only():
     assert make_results(seeds=(1, 2)).averaging_note == "Means over protocol seeds."
     assert make_results(seeds=(7,)).averaging_note == ""
+
+
+def test_a_figure_of_one_of_several_protocol_seeds_names_it():
+    one_seed = figures("few groups, one seed, one calibrator")
+    assert not [key for key, figure in one_seed.items() if "First protocol seed." in figure.caption]
+    assert [key for key, figure in figures("three labels").items() if "First protocol seed." in figure.caption]

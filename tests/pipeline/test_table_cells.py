@@ -13,7 +13,7 @@ from jinja2 import UndefinedError
 from relmap.metrics.registry import COMPARED_METRICS
 from tasks.records.advice import summarize_datasets
 from tasks.records.results import AVERAGE, SIMPLEX
-from tasks.tables import TABLES
+from tasks.tables import TABLES, display
 from tasks.tables.deviations import CELL, compute_deviations
 from tasks.tables.display import TEMPLATES, Cell, FormattedTable, format_table, parse_metric_column, render_latex
 from tasks.tables.overview import SCOPE_OF_INTERVALS, compute_headline, describe_headline
@@ -835,3 +835,11 @@ def test_columns_of_texts_are_wrapped_and_numbers_are_aligned_on_the_right():
 def test_an_undefined_name_in_a_template_is_an_error():
     with pytest.raises(UndefinedError, match="'captoin' is undefined"):
         TEMPLATES.from_string("<< captoin >>").render(caption="A table.")
+
+
+def test_rows_of_a_table_without_data_sets_are_separated_by_their_first_column():
+    rows = [[Cell("ts"), Cell("1")], [Cell("ts"), Cell("2")], [Cell("uncal"), Cell("2")]]
+    expected = [r"ts & 1 \\", r"ts & 2 \\", r"\midrule", r"uncal & 2 \\"]
+    assert display._latex_rows(rows, ["calibrator", "rows"]) == expected
+    by_data_set = [r"ts & 1 \\", r"\midrule", r"ts & 2 \\", r"uncal & 2 \\"]
+    assert display._latex_rows(rows, ["calibrator", "dataset"]) == by_data_set
