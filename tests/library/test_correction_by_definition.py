@@ -8,7 +8,14 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from relmap.fitting.correction import MAX_LOGIT, MIN_SLOPE, _PenalizedRegression, fit_correction
+from relmap.fitting.correction import (
+    LEVEL_DEVIATION,
+    MAX_LOGIT,
+    MIN_SLOPE,
+    _PenalizedRegression,
+    _Point,
+    fit_correction,
+)
 from relmap.maps.correction import Correction
 
 PRIOR_OF_LEVEL = 0.1
@@ -216,3 +223,19 @@ def test_gradient_and_hessian_are_those_of_the_loss():
         ahead, _ = regression._derivatives(point + step, ridge)
         behind, _ = regression._derivatives(point - step, ridge)
         np.testing.assert_allclose(hessian[column], (ahead - behind) / 2e-5, rtol=1e-6)
+
+
+def test_a_step_that_increases_the_loss_is_halved_until_it_has_no_effect():
+    generator = np.random.default_rng(2)
+    features = np.column_stack([np.ones(80), generator.normal(size=80)])
+    regression = _PenalizedRegression(
+        offset=np.zeros(80), features=features, correct=generator.random(80) < 0.7, weight=np.ones(80)
+    )
+    optimum = regression.fit(1.0, np.zeros(2)).coefficients
+    ridge = np.array([LEVEL_DEVIATION**-2, 1.0])
+    point = _Point(optimum, regression._loss(optimum, ridge))
+    gradient, _ = regression._derivatives(optimum, ridge)
+
+    accepted = regression._line_search(point, np.array([0.0, 1e-3]), gradient, np.full(2, -np.inf), ridge)
+
+    assert accepted is None or np.abs(accepted.coefficients - optimum).max() < 1e-6

@@ -246,3 +246,17 @@ def test_labels_are_required_and_inputs_are_those_of_the_classifier_only_with_a_
     assert (alone.target_tags.required, with_classifier.target_tags.required) == (False, True)
     assert with_classifier.input_tags == get_tags(classifier).input_tags
     assert alone.input_tags != with_classifier.input_tags
+
+
+def test_numbers_other_than_scores_of_labels_are_no_labels():
+    generator = np.random.default_rng(0)
+    scores = generator.normal(size=(200, 2)) * 3
+    label = np.where((scores + generator.gumbel(size=scores.shape)).argmax(axis=1) == 0, "no", "yes")
+    frame = pl.DataFrame(scores, schema=["no", "yes"])
+    with_length = frame.with_columns(length=pl.Series(generator.integers(1, 99, 200)))
+
+    fitted = ReliabilityMap(variant="label_intercept").fit(with_length, label)
+
+    assert fitted.classes_.tolist() == ["no", "yes"]
+    expected = ReliabilityMap(variant="label_intercept").fit(frame, label).reliability(frame).to_numpy()
+    np.testing.assert_array_equal(fitted.reliability(with_length).to_numpy(), expected)

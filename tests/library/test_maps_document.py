@@ -220,3 +220,15 @@ def test_a_map_has_2_to_50_folds_of_one_type(n_folds, types):
         MapDocument(**dict(document) | {"folds": tuple(folds)})
     expected = f"there are {n_folds} folds with {types} types of fits; use 2 to 50 folds of one type"
     assert expected in str(error.value)
+
+
+def test_a_file_of_more_than_64_mebibytes_is_no_map(tmp_path):
+    path = tmp_path / "map.json"
+    with path.open("wb") as file:
+        file.truncate(2**26 + 1)
+    with pytest.raises(InputError, match=r"map\.json has 67,108,865 bytes; a reliability map is far smaller; give"):
+        load_map(path)
+    with path.open("wb") as file:
+        file.truncate(2**26)
+    with pytest.raises(InputError, match="JSON"):
+        load_map(path)

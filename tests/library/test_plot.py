@@ -93,3 +93,8 @@ def test_plot_of_a_loaded_map_requires_rows(fitted, tmp_path):
         with pytest.raises(InputError, match=r"give labelled predictions: plot\(X, y\)"):
             reliability_map.plot()
         assert len(reliability_map.plot(PROBABILITIES, LABEL).figures) == 2
+
+
+def test_text_of_plots_has_12_points(fitted):
+    config = fitted.plot().to_dict()["config"]
+    assert (config["title"]["fontSize"], config["axis"]["titleFontSize"]) == (12, 12)

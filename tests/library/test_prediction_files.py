@@ -298,3 +298,12 @@ def test_flipped_bit_in_written_parquet_is_detected(tmp_path):
 
     with pytest.raises(InputError, match="CRC checksum verification failed"):
         read_file(out, ["x"])
+
+
+def test_a_file_has_checksums_only_if_every_column_has_one(tmp_path, monkeypatch):
+    path = tmp_path / "p.parquet"
+    pl.DataFrame({"a": [1], "b": [2]}).write_parquet(path)
+    for answers, expected in [([True, True], True), ([True, False], False), ([False, True], False)]:
+        checksums = iter(answers)
+        monkeypatch.setattr(files, "_has_checksum", lambda *_, checksums=checksums: next(checksums))
+        assert open_predictions(path).has_checksums() is expected

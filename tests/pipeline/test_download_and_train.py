@@ -566,3 +566,10 @@ def test_the_command_logs_messages_and_trains_the_data_set_of_the_command_line(m
     assert calls == []
     runpy.run_path(train.__file__, run_name="__main__")
     assert calls == [{"level": logging.INFO, "format": "%(message)s"}, ("train", "main")]
+
+
+def test_saved_logits_of_one_member_are_stored_once():
+    arrays = {f"{part}_logits": np.random.default_rng(0).normal(size=(40, 2)) for part in ("val", "test")}
+    np.savez("mine.npz", val_labels=np.arange(40) % 2, test_labels=np.arange(40) % 2, **arrays)
+    entry = {"reader": "logits", "source": "files", "path": "mine.npz", "options": {"labels": ["a", "b"]}}
+    assert not (download_and_train("mine", entry) / "members").exists()

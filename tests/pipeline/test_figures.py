@@ -526,3 +526,9 @@ def test_a_figure_of_one_of_several_protocol_seeds_names_it():
     one_seed = figures("few groups, one seed, one calibrator")
     assert not [key for key, figure in one_seed.items() if "First protocol seed." in figure.caption]
     assert [key for key, figure in figures("three labels").items() if "First protocol seed." in figure.caption]
+
+
+def test_curves_are_drawn_inside_of_their_axes():
+    drawn = curve_rows(results("three labels")).filter(kind="curve")["confidence"]
+    assert drawn.min() >= results("three labels").min_confidence()
+    assert 0.99 < drawn.max() < 1
