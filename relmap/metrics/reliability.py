@@ -224,7 +224,7 @@ def ranking_metrics(groups: TieGroups, harmonic: np.ndarray | None = None) -> di
         harmonic = harmonic_sums(int(groups.upto[-1].max()))
     numbers, summed_numbers = harmonic
     errors = np.cumsum(groups.wrong, axis=0)
-    with np.errstate(invalid="ignore"):  # no rows give 0/0, which is NaN as documented
+    with np.errstate(invalid="ignore"):  # no rows, or no errors, give 0/0, which is NaN as documented
         return {
             "aupr_error": _average_precision(groups, errors, numbers),
             "aurc": _aurc(groups, errors, numbers, summed_numbers),
@@ -269,7 +269,7 @@ def _average_precision(groups: TieGroups, errors: np.ndarray, numbers: np.ndarra
     s = (k - 1) / (m - 1), its rank j finds k/m (E + 1 + (j - a' - 1) s) / j = k/m (s + (E + 1 - (a' + 1) s) / j).
 
     Returns:
-        The average precision for each column of the errors, shape (R,).
+        The average precision for each column of the errors, shape (R,); NaN without errors.
     """
     n_rows = groups.upto[-1]
     n_errors = errors[-1]
@@ -281,8 +281,7 @@ def _average_precision(groups: TieGroups, errors: np.ndarray, numbers: np.ndarra
     harmonic_difference = _take_at(last_rank, numbers) - _take_at(rank_before, numbers)
     precision_sums = group_rows * other_error_share + coefficient * harmonic_difference
     precision_sum = np.einsum("gr,gr->r", _error_share(groups), precision_sums)
-    undefined = np.full(len(n_rows), np.nan)
-    return np.asarray(np.divide(precision_sum, n_errors, out=undefined, where=n_errors > 0))
+    return np.asarray(precision_sum / n_errors)
 
 
 def _selective_accuracies(groups: TieGroups, errors: np.ndarray) -> dict[str, np.ndarray]:
@@ -361,7 +360,7 @@ def expected_retained_errors(groups: TieGroups, coverage: np.ndarray) -> np.ndar
     retained = []
     for n_retained, rank, errors_at_rank in zip(coverage * n_rows, ranks, errors_at_ranks, strict=True):
         retained.append(np.interp(n_retained, rank, errors_at_rank))
-    with np.errstate(invalid="ignore"):  # no rows give 0/0, which is NaN as documented
+    with np.errstate(invalid="ignore"):  # no rows, or no errors, give 0/0, which is NaN as documented
         return np.asarray(np.stack(retained) / n_rows)
 
 
