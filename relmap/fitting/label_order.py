@@ -21,7 +21,7 @@ SIGNIFICANCE_LEVEL = 0.001  # probability of rejecting an order although no othe
 
 @dataclass(frozen=True)
 class BetterAssignment:
-    """An assignment of labels to columns that matches the true labels clearly better than the one given.
+    """An assignment of labels to columns that matches the true labels significantly better than the one given.
 
     Attributes:
         label_of_column: Label, 0..K-1, of each of the K columns.
@@ -42,10 +42,10 @@ def find_better_assignment(
     weight: np.ndarray | None = None,
     groups: np.ndarray | None = None,
 ) -> BetterAssignment | None:
-    """Find an assignment of labels to columns that is clearly better than column k for label k.
+    """Find an assignment of labels to columns that is significantly better than column k for label k.
 
-    The most accurate assignment solves the assignment problem on the confusion matrix. It is clearly better if its
-    accuracy is higher by `MIN_ACCURACY_GAIN`, if the gain is significant, and if the gain beyond that explained by the
+    The most accurate assignment solves the assignment problem on the confusion matrix. It is returned if its accuracy is
+    higher by `MIN_ACCURACY_GAIN`, if the gain is significant, and if the gain beyond that explained by the
     shares of columns and labels is significant too: a model that decides a rare label too often has a higher accuracy
     with another assignment, although its order is correct.
 
@@ -115,7 +115,7 @@ def check_label_order(
         file: Name of the file, for the message.
 
     Raises:
-        InputError: Another order matches the labels clearly better; the message has both accuracies.
+        InputError: Another order matches the labels significantly better; the message has both accuracies.
     """
     column = _columns_to_check(rows, frame, layout, names)
     if column is None:

@@ -206,7 +206,7 @@ def lowest_loss_candidate(candidates: Sequence[Candidate]) -> Candidate:
 def select_candidate(
     candidates: Sequence[Candidate], losses: Mapping[str, np.ndarray], rows: FixedDecisions
 ) -> Candidate:
-    """Select the preferred variant, or the one with the lowest loss if that is clearly better.
+    """Select the preferred variant, or the one with the lowest loss if that is significantly better.
 
     The preferred variant is rejected if its mean loss exceeds the lowest one by more than `MAX_STANDARD_ERRORS_BEHIND`
     standard errors of their difference.

@@ -51,7 +51,7 @@ SCOPE_OF_INTERVALS = (
     "Means over calibrators and protocol seeds, with 95% intervals of the changes. Errors are found among the least "
     "reliable 30% of decisions; log loss means correctness log loss. Advice uses 95% intervals and p-values corrected "
     "over data sets (Holm); a better ranking has a better AUPR-Error or AURC. A method is as good as MRP if its log "
-    "loss and AURC are higher by at most .001 and by at most a tenth of the gain of MRP. It is clearly better if the "
+    "loss and AURC are higher by at most .001 and by at most a tenth of the gain of MRP. It is significantly better if the "
     "95% interval of the difference in log loss excludes 0.",
     place="first",
 )
@@ -132,7 +132,7 @@ def _list_alternatives(runs: Runs, dataset: str, ablation: pl.DataFrame, rivals:
     if matrix and mrp and confidence:
         is_better = _is_recalibration_better(runs, dataset)
         if is_better or matrix.is_as_good_as(mrp, confidence):
-            comparison = "clearly better" if is_better else "as good"
+            comparison = "significantly better" if is_better else "as good"
             sentences.append(f"If probabilities may change, matrix scaling is {comparison} ({matrix.describe(mrp)}).")
     return sentences
 
