@@ -44,10 +44,10 @@ def find_better_assignment(
 ) -> BetterAssignment | None:
     """Find an assignment of labels to columns that is significantly better than column k for label k.
 
-    The most accurate assignment solves the assignment problem on the confusion matrix. It is returned if its accuracy is
-    higher by `MIN_ACCURACY_GAIN`, if the gain is significant, and if the gain beyond that explained by the
-    shares of columns and labels is significant too: a model that decides a rare label too often has a higher accuracy
-    with another assignment, although its order is correct.
+    The most accurate assignment solves the assignment problem on the confusion matrix. It is returned if its accuracy
+    is higher by `MIN_ACCURACY_GAIN`, if the gain is significant, and if the gain beyond that explained by the shares
+    of columns and labels is significant too: a model that decides a rare label too often has a higher accuracy with
+    another assignment, although its order is correct.
 
     Args:
         column: Column with the largest number in each row, shape (n,), 0..K-1.

@@ -51,8 +51,8 @@ SCOPE_OF_INTERVALS = (
     "Means over calibrators and protocol seeds, with 95% intervals of the changes. Errors are found among the least "
     "reliable 30% of decisions; log loss means correctness log loss. Advice uses 95% intervals and p-values corrected "
     "over data sets (Holm); a better ranking has a better AUPR-Error or AURC. A method is as good as MRP if its log "
-    "loss and AURC are higher by at most .001 and by at most a tenth of the gain of MRP. It is significantly better if the "
-    "95% interval of the difference in log loss excludes 0.",
+    "loss and AURC are higher by at most .001 and by at most a tenth of the gain of MRP. It is significantly better if "
+    "the 95% interval of the difference in log loss excludes 0.",
     place="first",
 )
 def overview_table(runs: Runs) -> pl.DataFrame:
