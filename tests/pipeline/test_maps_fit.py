@@ -182,7 +182,7 @@ def test_standard_error_of_a_difference_is_clustered_by_group():
 def test_choice_requires_ten_correct_and_ten_wrong_decisions(rarer):
     nine = describe_insufficient_errors(300, 300 - 9 if rarer else 9)
     ten = describe_insufficient_errors(300, 300 - 10 if rarer else 10)
-    assert (nine.split(",")[0], ten) == (f"9 of 300 decisions are {'right' if rarer else 'wrong'}", "")
+    assert (nine.split(",")[0], ten) == (f"9 of 300 decisions are {'correct' if rarer else 'wrong'}", "")
 
 
 def simulate_choices(n_sets: int, shift: float, n: int) -> Iterator[tuple[Candidate, float]]:

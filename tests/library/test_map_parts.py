@@ -1,0 +1,164 @@
+"""Parts of a map must fit together: each rule accepts maps at its limit and names what does not fit."""
+
+import numpy as np
+import pydantic
+import pytest
+
+from relmap.calibrators.identity import Identity
+from relmap.calibrators.matrix import Matrix
+from relmap.calibrators.temperature import Temperature
+from relmap.io.signals import NumberSignal, TextSignal
+from relmap.maps.constant import Constant
+from relmap.maps.correction import Correction
+from relmap.maps.document import Cell, MapDocument
+from tests import maps
+
+ROWS = maps.rows_of_frame(maps.make_predictions(200))
+HASHES = ("AAAAAAAA",)
+LENGTH = NumberSignal(name="length", mean=0.0, deviation=1.0, lowest=-1.0, highest=1.0)
+SOURCE_KIND = TextSignal(name="source", values=("ads", "web"))
+CELL = Cell(label=2, half="upper", rows=9, mean_reliability=0.5, mean_residual=0.0, variance=0.1)
+
+
+@pytest.fixture(scope="module")
+def document() -> MapDocument:
+    """Fitted map with five folds, and no correction."""
+    return maps.fit_map(ROWS, "label_intercept").document
+
+
+def change(document: MapDocument, **parts: object) -> MapDocument:
+    """Return a map with other parts, which are checked."""
+    return MapDocument(**dict(document) | parts)
+
+
+def violations_of(document: MapDocument, **parts: object) -> list[str]:
+    """Return the rules that a map with other parts violates."""
+    with pytest.raises(pydantic.ValidationError) as error:
+        change(document, **parts)
+    (violation,) = error.value.errors()
+    return str(violation["ctx"]["error"]).split("; ")
+
+
+def test_labels_need_as_many_distinct_names(document):
+    assert change(document, label_names=None).shown_names == ("label 0", "label 1", "label 2")
+    expected = "there are 3 labels and {} names, of which {} are distinct"
+    assert violations_of(document, label_names=("a", "b")) == [expected.format(2, 2)]
+    assert violations_of(document, label_names=("a", "b", "c", "d")) == [expected.format(4, 4)]
+    assert violations_of(document, label_names=("a", "b", "b")) == [expected.format(3, 2)]
+
+
+@pytest.mark.parametrize(
+    ("map_input", "calibrator", "expected"),
+    [
+        ("logits", Temperature(0.5), []),
+        ("logits", Identity(), []),
+        ("confidence_only", Identity(), []),
+        ("decision_only", Constant(0.5), []),
+        (
+            "confidence_only",
+            Temperature(0.5),
+            ["the calibrator made up needs logits, and the input is confidence_only"],
+        ),
+        ("decision_only", Identity(), ["the calibrator made up does not match the input decision_only"]),
+        ("logits", Constant(0.5), ["the calibrator made up does not match the input logits"]),
+    ],
+)
+def test_the_calibrator_reads_the_input(map_input, calibrator, expected):
+    document = maps.make_map("label_intercept")
+    calibration = document.calibrator.model_copy(update={"name": "made up", "fitted": calibrator})
+    if expected:
+        assert violations_of(document, input=map_input, calibrator=calibration) == expected
+    else:
+        assert change(document, input=map_input, calibrator=calibration).input == map_input
+
+
+def test_models_of_all_logits_need_logits():
+    matrix = Matrix(np.eye(3), np.zeros(3))
+    expected = ["an all-logits model needs logits, and the input is confidence_only"]
+    document = maps.make_map("label_intercept", confidence_only=True)
+    logits_map = maps.make_map("label_vector")
+    others = {"variants": {}, "matrix": matrix, "recalibrated": None}
+    assert violations_of(document, projection=logits_map.projection) == expected
+    alternatives = maps.fit_map(ROWS).document.others.model_copy(update=others)
+    assert violations_of(document, others=alternatives) == expected
+
+
+def test_hashes_of_fit_rows_have_one_part_for_each_fold(document):
+    def source_with(n_folds: int) -> object:
+        rows = document.source.training_rows.model_copy(update={"folds": HASHES * n_folds})
+        return document.source.model_copy(update={"training_rows": rows})
+
+    for n_folds in (0, 5):
+        assert len(change(document, source=source_with(n_folds)).source.training_rows.folds) == n_folds
+    expected = "source.training_rows has {} folds, but the map has {}"
+    assert violations_of(document, source=source_with(4)) == [expected.format(4, 5)]
+    without_folds = change(document, folds=(), source=source_with(1))
+    assert without_folds.folds == ()
+    assert violations_of(document, folds=(), source=source_with(2)) == [expected.format(2, 0)]
+    no_hashes = document.source.model_copy(update={"training_rows": None})
+    assert change(document, source=no_hashes).source.training_rows is None
+
+
+def test_signals_have_a_weight_for_each_column():
+    document = maps.make_map("label_intercept")
+    assert violations_of(document, signals=(LENGTH,)) == ["the signals have 1 columns, but there are weights for [0]"]
+    assert violations_of(document, signals=(LENGTH, SOURCE_KIND)) == [
+        "the signals have 3 columns, but there are weights for [0]"
+    ]
+
+
+def test_map_and_folds_have_a_correction_or_none_has_one(document):
+    correction = Correction(np.array([-1.0, 1.0]), np.array([-2.0, 2.0]), 1.0, 1.0)
+    expected = "the map and its folds must all have a correction, or none of them"
+    corrected = maps.add_correction(document, correction)
+    assert corrected.correction is not None
+    assert violations_of(document, correction=correction) == [expected]
+    assert violations_of(corrected, correction=None) == [expected]
+    falling = Correction(np.array([-1.0, 1.0]), np.array([2.0, 2.0]), 1.0, 1.0)
+    one_knot = Correction(np.array([1.0]), np.array([2.0]), 1.0, 1.0)
+    six_times = ["the values of a correction do not increase: [2.0, 2.0]"] * 6
+    assert violations_of(corrected, **dict(maps_with(corrected, falling))) == six_times
+    assert violations_of(corrected, **dict(maps_with(corrected, one_knot)))[:1] == ["a correction has 1 knots"]
+
+
+def maps_with(document: MapDocument, correction: Correction) -> dict[str, object]:
+    """Return the parts of a map and its folds with another correction."""
+    folds = tuple(fold.model_copy(update={"correction": correction}) for fold in document.folds)
+    return {"correction": correction, "folds": folds}
+
+
+def test_a_correction_applies_only_to_variants_that_auto_corrects():
+    document = maps.make_map("mrp")
+    correction = Correction(np.array([-1.0, 1.0]), np.array([-2.0, 2.0]), 1.0, 1.0)
+    assert violations_of(document, correction=correction) == [
+        f"a correction does not apply to the variant {document.projection.name}"
+    ]
+
+
+def test_summaries_have_the_labels_of_the_map(document):
+    projection = document.projection.model_copy(update={"rows_by_label": (1, 2)})
+    assert violations_of(document, projection=projection) == [
+        "projection.rows_by_label has 2 numbers, but there are 3 labels"
+    ]
+
+    def held_out(**parts: object) -> object:
+        return document.held_out.model_copy(update=parts)
+
+    other_labels = ["held_out has other labels than 0..2"]
+    assert change(document, held_out=held_out(cells=(CELL,))).held_out.cells == (CELL,)
+    assert violations_of(document, held_out=held_out(cells=(CELL.model_copy(update={"label": 3}),))) == other_labels
+    assert violations_of(document, held_out=held_out(halves=(0.5, 0.5))) == other_labels
+    assert violations_of(document, held_out=held_out(halves=(0.5,) * 4)) == other_labels
+    equal = held_out(quantiles=(0.5,) * 101)
+    falling = held_out(quantiles=(0.5,) * 100 + (0.4,))
+    assert change(document, held_out=equal).held_out.quantiles == (0.5,) * 101
+    assert violations_of(document, held_out=falling) == ["held_out.quantiles decrease"]
+
+
+def test_all_violated_rules_are_named_together(document):
+    names = ("a", "a", "b")
+    projection = document.projection.model_copy(update={"rows_by_label": (1, 2)})
+    assert violations_of(document, label_names=names, projection=projection) == [
+        "there are 3 labels and 3 names, of which 2 are distinct",
+        "projection.rows_by_label has 2 numbers, but there are 3 labels",
+    ]
