@@ -273,10 +273,14 @@ def _extreme_maps(n_thresholds: int) -> dict[str, MapDocument]:
 def _corrected_maps() -> dict[str, MapDocument]:
     """Make maps with a correction of the logit, one of them with extreme slopes."""
     documents = {}
-    for n_labels in (2, 5):
+    corrected = {
+        2: ("label_platt", "mrp, shrunk", "label_vector"),
+        5: ("label_platt", "label_vector"),
+    }  # by number of labels
+    for n_labels, names in corrected.items():
         variants = make_variants(n_labels, seed=n_labels)
         variants["label_platt"] = Lines(np.linspace(0, 2, n_labels), np.linspace(-1, 1, n_labels))
-        for name in ("label_platt", "mrp, shrunk", "label_vector"):
+        for name in names:
             document = make_map(name, variants[name], n_labels=n_labels)
             documents[f"{name}, corrected, K = {n_labels}"] = add_correction(document)
     extreme_correction = Correction(

@@ -61,6 +61,7 @@ def test_a_mutant_is_killed_by_the_first_test_that_fails(result_of):
 
 def test_a_mutant_is_killed_by_an_endless_loop(result_of, monkeypatch):
     monkeypatch.setattr("tests.mutation.session.SECONDS_PER_TEST", 1.0)
+    monkeypatch.setattr("tests.mutation.processes.MAX_SLOWDOWN", 1)
     outcome = result_of("test_that_never_ends")
     assert outcome.timed_out
     assert outcome.last_step == "test_project.py::test_that_never_ends"

@@ -33,6 +33,7 @@ MAX_MEGABYTES = {"core": 700, "report": 850}  # as `du -m` counts; bytecode is w
 NOT_IN_WHEEL = {"README.md"}
 OTHER_VERSIONS = ("numpy<2.4", "scikit-learn<1.9", "pydantic<2.13")  # required by users
 MISSING = ("torch", "prefect", "dvc", "great_expectations", "lightgbm", "datasets", "pandas")
+OTHER_PYTHON = pytest.param("other Python", marks=pytest.mark.system)
 
 
 class Installed(NamedTuple):
@@ -72,7 +73,7 @@ def find_interpreter(installation: str) -> Path:
     return interpreter
 
 
-@pytest.fixture(scope="module", params=["tested", "lowest", pytest.param("other Python", marks=pytest.mark.system)])
+@pytest.fixture(scope="module", params=["tested", "lowest", OTHER_PYTHON])
 def installed(request, wheel, tmp_path_factory) -> Installed:
     """Install the wheel with the tested or the lowest versions of its dependencies, or for another Python."""
     folder = tmp_path_factory.mktemp("installed")
@@ -118,10 +119,12 @@ def test_installed_library_is_used_without_the_pipeline(installed):
     assert printed == f"{next(installed.python.parents[1].glob('lib/*/site-packages'))}/relmap/__init__.py []\n"
 
 
+@pytest.mark.parametrize("installed", ["tested", OTHER_PYTHON], indirect=True)
 def test_readme_runs_with_user_modules_named_tasks_and_flows(installed):
     run_code_of_page(installed.python, ROOT / "README.md", installed.folder, PYTHONPATH=str(installed.folder))
 
 
+@pytest.mark.parametrize("installed", ["lowest", OTHER_PYTHON], indirect=True)
 def test_command_runs_with_user_modules_named_tasks_and_flows(installed):
     command = installed.python.with_name("relmap")
     folder = installed.folder
