@@ -82,6 +82,22 @@ def test_an_output_that_is_an_input_is_rejected_and_unchanged(command, name, fol
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        "apply --map map.json --predictions new.parquet --out out.parquet",
+        "label --map map.json --predictions new.parquet --rows 9 --out out.parquet",
+        "evaluate --map map.json --predictions rows.parquet --out out.json",
+        "thresholds --map map.json --predictions rows.parquet --cut 0.5 --out out.json",
+    ],
+)
+def test_an_output_of_an_earlier_command_is_replaced(command, folder):
+    out = folder / command.rpartition(" ")[2]
+    out.write_text("earlier")
+    maps.run_command(*command.split())
+    assert out.read_bytes() != b"earlier"
+
+
+@pytest.mark.parametrize(
     ("command", "message"),
     [
         ("report --predictions rows.parquet --out page.txt", "page.txt .*.html"),
