@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from relmap.api import MapAssessment
 from relmap.decisions import FixedDecisions
-from relmap.evaluation.drift import detect_drift, summarize_reference_cells, summarize_top_cells
+from relmap.evaluation.drift import CellDrift, detect_drift, summarize_reference_cells, summarize_top_cells
 from relmap.evaluation.sample import EvaluationSample
 from relmap.evaluation.top_calibration import (
     TopCalibration,
@@ -213,3 +213,19 @@ def test_copies_of_a_row_in_its_group_are_no_further_evidence_of_drift():
     ungrouped = detect_drift(document, *rows, None)
     for grouped_top, ungrouped_top in zip(grouped.top, ungrouped.top, strict=True):
         assert ungrouped_top.p_value < grouped_top.p_value / 2
+
+
+@pytest.mark.parametrize(("half", "expected"), [("lower", "below 0.75"), ("upper", "0.75 and above")])
+def test_the_rows_of_a_cell_are_described_by_name_or_number_of_the_label(half, expected):
+    cell = CellDrift(
+        label=1,
+        half=half,
+        median=0.75,
+        rows=40,
+        mean_reliability=0.5,
+        accuracy=0.5,
+        expected_accuracy=0.5,
+        p_value=None,
+    )
+    assert cell.describe_rows(None) == f"1 at reliability {expected}"
+    assert cell.describe_rows(["no", "yes"]) == f"yes at reliability {expected}"
