@@ -116,3 +116,16 @@ def test_adam_does_not_divide_by_zero():
     assert Adam(learning_rate=0.5).step(np.zeros(2)).tolist() == [0, 0]
     tiny = Adam(learning_rate=1.0).step(np.array([1e-8]))
     assert tiny == pytest.approx(-0.5)
+
+
+@pytest.mark.parametrize("value", [1e-3, 1.0, -1e6])
+@pytest.mark.parametrize(("n_roundings", "is_accepted"), [(3, True), (5, False)])
+def test_an_increase_by_rounding_is_accepted(value, n_roundings, is_accepted):
+    """Values have rounding errors of about the machine epsilon, relative to 1 or to the value if it is larger."""
+    increase = n_roundings * np.finfo(float).eps * max(1, abs(value))
+
+    def objective(x: np.ndarray) -> Derivatives:
+        return value + increase * (x[0] != 0), np.array([-1e-14]), np.array([[1e-14]])
+
+    found = newton(objective, np.zeros(1), 1e-20, tolerance=1)
+    assert found.tolist() == ([pytest.approx(1)] if is_accepted else [0])
