@@ -298,3 +298,9 @@ def test_lines_in_json_have_the_numbers_of_their_label():
         for name in ("automatic", "correct", "automatic_rows"):
             assert line[name] == getattr(expected, name).tolist()
     assert [line["name"] for line in content["lines"]] == ["All decisions", "bad", "good"]
+
+
+def test_all_levels_are_separated_if_they_fit_however_many_rows_they_have():
+    reliability = np.repeat([0.05, 0.15, 0.25, 0.35], [1, 90, 1, 1])
+    assert choose_thresholds(reliability, 7, 0.5).tolist() == [0.0, 0.1, 0.2, 0.3, 0.5, 1.0]
+    assert choose_thresholds(reliability, 6, 0.5).tolist() == [0.0, 0.1, 0.3, 0.5, 1.0]
