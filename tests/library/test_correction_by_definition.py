@@ -239,3 +239,51 @@ def test_a_step_that_increases_the_loss_is_halved_until_it_has_no_effect():
     accepted = regression._line_search(point, np.array([0.0, 1e-3]), gradient, np.full(2, -np.inf), ridge)
 
     assert accepted is None or np.abs(accepted.coefficients - optimum).max() < 1e-6
+
+
+def make_regression() -> tuple[_PenalizedRegression, np.ndarray, np.ndarray]:
+    """Make a regression, the weights of its ridge, and the lower bounds of its coefficients."""
+    rows = make_rows(60, seed=7)
+    features = np.column_stack([np.ones(60), rows.logit / 3])
+    regression = _PenalizedRegression(rows.logit, features, rows.correct, rows.weight)
+    return regression, np.array([7.0, 3.0]), np.array([-np.inf, -0.95])
+
+
+@pytest.mark.parametrize(("share", "n_halvings"), [(0.999, 0), (1.001, 1)])
+def test_a_step_must_decrease_the_loss_by_a_share_of_the_prediction(share, n_halvings):
+    """The gradient is scaled so that the required decrease is that of the full step, times the share."""
+    regression, ridge, bounds = make_regression()
+    start = np.zeros(2)
+    gradient, hessian = regression._derivatives(start, ridge)
+    step = -np.linalg.solve(hessian, gradient)
+    loss = regression._loss(start, ridge)
+    decrease = loss - regression._loss(start + step, ridge)
+    scaled_gradient = gradient * share * decrease / (1e-4 * -(gradient @ step))
+    accepted = regression._line_search(_Point(start, loss), step, scaled_gradient, bounds, ridge)
+    np.testing.assert_allclose(accepted.coefficients, step * 0.5**n_halvings)
+    assert accepted.loss == regression._loss(accepted.coefficients, ridge)
+
+
+def test_no_step_from_the_minimum_increases_the_loss():
+    regression, ridge, bounds = make_regression()
+    minimum = minimize(regression._loss, np.zeros(2), args=(ridge,), options={"gtol": 1e-10}).x
+    point = _Point(minimum, regression._loss(minimum, ridge))
+    gradient, _ = regression._derivatives(minimum, ridge)
+    step = np.array([2e-3, -1e-3])
+    assert 1e-6 < regression._loss(minimum + step, ridge) - point.loss < 1e-4
+    accepted = regression._line_search(point, step, gradient, bounds, ridge)
+    assert accepted is None or accepted.loss <= point.loss + 1e-12
+
+
+def test_a_step_is_cut_off_at_the_bounds_and_halved_at_most_40_times():
+    regression, ridge, bounds = make_regression()
+    point = _Point(np.zeros(2), np.inf)
+    accepted = regression._line_search(point, np.array([0.25, -3.0]), np.zeros(2), bounds, ridge)
+    assert accepted.coefficients.tolist() == [0.25, -0.95]
+    tried = []
+    loss = regression._loss
+    object.__setattr__(
+        regression, "_loss", lambda coefficients, _: tried.append(coefficients[0]) or loss(point[0], ridge)
+    )
+    assert regression._line_search(_Point(np.zeros(2), -1.0), np.array([1.0, 0.0]), np.zeros(2), bounds, ridge) is None
+    assert tried == [0.5**halvings for halvings in range(40)]

@@ -13,6 +13,7 @@ from relmap.decisions import FixedDecisions
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample
 from relmap.maps.reliability_map import ScoredDecisions
+from relmap.report import threshold_explorer
 from relmap.report.threshold_explorer import (
     MAX_CELLS,
     MAX_THRESHOLDS,
@@ -223,3 +224,83 @@ def test_initial_threshold_selects_the_rows_of_the_given_threshold():
         assert explorer.overall.automatic[explorer.initial] == (reliability >= threshold).sum()
         assert (initial_threshold == threshold) == (round(threshold, 4) == threshold)
         assert len(str(initial_threshold)) <= 8
+
+
+def test_thresholds_lie_just_below_each_level_with_as_few_digits_as_possible():
+    reliability = np.array([0.31, 0.4567, 0.4561, 0.31, 0.9, 0.90000001])
+    assert choose_thresholds(reliability, 50, 0.625).tolist() == [0.0, 0.4, 0.4562, 0.5, 0.625, 0.900000001, 1.0]
+
+
+def test_levels_that_are_too_close_are_not_separated():
+    reliability = np.array([0.2, 0.7, 0.7 + 1.5e-9, 0.9])
+    assert choose_thresholds(reliability, 50, 0.5).tolist() == [0.0, 0.3, 0.5, 0.8, 1.0]
+
+
+@pytest.mark.parametrize(("n_max", "has_hundredths"), [(198, False), (199, True)])
+def test_hundredths_are_less_than_half_of_the_thresholds(n_max, has_hundredths):
+    thresholds = choose_thresholds(np.array([0.25, 0.503, 0.7500000005]), n_max, 0.125)
+    expected = {0.0, 0.125, 0.3, 0.6, 1.0}
+    if has_hundredths:
+        expected |= {number / 100 for number in range(1, 100)} - {0.25, 0.75}
+    assert thresholds.tolist() == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("n_max", "levels"),
+    [(13, range(10)), (12, [0, 1, 2, 3, 4, 6, 7, 8, 9]), (8, [0, 2, 4, 7, 9]), (5, [0, 9])],
+)
+def test_levels_are_chosen_evenly_by_the_number_of_rows(n_max, levels):
+    """The levels are 0.05, 0.15 and so on, with tenths between them."""
+    reliability = np.arange(10) / 10 + 0.05
+    thresholds = choose_thresholds(reliability[::-1], n_max, 0.333)
+    between = {level / 10 for level in levels if level > 0}
+    assert thresholds.tolist() == sorted(between | {0.0, 1.0, 0.333})
+
+
+@pytest.mark.parametrize(("n_labels", "n_max"), [(18, 1000), (20, 952), (1200, 20)])
+def test_the_number_of_thresholds_depends_on_the_number_of_decided_labels(n_labels, n_max, monkeypatch):
+    requested = []
+
+    def choose(reliability: np.ndarray, n_thresholds: int, threshold: float) -> np.ndarray:
+        requested.append((len(reliability), n_thresholds, threshold))
+        return np.array([0.0, threshold, 1.0])
+
+    monkeypatch.setattr(threshold_explorer, "choose_thresholds", choose)
+    decision = np.arange(n_labels)
+    reliability = np.full(n_labels, 0.75)
+    rows = FixedDecisions(decision=decision, confidence=reliability, label=decision)
+    scored = ScoredDecisions(reliability, logit(reliability))
+    explorer = ThresholdExplorer.from_sample(EvaluationSample.from_rows(rows, scored, maps.METRIC_SETTINGS), 0.5)
+    assert requested == [(n_labels, n_max, 0.5)]
+    assert len(explorer.labels) == n_labels
+    assert explorer.initial == 1
+
+
+def test_intervals_in_json_have_four_digits_or_are_missing():
+    explorer = ThresholdExplorer.from_sample(make_sample(8, 40), 0.5)
+    line = json.loads(explorer.to_json(LABEL_NAMES))["lines"][0]
+    for name in ("low", "high"):
+        ends = getattr(explorer.overall, name)
+        assert line[name] == [None if np.isnan(end) else round(end, 4) for end in ends.tolist()]
+        assert None in line[name]
+        assert any(end != round(end, 3) for end in line[name] if end is not None)
+
+
+def test_lines_in_json_have_the_numbers_of_their_label():
+    explorer = ThresholdExplorer.from_sample(make_sample(9, 30, "weights"), 0.625)
+    content = json.loads(explorer.to_json(LABEL_NAMES))
+    assert content["thresholds"] == explorer.thresholds.tolist()
+    assert content["initial"] == explorer.initial
+    results = (explorer.overall, *explorer.labels)
+    for line, expected in zip(content["lines"], results, strict=True):
+        assert line["rows"] == expected.n_rows
+        assert line["total"] == expected.total
+        for name in ("automatic", "correct", "automatic_rows"):
+            assert line[name] == getattr(expected, name).tolist()
+    assert [line["name"] for line in content["lines"]] == ["All decisions", "bad", "good"]
+
+
+def test_all_levels_are_separated_if_they_fit_however_many_rows_they_have():
+    reliability = np.repeat([0.05, 0.15, 0.25, 0.35], [1, 90, 1, 1])
+    assert choose_thresholds(reliability, 7, 0.5).tolist() == [0.0, 0.1, 0.2, 0.3, 0.5, 1.0]
+    assert choose_thresholds(reliability, 6, 0.5).tolist() == [0.0, 0.1, 0.3, 0.5, 1.0]

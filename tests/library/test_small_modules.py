@@ -1,8 +1,10 @@
 """Digests, timestamps, errors, settings, shapes of values, and the commands of the demonstration."""
 
 import hashlib
+import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -330,6 +332,21 @@ def test_the_demonstration_writes_its_files_and_prints_each_command(tmp_path, mo
     ]
     assert len(lines) == 11
     run_demo(folder, monkeypatch)  # the folder may exist
+
+
+def test_each_command_of_the_demonstration_is_shown_before_it_runs(tmp_path, monkeypatch):
+    shown = io.BytesIO()
+    last_lines = []
+
+    def run(*_: object, **__: object) -> SimpleNamespace:
+        last_lines.append(shown.getvalue().decode().splitlines()[-1])
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(demo, "ROWS", {"validation": 20, "test": 30, "new": 40})
+    monkeypatch.setattr(demo.subprocess, "run", run)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="utf-8"))
+    demo.run_demo(tmp_path)
+    assert last_lines == [f"$ relmap {shlex.join(words)}" for words in demo.demo_commands(tmp_path)]
 
 
 def test_a_failed_command_ends_the_demonstration(tmp_path, monkeypatch):

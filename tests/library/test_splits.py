@@ -113,3 +113,13 @@ def test_a_part_at_the_cap_is_not_reduced(cap, n_rows):
     for part, all_rows in zip(capped[1:], uncapped[1:], strict=True):
         assert len(set(part)) == len(part) == n_rows
         assert (part.tolist() == all_rows.tolist()) == (n_rows == 10)
+
+
+def test_parts_are_drawn_with_the_seeds_of_the_authors_code():
+    params = ProtocolParams(parts=(0.5, 0.3, 0.2), projection_cap=4, temperature_rows="validation", split="row")
+    seed = 2026 + 3 * 1009
+    order = np.random.default_rng(seed).permutation(31)
+    fit = np.random.default_rng(seed + 11).choice(order[16:25], 4, replace=False)
+    selection = np.random.default_rng(seed + 23).choice(order[25:], 4, replace=False)
+    found = split_validation(31, 3, params)
+    assert [part.tolist() for part in found] == [order[:16].tolist(), sorted(fit), sorted(selection)]
