@@ -184,10 +184,25 @@ def map_schema() -> str:
     ]
     parts = [table(["key", "type", "required", "meaning"], rows), "## Parts\n"]
     for name, part in SCHEMA["$defs"].items():
-        parts.append(f"### {name}\n\n{part.get('description', '').replace(chr(10), ' ')}\n")
-        rows = [[code(key), schema_type(value)] for key, value in part.get("properties", {}).items()]
-        parts.append(table(["key", "type"], rows))
+        text, meanings = split_attributes(part.get("description", ""))
+        parts.append(f"### {name}\n\n{text}\n")
+        rows = [[code(key), schema_type(value), meanings.get(key, "")] for key, value in part["properties"].items()]
+        parts.append(table(["key", "type", "meaning"], rows))
     return "\n".join(parts)
+
+
+def split_attributes(description: str) -> tuple[str, dict[str, str]]:
+    """Return the text of a class docstring, and the meaning of each attribute in its `Attributes` section."""
+    text, _, section = description.partition("\n\nAttributes:\n")
+    meanings = {"kind": "Name of this part, where one of several parts is possible."}
+    key = ""
+    for line in section.splitlines():
+        if line.startswith(" " * 8):  # continues the meaning of the attribute above
+            meanings[key] += f" {line.strip()}"
+        else:
+            key, _, meaning = line.strip().partition(": ")
+            meanings[key] = meaning
+    return text, meanings
 
 
 # --- Files ---

@@ -53,7 +53,7 @@ def render_page(template: str, *, folders: tuple[Path, ...] = (), **variables: o
         font=FONT,
         style=(TEMPLATES / "page.css").read_text(encoding="utf-8"),
         script=read_script("page.js"),
-        library=Markup(vega_script()),  # noqa: S704 - Vega as bundled by vl-convert, not user input
+        vega=Markup(vega_script()),  # noqa: S704 - Vega as bundled by vl-convert, not user input
     )
 
 

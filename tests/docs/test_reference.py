@@ -55,6 +55,16 @@ def test_every_key_of_a_map_is_described_and_nothing_else():
         assert all(f"| `{key}` |" in reference.map_schema() for key in schema.get("properties", {}))
 
 
+def test_keys_of_the_parts_of_a_map_have_the_meanings_in_the_docstrings():
+    text = reference.map_schema()
+    assert "| `name` | text | Name on the command line. |" in text
+    assert (
+        "Coefficients of the logit by powers 0..3 of the position in [0, 1] between two knots, shape (J - 1, 4). |"
+        in text
+    )
+    assert "Attributes:" not in text
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_every_column_of_a_table_is_described(table):
     columns = reference.report_columns()[table]
