@@ -208,7 +208,7 @@ def test_a_figure_is_written_as_json_without_tags():
 def test_templates_of_given_folders_come_first_and_escape_their_variables(tmp_path, monkeypatch):
     monkeypatch.setattr(html_module, "vega_script", lambda: "<library>")
     (tmp_path / "map.html.jinja").write_text(
-        "{{ name }}{{ library }}{{ font }}{{ colors.light.ink }}{{ colors.dark.ink }}"
+        "{{ name }}{{ vega }}{{ font }}{{ colors.light.ink }}{{ colors.dark.ink }}"
     )
     page = render_page("map.html.jinja", folders=(tmp_path,), name="<größer>")
     assert page == f"&lt;größer&gt;<library>{FONT.replace(chr(39), '&#39;')}{LIGHT['ink']}{DARK['ink']}"
