@@ -70,7 +70,7 @@ def fit_correction(
     regression = _PenalizedRegression(
         offset=logit,
         features=np.column_stack([np.ones(len(logit)), distances - mean_distances]),
-        correct=np.asarray(correct, dtype=bool)[order],
+        correct=correct[order],
         weight=effective_weight,
     )
     coefficients = _average_over_deviations(regression)

@@ -348,9 +348,7 @@ class _ModelSearch:
         selected = select_candidate(candidates, losses, result.rows)
         n_errors = int((~result.rows.correct).sum())
         insufficient = describe_insufficient_errors(len(result.rows), n_errors)
-        reason = describe_selection(
-            selected, lowest_loss_candidate(candidates), len(result.rows), self.options.calibrator
-        )
+        best = lowest_loss_candidate(candidates)
         variant = CONFIDENCE if insufficient else selected.variant
         corrected = None
         if self.source.protocol is None and is_correctable(variant, self.rows):
@@ -358,6 +356,13 @@ class _ModelSearch:
             result = result.with_correction(variant)
             losses[variant] = result.out_of_fold_losses(variant)
             candidates = compare_candidates(losses, result.rows)
+        reason = describe_selection(
+            selected,
+            best,
+            len(result.rows),
+            self.options.calibrator,
+            is_corrected=variant in result.corrections,
+        )
         if insufficient:
             reason = f"{describe_kept_confidence(self.options.calibrator)}: {insufficient}"
             decision = _Decision(CONFIDENCE, Advice(KEEP, insufficient), reason)
@@ -461,7 +466,9 @@ def advise_variant(
     )
 
 
-def describe_selection(selected: Candidate, best: Candidate, n_rows: int, calibrator: str) -> str:
+def describe_selection(
+    selected: Candidate, best: Candidate, n_rows: int, calibrator: str, *, is_corrected: bool
+) -> str:
     """Describe which candidate was selected by its log loss, and why.
 
     Args:
@@ -469,6 +476,7 @@ def describe_selection(selected: Candidate, best: Candidate, n_rows: int, calibr
         best: The candidate with the lowest log loss.
         n_rows: Number of rows with an out-of-fold prediction.
         calibrator: Key of the calibrator.
+        is_corrected: Whether the score of the selected candidate was corrected after the selection.
 
     Returns:
         A clause that continues "The map contains".
@@ -484,7 +492,10 @@ def describe_selection(selected: Candidate, best: Candidate, n_rows: int, calibr
         content = describe_kept_confidence(calibrator)
     else:
         content = VARIANTS[selected.variant].description
-    return f"{content}, which {comparison} on {n_rows:,} out-of-fold rows ({selected.nll_correct:.4f})"
+    log_loss = f"{selected.nll_correct:.4f}"
+    if is_corrected:
+        log_loss = f"{log_loss} before its correction"  # the candidates are listed with the log loss after it
+    return f"{content}, which {comparison} on {n_rows:,} out-of-fold rows ({log_loss})"
 
 
 def describe_kept_confidence(calibrator: str) -> str:

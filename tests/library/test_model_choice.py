@@ -168,14 +168,14 @@ def test_the_selection_is_described_with_its_reason():
     best = candidate("mrp", 0.41234)
     preferred = candidate("label_vector", 0.5)
     kept = candidate("confidence", 0.4)
-    assert describe_selection(best, best, 1500, "ts") == (
+    assert describe_selection(best, best, 1500, "ts", is_corrected=False) == (
         f"{VARIANTS['mrp'].description}, which has the lowest log loss on 1,500 out-of-fold rows (0.4123)"
     )
-    assert describe_selection(preferred, best, 1500, "ts") == (
+    assert describe_selection(preferred, best, 1500, "ts", is_corrected=True) == (
         f"{VARIANTS['label_vector'].description}, which is within 2 standard errors of the lowest log loss "
-        f"(that of {VARIANTS['mrp'].title}) on 1,500 out-of-fold rows (0.5000)"
+        f"(that of {VARIANTS['mrp'].title}) on 1,500 out-of-fold rows (0.5000 before its correction)"
     )
-    assert describe_selection(kept, kept, 9, "spline") == (
+    assert describe_selection(kept, kept, 9, "spline", is_corrected=False) == (
         "your confidence, calibrated by spline, which has the lowest log loss on 9 out-of-fold rows (0.4000)"
     )
 

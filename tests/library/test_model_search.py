@@ -165,7 +165,8 @@ def test_auto_deploys_the_selected_variant_if_it_is_recommended(result, answer, 
     losses[selected.variant] = corrected.out_of_fold_losses(selected.variant)
     assert model.choice.candidates == compare_candidates(losses, result.rows)
     assert model.choice.candidates != candidates
-    assert model.choice.reason == describe_selection(selected, lowest_loss_candidate(candidates), 90, "ts")
+    best = lowest_loss_candidate(candidates)
+    assert model.choice.reason == describe_selection(selected, best, 90, "ts", is_corrected=True)
     assert (model.variant, model.choice.asked, model.advice) == (selected.variant, "auto", Advice(answer, "made up"))
     assert tuple(model.result.corrections) == (selected.variant,)
     assert model.choice.gains == expected_gains(selected.variant, corrected, corrected=True)
@@ -196,7 +197,7 @@ def test_auto_keeps_a_confidence_of_the_lowest_loss(monkeypatch):
     model = choose()
     assert (model.variant, model.advice) == (CONFIDENCE, Advice(KEEP, "it has the lowest log loss"))
     best = lowest_loss_candidate(model.choice.candidates)
-    assert model.choice.reason == describe_selection(model.choice.candidates[0], best, 90, "ts")
+    assert model.choice.reason == describe_selection(model.choice.candidates[0], best, 90, "ts", is_corrected=False)
     assert dict(model.result.corrections) == {}
 
 
