@@ -183,7 +183,7 @@ def fit_map(
         "grouped": fit.rows.group is not None,
         "weighted": fit.rows.weight is not None,
     }
-    lines = [str(fit.advice), *fit.advice.then, *describe_limits(basis, document), *fit.describe(target)]
+    lines = [str(fit.advice), *fit.advice.next_steps, *describe_limits(basis, document), *fit.describe(target)]
     numbers = {
         "advice": fit.advice.answer,
         "variant": document.projection.name,

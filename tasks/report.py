@@ -208,7 +208,7 @@ def _dataset_sections(
         sections.append(
             page.DatasetSection(
                 name=results.name,
-                shown=results.display_name,
+                title=results.display_name,
                 gates=page.summarize_gates(_read_gate_records(results.name)),
                 facts=page.describe_facts(facts, results.labels_with_few_rows),
                 figures=figures,
@@ -223,9 +223,9 @@ def _dataset_sections(
         sections.append(
             page.DatasetSection(
                 name=name,
-                shown=display_name(name, FAILED),
+                title=display_name(name, FAILED),
                 gates=page.summarize_gates(gate_records),
-                failed=reasons.get(name, ""),
+                failure=reasons.get(name, ""),
             )
         )
     return sections

@@ -55,7 +55,7 @@ def describe_evaluation(
     )
     evidence = describe_evidence(errors_found, evaluation["metrics"], smallest)
     reasons = [] if advice.answer in (USE, UNKNOWN) else _explain_missing_gain(evaluation, document)
-    return [str(advice), *advice.then, *evidence, *reasons, *limits]
+    return [str(advice), *advice.next_steps, *evidence, *reasons, *limits]
 
 
 def advise_from_evaluation(

@@ -390,8 +390,8 @@ class _ModelSearch:
         if advice.answer in (USE, SAFE):
             return _Decision(variant, advice, reason)
         confidence = describe_kept_confidence(self.options.calibrator)
-        reason = f"{confidence}, instead of {VARIANTS[variant].description}: {advice.because}"
-        return _Decision(CONFIDENCE, Advice(KEEP, advice.because), reason)
+        reason = f"{confidence}, instead of {VARIANTS[variant].description}: {advice.reason}"
+        return _Decision(CONFIDENCE, Advice(KEEP, advice.reason), reason)
 
     def _model_choice(
         self,

@@ -45,18 +45,18 @@ class Advice:
 
     Attributes:
         answer: USE, MIXED, WORSENS, KEEP or UNKNOWN; for a map also SAFE.
-        because: Reason, as a clause.
-        then: Further recommendations, as sentences.
-        undecided: Whether more labelled rows could change KEEP.
+        reason: Reason of the answer, as a clause.
+        next_steps: Further recommendations, as sentences.
+        is_undecided: Whether more labelled rows could change KEEP.
     """
 
     answer: str
-    because: str
-    then: tuple[str, ...] = ()
-    undecided: bool = False
+    reason: str
+    next_steps: tuple[str, ...] = ()
+    is_undecided: bool = False
 
     def __str__(self) -> str:
-        return f"{self.answer}: {self.because}."
+        return f"{self.answer}: {self.reason}."
 
 
 def advise(
@@ -93,7 +93,7 @@ def advise(
     if not is_better and not is_worse:
         if predicts == NO_DIFFERENCE:
             return Advice(KEEP, "there is no relevant difference")
-        return Advice(KEEP, "no change is significant", undecided=True)
+        return Advice(KEEP, "no change is significant", is_undecided=True)
     if not is_worse:
         both_better = signs == {BETTER}
         reason = "it predicts and ranks better" if both_better else f"it predicts {predicts} and ranks {ranks}"
@@ -136,7 +136,7 @@ def advise_map(
         As `advise`, or SAFE with the number of labelled rows that would suffice.
     """
     advice = advise(changes, rows=rows, errors=errors, groups=groups, smallest=smallest)
-    if not advice.undecided:
+    if not advice.is_undecided:
         return advice
     log_loss = changes["nll_correct"]
     change = log_loss["change"]

@@ -56,25 +56,25 @@ class DatasetSection:
 
     Attributes:
         name: Key of the data set.
-        shown: Name for people, such as "wands (simulated)".
+        title: Name for people, such as "wands (simulated)".
         gates: Expectations of its gates.
         facts: Title -> fact about the data set.
         figures: Its figures; none if it failed.
         advice: Recommendation.
         remarks: Remarks on the recommendation.
         command: Command that fits a map of its predictions.
-        failed: Reason of the failure; empty if it finished.
+        failure: Reason of the failure; empty if it finished.
     """
 
     name: str
-    shown: str
+    title: str
     gates: Sequence[GateSummary]
     facts: Mapping[str, str] = field(default_factory=dict)
     figures: Sequence[DrawnFigure] = ()
     advice: str = ""
     remarks: str = ""
     command: str = ""
-    failed: str = ""
+    failure: str = ""
 
 
 def render_report(
@@ -102,7 +102,7 @@ def render_report(
     return render_page(
         "page.html.jinja",
         folders=(TEMPLATE_FOLDER,),
-        tables=[(table.place, format_table(table, tables[key])) for key, table in TABLES.items()],
+        tables=[(table.placement, format_table(table, tables[key])) for key, table in TABLES.items()],
         column_titles=COLUMN_TITLES,
         concepts=CONCEPTS_OF_PAGE,
         sections=sections,
@@ -145,7 +145,7 @@ def describe_verdict(overview: pl.DataFrame, headline: str) -> list[str]:
     sentences += _describe_review_gains(finished)
     failed = overview.filter(source=FAILED)["dataset"].unique(maintain_order=True).to_list()
     if failed:
-        sentences.append(f"These results are without {_join_names(failed)}.")
+        sentences.append(f"Not in these results: {_join_names(failed)}.")
     return [*sentences, headline]
 
 
@@ -178,8 +178,8 @@ def _describe_review_gains(finished: pl.DataFrame) -> list[str]:
     n_significant = int((improved["found_per_1000_low"] > 0).sum())
     return [
         f"On {n_significant} of these {len(improved)}, 1,000 reviews of the least reliable 30% find significantly more "
-        "errors than 1,000 reviews of the least confident 30%; the table has the numbers. No label and no probability "
-        "has changed."
+        "errors than 1,000 reviews of the least confident 30%; the table has the numbers. All decisions and "
+        "probabilities are unchanged."
     ]
 
 

@@ -201,7 +201,7 @@ def describe_recommendation(
     )
     return [
         str(advice),
-        *advice.then,
+        *advice.next_steps,
         *list_remarks(advice, row),
         *describe_evidence(errors_found, _changes_by_metric(averages), smallest_relevant_change),
         f"Means over {row['calibrators']} calibrators and {row['seeds']} protocol seeds. The report of several data "

@@ -98,7 +98,7 @@ def rivals_table(runs: Runs) -> pl.DataFrame:
     "Effect of each choice.",
     "Means over the protocol seeds for which both the alternative and the default ran.",
     digits=4,
-    place="link",
+    placement="link",
 )
 def sensitivity_table(runs: Runs) -> pl.DataFrame:
     """Compare each alternative setting, calibrator, variant or data set with its default.

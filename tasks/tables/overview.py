@@ -53,7 +53,7 @@ SCOPE_OF_INTERVALS = (
     "over data sets (Holm); a better ranking has a better AUPR-Error or AURC. A method is as good as MRP if its log "
     "loss and AURC are higher by at most .001 and by at most a tenth of the gain of MRP. It is significantly better if "
     "the 95% interval of the difference in log loss excludes 0.",
-    place="first",
+    placement="first",
 )
 def overview_table(runs: Runs) -> pl.DataFrame:
     """Summarize each data set in one row, with advice.

@@ -124,7 +124,7 @@ class Table:
         caption: Caption.
         note: What readers must know to interpret the numbers.
         digits: Number of displayed decimals, as in the paper if the paper has the table.
-        place: Place on the page.
+        placement: Part of the page that shows it; "link" for a link to its files only.
         compute: Computes the rows.
     """
 
@@ -132,7 +132,7 @@ class Table:
     caption: str
     note: str
     digits: int
-    place: Placement
+    placement: Placement
     compute: Callable[[Runs], pl.DataFrame]
 
     def __call__(self, runs: Runs) -> pl.DataFrame:
@@ -148,7 +148,7 @@ class Table:
 
 
 def table(
-    key: str, caption: str, note: str = "", *, digits: int = 3, place: Placement = "list"
+    key: str, caption: str, note: str = "", *, digits: int = 3, placement: Placement = "list"
 ) -> Callable[[Callable[[Runs], pl.DataFrame]], Table]:
     """Turn a function that computes rows into a table.
 
@@ -157,12 +157,12 @@ def table(
         caption: Caption.
         note: What readers must know to interpret the numbers.
         digits: Number of displayed decimals.
-        place: Place on the page.
+        placement: Part of the page that shows it; "link" for a link to its files only.
 
     Returns:
         A decorator.
     """
-    return partial(Table, key, caption, note, digits, place)
+    return partial(Table, key, caption, note, digits, placement)
 
 
 def sort_rows(runs: Runs, frame: pl.DataFrame, *, include_own: bool, by: Iterable[str] = SORT_COLUMNS) -> pl.DataFrame:

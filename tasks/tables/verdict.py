@@ -61,7 +61,7 @@ ROUNDING = 1e-12  # of differences
     "mean over six calibrators and three trainings instead of SMART and three protocol seeds. A choice in "
     "chosen_to_match was inferred from the paper's own tables, so agreement is not an independent confirmation.",
     digits=4,
-    place="comparison",
+    placement="comparison",
 )
 def verdict_table(runs: Runs) -> pl.DataFrame:
     """Compare each number of the paper with the same number of this run.

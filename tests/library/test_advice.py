@@ -60,12 +60,12 @@ def advise_well_supported(found: dict, function=advise) -> advice.Advice:
 def test_the_recommendation_follows_from_the_signs_of_prediction_and_ranking(loss, ranking, sentence, is_undecided):
     recommendation = advise_well_supported(changes(loss, ranking))
     assert str(recommendation).startswith(sentence)
-    assert recommendation.undecided == is_undecided
-    assert recommendation.then == () or recommendation.answer in (WORSENS, MIXED)
+    assert recommendation.is_undecided == is_undecided
+    assert recommendation.next_steps == () or recommendation.answer in (WORSENS, MIXED)
 
 
 @pytest.mark.parametrize(
-    ("found", "then"),
+    ("found", "next_step"),
     [
         (
             changes(BETTER_LOSS, WORSE_LOSS),
@@ -83,8 +83,8 @@ def test_the_recommendation_follows_from_the_signs_of_prediction_and_ranking(los
         (changes(WORSE_LOSS, WORSE_LOSS), "Alternatively, fit again on rows like these."),
     ],
 )
-def test_a_mixed_or_worse_result_names_the_score_for_each_use(found, then):
-    assert advise_well_supported(found).then == (then,)
+def test_a_mixed_or_worse_result_names_the_score_for_each_use(found, next_step):
+    assert advise_well_supported(found).next_steps == (next_step,)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_too_few_rows_groups_or_errors_are_described(rows, errors, groups, reaso
     if groups >= 30:
         assert describe_insufficient_errors(rows, errors) == reason
     recommendation = advise(changes(BETTER_LOSS, BETTER_LOSS), rows=rows, errors=errors, groups=groups)
-    assert (recommendation.answer, recommendation.because) == (
+    assert (recommendation.answer, recommendation.reason) == (
         (UNKNOWN, reason) if reason else (USE, "it predicts and ranks better")
     )
     assert advise_map(changes(BETTER_LOSS, BETTER_LOSS), rows=rows, errors=errors, groups=groups) == recommendation
@@ -115,7 +115,7 @@ def test_the_rarer_outcome_is_counted_and_named():
 
 
 @pytest.mark.parametrize(
-    ("change", "answer", "because"),
+    ("change", "answer", "reason"),
     [
         ({"change": -0.02, "low": -0.05, "high": 0.01}, SAFE, "about 620 more labelled rows would suffice"),
         ({"change": 0.0009, "low": -0.0391, "high": 0.0409}, SAFE, "about 800,000 more labelled rows would suffice"),
@@ -129,9 +129,9 @@ def test_the_rarer_outcome_is_counted_and_named():
         ({"change": None, "low": -0.05, "high": 0.01}, KEEP, "no change is significant"),
     ],
 )
-def test_an_uncertain_gain_of_a_map_names_the_rows_that_would_make_it_certain(change, answer, because):
+def test_an_uncertain_gain_of_a_map_names_the_rows_that_would_make_it_certain(change, answer, reason):
     recommendation = advise_well_supported(changes(change | {"p": 0.4}, UNCERTAIN), advise_map)
-    assert (recommendation.answer, recommendation.because) == (answer, because)
+    assert (recommendation.answer, recommendation.reason) == (answer, reason)
 
 
 @pytest.mark.parametrize(

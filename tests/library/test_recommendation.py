@@ -79,7 +79,7 @@ def test_headline_is_supported_by_the_intervals(measured, counts):
         assert not any_improves
     if advice.answer == SAFE:
         assert measured["nll_correct"]["change"] < MIN_RELEVANT_CHANGE
-        assert "more labelled rows" in advice.because
+        assert "more labelled rows" in advice.reason
     assert not re.search(r"[+-]0(\.0+)?\b|nan|inf|None", str(advice))
 
 

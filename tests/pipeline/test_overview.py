@@ -274,7 +274,7 @@ def test_the_verdict_starts_with_the_main_result_and_lists_every_data_set_once()
     assert sentences[1].endswith("a, b and c (3 of 5).")
     assert sentences[2].endswith("d (1 of 5).")
     assert sentences[3].endswith("e (1 of 5).")
-    assert "These results are without f." in sentences
+    assert "Not in these results: f." in sentences
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_each_data_set_has_a_section_with_its_gates_and_advice_and_failed_ones_c
 
     sections = report._dataset_sections(runs, overview, drawn, {"mine": "no descent"})
 
-    assert [(section.name, section.shown) for section in sections] == [
+    assert [(section.name, section.title) for section in sections] == [
         ("shop", "shop (simulated)"),
         ("market", "market"),
         ("mine", "mine (failed)"),
@@ -114,7 +114,7 @@ def test_each_data_set_has_a_section_with_its_gates_and_advice_and_failed_ones_c
     ]
     expected_gates = [shops[0].gates, [contract, *shops[1].gates], [failed], []]
     assert [section.gates for section in sections] == [page.summarize_gates(gates) for gates in expected_gates]
-    assert [section.failed for section in sections[2:]] == ["no descent", ""]
+    assert [section.failure for section in sections[2:]] == ["no descent", ""]
     shop, market = sections[:2]
     assert [(section.advice, section.remarks) for section in (shop, market)] == [("Use it.", "Beware."), ("", "")]
     assert [section.figures for section in (shop, market)] == [["figure", "shop"], ["figure", "market"]]
@@ -160,7 +160,7 @@ def test_the_page_and_its_headline_are_written_with_all_parts(shops, drawn_kinds
     given_tables, sections = rendered.pop("parts")
     verdict_frame, headline = rendered.pop("verdict")
     assert given_tables is tables
-    assert [(section.shown, section.advice) for section in sections] == [("shop (simulated)", "a"), ("market", "b")]
+    assert [(section.title, section.advice) for section in sections] == [("shop (simulated)", "a"), ("market", "b")]
     assert verdict_frame.equals(shown)
     assert headline == describe_headline(runs)
     assert [each.key for each in rendered.pop("overview_figures")] == ["all_data_sets"]

@@ -602,7 +602,7 @@ LAYOUT = {  # table -> decimals, and place on the page
 
 
 def test_tables_have_an_order_decimals_and_a_place_on_the_page():
-    assert {key: (table.digits, table.place) for key, table in TABLES.items()} == LAYOUT
+    assert {key: (table.digits, table.placement) for key, table in TABLES.items()} == LAYOUT
     assert [*TABLES] == [*LAYOUT]
     for table in TABLES.values():
         assert table.caption.endswith(".")
