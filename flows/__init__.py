@@ -29,10 +29,16 @@ def _can_write(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
+def _prefect_home() -> str:
+    """Return the folder of Prefect's files; one that cannot exist if it would not be writable."""
+    writable_folder = PREFECT_HOME if PREFECT_HOME.exists() else ROOT
+    return str(PREFECT_HOME) if _can_write(writable_folder) else UNUSABLE_HOME
+
+
 # Settings of other libraries, and those that depend on the location of the project. The other settings of Prefect are
 # in pyproject.toml under [tool.prefect], where its command line finds them too.
 SETTINGS = {
-    "PREFECT_HOME": str(PREFECT_HOME) if _can_write(PREFECT_HOME if PREFECT_HOME.exists() else ROOT) else UNUSABLE_HOME,
+    "PREFECT_HOME": _prefect_home(),
     "DO_NOT_TRACK": "1",
     "GX_ANALYTICS_ENABLED": "false",
     "DVC_NO_ANALYTICS": "1",

@@ -281,7 +281,8 @@ def test_independent_rows_equal_their_draws_in_order(weighted, grouped):
             notes.append(f"A sample of {len(selected)} rows is used, in which all rows have the same probability.")
         if weighted and grouped:
             names = sorted(set(group[selected]))
-            sizes = [sum(group[row] == name for row in selected) for name in names]
+            selected_groups = [group[row] for row in selected]
+            sizes = [selected_groups.count(name) for name in names]
             draws = random.random(len(names))
             retained = [name for name, size, draw in zip(names, sizes, draws, strict=True) if draw * max(sizes) < size]
             selected = [row for row in selected if group[row] in retained]

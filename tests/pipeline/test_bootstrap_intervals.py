@@ -138,10 +138,10 @@ def test_intervals_agree_with_a_naive_bootstrap(calibrators, grouped):
     resamples = [sample.rows, *sample.resamples(N_RESAMPLES)]
     metrics: dict[str, list[list[VariantMetrics]]] = {}
     for index, calibrator in enumerate(ran):
-        metrics[calibrator] = [
-            [naive_metrics(seed_results.projections[index], test, rows) for rows in resamples]
-            for seed_results in results
-        ]
+        metrics[calibrator] = []
+        for seed_results in results:
+            projected = seed_results.projections[index]
+            metrics[calibrator].append([naive_metrics(projected, test, rows) for rows in resamples])
     bootstrap = NaiveBootstrap(metrics, averaged=calibrators)
 
     table = bootstrap_rows(results, test, mean_values(results, test), calibrators, PARAMS)

@@ -138,11 +138,15 @@ def test_each_fit_and_each_projection_of_a_data_set_is_submitted_once(
         validation = decisions.take(slice(test_size, None))
         return base._replace(validation=validation, test=decisions.take(slice(test_size)))
 
-    members = [[make_member(test_size) for test_size in sizes] for sizes in test_sizes]
+    members = []
+    for sizes in test_sizes:
+        members.append([make_member(test_size) for test_size in sizes])
     experiment = reliability.Experiment(base=base, members=members, params=params, seeds=params.seeds, device="cpu")
     reliability.submit_tasks(experiment)
 
-    calls = {name: [call.args for call in task.submit.call_args_list] for name, task in tasks.items()}
+    calls = {}
+    for name, task in tasks.items():
+        calls[name] = [call.args for call in task.submit.call_args_list]
     keys = []
     for arguments in calls["calibrate"]:
         keys.append(fit_key(None, dict(zip(CALIBRATE_ARGUMENTS, arguments, strict=True))))

@@ -81,7 +81,9 @@ def query_rows(*features: list[list[float]]) -> RepositoryRows:
 @pytest.mark.parametrize("size", [1, 2, 10, 14, 20, 21, 22])
 def test_documents_of_random_queries_are_drawn_and_the_last_query_is_sampled(size):
     sizes = [3, 5, 2, 7, 4]
-    features = [[[query, place] for place in range(size)] for query, size in enumerate(sizes)]
+    features = []
+    for query, n_documents in enumerate(sizes):
+        features.append([[query, place] for place in range(n_documents)])
     sample = draw_documents(query_rows(*features), ("0", "1"), 2, size, seed=3)
     generator = np.random.default_rng(3)
     expected = []

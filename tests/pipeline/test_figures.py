@@ -54,7 +54,8 @@ def figures(case: str) -> dict[str, DrawnFigure]:
 
 @cache
 def paper_figures(*cases: str) -> dict[str, DrawnFigure]:
-    return {figure.key: figure for figure in draw_all("paper", [results(case) for case in cases])}
+    results_of_cases = [results(case) for case in cases]
+    return {figure.key: figure for figure in draw_all("paper", results_of_cases)}
 
 
 def rows_by_seed(case: str) -> list[pl.DataFrame]:

@@ -358,7 +358,8 @@ def test_class_names_of_the_card_must_match_the_options_in_any_order(tmp_path):
         sizes = [{"name": "train", "num_bytes": 1, "num_examples": 99}]  # of the complete data set, not of these files
         return f"dataset_info: {json.dumps({'features': features, 'splits': sizes})}\n"
 
-    files = by_splits([{key: row[key] for key in ("q", "name", "about", "grade")} for row in graded(0, 2, 1)])
+    rows = pl.DataFrame(graded(0, 2, 1)).select("q", "name", "about", "grade")
+    files = by_splits(rows.to_dicts())
     folder = repository(tmp_path / "a", files, classes("exact", "partial", "irrelevant"))
     assert read_hub(folder, splits={"train": "train"}).pairs["label"].to_list() == [2, 0, 1]
     with pytest.raises(
@@ -412,9 +413,9 @@ def arrays(members: int | None = 2) -> dict[str, np.ndarray]:
 
 def columns(**other: object) -> pl.DataFrame:
     """Return the arrays of one member as a frame, with `other` columns replaced."""
-    saved_data = {
-        content: np.concatenate([arrays(None)[f"{part}_{content}"] for part in N]) for content in ("labels", "logits")
-    }
+    saved_data = {}
+    for content in ("labels", "logits"):
+        saved_data[content] = np.concatenate([arrays(None)[f"{part}_{content}"] for part in N])
     frame = pl.DataFrame({"split": ["validation"] * 9 + ["test"] * 6, "label": saved_data["labels"]})
     group = [f"q{row // 2}" for row in range(15)]
     return frame.with_columns(logits=pl.Series(saved_data["logits"].tolist()), group=pl.Series(group)).with_columns(

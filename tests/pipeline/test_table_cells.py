@@ -57,7 +57,7 @@ def runs(values) -> Runs:
 
 
 def rows_by_key(table: pl.DataFrame, *key: str) -> Mapping[tuple[str, ...], dict[str, object]]:
-    return {tuple(row[name] for name in key): row for row in table.to_dicts()}
+    return dict(zip(table.select(key).rows(), table.to_dicts(), strict=True))
 
 
 def assert_cells(row: Mapping[str, object], expected: Mapping[str, object]) -> None:
@@ -529,7 +529,8 @@ def test_cells_are_rounded_with_their_deviation_and_improvements_are_marked(smal
     assert [cell.text for cell in own] == ["tickets", "ts", "0.500", "0.000", "0.000", "–", "–"]
     assert not any(cell.improved for cell in own)
     assert small_table.rows == 3
-    assert small_table.texts == [[cell.text for cell in row] for row in (first, second, own)]
+    for texts, row in zip(small_table.texts, (first, second, own), strict=True):
+        assert texts == [cell.text for cell in row]
 
 
 SMALL_NOTE = (

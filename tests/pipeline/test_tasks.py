@@ -165,10 +165,10 @@ def test_the_label_spread_uses_the_mean_probabilities_of_the_members_of_a_model_
     write_members(decisions)
     run_of_two, _ = read_members("wands")
     tests = [member.test for member in run_of_two]
-    fits_of_members = [
-        [calibrate.fn(use_for_all_parts(member.validation), calibrator, 1) for calibrator in CALIBRATORS]
-        for member in run_of_two
-    ]
+    fits_of_members = []
+    for member in run_of_two:
+        validation = use_for_all_parts(member.validation)
+        fits_of_members.append([calibrate.fn(validation, calibrator, 1) for calibrator in CALIBRATORS])
 
     measured = measure.fn(results, decisions.label, params.metrics, tests, fits_of_members)
 

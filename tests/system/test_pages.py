@@ -5,6 +5,7 @@
 
 import base64
 import json
+import re
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -87,7 +88,8 @@ class Visitor:
     def violations(self) -> list[str]:
         messages = [entry["message"] for entry in self.driver.get_log("browser")]
         words = ("violates", "Content Security Policy", "unsafe-eval", "was not explicitly set", "ERR_NAME")
-        return [message for message in messages if any(word in message for word in words)]
+        pattern = re.compile("|".join(map(re.escape, words)))
+        return [message for message in messages if pattern.search(message)]
 
     def hosts(self) -> set[str]:
         return {urllib.parse.urlsplit(url).netloc for url in requested_urls(self.driver) if url.startswith("http")}

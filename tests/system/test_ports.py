@@ -87,7 +87,7 @@ def project(tmp_path_factory) -> Path:
 def workers(process: psutil.Process) -> list[psutil.Process]:
     """Return the Dask workers among the children of a process."""
     children = process.children(recursive=True)
-    return [each for each in children if any("spawn_main" in word for word in command_line(each))]
+    return [child for child in children if "spawn_main" in " ".join(command_line(child))]
 
 
 def command_line(process: psutil.Process) -> list[str]:
