@@ -103,7 +103,9 @@ def describe_alternatives(evaluation: dict[str, Any], document: MapDocument, whe
         return recalibration
     candidates = evaluation["candidates"]
     if candidates is None:
-        return ["The gains of the other candidates are unknown, since this map does not contain them. Fit it again."]
+        return [
+            "The gains of the other candidates are unknown, since this map does not contain them. Fit the map again."
+        ]
     evaluated = {candidate["variant"] for candidate in candidates}
     missing = [f"    {variant:<16} is not part of the map" for variant in sorted(fitted - evaluated)]
     return [*describe_candidates(candidates, document, where), *missing, *recalibration]

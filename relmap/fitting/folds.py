@@ -129,7 +129,8 @@ def check_fit_rows(rows: FixedDecisions, split: FoldSplit, hold_out: float) -> N
     n_fit_rows = len(split.fit_rows)
     if n_fit_rows < MIN_FIT_ROWS:
         raise InputError(
-            f"there are {n_fit_rows} labelled rows to fit on; label more: a map needs {MIN_FIT_ROWS}, better 1,000"
+            f"there are {n_fit_rows} labelled rows to fit on; label more: a map needs at least {MIN_FIT_ROWS}, "
+            "and 1,000 are better"
         )
     label = rows.label[split.fit_rows]
     if (label == label[0]).all():

@@ -123,13 +123,13 @@ def test_enough_rows_labels_and_groups_are_accepted():
             np.arange(59),
             split_of(59, 59),
             0,
-            "there are 59 labelled rows to fit on; label more: a map needs 60, better 1,000",
+            "there are 59 labelled rows to fit on; label more: a map needs at least 60, and 1,000 are better",
         ),
         (
             np.arange(70),
             split_of(59, 70),
             0.15,
-            "there are 59 labelled rows to fit on; label more: a map needs 60, better 1,000",
+            "there are 59 labelled rows to fit on; label more: a map needs at least 60, and 1,000 are better",
         ),
         (
             np.arange(1060),

@@ -233,7 +233,7 @@ def test_alternatives_are_described_only_with_enough_rows_and_candidates():
     assert lines[-1] == "    label_platt      is not part of the map"
     assert verdict.describe_alternatives(make_evaluation(errors=9), document, "out of fold") == []
     assert verdict.describe_alternatives(evaluation | {"candidates": None}, document, "out of fold") == [
-        "The gains of the other candidates are unknown, since this map does not contain them. Fit it again."
+        "The gains of the other candidates are unknown, since this map does not contain them. Fit the map again."
     ]
     assert verdict.describe_alternatives(evaluation, MAP, "out of fold") == []
 
