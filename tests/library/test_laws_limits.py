@@ -162,7 +162,7 @@ def test_violations_of_a_fitted_value_are_described(value, expected_starts):
 def test_fit_needs_60_rows():
     frame = maps.make_predictions(60).drop("group")
     assert ReliabilityMap(variant="label_intercept").fit(frame).document_.source.rows == 60
-    with pytest.raises(InputError, match=r"^there are 59 labelled rows to fit on; label more: a map needs 60"):
+    with pytest.raises(InputError, match=r"^there are 59 labelled rows to fit on; label more: a map needs at least 60"):
         ReliabilityMap(variant="label_intercept").fit(frame.head(59))
 
 
