@@ -48,12 +48,14 @@ def corrections(draw: st.DrawFn) -> Correction:
 @given(corrections(), st.lists(LOGIT_VALUES, min_size=2, max_size=30), st.data())
 @settings(max_examples=200, deadline=None)
 def test_correction_is_monotone_and_strictly_increases_distinct_scores(correction, points, data):
-    neighbors = [np.nextafter(point, np.inf) for point in (*points, *correction.knots)]
-    before = np.sort([*points, *neighbors, *correction.knots, -np.inf, np.inf])
+    finite_points = np.concatenate([points, correction.knots])
+    next_larger = np.nextafter(finite_points, np.inf)
+    before = np.sort(np.concatenate([finite_points, next_larger, [-np.inf, np.inf]]))
     after = correction(before)
 
     assert (np.diff(after[1:-1]) >= 0).all()  # without rounding errors
-    assert (np.diff(after)[np.diff(before) > 1e-6] > 0).all()
+    is_distinct = np.diff(before) > 1e-6
+    assert (np.diff(after)[is_distinct] > 0).all()
     np.testing.assert_array_equal(correction(np.repeat(before, 2)), np.repeat(after, 2))
     np.testing.assert_allclose(correction(correction.knots), correction.values, rtol=0, atol=1e-12)
     assert (after[0], after[-1]) == (-np.inf, np.inf)

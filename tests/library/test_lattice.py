@@ -56,8 +56,11 @@ def test_curve_interpolates_between_knots():
 @settings(deadline=None, max_examples=100, derandomize=True)
 def test_reliability_never_decreases_with_confidence(steps, base, logits):
     curves = curves_of(base + np.cumsum([[0.0, *steps]], axis=1))
-    points = np.concatenate([logits, logit(np.clip(curves.knots, 1e-12, 1 - 1e-12)), [-np.inf, -1000, 1000, np.inf]])
-    ascending = np.unique(np.concatenate([points, np.nextafter(points, np.inf), np.nextafter(points, -np.inf)]))
+    knot_logits = logit(np.clip(curves.knots, 1e-12, 1 - 1e-12))
+    points = np.concatenate([logits, knot_logits, [-np.inf, -1000, 1000, np.inf]])
+    next_larger = np.nextafter(points, np.inf)
+    next_smaller = np.nextafter(points, -np.inf)
+    ascending = np.unique(np.concatenate([points, next_larger, next_smaller]))
     reliability_logit = curves(make_decisions(ascending, 0))
     assert (np.diff(reliability_logit) >= 0).all()
 

@@ -144,20 +144,23 @@ SCORES = st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 5e-324, 2.0, np.nextafter(2.
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=6))
 def test_metrics_with_ties_are_means_over_all_orders_of_tied_rows(rows):
-    t = np.array([score for score, _ in rows])
-    correct = np.array([right for _, right in rows])
-    orders = np.array(list(permutations(range(len(rows)))))  # a stable sort of every order is every tie order
-    ranked = correct[np.take_along_axis(orders, np.argsort(-t[orders], axis=1, kind="stable"), axis=1)]
-    measured = compute_reliability_metrics(t, correct)
+    n_rows = len(rows)
+    score = np.array([score for score, _ in rows])
+    correct = np.array([is_correct for _, is_correct in rows])
+    # sorting every order of the rows by a stable sort gives every order of tied rows equally often
+    orders = np.array(list(permutations(range(n_rows))))
+    ranks = np.argsort(-score[orders], axis=1, kind="stable")
+    ranked = correct[np.take_along_axis(orders, ranks, axis=1)]
+
+    measured = compute_reliability_metrics(score, correct)
+    half_rows = np.arange(2 * n_rows + 1) / 2
+    retained = expected_retained_errors(find_tie_groups(score, correct), half_rows / n_rows)[0]
 
     for name, values in paper_formulas(ranked).items():
         assert measured[name] == pytest.approx(values.mean(), abs=1e-12, nan_ok=True)
-
-    errors_at_ranks = np.append(0, np.cumsum(~ranked, axis=1).mean(axis=0)) / len(rows)
-    halves = np.arange(2 * len(rows) + 1) / 2  # between two places the line is straight
-    retained = expected_retained_errors(find_tie_groups(t, correct), halves / len(rows))[0]
-
-    assert retained == pytest.approx(np.interp(halves, np.arange(len(rows) + 1), errors_at_ranks), abs=1e-12)
+    mean_errors = np.cumsum(~ranked, axis=1).mean(axis=0) / n_rows
+    expected = np.interp(half_rows, np.arange(n_rows + 1), np.append(0, mean_errors))  # linear between two ranks
+    assert retained == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("n", [1237, 50_000])

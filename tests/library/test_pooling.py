@@ -144,9 +144,11 @@ def test_falling_line_is_replaced_by_the_mean_reliability():
     z = np.where(decision == 1, generator.uniform(2, 5, 4000), generator.normal(size=4000) / 5)
     correct = generator.random(4000) < np.where(decision == 1, 1.2 - z / 6, 0.5)
     for free in (ALL_COEFFICIENTS, ALL_COEFFICIENTS[:2], ALL_COEFFICIENTS[:1]):
-        line = PooledLineFitter(z, decision, correct, 2).fit_lines(*free)
-        mean = [expit(line(CalibratedDecisions(z, decision)))[decision == label].mean() for label in (0, 1)]
-        np.testing.assert_allclose(mean, [correct[decision == label].mean() for label in (0, 1)], atol=0.1)
+        lines = PooledLineFitter(z, decision, correct, 2).fit_lines(*free)
+        reliability = expit(lines(CalibratedDecisions(z, decision)))
+        for label in (0, 1):
+            has_label = decision == label
+            assert reliability[has_label].mean() == pytest.approx(correct[has_label].mean(), abs=0.1)
     assert PooledLineFitter(z, decision, correct, 2).fit_lines(*ALL_COEFFICIENTS).slope[1] == 0
 
 

@@ -68,15 +68,18 @@ class Simulated(NamedTuple):
 
 def simulated(labels: int, rows: int, seed: int) -> Simulated:
     """Simulate rows with random increasing curves that differ by label; confidences on [1/K, 1)."""
-    rng = np.random.default_rng([seed, labels])
-    rise = rng.uniform(0.4, 1.6, (labels, 1)) * rng.uniform(0.2, 1.2, (labels, N_KNOTS - 1))
-    values = np.cumsum(np.pad(rise, ((0, 0), (1, 0))), axis=1)
-    values += rng.uniform(-1, 1, (labels, 1)) - values.mean(axis=1, keepdims=True)
-    confidence = 1 / labels + (1 - 1 / labels) * rng.random(rows)
-    decision = rng.integers(labels, size=rows)
+    generator = np.random.default_rng([seed, labels])
+    rise_of_label = generator.uniform(0.4, 1.6, (labels, 1))
+    rise = rise_of_label * generator.uniform(0.2, 1.2, (labels, N_KNOTS - 1))
+    values = np.cumsum(np.hstack([np.zeros((labels, 1)), rise]), axis=1)
+    mean_of_label = generator.uniform(-1, 1, (labels, 1))
+    values += mean_of_label - values.mean(axis=1, keepdims=True)
+    confidence = 1 / labels + (1 - 1 / labels) * generator.random(rows)
+    decision = generator.integers(labels, size=rows)
     curves = Curves(uniform_knots(SETTINGS.knots), values, np.zeros(labels), ("none",) * labels)
-    truth = expit(curves(CalibratedDecisions(logit(confidence), decision)))
-    return Simulated(labels, confidence, decision, rng.random(rows) < truth, truth)
+    reliability = expit(curves(CalibratedDecisions(logit(confidence), decision)))
+    correct = generator.random(rows) < reliability
+    return Simulated(labels, confidence, decision, correct, reliability)
 
 
 @pytest.fixture(scope="module", params=[(2, 0), (5, 0), (5, 1)], ids=lambda at: f"K={at[0]}-{at[1]}")

@@ -135,12 +135,16 @@ def test_titles_and_queries_are_unique_and_bodies_have_evidence_and_stock_phrase
     assert rows["title"].str.extract(r"^(\S+ \S+)").n_unique() == rows["candidate_number"].n_unique()
     assert rows["query"].str.extract(r"(\S+ \S+)$").n_unique() == rows["query_number"].n_unique()
     evidence = rows["title"].str.split(" ").list.slice(2)
-    stock = rows["body"].str.split(" ").list.slice(18)
-    assert rows["body"].str.split(" ").list.head(18).equals(evidence)
-    assert [evidence.list.slice(3 * slot, 3).n_unique() for slot in range(6)] == [6] * 6
+    body = rows["body"].str.split(" ")
+    assert body.list.head(18).equals(evidence)
+    for slot in range(6):
+        assert evidence.list.slice(3 * slot, 3).n_unique() == 6
+    stock = body.list.slice(18)  # two phrases of three words
     phrases = pl.concat([stock.list.head(3), stock.list.slice(3)]).list.join(" ")
-    phrases_by_topic = pl.DataFrame({"topic": pl.concat([rows["word"]] * 2), "phrase": phrases}).group_by("topic")
-    assert phrases_by_topic.agg(pl.col("phrase").n_unique())["phrase"].is_between(30, 60).all()
+    topics = pl.concat([rows["word"], rows["word"]])
+    phrases_by_topic = pl.DataFrame({"topic": topics, "phrase": phrases}).group_by("topic")
+    n_phrases = phrases_by_topic.agg(pl.col("phrase").n_unique())["phrase"]
+    assert n_phrases.is_between(30, 60).all()
 
 
 def test_ranks_have_a_zipf_distribution():
@@ -207,14 +211,19 @@ def test_every_pair_has_one_truth_with_the_required_label_shares(name, folders, 
 @pytest.mark.parametrize("name", [name for name in TWINS if name not in CAPPED])
 def test_labels_are_distributed_as_their_truth(name, frames):
     """Each label is as frequent as expected, among all rows and among those where it is more likely than average."""
-    true = np.array(frames[name]["probabilities"].to_list())
+    probabilities = np.array(frames[name]["probabilities"].to_list())
     label = frames[name]["label"].to_numpy()
-    for k in range(true.shape[1]):
-        for rows in (true[:, k] >= 0, true[:, k] > true[:, k].mean()):
-            p = true[rows, k]
-            assert abs((label[rows] == k).sum() - p.sum()) < 4 * np.sqrt((p * (1 - p)).sum()) + 1
-    likelihood = true[np.arange(ROWS), label]
-    assert np.log(likelihood).mean() > np.log(LABEL_SHARES_BY_NAME[name])[label].mean() + 0.05
+    for k in range(probabilities.shape[1]):
+        all_rows = np.ones(ROWS, dtype=bool)
+        likely_rows = probabilities[:, k] > probabilities[:, k].mean()
+        for rows in (all_rows, likely_rows):
+            p = probabilities[rows, k]
+            n_labelled = np.count_nonzero(label[rows] == k)
+            standard_deviation = np.sqrt((p * (1 - p)).sum())
+            assert abs(n_labelled - p.sum()) < 4 * standard_deviation + 1
+    log_likelihood = np.log(probabilities[np.arange(ROWS), label]).mean()
+    log_likelihood_of_shares = np.log(LABEL_SHARES_BY_NAME[name])[label].mean()
+    assert log_likelihood > log_likelihood_of_shares + 0.05
 
 
 @pytest.mark.parametrize("name", TWINS)
