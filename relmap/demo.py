@@ -34,7 +34,7 @@ def run_demo(folder: Path) -> None:
     """Write simulated predictions into `folder`, then run each command on them and print it.
 
     Args:
-        folder: Where the files go; created if it does not exist.
+        folder: Folder for the files; created if it does not exist.
 
     Raises:
         InputError: A command failed; it has printed why.
@@ -49,6 +49,6 @@ def run_demo(folder: Path) -> None:
     for words in demo_commands(folder):
         print(f"\n$ relmap {shlex.join(words)}", flush=True)
         command = [sys.executable, "-m", "relmap", *words]
-        ended = subprocess.run(command, check=False, stderr=subprocess.STDOUT)  # noqa: S603 - our own command
-        if ended.returncode:
-            raise InputError(f"the command `relmap {words[0]}` failed with exit status {ended.returncode}")
+        completed = subprocess.run(command, check=False, stderr=subprocess.STDOUT)  # noqa: S603 - our own command
+        if completed.returncode:
+            raise InputError(f"the command `relmap {words[0]}` failed with exit status {completed.returncode}")

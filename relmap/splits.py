@@ -102,7 +102,21 @@ def expand_units(parts: Sequence[np.ndarray], units: Sequence[np.ndarray] | None
     return expanded
 
 
-def split_validation(n: int, seed: int, params: ProtocolParams, group: np.ndarray | None = None) -> list[np.ndarray]:
+class ValidationParts(NamedTuple):
+    """Row numbers of the disjoint parts of the validation rows.
+
+    Attributes:
+        calibrator_fit: Rows that calibrators are fitted on.
+        projection_fit: Rows that projections are fitted on.
+        projection_selection: Rows that the epoch or the penalty of a projection is selected on.
+    """
+
+    calibrator_fit: np.ndarray
+    projection_fit: np.ndarray
+    projection_selection: np.ndarray
+
+
+def split_validation(n: int, seed: int, params: ProtocolParams, group: np.ndarray | None = None) -> ValidationParts:
     """Split validation rows into calibrator-fit, projection-fit and projection-selection rows.
 
     Rows are permuted and split as in the authors' code, so that their numbers are reproduced row by row: the size of
@@ -117,7 +131,7 @@ def split_validation(n: int, seed: int, params: ProtocolParams, group: np.ndarra
         group: Group of each row, shape (n,).
 
     Returns:
-        Row numbers of the three disjoint parts.
+        The three parts.
     """
     base_seed = BASE_SEED + SEED_FACTOR * seed
     units = group_row_numbers(group) if params.split == "group" and group is not None else None
@@ -125,12 +139,13 @@ def split_validation(n: int, seed: int, params: ProtocolParams, group: np.ndarra
     order = np.random.default_rng(base_seed).permutation(n_units)
     first_end = round(params.parts[0] * n_units)
     second_end = first_end + int(params.parts[1] * n_units)
-    calibrator_fit, projection_fit, projection_selection = expand_units(np.split(order, [first_end, second_end]), units)
-    return [
-        calibrator_fit,
-        _cap_rows(projection_fit, params.projection_cap, base_seed + PROJECTION_FIT_SEED),
-        _cap_rows(projection_selection, params.projection_cap, base_seed + PROJECTION_SELECTION_SEED),
-    ]
+    parts = ValidationParts(*expand_units(np.split(order, [first_end, second_end]), units))
+    cap = params.projection_cap
+    return ValidationParts(
+        calibrator_fit=parts.calibrator_fit,
+        projection_fit=_cap_rows(parts.projection_fit, cap, base_seed + PROJECTION_FIT_SEED),
+        projection_selection=_cap_rows(parts.projection_selection, cap, base_seed + PROJECTION_SELECTION_SEED),
+    )
 
 
 def _cap_rows(rows: np.ndarray, cap: int, seed: int) -> np.ndarray:
@@ -152,11 +167,11 @@ def select_validation_rows(validation: ProtocolDecisions, seed: int, params: Pro
         The rows by purpose.
     """
     parts = split_validation(len(validation), seed, params, validation.group)
-    calibrator_fit, projection_fit, projection_selection = (validation.take(rows) for rows in parts)
+    calibrator_fit = validation.take(parts.calibrator_fit)
     return ValidationRows(
         seed=seed,
         temperature_fit=validation if params.temperature_rows == "validation" else calibrator_fit,
         calibrator_fit=calibrator_fit,
-        projection_fit=projection_fit,
-        projection_selection=projection_selection,
+        projection_fit=validation.take(parts.projection_fit),
+        projection_selection=validation.take(parts.projection_selection),
     )

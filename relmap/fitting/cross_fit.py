@@ -346,12 +346,12 @@ def _split_for_paper(rows: FixedDecisions, source: Source) -> _PaperSplit:
             "there are fewer than three groups, which cannot be split in the three parts of the paper's protocol; omit "
             "the groups"
         )
-    calibrator_fit, projection_fit, projection_selection = [rows.take(part) for part in parts]
+    calibrator_fit = rows.take(parts.calibrator_fit)
     return _PaperSplit(
         temperature_fit=rows if source.protocol.temperature_rows == "validation" else calibrator_fit,
         calibrator_fit=calibrator_fit,
-        projection_fit=projection_fit,
-        projection_selection=projection_selection,
+        projection_fit=rows.take(parts.projection_fit),
+        projection_selection=rows.take(parts.projection_selection),
     )
 
 

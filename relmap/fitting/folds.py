@@ -151,7 +151,7 @@ def paper_fit_rows(source: Source, rows: FixedDecisions, calibrator: Calibrator)
         Increasing row numbers.
     """
     assert source.protocol is not None
-    calibrator_rows, projection_rows, _ = split_validation(len(rows), source.seed, source.protocol, rows.group)
+    parts = split_validation(len(rows), source.seed, source.protocol, rows.group)
     if isinstance(calibrator, Identity):
-        return np.sort(projection_rows)
-    return np.sort(np.concatenate([calibrator_rows, projection_rows]))
+        return np.sort(parts.projection_fit)
+    return np.sort(np.concatenate([parts.calibrator_fit, parts.projection_fit]))

@@ -2,7 +2,7 @@
 
 Rows are divided into groups of equal size by confidence. Within a group, the spread is the largest minus the smallest
 mean residual Z - c of a decided label. The label spread is the mean over groups, weighted by the counted rows.
-The order of the rows does not change a bit of the result.
+The result is the same, bit for bit, in any order of the rows.
 """
 
 from dataclasses import dataclass
@@ -189,7 +189,7 @@ def _shuffled_sums(
         Sums, shape (G, L, n_shuffles).
     """
     bin_rows, bin_means = _bin_residuals(sizes.sum(axis=1), residual)
-    free_rows = np.repeat(sizes.T[..., None], n_shuffles, axis=2)  # rows of each label and group without a bin
+    free_rows = np.repeat(sizes.T[..., None], n_shuffles, axis=2)  # rows of each label and group that have no bin yet
     sums = np.zeros(free_rows.shape)
     last_label = len(free_rows) - 1
     for residual_bin in np.flatnonzero(bin_rows.any(axis=0)):

@@ -144,8 +144,10 @@ def sort_into_cells(fits: Sequence[FitRows], n_labels: int, knots: np.ndarray) -
 
 def _sort_fit(fit: FitRows, n_labels: int, knots: np.ndarray) -> SortedCells:
     """Sort the rows of one fit into cells, and by confidence within a cell."""
-    by_confidence = np.argsort(fit[0])
-    confidence, decision, correct = (np.asarray(column)[by_confidence] for column in fit)
+    by_confidence = np.argsort(fit.confidence)
+    confidence = fit.confidence[by_confidence]
+    decision = fit.decision[by_confidence]
+    correct = fit.correct[by_confidence]
     n_intervals = len(knots) - 1
     n_cells = n_labels * n_intervals
     interval, weight = locate_interval(confidence, knots)

@@ -82,7 +82,7 @@ def fit_surfaces(
 
     The objective is the mean log loss plus, along each variable, `smoothness` times the mean squared second
     difference. The gap knots are uniform between the 1% and 99% quantiles of the gap. A label without rows keeps its
-    initial surface. The order of the rows does not change a bit of the result.
+    initial surface. The result is the same, bit for bit, in any order of the rows.
 
     Args:
         confidence: Confidence in [0, 1], shape (m,).
@@ -185,8 +185,9 @@ def _bending_matrices(shape: tuple[int, int, int], smoothness: float) -> Bending
 def _initial_parameters(shape: tuple[int, int, int]) -> np.ndarray:
     """Return the initial parameters (K, J, G).
 
-    The first gap knot has the start and the increments along the confidence, the first confidence knot the increments
-    along the gap, and the other knots the increments of the product; increments before the softplus.
+    The first gap knot has the start value and the increments along the confidence, the first confidence knot the
+    increments along the gap, and the other knots the increments of the product. The softplus of a parameter is the
+    increment.
     """
     theta = np.empty(shape)
     theta[:] = np.log(np.expm1(INITIAL_PRODUCT_INCREMENT))

@@ -9,6 +9,7 @@ or of a coverage. h-cal and SMART use other seeds for their starts and batches.
 
 import csv
 import os
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 
@@ -53,18 +54,19 @@ RANKING_METRICS = ("nll_correct", "aupr_error", "aurc")
 Differences = dict[tuple[int, str, str, str], float]
 
 
+def read_decisions(saved: Mapping[str, np.ndarray], split: str) -> ProtocolDecisions:
+    """Return the decisions of one split, which has no groups."""
+    logits = saved[f"{split}_logits"][0].astype(np.float64)
+    labels = saved[f"{split}_labels"]
+    group = np.arange(len(labels)).astype(str)
+    return ProtocolDecisions(decision=decide(logits), logits=logits, label=labels, group=group)
+
+
 @pytest.fixture(scope="module", params=["mslr_10k_balanced", "science_balanced"])
 def differences(request) -> Differences:
     with np.load(CHECK_FOLDER / request.param / "logits_and_labels.npz", allow_pickle=False) as saved:
-        saved_rows = [
-            (saved[f"{name}_logits"][0].astype(np.float64), saved[f"{name}_labels"]) for name in ("val", "test")
-        ]
-    validation, test = [
-        ProtocolDecisions(
-            decision=decide(logits), logits=logits, label=labels, group=np.arange(len(labels)).astype(str)
-        )
-        for logits, labels in saved_rows
-    ]
+        validation = read_decisions(saved, "val")
+        test = read_decisions(saved, "test")
     with (CHECK_FOLDER / request.param / "rows.csv").open() as file:
         reference_rows = {(int(row["Run"]) + 1, row["Base"], row["Variant"]): row for row in csv.DictReader(file)}
     result = {}

@@ -147,10 +147,14 @@ def test_temperature_fit_needs_at_most_five_passes_over_the_rows(monkeypatch, sc
     logits, labels = simulate_logits_and_labels(2000, 5)
     passes: list[float] = []
 
-    def count_passes(derivatives, start):
-        return _find_root(lambda log_beta: passes.append(log_beta) or derivatives(log_beta), start)
+    def find_root_with_counted_passes(derivatives, start):
+        def counted_derivatives(log_beta: float) -> tuple[float, float]:
+            passes.append(log_beta)
+            return derivatives(log_beta)
 
-    monkeypatch.setattr(temperature, "_find_root", count_passes)
+        return _find_root(counted_derivatives, start)
+
+    monkeypatch.setattr(temperature, "_find_root", find_root_with_counted_passes)
     fit_temperature(scale * logits, labels, seed=1)
     assert 0 < len(passes) <= 5
 

@@ -131,21 +131,36 @@ def penalized_gradient(calibrator: Matrix, logits: np.ndarray, labels: np.ndarra
     return gradient
 
 
-CASES = {
-    "plain": lambda logits, labels: (logits, labels),
-    "contrary": lambda logits, labels: (-logits, labels),
-    "absent": lambda logits, labels: (logits[labels != 1], labels[labels != 1]),
-    "few": lambda logits, labels: (logits[:4], labels[:4]),
-    "one label": lambda logits, labels: (logits, 0 * labels),
-    "outliers": lambda logits, labels: (np.append(logits[40:], 1e3 * logits[:5], axis=0), labels[:165]),
-    "equal": lambda logits, labels: (np.ones_like(logits), labels),
-}
+def make_difficult_rows(case: str, n_labels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return logits and labels of a case that is difficult to fit."""
+    logits, labels = simulate_logits_and_labels(200, n_labels, shift=np.linspace(0, 2, n_labels))
+    match case:
+        case "reversed logits":
+            logits = -logits
+        case "a label without rows":
+            has_rows = labels != 1
+            logits = logits[has_rows]
+            labels = labels[has_rows]
+        case "four rows":
+            logits = logits[:4]
+            labels = labels[:4]
+        case "one label":
+            labels = np.zeros_like(labels)
+        case "outliers":
+            logits = np.append(logits[40:], 1e3 * logits[:5], axis=0)
+            labels = labels[:165]
+        case "equal logits":
+            logits = np.ones_like(logits)
+    return logits, labels
 
 
 @pytest.mark.parametrize("n_labels", [2, 3, 5])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    ["simulated", "reversed logits", "a label without rows", "four rows", "one label", "outliers", "equal logits"],
+)
 def test_matrix_and_vector_scaling_have_zero_gradient(n_labels, case):
-    logits, labels = CASES[case](*simulate_logits_and_labels(200, n_labels, shift=np.linspace(0, 2, n_labels)))
+    logits, labels = make_difficult_rows(case, n_labels)
     matrix = fit_matrix(logits, labels, seed=1)
     vector = fit_vector(logits, labels, seed=1)
     np.testing.assert_allclose(penalized_gradient(matrix, logits, labels), 0, atol=1e-10)
@@ -204,11 +219,9 @@ def test_hcal_lowers_its_loss_and_is_reproducible(n):
     assert (first.factors == second.factors).all()
     assert (first.factors > 0).all()
 
-    values = log_softmax(logits, axis=1), first(logits)
-    before, after = (
-        _residual_loss(np.exp(log_probabilities), labels, 51, with_gradient=False)[0] for log_probabilities in values
-    )
-    assert after < before
+    loss_before, _ = _residual_loss(softmax(logits, axis=1), labels, 51, with_gradient=False)
+    loss_after, _ = _residual_loss(np.exp(first(logits)), labels, 51, with_gradient=False)
+    assert loss_after < loss_before
 
 
 def test_gradient_of_hcal_equals_finite_differences():
@@ -257,7 +270,12 @@ def test_patience_stops_a_fit_and_the_best_epoch_is_returned(fit, settings, monk
     logits, labels = simulate_logits_and_labels(200, 3)
     steps = []
     original_step = Adam.step
-    monkeypatch.setattr(Adam, "step", lambda adam, gradient: steps.append(gradient) or original_step(adam, gradient))
+
+    def recorded_step(adam: Adam, gradient: np.ndarray) -> np.ndarray:
+        steps.append(gradient)
+        return original_step(adam, gradient)
+
+    monkeypatch.setattr(Adam, "step", recorded_step)
     short = fit(logits, labels, seed=1, settings=settings(epochs=3, learning_rate=5.0, patience=3))(logits)
     long = fit(logits, labels, seed=1, settings=settings(epochs=1000, learning_rate=5.0, patience=3))(logits)
 

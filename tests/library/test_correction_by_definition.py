@@ -281,9 +281,12 @@ def test_a_step_is_cut_off_at_the_bounds_and_halved_at_most_40_times():
     accepted = regression._line_search(point, np.array([0.25, -3.0]), np.zeros(2), bounds, ridge)
     assert accepted.coefficients.tolist() == [0.25, -0.95]
     tried = []
-    loss = regression._loss
-    object.__setattr__(
-        regression, "_loss", lambda coefficients, _: tried.append(coefficients[0]) or loss(point[0], ridge)
-    )
+    loss = regression._loss(point.coefficients, ridge)
+
+    def constant_loss(coefficients: np.ndarray, _ridge: np.ndarray) -> float:
+        tried.append(coefficients[0])
+        return loss
+
+    object.__setattr__(regression, "_loss", constant_loss)
     assert regression._line_search(_Point(np.zeros(2), -1.0), np.array([1.0, 0.0]), np.zeros(2), bounds, ridge) is None
     assert tried == [0.5**halvings for halvings in range(40)]

@@ -258,7 +258,9 @@ def test_the_paper_protocol_fits_each_model_on_its_part(calibrator, temperature_
     protocol = maps.SETTINGS.protocol.model_copy(update={"temperature_rows": temperature_rows})
     source = PAPER.model_copy(update={"protocol": protocol})
     parts = split_validation(N_ROWS, 3, protocol, ROWS.group)
-    calibrator_fit, projection_fit, projection_selection = [ROWS.take(numbers) for numbers in parts]
+    calibrator_fit = ROWS.take(parts.calibrator_fit)
+    projection_fit = ROWS.take(parts.projection_fit)
+    projection_selection = ROWS.take(parts.projection_selection)
     options = replace(OPTIONS, calibrator=calibrator, variants=("confidence", "label_intercept"), seed=9)
     result = fit_paper_protocol(ROWS, source, options)
 

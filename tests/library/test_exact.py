@@ -103,14 +103,13 @@ def fit_adam_values(rows: list[FitRows], n_labels: int) -> np.ndarray:
 @settings(deadline=None, max_examples=10, derandomize=True)
 def test_fit_does_not_depend_on_other_fits_or_row_order(fit_values, tolerance, n_fits, n_rows, n_labels, seed):
     confidence, decision, correct = simulate_rows(n_fits, n_rows, n_labels, seed)
-    rows_of_fit = [np.arange(rows) for rows in (n_rows, n_rows // 2, 0)]  # rows of each fit
-    rows = [
-        (fit_confidence[members], decision[members], correct[members])
-        for fit_confidence, members in zip(confidence, rows_of_fit, strict=False)
-    ]
-    for fit_rows, batch_values in zip(rows, fit_values(rows, n_labels), strict=True):
-        order = np.random.default_rng(seed).permutation(len(fit_rows[0]))
-        (separate_values,) = fit_values([tuple(column[order] for column in fit_rows)], n_labels)
+    fits = []
+    for fit_confidence, size in zip(confidence, (n_rows, n_rows // 2, 0), strict=False):
+        fits.append(FitRows(fit_confidence[:size], decision[:size], correct[:size]))
+    for fit, batch_values in zip(fits, fit_values(fits, n_labels), strict=True):
+        order = np.random.default_rng(seed).permutation(len(fit.confidence))
+        reordered = FitRows(fit.confidence[order], fit.decision[order], fit.correct[order])
+        (separate_values,) = fit_values([reordered], n_labels)
         np.testing.assert_allclose(separate_values, batch_values, rtol=0, atol=tolerance)
 
 
@@ -207,9 +206,12 @@ def test_batch_is_fitted_on_its_device_under_a_lock(property_name, monkeypatch, 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     devices = []
     original_to_device = CellRows.to_device
-    monkeypatch.setattr(
-        CellRows, "to_device", lambda rows, device: devices.append(device) or original_to_device(rows, device)
-    )
+
+    def recorded_to_device(rows: CellRows, device: str) -> object:
+        devices.append(device)
+        return original_to_device(rows, device)
+
+    monkeypatch.setattr(CellRows, "to_device", recorded_to_device)
     confidence, decision, correct = simulate_rows(2, 60, 2)
     batch = make_batch((logit(confidence), decision, correct), 2, ProjectionParams(epochs=2))
     getattr(batch, property_name)

@@ -250,10 +250,13 @@ def test_more_than_4096_tie_groups_are_merged(n_errors, is_exact, monkeypatch):
 @pytest.mark.parametrize(("n_rows", "number_type"), [(2**24 - 1, np.float32), (2**24 + 1, np.float64)])
 def test_row_counts_use_float32_only_where_it_is_exact(n_rows, number_type, monkeypatch):
     dtypes = []
-    original = Resamples._resample_sums
-    monkeypatch.setattr(
-        Resamples, "_resample_sums", lambda self, matrix: dtypes.append(matrix.dtype) or original(self, matrix)
-    )
+    original_sums = Resamples._resample_sums
+
+    def recorded_sums(draws: Resamples, matrix: np.ndarray) -> np.ndarray:
+        dtypes.append(matrix.dtype)
+        return original_sums(draws, matrix)
+
+    monkeypatch.setattr(Resamples, "_resample_sums", recorded_sums)
     draws = draw_resamples(np.arange(4), resamples=2, seed=0)
     vars(draws)["rows"] = np.array([4.0, n_rows])
     (groups,) = draws._tie_group_chunks(order_by_risk(np.arange(4.0), np.array([True, False, True, True])))

@@ -12,6 +12,8 @@ from scipy.stats import t as student
 from relmap import ReliabilityMap
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
+from relmap.evaluation.evaluate import compare_scores
+from relmap.evaluation.sample import EvaluationSample
 from relmap.fitting import model_choice
 from relmap.fitting.correction import fit_correction
 from relmap.fitting.cross_fit import fit_calibrator
@@ -260,11 +262,13 @@ def test_recommendation_of_the_fit_equals_the_evaluation(weighted, grouped, monk
         frame = frame.with_columns(inverse_probability=pl.Series(rows.weight))
     if grouped:
         frame = frame.with_columns(query=pl.Series(rows.group))
-    original = model_choice.compare_scores
     recorded = []
-    monkeypatch.setattr(
-        model_choice, "compare_scores", lambda sample: recorded.append(original(sample)) or recorded[-1]
-    )
+
+    def recorded_comparison(sample: EvaluationSample) -> dict[str, object]:
+        recorded.append(compare_scores(sample))
+        return recorded[-1]
+
+    monkeypatch.setattr(model_choice, "compare_scores", recorded_comparison)
     model = ReliabilityMap().fit(frame, groups="query" if grouped else None)
     evaluation = model.evaluate(frame, groups="query" if grouped else None)
     (recommended,) = recorded

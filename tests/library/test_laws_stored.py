@@ -236,9 +236,10 @@ def test_paper_protocol_selects_the_penalty_on_selection_rows():
         rows = maps.rows_of_frame(maps.make_predictions(N_ROWS, shift=0.8, seed=seed).drop("group"))
         model = ReliabilityMap(variant="label_intercept", protocol="paper", seed=seed).fit(rows.logits, rows.label)
         document = model.document_
-        _, fit, selection = split_validation(N_ROWS, seed, DEFAULTS.protocol, None)
+        parts = split_validation(N_ROWS, seed, DEFAULTS.protocol, None)
+        selection = parts.projection_selection
 
-        def shifts_of(logits: np.ndarray, penalty: float, rows=rows, fit=fit) -> np.ndarray:
+        def shifts_of(logits: np.ndarray, penalty: float, rows=rows, fit=parts.projection_fit) -> np.ndarray:
             """Solve the first-order condition of each label by bisection."""
             shifts = np.zeros(3)
             for label in range(3):

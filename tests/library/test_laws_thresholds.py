@@ -180,7 +180,9 @@ def expected_threshold(metric: str, *arguments: object, **named: object) -> floa
 
 def expected_joint_thresholds(accepted: dict[str, list[float]]) -> dict[str, float]:
     """Choose a threshold per metric: precision and recall share one if possible, npv is at most that of precision."""
-    precision, recall, npv = (accepted.get(metric, []) for metric in METRICS)
+    precision = accepted.get("precision", [])
+    recall = accepted.get("recall", [])
+    npv = accepted.get("npv", [])
     chosen = {}
     if precision:
         chosen["precision"] = min(precision)

@@ -265,9 +265,12 @@ def test_auto_does_not_correct_under_the_paper_protocol():
 
 def test_recommendation_uses_rows_in_the_given_order_and_the_interval_of_the_candidates(result, monkeypatch):
     recorded = []
-    monkeypatch.setattr(
-        model_choice, "advise_map", lambda changes, **numbers: recorded.append((changes, numbers)) or Advice(USE, "")
-    )
+
+    def recorded_advice(changes: object, **numbers: object) -> Advice:
+        recorded.append((changes, numbers))
+        return Advice(USE, "")
+
+    monkeypatch.setattr(model_choice, "advise_map", recorded_advice)
     candidates = compare_candidates(losses_of(result), result.rows)
     order = np.argsort(SPLIT.fit_rows)
     params = SETTINGS.metrics.model_copy(update={"smallest_relevant_change": 0.0123})

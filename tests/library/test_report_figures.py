@@ -476,9 +476,10 @@ def test_specifications_have_a_theme_and_no_other_data():
 
 
 def test_tooltips_show_numbers_in_their_format_and_names_as_they_are():
-    formatted, plain = (tooltip.to_dict() for tooltip in tooltips(change_low="+.0f", variant=""))
-    assert formatted == {"field": "change_low", "type": "quantitative", "title": "change low", "format": "+.0f"}
-    assert plain == {"field": "variant", "type": "nominal", "title": "variant"}
+    assert [tooltip.to_dict() for tooltip in tooltips(change_low="+.0f", variant="")] == [
+        {"field": "change_low", "type": "quantitative", "title": "change low", "format": "+.0f"},
+        {"field": "variant", "type": "nominal", "title": "variant"},
+    ]
 
 
 def test_the_figures_show_the_preferred_calibrator_or_the_last():

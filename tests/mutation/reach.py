@@ -143,12 +143,13 @@ def test_files(root: Path) -> list[str]:
     return [str(file.relative_to(root)) for file in files if file.name not in EXCLUDED_TESTS]
 
 
-def _key(root: Path, test_file: str, source: str) -> str:
+def _record_key(root: Path, test_file: str, source: str) -> str:
+    """Return a hash of the source, of a test file, and of the modules that it may share with other test files."""
     digest = hashlib.sha256(source.encode())
     folder = (root / test_file).parent
-    shared = [*sorted((root / "tests").glob("*.py")), folder / "conftest.py", root / test_file]
-    for file in shared:
-        if file.exists() and not (file.name.startswith("test_") and file != root / test_file):
+    shared = [file for file in sorted((root / "tests").glob("*.py")) if not file.name.startswith("test_")]
+    for file in (*shared, folder / "conftest.py", root / test_file):
+        if file.exists():
             digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -166,7 +167,7 @@ def record(root: Path, copies: list[Copy], folder: Path) -> list[ReachedLines]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     source = source_hash(root)
-    outputs = {file: folder / f"{Path(file).stem}-{_key(root, file, source)}.jsonl" for file in test_files(root)}
+    outputs = {file: folder / f"{Path(file).stem}-{_record_key(root, file, source)}.jsonl" for file in test_files(root)}
     for old in set(folder.glob("*.jsonl")) - set(outputs.values()):
         old.unlink()
     missing = [file for file, output in outputs.items() if not output.exists()]
@@ -225,10 +226,10 @@ def choose_tests(
         importing_files: Files of the source and of the tests that import the mutated module.
 
     Returns:
-        The tests that execute the statement that is changed. A statement outside of functions runs when the module is
-        imported; for it, all tests that execute a line of the module, and the test files that import it. If there are
-        none, as for a module of constants, the tests that execute a module that imports it. File by file, the fastest
-        first.
+        The tests that execute the changed statement, file by file, the fastest first. A statement outside of functions
+        runs when its module is imported. For such a statement they are all tests that execute a line of the module,
+        and the tests of files that import it. If there are none, as for a module of constants, they are the tests that
+        execute a module that imports it.
     """
     lines = statement_lines(source, mutant.start[0], mutant.end[0])
     if lines is None:
@@ -280,8 +281,8 @@ def statement_lines(source: str, first: int, last: int) -> range | None:
         last: Last line of the change.
 
     Returns:
-        The lines of the statement, and the header alone of a compound statement; None for a statement that runs when
-        the module is imported.
+        The lines of the statement; of a compound statement, such as a loop, only its header. None for a statement that
+        runs when the module is imported.
     """
     innermost: ast.stmt | None = None
     in_function = False

@@ -313,7 +313,12 @@ def test_rows_of_alloprof_are_split_by_query_and_each_split_is_shuffled(drawn, m
         return released_split(config, id=[*(f"q{query}" for query in range(10)), "a"], text=["x"] * 11)
 
     seeds = []
-    monkeypatch.setattr(base, "split_by_query", lambda frame, seed: seeds.append(seed) or split_by_query(frame, seed))
+
+    def recorded_split(frame: pl.DataFrame, seed: int) -> object:
+        seeds.append(seed)
+        return split_by_query(frame, seed)
+
+    monkeypatch.setattr(base, "split_by_query", recorded_split)
     samples = alloprof_rerank.sample_splits(read_split)
     assert {split: len(frame) for split, frame in samples.items()} == {"train": 18, "validation": 6, "test": 6}
     assert seeds == [20260624]

@@ -7,6 +7,7 @@ import shutil
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 from urllib.parse import unquote
 
 import httpx2
@@ -493,15 +494,16 @@ def test_rows_groups_and_labels_of_each_split_are_counted_and_logged(caplog):
     ("entry", "is_checked"), [(entry_of(), True), (entry_of(**SIMULATED), False), (entry_of(**OWN_ENTRY), False)]
 )
 def test_only_released_files_of_the_paper_are_compared_with_their_declaration(entry, is_checked, monkeypatch):
-    calls = []
-    monkeypatch.setattr(train, "check_contract", lambda pairs, **options: calls.append((pairs, options)) or "record")
+    check_contract = Mock(return_value="record")
+    monkeypatch.setattr(train, "check_contract", check_contract)
     failed = failed_gates_file("wands")
     failed.parent.mkdir(parents=True)
     failed.write_text("earlier")
     record = train._check_released_files("wands", DATASETS["wands"], entry, "pairs")
     assert not failed.exists()
     assert record == ("record" if is_checked else None)
-    assert calls == ([("pairs", {"n_labels": 3, "coordinates": {"dataset": "wands"}})] if is_checked else [])
+    expected_call = call("pairs", n_labels=3, coordinates={"dataset": "wands"})
+    assert check_contract.call_args_list == ([expected_call] if is_checked else [])
 
 
 def test_the_record_of_a_failed_contract_is_stored():

@@ -56,12 +56,12 @@ def test_manifest_lists_every_declared_file_and_parameter(manifest):
 
 
 CHANGES = {
-    "a bit": lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\x0b"),  # of the end of its last line
-    "one byte more": lambda path: path.write_bytes(path.read_bytes() + b"\0"),
+    "a changed bit": lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\x0b"),  # of the end of its last line
+    "an additional byte": lambda path: path.write_bytes(path.read_bytes() + b"\0"),
     "another name": lambda path: path.rename(path.with_name("other")),
-    "away": Path.unlink,
-    "one file more": lambda path: shutil.copy(path, path.with_name(f"more{path.suffix}")),
-    "a hidden file more": lambda path: path.with_name(f".hidden{path.suffix}").touch(),
+    "no file": Path.unlink,
+    "an additional file": lambda path: shutil.copy(path, path.with_name(f"more{path.suffix}")),
+    "a hidden file": lambda path: path.with_name(f".hidden{path.suffix}").touch(),
 }
 
 

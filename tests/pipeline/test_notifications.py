@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from types import SimpleNamespace
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
@@ -104,13 +105,13 @@ def test_problems_are_returned_without_quoting_addresses(monkeypatch):
     [(Failed(message="a"), "failed"), (Crashed(message="a"), "crashed"), (Cancelling(), "was cancelled")],
 )
 def test_the_hook_notifies_and_logs_how_the_run_ended(monkeypatch, caplog, state, ending):
-    sent = []
-    monkeypatch.setattr(notifications, "notify", lambda *message: sent.append(message) or ["a problem"])
+    notify = Mock(return_value=["a problem"])
+    monkeypatch.setattr(notifications, "notify", notify)
     run = SimpleNamespace(id=uuid4(), name="refresh", flow_id=uuid4(), tags=[])
     monkeypatch.setattr(notifications, "flow_run_logger", lambda *_: logging.getLogger("runs"))
     with caplog.at_level("INFO"):
         report_end(SimpleNamespace(name="refresh"), run, state)
-    assert sent == [("refresh", ending, state.message or "")]
+    notify.assert_called_once_with("refresh", ending, state.message or "")
     assert f"refresh {ending}." in caplog.text
     assert "a problem" in caplog.text
 

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+from collections.abc import Callable
 from importlib.metadata import version
 
 import lightgbm
@@ -345,10 +346,16 @@ def test_settings_have_limits(name, setting, valid, invalid):
 def test_settings_reach_the_classifier_of_scikit_learn(name, form, monkeypatch):
     """Record the arguments of the classifiers, since a tolerance has no visible effect on few rows."""
     recorded = {}
-    for kind in (SGDClassifier, LogisticRegression):
-        monkeypatch.setattr(
-            linear, kind.__name__, lambda kind=kind, **arguments: recorded.update(arguments) or kind(**arguments)
-        )
+
+    def record_arguments(classifier: type) -> Callable[..., object]:
+        def create(**arguments: object) -> object:
+            recorded.update(arguments)
+            return classifier(**arguments)
+
+        return create
+
+    for classifier in (SGDClassifier, LogisticRegression):
+        monkeypatch.setattr(linear, classifier.__name__, record_arguments(classifier))
     frame = make_frame(form, draw_labels(60), signal=0.5)
     own_settings = {"alpha": 1e-3, "passes": 300, "tolerance": 1e-2}
     expected = {

@@ -200,12 +200,15 @@ def test_each_target_is_read_by_exactly_one_lane(monkeypatch, lanes):
 
 def test_a_lane_runs_dvc_for_each_target_and_returns_the_failure(monkeypatch):
     ran = []
-    monkeypatch.setattr(processes, "run_dvc", lambda arguments: ran.append(arguments) or 255 * ("b" in arguments))
+
+    def run_dvc(arguments: list[str]) -> int:
+        ran.append(arguments)
+        return 255 if "b" in arguments else 0
+
+    monkeypatch.setattr(processes, "run_dvc", run_dvc)
     read_end, write_end = os.pipe()
-    os.write(
-        write_end,
-        b"a".ljust(processes.TARGET_BYTES) + b"b".ljust(processes.TARGET_BYTES) + b"c".ljust(processes.TARGET_BYTES),
-    )
+    for target in (b"a", b"b", b"c"):
+        os.write(write_end, target.ljust(processes.TARGET_BYTES))
     os.close(write_end)
     assert processes.main(["repro", "--force", processes.LANE_OPTION, str(read_end)]) == 255
     assert ran == [["repro", "--force", target] for target in "abc"]
@@ -274,7 +277,8 @@ def test_dvc_prints_running_and_failed_stages_without_hints():
     Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
     command = [sys.executable, "-m", "flows.processes", "repro", "--keep-going"]
     captured = {"env": os.environ | {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
-    first, second = (subprocess.run(command, **captured, check=False) for _ in range(2))
+    first = subprocess.run(command, **captured, check=False)
+    second = subprocess.run(command, **captured, check=False)
     assert first.returncode == second.returncode == 255
     lines_of_good_stage = ["Running stage 'good':", "> echo printed; echo > output", "printed"]
     assert re.findall(r"\S.*", first.stdout) == [*lines_of_good_stage, "Running stage 'bad':", "> false"]

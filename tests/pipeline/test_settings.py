@@ -49,7 +49,7 @@ def test_telemetry_is_off_and_state_is_local_by_default(variables):
 
 
 def test_prefect_reads_every_setting_of_pyproject_under_its_name():
-    # Prefect 3.8.8 cuts the interval to an int; at 0 its server loops without a pause
+    # Prefect 3.8.8 truncates the interval to an integer; with 0 its server loops without a pause
     assert int(float(PREFECT_SETTINGS["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"])) >= 1
     with patch.dict(os.environ, PREFECT_SETTINGS):
         assert PREFECT_SETTINGS.keys() <= Settings().to_environment_variables(exclude_unset=True).keys()
@@ -154,7 +154,7 @@ def test_setup_without_git_enables_dvc(tmp_path, monkeypatch):
 
 def find_server_variable(name: str = "PREFECT_API_URL", **environment: str) -> str | None:
     """Find a server, and return the value of a variable, which Prefect's settings must share."""
-    with patch.dict(os.environ, environment):  # what is found is taken back
+    with patch.dict(os.environ, environment):  # at the end, all variables get their earlier values back
         server.find_server()
         settings = {"PREFECT_API_URL": PREFECT_API_URL, "PREFECT_API_AUTH_STRING": PREFECT_API_AUTH_STRING}
         value = os.environ.get(name)
@@ -171,15 +171,15 @@ def test_running_server_is_found_and_dead_server_ignored(tmp_path, monkeypatch, 
     key = "PREFECT_API_AUTH_STRING"
     server.ADDRESS_FILE.write_text(json.dumps({"api_url": url}))
 
-    with monkeypatch.context() as healthy:
-        healthy.setattr("urllib.request.urlopen", lambda *_, **__: nullcontext(SimpleNamespace(status=200)))
+    with monkeypatch.context() as answering_server:
+        answering_server.setattr("urllib.request.urlopen", lambda *_, **__: nullcontext(SimpleNamespace(status=200)))
         with FileLock(lock):
             assert find_server_variable() == url
             assert find_server_variable(PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
             assert find_server_variable(key) is None  # it was started with --open
             server.SECRET_FILE.write_text("ours")
             assert find_server_variable(key) == find_server_variable(key, PREFECT_API_URL=url) == "ours"
-            assert find_server_variable(key, PREFECT_API_URL=f"{url}?mine") is None  # it is sent to no other
+            assert find_server_variable(key, PREFECT_API_URL=f"{url}?mine") is None  # no other server gets it
         assert find_server_variable() is None  # a server of another project answers there now
     with FileLock(lock):
         assert find_server_variable() is None

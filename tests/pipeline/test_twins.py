@@ -369,7 +369,8 @@ def test_frequent_labels_have_enough_fit_rows_and_tests_enough_groups(name, defa
 
 
 def test_the_boosted_variant_uses_the_same_judgements():
-    boosted, linear = (PARAMS.dataset(name) for name in ("mslr_web10k_boosted", "mslr_web10k"))
+    boosted = PARAMS.dataset("mslr_web10k_boosted")
+    linear = PARAMS.dataset("mslr_web10k")
     assert (boosted.reader, boosted.rows, boosted.seed) == ("mslr_web10k", linear.rows, linear.seed)
 
 
@@ -403,18 +404,20 @@ def scored(request, tmp_path_factory, default_twins):
 
 
 def test_mrp_lowers_the_log_loss_only_with_a_residual(scored):
-    for residual, (twin, logits) in scored.items():
-        before, after = (log_loss(logit, twin.test.correct) for logit in logits)
+    for residual, (twin, (confidence_logits, reliability_logits)) in scored.items():
+        before = log_loss(confidence_logits, twin.test.correct)
+        after = log_loss(reliability_logits, twin.test.correct)
         mean = (after - before).mean()
         deviation = (after - before).std() / np.sqrt(len(before))
         assert mean < -3 * deviation if residual else mean > -2 * deviation
-        assert np.isclose(before.mean(), correctness_log_loss(logits[0], twin.test.correct).mean())
+        assert np.isclose(before.mean(), correctness_log_loss(confidence_logits, twin.test.correct).mean())
 
 
 def test_the_estimated_label_spread_is_near_the_true_one(scored):
     (_, test, truth), (before, _) = scored[1.0]
     confidence = expit(before)
-    seen, true = (LabelCells.from_decisions(confidence, test.decision, of) for of in (test.correct, truth))
+    seen = LabelCells.from_decisions(confidence, test.decision, test.correct)
+    true = LabelCells.from_decisions(confidence, test.decision, truth)
     counted = seen.rows >= 20
     spread_of_a_cell = np.sqrt(0.25 / seen.rows[counted])
     away = (seen.sums - true.sums)[counted] / seen.rows[counted]
@@ -475,9 +478,10 @@ def without_residual() -> list[tuple[Twin, Reliability]]:
 def count_improvements(results: list[tuple[Twin, Reliability]]) -> dict[str, int]:
     """Count the twins in which a paired bootstrap over queries finds a significant improvement of each metric."""
     claimed = dict.fromkeys(BETTER, 0)
-    for twin, logits in results:
+    for twin, (confidence_logits, reliability_logits) in results:
         draws = draw_resamples(twin.test.group, resamples=RESAMPLES, seed=0)
-        before, after = (compute_reliability_metrics(logit, twin.test.correct, draws=draws) for logit in logits)
+        before = compute_reliability_metrics(confidence_logits, twin.test.correct, draws=draws)
+        after = compute_reliability_metrics(reliability_logits, twin.test.correct, draws=draws)
         for metric, sign in BETTER.items():
             claimed[metric] += percentile_interval(sign * (after[metric] - before[metric])).low > 0
     return claimed
@@ -498,8 +502,9 @@ def test_intervals_miss_the_true_change_at_the_nominal_rate(without_residual):
     missed = []
     for twin, (before, after) in without_residual:
         draws = draw_resamples(twin.test.group, resamples=RESAMPLES, seed=0)
-        seen, true = (log_loss(after, of) - log_loss(before, of) for of in (twin.test.correct, twin.truth))
-        missed.append(percentile_interval(draws.mean(seen)).high < true.mean())
+        seen_change = log_loss(after, twin.test.correct) - log_loss(before, twin.test.correct)
+        true_change = log_loss(after, twin.truth) - log_loss(before, twin.truth)
+        missed.append(percentile_interval(draws.mean(seen_change)).high < true_change.mean())
     assert not is_above_nominal(sum(missed), len(missed)), f"{sum(missed)} of {len(missed)}"
 
 

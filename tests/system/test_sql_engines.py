@@ -39,7 +39,9 @@ def run(command: list[str], folder: Path, text: str | None = None) -> str:
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Evaluate]:
     """Temporary server on a socket in a temporary folder."""
-    initdb, server, psql = (postgres_program(name) for name in ("initdb", "pg_ctl", "psql"))
+    initdb = postgres_program("initdb")
+    server = postgres_program("pg_ctl")
+    psql = postgres_program("psql")
     # the server refuses to run as root, and so runs as nobody
     as_nobody = ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []
     # not in pytest's folder, which other users cannot enter; the path of a socket must be short

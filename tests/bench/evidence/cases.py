@@ -238,19 +238,20 @@ def read_features(folder: Path, parts: tuple[str, ...], n_features: int, *, by_g
 def read_judge(folder: Path) -> tuple[LabelledRows, LabelledRows]:
     """Read decisions and criteria of a language model: labelled rows of 2019, and test rows of 2020."""
     frame = pl.read_parquet(folder / "judged.parquet")
-    years = [frame.filter(pl.col("year").cast(pl.String) == year) for year in ("2019", "2020")]
-    labelled, test = (
-        LabelledRows(
-            label=year["label"].to_numpy(),
-            decision=year["decision"].to_numpy(),
-            logits=None,
-            signals=year.select("exactness", "topicality", "coverage", "contextual_fit").to_numpy().astype(float),
-            group=year["query"].to_numpy(),
-            n_labels=4,
-        )
-        for year in years
+    year = pl.col("year").cast(pl.String)
+    return _judged_rows(frame.filter(year == "2019")), _judged_rows(frame.filter(year == "2020"))
+
+
+def _judged_rows(frame: pl.DataFrame) -> LabelledRows:
+    criteria = frame.select("exactness", "topicality", "coverage", "contextual_fit")
+    return LabelledRows(
+        label=frame["label"].to_numpy(),
+        decision=frame["decision"].to_numpy(),
+        logits=None,
+        signals=criteria.to_numpy().astype(float),
+        group=frame["query"].to_numpy(),
+        n_labels=4,
     )
-    return labelled, test
 
 
 def _labelled_rows(logits: np.ndarray, label: np.ndarray, group: np.ndarray | None, n_labels: int) -> LabelledRows:
