@@ -217,11 +217,11 @@ def _run_and_show(
     outdated = processes.outdated_stages() if status else set()
     outcomes = stage_outcomes(since, outdated)
     if targets:
-        wanted: set[str] = set()
+        needed: set[str] = set()
         for target in targets:
-            wanted.update(stages_up_to(target))
+            needed.update(stages_up_to(target))
         has_run = {outcome.stage for outcome in outcomes if outcome.status in {"ran", "restored", "failed"}}
-        _show_stages([outcome for outcome in outcomes if outcome.stage in wanted | has_run])
+        _show_stages([outcome for outcome in outcomes if outcome.stage in needed | has_run])
     else:
         _show_stages(outcomes)
     show_failed_gates(list(params.datasets))

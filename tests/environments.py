@@ -30,9 +30,9 @@ def run_command(*command: object, folder: Path = ROOT, status: int = 0, **variab
     """Run a command as a user without settings for Python, and return what it printed; fail on another status."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=folder, env=own | variables, capture_output=True, text=True, check=False)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    completed = subprocess.run(words, cwd=folder, env=own | variables, capture_output=True, text=True, check=False)
+    assert completed.returncode == status, completed.stdout + completed.stderr
+    return completed.stdout + completed.stderr
 
 
 def uv_pip(subcommand: str, *options: object) -> str:
@@ -63,8 +63,8 @@ def find_python(version: str) -> Path | None:
     candidates = [] if found is None else [Path(found)]
     candidates += sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
     for python in candidates:
-        done = subprocess.run([python, "--version"], capture_output=True, text=True, check=False)
-        if done.stdout.startswith(f"Python {version}."):  # a shim of pyenv may refuse to start
+        completed = subprocess.run([python, "--version"], capture_output=True, text=True, check=False)
+        if completed.stdout.startswith(f"Python {version}."):  # a shim of pyenv may refuse to start
             return python
     return None
 

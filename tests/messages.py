@@ -65,14 +65,14 @@ def is_for_users(text: str) -> bool:
 
 def messages_of_code(file: Path) -> Iterator[Message]:
     """Yield the messages of a Python file, without docstrings except those that are the help of a command."""
-    place = file.relative_to(ROOT).as_posix()
+    path = file.relative_to(ROOT).as_posix()
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    yield from _help_of_commands(tree, place)
+    yield from _help_of_commands(tree, path)
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    yield from _messages_below(tree, "sentence", place, docstrings)
+    yield from _messages_below(tree, "sentence", path, docstrings)
 
 
-def _help_of_commands(tree: ast.Module, place: str) -> Iterator[Message]:
+def _help_of_commands(tree: ast.Module, path: str) -> Iterator[Message]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef):
             continue
@@ -80,10 +80,10 @@ def _help_of_commands(tree: ast.Module, place: str) -> Iterator[Message]:
         is_command = any("app.command" in each or each.startswith(("flow", "app.callback")) for each in decorators)
         docstring = ast.get_docstring(node)
         if is_command and docstring:
-            yield Message("help", place, node.lineno, f"{node.name}: {docstring}")
+            yield Message("help", path, node.lineno, f"{node.name}: {docstring}")
 
 
-def _messages_below(node: ast.AST, kind: str, place: str, docstrings: set[int]) -> Iterator[Message]:
+def _messages_below(node: ast.AST, kind: str, path: str, docstrings: set[int]) -> Iterator[Message]:
     for child in ast.iter_child_nodes(node):
         if id(child) in docstrings:
             continue
@@ -94,14 +94,14 @@ def _messages_below(node: ast.AST, kind: str, place: str, docstrings: set[int]) 
             child_kind = "help" if "Annotated" in ast.unparse(child.annotation)[:9] else kind
         text = text_of(child) if isinstance(child, ast.expr) else None
         if text is None:
-            yield from _messages_below(child, child_kind, place, docstrings)
+            yield from _messages_below(child, child_kind, path, docstrings)
         elif is_for_users(text):
-            yield Message(child_kind, place, child.lineno, " ".join(text.split()))
+            yield Message(child_kind, path, child.lineno, " ".join(text.split()))
 
 
 def messages_of_template(file: Path) -> Iterator[Message]:
     """Yield the texts of a template: everything between tags, and texts in scripts."""
-    place = file.relative_to(ROOT).as_posix()
+    path = file.relative_to(ROOT).as_posix()
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         if file.suffix == ".js":
             texts = re.findall(r"\"([^\"]+)\"|`([^`]+)`", line)
@@ -110,7 +110,7 @@ def messages_of_template(file: Path) -> Iterator[Message]:
             parts = [re.sub(r"<[^>]+>", "", re.sub(r"\{%.*?%\}", "", re.sub(r"\{\{.*?\}\}", "…", line)))]
         for part in parts:
             if is_for_users(part):
-                yield Message("page", place, number, " ".join(part.split()))
+                yield Message("page", path, number, " ".join(part.split()))
 
 
 def all_messages() -> list[Message]:

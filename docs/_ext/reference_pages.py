@@ -434,9 +434,9 @@ def write_pages(app: Sphinx) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, make in GENERATED.items():
         text = make()
-        place = folder / f"{name}.md"
-        if not place.exists() or place.read_text(encoding="utf-8") != text:
-            place.write_text(text, encoding="utf-8")
+        page_path = folder / f"{name}.md"
+        if not page_path.exists() or page_path.read_text(encoding="utf-8") != text:
+            page_path.write_text(text, encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -272,13 +272,13 @@ def summarize_gates(records: Iterable[Mapping[str, Any]]) -> list[GateSummary]:
     failures: dict[tuple[str, str], list[str]] = {}
     for record in records:
         for check in record["checks"]:
-            place = ", ".join(str(value) for value in check["coordinates"].values())
+            coordinates = ", ".join(str(value) for value in check["coordinates"].values())
             for expectation in check["expectations"]:
                 key = (check["gate"], expectation["description"])
                 n_checks[key] = n_checks.get(key, 0) + 1
                 failures.setdefault(key, [])
                 if not expectation["success"]:
-                    failures[key].append(f"{place}: {expectation['found']} (allowed: {expectation['allowed']})")
+                    failures[key].append(f"{coordinates}: {expectation['found']} (allowed: {expectation['allowed']})")
     return [
         GateSummary(gate=gate, description=description, n_checks=count, failures=tuple(failures[gate, description]))
         for (gate, description), count in n_checks.items()

@@ -197,8 +197,10 @@ def check_reported_and_restored(project: SmallProject, flipped: list[Path], word
     assert word in problems
     for command in (line for line in advice.splitlines() if line.startswith("  ")):
         options = {"cwd": project.folder, "env": clean_environment(project.folder)}
-        done = subprocess.run(["sh", "-c", f"{command} 2>&1"], **options, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{command}\n{done.stdout}"
+        completed = subprocess.run(
+            ["sh", "-c", f"{command} 2>&1"], **options, capture_output=True, text=True, check=False
+        )
+        assert completed.returncode == 0, f"{command}\n{completed.stdout}"
     project.run("flows.verify")
     assert read_outputs(project) == before
 

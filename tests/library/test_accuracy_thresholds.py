@@ -117,8 +117,8 @@ def test_the_error_level_is_shared_by_the_labels_with_enough_rows():
     # at 90% accuracy and 80% confidence, 16 rows without an error suffice: 0.9^15 = 0.206, 0.9^16 = 0.185
     decision = np.repeat([0, 1, 2], [15, 16, 60])
     found = find(np.full(91, 0.95), np.full(91, True), 0.9, decision, confidence=0.8)
-    few, label_1, label_2 = found.labels
-    assert few.reason == "15 rows are too few; 22 are needed even if all are correct"  # two labels share the level
+    label_0, label_1, label_2 = found.labels
+    assert label_0.reason == "15 rows are too few; 22 are needed even if all are correct"  # two labels share the level
     assert 0.9**22 <= 0.1 < 0.9**21
     assert label_1.reason == "16 rows are too few; 22 are needed even if all are correct"
     assert label_2.threshold is not None

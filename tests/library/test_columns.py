@@ -61,11 +61,11 @@ def test_a_single_invalid_row_and_several_are_counted():
 
 def test_rows_are_located_by_their_number_in_the_file(tmp_path):
     batch = FileRows("p.parquet", first=1000)
-    rest = batch.without(np.array([True, False, True, False]))
+    remaining = batch.without(np.array([True, False, True, False]))
     (tmp_path / "p.csv").write_text("a,b\n1,2\n\n3,4\n")
     text = FileRows("p.csv", text=SeparatedText.from_path(tmp_path / "p.csv"))
     assert [batch.locate(0), batch.locate(7)] == ["row 1000 (from 0)", "row 1007 (from 0)"]
-    assert [rest.locate(0), rest.locate(1)] == ["row 1001 (from 0)", "row 1003 (from 0)"]
+    assert [remaining.locate(0), remaining.locate(1)] == ["row 1001 (from 0)", "row 1003 (from 0)"]
     assert [text.locate(0), text.locate(1), text.locate(2)] == ["line 2", "line 4", "row 2 (from 0)"]
 
 
@@ -231,8 +231,8 @@ def test_names_are_advised_where_their_order_is_known_or_irrelevant(labels, n_la
 
 def test_names_are_advised_for_at_most_as_many_labels_as_are_plausible():
     names = [f"n{number:03}" for number in range(MAX_SUGGESTED_LABELS + 1)]
-    most = pl.DataFrame({"label": names[:-1]})
-    assert f"--labels {','.join(names[:-1])} (" in advise_names(most, ["label"], UNKNOWN_N_LABELS)
+    all_but_one = pl.DataFrame({"label": names[:-1]})
+    assert f"--labels {','.join(names[:-1])} (" in advise_names(all_but_one, ["label"], UNKNOWN_N_LABELS)
     assert advise_names(pl.DataFrame({"label": names}), ["label"], UNKNOWN_N_LABELS) == ""
 
 

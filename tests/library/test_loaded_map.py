@@ -241,11 +241,11 @@ def test_a_map_with_a_classifier_is_saved_with_a_warning(fitted_on_frame, tmp_pa
 
 def test_labels_are_required_and_inputs_are_those_of_the_classifier_only_with_a_classifier():
     classifier = LogisticRegression()
-    alone = get_tags(ReliabilityMap())
+    without_classifier = get_tags(ReliabilityMap())
     with_classifier = get_tags(ReliabilityMap(classifier=classifier))
-    assert (alone.target_tags.required, with_classifier.target_tags.required) == (False, True)
+    assert (without_classifier.target_tags.required, with_classifier.target_tags.required) == (False, True)
     assert with_classifier.input_tags == get_tags(classifier).input_tags
-    assert alone.input_tags != with_classifier.input_tags
+    assert without_classifier.input_tags != with_classifier.input_tags
 
 
 def test_numbers_other_than_scores_of_labels_are_no_labels():

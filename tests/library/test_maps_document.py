@@ -167,7 +167,7 @@ SCALARS = st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats() | st.
 CORRUPT_VALUES = SCALARS | st.just({}) | st.lists(st.floats(-2, 2), max_size=9)
 
 
-def list_places(content: object, place: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+def list_locations(content: object, location: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
     """List the path of every value within a JSON value."""
     if isinstance(content, dict):
         children = list(content.items())
@@ -175,10 +175,10 @@ def list_places(content: object, place: tuple[str | int, ...] = ()) -> list[tupl
         children = list(enumerate(content))
     else:
         children = []
-    places = [place] if place else []
+    locations = [location] if location else []
     for key, value in children:
-        places += list_places(value, (*place, key))
-    return places
+        locations += list_locations(value, (*location, key))
+    return locations
 
 
 @settings(max_examples=50, deadline=None)
@@ -186,7 +186,7 @@ def list_places(content: object, place: tuple[str | int, ...] = ()) -> list[tupl
 def test_corrupted_map_is_rejected_or_still_valid(tmp_path_factory, variant, value, data):
     path = tmp_path_factory.getbasetemp() / "spoilt.json"
     save_map(maps.make_map(variant), path)
-    edit_file(path, data.draw(st.sampled_from(list_places(json.loads(path.read_text())))), value)
+    edit_file(path, data.draw(st.sampled_from(list_locations(json.loads(path.read_text())))), value)
     try:
         document = load_map(path)
     except InputError:

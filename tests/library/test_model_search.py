@@ -105,8 +105,8 @@ def expected_gains(variant: str, result: CrossFitResult, *, corrected: bool) -> 
 
 def test_candidates_have_the_standard_error_of_groups_and_weights(result):
     losses = losses_of(result)
-    kept, *others = compare_candidates(losses, result.rows)
-    assert (kept.variant, kept.change, kept.low, kept.high) == (CONFIDENCE, 0, 0, 0)
+    confidence, *others = compare_candidates(losses, result.rows)
+    assert (confidence.variant, confidence.change, confidence.low, confidence.high) == (CONFIDENCE, 0, 0, 0)
     weight = result.rows.weight
     for candidate in others:
         difference = losses[candidate.variant] - losses[CONFIDENCE]

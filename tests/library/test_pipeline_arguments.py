@@ -38,9 +38,9 @@ def make_pipelines() -> list[tuple[ReliabilityPipeline, np.ndarray]]:
     """Make a pipeline without other steps and one with two, with the rows that their map receives."""
     double = FunctionTransformer(np.negative)
     shift = FunctionTransformer(np.exp)
-    alone = ReliabilityPipeline([("map", RecordingMap())])
+    map_only = ReliabilityPipeline([("map", RecordingMap())])
     with_steps = ReliabilityPipeline([("double", double), ("shift", shift), ("map", RecordingMap())])
-    return [(alone, ROWS), (with_steps.fit(ROWS, Y), np.exp(-ROWS))]
+    return [(map_only, ROWS), (with_steps.fit(ROWS, Y), np.exp(-ROWS))]
 
 
 @pytest.mark.parametrize("index", [0, 1])

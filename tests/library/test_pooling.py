@@ -70,7 +70,7 @@ def test_coefficients_minimize_the_objective_and_evidence_is_the_laplace_approxi
 
     np.testing.assert_allclose(fitted, reference.x, atol=1e-5)
 
-    hessian = approx_fprime(fitted, lambda at: approx_fprime(at, objective, 3e-5), 3e-5)
+    hessian = approx_fprime(fitted, lambda point: approx_fprime(point, objective, 3e-5), 3e-5)
     laplace = -objective(fitted) + (np.log(ridge).sum() - np.linalg.slogdet(hessian)[1]) / 2
     assert evidence == pytest.approx(laplace, abs=1e-3)
 
@@ -283,8 +283,8 @@ def test_gradient_and_hessian_agree_with_differences_of_the_objective(prior):
     )
     n_by_label = by_label.shape[1]
     for label, block in enumerate(system.label_hessian):
-        place = slice(n_shared + label * n_by_label, n_shared + (label + 1) * n_by_label)
-        np.testing.assert_allclose(block, curvatures[place, place], atol=1e-5)
+        own_coefficients = slice(n_shared + label * n_by_label, n_shared + (label + 1) * n_by_label)
+        np.testing.assert_allclose(block, curvatures[own_coefficients, own_coefficients], atol=1e-5)
 
 
 def test_the_fit_under_another_prior_is_the_starting_point_of_the_free_coefficients():

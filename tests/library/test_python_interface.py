@@ -199,7 +199,7 @@ def test_binary_score_and_probability_columns_are_read():
     assert cross_val_score(clone(fitted), frame.to_pandas(), words, cv=2, error_score="raise").max() < 0
 
 
-COLUMNS = {name: PROBABILITIES[:, place] for place, name in enumerate("abc")}
+COLUMNS = {name: PROBABILITIES[:, index] for index, name in enumerate("abc")}
 
 
 @pytest.mark.parametrize(

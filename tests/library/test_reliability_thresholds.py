@@ -217,9 +217,9 @@ def test_the_reason_for_a_missing_threshold_names_the_best_candidate():
     assert found.overall.reason.startswith("the best candidate is a reliability of at least ")
     assert ", less than 97%" in found.overall.reason
 
-    few = find_accuracy_thresholds(MAP, reliability[:9], np.zeros(9, dtype=np.int64), correct[:9], target=0.97)
+    nine_rows = find_accuracy_thresholds(MAP, reliability[:9], np.zeros(9, dtype=np.int64), correct[:9], target=0.97)
     n_needed = min_rows_to_reject(0.97, 0.05)
-    assert few.overall.reason == f"9 rows are too few; {n_needed} are needed even if all are correct"
+    assert nine_rows.overall.reason == f"9 rows are too few; {n_needed} are needed even if all are correct"
 
 
 def test_a_chosen_threshold_includes_rows_at_the_threshold():

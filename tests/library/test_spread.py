@@ -104,7 +104,7 @@ def shuffled_null(confidence, decision, correct, groups: int, permutations: int,
     residual = correct - confidence
     group = assign_confidence_groups(confidence, groups)
     cells = LabelCells.from_decisions(confidence, decision, correct, spread_params(groups=groups))
-    of_group = [residual[group == place] for place in range(groups)]
+    of_group = [residual[group == number] for number in range(groups)]
     spreads = []
     for _ in range(permutations):
         shuffled = np.concatenate([generator.permutation(rows) for rows in of_group])

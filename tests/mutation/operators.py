@@ -207,8 +207,8 @@ class RemoveOperand(NodeOperator):
         if node.type not in OPERAND_LISTS:
             return []
         codes = []
-        for place in range(0, len(node.children), 2):
-            start = max(place - 1, 0)
+        for index in range(0, len(node.children), 2):
+            start = max(index - 1, 0)
             rest = [*node.children[:start], *node.children[start + 2 :]]
             codes.append(" ".join(code_of(child) for child in rest))
         return codes
@@ -362,8 +362,8 @@ class ReplaceException(NodeOperator):
         caught = node.children[1].children[::2] if is_tuple else [node]
         codes = []
         for replaced in caught:
-            kept = [NEVER_RAISED if exception is replaced else code_of(exception) for exception in caught]
-            codes.append(f"({', '.join(kept)})" if is_tuple else kept[0])
+            exceptions = [NEVER_RAISED if exception is replaced else code_of(exception) for exception in caught]
+            codes.append(f"({', '.join(exceptions)})" if is_tuple else exceptions[0])
         return codes
 
     @classmethod

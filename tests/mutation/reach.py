@@ -120,11 +120,11 @@ class _Recorder:
 
 def _forget_cached_values(folder: Path) -> None:
     """Clear the caches of all functions that are defined in files of `folder`."""
-    for thing in gc.get_objects():
-        if isinstance(thing, functools._lru_cache_wrapper):
-            module = sys.modules.get(thing.__module__)
+    for function in gc.get_objects():
+        if isinstance(function, functools._lru_cache_wrapper):
+            module = sys.modules.get(function.__module__)
             if str(getattr(module, "__file__", None)).startswith(str(folder)):
-                thing.cache_clear()
+                function.cache_clear()
 
 
 def _lines_by_file(measured: coverage.Coverage) -> dict[str, list[int]]:

@@ -140,9 +140,9 @@ def diff_of(mutant: Mutant, source: str) -> str:
 def forget_survivors(database: WorkDB) -> None:
     """Give each survivor a new work item without result, so that it is run again."""
     results = dict(database.results)
-    kept = [(item, results.get(item.job_id)) for item in database.work_items]
+    entries = [(item, results.get(item.job_id)) for item in database.work_items]
     database.clear()
-    database.add_work_items(item for item, _ in kept)
-    for item, result in kept:
+    database.add_work_items(item for item, _ in entries)
+    for item, result in entries:
         if result is not None and result.is_killed:
             database.set_result(item.job_id, result)

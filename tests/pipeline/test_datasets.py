@@ -67,8 +67,8 @@ def test_queries_are_split_60_20_20_and_stay_whole():
 def test_candidates_are_capped_at_five_and_negatives_at_the_positives():
     labels = {"many": [1] * 8 + [0] * 9, "few": [0, 1, 0, 1, 0], "none": [0, 0], "short": [1, 1, 1, 0]}
     frame = pl.DataFrame({"query-id": [*labels], "label": [*labels.values()]}).explode("label")
-    kept = {query: cap_candidates(frame).filter(pl.col("query-id") == query)["label"].to_list() for query in labels}
-    assert kept == {"many": [1] * 5 + [0] * 5, "few": [0, 1, 0, 1], "none": [], "short": [1, 1, 1, 0]}
+    capped = {query: cap_candidates(frame).filter(pl.col("query-id") == query)["label"].to_list() for query in labels}
+    assert capped == {"many": [1] * 5 + [0] * 5, "few": [0, 1, 0, 1], "none": [], "short": [1, 1, 1, 0]}
 
 
 def query_rows(*features: list[list[float]]) -> RepositoryRows:
@@ -83,18 +83,18 @@ def test_documents_of_random_queries_are_drawn_and_the_last_query_is_sampled(siz
     sizes = [3, 5, 2, 7, 4]
     features = []
     for query, n_documents in enumerate(sizes):
-        features.append([[query, place] for place in range(n_documents)])
+        features.append([[query, index] for index in range(n_documents)])
     sample = draw_documents(query_rows(*features), ("0", "1"), 2, size, seed=3)
     generator = np.random.default_rng(3)
     expected = []
     n_remaining = size
     for query in generator.permutation(5):
         fits_completely = sizes[query] <= n_remaining
-        places = range(sizes[query])
+        indices = range(sizes[query])
         if not fits_completely:
-            places = np.sort(generator.choice(sizes[query], n_remaining, replace=False))
-        expected += [(f"train:{query + 1}:{place}", f"q{query}", query % 2, [query, place]) for place in places]
-        n_remaining -= len(places)
+            indices = np.sort(generator.choice(sizes[query], n_remaining, replace=False))
+        expected += [(f"train:{query + 1}:{index}", f"q{query}", query % 2, [query, index]) for index in indices]
+        n_remaining -= len(indices)
         if not fits_completely:
             break
     assert sample.select("pair", "group", "label", pl.col("features").arr.to_list()).rows() == expected

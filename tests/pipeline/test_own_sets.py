@@ -117,7 +117,7 @@ def test_options_describe_the_data_set(reader, options, source):
     ],
 )
 def test_labels_are_names_or_numbers_in_the_same_way_in_all_files(tmp_path, labels, files, codes):
-    tables = {f"{place}.parquet": graded(*values) for place, values in enumerate(files)}
+    tables = {f"{index}.parquet": graded(*values) for index, values in enumerate(files)}
     frame = read(write_files(tmp_path, tables), pairs([*tables]) | {"labels": labels})
     assert frame["label"].to_list() == codes
     expected_pairs = []
@@ -331,8 +331,8 @@ def test_a_repository_gives_the_same_pairs_as_files(tmp_path, ending):
     same = read(write_files(tmp_path, {"a.csv": LABELLED_ROWS}), pairs("a.csv")).drop("pair", "split")
     frame = read_hub(repository(tmp_path / "hub", by_splits(ending=ending))).pairs
     assert dict(frame.schema) == SCHEMA
-    for place, (released_split, split) in enumerate({"train": None, "dev": "validation", "test": "test"}.items()):
-        part = frame[3 * place : 3 * place + 3]
+    for index, (released_split, split) in enumerate({"train": None, "dev": "validation", "test": "test"}.items()):
+        part = frame[3 * index : 3 * index + 3]
         assert part.drop("pair", "split").equals(same)
         assert part["pair"].to_list() == [f"{released_split}:{row}" for row in (1, 2, 3)]
         assert part["split"].to_list() == [split] * 3
@@ -488,9 +488,9 @@ def changed(change, *names: str) -> dict[str, np.ndarray]:
     return saved_data | {name: change(saved_data[name]) for name in names}
 
 
-def with_cell(name: str, place: object, value: object) -> dict[str, np.ndarray]:
+def with_cell(name: str, index: object, value: object) -> dict[str, np.ndarray]:
     saved_data = arrays()
-    saved_data[name][place] = value
+    saved_data[name][index] = value
     return saved_data
 
 

@@ -282,7 +282,7 @@ def test_alternative_changes_only_what_it_names():
 ALTERNATIVES = "sensitivity.alternatives"
 OWN_DATA_SET = {"source": "files", "reader": "files", "path": "mine.csv"}
 SPLIT_DATA_SET = OWN_DATA_SET | {"split": {"by": "row"}}
-INVALID_VALUES: dict[str, tuple[object, ...]] = {  # place -> values that cannot be there
+INVALID_VALUES: dict[str, tuple[object, ...]] = {  # setting -> invalid values
     **{"seeds": ([], [-1]), "projection.knots": (2, "eight")},
     **{"protocol.split": ("query",), "protocol.temperature_rows": ("test",), "protocol.projection_cap": (0,)},
     **{"metrics.resamples": (200,), f"{ALTERNATIVES}.ece_25_bins.metricz": ({},), "dask.workers": (0,)},
@@ -309,7 +309,7 @@ CONTRADICTIONS = (
     ("datasets.mine", OWN_DATA_SET | {"split": {"by": "row", "validation": 0.6, "test": 0.5}}, "sum to 1.1"),
     ("metrics", {"ties": "expected"}, "ece_bins"),  # a section names each of its choices
     ("projection", {"knots": 8}, "epochs, learning_rate, minimum_rows, smoothness is missing"),
-    *((place, value, rf"^  {place}.*\(found ") for place, values in INVALID_VALUES.items() for value in values),
+    *((setting, value, rf"^  {setting}.*\(found ") for setting, values in INVALID_VALUES.items() for value in values),
 )
 
 
@@ -459,7 +459,7 @@ def test_drawn_splits_of_groups_follow_their_first_rows_and_ignore_groups_withou
     frame = pl.DataFrame({"group": groups, "split": [None, None, None, "test", None, None]})
     drawn = draw_splits(frame, by="group", shares={"train": 0.5, "validation": 0.5}, seed=2)
     order = np.random.default_rng(2).permutation(4)
-    split_of_group = {"cabd"[place]: "train" if rank < 2 else "validation" for rank, place in enumerate(order)}
+    split_of_group = {"cabd"[group]: "train" if rank < 2 else "validation" for rank, group in enumerate(order)}
     assert drawn["split"].to_list() == [split_of_group.get(group, "test") for group in groups]
 
 

@@ -43,16 +43,16 @@ def drawn_kinds(monkeypatch) -> list[tuple[str, object]]:
     return calls
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_figures_of_a_data_set_are_drawn_from_its_own_files(shops, drawn_kinds, place):
+@pytest.mark.parametrize("index", [0, 1])
+def test_figures_of_a_data_set_are_drawn_from_its_own_files(shops, drawn_kinds, index):
     for shop in shops:
         write_files(shop)
-    expected = shops[place]
+    expected = shops[index]
     results, figures = report.draw_figures.fn(expected.name, combine_runs(shops))
     assert drawn_kinds == [("data set", results)]
     assert [figure.key for figure in figures] == ["data_set"]
-    assert (results.name, results.display_name) == (expected.name, ("shop (simulated)", "market")[place])
-    assert (results.labels, results.test_rows) == (("no", "maybe", "yes"), (300, 240)[place])
+    assert (results.name, results.display_name) == (expected.name, ("shop (simulated)", "market")[index])
+    assert (results.labels, results.test_rows) == (("no", "maybe", "yes"), (300, 240)[index])
     for name in ("scores", "metrics", "rivals", "simplex"):
         assert getattr(results, name).equals(getattr(expected, name))
     assert results.lattices == expected.lattices

@@ -75,8 +75,8 @@ def test_if_a_data_set_fails_the_others_finish_and_all_reasons_are_reported(monk
 
 def test_a_used_port_and_a_served_project_are_reported_before_a_server_starts(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with server.open_socket(0) as taken:
-        port = taken.getsockname()[1]
+    with server.open_socket(0) as other_socket:
+        port = other_socket.getsockname()[1]
         with pytest.raises(InputError, match=f"port {port} .* --port"), server.serve_api(port):
             pass
     assert not server.ADDRESS_FILE.exists()

@@ -243,7 +243,7 @@ def test_every_cell_of_the_rivals():
             for seed, number in zip(SEEDS, numbers, strict=True):
                 counts = (2 * n_rows, 0) if is_both else (n_rows, n_rows - seed)
                 rows.append(("wands", "hub", seed, n_rows, *counts, calibrator, variant, metric, number))
-    shuffled = [rows[place] for place in generator.permutation(len(rows))]
+    shuffled = [rows[index] for index in generator.permutation(len(rows))]
     table = TABLES["rivals"](replace(EMPTY_RUNS, rivals=make_frame("rivals", *shuffled)))
     keys = ["dataset", "rows", "calibrator_fit_rows", "projection_fit_rows", "calibrator", "source"]
     assert table.select(keys).rows() == [
@@ -384,7 +384,7 @@ def test_standard_deviations_over_seeds_and_of_test_rows():
         before = np.array([values["wands", name, "confidence", metric] for name in CALIBRATORS])
         after = np.array([values["wands", name, after_variant, metric] for name in CALIBRATORS])
         for quantity, numbers in (("before", before), ("after", after), ("delta", after - before)):
-            expected = {name: deviation(numbers[place]) for place, name in enumerate(CALIBRATORS)}
+            expected = {name: deviation(numbers[index]) for index, name in enumerate(CALIBRATORS)}
             expected[AVERAGE] = deviation(numbers.mean(axis=0))
             for calibrator, seeds in expected.items():
                 row = cells["wands", calibrator, metric, quantity]

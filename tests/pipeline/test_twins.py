@@ -229,8 +229,8 @@ def test_labels_are_distributed_as_their_truth(name, frames):
 @pytest.mark.parametrize("name", TWINS)
 def test_the_seed_determines_the_bytes(name, tmp_path):
     results = []
-    for place, seed in (("first", 0), ("again", 0), ("other", 1)):
-        folder = tmp_path / place
+    for run, seed in (("first", 0), ("again", 0), ("other", 1)):
+        folder = tmp_path / run
         simulate(name, folder, rows=100, residual=0.0, seed=seed)
         files = (path for path in folder.rglob("*") if path.is_file())
         results.append({path.relative_to(folder).as_posix(): path.read_bytes() for path in files})
@@ -416,16 +416,16 @@ def test_mrp_lowers_the_log_loss_only_with_a_residual(scored):
 def test_the_estimated_label_spread_is_near_the_true_one(scored):
     (_, test, truth), (before, _) = scored[1.0]
     confidence = expit(before)
-    seen = LabelCells.from_decisions(confidence, test.decision, test.correct)
-    true = LabelCells.from_decisions(confidence, test.decision, truth)
-    counted = seen.rows >= 20
-    spread_of_a_cell = np.sqrt(0.25 / seen.rows[counted])
-    away = (seen.sums - true.sums)[counted] / seen.rows[counted]
-    assert (np.abs(away) < 4 * spread_of_a_cell).all()
+    estimated = LabelCells.from_decisions(confidence, test.decision, test.correct)
+    expected = LabelCells.from_decisions(confidence, test.decision, truth)
+    counted = estimated.rows >= 20
+    spread_of_a_cell = np.sqrt(0.25 / estimated.rows[counted])
+    error_of_mean = (estimated.sums - expected.sums)[counted] / estimated.rows[counted]
+    assert (np.abs(error_of_mean) < 4 * spread_of_a_cell).all()
     # the largest minus the smallest of noisy means is larger than of true ones, by about two deviations of a cell
-    excess = seen.spread() - true.spread()
+    excess = estimated.spread() - expected.spread()
     assert -np.mean(spread_of_a_cell) < excess < 2 * np.mean(spread_of_a_cell)
-    assert seen.spread() > 1.5 * seen.shuffled_quantile(1)
+    assert estimated.spread() > 1.5 * estimated.shuffled_quantile(1)
     if 0.0 in scored:
         (_, test, truth), (before, _) = scored[0.0]
         assert LabelCells.from_decisions(expit(before), test.decision, truth).spread() < 0.06
@@ -517,5 +517,5 @@ def test_twins_of_logits_have_the_accuracy_of_their_truth_at_every_confidence():
     _, test, truth = simulate_logits(0, 3, 300, 40_000)
     confidence = expit(confidence_logit(test.logits / 1.6, test.decision))
     np.testing.assert_allclose(confidence, truth, atol=1e-12)
-    seen = LabelCells.from_decisions(confidence, test.decision, test.correct)  # whose residual is from the truth
-    assert np.abs(seen.sums / seen.rows).max() < 5 * 0.5 / np.sqrt(seen.rows.min())
+    estimated = LabelCells.from_decisions(confidence, test.decision, test.correct)  # whose residual is from the truth
+    assert np.abs(estimated.sums / estimated.rows).max() < 5 * 0.5 / np.sqrt(estimated.rows.min())

@@ -145,9 +145,9 @@ def run_as_other_user(code: str) -> str:
     python = Path("/usr/bin/python3")  # the environment's own may be in a folder that is shut to others
     command = [str(python if python.exists() else sys.executable), "-I", "-c", code]
     other = {"user": NOBODY, "group": NOBODY, "extra_groups": [], "env": {}, "cwd": "/"}
-    done = subprocess.run(command, **other, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    completed = subprocess.run(command, **other, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout.strip()
 
 
 STATUS = """

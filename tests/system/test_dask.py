@@ -106,7 +106,7 @@ def scheduler(project) -> Iterator[str]:
         subprocess.run(documented_command(command), cwd=project, check=True, capture_output=True)
     port = str(free_port())
     address = f"tls://127.0.0.1:{port}"
-    no_routes = {f"DASK_DISTRIBUTED__{who}__HTTP__ROUTES": "[]" for who in ("SCHEDULER", "WORKER")}
+    no_routes = {f"DASK_DISTRIBUTED__{component}__HTTP__ROUTES": "[]" for component in ("SCHEDULER", "WORKER")}
     for name in no_routes:
         assert f"export {name}='[]'" in GUIDE
     scheduler_words = [word.replace("8786", port) for word in documented_command("python -m dask scheduler")[2:]]

@@ -51,9 +51,9 @@ def attacked(sockets: list[Socket]) -> dict[Socket, dict[str, Any]]:
     assert os.geteuid() == 0, "only root can act as another user; run this file as root"
     ports = [str(each.port) for each in sockets]
     command = [sys.executable, "-m", "tests.system.attack", str(NOBODY), *ports]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    given = json.loads(done.stdout.splitlines()[-1])
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    given = json.loads(completed.stdout.splitlines()[-1])
     return {each: given[str(each.port)] for each in sockets}
 
 

@@ -18,7 +18,7 @@ from tests import maps
 from tests.report_data import IMPROVEMENTS, INCONCLUSIVE, contrast_ratio, make_results, write_report
 from tests.system.browser import open_browser, requested_urls, wait_until
 
-TEN = tuple(f"grade {place}" for place in range(10))
+TEN = tuple(f"grade {number}" for number in range(10))
 LONG = "a label of very many words that nobody would want to read twice"
 DESK = 1440
 PHONE = 360  # pixels
@@ -70,7 +70,7 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module", params=["one", "twelve", "failed", "rerank"])
-def place(request, tmp_path_factory) -> Iterator[Path]:
+def report_path(request, tmp_path_factory) -> Iterator[Path]:
     """Files of pages; some data sets have too few groups, one decided label, or no certain decision.
 
     The last is that of `rerank report`.
@@ -89,8 +89,8 @@ def place(request, tmp_path_factory) -> Iterator[Path]:
         make_results(PAPER_DATASETS[5], source="official", failing=True),
     ]
     own = [
-        make_results(f"own_{place}", labels=TEN[: 2 + 2 * (place % 5)], rows=1500, source="official")
-        for place in range(6)
+        make_results(f"own_{number}", labels=TEN[: 2 + 2 * (number % 5)], rows=1500, source="official")
+        for number in range(6)
     ]
     sets, missing = {
         "one": ([make_results("shop", labels=("no", "yes"), source="official")], {}),
@@ -105,15 +105,15 @@ def place(request, tmp_path_factory) -> Iterator[Path]:
 class Reader:
     """A browser with the page open."""
 
-    def __init__(self, driver: Any, place: Path) -> None:
+    def __init__(self, driver: Any, path: Path) -> None:
         self.driver = driver
-        self.place = place
+        self.path = path
         self.look(DESK)
         self.open()
 
     def open(self) -> None:
         """Wait until every figure is drawn."""
-        self.driver.get(self.place.as_uri())
+        self.driver.get(self.path.as_uri())
         wait_until(lambda: self.run("return document.documentElement.dataset.drawn") == "yes")
 
     def ask(self, command: str, **settings: object) -> dict[str, Any]:
@@ -139,9 +139,9 @@ class Reader:
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory, place) -> Iterator[Reader]:
+def reader(tmp_path_factory, report_path) -> Iterator[Reader]:
     with open_browser(tmp_path_factory.mktemp("browser")) as driver:
-        yield Reader(driver, place)
+        yield Reader(driver, report_path)
 
 
 @pytest.fixture(autouse=True)
@@ -156,15 +156,15 @@ def test_the_page_opens_without_messages_or_requests_and_is_small(reader):
     reader.open()
     assert reader.driver.get_log("browser") == []
     requested = {re.sub("^(blob|data):.*", r"\1", url) for url in requested_urls(reader.driver)}
-    assert requested <= {reader.place.as_uri(), "blob", "data"}
-    assert reader.place.stat().st_size < LARGEST
+    assert requested <= {reader.path.as_uri(), "blob", "data"}
+    assert reader.path.stat().st_size < LARGEST
 
 
 @pytest.mark.parametrize("width", [DESK, PHONE])
 def test_every_panel_has_marks_and_no_truncated_text(reader, width):
     reader.look(width)
     figures = reader.run(MARKS)
-    assert len(figures) >= (3 if reader.place.name == PAGE else 9)
+    assert len(figures) >= (3 if reader.path.name == PAGE else 9)
     for figure in figures:
         assert figure["marks"], figure
         assert min(figure["marks"]) > 0, figure
@@ -233,7 +233,7 @@ def test_the_rows_of_a_figure_can_be_saved_from_the_page_alone(reader):
     links = reader.run("return [...document.querySelectorAll('a.csv')].map((link) => link.href)")
     assert all(link.startswith("blob:") for link in links)
     saved = reader.run("return fetch(arguments[0]).then((answer) => answer.text())", links[0])
-    assert saved.startswith("label,panel," if reader.place.name == PAGE else "dataset,change,")
+    assert saved.startswith("label,panel," if reader.path.name == PAGE else "dataset,change,")
 
 
 def test_the_printed_page_has_all_figures_and_tables(reader):
