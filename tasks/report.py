@@ -117,15 +117,15 @@ def draw_figures(dataset: str, runs: Runs) -> tuple[Results, list[DrawnFigure]]:
 
 
 @task
-def write_figures(drawn: DatasetFigures, folder: Path = REPORT) -> None:
+def write_figures(dataset_figures: DatasetFigures, folder: Path = REPORT) -> None:
     """Write the data of each figure as CSV, for all data sets together, and the page template of `dvc plots`.
 
     Args:
-        drawn: Results and figures of each data set.
+        dataset_figures: Results and figures of each data set.
         folder: Folder of the report.
     """
     rows_by_key: dict[str, list[pl.DataFrame]] = {}
-    for results, figures in drawn:
+    for results, figures in dataset_figures:
         for figure in figures:
             rows = figure.rows.select(pl.lit(results.display_name).alias("dataset"), pl.all())
             rows_by_key.setdefault(figure.key, []).append(rows)
@@ -135,14 +135,14 @@ def write_figures(drawn: DatasetFigures, folder: Path = REPORT) -> None:
 
 
 @task
-def write_paper_figures(drawn: DatasetFigures, folder: Path = REPORT) -> None:
+def write_paper_figures(dataset_figures: DatasetFigures, folder: Path = REPORT) -> None:
     """Write the three figures of the paper from this run as SVG and PDF, and their captions.
 
     Args:
-        drawn: Results and figures of each data set.
+        dataset_figures: Results and figures of each data set.
         folder: Folder of the report.
     """
-    all_results = [replace(results, preferred_calibrator=PAPER_FIGURE_CALIBRATOR) for results, _ in drawn]
+    all_results = [replace(results, preferred_calibrator=PAPER_FIGURE_CALIBRATOR) for results, _ in dataset_figures]
     figures = draw_all("paper", all_results)
     figure_folder = folder / "figures"
     captions = [f"**{figure.key}** {figure.caption}\n\n" for figure in figures]
@@ -156,7 +156,7 @@ def write_paper_figures(drawn: DatasetFigures, folder: Path = REPORT) -> None:
 def write_page(
     runs: Runs,
     tables: dict[str, pl.DataFrame],
-    drawn: DatasetFigures,
+    dataset_figures: DatasetFigures,
     reasons: dict[str, str],
     folder: Path = REPORT,
 ) -> None:
@@ -165,7 +165,7 @@ def write_page(
     Args:
         runs: Results of all data sets.
         tables: Rows of each table.
-        drawn: Results and figures of each data set.
+        dataset_figures: Results and figures of each data set.
         reasons: Data set that failed -> reason.
         folder: Folder of the report.
     """
@@ -180,12 +180,12 @@ def write_page(
     write_text(folder / "figures/overview.svg", svg(overview_picture(overview)))
     text = page.render_report(
         tables,
-        _dataset_sections(runs, overview, drawn, reasons),
+        _dataset_sections(runs, overview, dataset_figures, reasons),
         verdict=page.describe_verdict(overview, headline),
         overview_figures=overview_figures,
         simulated=[
             results.display_name
-            for facts, (results, _) in zip(runs.facts, drawn, strict=True)
+            for facts, (results, _) in zip(runs.facts, dataset_figures, strict=True)
             if facts["source"] == "simulated"
         ],
         provenance=page.describe_provenance(
@@ -198,12 +198,12 @@ def write_page(
 
 
 def _dataset_sections(
-    runs: Runs, overview: pl.DataFrame, drawn: DatasetFigures, reasons: Mapping[str, str]
+    runs: Runs, overview: pl.DataFrame, dataset_figures: DatasetFigures, reasons: Mapping[str, str]
 ) -> list[page.DatasetSection]:
     """Return the section of each data set of the page, failed ones last."""
     overview_rows = {row["dataset"]: row for row in overview.to_dicts()}
     sections = []
-    for facts, (results, figures) in zip(runs.facts, drawn, strict=True):
+    for facts, (results, figures) in zip(runs.facts, dataset_figures, strict=True):
         overview_row = overview_rows.get(results.display_name, {})
         sections.append(
             page.DatasetSection(

@@ -207,8 +207,8 @@ class Resamples:
         generator = np.random.default_rng(self.seed)
         counts = []
         for _ in range(self.resamples):
-            drawn = generator.integers(self.clusters, size=self.clusters)
-            counts.append(np.bincount(drawn, minlength=self.clusters).astype(np.uint16))
+            resample = generator.integers(self.clusters, size=self.clusters)
+            counts.append(np.bincount(resample, minlength=self.clusters).astype(np.uint16))
         return np.stack(counts, axis=1)
 
 

@@ -175,8 +175,8 @@ def _figures(assessment: MapAssessment) -> list[DrawnFigure]:
     figures = [reliability_by_label, risk_coverage]
     if results.variant != "confidence":
         figures.append(errors_found)
-    drawn = [figure(results) for figure in figures]
-    return [figure for figure in drawn if figure is not None]
+    drawn_figures = [figure(results) for figure in figures]
+    return [figure for figure in drawn_figures if figure is not None]
 
 
 def _tables(assessment: MapAssessment, evaluation: Answer, recommendation: Recommendation) -> list[Table]:

@@ -41,10 +41,10 @@ def draw_all(role: Role, source: Results | Sequence[Results] | pl.DataFrame) -> 
     Returns:
         The figures, without those whose data were not computed.
     """
-    drawn = []
+    figures = []
     for figure in FIGURES.values():
         if figure.role == role:
-            result = figure(source)
-            if result is not None:
-                drawn.append(result)
-    return drawn
+            drawn_figure = figure(source)
+            if drawn_figure is not None:
+                figures.append(drawn_figure)
+    return figures
