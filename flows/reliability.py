@@ -94,7 +94,7 @@ class CalibratorFutures:
 def with_calibrators(params: Params, names: tuple[str, ...]) -> Params:
     """Choose the calibrators of the tables.
 
-    Rivals that are among them are not fitted twice, and sensitivity is computed for chosen calibrators only.
+    A chosen calibrator is not fitted again as a rival. Only chosen calibrators have a sensitivity table.
 
     Args:
         params: Parameters of params.yaml.
@@ -237,7 +237,7 @@ def _submit_calibrators(
 
 
 def wait_for_tasks(dataset: str, futures: Futures) -> None:
-    """Wait until all tasks have ended, and show how many have, in the terminal and on the page of the run.
+    """Wait until all tasks have ended, and show the progress in the terminal and on the page of the run.
 
     Args:
         dataset: Key of the data set.

@@ -83,7 +83,7 @@ def calibrate(
     row_counts: tuple[int, ...] = (),
     settings: Mapping[str, int] | None = None,
 ) -> CalibratorFit:
-    """Fit a calibrator on its rows, and on the first calibrator-fit rows only.
+    """Fit a calibrator on all of its rows, and again on each number of first calibrator-fit rows.
 
     Args:
         parts: Validation rows of the protocol seed.
@@ -97,7 +97,7 @@ def calibrate(
     """
     rows = parts.rows_for_calibrator(calibrator)
     first_rows = parts.calibrator_fit
-    if rows is first_rows:  # one call, since equal numbers of rows share one fit
+    if rows is first_rows:  # one call, which fits once if a row count is the number of all rows
         model, *prefix_models = fit_prefixes(
             calibrator, rows.logits, rows.label, [len(rows), *row_counts], seed=seed, settings=settings
         )

@@ -49,17 +49,18 @@ def expected_assignment(
         return int(best[column_of_row] == label_of_row) - int(column_of_row == label_of_row)
 
     gain = np.array([gain_of(*pair) for pair in zip(column, label, strict=True)], dtype=float)
-    # what the shares of columns and labels explain: means over independent draws of a column and of a label
+    # The shares of the columns and of the labels alone explain a part of the gain: its mean for independent columns
+    # and labels
     mean_for_column = np.zeros(n_labels)
     mean_for_label = np.zeros(n_labels)
     for value in range(n_labels):
         mean_for_column[value] = share @ [gain_of(value, other) for other in label]
         mean_for_label[value] = share @ [gain_of(other, value) for other in column]
     overall_mean = share @ mean_for_column[column]
-    beyond = gain - mean_for_column[column] - mean_for_label[label] + overall_mean
+    unexplained_gain = gain - mean_for_column[column] - mean_for_label[label] + overall_mean
     n_moved = sum(first != second for first, second in zip(best, given, strict=True))
     n_orders = factorial(n_labels) / factorial(n_labels - n_moved) * n_labels
-    for values in (gain, beyond):
+    for values in (gain, unexplained_gain):
         if log_p_value(values * weight, group) + log(n_orders) > log(0.001):
             return None
     return BetterAssignment(best, accuracy_of(given), accuracy_of(best))
@@ -96,8 +97,8 @@ def test_a_better_order_needs_an_accuracy_higher_by_five_points(n_swapped, is_fo
     """525 of 1,000 rows match the swapped order and 475 the given one: 5 points."""
     column = np.arange(1000) % 2
     label = np.where(np.arange(1000) < n_swapped, 1 - column, column)
-    many = np.repeat(np.arange(1000), 30)  # so that any gain is significant
-    found = find_better_assignment(column[many], label[many], 2)
+    repeated_rows = np.repeat(np.arange(1000), 30)  # so that any gain is significant
+    found = find_better_assignment(column[repeated_rows], label[repeated_rows], 2)
     assert (MIN_ACCURACY_GAIN, SIGNIFICANCE_LEVEL) == (0.05, 0.001)
     assert (found is not None) == is_found
 
@@ -112,17 +113,18 @@ def test_a_better_order_needs_a_significant_gain(n_rows, is_found):
 
 def test_gain_beyond_shares_has_mean_zero_for_independent_columns_and_labels():
     confusion = np.array([[0.1, 0.25], [0.05, 0.6]])
+    column_shares = np.array([0.35, 0.65])
+    label_shares = np.array([0.15, 0.85])
     gain = np.array([[-1.0, 1.0], [2.0, -3.0]])
-    # column shares 0.35 and 0.65, label shares 0.15 and 0.85
-    of_column = np.array([-1 * 0.15 + 1 * 0.85, 2 * 0.15 - 3 * 0.85])
-    of_label = np.array([-1 * 0.35 + 2 * 0.65, 1 * 0.35 - 3 * 0.65])
-    overall = 0.35 * of_column[0] + 0.65 * of_column[1]
-    expected = gain - of_column[:, None] - of_label + overall
+    mean_for_column = np.array([-1 * 0.15 + 1 * 0.85, 2 * 0.15 - 3 * 0.85])
+    mean_for_label = np.array([-1 * 0.35 + 2 * 0.65, 1 * 0.35 - 3 * 0.65])
+    overall_mean = column_shares @ mean_for_column
+    expected = gain - mean_for_column[:, None] - mean_for_label + overall_mean
     np.testing.assert_allclose(_remove_marginal_gain(gain, confusion), expected)
-    assert np.array([0.35, 0.65]) @ expected @ np.array([0.15, 0.85]) == pytest.approx(0)
+    assert column_shares @ expected @ label_shares == pytest.approx(0)
 
 
-def test_log_p_value_is_that_of_sums_of_groups():
+def test_log_p_value_uses_the_sum_of_each_group():
     gain = np.array([1.0, 0.5, -0.25, 2.0])
     assert _log_p_value(gain, None) == pytest.approx(-(3.25**2) / (2 * (1 + 0.25 + 0.0625 + 4)))
     groups = np.array(["b", "a", "b", "a"])
@@ -133,7 +135,7 @@ def test_log_p_value_is_that_of_sums_of_groups():
     assert _log_p_value(np.array([0.5]), None) == pytest.approx(-0.5)
 
 
-def test_number_of_orders_counts_those_that_move_as_many_columns():
+def test_number_of_orders_that_move_the_same_number_of_columns():
     assert _log_assignments(5, 2) == pytest.approx(log(5 * 4 * 5))
     assert _log_assignments(4, 3) == pytest.approx(log(4 * 3 * 2 * 4))
 
@@ -252,7 +254,8 @@ def test_check_uses_weights_and_groups():
     rows = rows_in_another_order(3, [1, 2, 0])
     frame = pl.DataFrame({"logits": rows.logits.tolist(), "label": rows.label})
     layout = layout_of(frame)
-    message_of(rows, frame, None)
+    with pytest.raises(InputError, match="may be in another order"):
+        check_label_order(rows, frame, layout, None, 3, "rows.csv")
     mostly_correct = replace(rows, weight=np.where(np.arange(100) < 10, 100.0, 1.0))
     check_label_order(mostly_correct, frame, layout, None, 3, "rows.csv")
     one_group = replace(rows, group=np.full(100, "q"))
