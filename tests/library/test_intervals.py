@@ -180,13 +180,13 @@ def test_resamples_need_a_row_and_a_resample():
 def test_resamples_in_chunks_equal_all_resamples_at_once(monkeypatch):
     score, correct = simulate_reliability_logits(60, levels=9)
     draws = draw_resamples(np.arange(60) // 4, resamples=7, seed=2)
-    whole = draws.ranking_metrics(score, correct)
+    at_once = draws.ranking_metrics(score, correct)
     retained = draws.errors_retained(score, correct, COVERAGE)
     monkeypatch.setattr(resampling, "CHUNK_RESAMPLES", 3)
 
     in_chunks = draws.ranking_metrics(score, correct)
     assert {name: values.tolist() for name, values in in_chunks.items()} == {
-        name: values.tolist() for name, values in whole.items()
+        name: values.tolist() for name, values in at_once.items()
     }
     assert retained.shape == (7, len(COVERAGE))
     assert draws.errors_retained(score, correct, COVERAGE).tolist() == retained.tolist()
@@ -276,8 +276,8 @@ def test_results_do_not_depend_on_row_order():
         losses = []
         ranking = [expected_retained_errors(find_tie_groups(*rows), COVERAGE), draws.errors_retained(*rows, COVERAGE)]
         for metrics in (compute_reliability_metrics(*rows), compute_reliability_metrics(*rows, draws=draws)):
-            for name, values in metrics.items():
-                (losses if name == "nll_correct" else ranking).append(values)
+            losses.append(metrics.pop("nll_correct"))
+            ranking += metrics.values()
         measured.append((np.hstack(losses), np.hstack([np.ravel(values) for values in ranking])))
     (losses, ranking), (other_losses, other_ranking) = measured
 

@@ -1,8 +1,10 @@
 """Missing values (null, NaN or blank) are rejected, or their rows dropped, in every input format."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,19 +33,37 @@ TWO_LABELS = pl.DataFrame(
     }
 )
 SIGNALS = maps.make_predictions_with_signals(N_ROWS).drop("group")
-CASES = {  # rows, column with a missing value, options of `Reading`, options of `fit_map`
-    "logits": (WIDE, "logits_1", {}, {}),
-    "probability": (TWO_LABELS, "p", {"probability": "p"}, {}),
-    "score": (TWO_LABELS, "p", {"score": "p", "border": 0.5}, {}),
-    "confidence": (CONFIDENCES, "confidence", {}, {}),
-    "decision": (CONFIDENCES, "decision", {}, {}),
-    "label": (WIDE, "label", {}, {}),
-    "label by name": (WIDE, "label", {}, {"names": ("0.0", "1.0", "2.0")}),
-    "group": (WIDE.with_columns(query=pl.int_range(N_ROWS) // 2), "query", {}, {"group": "query"}),
-    "weight": (WIDE.with_columns(inverse_probability=2.0), "inverse_probability", {}, {}),
-    "number signal": (SIGNALS, "agreement", {}, {"signals": ("agreement",)}),
-    "number signal, held out": (SIGNALS, "agreement", {}, {"signals": ("agreement",), "hold_out": 0.1}),
-    "id": (CONFIDENCES.with_columns(pair=pl.int_range(N_ROWS) * 3 + 1), "pair", {"id": "pair"}, {}),
+
+
+class Case(NamedTuple):
+    """Rows, and how they are read and fitted.
+
+    Attributes:
+        frame: Complete rows.
+        column: Column that gets a missing value.
+        reading: Options of `Reading`.
+        fit_options: Options of `fit_map`.
+    """
+
+    frame: pl.DataFrame
+    column: str
+    reading: Mapping[str, object] = MappingProxyType({})
+    fit_options: Mapping[str, object] = MappingProxyType({})
+
+
+CASES = {
+    "logits": Case(WIDE, "logits_1"),
+    "probability": Case(TWO_LABELS, "p", reading={"probability": "p"}),
+    "score": Case(TWO_LABELS, "p", reading={"score": "p", "border": 0.5}),
+    "confidence": Case(CONFIDENCES, "confidence"),
+    "decision": Case(CONFIDENCES, "decision"),
+    "label": Case(WIDE, "label"),
+    "label by name": Case(WIDE, "label", fit_options={"names": ("0.0", "1.0", "2.0")}),
+    "group": Case(WIDE.with_columns(query=pl.int_range(N_ROWS) // 2), "query", fit_options={"group": "query"}),
+    "weight": Case(WIDE.with_columns(inverse_probability=2.0), "inverse_probability"),
+    "number signal": Case(SIGNALS, "agreement", fit_options={"signals": ("agreement",)}),
+    "number signal, held out": Case(SIGNALS, "agreement", fit_options={"signals": ("agreement",), "hold_out": 0.1}),
+    "id": Case(CONFIDENCES.with_columns(pair=pl.int_range(N_ROWS) * 3 + 1), "pair", reading={"id": "pair"}),
 }
 MISSING = {"null": None, "NaN": float("nan")}
 

@@ -83,18 +83,18 @@ def test_a_process_can_clean_up_after_sigterm():
 
 @linux_only
 def test_all_groups_are_ended_if_waiting_is_interrupted(monkeypatch):
-    def interrupted() -> None:
+    def raise_interrupt() -> None:
         raise KeyboardInterrupt  # a signal would be ignored if a shell has started the tests in the background
 
-    both = [start_group(GROUPS["a child"]), start_group(GROUPS["a grandchild"])]
-    run = [*both]
+    started = [start_group(GROUPS["a child"]), start_group(GROUPS["a grandchild"])]
+    running = [*started]
     with monkeypatch.context() as patch:
-        patch.setattr(both[0], "wait", interrupted)
+        patch.setattr(started[0], "wait", raise_interrupt)
         with pytest.raises(KeyboardInterrupt):
-            wait_for_all(run)
-    assert [members(process) for process in both] == [[], []]
-    assert run == []  # their numbers may be used again
-    for process in both:
+            wait_for_all(running)
+    assert [members(process) for process in started] == [[], []]
+    assert running == []  # the numbers of ended processes may be used again
+    for process in started:
         process.communicate()
 
 
@@ -108,16 +108,16 @@ def test_the_status_is_the_first_nonzero_one_after_all_have_ended(statuses, firs
 @linux_only
 def test_only_processes_of_a_killed_refresh_are_ended(monkeypatch):
     monkeypatch.setenv(processes.OWNER_VARIABLE, str(Path.cwd()))
-    left = start_group(GROUPS["a child"])
-    dead = start_group(GROUPS["a dead leader"])
-    dead.wait()
+    with_leader = start_group(GROUPS["a child"])
+    without_leader = start_group(GROUPS["a dead leader"])
+    without_leader.wait()
     monkeypatch.setenv(processes.OWNER_VARIABLE, "/elsewhere")
     other = start_group(GROUPS["a child"])
     processes.end_orphans()
-    assert members(left) == members(dead) == []
+    assert members(with_leader) == members(without_leader) == []
     assert len(members(other)) == 2
     end_groups([other])
-    for process in (left, dead, other):
+    for process in (with_leader, without_leader, other):
         process.communicate()
 
 
