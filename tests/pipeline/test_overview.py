@@ -196,8 +196,8 @@ def test_cheaper_methods_of_another_data_set_are_not_named():
         with_platt = with_value(make_results(name, rows=60), loss, variant="label_platt")
         results[name] = with_value(with_platt, loss, "rivals", calibrator="matrix", variant="confidence")
     bazaar = results["bazaar"]
-    clearly_better = ("bazaar", "simulated", "matrix", "nll_correct", "versus_mrp", -0.02, 0.01, -0.03, -0.01, 0.01, 60)
-    with_interval = pl.concat([bazaar.intervals, make_frame("intervals", clearly_better)])
+    better_than_mrp = ("bazaar", "simulated", "matrix", "nll_correct", "versus_mrp", -0.02, 0.01, -0.03, -0.01, 0.01, 60)
+    with_interval = pl.concat([bazaar.intervals, make_frame("intervals", better_than_mrp)])
     results["bazaar"] = replace(bazaar, intervals=with_interval)
     for datasets in ([*results.values()], [*reversed(results.values())]):
         remarks = {row["dataset"]: row["remarks"] for row in overview_rows(*datasets)}
@@ -210,7 +210,7 @@ def test_cheaper_methods_of_another_data_set_are_not_named():
 
 
 @pytest.mark.parametrize(("high", "is_better"), [(-0.001, True), (0.001, False), (None, False)])
-def test_matrix_scaling_is_clearly_better_only_if_its_interval_excludes_zero(high, is_better):
+def test_matrix_scaling_is_significantly_better_only_if_its_interval_excludes_zero(high, is_better):
     key = ("shop", "simulated", "matrix", "nll_correct", "versus_mrp")
     numbers = (-0.01, 0.01, -0.02, high, 0.01, 60)  # value, standard error, low, high, p-value, groups
     intervals = pl.concat([shop().intervals, make_frame("intervals", (*key, *numbers))])
