@@ -56,6 +56,10 @@ def test_marks_of_parameters_and_checks_of_equal_length_are_not_mutated():
     assert any("BinaryOperator" in mutant.operator for mutant in find_mutants(PATH, "area = width * height\n"))
 
 
+def test_imports_for_type_checkers_are_not_mutated():
+    assert find_mutants(PATH, "if TYPE_CHECKING:\n    from a import b\n\nc()\n") == find_mutants(PATH, "\n\n\nc()\n")
+
+
 def test_a_mutant_changes_its_place_only():
     lines = SOURCE.splitlines()
     for mutant in find_mutants(PATH, SOURCE):

@@ -174,14 +174,11 @@ class WithFallbacks(Value, kind="labelwise"):
         Returns:
             Logit of the reliability, shape (n,), float64.
         """
-        reliability_logit = self.own(decisions)
-        if all(kind == "none" for kind in self.fallback):
-            return reliability_logit
         fallback = np.array(self.fallback)
         uses_shared = (fallback == "shared")[decisions.decision]
         uses_own = (fallback == "none")[decisions.decision]
         fallback_logit = np.where(uses_shared, self.shared(decisions), decisions.confidence_logit)
-        return np.where(uses_own, reliability_logit, fallback_logit)
+        return np.where(uses_own, self.own(decisions), fallback_logit)
 
     def _content_violations(self) -> list[str]:
         own = self.own.violations(len(self.rows))

@@ -69,7 +69,6 @@ def project_simplex(
             row.
     """
     by_label = np.ascontiguousarray(np.transpose(log_probabilities), dtype=np.float64)
-    reliability_logit = np.asarray(reliability_logit, dtype=np.float64)
     reject_nan(by_label.T, "log-probability")
     reject_nan(reliability_logit, "reliability")
     n_labels, n_rows = by_label.shape

@@ -1,11 +1,16 @@
 """Agreement of decisions with true labels: texts, exact intervals, and limits of the estimates."""
 
+import re
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy.special import logit
 from scipy.stats import binomtest
 
 from relmap.decisions import FixedDecisions
+from relmap.errors import InputError
 from relmap.evaluation.agreement import (
     MAX_LISTED_LABELS,
     PopulationSummary,
@@ -14,11 +19,22 @@ from relmap.evaluation.agreement import (
     measure_agreement,
 )
 from relmap.evaluation.sample import EvaluationSample
+from relmap.io.files import open_predictions
 from relmap.maps.reliability_map import ScoredDecisions
+from relmap.maps.scoring import ignore_progress
 from tests import maps
 
 N_ROWS = 40
 UNKNOWN = {"value": None, "low": None, "high": None}
+
+
+def test_a_population_with_a_column_of_an_unsupported_type_is_rejected_with_its_file(tmp_path):
+    path = tmp_path / "new.parquet"
+    table = pa.table({"decision": [0, 1], "confidence": pa.nulls(2, pa.binary())})
+    pq.write_table(table, path)
+    predictions = open_predictions(path)
+    with pytest.raises(InputError, match=rf"^{re.escape(str(path))}: the column confidence is binary"):
+        PopulationSummary.from_file(maps.make_map(confidence_only=True), predictions, ignore_progress)
 
 
 def share(value: float | None, low: float | None = None, high: float | None = None) -> dict[str, float | None]:

@@ -146,6 +146,15 @@ def test_slopes_are_at_least_the_minimum_where_the_accuracy_falls():
     np.testing.assert_allclose(slopes, MIN_SLOPE, rtol=1e-9)
 
 
+def test_the_level_has_no_lower_bound():
+    """All logits are too high by 3, and many rows outweigh the prior of the level."""
+    generator = np.random.default_rng(0)
+    logit = 3 + 2 * generator.normal(size=4000)
+    correct = generator.random(4000) < expit(logit - 3)
+    correction = fit_correction(logit, correct)
+    np.testing.assert_allclose(correction.values[:3], correction.knots[:3] - 3, atol=0.3)
+
+
 def test_ties_do_not_make_the_correction_depend_on_the_order_of_rows():
     generator = np.random.default_rng(3)
     logit = generator.integers(-3, 6, 400).astype(float) / 1.7

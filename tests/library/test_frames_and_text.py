@@ -1,8 +1,10 @@
 """Predictions in memory and as text: arrays, frames, separators and encodings, with the exact message of each error."""
 
 import codecs
+import errno
 import gzip
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -440,6 +442,17 @@ def test_files_without_data_are_rejected(content, expected, tmp_path):
     path = tmp_path / "p.csv"
     path.write_bytes(content)
     assert message_of(check_content, path, "!") == f"{path} {expected}"
+
+
+def test_a_file_that_cannot_be_read_is_reported_with_the_reason(tmp_path, monkeypatch):
+    path = tmp_path / "p.csv"
+    path.write_bytes(b"a")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "open", fail)
+    assert message_of(check_content, path, "!") == f"{path} cannot be read: Input/output error; !"
 
 
 def test_the_first_bytes_of_a_file_are_returned(tmp_path):

@@ -296,6 +296,11 @@ def test_sql_of_a_restored_map_agrees_with_apply_in_every_dialect(engine, name, 
     assert np.nanmax(sql_values) <= 1
 
 
+def test_sql_of_a_line_without_an_effective_upper_limit_has_none():
+    document = make_map("label_platt", confidence_only=True)  # the largest confidence that it distinguishes rounds to 1
+    assert "LEAST(" not in sql_expression(document, "duckdb")
+
+
 @pytest.mark.parametrize("name", SMALL_DOCUMENTS)
 def test_sql_has_no_overflow_or_underflow(engine, name):
     frame, reliability = maps.make_rows_for_sql(DOCUMENTS[name], n_random=500)

@@ -226,7 +226,7 @@ class RemoveStatement(NodeOperator):
     def variants(cls, node: NodeOrLeaf) -> list[str]:
         """Return `pass` for a statement that can be removed."""
         if node.type == "if_stmt" and len(node.children) == 4:
-            return ["pass\n"]
+            return [] if code_of(node.children[1]) == "TYPE_CHECKING" else ["pass\n"]
         if node.type != "simple_stmt":
             return []
         statement = node.children[0]

@@ -196,8 +196,20 @@ def test_cheaper_methods_of_another_data_set_are_not_named():
         with_platt = with_value(make_results(name, rows=60), loss, variant="label_platt")
         results[name] = with_value(with_platt, loss, "rivals", calibrator="matrix", variant="confidence")
     bazaar = results["bazaar"]
-    better_than_mrp = ("bazaar", "simulated", "matrix", "nll_correct", "versus_mrp", -0.02, 0.01, -0.03, -0.01, 0.01, 60)
-    with_interval = pl.concat([bazaar.intervals, make_frame("intervals", better_than_mrp)])
+    better = (
+        "bazaar",
+        "simulated",
+        "matrix",
+        "nll_correct",
+        "versus_mrp",
+        -0.02,
+        0.01,
+        -0.03,
+        -0.01,
+        0.01,
+        60,
+    )
+    with_interval = pl.concat([bazaar.intervals, make_frame("intervals", better)])
     results["bazaar"] = replace(bazaar, intervals=with_interval)
     for datasets in ([*results.values()], [*reversed(results.values())]):
         remarks = {row["dataset"]: row["remarks"] for row in overview_rows(*datasets)}
