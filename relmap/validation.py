@@ -90,7 +90,7 @@ def label_names(labels: ArrayLike) -> np.ndarray:
     values = unify_missing(labels)
     if values.dtype == object and None in values:
         missing = np.array([value is None for value in values.ravel()]).reshape(values.shape)
-        names = np.full(values.shape, None, dtype=object)
+        names = np.full(values.shape, None)
         names[~missing] = label_names(values[~missing].tolist())
         return names
     if values.dtype.kind == "f":

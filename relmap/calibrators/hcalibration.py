@@ -210,5 +210,5 @@ def _moving_sum(values: np.ndarray, half_window: int) -> np.ndarray:
     cumulative = np.empty(n_values + 2 * half_window + 1, dtype=np.int64)
     cumulative[: half_window + 1] = 0
     np.cumsum(values, out=cumulative[half_window + 1 : half_window + 1 + n_values])
-    cumulative[half_window + 1 + n_values :] = cumulative[half_window + n_values]
+    cumulative[half_window + n_values :] = cumulative[half_window + n_values]
     return np.asarray(cumulative[2 * half_window + 1 :] - cumulative[:n_values])

@@ -85,7 +85,7 @@ class EvaluationSample:
         reliability = np.where(is_unchanged, scored.confidence, scored.reliability)
         cluster = np.arange(len(rows))
         if rows.group is not None:  # numbered in the order of their names
-            cluster = pl.Series(rows.group, dtype=pl.String).rank("dense").to_numpy().astype(np.int64) - 1
+            cluster = pl.Series(rows.group).rank("dense").to_numpy().astype(np.int64) - 1
         copies = rows.copies
         return cls(
             rows=rows,

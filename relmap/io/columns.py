@@ -447,9 +447,10 @@ def read_number_lists(column: pl.Series, rows: FileRows) -> np.ndarray:
         ),
     )
     flat = column.explode(empty_as_null=False)
-    has_missing = np.asarray(flat.is_null().to_numpy().reshape(-1, n_labels).any(axis=1))
+    shape = (len(column), n_labels)
+    has_missing = np.asarray(flat.is_null().to_numpy().reshape(shape).any(axis=1))
     rows.reject(has_missing, lambda _: f"{name} has a missing number; drop or fill the row")
-    return flat.cast(pl.Float64).to_numpy().reshape(-1, n_labels)
+    return flat.cast(pl.Float64).to_numpy().reshape(shape)
 
 
 def _text_to_lists(column: pl.Series, rows: FileRows) -> pl.Series:

@@ -181,7 +181,7 @@ def to_polars(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> pl
     """
     if is_frame(data):
         try:
-            return nw.from_native(data, eager_only=True).to_polars()
+            return nw.from_native(data).to_polars()
         except (TypeError, ValueError) as error:  # a repeated name, or a column of several types
             raise InputError(f"X is not a valid frame ({' '.join(str(error).split())}); fix that column") from None
     array = read_array(data, kind)
@@ -335,7 +335,7 @@ def append_columns(data: "InputData", added: pl.DataFrame) -> "np.ndarray | Into
     """
     if not is_frame(data):
         return added.to_numpy(structured=True)
-    frame = nw.from_native(data, eager_only=True)
+    frame = nw.from_native(data)
     converted = nw.from_arrow(added, backend=frame.implementation)
     return frame.with_columns(*(converted[name] for name in added.columns)).to_native()
 

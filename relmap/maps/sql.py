@@ -330,9 +330,7 @@ class _VectorScore:
             for logit, weight in zip(logits, difference.weights, strict=True):
                 relative = _at_least(exp.paren(exp.Sub(this=logit, expression=largest)), MIN_RELATIVE_LOGIT)
                 total = exp.Add(this=total, expression=_number(weight) * relative)
-            clipped = exp.Least(
-                this=_at_least(total, -MAX_EXPONENT), expressions=[_number(MAX_EXPONENT)], ignore_nulls=False
-            )
+            clipped = _at_most(_at_least(total, -MAX_EXPONENT), MAX_EXPONENT)
             powers.append(exp.Exp(this=clipped))
         return reduce(lambda odds, power: exp.Add(this=odds, expression=power), powers)
 

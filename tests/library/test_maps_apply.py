@@ -301,6 +301,12 @@ def test_sql_of_a_line_without_an_effective_upper_limit_has_none():
     assert "LEAST(" not in sql_expression(document, "duckdb")
 
 
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_sql_does_not_test_for_null_since_only_valid_rows_reach_it(name):
+    """DuckDB would need such a test, and the arguments twice, if NULL in GREATEST or LEAST gave NULL."""
+    assert "IS NULL" not in sql_expression(DOCUMENTS[name], "duckdb")
+
+
 @pytest.mark.parametrize("name", SMALL_DOCUMENTS)
 def test_sql_has_no_overflow_or_underflow(engine, name):
     frame, reliability = maps.make_rows_for_sql(DOCUMENTS[name], n_random=500)

@@ -137,6 +137,15 @@ def test_wide_rows_are_read_in_small_batches(tmp_path, monkeypatch):
     assert max(map(len, open_predictions(tmp_path / "p.parquet").batches())) <= 13
 
 
+def test_batches_have_at_most_64_mebibytes(tmp_path):
+    path = tmp_path / "p.parquet"
+    texts = pa.array([f"{row:0>20000}" for row in range(5000)])  # 96 MiB
+    parquet.write_table(pa.table({"text": texts}), path, compression="zstd", use_dictionary=False)
+    sizes = [len(batch) * 20_000 / 2**20 for batch in open_predictions(path).batches()]
+    assert len(sizes) == 2
+    assert max(sizes) == pytest.approx(64, abs=0.1)
+
+
 @pytest.mark.parametrize("codec", ["SNAPPY", "ZSTD", "UNCOMPRESSED"])
 def test_parquet_columns_are_preserved_exactly(codec, tmp_path, monkeypatch):
     source = tmp_path / "in.parquet"
