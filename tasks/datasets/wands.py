@@ -32,8 +32,8 @@ def sample_splits(read_split: raw.RepositoryReader) -> dict[str, pl.DataFrame]:
     samples = {}
     for index, (split, size) in enumerate(SIZES.items()):
         frame = read_split(split).labelled_table(kinds, LABELS)
-        drawn = base.draw_samples(frame, SEED + index, size)
-        samples[SPLIT_NAMES[split]] = drawn[0]  # one size, so one sample
+        (sample,) = base.draw_samples(frame, SEED + index, size)
+        samples[SPLIT_NAMES[split]] = sample
     return samples
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import polars as pl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from relmap.metrics.registry import METRICS, Metric
+from relmap.metrics.registry import HIGHER, LOWER, METRICS, NEITHER, Metric
 from tasks.records.results import AVERAGE, display_name
 from tasks.tables.runs import BOOSTED, PAPER_DATASETS, Table
 
@@ -33,6 +33,7 @@ TEMPLATES = Environment(  # noqa: S701 - Markdown and LaTeX; `render_latex` esca
     variable_start_string="<<",
     variable_end_string=">>",
 )
+ARROWS = {HIGHER: r"\uparrow", LOWER: r"\downarrow", NEITHER: ""}  # in the direction of improvement
 METRIC_SYMBOLS = {"nll_correct": r"\mathrm{NLL}_{\mathrm{correct}}"}
 SHORT_TITLES = {"ece": "Fixed ECE", "top_ece": "Top ECE", "brier": "Brier"}  # as in the paper
 MAX_ROWS_ON_PAGE = 45  # longer tables use longtable
@@ -276,11 +277,12 @@ def _latex_header(columns: Sequence[str]) -> list[str]:
 
 
 def _latex_title(metric: Metric) -> str:
-    """Return the title of a metric as in the paper, with an arrow in the direction of improvement."""
-    arrow = r"\downarrow" if metric.direction < 0 else r"\uparrow"
+    """Return the title of a metric as in the paper, with an arrow in the direction of improvement if it has one."""
+    arrow = ARROWS[metric.direction]
     if metric.key in METRIC_SYMBOLS:
         return f"${METRIC_SYMBOLS[metric.key]}{arrow}$"
-    return f"{escape_latex(SHORT_TITLES.get(metric.key, metric.title))}${arrow}$"
+    title = escape_latex(SHORT_TITLES.get(metric.key, metric.title))
+    return f"{title}${arrow}$" if arrow else title
 
 
 def _latex_rows(rows: Sequence[Sequence[Cell]], columns: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 
 from relmap.metrics.registry import (
     COMPARED_METRICS,
+    METRICS,
     DecisionView,
     LabelView,
     ProbabilityView,
@@ -19,7 +20,7 @@ from relmap.metrics.registry import (
 from relmap.projection.variants import variants_with_role
 from tasks.records.results import FAILED, display_name
 from tasks.tables import TABLES
-from tasks.tables.display import FormattedTable, escape_latex, format_table, format_value, render_latex
+from tasks.tables.display import FormattedTable, _latex_title, escape_latex, format_table, format_value, render_latex
 from tasks.tables.overview import compute_headline, describe_headline
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 from tasks.tables.verdict import PAPER_FOLDER
@@ -417,6 +418,19 @@ def test_every_row_of_simulated_data_is_marked(key):
     has_rows = table.rows > 0
     assert ("simulated" in table.markdown()) == has_rows
     assert ("simulated" in as_latex(key, runs)) == has_rows
+
+
+@pytest.mark.parametrize(
+    ("key", "title"),
+    [
+        ("aupr_error", r"AUPR-Error$\uparrow$"),
+        ("aurc", r"AURC$\downarrow$"),
+        ("nll_correct", r"$\mathrm{NLL}_{\mathrm{correct}}\downarrow$"),
+        ("label_spread", "label spread"),  # neither direction is an improvement
+    ],
+)
+def test_arrows_in_latex_show_the_direction_of_an_improvement(key, title):
+    assert _latex_title(METRICS[key]) == title
 
 
 def test_standard_deviations_follow_means_and_improvements_are_bold(runs):
