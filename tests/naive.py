@@ -14,7 +14,7 @@ from scipy.stats import norm
 MIN_RELIABILITY = 1e-6
 N_ECE_BINS = 15
 ROUNDING_TOLERANCE = 1e-9  # of a difference of metrics that is zero
-AUTOMATIC_TENTHS = {10: 9, 30: 7, 50: 5, 90: 1}  # percentage of rows that are reviewed -> tenths that are not
+AUTOMATIC_TENTHS = {10: 9, 30: 7, 50: 5, 90: 1}  # percentage of reviewed rows -> tenths of automatic rows
 
 
 def log_losses(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
@@ -134,7 +134,8 @@ class Sample:
     def wilson(self, correct: np.ndarray, chosen: np.ndarray) -> tuple[float, float, float]:
         """Return the share of correct rows among the chosen ones, and Wilson's interval at the effective sample size.
 
-        Rows of a cluster, and copies of a row, count for as many independent rows as leave the share as uncertain.
+        The effective sample size is the number of independent rows whose share has the same variance as that of these
+        clusters, and it is at most that of the copies of independent rows.
         """
         rows = self.rows[chosen[self.rows]]
         share = correct[rows].mean()

@@ -98,14 +98,14 @@ def advise(
         both_better = signs == {BETTER}
         reason = "it predicts and ranks better" if both_better else f"it predicts {predicts} and ranks {ranks}"
         return Advice(USE, reason)
-    because = f"the reliability predicts {predicts} and ranks {ranks}"
+    reason = f"the reliability predicts {predicts} and ranks {ranks}"
     if not is_better:
-        return Advice(WORSENS, because, ("Alternatively, fit again on rows like these.",))
+        return Advice(WORSENS, reason, ("Alternatively, fit again on rows like these.",))
     score_by_sign = {WORSE: "the confidence", MIXED_SIGNS: "whichever is better at your own budget"}
     for_probability = score_by_sign.get(predicts, "the reliability")
     for_review = score_by_sign.get(ranks, "the reliability")
-    then = f"State {for_probability} as the probability of a correct decision, and rank reviews by {for_review}."
-    return Advice(MIXED, because, (then,))
+    next_step = f"State {for_probability} as the probability of a correct decision, and rank reviews by {for_review}."
+    return Advice(MIXED, reason, (next_step,))
 
 
 def _classify(changes: Changes, metric: str, smallest: float) -> Sign:
