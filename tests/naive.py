@@ -135,7 +135,7 @@ class Sample:
         """Return the share of correct rows among the chosen ones, and Wilson's interval at the effective sample size.
 
         The effective sample size is the number of independent rows whose share has the same variance as that of these
-        clusters, and it is at most that of the copies of independent rows.
+        clusters. It is at most Kish's (1965) effective size for the numbers of copies.
         """
         rows = self.rows[chosen[self.rows]]
         share = correct[rows].mean()
