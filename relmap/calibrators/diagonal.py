@@ -42,8 +42,8 @@ class Diagonal(Value, kind="diagonal"):
 def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagonal:  # noqa: ARG001 - deterministic
     """Fit the factors by mean log loss plus a ridge on their logarithms, with L-BFGS.
 
-    The ridge is the authors'. It shrinks each factor to 1, and determines factors that the rows do not: of gaps that
-    are always 0 and of ranks at which the true label never is.
+    The weight of the ridge is from the authors' code. The ridge shrinks each factor to 1. It also makes the optimum
+    unique where the rows do not determine a factor, as for a gap that is 0 in every row.
 
     Args:
         logits: Shape (n, K).
