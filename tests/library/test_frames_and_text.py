@@ -410,6 +410,12 @@ def test_records_have_the_number_of_their_first_line(tmp_path):
     assert [*SeparatedText.from_path(path).records()] == [(1, ["a"]), (2, []), (3, ["1"])]
 
 
+def test_records_are_divided_at_the_separator_of_the_file(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text('a;b\n1,5;"2;5"\n')
+    assert [record.fields for record in SeparatedText.from_path(path).records()] == [["a", "b"], ["1,5", "2;5"]]
+
+
 def test_rows_that_cannot_be_located_keep_their_number(tmp_path):
     path = tmp_path / "p.csv"
     path.write_text("a,b\n" + "x" * 200_000 + ",1\n2,3\n")

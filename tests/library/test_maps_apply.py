@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import expressions as exp
 
+from relmap import ReliabilityMap
 from relmap.errors import InputError
 from relmap.io import ranking
 from relmap.io.files import open_predictions, read_columns
@@ -305,6 +306,16 @@ def test_sql_of_a_line_without_an_effective_upper_limit_has_none():
 def test_sql_does_not_test_for_null_since_only_valid_rows_reach_it(name):
     """DuckDB would need such a test, and the arguments twice, if NULL in GREATEST or LEAST gave NULL."""
     assert "IS NULL" not in sql_expression(DOCUMENTS[name], "duckdb")
+
+
+@pytest.mark.parametrize("variant", ["confidence", "label_intercept"])
+def test_sql_of_a_map_without_confidence_reads_the_decision_only(engine, variant):
+    frame = maps.make_confidence_predictions(300).drop("confidence")
+    model = ReliabilityMap(variant=variant).fit(frame)
+    expression = sql_expression(model.document_, "duckdb")
+    rows = frame.select("decision").with_row_index("place")
+    assert "confidence" not in expression
+    np.testing.assert_allclose(evaluate_sql(engine, expression, rows), model.reliability(rows), rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", SMALL_DOCUMENTS)

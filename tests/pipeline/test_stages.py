@@ -337,6 +337,17 @@ def exit_message(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(exit_error.value.code)
 
 
+def test_an_unexpected_error_has_a_plain_traceback(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer replaces it
+    with pytest.raises(ZeroDivisionError) as raised:
+        run_command(lambda: raise_error(ZeroDivisionError("a bug")), "train")
+    sys.excepthook(raised.type, raised.value, raised.tb)
+    printed = capsys.readouterr().err
+    assert printed.startswith("Traceback (most recent call last):\n")
+    assert printed.endswith("ZeroDivisionError: a bug\n")
+
+
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS])
 def test_a_file_without_permission_is_named(code, monkeypatch):
     message = exit_message(OSError(code, "not allowed", "data/x.csv"), monkeypatch)
