@@ -102,23 +102,23 @@ def measure_agreement(
     assert sample.rows.label is not None
     label = sample.rows.label[sample.row_number]
     sums = _ResampledSums(sample)
-    correct = sums.by_cell(sample.correct, sample.decision, document.n_labels)
-    labelled = sums.by_cell(np.ones(len(label)), sample.decision, document.n_labels)
-    reliability = sums.by_cell(sample.probability["reliability"], sample.decision, document.n_labels)
-    all_correct = correct.sum(axis=0, keepdims=True)
-    all_labelled = labelled.sum(axis=0, keepdims=True)
-    all_reliability = reliability.sum(axis=0, keepdims=True)
+    n_correct = sums.by_cell(sample.correct, sample.decision, document.n_labels)
+    n_labelled = sums.by_cell(np.ones(len(label)), sample.decision, document.n_labels)
+    reliability_sum = sums.by_cell(sample.probability["reliability"], sample.decision, document.n_labels)
+    total_correct = n_correct.sum(axis=0, keepdims=True)
+    total_labelled = n_labelled.sum(axis=0, keepdims=True)
+    total_reliability = reliability_sum.sum(axis=0, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
-        precision = _estimate_accuracy(correct, labelled, reliability, population)
+        precision = _estimate_accuracy(n_correct, n_labelled, reliability_sum, population)
         pooled_population = None if population is None else population.pool_decisions()
-        accuracy = _estimate_accuracy(all_correct, all_labelled, all_reliability, pooled_population)
+        accuracy = _estimate_accuracy(total_correct, total_labelled, total_reliability, pooled_population)
         if population is None:
-            decision_share = labelled / all_labelled
+            decision_share = n_labelled / total_labelled
         else:
             decision_share = (population.decision_counts / population.decision_counts.sum())[:, None]
-        label_share = _estimate_label_shares(sums, label, decision_share, labelled)
-        # a decision without labelled rows makes the estimates that depend on its labels NaN
-        correct_share = np.where(decision_share > 0, decision_share * correct / labelled, 0)
+        label_share = _estimate_label_shares(sums, label, decision_share, n_labelled)
+        # if a decision has no labelled rows, the estimates that need their labels are NaN
+        correct_share = np.where(decision_share > 0, decision_share * n_correct / n_labelled, 0)
         chance_agreement = (decision_share * label_share).sum(axis=0)
         kappa = (correct_share.sum(axis=0) - chance_agreement) / (1 - chance_agreement)
         recall = correct_share / label_share
@@ -146,10 +146,11 @@ def describe_agreement(agreement: dict[str, Any], n_labelled: int) -> list[str]:
 
     Args:
         agreement: Numbers of `measure_agreement`.
-        n_labelled: Number of labelled rows. The accuracy is included if it is estimated for more rows.
+        n_labelled: Number of labelled rows. The accuracy is described only if it is an estimate for more rows than
+            these.
 
     Returns:
-        A sentence each.
+        One line for each estimate.
     """
     lines = []
     if agreement["rows"] > n_labelled:
@@ -202,14 +203,14 @@ class _ResampledSums:
 
 
 def _estimate_label_shares(
-    sums: _ResampledSums, label: np.ndarray, decision_share: np.ndarray, labelled: np.ndarray
+    sums: _ResampledSums, label: np.ndarray, decision_share: np.ndarray, n_labelled: np.ndarray
 ) -> np.ndarray:
     """Estimate the share of each true label, P(label) = sum_d P(decision d) P(label | decision d), shape (K, 1 + R)."""
-    label_share = np.zeros_like(labelled)
+    label_share = np.zeros_like(n_labelled)
     for decision in np.flatnonzero(decision_share[:, 0] > 0):
         has_decision = sums.sample.decision == decision
-        label_counts = sums.by_cell(has_decision, label, len(labelled))
-        joint_share = decision_share[decision] * label_counts / labelled[decision]
+        label_counts = sums.by_cell(has_decision, label, len(n_labelled))
+        joint_share = decision_share[decision] * label_counts / n_labelled[decision]
         label_share += np.where(decision_share[decision] > 0, joint_share, 0)
     return label_share
 
@@ -221,7 +222,7 @@ def _count_groups(sample: EvaluationSample, cell: np.ndarray, n_cells: int) -> n
 
 
 def _estimate_accuracy(
-    correct: np.ndarray, labelled: np.ndarray, reliability: np.ndarray, population: PopulationSummary | None
+    n_correct: np.ndarray, n_labelled: np.ndarray, reliability_sum: np.ndarray, population: PopulationSummary | None
 ) -> np.ndarray:
     """Estimate the accuracy of each cell, with prediction-powered inference if the population is known.
 
@@ -229,18 +230,18 @@ def _estimate_accuracy(
     the estimate is a + w (R - r), with the weight w = -cov(a, R - r) / var(R - r) of least variance, limited to [0, 1].
 
     Args:
-        correct: Number of correct labelled rows, shape (cells, 1 + R), as are the next two.
-        labelled: Number of labelled rows.
-        reliability: Sum of their reliability.
+        n_correct: Number of correct labelled rows, shape (cells, 1 + R), as are the next two.
+        n_labelled: Number of labelled rows.
+        reliability_sum: Sum of the reliabilities of the labelled rows.
         population: Mean reliability of all rows of each cell.
 
     Returns:
         Accuracy of the labelled rows and of each resample, shape (cells, 1 + R).
     """
-    accuracy = np.asarray(correct / labelled)
+    accuracy = np.asarray(n_correct / n_labelled)
     if population is None or accuracy.shape[1] == 1:
         return accuracy
-    difference = population.mean_reliability[:, None] - reliability / labelled
+    difference = population.mean_reliability[:, None] - reliability_sum / n_labelled
     replicates = np.nan_to_num(np.stack([accuracy, difference])[:, :, 1:])
     centered = replicates - replicates.mean(axis=2, keepdims=True)
     covariance = (centered[0] * centered[1]).sum(axis=1)
@@ -253,8 +254,8 @@ def _estimate_accuracy(
 def _estimate_with_interval(replicated: np.ndarray, n_groups: int) -> JsonNumbers:
     """Return a value and its interval.
 
-    If all resamples agree, as for rows that are all correct, the interval is exact, with one independent row for each
-    group.
+    If all resamples give 0 or all give 1, as for rows that are all correct, the interval is the exact binomial interval
+    of one independent row for each group.
 
     Args:
         replicated: The value and its R replicates, shape (1 + R,).

@@ -41,8 +41,8 @@ class FitBatch:
         n_labels: Number of labels K.
         settings: Settings of the projection.
         selection_rows: Projection-selection rows, which choose the penalty of label-wise shifts.
-        device: Device of the lattices.
-        n_surfaces: Surfaces, the slowest models, are fitted only for this number of first calibrators; None for all.
+        device: Device on which curves are fitted.
+        n_surfaces: Surfaces, the slowest models, are fitted only for the first `n_surfaces` calibrators; None for all.
     """
 
     fit_rows: LabelledDecisions
@@ -62,7 +62,7 @@ class FitBatch:
             calibrators: B calibrators.
             rows: Validation rows.
             settings: Settings of the projection.
-            device: Device of the lattices.
+            device: Device on which curves are fitted.
 
         Returns:
             The batch of B fits.
@@ -116,7 +116,7 @@ class FitBatch:
         return fits
 
     def lattice_rows(self, *, shared: bool = False) -> list[FitRows]:
-        """Return the rows of each fit for a lattice.
+        """Return the rows of each fit, in the form that fits of curves need.
 
         Args:
             shared: Whether all rows get label 0, for one curve that all labels share.
@@ -146,7 +146,7 @@ class FitBatch:
 
     @cached_property
     def fallback_values(self) -> np.ndarray:
-        """`shared_values` if a label uses them; otherwise zeros of that shape, to save the fit."""
+        """`shared_values` if a label uses them; otherwise zeros of that shape, without a fit."""
         if "shared" in self.fallback:
             return self.shared_values
         return np.zeros((self.n_fits, self.settings.knots))

@@ -2,6 +2,7 @@
 
 Samples are drawn with NumPy's default generator and a fixed seed. If a repository has fewer rows than the paper draws
 (a simulated or truncated one), the rows are divided in the same proportion, so that no two samples share rows.
+"Inferred" marks what neither the paper nor its data sets define.
 """
 
 from collections import Counter
@@ -56,12 +57,12 @@ class Dataset(NamedTuple):
         task: Prediction task.
         labels: Names of the labels; the index is the label.
         licence: Licence of the data.
-        read: Function that reads a folder of raw files. It raises InputError if a file is missing, incomplete or has
-            other content.
+        read: Function that reads a folder of raw files. It raises InputError if a file is missing or incomplete, or has
+            unexpected content.
         repository: Repository on the Hugging Face hub.
         files: A user's own files, in the folder that params.yaml names.
         split_by: `group` if no query is in two splits.
-        drawn: Splits that `read` samples from one set of rows.
+        drawn: Splits that `read` samples at random from one set of rows; files define the others.
         member_seed: Seed of the first base predictor.
         passes: Passes of the linear base predictor over the rows; None for the default.
         terms: Maximum number of words and word pairs; None for the default.
@@ -138,7 +139,7 @@ def repository_reader(
 
 
 def draw_samples(frame: pl.DataFrame, seed: int, *sizes: int) -> list[pl.DataFrame]:
-    """Draw disjoint random samples of rows, in the order of `datasets.Dataset.shuffle(seed)`.
+    """Draw disjoint random samples of rows, in the order of the method `shuffle(seed)` of Hugging Face datasets.
 
     Args:
         frame: Rows to sample.
@@ -217,8 +218,8 @@ def draw_documents(rows: RepositoryRows, labels: tuple[str, ...], width: int, si
     documents = _read_documents(rows, order[: n_whole_queries + 1])
     if n_whole_queries < len(order):
         n_whole_documents = int(ends[n_whole_queries - 1]) if n_whole_queries else 0
-        n_last_query = len(documents) - n_whole_documents
-        sample = np.sort(generator.choice(n_last_query, size - n_whole_documents, replace=False))
+        n_last_query_documents = len(documents) - n_whole_documents
+        sample = np.sort(generator.choice(n_last_query_documents, size - n_whole_documents, replace=False))
         documents = documents[np.concatenate([np.arange(n_whole_documents), n_whole_documents + sample])]
     _check_documents(documents, labels, width, rows.path)
     features = documents["features"].list.to_array(width).to_numpy().astype(np.float32)

@@ -36,7 +36,7 @@ def test_lines_belong_to_the_stage_that_was_begun_last_and_all_reach_the_termina
     assert capfd.readouterr().out.splitlines() == PRINTED.splitlines()
 
 
-def test_bytes_that_are_no_text_do_not_stop_the_reader():
+def test_bytes_that_are_not_utf_8_do_not_stop_the_reader():
     output = StageOutput()
     program = r"import os; os.write(1, b'Running stage \'a\':\n\xff\n')"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
@@ -45,7 +45,7 @@ def test_bytes_that_are_no_text_do_not_stop_the_reader():
     assert list(output.lines("a")) == ["\ufffd"]
 
 
-def test_silence_is_told_so_that_the_reason_of_a_stage_can_be_looked_up(monkeypatch):
+def test_lines_yield_none_while_a_stage_prints_nothing(monkeypatch):
     monkeypatch.setattr("flows.stage_output.SECONDS_OF_SILENCE", 0.01)
     output = StageOutput()
     program = "import sys, time; print('Running stage \\'a\\':', flush=True); sys.stdin.read(); print('end')"
@@ -92,12 +92,12 @@ def test_a_stage_without_a_record_could_not_start(ended_stage, tmp_path, monkeyp
     assert (state.type, state.message) == (StateType.FAILED, "a could not start; see its output")
 
 
-@pytest.mark.parametrize("recorded", [True, False])
-def test_a_stage_that_a_cancelled_refresh_ends_is_shown_as_cancelled(ended_stage, tmp_path, monkeypatch, recorded):
+@pytest.mark.parametrize("has_record", [True, False])
+def test_a_stage_that_a_cancelled_refresh_ends_is_shown_as_cancelled(ended_stage, tmp_path, monkeypatch, has_record):
     monkeypatch.chdir(tmp_path)
-    if recorded:
+    if has_record:
         write_record(tmp_path, monkeypatch)
-    ended_stage.stopped = True
+    ended_stage.stopped = True  # the refresh was cancelled
     state = last_state(ended_stage)
     assert (state.type, state.message) == (StateType.CANCELLED, "a was stopped together with the refresh")
 
