@@ -2,8 +2,8 @@
 
 Explored results are written to `data/explored` by runs outside of DVC, such as runs that a form started.
 
-`python -m flows.prune --days 30` removes older data; with `--dry-run` it only counts them. Files of DVC do not change:
-use `dvc gc` to remove old versions. Files that forms wrote (`data/served`) belong to their users.
+`python -m flows.prune --days 30` removes older data; with `--dry-run` it only counts them. Files that DVC tracks do
+not change: use `dvc gc` to remove old versions. Files that forms wrote (`data/served`) belong to their users.
 """
 
 import asyncio

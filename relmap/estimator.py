@@ -145,7 +145,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         confidence_column: Column of the confidence of the decision.
         confidence_words: Values of a confidence in words, such as "low=.3,medium=.6,high=.9".
         percent: Whether confidences and probabilities are percentages.
-        id: Column that identifies rows in later files, if predictions repeat; None for the column `id`.
+        id: Column that identifies fit rows in later files, if predictions repeat; None for the column `id`.
         drop_unlabelled: Whether to drop rows without a label.
 
     Attributes:

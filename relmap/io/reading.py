@@ -92,7 +92,7 @@ class Reading:
     ] = None
     border: Annotated[float | None, "Score above which the positive label is decided."] = None
     positive: Annotated[str | None, "Label that --probability or --score refers to (default: the second)."] = None
-    id: Annotated[str | None, "Column that identifies rows in later files, if predictions repeat (default: id)."] = None
+    id: Annotated[str | None, "Column that identifies fit rows later, if predictions repeat (default: id)."] = None
     drop_unlabelled: Annotated[bool, "Omit rows without a label."] = False
 
     def __post_init__(self) -> None:

@@ -144,7 +144,7 @@ class Candidate(MapPart):
 
 
 class MatrixScalingResult(MapPart):
-    """Matrix scaling compared with the map on out-of-fold rows, for users who may change probabilities.
+    """Matrix scaling compared with the map on out-of-fold rows, for users who may change probabilities and decisions.
 
     Attributes:
         change: Change of the log loss, in nats; negative is better than the map.

@@ -58,7 +58,7 @@ ROUNDING = 1e-12  # of differences
     "The numbers of the paper compared with this run.",
     "The tables follow the code that the authors released. It differs from the text of the paper in two places: the "
     "temperature is fitted on all validation rows instead of the calibrator-fit rows, and the label spread is the "
-    "mean over six calibrators and three trainings instead of SMART and three protocol seeds. A choice in "
+    "mean over six calibrators and three training runs instead of SMART and three protocol seeds. A choice in "
     "chosen_to_match was inferred from the paper's own tables, so agreement is not an independent confirmation.",
     digits=4,
     placement="comparison",

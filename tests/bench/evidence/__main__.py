@@ -1,7 +1,7 @@
 """Measure the evidence of the documentation: how well each method predicts whether decisions are correct.
 
-Writes `docs/evidence/results.json` and the table of the README. Each case is stored when it is done, so that an
-interrupted run continues.
+Writes `docs/evidence/results.json` and the table of the README. Each case is stored when it is done. If a run
+is interrupted, the next one continues it.
 """
 
 import argparse
