@@ -107,7 +107,7 @@ official-small: setup
 			for name in ('alloprof_rerank', 'wands', 'scidocs')}; \
 		yaml.safe_dump(params, open('official-small/params.yaml', 'w'), sort_keys=False)"
 	cd official-small && DATA_MIRROR="$${DATA_MIRROR:+$$(cd .. && realpath -m "$$DATA_MIRROR")}" $(BIN)/python -m flows.refresh
-	@echo "the verdict: official-small/data/report/verdict.md; what was drawn: datasets.md beside it"
+	@echo "the verdict: official-small/data/report/verdict.md; the sampled rows: datasets.md in the same folder"
 
 # The example on real data: a clone of this commit with the data sets of flows/real_sets.yaml, read from REAL_DATA
 real-sets: setup

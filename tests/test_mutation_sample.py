@@ -1,11 +1,15 @@
 """Selection of mutants and of their tests by `make mutants`."""
 
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
 from tests.mutation.reach import ReachedLines, choose_tests, find_importing_files, statement_lines
+from tests.mutation.report import read_equivalent
 from tests.mutation.sample import Mutant, find_mutants, shares
+
+ROOT = Path(__file__).resolve().parents[1]
 
 PATH = "relmap/clip.py"
 SOURCE = '''"""Text."""
@@ -134,3 +138,11 @@ def test_the_lines_of_a_compound_statement_are_those_of_its_header():
     assert statement_lines(SOURCE, 9, 10) == range(9, 10)
     assert statement_lines(SOURCE, 13, 13) == range(11, 15)
     assert statement_lines(SOURCE, 6, 6) is None
+
+
+def test_every_equivalent_mutant_changes_lines_of_its_file():
+    for (file, before, after), reason in read_equivalent().items():
+        lines = [line.strip() for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
+        assert set(before.splitlines()) <= set(lines), (file, before)
+        assert before != after
+        assert reason
