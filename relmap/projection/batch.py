@@ -9,7 +9,7 @@ import numpy as np
 
 from relmap.decisions import Calibrator
 from relmap.errors import needs_extra
-from relmap.projection.curves import Curves, Fallback, choose_fallbacks, curves_with_fallbacks
+from relmap.projection.curves import Curves, Fallback, build_curves_with_fallbacks, choose_fallbacks
 from relmap.projection.decisions import LabelledDecisions
 from relmap.projection.exact import ExactFit, fit_exact
 from relmap.projection.lattice import FitRows, mrp_objective, uniform_knots
@@ -171,7 +171,7 @@ class FitBatch:
             Curves of each of the B fits.
         """
         return [
-            curves_with_fallbacks(
+            build_curves_with_fallbacks(
                 self.knots, label_values, self.rows_per_label, shared_values, self.settings.minimum_rows
             )
             for label_values, shared_values in zip(values, self.fallback_values, strict=True)

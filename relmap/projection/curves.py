@@ -1,6 +1,6 @@
 """Fitted reliability curves.
 
-This module uses NumPy only, so that a map can be read without torch.
+This module does not import torch, so that maps can be read without it.
 """
 
 from dataclasses import replace
@@ -70,11 +70,13 @@ class Curves(Value, kind="lattice"):
         if self.knots[0] != 0 or self.knots[-1] != 1 or not (np.diff(self.knots) > 0).all():
             violations.append(f"the knots do not increase from 0 to 1: {self.knots.tolist()}")
         for label, knot in np.argwhere(~np.isfinite(self.values)):
-            violations.append(f"label {label} is {self.values[label, knot]} at knot {knot}")
+            violations.append(f"the curve of label {label} has the value {self.values[label, knot]} at knot {knot}")
         for label, knot in np.argwhere(self.values[:, 1:] < self.values[:, :-1]):
             before = self.values[label, knot]
             after = self.values[label, knot + 1]
-            violations.append(f"label {label} falls from {before} at knot {knot} to {after} at knot {knot + 1}")
+            violations.append(
+                f"the curve of label {label} falls from {before} at knot {knot} to {after} at knot {knot + 1}"
+            )
         return violations
 
 
@@ -133,7 +135,7 @@ def locate_interval(confidence: np.ndarray, knots: np.ndarray) -> tuple[np.ndarr
 
 
 def interpolate(left: np.ndarray, right: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Interpolate linearly; rounding preserves the order of the weights.
+    """Interpolate linearly, such that rounding cannot make the result fall as the weight rises.
 
     Args:
         left: Values at weight 0.
@@ -169,7 +171,7 @@ def choose_fallbacks(rows: np.ndarray, minimum_rows: int) -> tuple[Fallback, ...
     return tuple(chosen)
 
 
-def curves_with_fallbacks(
+def build_curves_with_fallbacks(
     knots: np.ndarray, values: np.ndarray, rows: np.ndarray, shared: np.ndarray, minimum_rows: int
 ) -> Curves:
     """Build curves in which labels with few rows use the shared curve or the identity.

@@ -62,10 +62,12 @@ class Surfaces(Value):
         if len(self.gap_knots) < 2 or not (np.diff(self.gap_knots) > 0).all():
             violations.append(f"the gap knots do not increase: {self.gap_knots.tolist()}")
         for label, i, j in np.argwhere(~np.isfinite(self.values)):
-            violations.append(f"label {label} is {self.values[label, i, j]} at knot {i}, gap knot {j}")
+            violations.append(
+                f"the surface of label {label} has the value {self.values[label, i, j]} at knot {i}, gap knot {j}"
+            )
         for axis, name in ((1, "confidence"), (2, "gap")):
             for label, i, j in np.argwhere(np.diff(self.values, axis=axis) < 0):
-                violations.append(f"label {label} falls along the {name} after knot {i}, gap knot {j}")
+                violations.append(f"the surface of label {label} falls along the {name} after knot {i}, gap knot {j}")
         return violations
 
 

@@ -21,8 +21,8 @@ from relmap.projection.curves import (
     Curves,
     ReliabilityModel,
     SharedCurve,
+    build_curves_with_fallbacks,
     choose_fallbacks,
-    curves_with_fallbacks,
 )
 from relmap.projection.labelwise import (
     MAX_LOGIT,
@@ -80,7 +80,7 @@ def _fit_shared(batch: "FitBatch") -> list[SharedCurve]:
     """Fit one curve for all labels; without rows it is the identity."""
     n_rows = np.array([len(batch.fit_rows.decision)])
     return [
-        SharedCurve(curves_with_fallbacks(batch.knots, curve[None], n_rows, curve, minimum_rows=1))
+        SharedCurve(build_curves_with_fallbacks(batch.knots, curve[None], n_rows, curve, minimum_rows=1))
         for curve in batch.shared_values
     ]
 

@@ -1,4 +1,4 @@
-"""Find the threshold of least expected cost, given the cost of an error and the cost of a review.
+"""Find the threshold with the lowest expected cost, given the cost of an error and the cost of a review.
 
 A decision should be reviewed if (1 - reliability) times the cost of an error exceeds the cost of a review. So the
 threshold is 1 - review cost / error cost, for any rows; labelled rows estimate the resulting cost. A review is
@@ -17,7 +17,8 @@ from relmap.routing.reliability_thresholds import TIE_TOLERANCE, ThresholdEstima
 
 ROUNDING_TOLERANCE = 1e-12  # keeps 1 - 1/5 from rounding to just above 0.8
 MAX_COST = 1e30  # sums of costs remain finite
-COMPARISONS = {BETTER: "significantly more expensive", WORSE: "significantly cheaper"}  # by the change to the threshold
+# description of a policy, by whether the threshold is significantly better or worse than the policy
+COMPARISONS = {BETTER: "significantly more expensive", WORSE: "significantly cheaper"}
 
 
 class PolicyCost(NamedTuple):
@@ -26,7 +27,7 @@ class PolicyCost(NamedTuple):
     Attributes:
         name: Name of the policy.
         cost: Mean cost, with a 95% interval.
-        change: Change of the mean cost from the policy to the threshold, with a 95% interval.
+        change: Mean cost with the threshold minus the mean cost under this policy, with a 95% interval.
     """
 
     name: str
@@ -36,13 +37,13 @@ class PolicyCost(NamedTuple):
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """Mean cost of a row under the threshold of least expected cost, and under alternative policies.
+    """Mean cost of a row with the threshold that has the lowest expected cost, and under alternative policies.
 
     Attributes:
         error_cost: Cost of a wrong automatic decision.
         review_cost: Cost of a review.
         overall: The threshold and its automatic rows.
-        cost: Mean cost of a row under the threshold, with a 95% interval.
+        cost: Mean cost of a row with the threshold, with a 95% interval.
         alternatives: Mean costs under other policies.
     """
 
@@ -84,18 +85,18 @@ class CostEstimate:
             sign = classify_change(-1, policy.change["low"], policy.change["high"], 0.0)
             if sign == WORSE:
                 warnings = [
-                    f"Warning: {policy.name} is significantly cheaper on these rows; the map may not hold for them."
+                    f"Warning: {policy.name} is significantly cheaper on these rows; the map may be wrong for them."
                 ]
             comparison = COMPARISONS.get(sign, "not significantly different")
             lines.append(
-                f"  {policy.name}: {policy.cost['value']:.4g}, {comparison}; with the threshold, the cost changes by "
+                f"  {policy.name}: {policy.cost['value']:.4g}, {comparison}; cost with the threshold minus this cost: "
                 f"{_format_number(policy.change)}"
             )
         return [first, *warnings, *lines]
 
 
 def estimate_costs(sample: EvaluationSample, error_cost: float | None, review_cost: float | None) -> CostEstimate:
-    """Estimate the mean cost of a row under the threshold of least expected cost.
+    """Estimate the mean cost of a row with the threshold that has the lowest expected cost.
 
     Intervals are from the bootstrap over groups, given the map; weighted rows are repeated by their weight.
 
@@ -112,24 +113,24 @@ def estimate_costs(sample: EvaluationSample, error_cost: float | None, review_co
     """
     if error_cost is None or review_cost is None or not (0 < error_cost <= MAX_COST and 0 <= review_cost <= MAX_COST):
         raise InputError(
-            f"the cost of an error is {error_cost}, and the cost of a review is {review_cost}; give both, an error "
-            f"cost above 0 and a review cost of 0 or more, {MAX_COST:g} at most, such as 5 and 1"
+            f"the cost of an error is {error_cost}, and the cost of a review is {review_cost}; give an error cost "
+            f"above 0 and a review cost of at least 0, both at most {MAX_COST:g}, such as 5 and 1"
         )
     threshold = 0.0
     if review_cost < error_cost:
         exact = 1 - review_cost / error_cost - ROUNDING_TOLERANCE
         threshold = round_threshold(exact - TIE_TOLERANCE, np.empty(0), up=True)
     is_automatic = sample.scored.reliability >= threshold
-    error_costs = error_cost * ~sample.correct
-    threshold_costs = np.where(is_automatic[sample.row_number], error_costs, review_cost)
-    is_reviewed = {
+    automatic_costs = error_cost * ~sample.correct  # cost of each row if it is not reviewed
+    threshold_costs = np.where(is_automatic[sample.row_number], automatic_costs, review_cost)
+    reviewed_by_policy = {
         "reviewing all": np.ones(len(sample), dtype=bool),
         "reviewing none": np.zeros(len(sample), dtype=bool),
         "the same cut on the confidence": sample.probability["confidence"] < threshold,
     }
     alternatives = []
-    for name, reviewed in is_reviewed.items():
-        costs = np.where(reviewed, review_cost, error_costs)
+    for name, reviewed in reviewed_by_policy.items():
+        costs = np.where(reviewed, review_cost, automatic_costs)
         change = sample.mean_with_interval(threshold_costs - costs)
         alternatives.append(PolicyCost(name=name, cost=sample.mean_with_interval(costs), change=change))
     overall = ThresholdEstimate(

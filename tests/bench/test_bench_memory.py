@@ -111,7 +111,7 @@ def fit_texts(rows: int, _folder: Path) -> Operation:
 # By operation: its number of rows, and the function that prepares its inputs
 OPERATIONS: dict[str, tuple[int, Callable[[int, Path], Operation]]] = {
     "every metric of one run, ties exact": (MILLION, metrics),
-    "1,000 clustered resamples of every metric that ranks": (40_000, bootstrap),
+    "1,000 clustered resamples of every ranking metric": (40_000, bootstrap),
     "mrp_exact": (FITS * 8000, partial(lattices, fit_exact)),
     "mrp, Adam as published": (FITS * 8000, partial(lattices, fit_lattices)),
     "isotonic of each label": (MILLION, isotonic),

@@ -1,4 +1,4 @@
-"""Metrics of one reliability and their bootstrap."""
+"""Benchmarks of the metrics of a reliability estimate and of their bootstrap."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ BINS = 15
 
 
 def simulate(rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Simulate logits and correctness, both (n,); of a million rows, about a hundred share each logit."""
+    """Simulate logits and correctness, shape (n,) each. In a million rows, each logit occurs about a hundred times."""
     generator = np.random.default_rng(0)
     logit = np.round(generator.normal(1.0, 1.5, rows), 3)
     return logit, generator.random(rows) < expit(logit)
@@ -25,7 +25,10 @@ def compute_every_metric(logit: np.ndarray, correct: np.ndarray) -> dict[str, fl
 
 
 def risk_coverage_area(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """Compute AURC as torch-uncertainty does, which needs torchvision; tied rows stay in their order."""
+    """Compute AURC with the formula of torch-uncertainty, which cannot be imported without torchvision.
+
+    Rows with equal confidence are ranked in an arbitrary order.
+    """
     import torch
 
     scores = torch.from_numpy(confidence)
@@ -59,9 +62,9 @@ def test_every_metric_of_one_run(comparison, rows):
     comparison.add_alternative("scikit-learn: AUPR and calibration curve alone", scikit_learn, aim=1)
     comparison.add_alternative("torchmetrics: AUPR and ECE alone", torchmetrics, aim=1)
     comparison.add_alternative(
-        "AURC alone, as torch-uncertainty has it", lambda: risk_coverage_area(expit(logit), correct), aim=1
+        "AURC alone, as in torch-uncertainty", lambda: risk_coverage_area(expit(logit), correct), aim=1
     )
-    comparison.add_alternative("numpy: argsort of the keys", lambda: np.argsort(logit), aim=0.5)
+    comparison.add_alternative("numpy: argsort of the logits", lambda: np.argsort(logit), aim=0.5)
     comparison.add_growth(lambda: compute_every_metric(*tenth))
     comparison.add_floor(lambda: np.sort(logit))
     metrics, (precision, share, mean_confidence), torch_metrics, area, *_ = comparison.run(
@@ -75,7 +78,8 @@ def test_every_metric_of_one_run(comparison, rows):
         metrics["ece"], (np.abs(share - mean_confidence) * in_bin[in_bin > 0]).sum() / rows, atol=1e-12
     )
     np.testing.assert_allclose((precision, metrics["ece"]), torch_metrics, atol=1e-4)  # float32
-    np.testing.assert_allclose(metrics["aurc"], area, atol=100 / rows)  # a trapezoid, and ties in one of their orders
+    # the alternative uses the trapezoidal rule, and ranks ties in an arbitrary order
+    np.testing.assert_allclose(metrics["aurc"], area, atol=100 / rows)
 
 
 def test_bootstrap(comparison):
@@ -87,12 +91,16 @@ def test_bootstrap(comparison):
     tenth = slice(0, rows // 10)
 
     def one_at_a_time() -> list[dict[str, float]]:
-        """Compute the metrics of the same resamples one at a time."""
-        generator = np.random.default_rng(0)
+        """Compute the metrics of the first resamples of `bootstrap_metrics`, one at a time."""
+        generator = np.random.default_rng(0)  # the generator of `draw_resamples` with the same seed
         cluster = draw_resamples(query, resamples=1, seed=0).cluster
-        together = np.argsort(cluster, kind="stable").reshape(MAX_CLUSTERS, -1)
-        draws = (together[generator.integers(len(together), size=len(together))].ravel() for _ in range(n_timed))
-        return [compute_reliability_metrics(logit[resample], correct[resample]) for resample in draws]
+        rows_by_cluster = np.argsort(cluster, kind="stable").reshape(MAX_CLUSTERS, -1)
+        metrics = []
+        for _ in range(n_timed):
+            sampled_clusters = generator.integers(MAX_CLUSTERS, size=MAX_CLUSTERS)
+            resample = rows_by_cluster[sampled_clusters].ravel()
+            metrics.append(compute_reliability_metrics(logit[resample], correct[resample]))
+        return metrics
 
     def bootstrap_metrics(part: slice = slice(None)) -> dict[str, np.ndarray]:
         draws = draw_resamples(query[part], resamples=resamples, seed=0)
@@ -105,7 +113,7 @@ def test_bootstrap(comparison):
     comparison.add_growth(lambda: bootstrap_metrics(tenth))
     comparison.add_floor(lambda: weights.sum(axis=1))  # every weight is read once
     measured, reference, _ = comparison.run(
-        "1,000 clustered resamples of every metric that ranks", rows, bootstrap_metrics, rounds=3
+        "1,000 clustered resamples of every ranking metric", rows, bootstrap_metrics, rounds=3
     )
 
     for name, replicates in measured.items():

@@ -278,9 +278,11 @@ CASES_BY_COMMAND = {
     FIND_THRESHOLDS: [
         ("split.csv", None, "give a target", "the costs"),
         ("split.csv --coverage 1 --target-accuracy 0.9", None, "give a target", "the costs"),
-        *cases_for_each("split.csv --cost-error {} --cost-review 1", "0.0 -1.0 inf nan", "an error is {}", "give both"),
-        ("split.csv --cost-error 5", None, "of a review is None", "give both"),
-        ("split.csv --cost-error 1e300 --cost-review 1", None, "an error is 1e.300", r"1e\+30 at most"),
+        *cases_for_each(
+            "split.csv --cost-error {} --cost-review 1", "0.0 -1.0 inf nan", "an error is {}", "give an error cost"
+        ),
+        ("split.csv --cost-error 5", None, "of a review is None", "give an error cost"),
+        ("split.csv --cost-error 1e300 --cost-review 1", None, "an error is 1e.300", r"at most 1e\+30"),
         *cases_for_each("split.csv --target-accuracy {}", "0.0 1.0 -0.1 nan 95.0", "an accuracy of {}", "such as 0.95"),
         *cases_for_each(
             "split.csv --coverage '{}'", "0.0 1.1 -0.5 70%  nan 1e-9 .", "the coverage is '{}'", "such as 0.7"

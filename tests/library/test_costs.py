@@ -1,4 +1,4 @@
-"""Costs of automatic decisions: the texts, and the threshold of least expected cost."""
+"""Costs of automatic decisions: the texts, and the threshold with the lowest expected cost."""
 
 import numpy as np
 import pytest
@@ -44,16 +44,16 @@ def test_costs_are_described_with_a_warning_if_another_policy_is_cheaper():
     assert lines[0].startswith("Use 25.0% of decisions as they are: those ")
     assert lines[0].endswith(". Review the rest.")
     assert lines[1:] == [
-        "Warning: reviewing none is significantly cheaper on these rows; the map may not hold for them.",
+        "Warning: reviewing none is significantly cheaper on these rows; the map may be wrong for them.",
         "The mean cost of a row is 0.75 (95% interval 0.5 to 1), where an error costs 5 and a review 1.5. "
         "Alternatives:",
-        "  reviewing all: 1.5, significantly more expensive; with the threshold, the cost changes by -0.75 (95% "
+        "  reviewing all: 1.5, significantly more expensive; cost with the threshold minus this cost: -0.75 (95% "
         "interval -1 to -0.5)",
-        "  reviewing none: 0.25, significantly cheaper; with the threshold, the cost changes by 0.5 (95% interval 0.25 "
-        "to 0.75)",
-        "  the same cut on the confidence: 0.8, not significantly different; with the threshold, the cost changes by "
+        "  reviewing none: 0.25, significantly cheaper; cost with the threshold minus this cost: 0.5 (95% interval "
+        "0.25 to 0.75)",
+        "  the same cut on the confidence: 0.8, not significantly different; cost with the threshold minus this cost: "
         "-0.05 (95% interval -0.1 to 0.1)",
-        "  another: 0.75, not significantly different; with the threshold, the cost changes by 0",
+        "  another: 0.75, not significantly different; cost with the threshold minus this cost: 0",
     ]
 
 

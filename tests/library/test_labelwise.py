@@ -215,5 +215,5 @@ def test_fallbacks_use_the_shared_curve_or_the_identity():
     invalid = dataclasses.replace(fitted, own=Intercepts([np.inf, 0, 0]), shared=make_shared_curve(1, 0, 1))
     assert invalid.violations() == [
         "label 0 is shifted by inf",
-        "shared curve: label 0 falls from 1.0 at knot 0 to 0.0 at knot 1",
+        "shared curve: the curve of label 0 falls from 1.0 at knot 0 to 0.0 at knot 1",
     ]

@@ -79,9 +79,9 @@ def test_violations_name_the_invalid_entry():
     assert curves_of(valid).violations() == []
 
     for knot, value, message in (
-        (4, 9.0, f"label 1 falls from 9.0 at knot 4 to {valid[1, 5]} at knot 5"),
-        (0, np.nan, "label 1 is nan at knot 0"),
-        (7, np.inf, "label 1 is inf at knot 7"),
+        (4, 9.0, f"the curve of label 1 falls from 9.0 at knot 4 to {valid[1, 5]} at knot 5"),
+        (0, np.nan, "the curve of label 1 has the value nan at knot 0"),
+        (7, np.inf, "the curve of label 1 has the value inf at knot 7"),
     ):
         values = valid.copy()
         values[1, knot] = value

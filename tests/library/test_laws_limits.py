@@ -47,7 +47,7 @@ def replace_value(values: np.ndarray, index: tuple[int, ...], value: float) -> n
 
 SURFACE_VALUES = make_surfaces().values
 DECREASING_CURVE = make_curves(values=np.array([[0.0, 1.0, 0.5], [0.0, 0.0, 0.0]]))
-DECREASING_MESSAGE = "label 0 falls from 1.0 at knot 1 to 0.5 at knot 2"
+DECREASING_MESSAGE = "the curve of label 0 falls from 1.0 at knot 1 to 0.5 at knot 2"
 DECREASING_LINE = Lines(np.array([1.0, -0.5]), np.zeros(2))
 LINE_MESSAGE = "label 1 has slope -0.5 and intercept 0.0"
 VALID_LINES = Lines(np.array([1.0, 0.0]), np.array([0.5, -0.5]))
@@ -60,7 +60,7 @@ FITTED_VALUES = {  # fitted value of two labels, starts of its violations
     "a curve that falls": (DECREASING_CURVE, [DECREASING_MESSAGE]),
     "a curve without a number": (
         make_curves(values=replace_value(INCREASING, (1, 2), np.inf)),
-        ["label 1 is inf at knot 2"],
+        ["the curve of label 1 has the value inf at knot 2"],
     ),
     "knots above 0": (
         make_curves(np.array([0.1, 0.5, 1.0])),
@@ -129,11 +129,14 @@ FITTED_VALUES = {  # fitted value of two labels, starts of its violations
     "a gap twice": (make_surfaces(gap_knots=(0.5, 0.5)), ["the gap knots do not increase: [0.5, 0.5]"]),
     "a surface that falls along the confidence": (
         make_surfaces(values=replace_value(SURFACE_VALUES, (1, 0, 0), 9.0) + np.array([0.0, 100.0])),
-        ["label 1 falls along the confidence after knot 0, gap knot 0"],
+        ["the surface of label 1 falls along the confidence after knot 0, gap knot 0"],
     ),
     "a surface that falls along the gap": (
         make_surfaces(values=replace_value(SURFACE_VALUES, (0, 2, 1), 1.0)),
-        ["label 0 falls along the confidence after knot 1, gap knot 1", "label 0 falls along the gap after knot 2"],
+        [
+            "the surface of label 0 falls along the confidence after knot 1, gap knot 1",
+            "the surface of label 0 falls along the gap after knot 2",
+        ],
     ),
     "a correction": (Correction(np.array([0.0, 1.0]), np.array([-1.0, 2.0]), first_slope=1.0, last_slope=1.0), []),
     "a correction of one knot": (
@@ -194,7 +197,7 @@ def test_confidence_outside_0_and_1_is_rejected(fitted_map, options, confidence)
     ids=str,
 )
 def test_missing_or_invalid_costs_are_rejected(fitted_map, costs):
-    with pytest.raises(InputError, match=r"give both, .*1e\+30 at most"):
+    with pytest.raises(InputError, match=r"give an error cost above 0 .* both at most 1e\+30"):
         fitted_map.thresholds(NEW_ROWS, **costs)
 
 

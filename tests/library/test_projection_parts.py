@@ -1,4 +1,4 @@
-"""Parts of the projections by hand: searches, limits of logits, fallbacks, batches and the registry."""
+"""Parts of the projections: searches, limits of logits, fallbacks, batches and the registry."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 from relmap.decisions import ProtocolDecisions
 from relmap.projection import pooling, variants
 from relmap.projection.batch import FitBatch, fit_batch_lattices, fit_mrp_batches
-from relmap.projection.curves import choose_fallbacks, curves_with_fallbacks
+from relmap.projection.curves import build_curves_with_fallbacks, choose_fallbacks
 from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
 from relmap.projection.exact import Bounds, NewtonState, _decreases_enough, _newton_direction
 from relmap.projection.labelwise import Lines
@@ -196,7 +196,7 @@ def test_curves_of_labels_with_too_few_rows_are_replaced():
     knots = np.array([0.0, 0.25, 1.0])
     values = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
     rows = np.array([20, 0, 19])
-    curves = curves_with_fallbacks(knots, values, rows, np.array([-3.0, -2.0, -1.0]), 20)
+    curves = build_curves_with_fallbacks(knots, values, rows, np.array([-3.0, -2.0, -1.0]), 20)
     assert curves.fallback == ("none", "identity", "shared")
     assert curves.rows.tolist() == [20, 0, 19]
     np.testing.assert_allclose(curves.values, [[1, 2, 3], logit([1e-6, 0.25, 1 - 1e-6]), [-3, -2, -1]])

@@ -1,4 +1,4 @@
-"""Figures of a map by hand: their rows, headings, charts and captions, without a fit."""
+"""Report figures of made-up scores and maps: rows, headings, charts and captions."""
 
 import json
 from dataclasses import replace
@@ -68,7 +68,7 @@ def make_results(scores: pl.DataFrame, seeds: tuple[int, ...] = (4,), **fields: 
 
 
 def make_lattice(seed: int, rows: tuple[int, ...], fallbacks: tuple[str, ...], **fields: object) -> dict[str, object]:
-    """Make the fitted curves of a seed; all labels have the same values."""
+    """Make an entry of `lattices` in curves.json: the fitted curves of a seed. All labels have the same values."""
     curves = []
     for n_rows, fallback in zip(rows, fallbacks, strict=True):
         curves.append({"rows": n_rows, "fallback": fallback, "values": [*VALUES]})
@@ -96,23 +96,24 @@ def test_headings_name_fit_rows_fallbacks_and_test_rows():
     ]
 
 
-@pytest.mark.parametrize(("confidence", "start"), [(0.02, 0.001), (0.3, 0.3), (0.9, 1 / 3)])
-def test_curves_are_evaluated_on_a_grid_and_at_their_inner_knots(confidence, start):
+@pytest.mark.parametrize(
+    ("confidence", "axis_start", "grid_start"), [(0.02, 0.0, 0.001), (0.3, 0.3, 0.3), (0.9, 1 / 3, 1 / 3)]
+)
+def test_curves_are_evaluated_on_a_grid_and_at_their_inner_knots(confidence, axis_start, grid_start):
     lattices = [make_lattice(4, (300, 400, 500), ("none", "shared", "identity"))]
     results = make_results(make_scores({0: 2, 1: 2, 2: 2}, confidence=confidence), lattices=lattices)
     rows = curve_rows(results)
-    lowest = 0.0 if confidence == 0.02 else start
-    inner_knots = [knot for knot in KNOTS if lowest < knot < 1]
-    expected = np.unique([*np.linspace(start, 0.999, 60), *inner_knots])
+    inner_knots = [knot for knot in KNOTS if axis_start < knot < 1]
+    grid = np.unique([*np.linspace(grid_start, 0.999, 60), *inner_knots])
 
     for label, n_rows in zip(LABELS, (300, 400, 500), strict=True):
         curve = rows.filter(label=label, kind="curve")
-        np.testing.assert_allclose(curve["confidence"], expected)
-        of_curve = expit(np.interp(expected, KNOTS, VALUES))
-        np.testing.assert_allclose(curve["reliability"], expected if label == "no" else of_curve)
+        np.testing.assert_allclose(curve["confidence"], grid)
+        interpolated = expit(np.interp(grid, KNOTS, VALUES))
+        np.testing.assert_allclose(curve["reliability"], grid if label == "no" else interpolated)
         assert curve.select("rows", "seed").unique().rows() == [(n_rows, 4)]
     identity = rows.filter(label="yes", kind="identity").select("confidence", "reliability")
-    np.testing.assert_allclose(identity, [[lowest, lowest], [1, 1]])
+    np.testing.assert_allclose(identity, [[axis_start, axis_start], [1, 1]])
 
 
 def test_a_panel_has_its_identity_line_then_its_kinds_in_order():
@@ -123,7 +124,7 @@ def test_a_panel_has_its_identity_line_then_its_kinds_in_order():
     assert rows["label"].unique(maintain_order=True).to_list() == [*LABELS]
 
 
-def test_reliability_panels_name_labels_without_dots_and_with_few_fit_rows():
+def test_headings_of_reliability_panels_mark_labels_with_few_fit_rows_or_too_few_rows_for_a_dot():
     lattices = [make_lattice(4, (300, 99, 100), ("none", "none", "none"))]
     results = make_results(make_scores({0: 1020, 1: 19, 2: 20}), lattices=lattices)
     figure = reliability_by_label(results)
@@ -165,7 +166,7 @@ def test_panels_have_at_most_three_columns(n_labels, n_columns):
 
 
 def make_ranking_results(n_groups: int = 30, seeds: tuple[int, ...] = (4, 5)) -> Results:
-    """Make 60 rows in groups; each seed has other scores."""
+    """Make 60 rows in groups; the scores differ between seeds."""
     generator = np.random.default_rng(3)
     n_rows = 60
     frames = []
@@ -213,20 +214,23 @@ def test_bands_are_percentiles_of_the_resampled_curves():
     np.testing.assert_allclose(risk["coverage"], np.arange(5, 101) / 100)
 
 
-def test_errors_found_are_sorted_and_have_the_interval_of_their_change():
+def test_errors_found_have_the_interval_of_the_difference_between_the_map_and_the_confidence():
     results = make_ranking_results()
     figure = errors_found(results)
-    shares = np.arange(5, 51) / 100
+    reviewed_shares = np.arange(5, 51) / 100
     assert figure.rows["variant"].unique(maintain_order=True).to_list() == ["MRP", "confidence"]
-    np.testing.assert_allclose(figure.rows["reviewed"], np.tile(shares, 2))
+    np.testing.assert_allclose(figure.rows["reviewed"], np.tile(reviewed_shares, 2))
     resampled = retained_errors(results).resampled
-    found = {}
+    found_per_1000_reviews = {}
     for variant, errors in resampled.items():
-        found[variant] = 1000 * (errors[:, -1:] - errors[:, :-1]) / (1 - COVERAGE[:-1])
-    low, high = np.percentile(found["mrp"] - found["confidence"], [2.5, 97.5], axis=0)
-    of_variant = figure.rows.filter(variant="confidence").sort("reviewed", descending=True)
-    np.testing.assert_allclose(of_variant["change_low"], low[49:95])
-    np.testing.assert_allclose(of_variant["change_high"], high[49:95])
+        reviewed_errors = errors[:, -1:] - errors[:, :-1]
+        found_per_1000_reviews[variant] = 1000 * reviewed_errors / (1 - COVERAGE[:-1])
+    change = found_per_1000_reviews["mrp"] - found_per_1000_reviews["confidence"]
+    low, high = np.percentile(change, [2.5, 97.5], axis=0)
+    by_coverage = figure.rows.filter(variant="confidence").sort("reviewed", descending=True)
+    is_shown = slice(49, 95)  # coverage 0.5 to 0.95
+    np.testing.assert_allclose(by_coverage["change_low"], low[is_shown])
+    np.testing.assert_allclose(by_coverage["change_high"], high[is_shown])
 
 
 @pytest.mark.parametrize(
@@ -248,7 +252,7 @@ def test_captions_of_rankings_explain_the_interval(n_groups, seeds, risk_note, f
     assert errors_found(results).caption == errors_found.caption + found_note
 
 
-def test_a_variant_without_a_color_is_drawn_if_it_is_the_one_of_the_map():
+def test_the_variant_of_the_map_is_plotted_even_without_a_color():
     results = make_ranking_results()
     scores = results.scores.with_columns(logit_label_intercept=pl.col("logit_mrp"))
     shown = replace(results, scores=scores, variant="label_intercept")
@@ -321,14 +325,14 @@ def test_the_curve_of_a_map_includes_its_correction():
         assert len(curves) == 3
         for label, curve in enumerate(curves):
             confidence = curve["confidence"].to_numpy()
-            of_line = lines.intercept[label] + lines.slope[label] * logit(confidence)
-            np.testing.assert_allclose(curve["reliability"], expit(correct(of_line)))
+            uncorrected_logit = lines.intercept[label] + lines.slope[label] * logit(confidence)
+            np.testing.assert_allclose(curve["reliability"], expit(correct(uncorrected_logit)))
             expected_grid = sorted([*np.linspace(0.001, 0.999, 150), 0.9995, 0.9999])
             np.testing.assert_allclose(confidence, expected_grid)
 
 
-@pytest.mark.parametrize(("n_rows", "n_groups"), [(0, 0), (1, 1), (9, 1), (19, 1), (20, 2), (119, 11), (140, 12)])
-def test_a_map_of_all_logits_has_the_means_of_groups_of_rows(n_rows, n_groups):
+@pytest.mark.parametrize(("n_rows", "n_bins"), [(0, 0), (1, 1), (9, 1), (19, 1), (20, 2), (119, 11), (140, 12)])
+def test_the_curve_of_an_all_logits_model_has_the_means_of_bins_of_rows(n_rows, n_bins):
     generator = np.random.default_rng(n_rows)
     decision = np.r_[np.ones(n_rows, dtype=np.int64), np.zeros(7, dtype=np.int64)]
     order = generator.permutation(len(decision))
@@ -337,11 +341,11 @@ def test_a_map_of_all_logits_has_the_means_of_groups_of_rows(n_rows, n_groups):
     assessment = assess(decision[order], confidence, confidence**2, "label_vector", whole_vector)
     curve = fitted_curves(assessment)[1]
     assert curve.schema == {"confidence": pl.Float64, "reliability": pl.Float64}
-    assert len(curve) == n_groups
-    rising = np.sort(confidence[decision[order] == 1])
-    groups = np.array_split(rising, max(n_groups, 1)) if n_rows else []
-    np.testing.assert_allclose(curve["confidence"], [group.mean() for group in groups])
-    np.testing.assert_allclose(curve["reliability"], [(group**2).mean() for group in groups])
+    assert len(curve) == n_bins
+    sorted_confidence = np.sort(confidence[decision[order] == 1])
+    bins = np.array_split(sorted_confidence, max(n_bins, 1)) if n_rows else []
+    np.testing.assert_allclose(curve["confidence"], [values.mean() for values in bins])
+    np.testing.assert_allclose(curve["reliability"], [(values**2).mean() for values in bins])
 
 
 def test_the_figure_of_a_map_shows_curves_and_rows_of_each_label():
@@ -457,15 +461,15 @@ def test_a_figure_without_rows_is_not_drawn():
     assert without_note.caption == "How to read it."
 
 
-def test_specifications_have_a_theme_and_no_other_data():
-    other = alt.Chart(pl.DataFrame({"a": [5.0]})).mark_bar().encode(x="a:Q")
-    chart = alt.layer(alt.Chart(ROWS).mark_point().encode(x="a:Q"), other).configure_view(stroke="red")
+def test_specifications_have_a_theme_and_only_the_data_that_they_are_given():
+    layer_with_data = alt.Chart(pl.DataFrame({"a": [5.0]})).mark_bar().encode(x="a:Q")
+    chart = alt.layer(alt.Chart(ROWS).mark_point().encode(x="a:Q"), layer_with_data).configure_view(stroke="red")
     page = page_spec(chart, subtitle="the shop")
     assert (page["title"], page["width"], page["height"], page["config"]) == ("the shop", "container", 260, theme())
     assert not {"data", "datasets"} & set(page)
     assert not any("data" in layer for layer in page["layer"])
-    of_own_size = page_spec(chart, subtitle="the shop", height=None)
-    assert not {"width", "height"} & set(of_own_size)
+    without_size = page_spec(chart, subtitle="the shop", height=None)
+    assert not {"width", "height"} & set(without_size)
     assert page_spec(chart, subtitle="", height=300)["height"] == 300
 
     printed = print_spec(chart, pl.DataFrame({"a": [1.0, float("nan")]}))
