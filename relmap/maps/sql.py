@@ -1,10 +1,10 @@
 """Convert a reliability map to one SQL expression, for tables that are too large for a single machine."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from math import exp as e_to_the
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -23,10 +23,10 @@ from relmap.projection.whole_vector import MIN_RELATIVE_LOGIT, WholeVector
 DIALECTS = ("duckdb", "postgres", "postgresql", "bigquery", "spark")
 
 # PostgreSQL rejects results that overflow or underflow; BigQuery those that overflow
-MAX_EXPONENT = 700.0  # e to it is finite, and its reciprocal is not 0
+MAX_EXPONENT = 700.0  # exp(700) is finite, and exp(-700) is positive
 MAX_LOGIT_SUM = 1e300
-MIN_DIVIDEND = 1e-300  # divided by 1e6 it is not 0
-MIN_RISE = 1e-15  # of a curve between two knots; smaller ones are rounding errors
+MIN_DIVIDEND = 1e-300  # the quotient does not underflow for divisors up to 1e6
+MIN_RISE = 1e-15  # minimum rise of a curve between two knots; smaller ones are rounding errors
 
 
 class _Curve(Protocol):
@@ -54,8 +54,8 @@ def sql_expression(document: MapDocument, dialect: str) -> str:
     It agrees with `FittedMap` to 1e-12, unless a map is so steep that rounding the confidence changes its reliability
     by more. No part of it overflows or divides by zero. Equal maps give equal texts. Its size increases with the number
     of knots or thresholds of all labels; labels with the same curve share its text. A correction repeats the text of
-    the score once per knot. Spark compiles a few hundred of them in seconds; a few thousand need more than a gigabyte
-    of driver memory.
+    the score once per knot. Spark compiles corrections with a few hundred knots in seconds; a few thousand knots need
+    more than a gigabyte of driver memory.
 
     Args:
         document: The map.
@@ -90,8 +90,10 @@ def describe_logit_columns(document: MapDocument) -> list[str]:
     """
     if not isinstance(document.projection.fitted, WholeVector):
         return []
-    columns = f"the columns decision and logits_0 to logits_{document.n_labels - 1}"
-    return [f"This reads {columns}, which must be logits: of a probability p, its logarithm ln(greatest(p, 1e-12))."]
+    return [
+        "This expression reads the column decision, and logits from the columns logits_0 to logits_"
+        f"{document.n_labels - 1}. If the model returns a probability p, use ln(greatest(p, 1e-12)) as its logit."
+    ]
 
 
 def _label_curves(document: MapDocument) -> Sequence[_Curve]:
@@ -99,7 +101,11 @@ def _label_curves(document: MapDocument) -> Sequence[_Curve]:
     fitted = document.projection.fitted
     if isinstance(fitted, WithSignals):
         raise InputError("this map reads signals, which SQL does not support; use apply, or fit without signals")
-    curves = _vector_curves(fitted) if isinstance(fitted, WholeVector) else _curves(fitted, document.n_labels)
+    curves: Sequence[_Curve]
+    if isinstance(fitted, WholeVector):
+        curves = _vector_curves(fitted)
+    else:
+        curves = _uncorrected_curves(fitted, document.n_labels)
     if document.correction is None:
         return curves
     return _corrected_curves(document.correction, curves)
@@ -134,23 +140,23 @@ def _replace_confidence(tree: exp.Expr, confidence: float) -> exp.Expr:
     return tree.transform(lambda node: number.copy() if node == column else node, copy=False)
 
 
-def _curves(projection: Variant | Labelwise, n_labels: int) -> list[_Curve]:
-    """Return the curve of each label 0..K-1."""
+def _uncorrected_curves(projection: Variant | Labelwise, n_labels: int) -> list[_Curve]:
+    """Return the curve of each label 0..K-1, without a correction."""
     curves: Sequence[_Curve] = [_Identity()] * n_labels
     match projection:
         case SharedCurve(curves=shared):
-            curves = _curves(shared, 1) * n_labels
+            curves = _uncorrected_curves(shared, 1) * n_labels
         case Curves():
-            curves = _lattice_curves(projection)
+            curves = _lattices_with_fallbacks(projection)
         case WithFallbacks():
-            curves = _fallback_curves(projection, n_labels)
+            curves = _curves_with_fallbacks(projection, n_labels)
         case Intercepts(alpha=shifts):
             curves = [_Shift(shift) for shift in shifts.tolist()]
         case Lines():
             curves = _line_curves(projection)
-        case ShrunkCurves(line=lines, curves=lattice, share=shares):
-            parts = zip(shares.tolist(), _line_curves(lines), _lattices(lattice), strict=True)
-            curves = [_ShrunkCurve(share, line, curve) for share, line, curve in parts]
+        case ShrunkCurves(line=lines, curves=lattices, share=shares):
+            terms = zip(shares.tolist(), _line_curves(lines), _lattices(lattices), strict=True)
+            curves = [_ShrunkCurve(share, line, lattice) for share, line, lattice in terms]
         case Isotonic(confidence=thresholds, reliability=heights):
             steps = zip(thresholds, heights, strict=True)
             curves = [_Interpolation(tuple(knots.tolist()), tuple(values.tolist())) for knots, values in steps]
@@ -162,8 +168,8 @@ def _lattices(curves: Curves) -> list["_Lattice"]:
     return [_Lattice(knots, tuple(values)) for values in curves.values.tolist()]
 
 
-def _lattice_curves(curves: Curves) -> list[_Curve]:
-    """Return the lattice of each label, or the identity as its fallback."""
+def _lattices_with_fallbacks(curves: Curves) -> list[_Curve]:
+    """Return the curve of each label: its lattice, or the identity if that is its fallback."""
     identity = _Identity()
     pairs = zip(curves.fallback, _lattices(curves), strict=True)
     return [identity if fallback == "identity" else lattice for fallback, lattice in pairs]
@@ -174,17 +180,17 @@ def _line_curves(lines: Lines) -> list["_Line"]:
     return [_Line(slope, intercept, lines.farthest) for slope, intercept in coefficients]
 
 
-def _fallback_curves(projection: WithFallbacks, n_labels: int) -> list[_Curve]:
+def _curves_with_fallbacks(projection: WithFallbacks, n_labels: int) -> list[_Curve]:
     curves_by_fallback: dict[str, Sequence[_Curve]] = {
-        "none": _curves(projection.own, n_labels),
-        "shared": _curves(projection.shared, n_labels),
+        "none": _uncorrected_curves(projection.own, n_labels),
+        "shared": _uncorrected_curves(projection.shared, n_labels),
         "identity": [_Identity()] * n_labels,
     }
     return [curves_by_fallback[fallback][label] for label, fallback in enumerate(projection.fallback)]
 
 
 def _vector_curves(projection: WholeVector) -> list[_Curve]:
-    """Return the probability of each label 0..K-1 by the logits."""
+    """Return the probability of each label 0..K-1 as a function of all logits."""
     table = np.column_stack([projection.weights, projection.bias])
     curves: list[_Curve] = []
     for label, own in enumerate(table):
@@ -254,7 +260,7 @@ class _Shift:
     shift: float
 
     def reliability(self) -> exp.Expr:
-        divisor = exp.Add(this=_confidence(), expression=_complement_of_confidence() * _number(e_to_the(-self.shift)))
+        divisor = exp.Add(this=_confidence(), expression=_complement_of_confidence() * _number(math.exp(-self.shift)))
         return _divide(_at_least(_confidence(), MIN_DIVIDEND), exp.paren(divisor))
 
 
@@ -267,8 +273,8 @@ class _Line:
     farthest: float
 
     def logit(self) -> exp.Expr:
-        lowest = e_to_the(-self.farthest) / (1 + e_to_the(-self.farthest))
-        highest = e_to_the(self.farthest) / (1 + e_to_the(self.farthest))
+        lowest = math.exp(-self.farthest) / (1 + math.exp(-self.farthest))
+        highest = math.exp(self.farthest) / (1 + math.exp(self.farthest))
         clipped = _at_most(_at_least(_confidence(), lowest), highest)
         clipped_complement = _at_most(_at_least(_complement_of_confidence(), lowest), highest)
         odds = _divide(clipped, clipped_complement)
@@ -300,7 +306,7 @@ class _ShrunkCurve:
 
 
 class _LogitDifference(NamedTuple):
-    """Weights and bias of the difference between the new logits of another label and of the decision."""
+    """Difference between the recalibrated logits of another label and of the decision: weights and bias."""
 
     weights: tuple[float, ...]
     bias: float
@@ -337,7 +343,13 @@ class _VectorScore:
 
 @dataclass(frozen=True)
 class _CorrectedCurve:
-    """A curve with a corrected logit: the value at the first knot, plus slope times covered distance per interval."""
+    """A curve with a corrected logit.
+
+    With knots u_1..u_J, the value v_1 at the first knot, and slopes s_0..s_J before, between and after the knots, the
+    logit z becomes
+
+        v_1 + s_0 (min(z, u_1) - u_1) + sum_j s_j (min(max(z, u_j), u_j+1) - u_j) + s_J (max(z, u_J) - u_J).
+    """
 
     points: tuple[tuple[float, float], ...]  # logits before and after the correction
     first_slope: float
@@ -356,9 +368,9 @@ class _CorrectedCurve:
         return _expit(total, np.inf)
 
 
-def _add_distance(total: exp.Expr, slope: float, position: exp.Expr, begin: float) -> exp.Expr:
-    """Add the slope times the distance of a position from the begin of its interval."""
-    distance = exp.paren(exp.Sub(this=position, expression=_number(begin)))
+def _add_distance(total: exp.Expr, slope: float, position: exp.Expr, start: float) -> exp.Expr:
+    """Add the slope times the signed distance of a position from the start."""
+    distance = exp.paren(exp.Sub(this=position, expression=_number(start)))
     return exp.Add(this=total, expression=_number(slope) * distance)
 
 
@@ -378,7 +390,7 @@ def _complement_of_confidence() -> exp.Expr:
 
 
 def _linear_segment(left: float, right: float, low: float, high: float) -> exp.Expr:
-    """Interpolate, measured from the right end: from the left, near a knot at 0, the product can underflow."""
+    """Interpolate from the right end; from the left end, the product could underflow near a knot at 0."""
     if high - low < MIN_RISE:
         return _number(high)
     distance = exp.Paren(this=exp.Sub(this=_number(right), expression=_confidence()))
@@ -411,7 +423,7 @@ def _lesser(value: exp.Expr, other: float) -> exp.Expr:
 
 
 def _divide(dividend: exp.Expr, divisor: exp.Expr) -> exp.Expr:
-    return exp.Div(this=dividend, expression=divisor, typed=True)  # of doubles, so that no dialect needs a cast
+    return exp.Div(this=dividend, expression=divisor, typed=True)  # both are doubles, so no dialect needs a cast
 
 
 def _number(value: float) -> exp.Expr:

@@ -1,7 +1,7 @@
 """Run the pipeline in one process without flows, servers, threads or stored results.
 
-In a project's folder, `python bare.py` does what `make repro` does. Prefect is imported, since its decorators stand on
-the functions.
+In the folder of a project, `python bare.py` computes the results of `make repro`. Prefect is imported, since the
+functions have its decorators.
 """
 
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""A copy of the project whose commands the benchmarks run, each in a process of its own."""
+"""A copy of the project for benchmarks. Each of its commands runs in a new process."""
 
 import os
 import resource
@@ -23,10 +23,21 @@ class Duration:
     cpu: float  # seconds of all cores together
 
 
-class Copy:
-    """A copy of the project with its commands."""
+class ProjectCopy:
+    """A copy of the project, and the commands that benchmarks run in it.
+
+    Attributes:
+        folder: Folder of the copy.
+    """
 
     def __init__(self, folder: Path, change: Callable[[dict[str, Any]], object], *, server: bool = True) -> None:
+        """Copy the project.
+
+        Args:
+            folder: Folder of the copy; it is created if it does not exist.
+            change: Function that edits the content of params.yaml in place.
+            server: Whether to create the database of the Prefect server, which `refresh` needs.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         copy_project(folder, change)
         self.folder = folder
@@ -38,19 +49,19 @@ class Copy:
         """Run what `make repro` runs."""
         run_module(self.folder, "flows.refresh")
 
-    def bare(self) -> None:
-        """Compute the same with plain function calls in one process."""
+    def refresh_without_orchestration(self) -> None:
+        """Compute the results of `refresh` with function calls in one process, without DVC and Prefect runs."""
         run_module(self.folder, "bare", PYTHONPATH=f"{self.folder}{os.pathsep}{Path(__file__).parent}")
 
     def measure(self, call: Callable[[], object]) -> Duration:
-        """Measure a function that runs commands."""
+        """Measure the duration of a call that runs commands of the copy."""
         start = time.perf_counter()
-        cpu = _cpu()
+        cpu = _cpu_seconds()
         call()
-        return Duration(time.perf_counter() - start, _cpu() - cpu)
+        return Duration(time.perf_counter() - start, _cpu_seconds() - cpu)
 
     def stage_seconds(self) -> dict[str, float]:
-        """Return the seconds of the last run of each stage, without the start of its process."""
+        """Return the seconds of the last run of each stage, without the time to start its process."""
         records = (read_json(path) for path in sorted((self.folder / "data/.state/stages").glob("*.json")))
         seconds = {}
         for record in records:
@@ -63,6 +74,7 @@ class Copy:
         return pl.read_parquet(self.folder / "data/runs" / dataset / "metrics.parquet")
 
 
-def _cpu() -> float:
+def _cpu_seconds() -> float:
+    """Return the CPU seconds of all ended child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

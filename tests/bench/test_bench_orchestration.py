@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench.commands import Copy, Duration
+from tests.bench.commands import Duration, ProjectCopy
 from tests.project_copy import edit_params, run_module
 
 pytestmark = pytest.mark.bench
@@ -34,25 +34,25 @@ def select_two_data_sets(params: dict[str, Any]) -> None:
 class Project:
     """A copy of the project after its first refresh, and the duration of that refresh."""
 
-    copy: Copy
+    copy: ProjectCopy
     whole: Duration
     stages: dict[str, float]  # seconds of each stage in the first refresh
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory, threads) -> Project:
-    copy = Copy(tmp_path_factory.mktemp("project"), select_two_data_sets)
+    copy = ProjectCopy(tmp_path_factory.mktemp("project"), select_two_data_sets)
     whole = copy.measure(copy.refresh)
     return Project(copy, whole, copy.stage_seconds())
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory, threads) -> Copy:
-    return Copy(tmp_path_factory.mktemp("plain"), select_two_data_sets, server=False)
+def plain(tmp_path_factory, threads) -> ProjectCopy:
+    return ProjectCopy(tmp_path_factory.mktemp("plain"), select_two_data_sets, server=False)
 
 
 def test_first_refresh(comparison, project, plain):
-    plain_calls = plain.measure(plain.bare).seconds
+    plain_calls = plain.measure(plain.refresh_without_orchestration).seconds
     comparison.add_time(
         f"plain function calls in one process, and {ALLOWED_SECONDS} s", plain_calls + ALLOWED_SECONDS, aim=1
     )
@@ -103,7 +103,7 @@ def test_reliability_stage_compared_with_the_authors_code(comparison, tmp_path, 
     logits = Path(os.environ["REAL_DATA"]) / "authors_check" / name / "logits_and_labels.npz"
     entry = {"reader": "logits", "source": "files", "path": str(logits)}
     entry["options"] = {"labels": [str(label) for label in range(labels)]}
-    copy = Copy(tmp_path, lambda params: params.update(datasets={"mine": entry}))
+    copy = ProjectCopy(tmp_path, lambda params: params.update(datasets={"mine": entry}))
     for step in ("tasks.download", "tasks.train"):
         run_module(copy.folder, step, "mine")
     duration = copy.measure(partial(run_module, copy.folder, "flows.reliability", "mine"))

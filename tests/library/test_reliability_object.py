@@ -118,7 +118,7 @@ def test_estimator_and_commands_give_the_same_results(fitted, tmp_path, capsys):
 
     assert expression == vector.sql()
     assert expression.startswith(f"/* {capsys.readouterr().err.strip()} */\nCASE")
-    assert "decision and logits_0 to logits_2, which must be logits" in expression
+    assert "logits from the columns logits_0 to logits_2" in expression
 
 
 def test_training_rows_are_evaluated_out_of_fold(fitted):
