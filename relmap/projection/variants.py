@@ -268,7 +268,7 @@ _VARIANTS = (
         model_types=(WithFallbacks, Lines),
         fit=fit_shifts_with_fallbacks,
         fit_pooled=fit_pooled_shifts,
-        description="a shift for each label",
+        description="a shift of the logit for each label",
     ),
     Variant(
         key="label_isotonic",

@@ -194,7 +194,7 @@ def test_a_failed_data_set_is_shown_with_its_reason_and_without_figures(page, na
 
 
 def test_failed_gates_are_shown_open(page):
-    assert re.search(r"no decision changes mine, 1: 7 rows.{0,20} FAILED, 0 of 1", page.text)
+    assert re.search(r"no decision changes mine, 1: 7 rows.{0,20} FAILED: 1 of 1", page.text)
     assert "1 of 2 checks failed" in page.text
     assert "Not in these results: scidocs (failed) and mine (failed)" in page.text
     is_open = ["open" in details for details in page.select("details")[:5]]
