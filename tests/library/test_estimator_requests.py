@@ -147,6 +147,16 @@ def test_a_classifier_is_fitted_on_all_rows_and_the_map_on_its_out_of_fold_predi
     assert model.n_features_in_ == 2
 
 
+def test_groups_of_some_training_rows_are_used_in_their_evaluation():
+    generator = np.random.default_rng(1)
+    features = generator.normal(size=(120, 2))
+    label = (features[:, 0] + generator.normal(size=120) > 0).astype(int)
+    groups = np.arange(120) // 3
+    model = ReliabilityMap(classifier=LogisticRegression(), variant="label_intercept").fit(features, label, groups)
+    evaluation = model.evaluate(features[:90], label[:90], groups[:90])
+    assert evaluation.to_dict()["groups"] == 30
+
+
 READINGS = [
     {"probability": "p", "positive": "yes"},
     {"score_column": "s", "border": 0.5, "positive": 2.0},
