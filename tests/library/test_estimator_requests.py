@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 from relmap import ReliabilityMap, api, estimator
 from relmap.api import Recommendation
@@ -155,6 +157,19 @@ def test_groups_of_some_training_rows_are_used_in_their_evaluation():
     model = ReliabilityMap(classifier=LogisticRegression(), variant="label_intercept").fit(features, label, groups)
     evaluation = model.evaluate(features[:90], label[:90], groups[:90])
     assert evaluation.to_dict()["groups"] == 30
+
+
+def test_training_rows_of_other_inputs_are_recognized_together_with_their_groups():
+    """Rows of dictionaries cannot be recognized one by one, only all together."""
+    generator = np.random.default_rng(1)
+    numbers = generator.normal(size=(120, 2))
+    rows = [{"a": first, "b": second} for first, second in numbers.tolist()]
+    label = (numbers[:, 0] + generator.normal(size=120) > 0).astype(int)
+    groups = np.arange(120) // 3
+    classifier = make_pipeline(DictVectorizer(), LogisticRegression())
+    model = ReliabilityMap(classifier=classifier, variant="label_intercept").fit(rows, label, groups)
+    assert model.training_inputs_ is None
+    assert model.evaluate(rows, label, groups).to_dict()["fitted_rows"] == 120
 
 
 READINGS = [

@@ -4,6 +4,7 @@ import codecs
 import errno
 import gzip
 import math
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -563,3 +564,8 @@ def test_at_most_one_item_more_than_threads_is_read_ahead(threads):
         assert result == 10 * (n_results - 1)
         assert len(read) <= n_results + threads
     assert n_results == 8
+
+
+def test_as_many_items_are_mapped_at_the_same_time_as_there_are_threads():
+    barrier = threading.Barrier(2)
+    assert len(list(map_in_order(lambda _: barrier.wait(timeout=20), range(2), threads=2))) == 2

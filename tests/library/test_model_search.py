@@ -263,6 +263,18 @@ def test_auto_does_not_correct_under_the_paper_protocol():
     assert model.choice.gains == ()
 
 
+def test_fits_of_the_learning_curve_have_the_seed_of_the_map(monkeypatch):
+    seeds = []
+
+    def recorded_cross_fit(*arguments: object, **options: object) -> CrossFitResult:
+        seeds.append(arguments[2].seed)
+        return cross_fit(*arguments, **options)
+
+    monkeypatch.setattr(model_choice, "cross_fit", recorded_cross_fit)
+    choose("label_platt")
+    assert seeds == [4, 4, 4]  # all rows, and the two smaller numbers of rows
+
+
 def test_recommendation_uses_rows_in_the_given_order_and_the_interval_of_the_candidates(result, monkeypatch):
     recorded = []
 

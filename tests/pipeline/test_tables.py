@@ -362,6 +362,11 @@ def test_failed_own_data_sets_and_unknown_calibrators_come_last():
     assert runs.own_datasets() == ["tickets", "bills"]
     assert runs.other_calibrators() == ["vector", "matrix", "beta"]
 
+    names = [f"own_{number}" for number in range(30)]
+    many = runs.metrics.head(1).drop("calibrator").join(pl.DataFrame({"calibrator": names}), how="cross")
+    metrics = many.select(runs.metrics.columns)
+    assert replace(runs, metrics=metrics).other_calibrators() == names  # in the order of the rows
+
 
 @pytest.fixture
 def runs_with_failed_datasets() -> Runs:
