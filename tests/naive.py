@@ -13,7 +13,8 @@ from scipy.stats import norm
 
 MIN_RELIABILITY = 1e-6
 N_ECE_BINS = 15
-ROUNDING_TOLERANCE = 1e-9  # of a difference of metrics that is zero
+ROUNDING_TOLERANCE = 1e-9  # a difference of metrics that is zero can be computed as up to ±1e-9
+MIN_CLUSTERS = 10  # for an interval of a share
 AUTOMATIC_TENTHS = {10: 9, 30: 7, 50: 5, 90: 1}  # percentage of reviewed rows -> tenths of automatic rows
 
 
@@ -34,7 +35,11 @@ def expected_errors(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
 
 
 def average_precision_of_errors(logit: np.ndarray, correct: np.ndarray) -> float:
-    """Return the expected average precision of finding errors, the least reliable row first; NaN without errors."""
+    """Return the expected average precision of finding errors, the least reliable row first; NaN without errors.
+
+    Tied rows are in random order. If k of n tied rows are errors, and the one at position i is an error, each of the i
+    tied rows before it is an error with probability (k - 1) / (n - 1).
+    """
     n_errors = int((~correct).sum())
     n_preceding = 0
     n_preceding_errors = 0
@@ -123,7 +128,7 @@ class Sample:
             sampled = generator.integers(len(members), size=len(members))
             yield np.concatenate([members[cluster] for cluster in sampled])
 
-    def mean_with_error(self, values: np.ndarray) -> tuple[float, float]:
+    def mean_with_standard_error(self, values: np.ndarray) -> tuple[float, float]:
         """Return the mean of a value of each row, and its cluster-robust standard error."""
         rows = self.rows
         mean = values[rows].mean()
@@ -134,8 +139,8 @@ class Sample:
     def wilson(self, correct: np.ndarray, chosen: np.ndarray) -> tuple[float, float, float]:
         """Return the share of correct rows among the chosen ones, and Wilson's interval at the effective sample size.
 
-        The effective sample size is the number of independent rows whose share has the same variance as that of these
-        clusters. It is at most Kish's (1965) effective size for the numbers of copies.
+        The effective sample size is the number of independent rows that would estimate the share with the same
+        variance as these clusters and copies. The interval is NaN with fewer than 10 clusters.
         """
         rows = self.rows[chosen[self.rows]]
         share = correct[rows].mean()
@@ -148,7 +153,7 @@ class Sample:
         else:
             effective = total**2 / np.square(sizes).sum()
         effective = min(effective, total**2 / np.square(self.copies[chosen].astype(float)).sum())
-        if len(clusters) < 10:
+        if len(clusters) < MIN_CLUSTERS:
             return share, np.nan, np.nan
         z = norm.ppf(0.975)
         center = (share + z**2 / (2 * effective)) / (1 + z**2 / effective)
@@ -157,12 +162,12 @@ class Sample:
 
 
 def mean(values: np.ndarray) -> float:
-    """Return the mean of values, NaN without any."""
+    """Return the mean of values; NaN if there are none."""
     return float(values.mean()) if len(values) else np.nan
 
 
 def percentile_interval(replicates: np.ndarray) -> tuple[float, float]:
-    """Return the 95% interval of replicates; NaN where more than 5% of them are not defined."""
+    """Return the 95% interval of bootstrap replicates; NaN if more than 5% of them are not defined."""
     defined = replicates[~np.isnan(replicates)]
     if len(replicates) - len(defined) > 0.05 * len(replicates):
         return np.nan, np.nan
@@ -170,7 +175,10 @@ def percentile_interval(replicates: np.ndarray) -> tuple[float, float]:
 
 
 def p_value(replicates: np.ndarray) -> float:
-    """Return the two-sided p-value of a difference of 0."""
+    """Return the two-sided p-value of the hypothesis that a difference is 0, from its bootstrap replicates.
+
+    It is NaN if more than 5% of the replicates are not defined.
+    """
     defined = replicates[~np.isnan(replicates)]
     if len(replicates) - len(defined) > 0.05 * len(replicates):
         return np.nan

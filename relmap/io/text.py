@@ -1,7 +1,8 @@
 """Text files of separated columns: their separator, their encoding, and the line of each row.
 
-If the header has a single column under the separator of the file name, another separator is tried. A file that is not
-UTF-8 is read as UTF-16 if it begins so, else as Windows-1252; the user is informed of both.
+If the header has a single column under the separator of the file name, another separator is tried. A file that begins
+with a byte order mark of UTF-16 is read as UTF-16. Any other file that is not UTF-8 is read as Windows-1252. The notes
+inform the user of a separator other than that of the file name, and of an encoding other than UTF-8.
 """
 
 import codecs
@@ -62,12 +63,12 @@ class SeparatedText:
             The file with its format.
 
         Raises:
-            InputError: A gzipped file is truncated.
+            InputError: A gzipped file is truncated or invalid.
         """
         text = cls(path, _separator_of_name(path), _detect_encoding(path))
         try:
             header = next(text.records(), TextRecord(1, [""])).fields
-        except (UnicodeDecodeError, csv.Error):  # the reader of the file reports it in more detail
+        except (UnicodeDecodeError, csv.Error):  # CsvPredictions reports it in more detail
             return text
         if len(header) > 1:
             return text
@@ -93,7 +94,7 @@ class SeparatedText:
             The records in their order.
 
         Raises:
-            InputError: A gzipped file is truncated.
+            InputError: A gzipped file is truncated or invalid.
         """
         encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
         with _open_bytes(self.path) as handle, TextIOWrapper(handle, encoding, newline="") as lines:
@@ -111,10 +112,10 @@ class SeparatedText:
             row: Number of the row, from 0.
 
         Returns:
-            Its line; its number if this reader cannot find the line.
+            `line N`; `row N (from 0)` if the line of the row is not found.
         """
         with suppress(csv.Error):  # a field is longer than this reader allows
-            for number, record in enumerate(self.records(), -1):
+            for number, record in enumerate(self.records(), start=-1):  # the header is row -1
                 if number == row:
                     return f"line {record.line}"
         return f"row {row} (from 0)"

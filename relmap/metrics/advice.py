@@ -32,7 +32,7 @@ RANKING_METRICS = ("aupr_error", "aurc")
 MIN_ADVICE_GROUPS = 30  # bootstrap intervals of fewer groups are too short
 MIN_ERRORS = 10  # minimum number of wrong decisions, and minimum number of correct decisions
 RETAINED_TENTHS = 7  # share of decisions that are not reviewed, in tenths, as in selacc_70
-MAX_REPORTED_LABELS = 1_000_000  # larger numbers are not reported
+MAX_REPORTED_ROWS = 1_000_000  # larger numbers of additional labelled rows are not reported
 
 
 # Metric -> its numbers: `change`, the ends `low` and `high` of its 95% interval, and the p-value `p`; None if unknown
@@ -85,25 +85,26 @@ def advise(
     insufficient = describe_insufficient_data(rows, errors, groups)
     if insufficient:
         return Advice(UNKNOWN, insufficient)
-    predicts = _classify(changes, "nll_correct", smallest)
-    ranks = combine_signs([_classify(changes, metric, smallest) for metric in RANKING_METRICS])
-    signs = {predicts, ranks}
+    prediction_sign = _classify(changes, "nll_correct", smallest)
+    ranking_sign = combine_signs([_classify(changes, metric, smallest) for metric in RANKING_METRICS])
+    signs = {prediction_sign, ranking_sign}
     is_better = BETTER in signs or MIXED_SIGNS in signs  # by at least one metric
     is_worse = WORSE in signs or MIXED_SIGNS in signs
     if not is_better and not is_worse:
-        if predicts == NO_DIFFERENCE:
+        if prediction_sign == NO_DIFFERENCE:
             return Advice(KEEP, "there is no relevant difference")
         return Advice(KEEP, "no change is significant", is_undecided=True)
     if not is_worse:
-        both_better = signs == {BETTER}
-        reason = "it predicts and ranks better" if both_better else f"it predicts {predicts} and ranks {ranks}"
+        reason = f"it predicts {prediction_sign} and ranks {ranking_sign}"
+        if signs == {BETTER}:
+            reason = "it predicts and ranks better"
         return Advice(USE, reason)
-    reason = f"the reliability predicts {predicts} and ranks {ranks}"
+    reason = f"the reliability predicts {prediction_sign} and ranks {ranking_sign}"
     if not is_better:
         return Advice(WORSENS, reason, ("Alternatively, fit again on rows like these.",))
     score_by_sign = {WORSE: "the confidence", MIXED_SIGNS: "whichever is better at your own budget"}
-    for_probability = score_by_sign.get(predicts, "the reliability")
-    for_review = score_by_sign.get(ranks, "the reliability")
+    for_probability = score_by_sign.get(prediction_sign, "the reliability")
+    for_review = score_by_sign.get(ranking_sign, "the reliability")
     next_step = f"State {for_probability} as the probability of a correct decision, and rank reviews by {for_review}."
     return Advice(MIXED, reason, (next_step,))
 
@@ -146,10 +147,10 @@ def advise_map(
         return advice
     if change >= smallest:
         return Advice(KEEP, f"the map raises the log loss by {change:.4f} here, which may be chance")
-    return Advice(SAFE, format_labels_needed(additional_labels_needed(rows, change, (high - low) / 2, smallest)))
+    return Advice(SAFE, format_rows_needed(additional_rows_needed(rows, change, (high - low) / 2, smallest)))
 
 
-def additional_labels_needed(rows: int, change: float, half_width: float, smallest: float) -> int:
+def additional_rows_needed(rows: int, change: float, half_width: float, smallest: float) -> int:
     """Estimate how many more labelled rows would distinguish a change from no change.
 
     Args:
@@ -166,7 +167,7 @@ def additional_labels_needed(rows: int, change: float, half_width: float, smalle
     return max(1, required_rows - rows)
 
 
-def format_labels_needed(count: int) -> str:
+def format_rows_needed(count: int) -> str:
     """Format the number of labelled rows that would distinguish a change from no change.
 
     Args:
@@ -175,8 +176,8 @@ def format_labels_needed(count: int) -> str:
     Returns:
         A clause with the number rounded to two digits.
     """
-    if count > MAX_REPORTED_LABELS:
-        return f"even {MAX_REPORTED_LABELS:,} more labelled rows might not suffice"
+    if count > MAX_REPORTED_ROWS:
+        return f"even {MAX_REPORTED_ROWS:,} more labelled rows might not suffice"
     digits = floor(log10(count)) - 1
     return f"about {round(count, -digits):,} more labelled rows would suffice"
 
@@ -226,7 +227,7 @@ def describe_insufficient_data(rows: int, errors: int, groups: int) -> str:
     """
     if groups < MIN_ADVICE_GROUPS:
         units = "groups" if groups < rows else "rows"
-        return f"there are {groups} {units}, and a difference among fewer than {MIN_ADVICE_GROUPS} may be chance"
+        return f"there are {groups} {units}; with fewer than {MIN_ADVICE_GROUPS}, a difference may be chance"
     return describe_insufficient_errors(rows, errors)
 
 

@@ -110,7 +110,7 @@ class SmallProject:
 
     def start_paused(self, *command: str, at: str, until: Path) -> RunningCommand:
         """Start a command that pauses before it moves the file `at` into place, until the file `until` exists."""
-        running = self.start(*command, faults=({"call": "replace", "path": at, "do": "hold", "to": str(until)},))
+        running = self.start(*command, faults=({"call": "replace", "path": at, "do": "hold", "file": str(until)},))
         wait_until(running.n_faults_reached)
         return running
 

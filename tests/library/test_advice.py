@@ -5,21 +5,21 @@ import pytest
 from relmap.metrics import advice
 from relmap.metrics.advice import (
     KEEP,
-    MAX_REPORTED_LABELS,
+    MAX_REPORTED_ROWS,
     MIXED,
     SAFE,
     UNKNOWN,
     USE,
     WORSENS,
     ErrorsFound,
-    additional_labels_needed,
+    additional_rows_needed,
     advise,
     advise_map,
     describe_evidence,
     describe_insufficient_data,
     describe_insufficient_errors,
     format_change,
-    format_labels_needed,
+    format_rows_needed,
     rarer_outcome,
 )
 
@@ -90,8 +90,8 @@ def test_a_mixed_or_worse_result_names_the_score_for_each_use(found, next_step):
 @pytest.mark.parametrize(
     ("rows", "errors", "groups", "reason"),
     [
-        (500, 50, 29, "there are 29 groups, and a difference among fewer than 30 may be chance"),
-        (29, 14, 29, "there are 29 rows, and a difference among fewer than 30 may be chance"),
+        (500, 50, 29, "there are 29 groups; with fewer than 30, a difference may be chance"),
+        (29, 14, 29, "there are 29 rows; with fewer than 30, a difference may be chance"),
         (1500, 9, 30, "9 of 1,500 decisions are wrong, and at least 10 are needed"),
         (1500, 1491, 30, "9 of 1,500 decisions are correct, and at least 10 are needed"),
         (500, 10, 30, ""),
@@ -145,8 +145,8 @@ def test_an_uncertain_gain_of_a_map_names_the_rows_that_would_make_it_certain(ch
         (100, 1e-12, 1.0, 1e-12, 10**15 - 100),  # limited
     ],
 )
-def test_additional_labels_are_computed_from_the_width_of_the_interval(rows, change, half_width, smallest, expected):
-    assert additional_labels_needed(rows, change, half_width, smallest) == expected
+def test_additional_rows_are_computed_from_the_width_of_the_interval(rows, change, half_width, smallest, expected):
+    assert additional_rows_needed(rows, change, half_width, smallest) == expected
 
 
 @pytest.mark.parametrize(
@@ -158,12 +158,12 @@ def test_additional_labels_are_computed_from_the_width_of_the_interval(rows, cha
         (99, "about 99 more labelled rows would suffice"),
         (101, "about 100 more labelled rows would suffice"),
         (12_345, "about 12,000 more labelled rows would suffice"),
-        (MAX_REPORTED_LABELS, "about 1,000,000 more labelled rows would suffice"),
-        (MAX_REPORTED_LABELS + 1, "even 1,000,000 more labelled rows might not suffice"),
+        (MAX_REPORTED_ROWS, "about 1,000,000 more labelled rows would suffice"),
+        (MAX_REPORTED_ROWS + 1, "even 1,000,000 more labelled rows might not suffice"),
     ],
 )
-def test_numbers_of_labels_are_rounded_to_two_digits_up_to_a_million(count, text):
-    assert format_labels_needed(count) == text
+def test_numbers_of_rows_are_rounded_to_two_digits_up_to_a_million(count, text):
+    assert format_rows_needed(count) == text
 
 
 @pytest.mark.parametrize(

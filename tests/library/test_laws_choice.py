@@ -101,7 +101,7 @@ def case(request) -> Case:
 
 def widened_interval(sample: Sample, values: np.ndarray) -> list[float]:
     """Return the mean, its standard error by group, and the interval widened for the choice of a model."""
-    mean, standard_error = sample.mean_with_error(values)
+    mean, standard_error = sample.mean_with_standard_error(values)
     half_width = CHOICE_WIDENING * student.ppf(0.975, max(sample.cluster.max(), 1)) * standard_error
     return [mean, standard_error, mean - half_width, mean + half_width]
 
@@ -220,7 +220,7 @@ def expected_choice(losses: dict[str, np.ndarray], sample: Sample) -> str:
     """Choose the all-logits model, unless the best candidate is better by more than two standard errors."""
     means = {name: loss[sample.rows].mean() for name, loss in losses.items()}
     best = min(means, key=means.__getitem__)
-    mean, standard_error = sample.mean_with_error(losses["label_vector"] - losses[best])
+    mean, standard_error = sample.mean_with_standard_error(losses["label_vector"] - losses[best])
     return "label_vector" if mean <= 2 * standard_error else best
 
 

@@ -20,11 +20,11 @@ from relmap.metrics.advice import (
     USE,
     WORSENS,
     ErrorsFound,
-    additional_labels_needed,
+    additional_rows_needed,
     advise_map,
     describe_evidence,
     format_change,
-    format_labels_needed,
+    format_rows_needed,
 )
 from relmap.metrics.registry import COMPARED_METRICS, METRICS
 from tests import maps
@@ -108,15 +108,15 @@ def test_evidence_shows_no_zero_change(errors_found, interval, measured):
 
 @settings(max_examples=80, deadline=None)
 @given(st.integers(60, 20_000), st.sampled_from([0.0, 1e-5, 0.002, -0.03]), st.floats(1e-6, 1))
-def test_additional_labels_narrow_the_interval_to_the_change(rows, change, half_width):
-    n_more = additional_labels_needed(rows, change, half_width, MIN_RELEVANT_CHANGE)
+def test_additional_rows_narrow_the_interval_to_the_change(rows, change, half_width):
+    n_more = additional_rows_needed(rows, change, half_width, MIN_RELEVANT_CHANGE)
     assert n_more >= 1
     if n_more > 1:
         narrower = half_width * np.sqrt(rows / (rows + n_more))
         assert narrower <= max(abs(change), MIN_RELEVANT_CHANGE) * (1 + 1e-9)
     assert re.fullmatch(
         r"about [\d,]+ more labelled rows would suffice|even 1,000,000 more labelled rows might not suffice",
-        format_labels_needed(n_more),
+        format_rows_needed(n_more),
     )
 
 

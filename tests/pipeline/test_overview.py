@@ -69,7 +69,7 @@ ADVICE_CASES = [
     (with_changes(IMPROVEMENTS | {"aupr_error": None}), f"{USE}: it predicts and ranks better."),
     (
         with_changes(IMPROVEMENTS, groups=29),
-        f"{UNKNOWN}: there are 29 groups, and a difference among fewer than 30 may be chance.",
+        f"{UNKNOWN}: there are 29 groups; with fewer than 30, a difference may be chance.",
     ),
 ]
 
@@ -427,7 +427,7 @@ def test_unknown_intervals_are_omitted_from_the_description():
         ({"errors": 9}, 50, "9 of 1,000 decisions are wrong, and at least 10 are needed"),
         ({"errors": 993}, 50, "7 of 1,000 decisions are correct, and at least 10 are needed"),
         ({"rows": 202}, 50, "2 of 202 decisions are correct, and at least 10 are needed"),
-        ({}, 29, "there are 29 groups, and a difference among fewer than 30 may be chance"),
+        ({}, 29, "there are 29 groups; with fewer than 30, a difference may be chance"),
     ],
 )
 def test_too_few_rows_errors_or_groups_give_no_recommendation(changes, groups, reason):

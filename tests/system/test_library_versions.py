@@ -1,4 +1,4 @@
-"""All tests of the library without the pipeline: with each Python, and with the lowest versions of its dependencies."""
+"""Run the tests of the library without the pipeline: with each Python, and with the lowest versions of dependencies."""
 
 from pathlib import Path
 
@@ -12,7 +12,10 @@ TOOLS = ("pytest", "hypothesis", "jsonschema", "pandas", "pyyaml")
 
 
 def run_library_tests(folder: Path, python: Path, versions: str) -> None:
-    """Install the dependencies of the library for a Python, and run its tests there."""
+    """Install the dependencies of the library for a Python, and run the tests of the library with them.
+
+    `versions` are "tested" or "lowest", as in `write_constraints`.
+    """
     constraints = write_constraints(folder, python, versions, extra="all")
     installed = create_environment(folder, python)
     install(installed, constraints, "--requirements", "pyproject.toml", "--extra", "all", *TOOLS)

@@ -7,9 +7,9 @@ FAULTS is a JSON list of faults; without it, nothing happens. A fault has these 
 - `path`: pattern of the file of the call, relative to the current folder, which is the root of the project.
 - `nth`: number of the call that is disturbed; by default the first.
 - `do`: `kill`, `edit` or `hold`.
-  - `kill` sends SIGKILL. If the calling process is killed, half of its file is written.
-  - `edit` appends `line` to the file `to`.
-  - `hold` waits in the middle of the call until the file `to` exists.
+  - `kill` sends SIGKILL. If it kills the process that makes the call, its file contains only the first half.
+  - `edit` appends `line` to the file `file`.
+  - `hold` waits in the middle of the call until the file `file` exists.
 - `whom`: processes to kill: `everything`, `stage`, `dvc` or `server`.
 """
 
@@ -62,7 +62,7 @@ def kill(whom: str) -> None:
     """Stop all processes, then kill them, so that none can react to the end of another."""
     pids = find_processes(whom)
     if not pids:  # otherwise the test would pass although nothing was killed
-        raise RuntimeError(f"no process of this run is a {whom}")
+        raise RuntimeError(f"no process of this run is of the kind {whom!r}")
     for pid in pids:
         if pid != os.getpid():
             os.kill(pid, signal.SIGSTOP)
@@ -75,10 +75,10 @@ def cause_fault(fault: dict) -> None:
     if fault["do"] == "kill":
         kill(fault["whom"])
     elif fault["do"] == "edit":
-        with real_open(fault["to"], "a") as edited:
+        with real_open(fault["file"], "a") as edited:
             edited.write(fault["line"] + "\n")
     else:
-        while not Path(fault["to"]).exists():
+        while not Path(fault["file"]).exists():
             time.sleep(0.05)
 
 
