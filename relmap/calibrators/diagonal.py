@@ -42,9 +42,8 @@ class Diagonal(Value, kind="diagonal"):
 def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagonal:  # noqa: ARG001 - deterministic
     """Fit the factors by mean log loss plus a ridge on their logarithms, with L-BFGS.
 
-    The ridge is the same as in the authors' code. It shrinks each factor towards 1. Some factors are determined only by
-    the ridge: those of gaps that are 0 in all rows, and those of gaps that have the true label on the same side in all
-    rows.
+    The ridge is the same as in the authors' code. It shrinks each factor towards 1. It determines factors that the rows
+    do not, for example if a gap is 0 in all rows, or has the true label on the same side in all rows.
 
     Args:
         logits: Shape (n, K).
