@@ -42,8 +42,8 @@ class Diagonal(Value, kind="diagonal"):
 def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagonal:  # noqa: ARG001 - deterministic
     """Fit the factors by mean log loss plus a ridge on their logarithms, with L-BFGS.
 
-    The weight of the ridge is from the authors' code. The ridge shrinks each factor to 1. It also makes the optimum
-    unique where the rows do not determine a factor, as for a gap that is 0 in every row.
+    The ridge is the same as in the authors' code. It shrinks each factor towards 1. It determines factors that the rows
+    do not, for example if a gap is 0 in all rows, or has the true label on the same side in all rows.
 
     Args:
         logits: Shape (n, K).
@@ -56,14 +56,16 @@ def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagon
     rows = _sort_rows(logits)
     gaps = rows.gaps
     rank = np.argmax(rows.order == np.asarray(labels)[:, None], axis=1)
-    label_is_above = rank[:, None] <= np.arange(gaps.shape[1])  # (n, K - 1): whether the true label is above the gap
+    # whether the logit of the true label is above the gap, shape (n, K - 1)
+    label_is_above = rank[:, None] <= np.arange(gaps.shape[1])
 
     def objective(log_factors: np.ndarray) -> tuple[float, np.ndarray]:
         factors = np.exp(log_factors)
         log_p = _log_probabilities(factors * gaps)
-        mass_above = np.exp(log_p).cumsum(axis=1)[:, :-1]
+        probability_above = np.exp(log_p).cumsum(axis=1)[:, :-1]  # of the labels above each gap
         log_loss = -np.take_along_axis(log_p, rank[:, None], axis=1).mean()
-        gradient = (gaps * (mass_above - label_is_above)).mean(axis=0) * factors
+        # d(log loss of a row) / d(factor) = gap * (probability above the gap - 1 if the true label is above it)
+        gradient = (gaps * (probability_above - label_is_above)).mean(axis=0) * factors  # by log_factors: times factors
         ridge_gradient = 2 * RIDGE * log_factors / len(factors)
         return log_loss + RIDGE * (log_factors**2).mean(), gradient + ridge_gradient
 

@@ -20,7 +20,7 @@ from relmap.hashing import sha256_of_arrays, sha256_of_file
 from relmap.io.columns import FileRows, count_labels, is_missing, is_unlabelled
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
 from relmap.io.reading import Layout, find_layout
-from relmap.io.rows import describe_doubts, names_of_two_labels, read_rows
+from relmap.io.rows import describe_doubts, find_two_label_names, read_rows
 from relmap.io.signals import GROUP_SIGNALS, Signal, group_signals, read_signals, relevance
 from relmap.maps.document import Fingerprint, MapDocument, TrainingRows
 from relmap.maps.reliability_map import FittedMap, ScoredDecisions, score_parts
@@ -119,7 +119,7 @@ def read_labelled_rows(
     id_column = _find_id_column(file)
     frame, file_rows, notes = _read_columns(file, layout, [*signals, id_column])
     if names is None and layout.kind in ("probability", "score"):
-        names = names_of_two_labels(frame, layout, file_rows)
+        names = find_two_label_names(frame, layout, file_rows)
     stated_n_labels = len(names) if names else None
     if stated_n_labels is None and layout.kind in ("confidence_only", "decision_only"):
         stated_n_labels = count_labels(frame, [str(layout.decision), str(layout.label)], file_rows)

@@ -142,7 +142,7 @@ DEFAULT_READING = Reading()
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns of a file by content.
+    """Kind of the predictions of a file, and the names of the columns to read.
 
     Attributes:
         kind: Kind of predictions; `probability` and `score` refer to one of two labels.

@@ -27,8 +27,9 @@ from relmap.options import assignment, assignments, labels_to_paste, option
 ArrayKind = Literal["logits", "probabilities"]
 MIN_PROBABILITY = 1e-12  # replaces smaller probabilities, so that logarithms are finite
 MAX_LOGIT = 1e12  # far above the logits of any model, and far below the overflow of a calibrator
-ROUNDING_ERROR = 0.005  # of a probability with two digits, at most
-MAX_SUM_ERROR = 0.05  # of the sum of the probabilities of a row
+MAX_WEIGHT = 1e12
+ROUNDING_ERROR = 0.005  # maximum rounding error of a probability with two digits
+MAX_SUM_ERROR = 0.05  # maximum difference from 1 of the sum of the probabilities of a row
 
 
 def read_rows(
@@ -43,8 +44,8 @@ def read_rows(
 
     Args:
         frame: The rows.
-        layout: Columns by content.
-        rows: The same rows, for messages.
+        layout: Kind of the predictions, and the names of the columns.
+        rows: File and line numbers of the rows, for messages.
         names: Names of the labels, or None.
         n_labels: Number of labels K. Without logits, this or `names` is required.
 
@@ -79,7 +80,7 @@ def read_rows(
     if decision is None:
         assert logits is not None
         decision = decide(logits)
-        if layout.kind == "score":  # a score at the border decides for the other label, whichever comes first
+        if layout.kind == "score":  # a score at the border means the negative label, but `decide` returns label 0
             decision[logits[:, 0] == logits[:, 1]] = 1 - positive_label(layout.reading, names)
     return FixedDecisions(
         decision=decision,
@@ -117,26 +118,26 @@ def _read_weights(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.nda
     if layout.weight is None:
         return None
     weight = read_numbers(frame[layout.weight], rows)
-    is_invalid = ~((weight > 0) & (weight <= MAX_LOGIT))
+    is_invalid = ~((weight > 0) & (weight <= MAX_WEIGHT))
     expected = "it must be above 0 and at most 1e12: 1 / the probability with which the row was sampled"
     rows.reject(is_invalid, lambda row: f"{layout.weight} is {weight[row]}; {expected}")
     return weight
 
 
-def names_of_two_labels(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> tuple[str, str] | None:
-    """Find the names of two labels, of which a column contains the probability or the score of one.
+def find_two_label_names(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> tuple[str, str] | None:
+    """Find the names of the two labels if a column contains the probability or the score of one of them.
 
     Args:
         frame: The labelled rows.
-        layout: Columns by content, with a probability or a score.
-        rows: The rows, for messages.
+        layout: Names of the columns; the kind of the predictions is `probability` or `score`.
+        rows: File and line numbers of the rows, for messages.
 
     Returns:
-        The other label, then the label of the column; None if the labels are 0 and 1, or false and true, or if the
-        column refers to the larger of two numbers.
+        The other label, then the label of the column. None if the labels are 0 and 1, or false and true. None also if
+        they are two other whole numbers and no label is given as positive; the column then refers to the larger number.
 
     Raises:
-        InputError: The label of the column is not named, or the rows have other labels.
+        InputError: No label is given as positive, or not one of these labels, or there are not two labels.
     """
     names = find_label_names(frame, [layout.decision, layout.label])
     if all(parse_label(name, None) in (0, 1) for name in names):
@@ -173,7 +174,9 @@ def _read_matrix(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndar
 
 
 def rows_from_array(numbers: np.ndarray, kind: ArrayKind, name: str) -> FixedDecisions:
-    """Validate an array of predictions without labels; the decision is the first largest number of a row.
+    """Validate an array of predictions without labels, and decide for the largest number of each row.
+
+    If several numbers of a row are the largest, the decision is the first of these labels.
 
     Args:
         numbers: Shape (n, K), float64.
@@ -275,6 +278,7 @@ def describe_doubts(rows: FixedDecisions, layout: Layout, names: Sequence[str] |
         is_low = rows.confidence < 1 / n_labels - ROUNDING_ERROR
         if is_low.any():
             label_names = names or [str(label) for label in range(n_labels)]
+            # if it is the probability of the positive label, the row with the highest one was decided for that label
             positive = label_names[rows.decision[rows.confidence.argmax()]]
             remedy = "If so, give the probability of the decided label, or the probabilities of all labels."
             if n_labels == 2:

@@ -1,8 +1,9 @@
-"""Base predictors by name. Each member of an ensemble is trained once and never changes afterwards.
+"""Base predictors by name.
 
-A predictor has a function `fit_<name>(rows, labels, *, class_weight, seed, settings)`. The rows are a series of n
-texts, or features of shape (n, F); the labels have shape (n,). The function returns a frozen model, which maps rows to
-logits of shape (n, K). Loading the file of a model runs no code from it.
+Each type of predictor has a function `fit(rows, labels, *, class_weight, seed, settings)`. The rows are a series of n
+texts, or features of shape (n, F); the labels have shape (n,). The function of boosted trees also has the arguments
+`n_labels` and `validation`. The function returns a frozen model, which maps rows to logits of shape (n, K). Loading the
+file of a model runs no code from it.
 """
 
 from collections.abc import Callable, Mapping
@@ -86,11 +87,11 @@ class Predictor:
         Returns:
             Logits, shape (n, K).
         """
-        rows: Any = predictor_rows(frame, self.header["form"])  # of the form that the model was fitted on
+        rows: Any = predictor_rows(frame, self.header["form"])  # texts or features, as in the fit
         return self.model(rows).astype(np.float32).astype(np.float64)
 
     def save(self, folder: Path) -> None:
-        """Write the model, and then the header with its SHA-256 and the versions of libraries.
+        """Write the model file, and then the header with the SHA-256 of the model file and the versions of libraries.
 
         Both files are written atomically. If the process is killed between the two, `load_predictor` raises an error.
 
@@ -202,6 +203,9 @@ def load_predictor(folder: Path) -> Predictor:
 
     Args:
         folder: Folder with the header and the model.
+
+    Returns:
+        The predictor.
 
     Raises:
         InputError: A file is missing, was changed, has another format, or belongs to an unknown predictor.

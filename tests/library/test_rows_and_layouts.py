@@ -12,7 +12,7 @@ from relmap.io.inputs import TrainingInputs, digest_rows
 from relmap.io.reading import Layout, Reading, find_layout, split_names, suggest_options
 from relmap.io.rows import (
     describe_doubts,
-    names_of_two_labels,
+    find_two_label_names,
     positive_label,
     read_rows,
     rows_from_array,
@@ -445,19 +445,19 @@ TWO_LABELS = "p.parquet: p is the probability of one of two labels"
         (["a", "a"], "a", f"{TWO_LABELS}, but label has 1 labels (a); keep rows of two labels"),
     ],
 )
-def test_names_of_two_labels_are_those_of_the_rows(labels, positive, expected):
+def test_names_of_the_two_labels_are_those_of_the_rows(labels, positive, expected):
     frame = pl.DataFrame({"p": [0.5] * len(labels), "label": labels})
     layout = layout_of(frame, reading=Reading(probability="p", positive=positive))
     if isinstance(expected, str):
-        assert message_of(names_of_two_labels, frame, layout, ROWS) == expected
+        assert message_of(find_two_label_names, frame, layout, ROWS) == expected
     else:
-        assert names_of_two_labels(frame, layout, ROWS) == expected
+        assert find_two_label_names(frame, layout, ROWS) == expected
 
 
 def test_labels_of_decisions_count_among_the_two_labels():
     frame = pl.DataFrame({"p": [0.5, 0.5], "decision": ["no", "yes"], "label": ["no", "no"]})
     layout = layout_of(frame, reading=Reading(probability="p", positive="yes"))
-    assert names_of_two_labels(frame, layout, ROWS) == ("no", "yes")
+    assert find_two_label_names(frame, layout, ROWS) == ("no", "yes")
 
 
 def test_the_second_label_is_positive_unless_another_one_is_named():
