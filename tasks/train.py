@@ -97,7 +97,7 @@ def _draw_missing_splits(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Draw splits if the files do not define them; return the pairs with their splits, and the splits drawn."""
     if not pairs["split"].null_count():
-        return pairs, dataset.drawn
+        return pairs, dataset.drawn_splits
     assert entry.split is not None
     pairs = draw_splits(pairs, by=entry.split.by, shares=entry.split.shares, seed=entry.seed)
     return pairs, tuple(entry.split.shares)
@@ -106,7 +106,7 @@ def _draw_missing_splits(
 def _choose_predictor(dataset: base.Dataset, entry: DatasetParams, settings: TrainParams) -> PredictorChoice:
     """Return the base predictor of a data set; presets fix the class weights and the seed."""
     if entry.preset:
-        return PredictorChoice(entry.predictor, "balanced", dataset.member_seed)
+        return PredictorChoice(entry.predictor, "balanced", dataset.predictor_seed)
     return PredictorChoice(entry.predictor, entry.class_weight, settings.seed)
 
 
@@ -164,10 +164,10 @@ def _decide_held_out(predictor: Predictor, pairs: PairsBySplit) -> DecisionsBySp
 def _dataset_settings(dataset: base.Dataset, predictor: str) -> dict[str, Any]:
     """Return the settings that a data set declares for its linear predictors."""
     settings: dict[str, Any] = {}
-    if predictor != "boosted" and dataset.terms is not None:
-        settings["max_features"] = dataset.terms
-    if predictor == "linear" and dataset.passes is not None:
-        settings["passes"] = dataset.passes
+    if predictor != "boosted" and dataset.max_terms is not None:
+        settings["max_features"] = dataset.max_terms
+    if predictor == "linear" and dataset.max_training_passes is not None:
+        settings["passes"] = dataset.max_training_passes
     return settings
 
 

@@ -23,7 +23,8 @@ def sample_splits(read_split: raw.RepositoryReader) -> dict[str, pl.DataFrame]:
     parts = base.split_by_query(base.join_texts(judgements, read_split), SEED)
     shuffled = {}
     for number, (split, frame) in enumerate(parts.items(), start=1):
-        (shuffled[split],) = base.draw_samples(frame, SEED + number, len(frame))
+        samples = base.draw_samples(frame, SEED + number, len(frame))  # one sample: all rows, in random order
+        shuffled[split] = samples[0]
     return shuffled
 
 
@@ -37,7 +38,7 @@ DATASET = base.Dataset(
     read=base.repository_reader(sample_splits, "query-id", {"query: ": "query", "document: ": "document"}),
     repository=Repository("mteb/AlloprofReranking"),
     split_by="group",
-    drawn=("train", "validation", "test"),
-    member_seed=10101,
-    passes=60,
+    drawn_splits=("train", "validation", "test"),
+    predictor_seed=10101,
+    max_training_passes=60,
 )

@@ -42,6 +42,6 @@ DATASET = base.Dataset(
     licence="Apache-2.0",
     read=base.repository_reader(sample_splits, "query", {"query: ": "query", "product_title: ": "title", "": "text"}),
     repository=Repository("shuttie/esci-us-small"),
-    drawn=("train", "validation"),
-    member_seed=3001,
+    drawn_splits=("train", "validation"),
+    predictor_seed=3001,
 )

@@ -62,10 +62,10 @@ class Dataset(NamedTuple):
         repository: Repository on the Hugging Face hub.
         files: A user's own files, in the folder that params.yaml names.
         split_by: `group` if no query is in two splits.
-        drawn: Splits that `read` samples at random from one set of rows; files define the others.
-        member_seed: Seed of the first base predictor.
-        passes: Passes of the linear base predictor over the rows; None for the default.
-        terms: Maximum number of words and word pairs; None for the default.
+        drawn_splits: Splits that `read` samples at random from one set of rows; files define the others.
+        predictor_seed: Seed of the first base predictor.
+        max_training_passes: Maximum passes of the linear base predictor over the training rows; None for the default.
+        max_terms: Maximum number of words and word pairs; None for the default.
         check_columns: Function that checks the columns of the files in a folder by their headers only.
     """
 
@@ -79,10 +79,10 @@ class Dataset(NamedTuple):
     repository: Repository | None = None
     files: tuple[str, ...] = ()
     split_by: Literal["row", "group"] = "row"
-    drawn: tuple[str, ...] = ()
-    member_seed: int = 0
-    passes: int | None = None
-    terms: int | None = None
+    drawn_splits: tuple[str, ...] = ()
+    predictor_seed: int = 0
+    max_training_passes: int | None = None
+    max_terms: int | None = None
     check_columns: Callable[[Path], None] | None = None
 
 

@@ -39,7 +39,7 @@ DATASET = base.Dataset(
     read=base.repository_reader(sample_splits, "query-id", {"query: ": "query", "product: ": "document"}),
     repository=Repository("mteb/ESCIReranking"),
     split_by="group",
-    drawn=("train", "validation", "test"),
-    member_seed=11101,
-    terms=100_000,
+    drawn_splits=("train", "validation", "test"),
+    predictor_seed=11101,
+    max_terms=100_000,
 )

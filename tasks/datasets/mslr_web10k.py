@@ -36,5 +36,5 @@ DATASET = base.Dataset(
     read=base.repository_reader(sample_splits, "group"),
     repository=Repository("philipphager/MSLR-WEB10k"),
     split_by="group",
-    member_seed=7101,
+    predictor_seed=7101,
 )

@@ -41,6 +41,6 @@ DATASET = base.Dataset(
     licence="CC BY 4.0",
     read=base.repository_reader(sample_splits, "query", {"query: ": "query", "candidate: ": "candidate"}),
     repository=Repository("mteb/scidocs-reranking"),
-    drawn=("train", "validation", "test"),
-    member_seed=9101,
+    drawn_splits=("train", "validation", "test"),
+    predictor_seed=9101,
 )

@@ -46,7 +46,7 @@ DATASET = base.Dataset(
     licence="MIT",
     read=base.repository_reader(sample_splits, "query", TEXT),
     repository=Repository("napsternxg/wands", revision="f60bd9f0bb488ab25ef990c8ebd61434754340f5"),
-    drawn=("train", "validation", "test"),  # the authors of WANDS split single rows at random
-    member_seed=10101,
-    terms=100_000,
+    drawn_splits=("train", "validation", "test"),  # the authors of WANDS split single rows at random
+    predictor_seed=10101,
+    max_terms=100_000,
 )

@@ -240,7 +240,15 @@ def declaration_of(module: ModuleType) -> tuple[object, ...]:
     """Return number of labels, split, drawn splits, seed, passes, terms and revision of the data set of a module."""
     data = module.DATASET
     revision = data.repository.revision
-    return len(data.labels), data.split_by, data.drawn, data.member_seed, data.passes, data.terms, revision
+    return (
+        len(data.labels),
+        data.split_by,
+        data.drawn_splits,
+        data.predictor_seed,
+        data.max_training_passes,
+        data.max_terms,
+        revision,
+    )
 
 
 def released_split(folder: str, **columns: list[object]) -> RepositoryRows:

@@ -327,7 +327,7 @@ def test_alternatives_members_and_runs_are_trained():
     equal_pairs = {(name, other) for name, other in combinations(frames, 2) if frames[name].equals(frames[other])}
     assert equal_pairs == {(runs[1], "sensitivity/member_1")}  # every other one differs from all
     assert frames[runs[0]].equals(first.select(frames[runs[0]].columns))
-    assert load_predictor(folder).header["seed"] == DATASETS["wands"].member_seed  # the first, not the last
+    assert load_predictor(folder).header["seed"] == DATASETS["wands"].predictor_seed  # the first, not the last
     for frame in frames.values():
         assert frame.schema == first.schema
         assert frame.select("split", "group", "label").equals(first.select("split", "group", "label"))

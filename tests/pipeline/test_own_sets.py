@@ -277,8 +277,8 @@ def test_options_have_defaults():
     logits = find_dataset("shop", "logits", {"labels": ["no", "yes"]})
     for dataset in (files, hub, logits):
         assert (dataset.title, dataset.domain, dataset.task) == ("shop", "own data", "relevance prediction")
-        assert (dataset.split_by, dataset.drawn, dataset.member_seed) == ("row", (), 0)
-        assert (dataset.passes, dataset.terms, dataset.check_columns) == (None, None, None)
+        assert (dataset.split_by, dataset.drawn_splits, dataset.predictor_seed) == ("row", (), 0)
+        assert (dataset.max_training_passes, dataset.max_terms, dataset.check_columns) == (None, None, None)
     licences = [dataset.licence for dataset in (files, hub, logits)]
     assert licences == ["not stated", "see the data set's card", "not stated"]
     assert [dataset.files for dataset in (files, hub, logits)] == [("a.txt",), (), ()]

@@ -286,14 +286,14 @@ def simulate_files(name: str, folder: Path, residual: float) -> Twin:
     dataset = DATASETS[name]
     frame = dataset.read(folder).pairs
     parts = {part: frame.filter(pl.col("split") == part) for part in SPLITS}
-    settings = {"max_features": dataset.terms, "passes": dataset.passes}
+    settings = {"max_features": dataset.max_terms, "passes": dataset.max_training_passes}
     settings = {setting: value for setting, value in settings.items() if value is not None}
     predictor = fit_predictor(
         "linear" if residual else "multinomial",
         parts["train"],
         parts["validation"],
         n_labels=len(dataset.labels),
-        seed=dataset.member_seed,
+        seed=dataset.predictor_seed,
         class_weight="balanced" if residual else "none",
         settings=settings if residual else {"inverse_penalty": 3.0},
     )
