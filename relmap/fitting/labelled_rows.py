@@ -162,7 +162,7 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
 
     Raises:
         InputError: A row cannot be read; all fit rows are given with other groups; or they are given in another
-            order or with other labels, and the map cannot recognize single rows.
+            order or with other labels, and the map cannot recognize individual rows.
     """
     group, notes = _find_group_column(document, file, group)
     layout = find_layout(
@@ -355,7 +355,7 @@ def _are_all_fit_rows(document: MapDocument, rows: FixedDecisions, file: Predict
 
     Raises:
         InputError: They are all fit rows, but with other groups; or in another order or with other labels, and
-            single rows cannot be recognized.
+            individual rows cannot be recognized.
     """
     source = document.source
     known = source.fingerprint
@@ -431,7 +431,7 @@ def _score_single_rows(
     fold = np.full(len(rows), NOT_RECOGNIZED)
     if training is None:
         notes.append(
-            "This map was written by an earlier version, so single rows of its fit cannot be recognized: give rows "
+            "This map was written by an earlier version, so its individual fit rows cannot be recognized: give rows "
             "that it was not fitted on, or fit it again."
         )
     else:

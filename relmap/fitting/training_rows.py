@@ -1,10 +1,11 @@
-"""Recognition of single rows that a map was fitted on, in any order and among other rows.
+"""Recognize individual fit rows of a map in files with other rows or another order.
 
 A row is recognized by a salted, truncated BLAKE2b hash of its prediction, or of its id. The row hashes of polars are
 not used, since they change between versions. The salt is derived from the data, so the same fit writes the same map.
 Hashes of different maps cannot be compared, but anybody who has a row can test whether it was used.
 
-With 48 bits and 16,000 hashes, a new row is wrongly recognized with a probability of 1 in 17 billion.
+A map has at most 125,000 hashes of 48 bits, so a new row is wrongly recognized with a probability of at most 1 in 2
+billion.
 """
 
 import base64
@@ -20,8 +21,8 @@ from relmap.maps.document import MAX_HASH_CHARACTERS, Source, TrainingRows
 
 HASH_BYTES = 6  # 8 characters of base64
 MAX_HASHES = MAX_HASH_CHARACTERS * 3 // 4 // HASH_BYTES
-MAX_REPEATED_SHARE = 0.05  # of the predictions; also limits the new rows that repeat a prediction of the fit
-NOT_RECOGNIZED = -1  # fold of a row that was not recognized
+MAX_REPEATED_SHARE = 0.05  # of the fit rows; with more, new rows would often have the prediction of a fit row too
+NOT_RECOGNIZED = -1  # in place of the fold of a row
 
 
 def hash_training_rows(
@@ -34,13 +35,13 @@ def hash_training_rows(
 ) -> TrainingRows:
     """Hash the rows of each fold.
 
-    Predictions are hashed, or ids if predictions repeat. A prediction that occurs twice is omitted, since its fold is
-    ambiguous.
+    Predictions are hashed if at most 5% of the rows share theirs with another row; these rows are omitted, since a
+    shared prediction may be in several folds. Otherwise ids are hashed, or nothing if there are no ids.
 
     Args:
         rows: All labelled rows, n of them.
-        folds: Numbers of the rows of each fold.
-        source: Origin of the rows, whose hash and seed determine the salt.
+        folds: Positions of the rows of each fold.
+        source: Origin of the rows. The SHA-256 of their file and the seed of the fit determine the salt.
         ids: Unique id of each row, shape (n,); None without ids.
         id_column: Name of the column of the ids.
 
@@ -75,11 +76,11 @@ def hash_training_rows(
 
 
 def recognize_rows(training: TrainingRows, rows: FixedDecisions, ids: np.ndarray | None = None) -> np.ndarray:
-    """Find the fold in which each row was used.
+    """Find the fold that contains each row.
 
     Args:
         training: The hashes of a map.
-        rows: Rows of the same kind as the fit rows, n of them.
+        rows: Rows with the same inputs as the fit rows, such as logits, n of them.
         ids: Id of each row, shape (n,); None without ids.
 
     Returns:
@@ -100,16 +101,17 @@ def recognize_rows(training: TrainingRows, rows: FixedDecisions, ids: np.ndarray
 
 
 def canonical_predictions(rows: FixedDecisions) -> np.ndarray:
-    """Return the content of each row that is hashed: its prediction, independent of the file format and precision.
+    """Convert the prediction of each row to the integers that are hashed.
 
-    Numbers are rounded to float32, so files in single and in double precision agree. Probabilities, which are stored as
-    logarithms, are rounded as probabilities.
+    They do not depend on the file format and precision: numbers are rounded to float32, and then their bits are read as
+    integers. Logits that are logarithms of probabilities are converted to probabilities before they are rounded.
 
     Args:
         rows: The rows, n of them.
 
     Returns:
-        Bits of the numbers, and the decision, shape (n, K + 1), (n, 2) or (n, 1), int32.
+        The numbers and then the decision, int32: shape (n, K + 1) for K logits, (n, 2) for a confidence, (n, 1) for a
+        decision only.
     """
     numbers = np.empty((len(rows), 0)) if rows.confidence is None else rows.confidence[:, None]
     if rows.logits is not None:
@@ -124,8 +126,8 @@ def canonical_predictions(rows: FixedDecisions) -> np.ndarray:
 def _hash_predictions(rows: FixedDecisions, salt: bytes) -> np.ndarray:
     values = canonical_predictions(rows)
     content = values.tobytes()
-    width = values.shape[1] * values.itemsize
-    return _hash([content[begin : begin + width] for begin in range(0, len(content), width)], salt)
+    row_bytes = values.shape[1] * values.itemsize
+    return _hash([content[begin : begin + row_bytes] for begin in range(0, len(content), row_bytes)], salt)
 
 
 def _hash_ids(ids: np.ndarray, salt: bytes) -> np.ndarray:

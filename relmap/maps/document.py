@@ -309,7 +309,7 @@ class Source(MapPart):
         file: Name of the file of labelled rows.
         sha256: Its SHA-256.
         fingerprint: Hashes of all rows; null in maps written by earlier versions.
-        training_rows: Hashes of single rows; null in maps written by earlier versions.
+        training_rows: Hashes of individual rows; null in maps written by earlier versions.
         rows: Number of rows.
         seed: Seed of the fit.
         group: Column of groups that folds do not split.

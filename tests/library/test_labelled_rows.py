@@ -461,8 +461,8 @@ def test_maps_of_earlier_versions_recognize_only_their_file(document):
     reversed_rows = score(earlier, file[::-1])
     assert reversed_rows.origin == "new"
     assert reversed_rows.notes == [
-        "This map was written by an earlier version, so single rows of its fit cannot be recognized: give rows that it "
-        "was not fitted on, or fit it again."
+        "This map was written by an earlier version, so its individual fit rows cannot be recognized: give rows that "
+        "it was not fitted on, or fit it again."
     ]
     assert message_of_score(without_fingerprints(document, "query"), file) == (
         "X has the rows that the map was fitted on, with groups by query; give the same here"
