@@ -64,6 +64,14 @@ def test_probabilities_above_1_are_set_to_1_and_the_others_increased(reliability
     np.testing.assert_allclose(sampling_probabilities(reliability, decision, 5), expected, rtol=1e-12)
 
 
+def test_a_certain_row_does_not_make_the_probabilities_uniform():
+    reliability = np.array([1.0, 0.5, 0.9])
+    deviation = np.sqrt(reliability * (1 - reliability) / 3)
+    size = deviation.mean() / 4 + deviation * 3 / 4
+    probability = sampling_probabilities(reliability, np.zeros(3, dtype=np.int64), 1)
+    np.testing.assert_allclose(probability, size / size.sum())
+
+
 def test_probabilities_are_uniform_if_all_rows_are_certain():
     probability = sampling_probabilities(np.array([1.0, 0.0, 1.0, 1.0]), np.array([0, 1, 1, 3]), 3)
     assert probability.tolist() == [0.75] * 4

@@ -246,6 +246,20 @@ def test_input_error_is_named_and_the_output_is_unchanged(frame, message, in_mem
     assert out.read_text() == "what was there"
 
 
+def test_signals_of_groups_do_not_depend_on_the_batches_in_which_a_file_is_read(tmp_path, monkeypatch):
+    labelled = make_predictions(300, seed=5).with_columns(query=pl.int_range(pl.len()) % 60)
+    new = make_predictions(100, seed=6).drop("label").with_columns(query=pl.int_range(pl.len()) % 9)
+    new.write_parquet(tmp_path / "new.parquet")
+    model = ReliabilityMap(variant="label_signals", signals=("group_rank", "group_gap")).fit(labelled, groups="query")
+    apply_map(model.document_, tmp_path / "new.parquet", tmp_path / "at_once.parquet")
+    maps.read_in_small_batches(monkeypatch)
+    apply_map(model.document_, tmp_path / "new.parquet", tmp_path / "in_batches.parquet")
+    at_once = pl.read_parquet(tmp_path / "at_once.parquet")
+    in_batches = pl.read_parquet(tmp_path / "in_batches.parquet")
+    assert at_once["reliability"].n_unique() > 50
+    np.testing.assert_allclose(in_batches["reliability"], at_once["reliability"], rtol=1e-12)
+
+
 def test_parquet_without_page_checksums_gives_a_note(path):
     with_checksums = path.with_name("safe.parquet")
     csv = path.with_suffix(".csv")

@@ -210,6 +210,7 @@ def test_bands_contain_their_curves_and_are_empty_at_full_coverage():
     assert ((risk["low"] <= risk["risk"]) & (risk["risk"] <= risk["high"])).mean() > 0.95
     gain = figures("three labels")["accuracy_gain"].rows
     assert gain.filter(coverage=1.0).select("gain", "low", "high").row(0) == pytest.approx((0, 0, 0))
+    assert ((gain["low"] <= gain["gain"]) & (gain["gain"] <= gain["high"])).mean() > 0.95
 
 
 def layers_with_band(figure: DrawnFigure) -> list[bool]:
