@@ -29,10 +29,11 @@ def _can_write(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-# Settings of other libraries, and those that depend on the location of the project. The other settings of Prefect are
-# in pyproject.toml under [tool.prefect], where its command line finds them too.
+_HOME_OR_PARENT = PREFECT_HOME if PREFECT_HOME.exists() else ROOT  # the folder that has to be writable
+# Settings of other libraries, the folder of Prefect, and its log level in the console. The other settings of Prefect
+# are in pyproject.toml under [tool.prefect], where its command line finds them too.
 SETTINGS = {
-    "PREFECT_HOME": str(PREFECT_HOME) if _can_write(PREFECT_HOME if PREFECT_HOME.exists() else ROOT) else UNUSABLE_HOME,
+    "PREFECT_HOME": str(PREFECT_HOME) if _can_write(_HOME_OR_PARENT) else UNUSABLE_HOME,
     "DO_NOT_TRACK": "1",
     "GX_ANALYTICS_ENABLED": "false",
     "DVC_NO_ANALYTICS": "1",
@@ -61,6 +62,6 @@ PREFECT_SETTINGS = _environment_variables(_PROJECT["tool"]["prefect"], "PREFECT"
 for _name, _value in (PREFECT_SETTINGS | SETTINGS).items():
     os.environ.setdefault(_name, _value)
 # Prefect and Great Expectations create millions of permanent objects at import. With the default threshold, the garbage
-# collector takes a sixth of the time.
+# collector takes a sixth of the time of a run.
 gc.set_threshold(100_000, 20, 20)
 warnings.filterwarnings("ignore", "Failed to create the Prefect home directory")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs/_ext"))
 
-from source_texts import called_name, text_of  # noqa: E402 - in the folder above
+from source_texts import called_name, text_of  # noqa: E402 - needs the path above
 
 PACKAGES = ("relmap", "tasks", "flows")
 MIN_WORDS = 4  # shorter texts are names, units or parts of other texts
