@@ -35,8 +35,8 @@ def _prefect_home() -> str:
     return str(PREFECT_HOME) if _can_write(writable_folder) else UNUSABLE_HOME
 
 
-# Settings of other libraries, and those that depend on the location of the project. The other settings of Prefect are
-# in pyproject.toml under [tool.prefect], where its command line finds them too.
+# Settings of other libraries, the folder of Prefect, and its log level in the console. The other settings of Prefect
+# are in pyproject.toml under [tool.prefect], where its command line finds them too.
 SETTINGS = {
     "PREFECT_HOME": _prefect_home(),
     "DO_NOT_TRACK": "1",
@@ -67,6 +67,6 @@ PREFECT_SETTINGS = _environment_variables(_PROJECT["tool"]["prefect"], "PREFECT"
 for _name, _value in (PREFECT_SETTINGS | SETTINGS).items():
     os.environ.setdefault(_name, _value)
 # Prefect and Great Expectations create millions of permanent objects at import. With the default threshold, the garbage
-# collector takes a sixth of the time.
+# collector takes a sixth of the time of a run.
 gc.set_threshold(100_000, 20, 20)
 warnings.filterwarnings("ignore", "Failed to create the Prefect home directory")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs/_ext"))
 
-from source_texts import called_name, text_of  # noqa: E402 - in the folder above
+from source_texts import called_name, text_of  # noqa: E402 - needs the path above
 
 PACKAGES = ("relmap", "tasks", "flows")
 MIN_WORDS = 4  # shorter texts are names, units or parts of other texts
@@ -30,7 +30,7 @@ class Message(NamedTuple):
     Attributes:
         kind: error, warning, help, log, figure, page, or sentence for everything else.
         file: Path from the root of the project.
-        line: Its line.
+        line: Line of the text in the file.
         text: The text.
     """
 
@@ -64,7 +64,7 @@ def is_for_users(text: str) -> bool:
 
 
 def messages_of_code(file: Path) -> Iterator[Message]:
-    """Yield the messages of a Python file, without docstrings except those that are the help of a command."""
+    """Yield the messages of a Python file. The only docstrings are those that are the help of a command."""
     path = file.relative_to(ROOT).as_posix()
     tree = ast.parse(file.read_text(encoding="utf-8"))
     yield from _help_of_commands(tree, path)
@@ -77,7 +77,7 @@ def _help_of_commands(tree: ast.Module, path: str) -> Iterator[Message]:
         if not isinstance(node, ast.FunctionDef):
             continue
         decorators = [ast.unparse(decorator) for decorator in node.decorator_list]
-        is_command = any("app.command" in each or each.startswith(("flow", "app.callback")) for each in decorators)
+        is_command = any("app.command" in name or name.startswith(("flow", "app.callback")) for name in decorators)
         docstring = ast.get_docstring(node)
         if is_command and docstring:
             yield Message("help", path, node.lineno, f"{node.name}: {docstring}")
@@ -91,7 +91,7 @@ def _messages_below(node: ast.AST, kind: str, path: str, docstrings: set[int]) -
         if isinstance(child, ast.Call):
             child_kind = kind_of_call(child) or kind
         if isinstance(child, ast.AnnAssign) and isinstance(child.annotation, ast.Subscript):
-            child_kind = "help" if "Annotated" in ast.unparse(child.annotation)[:9] else kind
+            child_kind = "help" if ast.unparse(child.annotation).startswith("Annotated") else kind
         text = text_of(child) if isinstance(child, ast.expr) else None
         if text is None:
             yield from _messages_below(child, child_kind, path, docstrings)
@@ -107,7 +107,9 @@ def messages_of_template(file: Path) -> Iterator[Message]:
             texts = re.findall(r"\"([^\"]+)\"|`([^`]+)`", line)
             parts = [re.sub(r"\$\{[^}]*\}", "…", first or second) for first, second in texts]
         else:
-            parts = [re.sub(r"<[^>]+>", "", re.sub(r"\{%.*?%\}", "", re.sub(r"\{\{.*?\}\}", "…", line)))]
+            with_values = re.sub(r"\{\{.*?\}\}", "…", line)
+            without_statements = re.sub(r"\{%.*?%\}", "", with_values)
+            parts = [re.sub(r"<[^>]+>", "", without_statements)]
         for part in parts:
             if is_for_users(part):
                 yield Message("page", path, number, " ".join(part.split()))
@@ -125,8 +127,8 @@ def all_messages() -> list[Message]:
     return messages
 
 
-def page() -> str:
-    """Write all messages as Markdown, grouped by file."""
+def format_page() -> str:
+    """Format all messages as Markdown, grouped by file."""
     lines = ["# Messages", ""]
     file = ""
     for message in all_messages():
@@ -138,4 +140,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(format_page(), end="")

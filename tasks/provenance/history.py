@@ -8,6 +8,8 @@ from typing import Literal
 from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
 from tasks.provenance.stage import StageRecord, read_record
 
+LAST_DATASET_STAGE = "reliability"  # the other stages of a data set run before it
+
 
 @dataclass(frozen=True)
 class StageOutcome:
@@ -15,8 +17,8 @@ class StageOutcome:
 
     Attributes:
         stage: Name of the stage in DVC.
-        status: What happened.
-        reason: Why.
+        status: Whether the stage ran, and how it ended.
+        reason: Why the stage ran, failed or did not run.
         seconds: Duration of the run, if its process ended normally.
     """
 
@@ -30,7 +32,7 @@ def stage_outcomes(since: datetime, outdated: Collection[str] = ()) -> list[Stag
     """Determine the outcome of every stage of dvc.yaml.
 
     Args:
-        since: Start of the refresh.
+        since: Start of the run of `flows.refresh`.
         outdated: Stages that are not up to date according to DVC.
     """
     records = _records_since(since)
@@ -42,11 +44,11 @@ def ended_datasets(datasets: list[str], since: datetime) -> set[str]:
 
     Args:
         datasets: Keys of data sets.
-        since: Start of the refresh.
+        since: Start of the run of `flows.refresh`.
     """
     outcomes = {name: record.outcome for name, record in _records_since(since).items()}
     failed = {name.partition("@")[2] for name, outcome in outcomes.items() if outcome == "failed"}
-    return {name for name in datasets if name in failed or outcomes.get(f"reliability@{name}") == "finished"}
+    return {name for name in datasets if name in failed or outcomes.get(f"{LAST_DATASET_STAGE}@{name}") == "finished"}
 
 
 def _stage_outcome(name: str, record: StageRecord | None, since: datetime, is_outdated: bool) -> StageOutcome:
@@ -67,9 +69,10 @@ def _outcome_without_run(name: str, since: datetime, is_outdated: bool) -> Stage
     manifest = read_dvc_stage(name).manifest
     if is_outdated or not manifest.exists():
         return StageOutcome(name, "not started", "an earlier stage failed, or DVC could not start it")
-    if manifest.lstat().st_ctime < since.timestamp():  # changes with every copy and link that DVC makes
+    # every copy or link that DVC makes changes the ctime of the manifest
+    if manifest.lstat().st_ctime < since.timestamp():
         return StageOutcome(name, "skipped", "nothing that it reads has changed")
-    return StageOutcome(name, "restored", "DVC had the outputs of this run in its cache")
+    return StageOutcome(name, "restored", "DVC had the outputs for these inputs in its cache")
 
 
 def _records_since(since: datetime) -> dict[str, StageRecord]:

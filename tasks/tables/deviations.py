@@ -19,9 +19,10 @@ def compute_deviations(runs: Runs) -> pl.DataFrame:
         runs: Results of all data sets.
 
     Returns:
-        Rows with `seeds`, the standard deviation over `n_seeds` protocol seeds (n - 1), and `standard_error` over test
-        rows, with its origin `sampled`; null where not measured. Calibrators of a data set share their rows, so the
-        standard error of their mean is about as large as for one calibrator. Data sets are independent of each other.
+        Rows with `seed_deviation`, the standard deviation over `n_seeds` protocol seeds (n - 1), and `standard_error`
+        over test rows, with its origin `standard_error_from`; null where not measured. Calibrators of a data set share
+        their rows, so the standard error of their mean is about as large as for one calibrator. Data sets are
+        independent of each other.
     """
     intervals = _select_paper_rows(runs.intervals.filter(pl.col("standard_error").is_finite()))
     of_calibrators = intervals.filter(pl.col("calibrator") != AVERAGE).select(*CELL, value="standard_error")
@@ -53,7 +54,7 @@ def _deviations_over_seeds(runs: Runs) -> pl.DataFrame:
     over_calibrators = _average_over(cells, "calibrator")
     over_datasets = _average_over(over_calibrators.filter(pl.col("dataset") != BOOSTED), "dataset")
     all_cells = pl.concat([cells, over_calibrators, over_datasets])
-    return all_cells.group_by(CELL, maintain_order=True).agg(seeds=pl.col("value").std(), n_seeds=pl.len())
+    return all_cells.group_by(CELL, maintain_order=True).agg(seed_deviation=pl.col("value").std(), n_seeds=pl.len())
 
 
 def _select_paper_rows(frame: pl.DataFrame) -> pl.DataFrame:
@@ -71,7 +72,7 @@ def _average_over(frame: pl.DataFrame, column: str) -> pl.DataFrame:
 
 
 def _standard_errors(cells: pl.DataFrame, error: pl.Expr | str, origin: str) -> pl.DataFrame:
-    return cells.select(*CELL, standard_error=error, sampled=pl.lit(origin))
+    return cells.select(*CELL, standard_error=error, standard_error_from=pl.lit(origin))
 
 
 def _first_of_each_cell(*errors: pl.DataFrame) -> pl.DataFrame:

@@ -37,7 +37,8 @@ OFFICIAL_SOURCE = "hub"  # source of the paper's data sets
 OTHER_DATASETS_REASON = "the paper averages its six data sets, and not all of them come from the hub here"
 OTHER_CALIBRATORS_REASON = "the paper averages six calibrators, and this run has other calibrators"
 ALL = "all"  # table, row or data set of a reason that holds for all of them
-QUANTITIES = {"conf": "before", "base": "before", "mrp": "after", "mrc": "after", "delta": "delta"}  # kind of a column
+# Kind of a column -> quantity: before or after the projection, or their difference.
+QUANTITIES = {"conf": "before", "base": "before", "mrp": "after", "mrc": "after", "delta": "delta"}
 MEANINGS = {  # column -> metric and quantity, if its name does not contain them
     **{metric: (metric, "before") for metric in METRICS},
     "label_spread_pp": ("label_spread", "before"),
@@ -163,9 +164,11 @@ def _compare(runs: Runs, numbers: pl.DataFrame, other_calibrators: Set[str]) -> 
     table_key = pl.col("table")
     measured = pl.concat([list_numbers(each.key, each(runs)) for each in TABLES]).select(*NUMBER_KEY, measured="value")
     both = numbers.join(measured, on=NUMBER_KEY, how="left", maintain_order="left")
-    is_other_average = (pl.col("row") == AVERAGE) & pl.col("dataset").is_in(other_calibrators)
+    averages_other_calibrators = (pl.col("row") == AVERAGE) & pl.col("dataset").is_in(other_calibrators)
+    has_counterpart = measured_value.is_not_null() & ~averages_other_calibrators
     with_tolerances = _add_tolerances(both, compute_deviations(runs)).with_columns(
-        pl.when(~is_other_average, measured_value.is_not_null()).then(pl.col("measured", "tolerance", "tolerance_from"))
+        # null for numbers without a counterpart in this run
+        pl.when(has_counterpart).then(pl.col("measured", "tolerance", "tolerance_from"))
     )
     paper = pl.col("value")
     difference = measured_value - paper
@@ -191,7 +194,7 @@ def _compare(runs: Runs, numbers: pl.DataFrame, other_calibrators: Set[str]) -> 
         chosen_to_match=pl.when(uses_inferred_choice).then(pl.lit(INFERRED_CHOICE)).otherwise(pl.lit("")),
         verdict=verdict,
         reason=pl.coalesce(
-            pl.when(is_other_average).then(pl.lit(OTHER_CALIBRATORS_REASON)),
+            pl.when(averages_other_calibrators).then(pl.lit(OTHER_CALIBRATORS_REASON)),
             pl.when(measured_value.is_null()).then(pl.lit("not measured in this run")),
             pl.when(verdict == NOT_COMPARABLE).then(
                 pl.format("differs, and no tolerance can be computed: {}", no_tolerance_reason)
@@ -202,25 +205,25 @@ def _compare(runs: Runs, numbers: pl.DataFrame, other_calibrators: Set[str]) -> 
 
 
 def _add_tolerances(numbers: pl.DataFrame, deviations: pl.DataFrame) -> pl.DataFrame:
-    """Add the tolerance of each number and its origin; null without a deviation (counts, ratios, shuffles).
+    """Add the tolerance of each number and its origin.
 
-    The variance of a difference of two means over seeds is
+    The variance of the difference of two means over seeds is
 
-        2 standard_error^2 + seeds^2 / n_seeds + paper_seeds^2 / N_PAPER_SEEDS,
+        2 standard_error^2 + seed_deviation^2 / n_seeds + paper_seed_deviation^2 / N_PAPER_SEEDS,
 
     and a standard deviation s over n seeds has the variance s^2 / (2 (n - 1)), asymptotically. The tolerance is two
-    standard deviations and half a printed unit.
+    standard deviations of the difference and half a printed unit. It is null for counts, ratios and numbers of shuffled
+    labels, for which no standard deviations are computed.
     """
     is_ablation = pl.col("table") == "ablation"
     is_deviation = pl.col("column").str.ends_with("_std")
     with_deviations = _join_deviations(numbers, deviations)
     standard_error = pl.col("standard_error")
-    seeds = pl.col("seeds")
+    seed_deviation = pl.col("seed_deviation")
     n_seeds = pl.col("n_seeds")
-    paper_seeds = pl.col("paper_seeds")
-    variance_of_means = (
-        2 * standard_error**2 + seeds**2 / n_seeds + pl.coalesce("paper_seeds", seeds) ** 2 / N_PAPER_SEEDS
-    )
+    paper_seed_deviation = pl.col("paper_seed_deviation")
+    assumed_paper_deviation = pl.coalesce(paper_seed_deviation, seed_deviation)
+    variance_of_means = 2 * standard_error**2 + seed_deviation**2 / n_seeds + assumed_paper_deviation**2 / N_PAPER_SEEDS
     variance_of_deviations = pl.col("measured") ** 2 / (2 * (n_seeds - 1)) + pl.col("value") ** 2 / (
         2 * (N_PAPER_SEEDS - 1)
     )
@@ -228,23 +231,25 @@ def _add_tolerances(numbers: pl.DataFrame, deviations: pl.DataFrame) -> pl.DataF
     tolerance = 2 * variance.sqrt() + pl.col("half_unit")
     # only confidence and MRP have bootstrap intervals
     uses_errors_of_mrp = is_ablation & ~pl.col("row").is_in(["confidence", "mrp"])
-    mrp_remark = pl.when(uses_errors_of_mrp).then(pl.lit("; both are from MRP on the same rows"))
+    mrp_remark = pl.when(uses_errors_of_mrp).then(pl.lit("; both deviations are those of MRP on the same rows"))
     origin_for_means = pl.format(
-        "2 standard deviations and half a printed unit: sampling {} ({}), assumed equal for the paper; seeds {}, paper "
-        "{}{}",
-        _round_digits(standard_error, 2),
-        "sampled",
-        _round_digits(seeds, 2),
-        _round_digits(paper_seeds, 3).fill_null("assumed equal"),
+        "2 standard deviations of the difference, and half a printed unit. Standard deviation from sampling: {} ({}), "
+        "assumed equal for the paper. Standard deviation over seeds: {}, in the paper: {}{}",
+        _format_digits(standard_error, 2),
+        "standard_error_from",
+        _format_digits(seed_deviation, 2),
+        _format_digits(paper_seed_deviation, 3).fill_null("assumed equal"),
         mrp_remark.fill_null(""),
     )
-    origin_for_deviations = pl.lit("2 standard deviations of two deviations over seeds, and half a printed unit")
+    origin_for_deviations = pl.lit(
+        "2 standard deviations of the difference of two standard deviations over seeds, and half a printed unit"
+    )
     origin = pl.when(is_deviation & n_seeds.is_not_null()).then(origin_for_deviations).otherwise(origin_for_means)
     return with_deviations.with_columns(tolerance=tolerance, tolerance_from=origin.fill_null(""))
 
 
 def _join_deviations(numbers: pl.DataFrame, deviations: pl.DataFrame) -> pl.DataFrame:
-    """Add `standard_error`, `seeds`, `n_seeds` and `sampled` of each number, and `paper_seeds` of the paper."""
+    """Add the columns of `deviations` to each number, and the paper's standard deviation `paper_seed_deviation`."""
     column = pl.col("column")
     row = pl.col("row")
     is_ablation = pl.col("table") == "ablation"
@@ -266,17 +271,17 @@ def _join_deviations(numbers: pl.DataFrame, deviations: pl.DataFrame) -> pl.Data
         )
         .join(deviations, on=CELL, how="left", maintain_order="left")
         .join(
-            paper_deviations.select(*NUMBER_KEY, paper_seeds="value"),
+            paper_deviations.select(*NUMBER_KEY, paper_seed_deviation="value"),
             on=NUMBER_KEY,
             how="left",
             maintain_order="left",
         )
-        .with_columns(pl.col("standard_error", "seeds") * unit)
+        .with_columns(pl.col("standard_error", "seed_deviation") * unit)
     )
 
 
-def _round_digits(number: pl.Expr, digits: int) -> pl.Expr:
-    """Return a number as text with the given number of significant digits."""
+def _format_digits(number: pl.Expr, digits: int) -> pl.Expr:
+    """Format a number with the given number of significant digits."""
     return number.map_elements(lambda value: f"{value:.{digits}g}", return_dtype=pl.String)
 
 

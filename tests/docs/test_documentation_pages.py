@@ -18,7 +18,7 @@ from tasks.settings.params import WatchedMap
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs/_ext"))
 
-from page_code import RUN, blocks_to_run, run_page  # noqa: E402 - in the folder above
+from page_code import RUN, blocks_to_run, run_page  # noqa: E402 - needs the path above
 
 FOLDERS = ("tutorials", "how-to", "concepts", "reference", "evidence")
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs/_ext"))
 
-from evidence_records import (  # noqa: E402 - it is on the path from here on
+from evidence_records import (  # noqa: E402 - needs the path above
     Record,
     provenance,
     read_records,

@@ -12,7 +12,7 @@ from tasks.tables import TABLES
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs/_ext"))
 
-import reference_pages as reference  # noqa: E402 - in the folder above
+import reference_pages as reference  # noqa: E402 - needs the path above
 
 
 def test_every_public_name_and_method_is_documented():

@@ -388,8 +388,8 @@ def test_standard_deviations_over_seeds_and_of_test_rows():
             expected[AVERAGE] = deviation(numbers.mean(axis=0))
             for calibrator, seeds in expected.items():
                 row = cells["wands", calibrator, metric, quantity]
-                assert (row["seeds"], row["n_seeds"]) == (pytest.approx(seeds), 3)
-            assert cells[AVERAGE, AVERAGE, metric, quantity]["seeds"] == pytest.approx(expected[AVERAGE])
+                assert (row["seed_deviation"], row["n_seeds"]) == (pytest.approx(seeds), 3)
+            assert cells[AVERAGE, AVERAGE, metric, quantity]["seed_deviation"] == pytest.approx(expected[AVERAGE])
 
     bootstrap = "bootstrap over test groups"
     of_calibrators = "mean bootstrap error of the calibrators, which share rows"
@@ -401,14 +401,14 @@ def test_standard_deviations_over_seeds_and_of_test_rows():
         ("uncal", "before", None, None),
     ):
         row = cells["wands", calibrator, "aurc", quantity]
-        assert (row["standard_error"], row["sampled"]) == (error and pytest.approx(error), origin)
+        assert (row["standard_error"], row["standard_error_from"]) == (error and pytest.approx(error), origin)
     assert cells[AVERAGE, AVERAGE, "aurc", "delta"]["standard_error"] is None
 
     for name, metric in product(CALIBRATORS, ("infeasible_share", "solved_share")):
         share = np.mean(values["wands", name, SIMPLEX, metric])
         row = cells["wands", name, metric, "after"]
         assert row["standard_error"] == pytest.approx(sqrt(share * (1 - share) / 10_000))
-        assert row["sampled"] == "binomial over test rows, ignoring groups"
+        assert row["standard_error_from"] == "binomial over test rows, ignoring groups"
 
 
 def test_the_standard_error_of_the_mean_over_all_data_sets_of_the_paper():
@@ -424,13 +424,13 @@ def test_the_standard_error_of_the_mean_over_all_data_sets_of_the_paper():
     cells = rows_by_key(table, "dataset", "calibrator", "metric", "quantity")
     row = cells[AVERAGE, AVERAGE, "aurc", "delta"]
     assert row["standard_error"] == pytest.approx(sqrt(0.91) / 6)
-    assert row["sampled"] == "bootstrap errors of independent data sets"
+    assert row["standard_error_from"] == "bootstrap errors of independent data sets"
     assert cells[AVERAGE, AVERAGE, "nll_correct", "delta"]["standard_error"] is None  # one of the six has none
     changes = []
     for dataset in PAPER_DATASETS:
         after = np.array(values[dataset, "ts", "mrp", "aurc"])
         changes.append(after - values[dataset, "ts", "confidence", "aurc"])
-    assert row["seeds"] == pytest.approx(deviation(np.mean(changes, axis=0)))
+    assert row["seed_deviation"] == pytest.approx(deviation(np.mean(changes, axis=0)))
 
 
 def test_every_number_of_the_summary_of_a_data_set():
@@ -710,7 +710,7 @@ def test_a_share_has_a_standard_error_if_the_number_of_rows_is_known(rows, share
     cells = rows_by_key(compute_deviations(replace(runs, facts=facts)), *CELL)
     row = cells["wands", "ts", "solved_share", "after"]
     assert row["standard_error"] == pytest.approx(standard_error)
-    assert (row["sampled"] is None) == (standard_error is None)
+    assert (row["standard_error_from"] is None) == (standard_error is None)
 
 
 def test_standard_errors_that_are_not_finite_are_unknown():
@@ -786,7 +786,13 @@ def test_columns_of_summaries_and_deviations_have_an_order(runs):
         *("found_per_1000_conf", "found_per_1000_mrp", "found_per_1000_low", "found_per_1000_high"),
         *("commonest_label", "rows", "errors", "nll_correct_delta"),
     ]
-    assert compute_deviations(runs).columns == [*CELL, "seeds", "n_seeds", "standard_error", "sampled"]
+    assert compute_deviations(runs).columns == [
+        *CELL,
+        "seed_deviation",
+        "n_seeds",
+        "standard_error",
+        "standard_error_from",
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -199,14 +199,14 @@ def test_the_tolerance_of_a_mean_uses_the_deviations_of_both_sides(verdicts, pap
     deviation = paper_row["aupr_error_conf_std"]
     row = find_row(verdicts, "main", "alloprof_rerank", "spline", "aupr_error_conf")
     assert row["tolerance"] == expected_tolerance(deviation, deviation)
-    assert f"paper {deviation}" in row["tolerance_from"]
+    assert f"paper: {deviation}" in row["tolerance_from"]
 
 
 def test_the_deviation_of_a_change_is_assumed_equal_for_the_paper(verdicts, paper_row):
     deviation = paper_row["aupr_error_conf_std"] - paper_row["aupr_error_mrp_std"]
     row = find_row(verdicts, "main", "alloprof_rerank", "spline", "aupr_error_delta")
     assert row["tolerance"] == expected_tolerance(deviation, deviation)
-    assert "paper assumed equal" in row["tolerance_from"]
+    assert "in the paper: assumed equal" in row["tolerance_from"]
 
 
 def test_the_tolerance_of_a_standard_deviation_is_asymptotic(verdicts, paper_row):
@@ -344,8 +344,9 @@ def test_the_cells_of_a_compared_mean(hub_runs, paper_row):
         **{"table": "main", "dataset": "alloprof_rerank", "row": "spline", "column": "aupr_error_conf"},
         **{"paper": paper, "measured": pytest.approx(paper + 0.01), "difference": pytest.approx(0.01)},
         "tolerance": pytest.approx(tolerance),
-        "tolerance_from": "2 standard deviations and half a printed unit: sampling 0.002 (bootstrap over test groups), "
-        f"assumed equal for the paper; seeds {deviation:.2g}, paper {deviation:.3g}",
+        "tolerance_from": "2 standard deviations of the difference, and half a printed unit. Standard deviation from "
+        "sampling: 0.002 (bootstrap over test groups), assumed equal for the paper. Standard "
+        f"deviation over seeds: {deviation:.2g}, in the paper: {deviation:.3g}",
         **{"sign_agrees": None, "chosen_to_match": "", "verdict": "near" if tolerance > 0.01 else "off"},
         **{"reason": None, "source": "hub"},
     }
@@ -361,7 +362,7 @@ def shift_metric(runs: Runs, dataset: str, calibrator: str, variant: str, metric
 def test_the_tolerance_of_other_variants_of_the_ablation_is_that_of_mrp(verdicts):
     variants = [row["variant"] for row in read_paper_table("ablation")]
     variant = next(name for name in variants if name not in ("confidence", "mrp"))
-    remark = "; both are from MRP on the same rows"
+    remark = "; both deviations are those of MRP on the same rows"
     of_mrp = find_row(verdicts, "ablation", "average", "mrp", "aurc")
     of_other = find_row(verdicts, "ablation", "average", variant, "aurc")
     assert of_other["tolerance"] == of_mrp["tolerance"] is not None
@@ -377,12 +378,12 @@ def test_the_ablation_compares_the_confidence_before_and_mrp_after_the_projectio
     table = verdict_table(runs)
     for variant, error in (("confidence", 0.25), ("mrp", 0.5)):
         row = find_row(table, "ablation", "average", variant, "aurc")
-        assert f"sampling {error / math.sqrt(6):.2g} (" in row["tolerance_from"]
+        assert f"sampling: {error / math.sqrt(6):.2g} (" in row["tolerance_from"]
     for column, error in (("aurc_conf", 0.25), ("aurc_mrp", 0.5), ("aurc_delta", 0.75), ("accuracy", 0.25)):
         row = find_row(table, "main", "wands", "ts", column)
-        assert f"sampling {error:.2g} (" in row["tolerance_from"]
+        assert f"sampling: {error:.2g} (" in row["tolerance_from"]
     robustness = find_row(table, "robustness", BOOSTED, "lightgbm_balanced", "aurc_mrp")
-    assert "sampling 0.5 (bootstrap over test groups)" in robustness["tolerance_from"]
+    assert "sampling: 0.5 (bootstrap over test groups)" in robustness["tolerance_from"]
 
 
 @pytest.mark.parametrize(("shift", "expected"), [(0.99, "near"), (1.01, "off")])
@@ -474,15 +475,17 @@ def test_the_tolerance_uses_the_seeds_and_deviations_of_each_side(hub_runs, pape
 
     row = find_row(table, "main", "alloprof_rerank", "spline", "aupr_error_conf")
     assert row["tolerance"] == pytest.approx(2 * math.sqrt(sampling + own**2 / 6 + paper**2 / 3) + 0.0005)
-    assert row["tolerance_from"].endswith(f"; seeds {own:.2g}, paper {paper:.3g}")
+    assert row["tolerance_from"].endswith(f" over seeds: {own:.2g}, in the paper: {paper:.3g}")
 
     row = find_row(table, "main", "alloprof_rerank", "spline", "aupr_error_conf_std")
     assert row["measured"] == pytest.approx(own)
     assert row["tolerance"] == pytest.approx(2 * math.sqrt(own**2 / 10 + paper**2 / 4) + 0.0005)
-    assert row["tolerance_from"] == "2 standard deviations of two deviations over seeds, and half a printed unit"
+    assert row["tolerance_from"] == (
+        "2 standard deviations of the difference of two standard deviations over seeds, and half a printed unit"
+    )
 
     paper_change = paper - paper_row["aupr_error_mrp_std"]
     change = math.sqrt(2 * 2 * (2 * paper_change) ** 2 / 5)
     row = find_row(table, "main", "alloprof_rerank", "spline", "aupr_error_delta")
     assert row["tolerance"] == pytest.approx(2 * math.sqrt(sampling + change**2 / 6 + change**2 / 3) + 0.0005)
-    assert row["tolerance_from"].endswith(f"; seeds {change:.2g}, paper assumed equal")
+    assert row["tolerance_from"].endswith(f" over seeds: {change:.2g}, in the paper: assumed equal")

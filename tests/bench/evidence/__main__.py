@@ -1,4 +1,4 @@
-"""Measure the evidence of the documentation: how well each method predicts whether decisions are correct.
+"""Measure how well each method predicts whether decisions are correct, for the evidence pages of the documentation.
 
 Writes `docs/evidence/results.json` and the table of the README. Each case is stored when it is done. If a run
 is interrupted, the next one continues it.
@@ -25,7 +25,7 @@ from tests.bench.evidence.summary import CaseResult, Measurement, summarize
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "docs/_ext"))
 
-from evidence_records import RESULTS, Record, read_records, with_tables, write_records  # noqa: E402 - in the folder above
+from evidence_records import RESULTS, Record, read_records, with_tables, write_records  # noqa: E402 - needs the path above
 
 STORE = ROOT / "data/evidence"
 MEASURED_CODE = ("relmap", "tests/bench/evidence/methods.py", "tests/bench/evidence/cases.py")
@@ -77,7 +77,9 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=STORE, help="folder of finished cases")
     parser.add_argument("--samples", type=int, default=N_SAMPLES, help="random samples of each size")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of labelled rows")
-    parser.add_argument("--only", nargs="+", default=(), help="keys of cases to measure and store, without records")
+    parser.add_argument(
+        "--only", nargs="+", default=(), help="keys of cases: only measure and store these, and write no records"
+    )
     arguments = parser.parse_args()
 
     commit = measured_commit()
@@ -87,14 +89,15 @@ def main() -> None:
         cases += real_cases(arguments.real_data)
         command = "make evidence REAL_DATA=<folder>"
     else:
-        print(f"real data are skipped: no folder {arguments.real_data or '--real-data'}; their records are kept")
+        problem = "--real-data is not given" if arguments.real_data is None else f"no folder {arguments.real_data}"
+        print(f"real data are skipped ({problem}); the records of real data stay as they are")
     if arguments.only:
         cases = [case for case in cases if case.key in arguments.only]
 
     sizes = tuple(arguments.sizes)
     folder = arguments.store / f"{commit}-{arguments.samples}-{'-'.join(map(str, sizes))}"
     folder.mkdir(parents=True, exist_ok=True)
-    results = [stored_result(case, folder, sizes, arguments.samples) for case in cases]
+    results = [load_or_measure(case, folder, sizes, arguments.samples) for case in cases]
     if not arguments.only:
         write_evidence(results, commit, command, arguments.out, arguments.readme)
 
@@ -129,12 +132,12 @@ def write_evidence(results: list[CaseResult], commit: str, command: str, out: Pa
     print(f"{out}: {len(results)} cases, {minutes:.1f} minutes of processor time, commit {commit}")
 
 
-def stored_result(case: Case, folder: Path, sizes: tuple[int, ...], n_samples: int) -> CaseResult:
-    """Read the stored result of a case; measure and store it first if it is missing."""
+def load_or_measure(case: Case, folder: Path, sizes: tuple[int, ...], n_samples: int) -> CaseResult:
+    """Load the stored result of a case; measure and store it first if it is missing."""
     path = folder / f"{case.key}.json"
     if not path.exists():
         with threadpool_limits(limits=1), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as labels with few rows
+            warnings.simplefilter("ignore")  # for example about labels with few rows
             try:
                 result = measure_case(case, sizes, n_samples)
             except InputError as error:
@@ -146,7 +149,10 @@ def stored_result(case: Case, folder: Path, sizes: tuple[int, ...], n_samples: i
 
 
 def measured_commit() -> str:
-    """Return the last commit that changed the measured code. Its stored cases stay valid after other commits."""
+    """Return the last commit that changed the measured code, marked if there are uncommitted changes.
+
+    Cases are stored by this commit, so they stay valid after commits that do not change the measured code.
+    """
     commit = git("log", "-1", "--format=%H", "--", *MEASURED_CODE)
     changed = git("status", "--porcelain", "--", *MEASURED_CODE)
     return f"{commit[:7]} with changes" if changed else commit
