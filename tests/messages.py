@@ -68,7 +68,8 @@ def messages_of_code(file: Path) -> Iterator[Message]:
     path = file.relative_to(ROOT).as_posix()
     tree = ast.parse(file.read_text(encoding="utf-8"))
     yield from _help_of_commands(tree, path)
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    statements = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    docstrings = {id(value) for value in statements if isinstance(value, ast.Constant)}
     yield from _messages_below(tree, "sentence", path, docstrings)
 
 
