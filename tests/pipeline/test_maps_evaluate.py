@@ -396,7 +396,7 @@ SCENARIOS = {  # by the headline of the advice
     ),
     KEEP: Scenario(lambda true_logit, _, noise: (true_logit, true_logit + noise / 1000), rows_per_group=4),
     WORSENS: Scenario(lambda true_logit, _, noise: (true_logit, true_logit + 2 * noise), rows_per_group=4),
-    f"{UNKNOWN}: there are 24 groups, and a difference": Scenario(
+    f"{UNKNOWN}: there are 24 groups; with fewer than 30, a difference": Scenario(
         lambda true_logit, *_: (3 * true_logit, true_logit), rows_per_group=50
     ),
     f"{UNKNOWN}: 7 of 1,200 decisions are wrong": Scenario(
