@@ -8,10 +8,12 @@ from typing import Annotated, get_args
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.console import (
     COLUMNS_PANEL,
+    CommandWithNames,
     calibrator_names,
     fill_in_registry_names,
     options_from_fields,
@@ -84,6 +86,20 @@ def test_names_of_the_registries_are_filled_in():
     text = fill_in_registry_names("C {calibrators}; V {variants}; N {automatic}")
     assert text == (f"C {', '.join(CALIBRATORS)}; V {', '.join(DEPLOYABLE_VARIANTS)}; N {len(AUTO_VARIANTS)}")
     assert fill_in_registry_names("No } name") == "No } name"
+
+
+@pytest.mark.parametrize("markup_mode", [None, "rich"])
+def test_help_is_shown_with_the_names_of_the_registries(markup_mode):
+    app = typer.Typer(rich_markup_mode=markup_mode)
+
+    @app.command(cls=CommandWithNames)
+    def calibrate(name: Annotated[str, typer.Option(help="One of {calibrators}.")] = "ts") -> None:
+        """Calibrate."""
+
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0, result.output
+    assert "{" not in result.output
+    assert "spline" in result.output
 
 
 def test_lines_are_printed_to_the_error_stream_with_escapes(capsys):

@@ -13,8 +13,15 @@ FOLDER = Path(__file__).parents[1] / "data" / "maps_c857e97"
 MAPS = sorted(FOLDER.glob("*.json"))
 TOLERANCE = 1e-12
 VARIANTS_C857E97 = {
-    *("confidence", "shared_1d", "label_intercept", "label_isotonic", "label_platt", "mrp", "mrp_exact"),
-    *("label_vector", "label_signals"),
+    "confidence",
+    "shared_1d",
+    "label_intercept",
+    "label_isotonic",
+    "label_platt",
+    "mrp",
+    "mrp_exact",
+    "label_vector",
+    "label_signals",
 }
 CALIBRATORS_C857E97 = {"uncal", "ts", "diag", "vector", "matrix", "smart", "spline", "hcal", "constant"}
 

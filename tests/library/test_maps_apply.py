@@ -25,7 +25,7 @@ from relmap.maps import sql
 from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import FittedMap
 from relmap.maps.sql import sql_expression
-from relmap.projection.labelwise import Lines
+from relmap.projection.labelwise import Isotonic, Lines
 from relmap.projection.pooling import WithSignals
 from relmap.routing.apply import apply_map
 from tests import maps
@@ -354,6 +354,14 @@ def test_sql_literals_are_parsed_as_the_same_doubles(engine, name):
     tree = sqlglot.parse_one(sql_expression(DOCUMENTS[name], "postgres"), read="postgres")
     for literal in tree.find_all(exp.Literal):
         assert literal.is_int or literal.parent.is_type("double")  # without a type, PostgreSQL reads a decimal
+
+
+@pytest.mark.parametrize(("values", "n_cases"), [((0.75, 0.75, 0.75), 2), ((0.75, 0.75, 0.8), 3)])
+def test_sql_of_a_constant_reliability_needs_no_case_for_its_thresholds(values, n_cases):
+    """The other two cases are for valid rows and for the decision."""
+    steps = Isotonic((np.array([0.2, 0.5, 0.9]),) * 2, (np.array(values),) * 2)
+    tree = sqlglot.parse_one(sql_expression(make_map("label_isotonic", steps, n_labels=2), "duckdb"), read="duckdb")
+    assert len(list(tree.find_all(exp.Case))) == n_cases
 
 
 def test_sql_of_a_shared_curve_does_not_grow_with_the_labels():

@@ -86,6 +86,13 @@ def test_classifier_rows_are_plotted_out_of_fold():
     assert stored_rows.equals(given_rows)
 
 
+def test_fitted_rows_are_plotted_with_their_groups():
+    groups = np.arange(len(LABEL)) // 4
+    fitted = ReliabilityMap(variant="label_intercept").fit(PROBABILITIES, LABEL, groups)
+    risk_coverage = fitted.plot().figures[1].rows
+    assert risk_coverage.equals(fitted.plot(PROBABILITIES, LABEL, groups).figures[1].rows)
+
+
 def test_plot_of_a_loaded_map_requires_rows(fitted, tmp_path):
     fitted.save(tmp_path / "map.json")
     restored = pickle.loads(pickle.dumps(fitted))

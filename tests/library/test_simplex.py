@@ -10,6 +10,7 @@ from scipy.special import log_softmax, logit, logsumexp
 
 from relmap.decisions import confidence_logit, decide
 from relmap.metrics.probability import ece
+from relmap.projection import simplex
 from relmap.projection.simplex import MAX_ALPHA, MAX_RELIABILITY_LOGIT, MIN_EXCESS_OVER_UNIFORM, project_simplex
 
 SIZES = {"n": st.integers(1, 60), "K": st.integers(2, 10), "scale": st.floats(1e-2, 30), "seed": st.integers(0, 10**9)}
@@ -148,6 +149,16 @@ def test_gaps_of_eighteen_orders_of_magnitude_are_solved(K, seed):
     expected = np.minimum(target, MAX_RELIABILITY_LOGIT)
     # a log-probability near -1e6 has itself lost the tenth digit behind the point
     np.testing.assert_allclose(decided_logit[reached], expected[reached], rtol=0, atol=1e-7)
+
+
+def test_newton_starts_at_the_solution_of_two_labels(monkeypatch):
+    """With two labels the nearest label is the only other one, so no step is needed."""
+    monkeypatch.setattr(simplex, "MAX_NEWTON_STEPS", 1)
+    gap = np.array([1e-3, 0.1, 1.0, 3.0, 40.0])
+    target = np.array([2.0, 0.3, 5.0, 1.0, 7.0])
+    projected = project_simplex(log_softmax(np.outer(gap, [0.5, -0.5]), axis=1), np.zeros(5, dtype=int), target)
+    assert projected.solved.all()
+    np.testing.assert_allclose(projected.alpha, target / gap, rtol=1e-9)
 
 
 def test_invalid_rows_are_named():

@@ -340,8 +340,14 @@ def test_an_empty_list_of_candidates_gives_no_pair():
     samples = scidocs.sample_splits(lambda split: released_split(split, **columns, negative=lists))
     pairs = pl.concat(samples.values()).sort("query-id", maintain_order=True)
     assert pairs.select("query-id", "candidate").rows() == [
-        *[(1, "p"), (2, "n"), (2, "p"), (3, "p")],
-        *[(4, "n"), (4, "p"), (5, "n"), (5, "p")],
+        (1, "p"),
+        (2, "n"),
+        (2, "p"),
+        (3, "p"),
+        (4, "n"),
+        (4, "p"),
+        (5, "n"),
+        (5, "p"),
     ]
 
 

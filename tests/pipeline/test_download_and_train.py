@@ -545,9 +545,16 @@ def test_the_facts_of_a_data_set_with_drawn_splits_are_written():
     base = read_base("mine")
     assert facts["origin"] == {key: index[key] for key in ("origin", "revision", "licence")}
     expected = {
-        **{"dataset": "mine", "title": "mine", "domain": "own data", "task": "relevance prediction"},
-        **{"source": "files", "preset": None, "split_by": "group"},
-        **{"drawn": ["train", "validation", "test"], "predictor": "linear", "class_weight": "balanced"},
+        "dataset": "mine",
+        "title": "mine",
+        "domain": "own data",
+        "task": "relevance prediction",
+        "source": "files",
+        "preset": None,
+        "split_by": "group",
+        "drawn": ["train", "validation", "test"],
+        "predictor": "linear",
+        "class_weight": "balanced",
         "dropped": {"without text": 0},
         "accuracy": {"validation": base.validation.correct.mean(), "test": base.test.correct.mean()},
     }

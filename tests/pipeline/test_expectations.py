@@ -433,8 +433,14 @@ def test_the_record_of_a_failed_gate_lists_passed_checks_and_violations(failed_g
     assert successes == [("shares 0", True), ("shares 1", False)]
     (row,) = list_failed_expectations([gate_shares([0.5]), failed_gate.record])
     assert row == {
-        **{"gate": "shares 1", "dataset": "amazon_esci", "seed": 2, "calibrator": "ts", "severity": "critical"},
-        **{"expectation": "share is a share", "found": "1 of 2 rows, such as row 1: share = 7.0", "allowed": "0 to 1"},
+        "gate": "shares 1",
+        "dataset": "amazon_esci",
+        "seed": 2,
+        "calibrator": "ts",
+        "severity": "critical",
+        "expectation": "share is a share",
+        "found": "1 of 2 rows, such as row 1: share = 7.0",
+        "allowed": "0 to 1",
     }
 
 

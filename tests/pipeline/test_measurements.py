@@ -195,7 +195,10 @@ def test_lattices_are_listed_with_their_values_rows_and_fallbacks():
         results.append(SeedResults(seed, projections, rows_per_label=(), fallbacks=(), gate_records=[]))
     listed = write.list_lattices(results, ("bad", "good"))
     assert [(lattice["seed"], lattice["variant"]) for lattice in listed] == [
-        *[(3, "mrp"), (3, "shared_1d"), (1, "mrp"), (1, "shared_1d")]
+        (3, "mrp"),
+        (3, "shared_1d"),
+        (1, "mrp"),
+        (1, "shared_1d"),
     ]
     knots = [0.0, 0.25, 1.0]
     assert listed[2:] == [

@@ -376,9 +376,17 @@ def test_a_recommended_map_that_finds_about_as_many_errors_has_a_remark(answer, 
 
 
 ROW = {
-    **{"dataset": "shop", "rows": 1000, "errors": 200, "accuracy": 0.8, "commonest_label": 0.5},
-    **{"found_per_1000_conf": 310.2, "found_per_1000_mrp": 352.4},
-    **{"found_per_1000_low": 11.6, "found_per_1000_high": 69.4, "calibrators": 4, "seeds": 3},
+    "dataset": "shop",
+    "rows": 1000,
+    "errors": 200,
+    "accuracy": 0.8,
+    "commonest_label": 0.5,
+    "found_per_1000_conf": 310.2,
+    "found_per_1000_mrp": 352.4,
+    "found_per_1000_low": 11.6,
+    "found_per_1000_high": 69.4,
+    "calibrators": 4,
+    "seeds": 3,
 }
 SHOP_INTERVALS = [  # calibrator, metric, quantity, value, standard error, low, high, p, groups
     ("average", "nll_correct", "before", 9.0, 9.0, 9.0, 9.0, 0.9, 50),

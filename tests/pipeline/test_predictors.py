@@ -310,8 +310,15 @@ DEFAULT_SETTINGS = {
     ("multinomial", "text"): {"max_features": 80_000, "min_rows": 3, "inverse_penalty": 1, "max_iterations": 5000},
     ("multinomial", "features"): {"inverse_penalty": 1, "max_iterations": 5000},
     ("boosted", "features"): {
-        **{"rounds": 600, "patience": 50, "learning_rate": 0.04, "num_leaves": 63, "min_data_in_leaf": 80},
-        **{"bagging_fraction": 0.9, "feature_fraction": 0.9, "lambda_l2": 1.0, "num_threads": 1},
+        "rounds": 600,
+        "patience": 50,
+        "learning_rate": 0.04,
+        "num_leaves": 63,
+        "min_data_in_leaf": 80,
+        "bagging_fraction": 0.9,
+        "feature_fraction": 0.9,
+        "lambda_l2": 1.0,
+        "num_threads": 1,
     },
 }
 
@@ -359,7 +366,11 @@ def test_settings_reach_the_classifier_of_scikit_learn(name, form, monkeypatch):
     frame = make_frame(form, draw_labels(60), signal=0.5)
     own_settings = {"alpha": 1e-3, "passes": 300, "tolerance": 1e-2}
     expected = {
-        **{"loss": "log_loss", "alpha": 1e-3, "max_iter": 300, "tol": 1e-2, "class_weight": "balanced"},
+        "loss": "log_loss",
+        "alpha": 1e-3,
+        "max_iter": 300,
+        "tol": 1e-2,
+        "class_weight": "balanced",
         "random_state": 6,
     }
     if name == "multinomial":

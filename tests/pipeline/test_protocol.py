@@ -283,17 +283,24 @@ ALTERNATIVES = "sensitivity.alternatives"
 OWN_DATA_SET = {"source": "files", "reader": "files", "path": "mine.csv"}
 SPLIT_DATA_SET = OWN_DATA_SET | {"split": {"by": "row"}}
 INVALID_VALUES: dict[str, tuple[object, ...]] = {  # setting -> invalid values
-    **{"seeds": ([], [-1]), "projection.knots": (2, "eight")},
-    **{"protocol.split": ("query",), "protocol.temperature_rows": ("test",), "protocol.projection_cap": (0,)},
-    **{"metrics.resamples": (200,), f"{ALTERNATIVES}.ece_25_bins.metricz": ({},), "dask.workers": (0,)},
-    **{"dask.address": ("ip:8786", "http://ip:8786", "tcp://ip"), "train.members": (0,), "datasets": ({},)},
-    **{
-        "train.alternatives": (["member_9"],),
-        "datasets.Bad-Name": (SPLIT_DATA_SET,),
-        "datasets.wands.source": ("magic",),
-    },
-    **{"datasets.wands.rows": (5,), "datasets.wands.residual": (-1,)},
-    **{"datasets.wands.class_weight": ("heavy",), "datasets.wands.revision": ("main", "0123abc")},
+    "seeds": ([], [-1]),
+    "projection.knots": (2, "eight"),
+    "protocol.split": ("query",),
+    "protocol.temperature_rows": ("test",),
+    "protocol.projection_cap": (0,),
+    "metrics.resamples": (200,),
+    f"{ALTERNATIVES}.ece_25_bins.metricz": ({},),
+    "dask.workers": (0,),
+    "dask.address": ("ip:8786", "http://ip:8786", "tcp://ip"),
+    "train.members": (0,),
+    "datasets": ({},),
+    "train.alternatives": (["member_9"],),
+    "datasets.Bad-Name": (SPLIT_DATA_SET,),
+    "datasets.wands.source": ("magic",),
+    "datasets.wands.rows": (5,),
+    "datasets.wands.residual": (-1,),
+    "datasets.wands.class_weight": ("heavy",),
+    "datasets.wands.revision": ("main", "0123abc"),
 }
 CONTRADICTIONS = (
     (f"{ALTERNATIVES}.ece_25_bins", {"metrics": {"ece_binz": 25}}, "ece_binz"),

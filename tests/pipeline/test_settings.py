@@ -31,8 +31,10 @@ from tasks.settings.params import load_params
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_VARIABLES = {
     **dict.fromkeys(("DO_NOT_TRACK", "DVC_NO_ANALYTICS", "HF_HUB_DISABLE_TELEMETRY"), "1"),
-    **{"PREFECT_SERVER_ANALYTICS_ENABLED": "False", "GX_ANALYTICS_ENABLED": "false"},
-    **{"PREFECT_SERVER_API_HOST": "127.0.0.1", "PREFECT_HOME": str(ROOT / ".prefect")},
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "False",
+    "GX_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_API_HOST": "127.0.0.1",
+    "PREFECT_HOME": str(ROOT / ".prefect"),
 }
 
 

@@ -120,7 +120,10 @@ def test_the_first_row_with_invalid_logits_is_named(logits, message):
 def test_saved_decisions_have_small_integers_and_lists_of_logits():
     path = write_base([ZEROS, ZEROS])
     assert pl.read_parquet(path).schema == {
-        **{"split": pl.String, "group": pl.String, "label": pl.Int8, "decision": pl.Int8},
+        "split": pl.String,
+        "group": pl.String,
+        "label": pl.Int8,
+        "decision": pl.Int8,
         "logits": pl.List(pl.Float64),
     }
 

@@ -25,8 +25,20 @@ SEEDS = (1, 2, 3)
 DATASETS = {"amazon_esci": "hub", "wands": "simulated", "tickets": "files"}
 METRICS_OF_VARIANTS = {
     "confidence": (
-        *("accuracy", "ece", "top_ece", "nll", "brier", "label_spread", "label_spread_null_p95"),
-        *("nll_correct", "aupr_error", "aurc", "selacc_10", "selacc_50", "selacc_70", "selacc_90"),
+        "accuracy",
+        "ece",
+        "top_ece",
+        "nll",
+        "brier",
+        "label_spread",
+        "label_spread_null_p95",
+        "nll_correct",
+        "aupr_error",
+        "aurc",
+        "selacc_10",
+        "selacc_50",
+        "selacc_70",
+        "selacc_90",
     ),
     "mrp": ("nll_correct", "aupr_error", "aurc", "selacc_10", "selacc_50", "selacc_70", "selacc_90"),
     SIMPLEX: ("ece", "top_ece", "nll", "brier", "infeasible_share", "solved_share"),
@@ -210,8 +222,13 @@ def test_every_cell_of_the_robustness_check():
 
 def test_every_cell_of_the_description_of_data_sets():
     facts = {
-        **{"dataset": "wands", "domain": "shops", "task": "search", "preset": "paper", "source": "hub"},
-        **{"labels": ["bad", "fair", "good"], "rows": {"train": 70, "validation": 20, "test": 11}},
+        "dataset": "wands",
+        "domain": "shops",
+        "task": "search",
+        "preset": "paper",
+        "source": "hub",
+        "labels": ["bad", "fair", "good"],
+        "rows": {"train": 70, "validation": 20, "test": 11},
         "groups": {"train": 7, "validation": 5, "test": 3},
         "class_counts": {"train": [35, 28, 7], "validation": [4, 6, 10], "test": []},
     }
@@ -219,15 +236,29 @@ def test_every_cell_of_the_description_of_data_sets():
     bare = {"dataset": "tickets", "labels": ["no", "yes"], "class_counts": {"test": [0, 0]}}
     first, second = TABLES["datasets"](replace(EMPTY_RUNS, facts=(bare, facts, boosted))).to_dicts()
     assert first == {
-        **{"dataset": "wands", "domain": "shops", "n_classes": 3, "labels": "bad/fair/good", "task": "search"},
-        **{"rows_train": 70, "rows_validation": 20, "rows_test": 11},
-        **{"groups_train": 7, "groups_validation": 5, "groups_test": 3},
-        **{"class_priors_train": "0.500/0.400/0.100", "class_priors_validation": "0.200/0.300/0.500"},
-        **{"class_priors_test": None, "preset": "paper", "source": "hub"},
+        "dataset": "wands",
+        "domain": "shops",
+        "n_classes": 3,
+        "labels": "bad/fair/good",
+        "task": "search",
+        "rows_train": 70,
+        "rows_validation": 20,
+        "rows_test": 11,
+        "groups_train": 7,
+        "groups_validation": 5,
+        "groups_test": 3,
+        "class_priors_train": "0.500/0.400/0.100",
+        "class_priors_validation": "0.200/0.300/0.500",
+        "class_priors_test": None,
+        "preset": "paper",
+        "source": "hub",
     }
     assert second == {
         **dict.fromkeys(first),
-        **{"dataset": "tickets", "n_classes": 2, "labels": "no/yes", "class_priors_test": "0.000/0.000"},
+        "dataset": "tickets",
+        "n_classes": 2,
+        "labels": "no/yes",
+        "class_priors_test": "0.000/0.000",
     }
 
 
@@ -457,12 +488,26 @@ def test_every_number_of_the_summary_of_a_data_set():
     )
     (row,) = summarize_datasets(runs.metrics, intervals, [facts]).to_dicts()
     expected = {
-        **{"accuracy": 0.75, "aurc_conf": 0.375, "aurc_mrp": 0.125, "label_spread_pp": 4, "random_p95_pp": 1},
-        **{"kept_conf": 0.9, "kept_mrp": 0.95, "nll_correct_delta": -0.2, "low": -0.3, "high": -0.1},
+        "accuracy": 0.75,
+        "aurc_conf": 0.375,
+        "aurc_mrp": 0.125,
+        "label_spread_pp": 4,
+        "random_p95_pp": 1,
+        "kept_conf": 0.9,
+        "kept_mrp": 0.95,
+        "nll_correct_delta": -0.2,
+        "low": -0.3,
+        "high": -0.1,
         # of 250 errors, 70 and 35 are retained, so that 180 and 215 are found in 300 reviews
-        **{"found_per_1000_conf": 600, "found_per_1000_mrp": 215 / 0.3},
-        **{"found_per_1000_low": 70, "found_per_1000_high": 140},
-        **{"commonest_label": 0.5, "rows": 1000, "errors": 250, "calibrators": 2, "seeds": 2},
+        "found_per_1000_conf": 600,
+        "found_per_1000_mrp": 215 / 0.3,
+        "found_per_1000_low": 70,
+        "found_per_1000_high": 140,
+        "commonest_label": 0.5,
+        "rows": 1000,
+        "errors": 250,
+        "calibrators": 2,
+        "seeds": 2,
     }
     assert {name: row[name] for name in expected} == pytest.approx(expected)
 
@@ -509,6 +554,12 @@ SMALL = pl.DataFrame(
 )
 
 
+def test_a_value_before_the_change_is_never_marked_as_an_improvement():
+    rows = pl.DataFrame({"dataset": ["wands"], "calibrator": ["ts"], "aurc_conf": [-0.25], "source": ["simulated"]})
+    (row,) = format_table(TABLES["main"], rows).sections[""]
+    assert row[-1] == Cell("-0.250")
+
+
 @pytest.fixture
 def small_table() -> FormattedTable:
     return format_table(TABLES["main"], SMALL)
@@ -518,12 +569,22 @@ def test_cells_are_rounded_with_their_deviation_and_improvements_are_marked(smal
     assert small_table.columns == [name for name in SMALL.columns if name not in ("source", "aurc_conf_std")]
     first, second = small_table.sections[""]
     assert first == [
-        *(Cell("wands (simulated)"), Cell("uncal"), Cell("0.123 ± 0.012")),
-        *(Cell("-0.250", improved=True), Cell("-0.250"), Cell("98.8"), Cell("124")),
+        Cell("wands (simulated)"),
+        Cell("uncal"),
+        Cell("0.123 ± 0.012"),
+        Cell("-0.250", improved=True),
+        Cell("-0.250"),
+        Cell("98.8"),
+        Cell("124"),
     ]
     assert second == [
-        *(Cell("wands (simulated)"), Cell("ts"), Cell("–")),
-        *(Cell("+0.250"), Cell("+0.250", improved=True), Cell("100.0"), Cell("0")),
+        Cell("wands (simulated)"),
+        Cell("ts"),
+        Cell("–"),
+        Cell("+0.250"),
+        Cell("+0.250", improved=True),
+        Cell("100.0"),
+        Cell("0"),
     ]
     (own,) = small_table.sections["Own data sets"]
     assert [cell.text for cell in own] == ["tickets", "ts", "0.500", "0.000", "0.000", "–", "–"]
@@ -667,9 +728,17 @@ def test_the_order_of_many_own_data_sets_is_that_of_the_results():
 
 
 FAILED_ROWS = {  # table -> rows of a data set of the paper, and of an own one, that failed
-    **{"main": (2, 2), "budgeted_fallback": (1, 0), "label_spread": (1, 0), "label_spread_by_calibrator": (2, 0)},
-    **{"simplex_projection": (2, 0), "overview": (1, 1), "datasets": (1, 1), "ablation_by_dataset": (0, 0)},
-    **{"rivals": (0, 0), "intervals": (0, 0), "sensitivity": (0, 0)},
+    "main": (2, 2),
+    "budgeted_fallback": (1, 0),
+    "label_spread": (1, 0),
+    "label_spread_by_calibrator": (2, 0),
+    "simplex_projection": (2, 0),
+    "overview": (1, 1),
+    "datasets": (1, 1),
+    "ablation_by_dataset": (0, 0),
+    "rivals": (0, 0),
+    "intervals": (0, 0),
+    "sensitivity": (0, 0),
 }
 
 
@@ -733,43 +802,90 @@ COMPARED_COLUMNS = [
 ]
 COLUMNS = {  # of tables that the paper does not have
     "overview": [
-        *("dataset", "found_per_1000_conf", "found_per_1000_mrp", "found_per_1000_low", "found_per_1000_high"),
-        *("nll_correct_delta", "low", "high", "accuracy", "commonest_label", "advice"),
-        *("aurc_conf", "aurc_mrp", "label_spread_pp", "random_p95_pp", "remarks", "source"),
+        "dataset",
+        "found_per_1000_conf",
+        "found_per_1000_mrp",
+        "found_per_1000_low",
+        "found_per_1000_high",
+        "nll_correct_delta",
+        "low",
+        "high",
+        "accuracy",
+        "commonest_label",
+        "advice",
+        "aurc_conf",
+        "aurc_mrp",
+        "label_spread_pp",
+        "random_p95_pp",
+        "remarks",
+        "source",
     ],
     "intervals": [
-        *(
-            "dataset",
-            "calibrator",
-            "metric",
-            "delta",
-            "standard_error",
-            "low",
-            "high",
-            "p",
-            "p_holm",
-            "groups",
-            "source",
-        )
+        "dataset",
+        "calibrator",
+        "metric",
+        "delta",
+        "standard_error",
+        "low",
+        "high",
+        "p",
+        "p_holm",
+        "groups",
+        "source",
     ],
     "ablation_by_dataset": ["dataset", "variant", "nll_correct", "aupr_error", "aurc", "selacc_50", "added", "source"],
     "label_spread_by_calibrator": [
-        *("dataset", "calibrator", "label_spread_pp", "random_p95_pp", "ratio", "runs_above_random", "source")
+        "dataset",
+        "calibrator",
+        "label_spread_pp",
+        "random_p95_pp",
+        "ratio",
+        "runs_above_random",
+        "source",
     ],
     "rivals": [
-        *("dataset", "rows", "calibrator_fit_rows", "projection_fit_rows", "calibrator", *COMPARED_COLUMNS, "source")
+        "dataset",
+        "rows",
+        "calibrator_fit_rows",
+        "projection_fit_rows",
+        "calibrator",
+        *COMPARED_COLUMNS,
+        "source",
     ],
     "datasets": [
-        *("dataset", "domain", "n_classes", "labels", "task", "rows_train", "rows_validation", "rows_test"),
-        *("groups_train", "groups_validation", "groups_test", "class_priors_train", "class_priors_validation"),
-        *("class_priors_test", "preset", "source"),
+        "dataset",
+        "domain",
+        "n_classes",
+        "labels",
+        "task",
+        "rows_train",
+        "rows_validation",
+        "rows_test",
+        "groups_train",
+        "groups_validation",
+        "groups_test",
+        "class_priors_train",
+        "class_priors_validation",
+        "class_priors_test",
+        "preset",
+        "source",
     ],
-    "sensitivity": [
-        *("dataset", "calibrator", "option", "variant", "metric", "default", "value", "difference", "source")
-    ],
+    "sensitivity": ["dataset", "calibrator", "option", "variant", "metric", "default", "value", "difference", "source"],
     "verdict": [
-        *("table", "dataset", "row", "column", "paper", "measured", "difference", "tolerance", "tolerance_from"),
-        *("sign_agrees", "chosen_to_match", "verdict", "reason", "source"),
+        "table",
+        "dataset",
+        "row",
+        "column",
+        "paper",
+        "measured",
+        "difference",
+        "tolerance",
+        "tolerance_from",
+        "sign_agrees",
+        "chosen_to_match",
+        "verdict",
+        "reason",
+        "source",
     ],
 }
 
@@ -781,10 +897,31 @@ def test_columns_of_other_tables_have_an_order(key, runs):
 
 def test_columns_of_summaries_and_deviations_have_an_order(runs):
     assert summarize_datasets(runs.metrics, runs.intervals, runs.facts).columns == [
-        *("dataset", "source", "accuracy", "aurc_conf", "aurc_mrp", "kept_conf", "kept_mrp", "label_spread_pp"),
-        *("random_p95_pp", "seeds", "calibrators", "value", "low", "high", "kept_value", "kept_low", "kept_high"),
-        *("found_per_1000_conf", "found_per_1000_mrp", "found_per_1000_low", "found_per_1000_high"),
-        *("commonest_label", "rows", "errors", "nll_correct_delta"),
+        "dataset",
+        "source",
+        "accuracy",
+        "aurc_conf",
+        "aurc_mrp",
+        "kept_conf",
+        "kept_mrp",
+        "label_spread_pp",
+        "random_p95_pp",
+        "seeds",
+        "calibrators",
+        "value",
+        "low",
+        "high",
+        "kept_value",
+        "kept_low",
+        "kept_high",
+        "found_per_1000_conf",
+        "found_per_1000_mrp",
+        "found_per_1000_low",
+        "found_per_1000_high",
+        "commonest_label",
+        "rows",
+        "errors",
+        "nll_correct_delta",
     ]
     assert compute_deviations(runs).columns == [
         *CELL,

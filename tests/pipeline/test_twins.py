@@ -111,7 +111,10 @@ def test_a_candidate_is_judged_at_most_twice_with_the_same_truth():
 @settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.integers(0, 1), min_size=1, max_size=300),
-    *(st.integers(1, 5), st.integers(0, 5), st.booleans(), st.integers(0, 99)),
+    st.integers(1, 5),
+    st.integers(0, 5),
+    st.booleans(),
+    st.integers(0, 99),
 )
 def test_queries_are_consecutive_and_have_both_labels_if_required(label, low, more, both, seed):
     label = np.array(label)
@@ -155,12 +158,12 @@ def test_ranks_have_a_zipf_distribution():
 
 
 QUERY_SIZES = {  # fewest, most and mean candidates of a query
-    **{"amazon_esci": (8, 32, 20), "mslr_web10k": (1, 239, 120), "alloprof_rerank": (8, 70, 11)},
-    **{
-        "esci_rerank_us": (2, 10, 8),
-        "wands": (15, 45, 30),
-        "scidocs": (2, 40, 11),
-    },  # a title may be that of several rows
+    "amazon_esci": (8, 32, 20),
+    "mslr_web10k": (1, 239, 120),
+    "alloprof_rerank": (8, 70, 11),
+    "esci_rerank_us": (2, 10, 8),
+    "wands": (15, 45, 30),
+    "scidocs": (2, 40, 11),  # a title may be that of several rows
 }
 
 

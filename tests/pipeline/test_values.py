@@ -34,14 +34,43 @@ from tasks.tables.runs import Runs, Table
 from tasks.train import PredictorChoice
 
 COMPARED_BY_VALUE = (
-    *(BoostedPredictor, DvcStage, FormattedTable, LabelledPairs, OwnReader, PredictorChoice, PredictorType, Problem),
-    *(ProjectedDecisions, RepositoryRows, Runs, SeedResults, SplitArrays, StageOutcome, Table, _Losses),
+    BoostedPredictor,
+    DvcStage,
+    FormattedTable,
+    LabelledPairs,
+    OwnReader,
+    PredictorChoice,
+    PredictorType,
+    Problem,
+    ProjectedDecisions,
+    RepositoryRows,
+    Runs,
+    SeedResults,
+    SplitArrays,
+    StageOutcome,
+    Table,
+    _Losses,
 )
 COMPARED_BY_IDENTITY = (Check, CheckedRun, LinearPredictor, Predictor, _Estimates)
 MODELS = (
-    *(Alternative, BoostedSettings, DaskParams, DatasetParams, FilesOptions, HashedFile, HubOptions, LookupTable),
-    *(Manifest, MultinomialFeatureSettings, MultinomialTextSettings, OwnOptions, PairTables, Params),
-    *(SgdFeatureSettings, SgdTextSettings, SplitParams, TermSettings),
+    Alternative,
+    BoostedSettings,
+    DaskParams,
+    DatasetParams,
+    FilesOptions,
+    HashedFile,
+    HubOptions,
+    LookupTable,
+    Manifest,
+    MultinomialFeatureSettings,
+    MultinomialTextSettings,
+    OwnOptions,
+    PairTables,
+    Params,
+    SgdFeatureSettings,
+    SgdTextSettings,
+    SplitParams,
+    TermSettings,
 )
 
 

@@ -341,14 +341,22 @@ def test_the_cells_of_a_compared_mean(hub_runs, paper_row):
     tolerance = 2 * math.sqrt(2 * STANDARD_ERROR**2 + 2 * deviation**2 / 3) + 0.0005
     row = find_row(verdict_table(runs), "main", "alloprof_rerank", "spline", "aupr_error_conf")
     assert row == {
-        **{"table": "main", "dataset": "alloprof_rerank", "row": "spline", "column": "aupr_error_conf"},
-        **{"paper": paper, "measured": pytest.approx(paper + 0.01), "difference": pytest.approx(0.01)},
+        "table": "main",
+        "dataset": "alloprof_rerank",
+        "row": "spline",
+        "column": "aupr_error_conf",
+        "paper": paper,
+        "measured": pytest.approx(paper + 0.01),
+        "difference": pytest.approx(0.01),
         "tolerance": pytest.approx(tolerance),
         "tolerance_from": "2 standard deviations of the difference, and half a printed unit. Standard deviation from "
         "sampling: 0.002 (bootstrap over test groups), assumed equal for the paper. Standard "
         f"deviation over seeds: {deviation:.2g}, in the paper: {deviation:.3g}",
-        **{"sign_agrees": None, "chosen_to_match": "", "verdict": "near" if tolerance > 0.01 else "off"},
-        **{"reason": None, "source": "hub"},
+        "sign_agrees": None,
+        "chosen_to_match": "",
+        "verdict": "near" if tolerance > 0.01 else "off",
+        "reason": None,
+        "source": "hub",
     }
 
 
