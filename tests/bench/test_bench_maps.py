@@ -11,6 +11,7 @@ import pytest
 from scipy.special import softmax
 from sklearn.isotonic import IsotonicRegression
 
+from relmap import ReliabilityMap
 from relmap import cli as rerank
 from relmap.projection.labelwise import Isotonic, WithFallbacks
 from relmap.routing.apply import apply_map
@@ -19,6 +20,7 @@ from tests import maps
 pytestmark = pytest.mark.bench
 ROOT = Path(__file__).resolve().parent.parent.parent
 K = 5
+N_SINGLE_ROWS = 1000
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +90,20 @@ def test_apply(comparison, rows, predictions, isotonic, tmp_path):
     # ranks of rows that differ by rounding may be exchanged
     assert (np.diff(scored.sort("review_rank")["reliability"].to_numpy()) >= -1e-15).all()
     assert scored["route"].sort().equals(expected["route"].sort())
+
+
+def test_single_rows(comparison, tmp_path):
+    file = tmp_path / "map.json"
+    file.write_text(maps.make_map("mrp", n_labels=K).model_dump_json(), encoding="utf-8")
+    scored = ReliabilityMap.load(file, arrays="probabilities")
+    probabilities = softmax(np.random.default_rng(0).normal(size=(N_SINGLE_ROWS, K)), axis=1)
+    comparison.add_time("a limit of 1 ms per row", N_SINGLE_ROWS / 1000, aim=1)
+    comparison.run(
+        "apply a map to single rows of an array",
+        N_SINGLE_ROWS,
+        lambda: [scored.apply(probabilities[row : row + 1])["reliability"][0] for row in range(N_SINGLE_ROWS)],
+        rounds=3,
+    )
 
 
 def test_from_file_to_map_and_verdict(comparison, rows, predictions, tmp_path, monkeypatch, capsys):

@@ -3,10 +3,8 @@
 import json
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import polars as pl
@@ -22,7 +20,6 @@ LOGITS = np.array(ROWS["logits"].to_list())
 PROBABILITIES = softmax(LOGITS, axis=1)
 NAMES = np.array(["bad", "fair", "good"])
 VARIANTS = ("auto", "mrp", "label_vector", "label_platt", "confidence")
-MAX_MILLISECONDS = 1.0  # for one row
 N_THREADS = 8
 
 
@@ -67,15 +64,15 @@ def test_invalid_array_row_is_named(map_file, row, message):
 
 
 @pytest.mark.parametrize("method", ["reliability", "predict", "apply"])
-def test_one_row_is_scored_in_less_than_a_millisecond(map_file, method):
-    score = getattr(ReliabilityMap.load(map_file, arrays="probabilities"), method)
-    row = PROBABILITIES[:1]
-    seconds = []
-    for _ in range(200):
-        start = time.process_time()
-        score(row)
-        seconds.append(time.process_time() - start)
-    assert 1000 * median(seconds) < MAX_MILLISECONDS
+def test_one_row_of_an_array_is_scored_without_a_frame_of_predictions(map_file, method, monkeypatch):
+    """Such a frame takes several milliseconds, which is too long for a service; see the benchmark of single rows."""
+    scored = ReliabilityMap.load(map_file, arrays="probabilities")
+
+    def reject_frame(*arguments: object) -> None:
+        raise AssertionError(f"a frame was made from {arguments}")
+
+    monkeypatch.setattr(scored, "_unlabelled", reject_frame)
+    assert len(getattr(scored, method)(PROBABILITIES[:1])) == 1
 
 
 def test_shared_map_gives_the_same_scores_in_every_thread(map_file):
