@@ -35,11 +35,11 @@ def record_calls(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, entry: 
     calls: list[Any] = []
     original = getattr(owner, name)
 
-    def recording(*arguments: Any, **options: Any) -> Any:
+    def record_call(*arguments: Any, **options: Any) -> Any:
         calls.append(entry(*arguments, **options))
         return original(*arguments, **options)
 
-    monkeypatch.setattr(owner, name, recording)
+    monkeypatch.setattr(owner, name, record_call)
     return calls
 
 

@@ -71,7 +71,7 @@ def test_candidates_are_capped_at_five_and_negatives_at_the_positives():
     assert capped == {"many": [1] * 5 + [0] * 5, "few": [0, 1, 0, 1], "none": [], "short": [1, 1, 1, 0]}
 
 
-def query_rows(*features: list[list[float]]) -> RepositoryRows:
+def make_query_rows(*features: list[list[float]]) -> RepositoryRows:
     """Return queries whose documents have the given features."""
     labels = [[query % 2] * len(own) for query, own in enumerate(features)]
     columns = {"query": [f"q{query}" for query in range(len(features))], "labels": labels, "features": [*features]}
@@ -84,7 +84,7 @@ def test_documents_of_random_queries_are_drawn_and_the_last_query_is_sampled(siz
     features = []
     for query, n_documents in enumerate(sizes):
         features.append([[query, index] for index in range(n_documents)])
-    sample = draw_documents(query_rows(*features), ("0", "1"), 2, size, seed=3)
+    sample = draw_documents(make_query_rows(*features), ("0", "1"), 2, size, seed=3)
     generator = np.random.default_rng(3)
     expected = []
     n_remaining = size
@@ -144,7 +144,7 @@ def test_a_wrong_document_is_reported_with_its_query(labels, features, message):
 
 
 def test_all_documents_are_drawn_if_there_are_few_and_nonfinite_features_are_zero():
-    sample = draw_documents(query_rows([[np.nan, 1.0], [np.inf, -np.inf]]), ("0", "1"), 2, 9, seed=0)
+    sample = draw_documents(make_query_rows([[np.nan, 1.0], [np.inf, -np.inf]]), ("0", "1"), 2, 9, seed=0)
     assert sample["features"].to_list() == [[0, 1], [0, 0]]
 
 
@@ -236,7 +236,7 @@ def test_a_wrong_file_is_reported_in_one_line(tmp_path, name, file, change, mess
 ALL_SPLITS = ("train", "validation", "test")
 
 
-def declaration_of(module: ModuleType) -> tuple[object, ...]:
+def describe_declaration(module: ModuleType) -> tuple[object, ...]:
     """Return number of labels, split, drawn splits, seed, passes, terms and revision of the data set of a module."""
     data = module.DATASET
     revision = data.repository.revision
@@ -281,7 +281,7 @@ def test_rows_of_wands_are_drawn_from_each_released_split_with_a_seed_of_its_own
     }
     assert drawn == [(20260623, 90_000), (20260624, 25_000), (20260625, 40_000)]
     commit = "f60bd9f0bb488ab25ef990c8ebd61434754340f5"
-    assert declaration_of(wands) == (3, "row", ALL_SPLITS, 10101, None, 100_000, commit)
+    assert describe_declaration(wands) == (3, "row", ALL_SPLITS, 10101, None, 100_000, commit)
 
 
 def test_rows_of_amazon_are_drawn_from_two_released_splits(drawn):
@@ -295,7 +295,7 @@ def test_rows_of_amazon_are_drawn_from_two_released_splits(drawn):
         "test": (5, {"test"}),
     }
     assert drawn == [(20260515, 60_000, 15_000), (20260516, 40_000)]
-    assert declaration_of(amazon_esci) == (4, "row", ("train", "validation"), 3001, None, None, None)
+    assert describe_declaration(amazon_esci) == (4, "row", ("train", "validation"), 3001, None, None, None)
 
 
 def test_documents_of_mslr_are_drawn_with_a_seed_for_each_split(monkeypatch):
@@ -308,7 +308,7 @@ def test_documents_of_mslr_are_drawn_with_a_seed_for_each_split(monkeypatch):
         ("validation", labels, 136, 80_000, 20260621),
         ("test", labels, 136, 100_000, 20260622),
     ]
-    assert declaration_of(mslr_web10k) == (5, "group", (), 7101, None, None, None)
+    assert describe_declaration(mslr_web10k) == (5, "group", (), 7101, None, None, None)
 
 
 def test_rows_of_alloprof_are_split_by_query_and_each_split_is_shuffled(drawn, monkeypatch):
@@ -331,7 +331,7 @@ def test_rows_of_alloprof_are_split_by_query_and_each_split_is_shuffled(drawn, m
     assert {split: len(frame) for split, frame in samples.items()} == {"train": 18, "validation": 6, "test": 6}
     assert seeds == [20260624]
     assert drawn == [(20260625, 18), (20260626, 6), (20260627, 6)]
-    assert declaration_of(alloprof_rerank) == (2, "group", ALL_SPLITS, 10101, 60, None, None)
+    assert describe_declaration(alloprof_rerank) == (2, "group", ALL_SPLITS, 10101, 60, None, None)
 
 
 def test_an_empty_list_of_candidates_gives_no_pair():
@@ -373,7 +373,7 @@ def test_candidates_of_scidocs_are_negative_before_positive_and_identified_by_th
         ("test:2:positive:0", 1, "p0"),
         ("test:2:positive:1", 1, "p1"),
     ]
-    assert declaration_of(scidocs) == (2, "row", ALL_SPLITS, 9101, None, None, None)
+    assert describe_declaration(scidocs) == (2, "row", ALL_SPLITS, 9101, None, None, None)
 
 
 @pytest.mark.parametrize(("module", "seed"), [(scidocs, 20260622), (esci_rerank_us, 20260624)])
@@ -402,7 +402,7 @@ def test_only_judgements_above_zero_are_positive_and_a_candidate_counts_once(mon
 
     rows = esci_rerank_us.sample_splits(read_split).select("query-id", "corpus-id", "label").rows()
     assert rows == [("q", "c", 1), ("q", "a", 1), ("q", "b", 0), ("q", "d", 0), ("r", "a", 0), ("r", "b", 1)]
-    assert declaration_of(esci_rerank_us) == (2, "group", ALL_SPLITS, 11101, None, 100_000, None)
+    assert describe_declaration(esci_rerank_us) == (2, "group", ALL_SPLITS, 11101, None, 100_000, None)
 
 
 def test_no_row_of_a_split_by_query_is_lost_and_shares_are_rounded_down():
@@ -421,7 +421,7 @@ def test_samples_are_reduced_only_if_there_are_too_few_rows(sizes, lengths):
     assert tuple(len(sample) for sample in samples) == lengths
 
 
-def judged(*rows: tuple[str, str]) -> LabelledPairs:
+def make_pairs(*rows: tuple[str, str]) -> LabelledPairs:
     pairs = pl.DataFrame(rows, schema=["pair", "text"], orient="row")
     return LabelledPairs(pairs)
 
@@ -436,8 +436,8 @@ def judged(*rows: tuple[str, str]) -> LabelledPairs:
     ],
 )
 def test_changed_rows_are_counted_without_regard_to_order_and_identifiers(after, message):
-    before = judged(("p1", "a"), ("p2", "a"), ("p3", "b"))
-    assert describe_differences(before, judged(*after)) == message
+    before = make_pairs(("p1", "a"), ("p2", "a"), ("p3", "b"))
+    assert describe_differences(before, make_pairs(*after)) == message
 
 
 def test_the_library_of_the_hub_is_silent_and_reports_no_downloads(monkeypatch):

@@ -47,7 +47,7 @@ def _project(tmp_path, monkeypatch):
     monkeypatch.delenv("DATA_MIRROR", raising=False)
 
 
-def declare(name: str = "scidocs", train_section: dict[str, Any] | None = None, **entry: object) -> None:
+def declare_data_set(name: str = "scidocs", train_section: dict[str, Any] | None = None, **entry: object) -> None:
     """Write params.yaml with one data set, by default with one base predictor."""
     shutil.copy(ROOT / "params.yaml", "params.yaml")
     changes = {"alternatives": []} | (train_section or {})
@@ -55,7 +55,7 @@ def declare(name: str = "scidocs", train_section: dict[str, Any] | None = None, 
 
 
 def download_and_train(name: str, entry: dict[str, Any], **train_section: object) -> Path:
-    declare(name, train_section, **entry)
+    declare_data_set(name, train_section, **entry)
     download.main(name)
     train.main(name)
     return base_folder(name)
@@ -110,7 +110,7 @@ class Hub:
 @pytest.fixture
 def hub(tmp_path, monkeypatch, repository):
     """Replace the real hub by a fake, with its own cache, and declare a data set of it."""
-    declare(**SCIDOCS)
+    declare_data_set(**SCIDOCS)
     hub = Hub(repository)
     settings = {"HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True}
     for name, value in settings.items():
@@ -130,14 +130,14 @@ def download_and_verify() -> dict:
 
 @pytest.mark.parametrize("path", ["mine.csv", "."])
 def test_simulated_data_set_is_reproducible_and_removed_when_the_source_changes(path):
-    declare(source="simulated", path="x", rows=500, residual=1.0, preset="paper")
+    declare_data_set(source="simulated", path="x", rows=500, residual=1.0, preset="paper")
     note = download_and_verify()
     assert note["source"] == "simulated"
     assert "500 rows, residual 1.0, seed 0" in note["origin"]
     assert download_and_verify() == note
 
     write_own_pairs(Path("mine.csv"))
-    declare(**OWN_PAIRS_DATASET | {"path": path})
+    declare_data_set(**OWN_PAIRS_DATASET | {"path": path})
     assert [file["path"] for file in download_and_verify()["files"]] == ["mine.csv"]
     assert sorted(path.name for path in raw_folder("scidocs").iterdir()) == ["mine.csv", "source.json"]
 
@@ -168,7 +168,7 @@ def test_moved_revision_must_be_chosen(hub):
     with pytest.raises(InputError, match=f"scidocs: .* has moved to revision {SECOND}.* holds {FIRST}; set .*revision"):
         download.main("scidocs")
     for revision in (FIRST, SECOND):
-        declare(**SCIDOCS | {"revision": revision})
+        declare_data_set(**SCIDOCS | {"revision": revision})
         assert download_and_verify()["revision"] == revision
 
 
@@ -217,7 +217,7 @@ HUB_FAILURES = {  # attribute of the hub -> its value, message
 @pytest.mark.parametrize("attribute", HUB_FAILURES)
 def test_hub_failure_is_reported_and_keeps_existing_files(hub, monkeypatch, attribute, revision):
     value, message = HUB_FAILURES[attribute]
-    declare(**SCIDOCS, revision=revision)
+    declare_data_set(**SCIDOCS, revision=revision)
     raw_folder("scidocs").mkdir(parents=True)
     (raw_folder("scidocs") / "of_before.csv").write_text("whole\n")
     setattr(hub, attribute, value)
@@ -233,7 +233,7 @@ def test_hub_failure_is_reported_and_keeps_existing_files(hub, monkeypatch, attr
 
 @pytest.mark.parametrize("entry", [SCIDOCS | {"reader": "nowhere"}, OWN_PAIRS_DATASET | {"path": "nowhere"}])
 def test_missing_reader_or_file_is_named(entry):
-    declare(**entry)
+    declare_data_set(**entry)
     with pytest.raises(InputError, match=r"scidocs: .*nowhere"):
         download.main("scidocs")
     assert not (raw_folder("scidocs") / "source.json").exists()
@@ -250,7 +250,7 @@ def write_pairs_with_splits(*splits: str) -> dict[str, Any]:
 
 def test_own_file_is_checked_before_use_and_differences_are_counted():
     entry = write_pairs_with_splits(*SPLITS)
-    declare("mine", **entry)
+    declare_data_set("mine", **entry)
     assert download.main("mine") is None
 
     frame = pl.read_csv("mine.csv")
@@ -276,7 +276,7 @@ def test_own_file_is_checked_before_use_and_differences_are_counted():
         (entry, "mine.csv does not exist.* has .*params.yaml"),
         (entry | {"reader": "csv"}, "unknown reader 'csv'; .* files"),
     ):
-        declare("mine", **invalid_entry)
+        declare_data_set("mine", **invalid_entry)
         with pytest.raises(InputError, match=message):
             refresh.main()  # before a stage is started
 
@@ -359,12 +359,12 @@ def test_saved_logits_replace_training():
         download_and_train("mine", entry | {"options": {"labels": ["a", "b"]}})
 
 
-def entry_of(**fields: object) -> DatasetParams:
+def make_entry(**fields: object) -> DatasetParams:
     """Return an entry of params.yaml, by default of a data set of the paper from the hub."""
     return DatasetParams(**{"source": "hub", "path": "x", "preset": "paper", **fields})
 
 
-def train_params(**fields: object) -> TrainParams:
+def make_train_params(**fields: object) -> TrainParams:
     return TrainParams(**{"seed": 40, "members": 1, "runs": 1, "alternatives": (), **fields})
 
 
@@ -374,22 +374,22 @@ OWN_ENTRY = {"source": "files", "reader": "files", "preset": None, "split": {"by
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        (entry_of(), PredictorChoice("linear", "balanced", 10101)),
-        (entry_of(predictor="boosted"), PredictorChoice("boosted", "balanced", 10101)),
-        (entry_of(**OWN_ENTRY), PredictorChoice("linear", "none", 40)),
+        (make_entry(), PredictorChoice("linear", "balanced", 10101)),
+        (make_entry(predictor="boosted"), PredictorChoice("boosted", "balanced", 10101)),
+        (make_entry(**OWN_ENTRY), PredictorChoice("linear", "none", 40)),
         (
-            entry_of(**OWN_ENTRY, predictor="boosted", class_weight="balanced"),
+            make_entry(**OWN_ENTRY, predictor="boosted", class_weight="balanced"),
             PredictorChoice("boosted", "balanced", 40),
         ),
     ],
 )
 def test_presets_fix_the_class_weights_and_the_seed(entry, expected):
-    assert train._choose_predictor(DATASETS["wands"], entry, train_params()) == expected
+    assert train._choose_predictor(DATASETS["wands"], entry, make_train_params()) == expected
 
 
 def test_seeds_of_members_are_consecutive_and_those_of_runs_are_1000_apart():
     choice = PredictorChoice("linear", "balanced", 7)
-    others = train._other_choices(choice, entry_of(), train_params(members=3, runs=2))
+    others = train._other_choices(choice, make_entry(), make_train_params(members=3, runs=2))
     assert {path: other.seed for path, other in others.items()} == {
         "members/run_0_member_0": 7,
         "members/run_0_member_1": 8,
@@ -404,20 +404,20 @@ def test_seeds_of_members_are_consecutive_and_those_of_runs_are_1000_apart():
 @pytest.mark.parametrize(("members", "runs", "n_others"), [(1, 1, 0), (2, 1, 2), (1, 2, 2), (1, 3, 3)])
 def test_members_are_trained_if_there_is_more_than_one(members, runs, n_others):
     choice = PredictorChoice("linear", "balanced", 7)
-    others = train._other_choices(choice, entry_of(), train_params(members=members, runs=runs))
+    others = train._other_choices(choice, make_entry(), make_train_params(members=members, runs=runs))
     assert len(others) == n_others
 
 
 def test_each_alternative_changes_one_choice():
     choice = PredictorChoice("linear", "balanced", 7)
     names = ("unweighted", "multinomial", "member_1", "member_2")
-    assert train._other_choices(choice, entry_of(), train_params(alternatives=names)) == {
+    assert train._other_choices(choice, make_entry(), make_train_params(alternatives=names)) == {
         "sensitivity/unweighted": PredictorChoice("linear", "none", 7),
         "sensitivity/multinomial": PredictorChoice("multinomial", "balanced", 7),
         "sensitivity/member_1": PredictorChoice("linear", "balanced", 8),
         "sensitivity/member_2": PredictorChoice("linear", "balanced", 9),
     }
-    assert list(train._other_choices(choice, entry_of(), train_params(alternatives=names[2:3]))) == [
+    assert list(train._other_choices(choice, make_entry(), make_train_params(alternatives=names[2:3]))) == [
         "sensitivity/member_1"
     ]
 
@@ -428,16 +428,16 @@ SIMULATED = {"source": "simulated", "rows": 500, "residual": 1.0}
 @pytest.mark.parametrize(
     ("entry", "also_simulated", "expected"),
     [
-        (entry_of(), False, True),
-        (entry_of(), True, True),
-        (entry_of(**SIMULATED), False, False),
-        (entry_of(**SIMULATED), True, True),
-        (entry_of(predictor="boosted"), True, False),
-        (entry_of(**OWN_ENTRY), True, False),
+        (make_entry(), False, True),
+        (make_entry(), True, True),
+        (make_entry(**SIMULATED), False, False),
+        (make_entry(**SIMULATED), True, True),
+        (make_entry(predictor="boosted"), True, False),
+        (make_entry(**OWN_ENTRY), True, False),
     ],
 )
 def test_alternatives_are_trained_for_presets_with_linear_predictors(entry, also_simulated, expected):
-    settings = train_params(alternatives_on_simulated=also_simulated)
+    settings = make_train_params(alternatives_on_simulated=also_simulated)
     assert train._has_alternatives(entry, settings) is expected
 
 
@@ -470,7 +470,7 @@ def test_settings_of_the_params_replace_those_that_the_data_set_declares(own_set
     monkeypatch.setattr(train, "fit_predictor", lambda *rows, **options: calls.append((rows, options)))
     pairs = {"train": "train rows", "validation": "validation rows"}
     choice = PredictorChoice("linear", "balanced", 7)
-    train._fit_choice(choice, DATASETS["wands"], entry_of(settings=own_settings), pairs)
+    train._fit_choice(choice, DATASETS["wands"], make_entry(settings=own_settings), pairs)
     options = {"n_labels": 3, "class_weight": "balanced", "seed": 7, "settings": expected}
     assert calls == [(("linear", "train rows", "validation rows"), options)]
 
@@ -491,7 +491,7 @@ def test_rows_groups_and_labels_of_each_split_are_counted_and_logged(caplog):
 
 
 @pytest.mark.parametrize(
-    ("entry", "is_checked"), [(entry_of(), True), (entry_of(**SIMULATED), False), (entry_of(**OWN_ENTRY), False)]
+    ("entry", "is_checked"), [(make_entry(), True), (make_entry(**SIMULATED), False), (make_entry(**OWN_ENTRY), False)]
 )
 def test_only_released_files_of_the_paper_are_compared_with_their_declaration(entry, is_checked, monkeypatch):
     check_contract = Mock(return_value="record")
@@ -509,7 +509,7 @@ def test_only_released_files_of_the_paper_are_compared_with_their_declaration(en
 def test_the_record_of_a_failed_contract_is_stored():
     pairs = pl.DataFrame({"pair": ["a", "b"], "label": [0, 1]})
     with pytest.raises(GateFailed) as error:
-        train._check_released_files("wands", DATASETS["wands"], entry_of(), pairs)
+        train._check_released_files("wands", DATASETS["wands"], make_entry(), pairs)
     assert read_json(failed_gates_file("wands")) == {
         "dataset": "wands",
         "source": "hub",
@@ -522,7 +522,7 @@ def test_splits_are_drawn_only_for_rows_without_one():
     options["pairs"] |= {"candidate": "c", "label": "l"}
     dataset = find_dataset("mine", "files", options)
     split = {"by": "group", "validation": 0.3, "test": 0.25}
-    entry = entry_of(**OWN_ENTRY | {"split": split}, seed=6)
+    entry = make_entry(**OWN_ENTRY | {"split": split}, seed=6)
     rows = {"group": [f"q{row // 2}" for row in range(40)], "split": [None] * 39 + ["test"]}
     frame = pl.DataFrame(rows, schema_overrides={"split": pl.String})
 

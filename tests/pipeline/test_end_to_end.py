@@ -132,7 +132,7 @@ def query_database(project: Path, query: str) -> list[tuple[Any, ...]]:
         return database.execute(query).fetchall()
 
 
-def artifacts(project: Path) -> dict[str, str]:
+def read_artifacts(project: Path) -> dict[str, str]:
     return dict(query_database(project, "select key, description from artifact where key is not null order by created"))
 
 
@@ -205,7 +205,7 @@ def test_each_flow_run_has_table_link_and_progress(project):
     kinds = ("table", "markdown", "progress")  # a link is markdown
     assert shown >= {(name, kind) for name in names for kind in kinds}
     assert set(TABLES) < {name for (name,) in query_database(project, "select name from task_run")}
-    assert {name.replace("_", "-") for name in TABLES} <= artifacts(project).keys()
+    assert {name.replace("_", "-") for name in TABLES} <= read_artifacts(project).keys()
 
 
 def test_only_a_corrupted_fit_is_repeated_and_exploration_is_separate(project):
@@ -313,12 +313,12 @@ def test_up_to_date_project_runs_nothing_and_push_excludes_raw_files(project, tm
 
     assert stages_run(run_module(project, "-c", run_commands, json.dumps([*commands, *remote_commands]))) == set()
 
-    def pushed(file: str) -> bool:
+    def is_pushed(file: str) -> bool:
         md5 = hashlib.md5((project / file).read_bytes()).hexdigest()
         return (tmp_path / "files/md5" / md5[:2] / md5[2:]).exists()
 
-    assert pushed("data/runs/wands/metrics.parquet")
-    assert not pushed("data/raw/wands/data/test-00000-of-00001.parquet")
+    assert is_pushed("data/runs/wands/metrics.parquet")
+    assert not is_pushed("data/raw/wands/data/test-00000-of-00001.parquet")
 
 
 @pytest.fixture(scope="module")
@@ -359,7 +359,7 @@ def test_changed_raw_file_reruns_only_its_data_set_and_the_report(project, map_f
     assert "3 of 7 stages were up to date" in printed
     assert re.search(r"^  mine\.nll_correct: \S+ → \S+$", printed, re.MULTILINE)
     assert "my_map: The map still holds" in printed
-    assert artifacts(project)["map-my-map"].startswith("The map still holds")
+    assert read_artifacts(project)["map-my-map"].startswith("The map still holds")
 
 
 def test_failed_data_set_is_marked_and_the_others_finish(project):
@@ -373,7 +373,7 @@ def test_failed_data_set_is_marked_and_the_others_finish(project):
     assert all(text in printed for text in (*expected, "my_map: The map no longer holds for")), printed
     assert re.search(r"^  download@mine: mine\.csv, row 1, .*superb", printed, re.MULTILINE)
     assert printed.count("Running stage 'download@mine'") == 1  # the same bytes would go in again
-    assert artifacts(project)["map-my-map"].startswith("The map no longer holds")
+    assert read_artifacts(project)["map-my-map"].startswith("The map no longer holds")
     assert "Traceback" not in printed
 
     table = pl.read_csv(project / "data/report/main.csv")

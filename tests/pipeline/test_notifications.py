@@ -116,7 +116,7 @@ def test_the_hook_notifies_and_logs_how_the_run_ended(monkeypatch, caplog, state
     assert "a problem" in caplog.text
 
 
-def kept_record(name: str, message: str, error: Exception | None) -> logging.LogRecord | None:
+def filter_record(name: str, message: str, error: Exception | None) -> logging.LogRecord | None:
     """Return what a logger of Prefect makes of a line; None if it drops the line."""
     exc_info = (type(error), error, None) if error is not None else None
     record = logging.LogRecord(name, logging.ERROR, __file__, 1, message, (), exc_info)
@@ -126,17 +126,17 @@ def kept_record(name: str, message: str, error: Exception | None) -> logging.Log
 @pytest.mark.parametrize("name", ["prefect.flow_runs", "prefect.task_runs"])
 def test_an_error_that_explains_itself_is_logged_once_and_without_a_traceback(name):
     error = RunFailed("the refresh failed:\n  wands: 50% of the rows")
-    record = kept_record(name, "Encountered exception during execution: RunFailed(...)", error)
+    record = filter_record(name, "Encountered exception during execution: RunFailed(...)", error)
     assert record is not None
     assert record.getMessage() == str(error)
     assert record.exc_info is None
-    assert kept_record(name, "Engine execution exited with unexpected exception", error) is None
-    assert kept_record(name, "Task run failed with state: Failed(...)", None) is None
+    assert filter_record(name, "Engine execution exited with unexpected exception", error) is None
+    assert filter_record(name, "Task run failed with state: Failed(...)", None) is None
 
 
 def test_an_unexpected_error_keeps_its_traceback():
     for message in ("Encountered exception during execution: ...", "Engine execution exited with unexpected exception"):
-        record = kept_record("prefect.flow_runs", message, ValueError("a bug"))
+        record = filter_record("prefect.flow_runs", message, ValueError("a bug"))
         assert record is not None
         assert record.exc_info is not None
 

@@ -33,42 +33,42 @@ WITHOUT_INTERVALS = dict.fromkeys(IMPROVEMENTS)
 
 
 @cache
-def shop() -> DatasetResults:
+def make_shop_results() -> DatasetResults:
     return make_results()
 
 
-def with_changes(changes: dict[str, tuple[float, float] | None], groups: int = 60) -> DatasetResults:
+def make_results_with_intervals(changes: dict[str, tuple[float, float] | None], groups: int = 60) -> DatasetResults:
     """Return the results of the shop with other intervals."""
-    return replace(shop(), intervals=make_intervals("shop", "simulated", ("uncal", "ts"), changes, groups))
+    return replace(make_shop_results(), intervals=make_intervals("shop", "simulated", ("uncal", "ts"), changes, groups))
 
 
-def with_value(results: DatasetResults, value: float, field: str = "metrics", **where: Any) -> DatasetResults:
+def change_value(results: DatasetResults, value: float, field: str = "metrics", **where: Any) -> DatasetResults:
     """Replace values of a frame in the rows where columns have given values."""
     frame = getattr(results, field)
     changed = pl.when(pl.lit(value=True), **where).then(pl.lit(value)).otherwise("value")
     return replace(results, **{field: frame.with_columns(value=changed)})
 
 
-def overview_rows(*datasets: DatasetResults, missing: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+def compute_overview(*datasets: DatasetResults, missing: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     return overview_table(combine_runs(datasets, missing)).to_dicts()
 
 
 def advice_and_remarks(results: DatasetResults) -> str:
-    (row,) = overview_rows(results)
+    (row,) = compute_overview(results)
     return " ".join(text for text in (row["advice"], row["remarks"]) if text)
 
 
 ADVICE_CASES = [
-    (with_changes(IMPROVEMENTS), f"{USE}: it predicts and ranks better."),
+    (make_results_with_intervals(IMPROVEMENTS), f"{USE}: it predicts and ranks better."),
     (
-        with_changes(IMPROVEMENTS | {"aupr_error": DECREASE}),
+        make_results_with_intervals(IMPROVEMENTS | {"aupr_error": DECREASE}),
         f"{MIXED}: the reliability predicts better and ranks better by one metric",
     ),
-    (with_changes(WORSE), f"{WORSENS}: the reliability predicts worse and ranks worse."),
-    (with_changes(NO_CHANGE), f"{KEEP}: no change is significant."),
-    (with_changes(IMPROVEMENTS | {"aupr_error": None}), f"{USE}: it predicts and ranks better."),
+    (make_results_with_intervals(WORSE), f"{WORSENS}: the reliability predicts worse and ranks worse."),
+    (make_results_with_intervals(NO_CHANGE), f"{KEEP}: no change is significant."),
+    (make_results_with_intervals(IMPROVEMENTS | {"aupr_error": None}), f"{USE}: it predicts and ranks better."),
     (
-        with_changes(IMPROVEMENTS, groups=29),
+        make_results_with_intervals(IMPROVEMENTS, groups=29),
         f"{UNKNOWN}: there are 29 groups; with fewer than 30, a difference may be chance.",
     ),
 ]
@@ -81,24 +81,24 @@ def test_the_advice_follows_from_the_intervals(results, start):
 
 @pytest.mark.parametrize(("results", "start"), ADVICE_CASES, ids=[start for _, start in ADVICE_CASES])
 def test_cheaper_methods_are_named_only_if_the_reliability_is_recommended(results, start):
-    with_good_platt = with_value(results, 0.0, variant="label_platt")
+    with_good_platt = change_value(results, 0.0, variant="label_platt")
     assert ("is as good" in advice_and_remarks(with_good_platt)) == start.startswith((USE, MIXED))
 
 
 def test_a_change_that_is_not_significant_after_the_correction_gives_no_recommendation():
     p_value = pl.when(pl.col("p") < 0.05).then(0.04).otherwise("p").alias("p")
     first = make_results(PAPER_DATASETS[0])
-    single_test = replace(shop(), intervals=shop().intervals.with_columns(p_value))
+    single_test = replace(make_shop_results(), intervals=make_shop_results().intervals.with_columns(p_value))
     one_of_six_tests = replace(first, intervals=first.intervals.with_columns(p_value))
     others = [make_results(name, changes=NO_CHANGE, rows=60) for name in PAPER_DATASETS[1:]]
     assert advice_and_remarks(single_test).startswith(USE)
-    assert overview_rows(one_of_six_tests, *others)[0]["advice"].startswith(KEEP)
+    assert compute_overview(one_of_six_tests, *others)[0]["advice"].startswith(KEEP)
 
 
 @pytest.mark.parametrize(("n_rows", "n_reviewed"), [(1000, 300), (1003, 300), (1007, 302)])
 def test_errors_found_in_1000_reviews_agree_with_a_count_over_the_reviewed_rows(n_rows, n_reviewed):
     results = make_results(rows=n_rows)  # without ties
-    (row,) = overview_rows(results)
+    (row,) = compute_overview(results)
     scores = results.scores.with_columns(wrong=pl.col("label") != pl.col("decision"))
     for variant, column in (("confidence", "found_per_1000_conf"), ("mrp", "found_per_1000_mrp")):
         reviewed = pl.col("wrong").sort_by(f"logit_{variant}").head(n_reviewed)
@@ -114,15 +114,15 @@ def test_errors_found_in_1000_reviews_agree_with_a_count_over_the_reviewed_rows(
 def test_the_table_remarks_that_a_recommended_reliability_finds_no_more_errors(
     accuracy_by_confidence, changes, has_remark
 ):
-    results = with_value(with_changes(changes), 0.9, variant="mrp", metric="selacc_70")
-    results = with_value(results, accuracy_by_confidence, variant="confidence", metric="selacc_70")
+    results = change_value(make_results_with_intervals(changes), 0.9, variant="mrp", metric="selacc_70")
+    results = change_value(results, accuracy_by_confidence, variant="confidence", metric="selacc_70")
     assert ("finds no more errors than the confidence" in advice_and_remarks(results)) == has_remark
 
 
 def test_a_row_averages_over_seeds_first_and_then_over_calibrators():
     results = make_results(seeds=(1, 2, 3))
     incomplete = results.metrics.filter((pl.col("calibrator") == "ts") | (pl.col("seed") == 1))
-    (row,) = overview_rows(replace(results, metrics=incomplete))
+    (row,) = compute_overview(replace(results, metrics=incomplete))
     for column, variant, metric in (
         ("accuracy", "confidence", "accuracy"),
         ("aurc_conf", "confidence", "aurc"),
@@ -139,7 +139,7 @@ def test_a_row_averages_over_seeds_first_and_then_over_calibrators():
 
 def test_a_data_set_without_a_label_spread_or_a_comparison_of_calibrators_has_advice():
     results = make_results(decided=1)
-    (row,) = overview_rows(replace(results, rivals=results.rivals.clear()))
+    (row,) = compute_overview(replace(results, rivals=results.rivals.clear()))
     assert row["label_spread_pp"] is None
     assert row["advice"].startswith(USE)
 
@@ -158,14 +158,14 @@ CHEAPER_METHODS = [
 
 @pytest.mark.parametrize(("nll", "aurc", "nll_of_confidence", "is_named"), CHEAPER_METHODS)
 def test_platt_lines_that_are_as_good_as_mrp_are_named(nll, aurc, nll_of_confidence, is_named):
-    results = with_value(shop(), 99.0, "rivals")
+    results = change_value(make_shop_results(), 99.0, "rivals")
     for variant, variant_nll, variant_aurc in (
         ("label_platt", nll, aurc),
         ("mrp", 0.4, 0.1),
         ("confidence", nll_of_confidence, 0.2),
     ):
-        results = with_value(results, variant_nll, variant=variant, metric="nll_correct")
-        results = with_value(results, variant_aurc, variant=variant, metric="aurc")
+        results = change_value(results, variant_nll, variant=variant, metric="nll_correct")
+        results = change_value(results, variant_aurc, variant=variant, metric="aurc")
     numbers = f"(correctness log loss {nll:.3f} compared with 0.400, AURC {aurc:.3f} compared with 0.100)"
     text = advice_and_remarks(results)
     assert ("A Platt line for each label is as good" in text) == is_named
@@ -174,15 +174,15 @@ def test_platt_lines_that_are_as_good_as_mrp_are_named(nll, aurc, nll_of_confide
 
 @pytest.mark.parametrize(("nll", "aurc", "nll_of_confidence", "is_named"), CHEAPER_METHODS)
 def test_matrix_scaling_that_is_as_good_as_mrp_is_named(nll, aurc, nll_of_confidence, is_named):
-    results = with_value(shop(), 99.0, "rivals")
+    results = change_value(make_shop_results(), 99.0, "rivals")
     for calibrator, variant, variant_nll, variant_aurc in (
         ("matrix", "confidence", nll, aurc),
         ("ts", "mrp", 0.4, 0.1),
         ("ts", "confidence", nll_of_confidence, 0.2),
     ):
         where = {"rows": 400, "projection_fit_rows": 400, "calibrator": calibrator, "variant": variant}
-        results = with_value(results, variant_nll, "rivals", metric="nll_correct", **where)
-        results = with_value(results, variant_aurc, "rivals", metric="aurc", **where)
+        results = change_value(results, variant_nll, "rivals", metric="nll_correct", **where)
+        results = change_value(results, variant_aurc, "rivals", metric="aurc", **where)
     numbers = f"(correctness log loss {nll:.3f} compared with 0.400, AURC {aurc:.3f} compared with 0.100)"
     text = advice_and_remarks(results)
     assert ("matrix scaling is as good" in text) == is_named
@@ -193,8 +193,8 @@ def test_cheaper_methods_of_another_data_set_are_not_named():
     losses = {"fair": 0.0, "bazaar": 99.0, "market": 99.0}  # of the cheaper methods
     results = {}
     for name, loss in losses.items():
-        with_platt = with_value(make_results(name, rows=60), loss, variant="label_platt")
-        results[name] = with_value(with_platt, loss, "rivals", calibrator="matrix", variant="confidence")
+        with_platt = change_value(make_results(name, rows=60), loss, variant="label_platt")
+        results[name] = change_value(with_platt, loss, "rivals", calibrator="matrix", variant="confidence")
     bazaar = results["bazaar"]
     better = (
         "bazaar",
@@ -212,7 +212,7 @@ def test_cheaper_methods_of_another_data_set_are_not_named():
     with_interval = pl.concat([bazaar.intervals, make_frame("intervals", better)])
     results["bazaar"] = replace(bazaar, intervals=with_interval)
     for datasets in ([*results.values()], [*reversed(results.values())]):
-        remarks = {row["dataset"]: row["remarks"] for row in overview_rows(*datasets)}
+        remarks = {row["dataset"]: row["remarks"] for row in compute_overview(*datasets)}
         named = {name: re.findall(r"Platt line|matrix scaling is [a-z ]+", text) for name, text in remarks.items()}
         assert named == {
             "fair": ["Platt line", "matrix scaling is as good "],
@@ -225,15 +225,15 @@ def test_cheaper_methods_of_another_data_set_are_not_named():
 def test_matrix_scaling_is_significantly_better_only_if_its_interval_excludes_zero(high, is_better):
     key = ("shop", "simulated", "matrix", "nll_correct", "versus_mrp")
     numbers = (-0.01, 0.01, -0.02, high, 0.01, 60)  # value, standard error, low, high, p-value, groups
-    intervals = pl.concat([shop().intervals, make_frame("intervals", (*key, *numbers))])
-    text = advice_and_remarks(replace(shop(), intervals=intervals))
+    intervals = pl.concat([make_shop_results().intervals, make_frame("intervals", (*key, *numbers))])
+    text = advice_and_remarks(replace(make_shop_results(), intervals=intervals))
     assert ("matrix scaling is significantly better" in text) == is_better
 
 
 @pytest.mark.parametrize("changes", [IMPROVEMENTS, BETTER_LOSS_ONLY, WORSE, WITHOUT_INTERVALS])
 def test_the_stage_of_a_data_set_and_the_report_have_the_same_numbers_and_advice(changes):
-    results = with_changes(changes)
-    (report_row,) = overview_rows(results)
+    results = make_results_with_intervals(changes)
+    (report_row,) = compute_overview(results)
     (stage_row,) = summarize_datasets(results.metrics, results.intervals, [results.facts]).to_dicts()
     columns = set(report_row) - {"advice", "remarks"}
     assert {column: stage_row[column] for column in columns} == {column: report_row[column] for column in columns}
@@ -242,14 +242,16 @@ def test_the_stage_of_a_data_set_and_the_report_have_the_same_numbers_and_advice
 
 
 def test_a_larger_smallest_relevant_change_turns_an_improvement_into_no_relevant_difference():
-    runs = replace(combine_runs([shop()]), smallest_relevant_change=1.0)
-    (row,) = summarize_datasets(shop().metrics, shop().intervals, [shop().facts]).to_dicts()
+    runs = replace(combine_runs([make_shop_results()]), smallest_relevant_change=1.0)
+    (row,) = summarize_datasets(
+        make_shop_results().metrics, make_shop_results().intervals, [make_shop_results().facts]
+    ).to_dicts()
 
     table = overview_table(runs)
-    sentences = describe_recommendation(row, shop().intervals, runs.smallest_relevant_change)
+    sentences = describe_recommendation(row, make_shop_results().intervals, runs.smallest_relevant_change)
 
     expected = f"{KEEP}: there is no relevant difference."
-    assert overview_rows(shop())[0]["advice"].startswith(USE)
+    assert compute_overview(make_shop_results())[0]["advice"].startswith(USE)
     assert table["advice"].to_list() == [expected]
     assert sentences[0] == expected
     assert any("There is no relevant difference (below 1)" in sentence for sentence in sentences)
@@ -261,9 +263,9 @@ def test_a_larger_smallest_relevant_change_turns_an_improvement_into_no_relevant
 def test_a_base_predictor_that_is_hardly_better_than_the_most_frequent_label_has_a_remark(
     excess_of_most_frequent, comparisons
 ):
-    n_most_frequent = round(1000 * (shop().facts["accuracy"]["test"] + excess_of_most_frequent))
-    facts = shop().facts | {"class_counts": {"test": [1000 - n_most_frequent, n_most_frequent]}}
-    text = advice_and_remarks(replace(shop(), facts=facts))
+    n_most_frequent = round(1000 * (make_shop_results().facts["accuracy"]["test"] + excess_of_most_frequent))
+    facts = make_shop_results().facts | {"class_counts": {"test": [1000 - n_most_frequent, n_most_frequent]}}
+    text = advice_and_remarks(replace(make_shop_results(), facts=facts))
     assert re.findall(r"The base predictor is ([a-z ]+) than always deciding", text) == comparisons
 
 
@@ -308,28 +310,28 @@ def test_the_main_result_is_one_short_sentence_without_names(n_better, expected)
 
 @pytest.mark.parametrize(("interval", "n_significant"), [(INCREASE, 1), (INCONCLUSIVE, 0)])
 def test_the_verdict_counts_the_data_sets_on_which_reviews_find_significantly_more(interval, n_significant):
-    text = " ".join(verdict_sentences(with_changes(IMPROVEMENTS | {"selacc_70": interval})))
+    text = " ".join(verdict_sentences(make_results_with_intervals(IMPROVEMENTS | {"selacc_70": interval})))
     assert f"On {n_significant} of these 1, 1,000 reviews of the least reliable 30% find significantly more" in text
 
 
 @pytest.mark.parametrize("changes", [WORSE, {}], ids=["worse", "no interval"])
 def test_a_verdict_without_improvements_recommends_nothing(changes):
-    text = " ".join(verdict_sentences(with_changes(changes)))
+    text = " ".join(verdict_sentences(make_results_with_intervals(changes)))
     for claim in (USE, "Rerank by the reliability", "1,000 reviews"):
         assert claim not in text
 
 
 @pytest.mark.parametrize("calibrator", ["ts", "matrix"])
 def test_matrix_scaling_is_not_compared_if_one_of_the_two_calibrators_did_not_run(calibrator):
-    others = shop().rivals.filter(pl.col("calibrator") != calibrator)
-    assert "matrix scaling" not in advice_and_remarks(replace(shop(), rivals=others))
+    others = make_shop_results().rivals.filter(pl.col("calibrator") != calibrator)
+    assert "matrix scaling" not in advice_and_remarks(replace(make_shop_results(), rivals=others))
 
 
 @pytest.mark.parametrize("variant", ["mrp", "confidence"])
 @pytest.mark.parametrize("calibrator", ["ts", "matrix"])
 def test_matrix_scaling_is_not_compared_without_all_numbers(calibrator, variant):
     is_unknown = (pl.col("calibrator") == calibrator) & (pl.col("variant") == variant)
-    text = advice_and_remarks(replace(shop(), rivals=shop().rivals.filter(~is_unknown)))
+    text = advice_and_remarks(replace(make_shop_results(), rivals=make_shop_results().rivals.filter(~is_unknown)))
     assert text.startswith(USE)
     is_needed = (calibrator, variant) != ("matrix", "mrp")
     assert ("matrix scaling" in text) == (not is_needed)
@@ -338,7 +340,7 @@ def test_matrix_scaling_is_not_compared_without_all_numbers(calibrator, variant)
 @pytest.mark.parametrize("variant", ["label_platt", "mrp", "confidence"])
 @pytest.mark.parametrize("metric", ["nll_correct", "aurc"])
 def test_platt_lines_are_not_compared_without_all_numbers(variant, metric):
-    results = with_value(shop(), 0.0, variant="label_platt")
+    results = change_value(make_shop_results(), 0.0, variant="label_platt")
     assert "A Platt line for each label is as good" in advice_and_remarks(results)
     is_unknown = (pl.col("variant") == variant) & (pl.col("metric") == metric)
     text = advice_and_remarks(replace(results, metrics=results.metrics.filter(~is_unknown)))

@@ -36,10 +36,10 @@ SPLITS = {"train": "drawn", "dev": "validation", "test": "test"}
 Content = list[dict[str, Any]] | bytes
 
 
-def bytes_of(name: str, rows: list[dict[str, Any]]) -> bytes:
+def encode_rows(name: str, rows: list[dict[str, Any]]) -> bytes:
     """Return rows in the format of a file name."""
     if name.endswith(".gz"):
-        return gzip.compress(bytes_of(name.removesuffix(".gz"), rows))
+        return gzip.compress(encode_rows(name.removesuffix(".gz"), rows))
     if name.endswith((".jsonl", ".ndjson")):
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     frame = pl.DataFrame(rows)
@@ -55,25 +55,25 @@ def write_files(folder: Path, files: dict[str, Content]) -> Path:
     """Write files with bytes or rows, and return the folder."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content if isinstance(content, bytes) else bytes_of(name, content))
+        (folder / name).write_bytes(content if isinstance(content, bytes) else encode_rows(name, content))
     return folder
 
 
-def read(folder: Path, options: dict[str, Any]) -> pl.DataFrame:
+def read_pairs(folder: Path, options: dict[str, Any]) -> pl.DataFrame:
     return find_dataset("mine", "files", options).read(folder).pairs
 
 
-def pairs(path: Any, **changes: Any) -> dict[str, Any]:
+def make_table_options(path: Any, **changes: Any) -> dict[str, Any]:
     """Return options for tables with the columns of ROWS; a change to None removes the entry."""
     entries = {"path": path, **COLUMNS, **changes}
     return {"labels": LABELS, "pairs": {key: value for key, value in entries.items() if value is not None}}
 
 
-def hub_options(**changes: Any) -> dict[str, Any]:
+def make_hub_options(**changes: Any) -> dict[str, Any]:
     return {"id": "shop/labelled", "revision": COMMIT, "labels": LABELS, "splits": SPLITS, **COLUMNS, **changes}
 
 
-def graded(*grades: Any) -> list[dict[str, Any]]:
+def replace_labels(*grades: Any) -> list[dict[str, Any]]:
     """Return the first rows of ROWS with other labels."""
     return [row | {"grade": grade} for row, grade in zip(ROWS, grades, strict=False)]
 
@@ -82,8 +82,8 @@ def graded(*grades: Any) -> list[dict[str, Any]]:
     "name", ["a.csv", "a.tsv", "a.jsonl", "a.ndjson", "a.parquet", "a.csv.gz", "a.tsv.gz", "a.jsonl.gz", "a.parquet.gz"]
 )
 def test_every_format_gives_the_same_pairs(tmp_path, name):
-    options = pairs(f"somewhere/else/{name}", pair="n", split="part", splits={"dev": "validation"})
-    frame = read(write_files(tmp_path, {name: ROWS}), options)
+    options = make_table_options(f"somewhere/else/{name}", pair="n", split="part", splits={"dev": "validation"})
+    frame = read_pairs(write_files(tmp_path, {name: ROWS}), options)
     assert dict(frame.schema) == SCHEMA
     assert frame.rows() == [
         ("1", "train", "oak desk", 2, "query: oak desk\ncandidate: Desk of oak"),
@@ -96,10 +96,10 @@ def test_every_format_gives_the_same_pairs(tmp_path, name):
 @pytest.mark.parametrize(
     ("reader", "options", "source"),
     [
-        ("files", pairs({"drawn": ["x/a.csv", "b.csv"], "test": "c.csv"}), ("x/a.csv", "b.csv", "c.csv")),
+        ("files", make_table_options({"drawn": ["x/a.csv", "b.csv"], "test": "c.csv"}), ("x/a.csv", "b.csv", "c.csv")),
         ("files", {"labels": LABELS, "features": {"path": "a.txt", "width": 3}}, ("a.txt",)),
-        ("hub", hub_options(), Repository("shop/labelled", COMMIT)),
-        ("hub", hub_options(files=["en/*"], revision=None), Repository("shop/labelled", None, ("en/*",))),
+        ("hub", make_hub_options(), Repository("shop/labelled", COMMIT)),
+        ("hub", make_hub_options(files=["en/*"], revision=None), Repository("shop/labelled", None, ("en/*",))),
     ],
 )
 def test_options_describe_the_data_set(reader, options, source):
@@ -117,8 +117,8 @@ def test_options_describe_the_data_set(reader, options, source):
     ],
 )
 def test_labels_are_names_or_numbers_in_the_same_way_in_all_files(tmp_path, labels, files, codes):
-    tables = {f"{index}.parquet": graded(*values) for index, values in enumerate(files)}
-    frame = read(write_files(tmp_path, tables), pairs([*tables]) | {"labels": labels})
+    tables = {f"{index}.parquet": replace_labels(*values) for index, values in enumerate(files)}
+    frame = read_pairs(write_files(tmp_path, tables), make_table_options([*tables]) | {"labels": labels})
     assert frame["label"].to_list() == codes
     expected_pairs = []
     for name in tables:
@@ -128,7 +128,7 @@ def test_labels_are_names_or_numbers_in_the_same_way_in_all_files(tmp_path, labe
 
 def test_files_have_splits_and_blank_lines_are_skipped(tmp_path):
     files = dict.fromkeys(("a.csv", "b.csv", "c.csv"), HEADER + b"x,y,z,exact\n\nx,y,z,partial\n\n")
-    frame = read(write_files(tmp_path, files), pairs({"drawn": ["a.csv", "b.csv"], "test": "c.csv"}))
+    frame = read_pairs(write_files(tmp_path, files), make_table_options({"drawn": ["a.csv", "b.csv"], "test": "c.csv"}))
     assert frame["split"].to_list() == [None] * 4 + ["test"] * 2
     assert frame["label"].to_list() == [2, 1] * 3
 
@@ -143,8 +143,10 @@ def test_queries_and_candidates_are_looked_up_by_id(tmp_path):
         "queries": {"path": "q.csv", "id": "_id", "text": "text"},
         "candidates": {"path": "d.jsonl.gz", "id": "id", "text": ["title", "text"]},
     }
-    options = pairs("p.tsv.gz", group="qid", query="qid", candidate="doc", label="label", **tables)
-    frame = read(write_files(tmp_path, {"p.tsv.gz": labelled, "q.csv": queries, "d.jsonl.gz": documents}), options)
+    options = make_table_options("p.tsv.gz", group="qid", query="qid", candidate="doc", label="label", **tables)
+    frame = read_pairs(
+        write_files(tmp_path, {"p.tsv.gz": labelled, "q.csv": queries, "d.jsonl.gz": documents}), options
+    )
     assert frame.select("group", "label", "text").rows() == [
         ("4", 0, "query: of wings\ncandidate: Warmth."),
         ("5", 2, "query: of heat\ncandidate: Wings"),
@@ -156,7 +158,7 @@ def test_queries_and_candidates_are_looked_up_by_id(tmp_path):
 def test_features_accept_text_groups_and_signed_labels(tmp_path, name):
     text = b"-1 qid:test_0 1:0.5 3:2\n+1.0 qid:test_0 2:-1\n1 qid:b-1 1:1 2:1 3:1\n"
     folder = write_files(tmp_path, {name: gzip.compress(text) if name.endswith(".gz") else text})
-    frame = read(folder, {"labels": [-1, 1], "features": {"path": {"train": name}, "width": 3}})
+    frame = read_pairs(folder, {"labels": [-1, 1], "features": {"path": {"train": name}, "width": 3}})
     assert frame.select("pair", "split", "group", "label").rows() == [
         (f"{name}:{row}", "train", group, label)
         for row, group, label in ((1, "test_0", 0), (2, "test_0", 1), (3, "b-1", 1))
@@ -164,22 +166,22 @@ def test_features_accept_text_groups_and_signed_labels(tmp_path, name):
     np.testing.assert_array_equal(frame["features"].to_numpy(), [[0.5, 0, 2], [0, -1, 0], [1, 1, 1]])
 
 
-def edited(row: int, **values: Any) -> list[dict[str, Any]]:
+def change_row(row: int, **values: Any) -> list[dict[str, Any]]:
     return [*ROWS[: row - 1], ROWS[row - 1] | values, *ROWS[row:]]
 
 
 WRONG_FILES = {  # file, its bytes or rows, options, expected message
     "a missing file": ("a.csv", None, {}, " is missing"),
-    "an unknown label": ("a.csv", edited(3, grade="so so"), {}, r", row 3, column 'grade': found 'so so'"),
-    "a null group": ("a.jsonl", edited(2, q=None), {}, r", row 2, column 'q': found None"),
-    "a null text": ("a.csv", edited(1, name=None, about=None), {}, r", row 1, column 'name, about'"),
+    "an unknown label": ("a.csv", change_row(3, grade="so so"), {}, r", row 3, column 'grade': found 'so so'"),
+    "a null group": ("a.jsonl", change_row(2, q=None), {}, r", row 2, column 'q': found None"),
+    "a null text": ("a.csv", change_row(1, name=None, about=None), {}, r", row 1, column 'name, about'"),
     "a missing column": ("a.csv", ROWS, {"label": "rating"}, r" has no column 'rating'; it has n, q, name"),
     "numbers for a text": ("a.jsonl", ROWS, {"query": "n"}, r", column 'n' is Int64, not text"),
-    "a list for a label": ("a.jsonl", edited(1, grade=[1])[:1], {}, r", column 'grade' is List"),
+    "a list for a label": ("a.jsonl", change_row(1, grade=[1])[:1], {}, r", column 'grade' is List"),
     "an unknown split": ("a.csv", ROWS, {"split": "part"}, r", row 3, column 'part': found 'dev'"),
-    "a cut gzip file": ("a.csv.gz", bytes_of("a.csv.gz", ROWS)[:-9], {}, r" is an incomplete or corrupt gzip"),
-    "a cut parquet file": ("a.parquet", bytes_of("a.parquet", ROWS)[:-9], {}, r" is not a complete parquet"),
-    "a cut JSON line": ("a.jsonl", bytes_of("a.jsonl", ROWS)[:-9], {}, r", line 4 is not one JSON object"),
+    "a cut gzip file": ("a.csv.gz", encode_rows("a.csv.gz", ROWS)[:-9], {}, r" is an incomplete or corrupt gzip"),
+    "a cut parquet file": ("a.parquet", encode_rows("a.parquet", ROWS)[:-9], {}, r" is not a complete parquet"),
+    "a cut JSON line": ("a.jsonl", encode_rows("a.jsonl", ROWS)[:-9], {}, r", line 4 is not one JSON object"),
     "an open quote": ("a.csv", HEADER + b'x,"y,z,exact\n', {}, r" is not a complete table"),
     "a header alone": ("a.csv", HEADER, {}, r" has no rows"),
 }
@@ -188,7 +190,9 @@ WRONG_FILES = {  # file, its bytes or rows, options, expected message
 @pytest.mark.parametrize(("name", "content", "changes", "message"), WRONG_FILES.values(), ids=WRONG_FILES)
 def test_a_wrong_file_is_reported_with_its_place(tmp_path, name, content, changes, message):
     with pytest.raises(InputError, match=name + message):
-        read(write_files(tmp_path, {} if content is None else {name: content}), pairs(name, **changes))
+        read_pairs(
+            write_files(tmp_path, {} if content is None else {name: content}), make_table_options(name, **changes)
+        )
 
 
 @pytest.mark.parametrize(
@@ -203,13 +207,15 @@ def test_a_wrong_file_is_reported_with_its_place(tmp_path, name, content, change
 def test_a_wrong_lookup_table_is_reported_with_its_place(tmp_path, rows, message):
     queries = [{"id": key.strip() or None, "text": text} for key, text in rows.items()]
     with pytest.raises(InputError, match=message):
-        read(write_files(tmp_path, {"q.csv": queries, "a.csv": ROWS[:3]}), pairs("a.csv", queries=LOOKUP))
+        read_pairs(
+            write_files(tmp_path, {"q.csv": queries, "a.csv": ROWS[:3]}), make_table_options("a.csv", queries=LOOKUP)
+        )
 
 
 def test_a_pair_without_an_identifier_of_its_text_is_reported(tmp_path):
-    folder = write_files(tmp_path, {"q.csv": [{"id": "Desk", "text": "x"}], "a.csv": edited(1, name=None)[:2]})
+    folder = write_files(tmp_path, {"q.csv": [{"id": "Desk", "text": "x"}], "a.csv": change_row(1, name=None)[:2]})
     with pytest.raises(InputError, match=r"row 1, column 'name': found None \(and 1 more rows\); the lookup table"):
-        read(folder, pairs("a.csv", candidate="name", candidates=LOOKUP))
+        read_pairs(folder, make_table_options("a.csv", candidate="name", candidates=LOOKUP))
 
 
 FEATURES = {"path": "a.txt", "width": 2}
@@ -230,50 +236,66 @@ WRONG_LINES = {
 def test_a_wrong_line_of_features_is_reported_with_its_place(tmp_path, line, message):
     folder = write_files(tmp_path, {"a.txt": f"0 qid:1 1:0.5 2:1 # first\n\n{line}\n1 qid:2 1:3 2:4\n".encode()})
     with pytest.raises(InputError, match=rf"a\.txt, row 3, column {message}"):
-        read(folder, {"labels": ["no", "yes"], "features": FEATURES})
+        read_pairs(folder, {"labels": ["no", "yes"], "features": FEATURES})
 
 
 WRONG_OPTIONS = {  # reader, options, expected message
-    "an unknown name": ("files", pairs("a.csv", groups="q"), r"pairs\.groups: unknown name"),
-    "a missing name": ("files", pairs("a.csv", label=None), r"pairs\.label: Field required"),
-    "one label": ("files", pairs("a.csv") | {"labels": ["yes"]}, r"labels: .*at least 2"),
-    "labels that are equal": ("files", pairs("a.csv") | {"labels": ["a", "a"]}, "labels must differ"),
-    "texts and features": ("files", pairs("a.csv") | {"features": FEATURES}, "give either"),
+    "an unknown name": ("files", make_table_options("a.csv", groups="q"), r"pairs\.groups: unknown name"),
+    "a missing name": ("files", make_table_options("a.csv", label=None), r"pairs\.label: Field required"),
+    "one label": ("files", make_table_options("a.csv") | {"labels": ["yes"]}, r"labels: .*at least 2"),
+    "labels that are equal": ("files", make_table_options("a.csv") | {"labels": ["a", "a"]}, "labels must differ"),
+    "texts and features": ("files", make_table_options("a.csv") | {"features": FEATURES}, "give either"),
     "nothing to read": ("files", {"labels": LABELS}, "give either"),
-    "no file": ("files", pairs([]), r"pairs\.path"),
-    "an empty name of a file": ("files", pairs(""), r"pairs\.path"),
-    "an empty name of a column": ("files", pairs("a.csv", group=""), r"pairs\.group"),
-    "no column of the query": ("files", pairs("a.csv", query=[]), r"pairs\.query"),
-    "an empty label": ("files", pairs("a.csv") | {"labels": ["", "b"]}, r"labels\.0"),
+    "no file": ("files", make_table_options([]), r"pairs\.path"),
+    "an empty name of a file": ("files", make_table_options(""), r"pairs\.path"),
+    "an empty name of a column": ("files", make_table_options("a.csv", group=""), r"pairs\.group"),
+    "no column of the query": ("files", make_table_options("a.csv", query=[]), r"pairs\.query"),
+    "an empty label": ("files", make_table_options("a.csv") | {"labels": ["", "b"]}, r"labels\.0"),
     "no feature": ("files", {"labels": LABELS, "features": {"path": "a", "width": 0}}, r"features\.width"),
-    "no pattern of files": ("hub", hub_options(files=[]), r"files: "),
+    "no pattern of files": ("hub", make_hub_options(files=[]), r"files: "),
     "a lookup table without text": (
         "files",
-        pairs("a.csv", queries={"path": "q.csv", "id": "id", "text": []}),
+        make_table_options("a.csv", queries={"path": "q.csv", "id": "id", "text": []}),
         r"pairs\.queries\.text",
     ),
     "a lookup table of an unknown format": (
         "files",
-        pairs("a.csv", queries=LOOKUP | {"path": "q.txt"}),
+        make_table_options("a.csv", queries=LOOKUP | {"path": "q.txt"}),
         r"'q\.txt' ends in none of \.csv, \.tsv, \.jsonl, \.ndjson, \.parquet \(each also with \.gz\)",
     ),
-    "an unknown format": ("files", pairs("a.xlsx"), r"'a\.xlsx' ends in none of"),
-    "one base name twice": ("files", pairs(["x/a.csv", "y/a.csv"]), r"a\.csv is named twice"),
-    "a split of another name": ("files", pairs("a.csv", split="part", splits={"dev": "valid"}), r"splits\.dev"),
-    "splits without a column": ("files", pairs("a.csv", splits={"dev": "validation"}), "does not name one"),
-    "two ways to split": ("files", pairs({"train": "a.csv"}, split="part"), "give either"),
-    "two columns of ids": ("files", pairs("a.csv", candidates=LOOKUP), "`candidate` must name exactly one column"),
-    "a branch": ("hub", hub_options(revision="main"), r"revision: .*40 hex.*`History`.*found 'main'"),
-    "a short commit": ("hub", hub_options(revision=COMMIT[:7]), r"40 hexadecimal digits"),
-    "an address for an id": ("hub", hub_options(id="https://huggingface.co/datasets/a/b"), r"id: String should match"),
-    "no splits": ("hub", hub_options(splits={}), r"splits: "),
+    "an unknown format": ("files", make_table_options("a.xlsx"), r"'a\.xlsx' ends in none of"),
+    "one base name twice": ("files", make_table_options(["x/a.csv", "y/a.csv"]), r"a\.csv is named twice"),
+    "a split of another name": (
+        "files",
+        make_table_options("a.csv", split="part", splits={"dev": "valid"}),
+        r"splits\.dev",
+    ),
+    "splits without a column": (
+        "files",
+        make_table_options("a.csv", splits={"dev": "validation"}),
+        "does not name one",
+    ),
+    "two ways to split": ("files", make_table_options({"train": "a.csv"}, split="part"), "give either"),
+    "two columns of ids": (
+        "files",
+        make_table_options("a.csv", candidates=LOOKUP),
+        "`candidate` must name exactly one column",
+    ),
+    "a branch": ("hub", make_hub_options(revision="main"), r"revision: .*40 hex.*`History`.*found 'main'"),
+    "a short commit": ("hub", make_hub_options(revision=COMMIT[:7]), r"40 hexadecimal digits"),
+    "an address for an id": (
+        "hub",
+        make_hub_options(id="https://huggingface.co/datasets/a/b"),
+        r"id: String should match",
+    ),
+    "no splits": ("hub", make_hub_options(splits={}), r"splits: "),
 }
 
 
 def test_options_have_defaults():
     features = {"path": "a.txt", "width": 1}
     files = find_dataset("shop", "files", {"labels": ["no", "yes"], "features": features})
-    hub = find_dataset("shop", "hub", hub_options())
+    hub = find_dataset("shop", "hub", make_hub_options())
     logits = find_dataset("shop", "logits", {"labels": ["no", "yes"]})
     for dataset in (files, hub, logits):
         assert (dataset.title, dataset.domain, dataset.task) == ("shop", "own data", "relevance prediction")
@@ -297,9 +319,9 @@ def test_identifiers_that_are_numbers_in_the_file_are_looked_up(tmp_path):
     folder = write_files(tmp_path, {"p.jsonl": labelled, "t.jsonl": texts, "t.parquet": texts})
     columns_of_ids = {"group": "qid", "query": "qid", "candidate": "doc", "label": "label"}
     with pytest.raises(InputError, match=r"t\.jsonl is named twice"):
-        read(folder, pairs("p.jsonl", **columns_of_ids, **tables))
+        read_pairs(folder, make_table_options("p.jsonl", **columns_of_ids, **tables))
     tables["candidates"] |= {"path": "t.parquet"}
-    frame = read(folder, pairs("p.jsonl", **columns_of_ids, **tables))
+    frame = read_pairs(folder, make_table_options("p.jsonl", **columns_of_ids, **tables))
     assert frame["text"].to_list() == ["query: four\ncandidate: seven", "query: five\ncandidate: eight"]
 
 
@@ -312,24 +334,26 @@ def test_wrong_options_are_reported(reader, options, message):
 LABELLED_ROWS = pl.DataFrame(ROWS[:3]).select("n", "q", "name", "about", "grade").to_dicts()
 
 
-def repository(folder: Path, files: dict[str, Content], card: str = "") -> Path:
+def write_repository(folder: Path, files: dict[str, Content], card: str = "") -> Path:
     """Write a raw folder with files, a card, and the index of the download."""
     own = {"README.md": f"---\n{card}---\n# Judged\n".encode(), "source.json": b'{"dataset": "shop", "files": []}'}
     return write_files(folder, {**own, **files})
 
 
 def read_hub(folder: Path, **changes: Any) -> LabelledPairs:
-    return find_dataset("shop", "hub", hub_options(**changes)).read(folder)
+    return find_dataset("shop", "hub", make_hub_options(**changes)).read(folder)
 
 
-def by_splits(rows: list[dict[str, Any]] = LABELLED_ROWS, ending: str = ".parquet") -> dict[str, Content]:
+def make_files_of_splits(rows: list[dict[str, Any]] = LABELLED_ROWS, ending: str = ".parquet") -> dict[str, Content]:
     return {f"data/{split}-00000-of-00001{ending}": rows for split in SPLITS}
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".jsonl", ".csv.gz", ".jsonl.gz"])
 def test_a_repository_gives_the_same_pairs_as_files(tmp_path, ending):
-    same = read(write_files(tmp_path, {"a.csv": LABELLED_ROWS}), pairs("a.csv")).drop("pair", "split")
-    frame = read_hub(repository(tmp_path / "hub", by_splits(ending=ending))).pairs
+    same = read_pairs(write_files(tmp_path, {"a.csv": LABELLED_ROWS}), make_table_options("a.csv")).drop(
+        "pair", "split"
+    )
+    frame = read_hub(write_repository(tmp_path / "hub", make_files_of_splits(ending=ending))).pairs
     assert dict(frame.schema) == SCHEMA
     for index, (released_split, split) in enumerate({"train": None, "dev": "validation", "test": "test"}.items()):
         part = frame[3 * index : 3 * index + 3]
@@ -341,7 +365,7 @@ def test_a_repository_gives_the_same_pairs_as_files(tmp_path, ending):
 def test_the_card_defines_the_configurations(tmp_path):
     entry = "- config_name: {0}\n  data_files:\n  - split: train\n    path: {0}/*\n"
     card = f"configs:\n{entry.format('en')}{entry.format('fr')}"
-    folder = repository(tmp_path, {"en/a.parquet": LABELLED_ROWS, "fr/b.parquet": LABELLED_ROWS[2:]}, card)
+    folder = write_repository(tmp_path, {"en/a.parquet": LABELLED_ROWS, "fr/b.parquet": LABELLED_ROWS[2:]}, card)
     for config, groups in (("en", ["oak desk", "oak desk", "lampe à gaz"]), ("fr", ["lampe à gaz"])):
         frame = read_hub(folder, config=config, splits={"train": "drawn"}).pairs
         assert frame["group"].to_list() == groups
@@ -351,32 +375,32 @@ def test_the_card_defines_the_configurations(tmp_path):
 
 
 def test_class_names_of_the_card_must_match_the_options_in_any_order(tmp_path):
-    def classes(*names: str) -> str:
+    def make_card(*names: str) -> str:
         by_code = {str(code): name for code, name in enumerate(names)}
         types = dict.fromkeys(("q", "name", "about"), "string") | {"grade": {"class_label": {"names": by_code}}}
         features = [{"name": name, "dtype": dtype} for name, dtype in types.items()]
         sizes = [{"name": "train", "num_bytes": 1, "num_examples": 99}]  # of the complete data set, not of these files
         return f"dataset_info: {json.dumps({'features': features, 'splits': sizes})}\n"
 
-    rows = pl.DataFrame(graded(0, 2, 1)).select("q", "name", "about", "grade")
-    files = by_splits(rows.to_dicts())
-    folder = repository(tmp_path / "a", files, classes("exact", "partial", "irrelevant"))
+    rows = pl.DataFrame(replace_labels(0, 2, 1)).select("q", "name", "about", "grade")
+    files = make_files_of_splits(rows.to_dicts())
+    folder = write_repository(tmp_path / "a", files, make_card("exact", "partial", "irrelevant"))
     assert read_hub(folder, splits={"train": "train"}).pairs["label"].to_list() == [2, 0, 1]
     with pytest.raises(
         InputError, match=r"column 'grade' names its labels bad, good, best, but .* irrelevant, partial"
     ):
-        read_hub(repository(tmp_path / "b", files, classes("bad", "good", "best")))
+        read_hub(write_repository(tmp_path / "b", files, make_card("bad", "good", "best")))
 
 
 def test_a_repository_may_have_numbers_as_labels_and_ids(tmp_path):
-    folder = repository(tmp_path, {"pairs.jsonl": graded(2, 0, 1)})  # no split: all are `train`
+    folder = write_repository(tmp_path, {"pairs.jsonl": replace_labels(2, 0, 1)})  # no split: all are `train`
     frame = read_hub(folder, pair="n", splits={"train": "train"}).pairs
     assert (frame["label"].to_list(), frame["pair"].to_list()) == ([2, 0, 1], ["1", "2", "3"])
 
 
 def test_pairs_without_text_are_dropped_on_request_only(tmp_path):
     without_names = [row | {"name": ""} for row in LABELLED_ROWS]  # the second row has no text then
-    folder = repository(tmp_path, by_splits(without_names))
+    folder = write_repository(tmp_path, make_files_of_splits(without_names))
     pairs_read = read_hub(folder, drop_empty=True)
     assert (len(pairs_read.pairs), pairs_read.dropped) == (6, {"without text": 3})
     with pytest.raises(InputError, match=r"train, row 2, column 'name, about': found ''; .*drop_empty"):
@@ -386,23 +410,27 @@ def test_pairs_without_text_are_dropped_on_request_only(tmp_path):
 WRONG_REPOSITORIES = {  # files, options, expected message
     "a script alone": ({"labelled.py": b"raise SystemExit\n"}, {}, r"split train cannot be read"),
     "no data": ({}, {}, r"split train cannot be read: .*doesn't contain any data files"),
-    "a cut line": ({"train.jsonl": bytes_of("a.jsonl", LABELLED_ROWS)[:-9]}, {}, r"split train cannot be read: .*JSON"),
+    "a cut line": (
+        {"train.jsonl": encode_rows("a.jsonl", LABELLED_ROWS)[:-9]},
+        {},
+        r"split train cannot be read: .*JSON",
+    ),
     "no such split": ({"train.parquet": LABELLED_ROWS}, {}, r"split dev cannot be read: Unknown split .dev."),
-    "an id twice": (by_splits(), {"pair": "n"}, r"hub: the pair id '1' is given more than once"),
+    "an id twice": (make_files_of_splits(), {"pair": "n"}, r"hub: the pair id '1' is given more than once"),
 }
 
 
 @pytest.mark.parametrize(("files", "changes", "message"), WRONG_REPOSITORIES.values(), ids=WRONG_REPOSITORIES)
 def test_a_wrong_repository_is_reported(tmp_path, files, changes, message):
     with pytest.raises(InputError, match=rf"(?s){message}"):
-        read_hub(repository(tmp_path / "hub", files), **changes)
+        read_hub(write_repository(tmp_path / "hub", files), **changes)
 
 
 N = {"val": 9, "test": 6}
 K = 3
 
 
-def arrays(members: int | None = 2) -> dict[str, np.ndarray]:
+def make_arrays(members: int | None = 2) -> dict[str, np.ndarray]:
     """Return the arrays of a `.npz` file; without `members` the logits have two axes."""
     generator = np.random.default_rng(0)
     saved_data = {f"{part}_labels": np.arange(n) % K for part, n in N.items()}
@@ -411,11 +439,11 @@ def arrays(members: int | None = 2) -> dict[str, np.ndarray]:
     return saved_data
 
 
-def columns(**other: object) -> pl.DataFrame:
+def make_columns(**other: object) -> pl.DataFrame:
     """Return the arrays of one member as a frame, with `other` columns replaced."""
     saved_data = {}
     for content in ("labels", "logits"):
-        saved_data[content] = np.concatenate([arrays(None)[f"{part}_{content}"] for part in N])
+        saved_data[content] = np.concatenate([make_arrays(None)[f"{part}_{content}"] for part in N])
     frame = pl.DataFrame({"split": ["validation"] * 9 + ["test"] * 6, "label": saved_data["labels"]})
     group = [f"q{row // 2}" for row in range(15)]
     return frame.with_columns(logits=pl.Series(saved_data["logits"].tolist()), group=pl.Series(group)).with_columns(
@@ -423,7 +451,7 @@ def columns(**other: object) -> pl.DataFrame:
     )
 
 
-def saved(folder: Path, saved_data: dict[str, np.ndarray] | pl.DataFrame) -> Path:
+def write_logits_file(folder: Path, saved_data: dict[str, np.ndarray] | pl.DataFrame) -> Path:
     """Write a parquet file with columns, or a `.npz` file with arrays."""
     path = folder / f"logits.{'parquet' if isinstance(saved_data, pl.DataFrame) else 'npz'}"
     if isinstance(saved_data, pl.DataFrame):
@@ -435,15 +463,15 @@ def saved(folder: Path, saved_data: dict[str, np.ndarray] | pl.DataFrame) -> Pat
 
 @pytest.mark.parametrize("members", [1, 3, None])
 def test_saved_logits_of_each_member_are_read_unchanged(members, tmp_path):
-    saved_data = arrays(members)
+    saved_data = make_arrays(members)
     frames = read_saved_logits(
-        saved(tmp_path, {**saved_data, "temperatures": np.ones(members or 1), "other": np.ones(2)})
+        write_logits_file(tmp_path, {**saved_data, "temperatures": np.ones(members or 1), "other": np.ones(2)})
     )
     assert len(frames) == (members or 1)
     for member, frame in enumerate(frames):
         kinds = {"split": pl.String, "group": pl.String, "label": pl.Int8, "logits": pl.Array(pl.Float64, K)}
         assert frame.schema == kinds | {"pair": pl.String}
-        assert frame["split"].to_list() == columns()["split"].to_list()
+        assert frame["split"].to_list() == make_columns()["split"].to_list()
         assert frame["group"].to_list() == [str(row) for row in range(15)]
         assert frame["label"].to_list() == [*saved_data["val_labels"], *saved_data["test_labels"]]
         parts = [saved_data[f"{part}_logits"].reshape(-1, n, K)[member] for part, n in N.items()]
@@ -451,18 +479,18 @@ def test_saved_logits_of_each_member_are_read_unchanged(members, tmp_path):
 
 
 def test_parquet_and_npz_files_give_the_same_rows(tmp_path):
-    (expected,) = read_saved_logits(saved(tmp_path, arrays(None)))
+    (expected,) = read_saved_logits(write_logits_file(tmp_path, make_arrays(None)))
     kinds = (pl.List(pl.Float32), pl.Array(pl.Float64, K), pl.Array(pl.Float32, K))
-    frames_of_kinds = [columns(logits=pl.col("logits").cast(kind)) for kind in kinds]
-    for saved_data in (columns(), pl.concat([columns()[9:], columns()[:9]]), *frames_of_kinds):
-        (frame,) = read_saved_logits(saved(tmp_path, saved_data))
+    frames_of_kinds = [make_columns(logits=pl.col("logits").cast(kind)) for kind in kinds]
+    for saved_data in (make_columns(), pl.concat([make_columns()[9:], make_columns()[:9]]), *frames_of_kinds):
+        (frame,) = read_saved_logits(write_logits_file(tmp_path, saved_data))
         assert_frame_equal(frame.drop("group"), expected.drop("group"))
-        assert frame["group"].to_list() == columns()["group"].to_list()
-    (frame,) = read_saved_logits(saved(tmp_path, columns().drop("group")))
+        assert frame["group"].to_list() == make_columns()["group"].to_list()
+    (frame,) = read_saved_logits(write_logits_file(tmp_path, make_columns().drop("group")))
     assert frame["group"].n_unique() == len(frame)
     for kind in (np.int64, np.str_):  # query ids are the groups
         queries = {f"{part}_query_ids": np.arange(n).astype(kind) for part, n in N.items()}
-        for frame in read_saved_logits(saved(tmp_path, arrays() | queries)):
+        for frame in read_saved_logits(write_logits_file(tmp_path, make_arrays() | queries)):
             assert frame["group"].to_list() == [str(row) for row in (*range(N["val"]), *range(N["test"]))]
 
 
@@ -476,62 +504,77 @@ INCOMPLETE_CONTENTS = {  # change of a complete file, expected message
 
 @pytest.mark.parametrize(("change", "message"), INCOMPLETE_CONTENTS.values(), ids=INCOMPLETE_CONTENTS)
 def test_an_incomplete_file_of_logits_is_reported(change, message, tmp_path):
-    for saved_data in (arrays(), columns())[: 1 if message.endswith(".npz") else 2]:
-        path = saved(tmp_path, saved_data)
+    for saved_data in (make_arrays(), make_columns())[: 1 if message.endswith(".npz") else 2]:
+        path = write_logits_file(tmp_path, saved_data)
         path.write_bytes(change(path.read_bytes()))
         with pytest.raises(InputError, match=f"{path} {message}"):
             read_saved_logits(path)
 
 
-def changed(change, *names: str) -> dict[str, np.ndarray]:
-    saved_data = arrays()
+def change_arrays(change, *names: str) -> dict[str, np.ndarray]:
+    saved_data = make_arrays()
     return saved_data | {name: change(saved_data[name]) for name in names}
 
 
-def with_cell(name: str, index: object, value: object) -> dict[str, np.ndarray]:
-    saved_data = arrays()
+def change_cell(name: str, index: object, value: object) -> dict[str, np.ndarray]:
+    saved_data = make_arrays()
     saved_data[name][index] = value
     return saved_data
 
 
-def with_row_4(column: str, value: object) -> pl.DataFrame:
-    return columns(**{column: pl.when(pl.int_range(len(columns())) == 3).then(value).otherwise(column)})
+def change_row_4(column: str, value: object) -> pl.DataFrame:
+    return make_columns(**{column: pl.when(pl.int_range(len(make_columns())) == 3).then(value).otherwise(column)})
 
 
 WRONG_LOGITS = {  # arrays of a `.npz` file or columns of a parquet file, expected message
     "no logits": ({"val_labels": np.arange(9)}, "no array val_logits, test_logits, test_labels; it has val_labels"),
-    "query ids of one split": ({**arrays(), "val_query_ids": np.arange(9)}, "has val_query_ids only"),
-    "pickled": (changed(lambda x: x.astype(object), "val_labels"), "an array of objects"),
-    "no numbers": (changed(lambda x: x.astype(str), "val_logits"), "val_logits: found <U"),
-    "another K": (changed(lambda x: np.dstack([x, x]), "test_logits"), "val_logits has 3 logits in each row, .* has 6"),
-    "one label": (changed(lambda x: x[..., :1], "val_logits", "test_logits"), "logits in each row is 1;"),
-    "too few labels": (changed(lambda x: x[:-1], "val_labels"), r"val_labels: found int64 of shape \(8,\); .* 9 rows"),
-    "NaN": (with_cell("test_logits", (1, 4, 2), np.nan), "test_logits, row 4: found nan for label 2 of member 1"),
-    "a label too high": (with_cell("val_labels", 5, 3), "val_labels, row 5: found 3; .* 0 to 2"),
-    "a class missing": (changed(lambda x: x % 2, "test_labels"), "test_labels: no row has the label 2"),
-    "an empty split": (changed(lambda x: x[:, :0], "val_logits") | {"val_labels": np.arange(0)}, ": there are no rows"),
-    "no column of logits": (columns().drop("logits"), "has no column 'logits'; it has split, label, group"),
+    "query ids of one split": ({**make_arrays(), "val_query_ids": np.arange(9)}, "has val_query_ids only"),
+    "pickled": (change_arrays(lambda x: x.astype(object), "val_labels"), "an array of objects"),
+    "no numbers": (change_arrays(lambda x: x.astype(str), "val_logits"), "val_logits: found <U"),
+    "another K": (
+        change_arrays(lambda x: np.dstack([x, x]), "test_logits"),
+        "val_logits has 3 logits in each row, .* has 6",
+    ),
+    "one label": (change_arrays(lambda x: x[..., :1], "val_logits", "test_logits"), "logits in each row is 1;"),
+    "too few labels": (
+        change_arrays(lambda x: x[:-1], "val_labels"),
+        r"val_labels: found int64 of shape \(8,\); .* 9 rows",
+    ),
+    "NaN": (change_cell("test_logits", (1, 4, 2), np.nan), "test_logits, row 4: found nan for label 2 of member 1"),
+    "a label too high": (change_cell("val_labels", 5, 3), "val_labels, row 5: found 3; .* 0 to 2"),
+    "a class missing": (change_arrays(lambda x: x % 2, "test_labels"), "test_labels: no row has the label 2"),
+    "an empty split": (
+        change_arrays(lambda x: x[:, :0], "val_logits") | {"val_labels": np.arange(0)},
+        ": there are no rows",
+    ),
+    "no column of logits": (make_columns().drop("logits"), "has no column 'logits'; it has split, label, group"),
     "another split": (
-        with_row_4("split", pl.lit("train")),
+        change_row_4("split", pl.lit("train")),
         "column 'split': found 'train'; it must be validation or test",
     ),
-    "texts for logits": (columns(logits=pl.lit("1,2,3")), "column 'logits' is String"),
+    "texts for logits": (make_columns(logits=pl.lit("1,2,3")), "column 'logits' is String"),
     "lists without numbers": (
-        columns(logits=pl.col("logits").list.head(0)),
+        make_columns(logits=pl.col("logits").list.head(0)),
         "logits of validation: the number of logits in each row is 0",
     ),
     "a shorter list": (
-        with_row_4("logits", pl.col("logits").list.head(2)),
+        change_row_4("logits", pl.col("logits").list.head(2)),
         "row 4, .*'logits'.*found 2; .*first row has 3",
     ),
-    "no number in a list": (with_row_4("logits", pl.lit([1.0, None, 2.0])), "validation, row 4: found nan for label 1"),
-    **{f"no {name}": (with_row_4(name, None), f"column '{name}': found None") for name in ("label", "logits", "group")},
+    "no number in a list": (
+        change_row_4("logits", pl.lit([1.0, None, 2.0])),
+        "validation, row 4: found nan for label 1",
+    ),
+    **{
+        f"no {name}": (change_row_4(name, None), f"column '{name}': found None")
+        for name in ("label", "logits", "group")
+    },
 }
 
 
 @pytest.mark.parametrize(("saved_data", "message"), WRONG_LOGITS.values(), ids=WRONG_LOGITS)
 def test_wrong_saved_logits_are_reported_with_their_place(saved_data, message, tmp_path):
-    path = saved(tmp_path, saved_data)
+    path = write_logits_file(tmp_path, saved_data)
     with pytest.raises(InputError, match=message) as refused:
         read_saved_logits(path)
     assert str(path) in str(refused.value)
@@ -589,8 +632,8 @@ def test_each_column_of_a_lookup_table_is_looked_for(option, tmp_path):
         ("a.csv", None),
         ("a.parquet", b"PAR1 and no more"),
         ("a.csv", b""),
-        ("a.csv.gz", bytes_of("a.csv.gz", [{"x": 1}])),
-        ("a.jsonl", bytes_of("a.jsonl", [{"x": 1}])),
+        ("a.csv.gz", encode_rows("a.csv.gz", [{"x": 1}])),
+        ("a.jsonl", encode_rows("a.jsonl", [{"x": 1}])),
     ],
     ids=["missing", "damaged", "empty", "gzip", "json lines"],
 )
@@ -617,7 +660,9 @@ def test_a_missing_file_is_reported_with_the_content_of_the_nearest_folder(n_fil
     for letter in "abcdefghijklm"[:n_files]:
         (folder / f"{letter}.csv").touch()
     missing = folder / "of/year/pairs.csv"
-    entry = DatasetParams(source="files", path=str(missing), reader="files", options=pairs("pairs.csv"), split=SHARES)
+    entry = DatasetParams(
+        source="files", path=str(missing), reader="files", options=make_table_options("pairs.csv"), split=SHARES
+    )
     with pytest.raises(InputError) as error:
         find_declared_dataset("mine", entry)
     assert str(error.value) == (
@@ -629,8 +674,11 @@ def test_a_missing_file_is_reported_with_the_content_of_the_nearest_folder(n_fil
 def test_a_single_file_must_be_the_one_that_the_options_name(tmp_path):
     write_files(tmp_path, {"a.csv": ROWS, "b.csv": ROWS})
     for options, message in (
-        (pairs("b.csv"), f"mine: path is the file {tmp_path}/a.csv, but options name b.csv; give their folder"),
-        (pairs(["a.csv", "b.csv"]), f"{tmp_path}/a.csv, but options name a.csv, b.csv; give their folder"),
+        (
+            make_table_options("b.csv"),
+            f"mine: path is the file {tmp_path}/a.csv, but options name b.csv; give their folder",
+        ),
+        (make_table_options(["a.csv", "b.csv"]), f"{tmp_path}/a.csv, but options name a.csv, b.csv; give their folder"),
     ):
         entry = DatasetParams(
             source="files", path=str(tmp_path / "a.csv"), reader="files", options=options, split=SHARES
@@ -667,7 +715,7 @@ def test_an_unknown_reader_and_wrong_options_are_reported_with_the_known_ones():
 
 def test_all_files_that_the_options_name_must_be_in_the_folder(tmp_path):
     write_files(tmp_path, {"a.csv": ROWS})
-    options = pairs(["a.csv", "b.csv"])
+    options = make_table_options(["a.csv", "b.csv"])
     entry = DatasetParams(source="files", path=str(tmp_path), reader="files", options=options, split=SHARES)
     with pytest.raises(InputError, match=f"^mine: {tmp_path}/b.csv does not exist"):
         find_declared_dataset("mine", entry)
@@ -678,7 +726,7 @@ def test_all_files_that_the_options_name_must_be_in_the_folder(tmp_path):
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
 def test_numbers_in_tables_of_text_are_read_as_written(tmp_path, name):
     rows = [{"q": "007", "name": "1.50", "grade": "exact"}, {"q": "7", "name": "1e3", "grade": "partial"}]
-    frame = read(write_files(tmp_path, {name: rows}), pairs(name, candidate="name"))
+    frame = read_pairs(write_files(tmp_path, {name: rows}), make_table_options(name, candidate="name"))
     assert frame["group"].to_list() == ["007", "7"]
     assert frame["text"].to_list() == ["query: 007\ncandidate: 1.50", "query: 7\ncandidate: 1e3"]
 
@@ -688,15 +736,15 @@ def test_a_file_of_features_needs_a_line_that_is_no_comment(tmp_path, text, n_ro
     folder = write_files(tmp_path, {"a.txt": text.encode()})
     options = {"labels": ["no", "yes"], "features": FEATURES}
     if n_rows:
-        assert read(folder, options)["pair"].to_list() == ["a.txt:2"]
+        assert read_pairs(folder, options)["pair"].to_list() == ["a.txt:2"]
     else:
         with pytest.raises(InputError, match=r"a\.txt has no lines except comments"):
-            read(folder, options)
+            read_pairs(folder, options)
 
 
 def test_a_line_without_features_has_zeros(tmp_path):
     folder = write_files(tmp_path, {"a.txt": b"1 qid:a\n0 qid:a 2:7\n1 qid:b # 1:5\n"})
-    frame = read(folder, {"labels": ["no", "yes"], "features": FEATURES})
+    frame = read_pairs(folder, {"labels": ["no", "yes"], "features": FEATURES})
     assert frame["features"].to_list() == [[0, 0], [0, 7], [0, 0]]
 
 
@@ -704,10 +752,13 @@ def test_splits_of_a_column_are_mapped_and_drawn_later_if_they_are_unknown(tmp_p
     parts = ["train", "dev", None, "drawn", "pool", "test"]
     rows = [ROWS[0] | {"part": part} for part in parts]
     options = {"split": "part", "splits": {"dev": "validation", "pool": "drawn"}}
-    frame = read(write_files(tmp_path, {"a.jsonl": rows}), pairs("a.jsonl", **options))
+    frame = read_pairs(write_files(tmp_path, {"a.jsonl": rows}), make_table_options("a.jsonl", **options))
     assert frame["split"].to_list() == ["train", "validation", None, None, None, "test"]
     with pytest.raises(InputError) as error:
-        read(write_files(tmp_path, {"a.jsonl": rows}), pairs("a.jsonl", split="part", splits={"pool": "drawn"}))
+        read_pairs(
+            write_files(tmp_path, {"a.jsonl": rows}),
+            make_table_options("a.jsonl", split="part", splits={"pool": "drawn"}),
+        )
     assert str(error.value) == (
         f"{tmp_path}/a.jsonl, row 2, column 'part': found 'dev'; it must be one of train, validation, test, drawn, "
         "pool; `splits` maps other names to them"
@@ -719,7 +770,7 @@ def test_features_are_read_in_batches_of_lines(tmp_path, lines_per_batch, monkey
     monkeypatch.setattr("tasks.datasets.files.LINES_PER_BATCH", lines_per_batch)
     lines = [f"{row % 2} qid:q{row // 2} 1:{row} 2:{row / 4}" for row in range(5)]
     folder = write_files(tmp_path, {"a.txt": "\n".join(lines).encode()})
-    frame = read(folder, {"labels": ["no", "yes"], "features": FEATURES})
+    frame = read_pairs(folder, {"labels": ["no", "yes"], "features": FEATURES})
     assert frame["features"].to_list() == [[row, row / 4] for row in range(5)]
     assert frame["pair"].to_list() == [f"a.txt:{row}" for row in range(1, 6)]
     assert frame["group"].to_list() == ["q0", "q0", "q1", "q1", "q2"]
@@ -727,18 +778,18 @@ def test_features_are_read_in_batches_of_lines(tmp_path, lines_per_batch, monkey
 
 def test_names_of_labels_are_preferred_to_numbers_that_match_as_many_rows(tmp_path):
     table = [{"q": "a", "name": "b", "grade": grade} for grade in (1, 2)]
-    options = pairs("a.jsonl", candidate="name") | {"labels": ["2", "1", "x"]}
-    frame = read(write_files(tmp_path, {"a.jsonl": table}), options)
+    options = make_table_options("a.jsonl", candidate="name") | {"labels": ["2", "1", "x"]}
+    frame = read_pairs(write_files(tmp_path, {"a.jsonl": table}), options)
     assert frame["label"].to_list() == [1, 0]
 
 
 def test_a_repeated_pair_and_a_pair_without_identifier_are_reported(tmp_path):
     rows = [row | {"n": number} for row, number in zip(ROWS, (4, 5, 5, 6), strict=True)]
-    folder = write_files(tmp_path, {"a.csv": rows, "b.csv": edited(2, n=None)})
+    folder = write_files(tmp_path, {"a.csv": rows, "b.csv": change_row(2, n=None)})
     with pytest.raises(InputError, match=f"^{tmp_path}: the pair id '5' is given more than once; each must be unique$"):
-        read(folder, pairs("a.csv", pair="n"))
+        read_pairs(folder, make_table_options("a.csv", pair="n"))
     with pytest.raises(InputError, match=r"b\.csv, row 2, column 'n': found None; every row needs one"):
-        read(folder, pairs("b.csv", pair="n"))
+        read_pairs(folder, make_table_options("b.csv", pair="n"))
 
 
 def test_dropped_pairs_are_counted_and_logged(tmp_path, caplog):
@@ -746,12 +797,12 @@ def test_dropped_pairs_are_counted_and_logged(tmp_path, caplog):
     rows = [row | {"name": name} for row, name in zip(ROWS, ("", "Lamp", " ", ""), strict=True)]
     rows = [row | {"about": None} for row in rows]
     folder = write_files(tmp_path, {"a.csv": rows})
-    judged = find_dataset("mine", "files", pairs("a.csv", drop_empty=True)).read(folder)
+    judged = find_dataset("mine", "files", make_table_options("a.csv", drop_empty=True)).read(folder)
     assert (judged.pairs["pair"].to_list(), judged.dropped) == (["a.csv:2"], {"without text": 3})
     assert caplog.messages == [f"{tmp_path}/a.csv: 3 of 4 pairs have no text and are dropped"]
 
 
-def npz_with_labels(n_labels: int) -> dict[str, np.ndarray]:
+def make_arrays_of_labels(n_labels: int) -> dict[str, np.ndarray]:
     """Return arrays with one row of each label in both splits."""
     labels = np.arange(n_labels)
     logits = np.zeros((n_labels, n_labels))
@@ -760,7 +811,7 @@ def npz_with_labels(n_labels: int) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(("n_labels", "is_valid"), [(1, False), (2, True), (MAX_LABELS, True), (MAX_LABELS + 1, False)])
 def test_the_number_of_logits_has_limits(n_labels, is_valid, tmp_path):
-    path = saved(tmp_path, npz_with_labels(n_labels))
+    path = write_logits_file(tmp_path, make_arrays_of_labels(n_labels))
     if is_valid:
         (frame,) = read_saved_logits(path)
         assert frame["label"].to_list() == [*range(n_labels), *range(n_labels)]
@@ -775,31 +826,31 @@ def test_the_number_of_logits_has_limits(n_labels, is_valid, tmp_path):
 
 EXACT_MESSAGES = {  # arrays or columns, message after the path
     "members": (
-        changed(lambda x: np.concatenate([x, x]), "test_logits"),
+        change_arrays(lambda x: np.concatenate([x, x]), "test_logits"),
         ", val_logits has 2 members, {path}, test_logits has 4 members; both need the same number",
     ),
     "a negative label": (
-        with_cell("test_labels", 2, -1),
+        change_cell("test_labels", 2, -1),
         ", test_labels, row 2: found -1; with 3 logits in each row it must be 0 to 2",
     ),
     "two absent labels": (
-        changed(lambda x: x * 0, "val_labels"),
+        change_arrays(lambda x: x * 0, "val_labels"),
         ", val_labels: no row has the label 1, 2; both splits need rows of each of 3 labels",
     ),
     "labels with decimals": (
-        changed(lambda x: x + 0.5, "val_labels"),
+        change_arrays(lambda x: x + 0.5, "val_labels"),
         ", val_labels: found float64 of shape (9,); save integers, one for each of the 9 rows of logits",
     ),
     "groups of another length": (
-        {**arrays(), "val_query_ids": np.arange(9), "test_query_ids": np.arange(5)},
+        {**make_arrays(), "val_query_ids": np.arange(9), "test_query_ids": np.arange(5)},
         ", test_query_ids: found int64 of shape (5,); save integers or text, one for each of the 6 rows of logits",
     ),
     "five axes": (
-        changed(lambda x: x[None], "test_logits"),
+        change_arrays(lambda x: x[None], "test_logits"),
         ", test_logits: found float32 of shape (1, 2, 6, 3); save numbers of shape (members, n, K) or (n, K)",
     ),
     "an infinite logit": (
-        with_cell("val_logits", (1, 7, 0), -np.inf),
+        change_cell("val_logits", (1, 7, 0), -np.inf),
         ", val_logits, row 7: found -inf for label 0 of member 1; every logit must be finite",
     ),
     "no arrays": (
@@ -807,60 +858,60 @@ EXACT_MESSAGES = {  # arrays or columns, message after the path
         " has no array val_logits, val_labels, test_logits, test_labels; it has other",
     ),
     "a null split": (
-        with_row_4("split", None),
+        change_row_4("split", None),
         ", row 4, column 'split': found None; it must be validation or test",
     ),
     "an infinite logit in a column": (
-        with_row_4("logits", pl.lit([1.0, 2.0, np.inf])),
+        change_row_4("logits", pl.lit([1.0, 2.0, np.inf])),
         ", logits of validation, row 4: found inf for label 2 of member 0; every logit must be finite",
     ),
     "an unknown label in the second split": (
-        columns(label=pl.when(pl.int_range(pl.len()) == 12).then(7).otherwise("label")),
+        make_columns(label=pl.when(pl.int_range(pl.len()) == 12).then(7).otherwise("label")),
         ", label of test, row 13: found 7; with 3 logits in each row it must be 0 to 2",
     ),
     "of two labels too high the first": (
-        changed(lambda x: x + np.array([0, 0, 0, 5, 0, 4]), "test_labels"),
+        change_arrays(lambda x: x + np.array([0, 0, 0, 5, 0, 4]), "test_labels"),
         ", test_labels, row 3: found 5; with 3 logits in each row it must be 0 to 2",
     ),
     "of several logits that are not finite the first of the first member": (
-        changed(lambda x: np.where(np.arange(9)[:, None] > 6, [1, np.nan, np.inf], x), "val_logits"),
+        change_arrays(lambda x: np.where(np.arange(9)[:, None] > 6, [1, np.nan, np.inf], x), "val_logits"),
         ", val_logits, row 7: found nan for label 1 of member 0; every logit must be finite",
     ),
     "labels in a column of a matrix": (
-        changed(lambda x: x[:, None], "val_labels"),
+        change_arrays(lambda x: x[:, None], "val_labels"),
         ", val_labels: found int64 of shape (9, 1); save integers, one for each of the 9 rows of logits",
     ),
     "groups with decimals": (
-        {**arrays(), "val_query_ids": np.arange(9), "test_query_ids": np.arange(6) / 2},
+        {**make_arrays(), "val_query_ids": np.arange(9), "test_query_ids": np.arange(6) / 2},
         ", test_query_ids: found float64 of shape (6,); save integers or text, one for each of the 6 rows of logits",
     ),
     "groups with decimals in a column": (
-        columns(group=pl.int_range(pl.len()) / 2),
+        make_columns(group=pl.int_range(pl.len()) / 2),
         ", group of validation: found float64 of shape (9,); save integers or text, one for each of the 9 rows of "
         "logits",
     ),
     "one axis": (
-        changed(lambda x: x[0, 0], "val_logits"),
+        change_arrays(lambda x: x[0, 0], "val_logits"),
         ", val_logits: found float32 of shape (3,); save numbers of shape (members, n, K) or (n, K)",
     ),
     "truth values": (
-        changed(lambda x: x > 0, "test_logits"),
+        change_arrays(lambda x: x > 0, "test_logits"),
         ", test_logits: found bool of shape (2, 6, 3); save numbers of shape (members, n, K) or (n, K)",
     ),
     "no member": (
-        changed(lambda x: x[:0], "val_logits", "test_logits"),
+        change_arrays(lambda x: x[:0], "val_logits", "test_logits"),
         ", val_logits: there are no rows; validation and test both need some",
     ),
     "no test rows": (
-        columns()[:9],
+        make_columns()[:9],
         ", logits of test: there are no rows; validation and test both need some",
     ),
     "members of one split only": (
-        changed(lambda x: x[0], "val_logits"),
+        change_arrays(lambda x: x[0], "val_logits"),
         ", val_logits has 1 members, {path}, test_logits has 2 members; both need the same number",
     ),
     "no rows": (
-        columns()[:0],
+        make_columns()[:0],
         ", logits of validation: there are no rows; validation and test both need some",
     ),
 }
@@ -868,7 +919,7 @@ EXACT_MESSAGES = {  # arrays or columns, message after the path
 
 @pytest.mark.parametrize(("saved_data", "message"), EXACT_MESSAGES.values(), ids=EXACT_MESSAGES)
 def test_messages_about_saved_logits_name_the_place_and_the_remedy(saved_data, message, tmp_path):
-    path = saved(tmp_path, saved_data)
+    path = write_logits_file(tmp_path, saved_data)
     with pytest.raises(InputError) as error:
         read_saved_logits(path)
     assert str(error.value) == f"{path}{message.format(path=path)}"
@@ -883,14 +934,14 @@ def test_saved_logits_labels_and_groups_may_have_any_numeric_type(kind, tmp_path
         saved_data[f"{part}_logits"] = logits.astype(kind)
         saved_data[f"{part}_labels"] = np.array([0, 1, 1], dtype=label_kind)
         saved_data[f"{part}_query_ids"] = np.array([5, 5, 7], dtype=label_kind)
-    (frame,) = read_saved_logits(saved(tmp_path, saved_data))
+    (frame,) = read_saved_logits(write_logits_file(tmp_path, saved_data))
     assert frame["logits"].to_list() == [*logits.tolist(), *logits.tolist()]
     assert frame["label"].to_list() == [0, 1, 1, 0, 1, 1]
     assert frame["group"].to_list() == ["5", "5", "7", "5", "5", "7"]
 
 
 def test_rows_of_saved_logits_are_named_by_split_and_row(tmp_path):
-    (first, _) = read_saved_logits(saved(tmp_path, arrays(2)))
+    (first, _) = read_saved_logits(write_logits_file(tmp_path, make_arrays(2)))
     expected = [f"validation:{row}" for row in range(1, 10)] + [f"test:{row}" for row in range(1, 7)]
     assert first["pair"].to_list() == expected
 
@@ -905,7 +956,7 @@ def test_class_names_and_options_must_be_the_same_set(tmp_path):
     features = [{"name": name, "dtype": "string"} for name in ("q", "name")] + [{"name": "grade", "dtype": class_label}]
     card = f"dataset_info: {json.dumps({'features': features})}\n"
     rows = [{"q": "a", "name": "b", "grade": 1}]
-    folder = repository(tmp_path, {"train.parquet": rows}, card)
+    folder = write_repository(tmp_path, {"train.parquet": rows}, card)
     options = {"candidate": "name", "splits": {"train": "train"}}
     assert read_hub(folder, labels=["good", "bad"], **options).pairs["label"].to_list() == [0]
     with pytest.raises(InputError) as error:

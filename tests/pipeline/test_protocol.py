@@ -56,7 +56,7 @@ def test_the_confidence_logit_distinguishes_saturated_confidences():
     assert confidence_logit(certain, np.array([0, 0])).tolist() == [np.inf, -np.inf]
 
 
-def protocol(**changes) -> ProtocolParams:
+def make_protocol(**changes) -> ProtocolParams:
     defaults = {"parts": (0.5, 0.25, 0.25), "projection_cap": 8000, "temperature_rows": "validation", "split": "row"}
     return ProtocolParams(**{**defaults, **changes})
 
@@ -65,7 +65,7 @@ def protocol(**changes) -> ProtocolParams:
 @settings(max_examples=25, deadline=None)
 def test_validation_parts_are_a_partition_and_keep_groups_together(n, seed, split):
     group = np.array([f"g{i % 7}" for i in range(n)])
-    parts = split_validation(n, seed, protocol(split=split), group)
+    parts = split_validation(n, seed, make_protocol(split=split), group)
     assert sorted(np.concatenate(parts)) == list(range(n))
     if split == "group":
         assert sum(len(set(group[part])) for part in parts) == len(set(group))
@@ -74,12 +74,12 @@ def test_validation_parts_are_a_partition_and_keep_groups_together(n, seed, spli
 @pytest.mark.parametrize(("n", "first", "second"), [(3355, 1678, 838), (5529, 2764, 1382), (10, 5, 2), (8, 4, 2)])
 def test_split_equals_the_authors_code(n, first, second):
     expected = np.split(np.random.default_rng(2026 + 1009 * 2).permutation(n), [first, first + second])
-    assert [part.tolist() for part in split_validation(n, 2, protocol())] == [part.tolist() for part in expected]
+    assert [part.tolist() for part in split_validation(n, 2, make_protocol())] == [part.tolist() for part in expected]
 
 
 def test_cap_samples_and_sorts_the_projection_parts():
-    without_cap = split_validation(300, 1, protocol(projection_cap=8000))
-    with_cap = split_validation(300, 1, protocol(projection_cap=50))
+    without_cap = split_validation(300, 1, make_protocol(projection_cap=8000))
+    with_cap = split_validation(300, 1, make_protocol(projection_cap=50))
     assert (with_cap[0] == without_cap[0]).all()
     for part, all_rows, seed_offset in zip(with_cap[1:], without_cap[1:], (11, 23), strict=True):
         sample = np.random.default_rng(2026 + 1009 + seed_offset).choice(all_rows, 50, replace=False)
@@ -88,8 +88,8 @@ def test_cap_samples_and_sorts_the_projection_parts():
 
 def test_group_names_do_not_affect_the_split():
     group = np.repeat(np.arange(30), 3)
-    first = split_validation(90, 1, protocol(split="group"), group)
-    second = split_validation(90, 1, protocol(split="group"), 99 - group)
+    first = split_validation(90, 1, make_protocol(split="group"), group)
+    second = split_validation(90, 1, make_protocol(split="group"), 99 - group)
     assert [part.tolist() for part in first] == [part.tolist() for part in second]
 
 
@@ -99,7 +99,7 @@ def test_only_the_temperature_may_see_all_validation_rows(rows, leak):
     validation = ProtocolDecisions(
         decision=decide(logits), logits=logits, label=np.zeros(20, int), group=np.arange(20).astype(str)
     )
-    parts = select_validation_rows(validation, 1, protocol(temperature_rows=rows))
+    parts = select_validation_rows(validation, 1, make_protocol(temperature_rows=rows))
     assert (len(parts.rows_for_calibrator("ts")) == 20) is leak
     assert parts.rows_for_calibrator("diag") is parts.calibrator_fit
 
@@ -166,7 +166,7 @@ def change(**columns: object) -> Callable[[Path], None]:
     return lambda path: pl.read_parquet(path).with_columns(**columns).write_parquet(path)
 
 
-def first_logits(*logits: float) -> Callable[[Path], None]:
+def change_first_logits(*logits: float) -> Callable[[Path], None]:
     """Replace the logits of the first row."""
     return change(logits=pl.when(pl.int_range(pl.len()) == 0).then(list(logits)).otherwise("logits"))
 
@@ -182,8 +182,8 @@ def truncate(path: Path) -> None:
         ("logits.parquet", truncate, "is not a complete parquet file"),
         ("base.json", truncate, "is not complete JSON"),
         ("base.json", lambda path: path.write_text("[]"), "contains list, not an object"),
-        ("logits.parquet", first_logits(0.0, np.nan, 1.0), ": validation row 0 has logits"),
-        ("logits.parquet", first_logits(0.0, 1.0), ": validation row 0 has 2 logits, not K = 3"),
+        ("logits.parquet", change_first_logits(0.0, np.nan, 1.0), ": validation row 0 has logits"),
+        ("logits.parquet", change_first_logits(0.0, 1.0), ": validation row 0 has 2 logits, not K = 3"),
         ("logits.parquet", change(split=pl.lit("validation")), "has no test rows"),
     ],
 )

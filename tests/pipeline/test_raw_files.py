@@ -212,7 +212,7 @@ class GenerationError(Exception):
     """Stands for the error of the library that hides the cause of a failed read."""
 
 
-def hidden(cause: Exception) -> Exception:
+def make_error_with_cause(cause: Exception) -> Exception:
     """Return an error of the library with a cause."""
     error = GenerationError("An error occurred while generating the dataset")
     error.__cause__ = cause
@@ -237,9 +237,9 @@ def read_with_error(error: Exception, monkeypatch: pytest.MonkeyPatch, **argumen
     ("error", "reason"),
     [
         (ValueError("Unknown split\n  'train'"), "Unknown split 'train'"),
-        (hidden(ValueError("no column")), "no column"),
+        (make_error_with_cause(ValueError("no column")), "no column"),
         (OSError("not a file"), "not a file"),
-        (hidden(OSError("not a file")), "not a file"),
+        (make_error_with_cause(OSError("not a file")), "not a file"),
         (ValueError("x" * 300), "x" * 300),
         (ValueError("x" * 301), "x" * 300),
     ],
@@ -251,7 +251,7 @@ def test_a_split_that_cannot_be_read_is_reported_with_the_first_words_of_the_cau
     assert str(raised.value) == f"shop: split train cannot be read: {reason}"
 
 
-@pytest.mark.parametrize("hide", [hidden, lambda error: error], ids=["hidden", "raised"])
+@pytest.mark.parametrize("hide", [make_error_with_cause, lambda error: error], ids=["hidden", "raised"])
 def test_an_error_of_the_machine_is_raised_as_it_is(hide, monkeypatch):
     with pytest.raises(OSError, match="folder for temporary files, which TMPDIR sets") as raised:
         read_with_error(hide(OSError(errno.ENOSPC, "full")), monkeypatch, config="en")

@@ -30,12 +30,12 @@ def test_the_report_needs_every_stage():
 def test_stages_of_a_target_are_counted_even_if_up_to_date(monkeypatch):
     ran = {"reliability@wands", "reliability@scidocs"}  # another process may have run a stage of another data set
 
-    def outcomes(_since: datetime, _outdated: set[str]) -> list[StageOutcome]:
+    def list_outcomes(_since: datetime, _outdated: set[str]) -> list[StageOutcome]:
         return [StageOutcome(name, "ran" if name in ran else "skipped", "", 0) for name in stage_names()]
 
     shown: list[str] = []
     monkeypatch.setattr(refresh, "run_dvc", lambda *_: 0)
-    monkeypatch.setattr(refresh, "stage_outcomes", outcomes)
+    monkeypatch.setattr(refresh, "stage_outcomes", list_outcomes)
     monkeypatch.setattr(refresh, "_show_stages", lambda rows: shown.extend(row.stage for row in rows))
     monkeypatch.setattr(refresh, "show_failed_gates", lambda _datasets: None)
     targets = ["reliability@wands"]

@@ -16,7 +16,7 @@ def _empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def entry(rows: int | None, predictor: str = "linear") -> SimpleNamespace:
+def make_entry(rows: int | None, predictor: str = "linear") -> SimpleNamespace:
     return SimpleNamespace(rows=rows, predictor=predictor)
 
 
@@ -28,28 +28,32 @@ def record_run(dataset: str, seconds: float, outcome: str = "finished") -> None:
         record.write()
 
 
-def order(**datasets: SimpleNamespace) -> list[str]:
+def sort_by_duration(**datasets: SimpleNamespace) -> list[str]:
     return longest_first(SimpleNamespace(datasets=datasets))
 
 
 def test_without_an_earlier_run_rows_and_predictor_decide():
-    assert order(small=entry(1000), large=entry(9000), trees=entry(4000, "boosted")) == ["trees", "large", "small"]
+    assert sort_by_duration(small=make_entry(1000), large=make_entry(9000), trees=make_entry(4000, "boosted")) == [
+        "trees",
+        "large",
+        "small",
+    ]
 
 
 def test_a_data_set_of_unknown_size_comes_first():
-    assert order(large=entry(10**9), unknown=entry(None)) == ["unknown", "large"]
+    assert sort_by_duration(large=make_entry(10**9), unknown=make_entry(None)) == ["unknown", "large"]
 
 
 def test_the_last_duration_replaces_the_estimate():
     record_run("small", seconds=60)
-    assert order(large=entry(9000), small=entry(1000)) == ["small", "large"]
+    assert sort_by_duration(large=make_entry(9000), small=make_entry(1000)) == ["small", "large"]
 
 
 @pytest.mark.parametrize("outcome", ["failed", "running"])
 def test_runs_that_have_not_finished_do_not_count(outcome):
     record_run("small", seconds=60, outcome=outcome)
-    assert order(large=entry(9000), small=entry(1000)) == ["large", "small"]
+    assert sort_by_duration(large=make_entry(9000), small=make_entry(1000)) == ["large", "small"]
 
 
 def test_equal_durations_keep_the_order_of_params():
-    assert order(b=entry(10), a=entry(10), c=entry(10)) == ["b", "a", "c"]
+    assert sort_by_duration(b=make_entry(10), a=make_entry(10), c=make_entry(10)) == ["b", "a", "c"]

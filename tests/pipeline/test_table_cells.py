@@ -68,7 +68,7 @@ def runs(values) -> Runs:
     return make_runs(values, DATASETS, {"amazon_esci": 4, "wands": 3, "tickets": 5}, calibrators=CALIBRATORS)
 
 
-def rows_by_key(table: pl.DataFrame, *key: str) -> Mapping[tuple[str, ...], dict[str, object]]:
+def index_rows(table: pl.DataFrame, *key: str) -> Mapping[tuple[str, ...], dict[str, object]]:
     return dict(zip(table.select(key).rows(), table.to_dicts(), strict=True))
 
 
@@ -78,7 +78,7 @@ def assert_cells(row: Mapping[str, object], expected: Mapping[str, object]) -> N
         assert row[column] == pytest.approx(value, abs=1e-12), column
 
 
-def deviation(numbers: Sequence[float]) -> float:
+def standard_deviation(numbers: Sequence[float]) -> float:
     return float(np.std(numbers, ddof=1))
 
 
@@ -92,15 +92,15 @@ def test_every_cell_of_the_main_table(runs, values):
         ("tickets", "uncal", "files"),
         ("tickets", "ts", "files"),
     ]
-    for key, row in rows_by_key(table, "dataset", "calibrator").items():
+    for key, row in index_rows(table, "dataset", "calibrator").items():
         expected = {name: np.mean(values[*key, "confidence", name]) for name in ("accuracy", "ece")}
         for metric in COMPARED_METRICS:
             before = values[*key, "confidence", metric]
             after = values[*key, "mrp", metric]
             expected[f"{metric}_conf"] = np.mean(before)
-            expected[f"{metric}_conf_std"] = deviation(before)
+            expected[f"{metric}_conf_std"] = standard_deviation(before)
             expected[f"{metric}_mrp"] = np.mean(after)
-            expected[f"{metric}_mrp_std"] = deviation(after)
+            expected[f"{metric}_mrp_std"] = standard_deviation(after)
             expected[f"{metric}_delta"] = np.mean(after) - np.mean(before)
         assert [*row] == ["dataset", "calibrator", *expected, "source"]
         assert_cells(row, expected)
@@ -114,7 +114,7 @@ def test_every_cell_of_the_budgeted_fallback(runs, values):
         after = values[*key, "mrp", f"selacc_{coverage}"]
         change = np.mean(after) - np.mean(values[*key, "confidence", f"selacc_{coverage}"])
         changes.setdefault((dataset, coverage), []).append(change)
-    rows = rows_by_key(table, "dataset")
+    rows = index_rows(table, "dataset")
     assert {key: row["source"] for key, row in rows.items()} == {
         ("amazon_esci",): "hub",
         ("wands",): "simulated",
@@ -167,7 +167,7 @@ def test_every_cell_of_the_simplex_projection(runs, values):
     assert [row[:3] for row in table.rows()] == [
         (dataset, n_classes[dataset], calibrator) for dataset, calibrator in product(n_classes, CALIBRATORS)
     ]
-    for key, row in rows_by_key(table, "dataset", "calibrator").items():
+    for key, row in index_rows(table, "dataset", "calibrator").items():
         expected = {}
         for name, metric in (("fixed_ece", "ece"), ("top_ece", "top_ece"), ("nll", "nll"), ("brier", "brier")):
             before = np.mean(values[*key, "confidence", metric])
@@ -181,8 +181,8 @@ def test_every_cell_of_the_simplex_projection(runs, values):
 
 def test_every_cell_of_the_ablation(runs, values):
     metrics = ("nll_correct", "aupr_error", "aurc", "selacc_50")
-    for_all = rows_by_key(TABLES["ablation"](runs), "variant")
-    by_dataset = rows_by_key(TABLES["ablation_by_dataset"](runs), "dataset", "variant")
+    for_all = index_rows(TABLES["ablation"](runs), "variant")
+    by_dataset = index_rows(TABLES["ablation_by_dataset"](runs), "dataset", "variant")
     assert {key[0]: row["added"] for key, row in for_all.items()} == {"confidence": False, "mrp": False}
     for variant, metric in product(("confidence", "mrp"), metrics):
         means = {
@@ -286,10 +286,10 @@ def test_every_cell_of_the_rivals():
     rows_of_cells = zip(table.to_dicts(), cells, strict=True)
     for (row, cell), metric in product(rows_of_cells, COMPARED_METRICS):
         before = values[*cell, "confidence", metric]
-        expected = {f"{metric}_conf": np.mean(before), f"{metric}_conf_std": deviation(before)}
+        expected = {f"{metric}_conf": np.mean(before), f"{metric}_conf_std": standard_deviation(before)}
         if not cell[2]:
             after = values[*cell, "mrp", metric]
-            expected |= {f"{metric}_mrp": np.mean(after), f"{metric}_mrp_std": deviation(after)}
+            expected |= {f"{metric}_mrp": np.mean(after), f"{metric}_mrp_std": standard_deviation(after)}
             expected |= {f"{metric}_delta": np.mean(after) - np.mean(before)}
         assert_cells(row, expected)
         assert (row[f"{metric}_mrp"] is None) == cell[2]
@@ -361,17 +361,17 @@ def test_the_headline_counts_signs_and_has_mean_changes_of_each_data_set(runs, v
     }
 
 
-def nll_interval(dataset: str, source: str, low: float | None, high: float | None, p: float | None) -> tuple:
+def make_nll_interval(dataset: str, source: str, low: float | None, high: float | None, p: float | None) -> tuple:
     value = 0.0 if low is None or high is None else (low + high) / 2
     return (dataset, source, AVERAGE, "nll_correct", "delta", value, 0.1, low, high, p, 40)
 
 
 def test_the_sentences_of_the_headline(runs):
     intervals = [
-        nll_interval("wands", "simulated", -0.3, -0.1, 0.001),
-        nll_interval("amazon_esci", "hub", 0.1, 0.3, 0.001),
-        nll_interval("scidocs", "hub", None, None, None),
-        nll_interval("tickets", "files", -0.3, -0.2, 0.01),
+        make_nll_interval("wands", "simulated", -0.3, -0.1, 0.001),
+        make_nll_interval("amazon_esci", "hub", 0.1, 0.3, 0.001),
+        make_nll_interval("scidocs", "hub", None, None, None),
+        make_nll_interval("tickets", "files", -0.3, -0.2, 0.01),
     ]
     described = describe_headline(
         replace(runs, intervals=make_frame("intervals", *intervals), missing=("bills", "alloprof_rerank"))
@@ -390,7 +390,7 @@ def test_the_sentences_of_the_headline(runs):
 def test_sources_in_the_headline_are_in_the_order_of_the_data_sets(runs):
     sources = ["files", "s3", "hub", "disk", "simulated", "archive"]
     intervals = [
-        nll_interval(dataset, source, -0.3, -0.1, 0.001)
+        make_nll_interval(dataset, source, -0.3, -0.1, 0.001)
         for dataset, source in zip(PAPER_DATASETS, sources, strict=True)
     ]
     described = describe_headline(replace(runs, intervals=make_frame("intervals", *reversed(intervals))))
@@ -406,7 +406,7 @@ def test_standard_deviations_over_seeds_and_of_test_rows():
         for (calibrator, quantity), error in errors.items()
     ]
     runs = make_runs(values, {"wands": "hub", "tickets": "hub"}, intervals=make_frame("intervals", *intervals))
-    cells = rows_by_key(compute_deviations(runs), "dataset", "calibrator", "metric", "quantity")
+    cells = index_rows(compute_deviations(runs), "dataset", "calibrator", "metric", "quantity")
 
     assert {dataset for dataset, *_ in cells} == {"wands", AVERAGE}
     assert {calibrator for _, calibrator, *_ in cells} == {*CALIBRATORS, AVERAGE}
@@ -415,8 +415,8 @@ def test_standard_deviations_over_seeds_and_of_test_rows():
         before = np.array([values["wands", name, "confidence", metric] for name in CALIBRATORS])
         after = np.array([values["wands", name, after_variant, metric] for name in CALIBRATORS])
         for quantity, numbers in (("before", before), ("after", after), ("delta", after - before)):
-            expected = {name: deviation(numbers[index]) for index, name in enumerate(CALIBRATORS)}
-            expected[AVERAGE] = deviation(numbers.mean(axis=0))
+            expected = {name: standard_deviation(numbers[index]) for index, name in enumerate(CALIBRATORS)}
+            expected[AVERAGE] = standard_deviation(numbers.mean(axis=0))
             for calibrator, seeds in expected.items():
                 row = cells["wands", calibrator, metric, quantity]
                 assert (row["seed_deviation"], row["n_seeds"]) == (pytest.approx(seeds), 3)
@@ -452,7 +452,7 @@ def test_the_standard_error_of_the_mean_over_all_data_sets_of_the_paper():
     ]
     runs = make_runs(values, dict.fromkeys((*PAPER_DATASETS, BOOSTED), "hub"))
     table = compute_deviations(replace(runs, intervals=make_frame("intervals", *intervals[:-2])))
-    cells = rows_by_key(table, "dataset", "calibrator", "metric", "quantity")
+    cells = index_rows(table, "dataset", "calibrator", "metric", "quantity")
     row = cells[AVERAGE, AVERAGE, "aurc", "delta"]
     assert row["standard_error"] == pytest.approx(sqrt(0.91) / 6)
     assert row["standard_error_from"] == "bootstrap errors of independent data sets"
@@ -461,7 +461,7 @@ def test_the_standard_error_of_the_mean_over_all_data_sets_of_the_paper():
     for dataset in PAPER_DATASETS:
         after = np.array(values[dataset, "ts", "mrp", "aurc"])
         changes.append(after - values[dataset, "ts", "confidence", "aurc"])
-    assert row["seed_deviation"] == pytest.approx(deviation(np.mean(changes, axis=0)))
+    assert row["seed_deviation"] == pytest.approx(standard_deviation(np.mean(changes, axis=0)))
 
 
 def test_every_number_of_the_summary_of_a_data_set():
@@ -776,7 +776,7 @@ def test_undefined_metrics_of_a_calibrator_or_seed_are_left_out_of_a_summary():
 def test_a_share_has_a_standard_error_if_the_number_of_rows_is_known(rows, share, standard_error):
     runs = make_runs({("wands", "ts", SIMPLEX, "solved_share"): (share, share)}, {"wands": "hub"})
     facts = ({"dataset": "wands", "rows": {} if rows is None else {"test": rows}},)
-    cells = rows_by_key(compute_deviations(replace(runs, facts=facts)), *CELL)
+    cells = index_rows(compute_deviations(replace(runs, facts=facts)), *CELL)
     row = cells["wands", "ts", "solved_share", "after"]
     assert row["standard_error"] == pytest.approx(standard_error)
     assert (row["standard_error_from"] is None) == (standard_error is None)
@@ -790,7 +790,7 @@ def test_standard_errors_that_are_not_finite_are_unknown():
     ]
     values = draw_values(("wands",))
     runs = make_runs(values, {"wands": "hub"}, intervals=make_frame("intervals", *intervals))
-    cells = rows_by_key(compute_deviations(runs), *CELL)
+    cells = index_rows(compute_deviations(runs), *CELL)
     expected = {"uncal": None, "ts": 0.5, AVERAGE: 0.5}  # matrix scaling is not in the paper
     for calibrator, error in expected.items():
         assert cells["wands", calibrator, "aurc", "delta"]["standard_error"] == error

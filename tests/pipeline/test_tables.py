@@ -38,7 +38,7 @@ METRICS_BY_VARIANT = {
 }
 
 
-def value_of(dataset: int, calibrator: int, seed: int, variant: str, metric: str) -> float:
+def compute_value(dataset: int, calibrator: int, seed: int, variant: str, metric: str) -> float:
     """Return 10 * data set + calibrator + seed, one less for MRP; label spreads are above random on even seeds only."""
     if metric == "label_spread":
         return 0.3 if seed % 2 == 0 else 0.1
@@ -56,7 +56,7 @@ def make_complete_runs(
         for variant, metrics in METRICS_BY_VARIANT.items():
             for metric in metrics:
                 key = (dataset, calibrator, variant, metric.key)
-                values[key] = [value_of(i, j, seed, variant, metric.key) for seed in SEEDS]
+                values[key] = [compute_value(i, j, seed, variant, metric.key) for seed in SEEDS]
     return make_runs(values, dict.fromkeys(datasets, "simulated"), **{"calibrators": ran} | fields)
 
 
@@ -65,12 +65,12 @@ def set_metric(runs: Runs, value: float | None, metric: str) -> Runs:
     return replace(runs, metrics=runs.metrics.with_columns(value=changed))
 
 
-def formatted(key: str, runs: Runs) -> FormattedTable:
+def format_cells(key: str, runs: Runs) -> FormattedTable:
     return format_table(TABLES[key], TABLES[key](runs))
 
 
-def as_latex(key: str, runs: Runs) -> str:
-    return render_latex(formatted(key, runs), TABLES[key](runs).schema)
+def format_latex(key: str, runs: Runs) -> str:
+    return render_latex(format_cells(key, runs), TABLES[key](runs).schema)
 
 
 def make_changes(
@@ -155,7 +155,7 @@ def test_undefined_numbers_are_empty_in_csv_dashes_in_markdown_and_not_above_ran
     runs = make_complete_runs(("wands",), ("ts",))
     without_aupr = set_metric(runs, undefined, "aupr_error")
     assert TABLES["main"](without_aupr)["aupr_error_conf"].to_list() == [None]
-    assert "| – | – | – |" in formatted("main", without_aupr).markdown()
+    assert "| – | – | – |" in format_cells("main", without_aupr).markdown()
     (row,) = TABLES["label_spread"](set_metric(runs, undefined, "label_spread")).to_dicts()
     assert row["label_spread_pp"] is None
     assert row["ratio"] is None
@@ -197,11 +197,11 @@ def test_the_ablation_is_the_mean_of_the_ablations_of_the_papers_data_sets(runs_
 
 
 def test_own_data_sets_have_their_own_section(runs_with_own_dataset):
-    above, below = formatted("main", runs_with_own_dataset).markdown().split("**Own data sets**")
+    above, below = format_cells("main", runs_with_own_dataset).markdown().split("**Own data sets**")
     assert "tickets" not in above
     assert "wands" not in below
     assert "| dataset | calibrator |" in below
-    assert "\\emph{Own data sets}" in as_latex("main", runs_with_own_dataset)
+    assert "\\emph{Own data sets}" in format_latex("main", runs_with_own_dataset)
 
 
 @pytest.mark.parametrize("for_all_datasets", [True, False])
@@ -381,7 +381,7 @@ def test_a_failed_data_set_has_empty_rows_in_its_place(runs_with_failed_datasets
     failed = table.filter(dataset="scidocs", source=FAILED)
     numbers = failed.select(pl.exclude("dataset", "calibrator", "source"))
     assert set(numbers.null_count().row(0)) == {n_rows}
-    assert "scidocs (failed)" in formatted(key, runs_with_failed_datasets).markdown()
+    assert "scidocs (failed)" in format_cells(key, runs_with_failed_datasets).markdown()
 
 
 def test_a_failed_data_set_is_in_no_average_and_not_in_the_headline(runs_with_failed_datasets):
@@ -417,12 +417,12 @@ def test_display_names_state_simulated_sources():
 @pytest.mark.parametrize("key", TABLES)
 def test_every_row_of_simulated_data_is_marked(key):
     runs = make_complete_runs(intervals=make_changes(("wands", -0.5, 0.01)))
-    table = formatted(key, runs)
+    table = format_cells(key, runs)
     for row in table.texts:
         assert any("simulated" in text for text in row)
     has_rows = table.rows > 0
     assert ("simulated" in table.markdown()) == has_rows
-    assert ("simulated" in as_latex(key, runs)) == has_rows
+    assert ("simulated" in format_latex(key, runs)) == has_rows
 
 
 @pytest.mark.parametrize(
@@ -439,10 +439,10 @@ def test_arrows_in_latex_show_the_direction_of_an_improvement(key, title):
 
 
 def test_standard_deviations_follow_means_and_improvements_are_bold(runs):
-    text = formatted("main", runs).markdown()
+    text = format_cells("main", runs).markdown()
     assert "3.000 ± 1.000" in text
     assert "each of which splits the validation rows differently; it is not a confidence interval" in text
-    assert r"AURC$\downarrow$" in as_latex("main", runs)
+    assert r"AURC$\downarrow$" in format_latex("main", runs)
     row = text.splitlines()[4]
     assert row.count("**-1.000**") == 2  # NLL and AURC; a lower AUPR-Error is worse
     assert "| -1.000 |" in row
@@ -450,7 +450,7 @@ def test_standard_deviations_follow_means_and_improvements_are_bold(runs):
 
 def test_a_change_is_not_bold_if_its_interval_covers_zero():
     intervals = make_changes(("wands", -0.05, 0.5), ("scidocs", -0.5, 0.001), ("amazon_esci", 0.5, 0.01))
-    text = formatted("overview", make_complete_runs(intervals=intervals)).markdown()
+    text = format_cells("overview", make_complete_runs(intervals=intervals)).markdown()
     assert "| -0.050 |" in text
     assert "| **-0.500** |" in text
     assert "| +0.500 |" in text
@@ -469,7 +469,7 @@ def runs_with_all_tables() -> Runs:
 
 @pytest.mark.parametrize("key", TABLES)
 def test_latex_is_balanced_and_escaped(runs_with_all_tables, key):
-    text = as_latex(key, runs_with_all_tables)
+    text = format_latex(key, runs_with_all_tables)
     without_escaped_braces = text.replace("\\{", "").replace("\\}", "")
     assert without_escaped_braces.count("{") == without_escaped_braces.count("}")
     assert text.count("\\begin{") == text.count("\\end{")
@@ -478,8 +478,8 @@ def test_latex_is_balanced_and_escaped(runs_with_all_tables, key):
 
 @pytest.mark.parametrize("key", TABLES)
 def test_every_line_of_latex_has_a_cell_for_each_column(runs_with_all_tables, key):
-    n_columns = len(formatted(key, runs_with_all_tables).columns)
-    for line in as_latex(key, runs_with_all_tables).splitlines():
+    n_columns = len(format_cells(key, runs_with_all_tables).columns)
+    for line in format_latex(key, runs_with_all_tables).splitlines():
         if line.endswith("\\\\") and "\\caption" not in line:
             n_spanned = sum(int(part.split("}")[0]) - 1 for part in line.split("\\multicolumn{")[1:])
             assert line.replace("\\&", "").count("&") + 1 + n_spanned == n_columns

@@ -301,14 +301,16 @@ def simulate_files(name: str, folder: Path, residual: float) -> Twin:
         settings=settings if residual else {"inverse_penalty": 3.0},
     )
 
-    def decided(part: pl.DataFrame) -> ProtocolDecisions:
+    def decide_rows(part: pl.DataFrame) -> ProtocolDecisions:
         logits = predictor(part)
         labels = part["label"].to_numpy().astype(np.int64)
         return ProtocolDecisions(decision=decide(logits), logits=logits, label=labels, group=part["group"].to_numpy())
 
-    test = decided(parts["test"])
+    test = decide_rows(parts["test"])
     test_truth = join_truth(parts["test"], folder)["probabilities"]
-    return Twin(decided(parts["validation"]), test, np.array(test_truth.to_list())[np.arange(len(test)), test.decision])
+    return Twin(
+        decide_rows(parts["validation"]), test, np.array(test_truth.to_list())[np.arange(len(test)), test.decision]
+    )
 
 
 PAPER = Path(__file__).resolve().parents[2] / "tasks/tables/paper"
@@ -444,17 +446,17 @@ def simulate_logits(seed: int, labels: int, fit: int, test: int, residual: float
     rows = 4 * fit + 20 + test  # at least `fit` rows in each quarter of validation, for all sizes of queries
     query = np.repeat(np.arange(rows), rng.integers(5, 16, rows))[:rows]
 
-    def shared(*shape: int) -> np.ndarray:
+    def draw_correlated(*shape: int) -> np.ndarray:
         return np.sqrt(0.3) * rng.normal(size=(rows, *shape))[query] + np.sqrt(0.7) * rng.normal(size=(rows, *shape))
 
-    scores = 2 * shared(labels) + np.linspace(0, 1, labels)
+    scores = 2 * draw_correlated(labels) + np.linspace(0, 1, labels)
     decision = decide(scores)
     log_probabilities = log_softmax(scores, axis=1)
     tilt = np.where(decision == labels - 1, residual, -residual)
     truth = expit(confidence_logit(log_probabilities, decision) + tilt)
     log_probabilities[np.arange(rows), decision] = -np.inf
     runner_up = (log_probabilities + rng.gumbel(size=scores.shape)).argmax(axis=1)
-    label = np.where(ndtr(shared()) < truth, decision, runner_up)
+    label = np.where(ndtr(draw_correlated()) < truth, decision, runner_up)
     group = np.array([f"q{number:05}" for number in query])
     both = ProtocolDecisions(decision=decision, logits=1.6 * scores, label=label, group=group)
     tested = query >= query[rows - test]

@@ -38,14 +38,14 @@ def _copy(finished, tmp_path, monkeypatch):
     copy_to_current_folder(finished)
 
 
-def outputs() -> tuple[dict[str, Manifest], list[Problem]]:
+def check_outputs() -> tuple[dict[str, Manifest], list[Problem]]:
     """The valid manifests, and the problems of the outputs of all stages."""
     of_stages = {name: verification.find_output_problems(name) for name in stage_names()}
     manifests = {name: manifest for name, (manifest, _) in of_stages.items() if manifest}
     return manifests, [problem for _, problems in of_stages.values() for problem in problems]
 
 
-def edit(path: Path) -> None:
+def edit_by_hand(path: Path) -> None:
     """Edit a file by hand, later than the manifest was written, or a seed in it."""
     later = read_dvc_stage(NAME).manifest.stat().st_mtime + 60
     path.write_text(path.read_text().replace('"seed": 0', '"seed": 1') + "\n")
@@ -56,17 +56,17 @@ def edit(path: Path) -> None:
     ("path", "disturb", "words", "lost"),
     [
         *((path, flip_bit, "is corrupt", True) for path in (str(TABLE), DEEP, "data/report/table.csv")),
-        (DEEP, edit, "was edited at 20", True),
+        (DEEP, edit_by_hand, "was edited at 20", True),
         (str(TABLE), Path.unlink, "is missing", True),
         (f"{DEEP}.csv", Path.touch, "was added", True),
         *((MANIFEST, partial(flip_bit, bit=bit), "is damaged", True) for bit in (0, 7)),
-        (MANIFEST, edit, "does not match its SHA-256", True),
+        (MANIFEST, edit_by_hand, "does not match its SHA-256", True),
         (MANIFEST, Path.unlink, "has not finished", False),  # its stage only has to run
     ],
 )
 def test_a_changed_file_is_reported_with_its_stage(path, disturb, words, lost):
     disturb(Path(path))
-    _, (problem,) = outputs()
+    _, (problem,) = check_outputs()
     assert (problem.path, problem.stage, problem.is_lost) == (path, "report" if "report" in path else NAME, lost)
     assert words in problem.description
     assert str(problem).startswith(f"{path} ({problem.stage}) ")
@@ -74,7 +74,7 @@ def test_a_changed_file_is_reported_with_its_stage(path, disturb, words, lost):
 
 def test_outputs_of_other_inputs_are_reported():
     complete_stage(NAME, "otherwise\n")
-    manifests, problems = outputs()
+    manifests, problems = check_outputs()
     assert problems == []
     (problem,) = find_input_problems(manifests)
     assert (problem.stage, problem.path, problem.is_lost) == ("report", "data/report", False)
@@ -82,7 +82,7 @@ def test_outputs_of_other_inputs_are_reported():
 
 
 def test_outputs_of_added_or_removed_inputs_are_reported():
-    manifests, _ = outputs()
+    manifests, _ = check_outputs()
     recorded = manifests[NAME].outputs
     added = recorded | {"data/base/wands/more.csv": recorded[str(TABLE)]}
     removed = {DEEP: recorded[DEEP]}
@@ -98,17 +98,17 @@ def cache(tmp_path):
     entries = []
     for path in sorted(Path("data/base/wands").rglob("*.*")):
         md5 = hash_file(path, "md5")
-        keep(folder, md5, path.read_bytes())
+        write_cached_object(folder, md5, path.read_bytes())
         entries.append({"md5": md5, "relpath": path.relative_to("data/base/wands").as_posix()})
     content = json.dumps(entries).encode()
     listed = f"{hashlib.md5(content).hexdigest()}.dir"
-    keep(folder, listed, content)
+    write_cached_object(folder, listed, content)
     stages = {NAME: {"cmd": "x", "outs": [{"path": "data/base/wands", "md5": listed}]}}
     LOCK_FILE.write_text(yaml.safe_dump({"schema": "2.0", "stages": stages}))
     return folder
 
 
-def keep(folder: Path, md5: str, content: bytes) -> None:
+def write_cached_object(folder: Path, md5: str, content: bytes) -> None:
     path = folder / md5[:2] / md5[2:]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
@@ -143,15 +143,15 @@ def test_an_incomplete_dvc_lock_can_be_read(cache):
     assert read_lock_entries() == {}
 
 
-def commands(cache: Path) -> list[str]:
-    manifests, problems = outputs()
+def list_commands(cache: Path) -> list[str]:
+    manifests, problems = check_outputs()
     return list_remedies([*problems, *find_input_problems(manifests)], *check_cache(cache), manifests)
 
 
 def test_intact_outputs_need_no_command(cache):
-    keep(cache, "ab.77.tmp", b"what a DVC is writing")
-    manifests, problems = outputs()
-    assert problems == list(find_input_problems(manifests)) == commands(cache) == []
+    write_cached_object(cache, "ab.77.tmp", b"what a DVC is writing")
+    manifests, problems = check_outputs()
+    assert problems == list(find_input_problems(manifests)) == list_commands(cache) == []
 
 
 @pytest.mark.parametrize("suffix", ["", ".dir"])
@@ -159,24 +159,24 @@ def test_lost_outputs_without_a_cached_copy_are_recomputed(cache, suffix):
     flip_bit(TABLE)
     bad = next(path for path in list_cached_objects(cache) if path.suffix == suffix)
     flip_bit(bad)
-    first, second = commands(cache)
+    first, second = list_commands(cache)
     assert shlex.split(first) == ["rm", "-f", str(bad.relative_to(Path.cwd()))]
     bad.unlink()
-    assert [second] == commands(cache) == [f"{BACK} repro --force --single-item {NAME}"]
+    assert [second] == list_commands(cache) == [f"{BACK} repro --force --single-item {NAME}"]
 
 
-def own_setting(value: str) -> None:
+def change_own_setting(value: str) -> None:
     edit_params(lambda params: params["datasets"]["wands"].update(settings={"own": "x" * 50 + value}))
 
 
 @pytest.mark.parametrize("change", ["value", "code"])
 def test_a_corrupt_object_is_committed_again_if_code_and_parameters_are_unchanged(cache, change):
-    own_setting("")
+    change_own_setting("")
     complete_stage(NAME)
     flip_bit(list_cached_objects(cache)[0])
-    assert commands(cache)[1:] == [f"dvc commit --force {NAME}"]
-    own_setting("y") if change == "value" else Path("tasks/train.py").write_text("new\n")
-    assert commands(cache)[1:] == [REFRESH]
+    assert list_commands(cache)[1:] == [f"dvc commit --force {NAME}"]
+    change_own_setting("y") if change == "value" else Path("tasks/train.py").write_text("new\n")
+    assert list_commands(cache)[1:] == [REFRESH]
 
 
 def test_each_command_is_proposed_once(cache):
@@ -184,7 +184,7 @@ def test_each_command_is_proposed_once(cache):
         flip_bit(path)
     for name in ("report", "train@scidocs"):
         read_dvc_stage(name).manifest.unlink()
-    assert commands(cache) == [f"{BACK} checkout {NAME}", REFRESH]
+    assert list_commands(cache) == [f"{BACK} checkout {NAME}", REFRESH]
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0, "is corrupt: "), (2, "is corrupt: "), (3, "was edited at ")])
@@ -201,7 +201,7 @@ def test_a_file_was_edited_if_it_is_newer_than_a_checkout_may_make_it(seconds, w
 
 
 def test_all_changed_inputs_of_a_stage_are_named():
-    manifests, _ = outputs()
+    manifests, _ = check_outputs()
     recorded = manifests[NAME].outputs
     changed_outputs = {"data/base/wands/more.csv": recorded[str(TABLE)], DEEP: recorded[DEEP]}
     other = manifests[NAME].model_copy(update={"outputs": changed_outputs})
