@@ -132,9 +132,11 @@ class Sample:
         """Return the mean of a value of each row, and its cluster-robust standard error."""
         rows = self.rows
         mean = values[rows].mean()
-        sums = [(values[rows] - mean)[self.cluster[rows] == cluster].sum() for cluster in range(self.cluster.max() + 1)]
-        n_clusters = len(sums)
-        return mean, float(np.sqrt(n_clusters / (n_clusters - 1) * np.square(sums).sum()) / len(rows))
+        deviations = values[rows] - mean
+        n_clusters = self.cluster.max() + 1
+        sums = [deviations[self.cluster[rows] == cluster].sum() for cluster in range(n_clusters)]
+        variance_of_sum = n_clusters / (n_clusters - 1) * np.square(sums).sum()
+        return mean, float(np.sqrt(variance_of_sum) / len(rows))
 
     def wilson(self, correct: np.ndarray, chosen: np.ndarray) -> tuple[float, float, float]:
         """Return the share of correct rows among the chosen ones, and Wilson's interval at the effective sample size.

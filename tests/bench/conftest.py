@@ -191,12 +191,14 @@ def predictions(rows: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def simulate_predictions(n: int, n_labels: int, seed: int) -> pl.DataFrame:
-    """Simulate the columns `logits`, `label` and `group` of ten rows; label 1 is overconfident."""
+    """Simulate the columns `logits`, `label` and `group` (ten rows each); label 1 is overconfident."""
     generator = np.random.default_rng(seed)
     logits = 2 * generator.normal(size=(n, n_labels))
-    label = (logits - 1.5 * (np.arange(n_labels) == 1) + generator.gumbel(size=logits.shape)).argmax(axis=1)
+    true_logits = logits - 1.5 * (np.arange(n_labels) == 1)
+    label = (true_logits + generator.gumbel(size=logits.shape)).argmax(axis=1)  # drawn from softmax(true_logits)
     lists = pl.Series(logits, dtype=pl.Array(pl.Float64, n_labels)).arr.to_list()
-    return pl.DataFrame({"logits": lists, "label": label, "group": "q" + pl.Series(np.arange(n) // 10).cast(str)})
+    group = "q" + pl.Series(np.arange(n) // 10).cast(str)
+    return pl.DataFrame({"logits": lists, "label": label, "group": group})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -120,10 +120,10 @@ def mean_values(results: list[SeedResults], test: ProtocolDecisions) -> dict[tup
 
 
 def make_test_rows(*, grouped: bool) -> ProtocolDecisions:
-    frame = maps.rows_of_frame(maps.make_predictions(N_ROWS, shift=2.0, seed=6))
-    number = np.random.default_rng(3).integers(0, 25, N_ROWS) if grouped else np.arange(N_ROWS)
-    group = np.array([f"q{each:03}" for each in number])
-    return ProtocolDecisions(decision=frame.decision, logits=frame.logits, label=frame.label, group=group)
+    rows = maps.rows_of_frame(maps.make_predictions(N_ROWS, shift=2.0, seed=6))
+    group_number = np.random.default_rng(3).integers(0, 25, N_ROWS) if grouped else np.arange(N_ROWS)
+    group = np.array([f"q{number:03}" for number in group_number])
+    return ProtocolDecisions(decision=rows.decision, logits=rows.logits, label=rows.label, group=group)
 
 
 @pytest.mark.parametrize(("calibrators", "grouped"), [(("ts", "uncal"), True), (("ts", "matrix"), False)], ids=str)

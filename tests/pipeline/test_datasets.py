@@ -57,18 +57,27 @@ def test_samples_follow_the_shuffle_of_the_library_and_shrink_in_proportion(size
 
 
 def test_queries_are_split_60_20_20_and_stay_whole():
+    """The 100 queries have three rows each, in a mixed order."""
     frame = pl.DataFrame({"query-id": [f"q{7 * row % 100:03}" for row in range(300)]})
-    sample = np.split(np.random.default_rng(7).permutation(100), [60, 80])
-    for (split, part), queries in zip(split_by_query(frame, 7).items(), sample, strict=True):
-        assert set(part["query-id"]) == {f"q{query:03}" for query in queries}, split
-        assert len(part) == 3 * len(queries)
+    splits = split_by_query(frame, 7)
+    expected_queries = np.split(np.random.default_rng(7).permutation(100), [60, 80])
+    for (split, rows), queries in zip(splits.items(), expected_queries, strict=True):
+        assert set(rows["query-id"]) == {f"q{query:03}" for query in queries}, split
+        assert len(rows) == 3 * len(queries)
 
 
 def test_candidates_are_capped_at_five_and_negatives_at_the_positives():
-    labels = {"many": [1] * 8 + [0] * 9, "few": [0, 1, 0, 1, 0], "none": [0, 0], "short": [1, 1, 1, 0]}
-    frame = pl.DataFrame({"query-id": [*labels], "label": [*labels.values()]}).explode("label")
-    capped = {query: cap_candidates(frame).filter(pl.col("query-id") == query)["label"].to_list() for query in labels}
-    assert capped == {"many": [1] * 5 + [0] * 5, "few": [0, 1, 0, 1], "none": [], "short": [1, 1, 1, 0]}
+    labels_and_retained_labels = {
+        "8 positives, 9 negatives": ([1] * 8 + [0] * 9, [1] * 5 + [0] * 5),
+        "2 positives, 3 negatives": ([0, 1, 0, 1, 0], [0, 1, 0, 1]),
+        "no positive": ([0, 0], []),
+        "3 positives, 1 negative": ([1, 1, 1, 0], [1, 1, 1, 0]),
+    }
+    labels = [labels for labels, _ in labels_and_retained_labels.values()]
+    frame = pl.DataFrame({"query-id": [*labels_and_retained_labels], "label": labels}).explode("label")
+    capped = cap_candidates(frame)
+    for query, (_, retained) in labels_and_retained_labels.items():
+        assert capped.filter(pl.col("query-id") == query)["label"].to_list() == retained
 
 
 def make_query_rows(*features: list[list[float]]) -> RepositoryRows:
@@ -161,8 +170,9 @@ TEXTS = [("amazon_esci", ESCI), ("amazon_esci", {"title": ESCI["product_title"]}
 
 @pytest.mark.parametrize(("name", "columns"), TEXTS)
 def test_texts_are_concatenated_without_blank_fields(tmp_path, name, columns):
-    row = {"query": "desk", "label": 2} | {column: text for column, (text, _) in columns.items()}
-    frame = read(tmp_path, name, {("default", split): pl.DataFrame([row]) for split in ("train", "dev", "test")})
+    texts = {column: text for column, (text, _) in columns.items()}
+    table = pl.DataFrame([{"query": "desk", "label": 2} | texts])
+    frame = read(tmp_path, name, {("default", split): table for split in ("train", "dev", "test")})
     lines = [line for _, line in columns.values() if line]
     assert frame["text"].unique().to_list() == ["\n".join(["query: desk", *lines])]
 

@@ -578,7 +578,8 @@ def test_the_command_logs_messages_and_trains_the_data_set_of_the_command_line(m
 
 
 def test_saved_logits_of_one_member_are_stored_once():
-    arrays = {f"{part}_logits": np.random.default_rng(0).normal(size=(40, 2)) for part in ("val", "test")}
-    np.savez("mine.npz", val_labels=np.arange(40) % 2, test_labels=np.arange(40) % 2, **arrays)
+    logits = np.random.default_rng(0).normal(size=(40, 2))
+    labels = np.arange(40) % 2
+    np.savez("mine.npz", val_logits=logits, val_labels=labels, test_logits=logits, test_labels=labels)
     entry = {"reader": "logits", "source": "files", "path": "mine.npz", "options": {"labels": ["a", "b"]}}
     assert not (download_and_train("mine", entry) / "members").exists()

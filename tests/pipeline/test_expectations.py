@@ -161,12 +161,14 @@ def test_random_splits_stay_within_the_class_share_bounds(seed, by, test_share, 
     """Groups have 1 to 60 rows, with similar or different classes, some of them rare."""
     rng = np.random.default_rng(seed)
     group = np.repeat(np.arange(80), rng.integers(1, 60, 80))
-    class_shares = rng.dirichlet(concentration * np.array([1.0, 0.3, 0.02]), 80)
-    label = (rng.random(len(group))[:, None] > class_shares.cumsum(axis=1)[group, :2]).sum(axis=1)
+    class_shares_of_groups = rng.dirichlet(concentration * np.array([1.0, 0.3, 0.02]), 80)
+    upper_limits = class_shares_of_groups.cumsum(axis=1)[group, :2]  # of the first two classes
+    label = (rng.random(len(group))[:, None] > upper_limits).sum(axis=1)
     frame = pl.DataFrame({"group": group.astype(str), "label": label}).with_columns(split=pl.lit(None, dtype=pl.String))
     drawn = draw_splits(frame, by=by, shares={"train": 1 - test_share, "test": test_share}, seed=seed)
 
-    assert shares_outside_range(bound_class_shares(drawn, 3, ("train", "test"), by_group=by == "group")).is_empty()
+    bounds = bound_class_shares(drawn, 3, ("train", "test"), by_group=by == "group")
+    assert shares_outside_range(bounds).is_empty()
 
 
 def test_identical_groups_have_identical_shares_to_the_last_bit():

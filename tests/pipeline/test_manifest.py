@@ -129,8 +129,12 @@ def test_parameters_of_any_type_are_read_unchanged(manifest):
 
 def test_array_hash_depends_on_shape_type_and_values_only():
     array = np.arange(6.0).reshape(2, 3)
-    changed_arrays = array.reshape(3, 2), array.astype(np.float32), array + np.array([[0, 0, 0], [0, 0, 1e-12]])
-    assert len({sha256_of_arrays(other) for other in (array, *changed_arrays)}) == 4
+    of_another_shape = array.reshape(3, 2)
+    of_another_type = array.astype(np.float32)
+    of_another_value = array.copy()
+    of_another_value[1, 2] += 1e-12
+    for other in (of_another_shape, of_another_type, of_another_value):
+        assert sha256_of_arrays(other) != sha256_of_arrays(array)
     assert sha256_of_arrays(np.asfortranarray(array)) == sha256_of_arrays(array)
 
 

@@ -480,18 +480,26 @@ def test_saved_logits_of_each_member_are_read_unchanged(members, tmp_path):
 
 def test_parquet_and_npz_files_give_the_same_rows(tmp_path):
     (expected,) = read_saved_logits(write_logits_file(tmp_path, make_arrays(None)))
+    complete = make_columns()
+    test_rows_first = pl.concat([complete[9:], complete[:9]])
     kinds = (pl.List(pl.Float32), pl.Array(pl.Float64, K), pl.Array(pl.Float32, K))
     frames_of_kinds = [make_columns(logits=pl.col("logits").cast(kind)) for kind in kinds]
-    for saved_data in (make_columns(), pl.concat([make_columns()[9:], make_columns()[:9]]), *frames_of_kinds):
+    for saved_data in (complete, test_rows_first, *frames_of_kinds):
         (frame,) = read_saved_logits(write_logits_file(tmp_path, saved_data))
         assert_frame_equal(frame.drop("group"), expected.drop("group"))
-        assert frame["group"].to_list() == make_columns()["group"].to_list()
+        assert frame["group"].to_list() == complete["group"].to_list()
+
+
+def test_without_groups_each_row_of_a_parquet_file_is_a_group(tmp_path):
     (frame,) = read_saved_logits(write_logits_file(tmp_path, make_columns().drop("group")))
     assert frame["group"].n_unique() == len(frame)
-    for kind in (np.int64, np.str_):  # query ids are the groups
-        queries = {f"{part}_query_ids": np.arange(n).astype(kind) for part, n in N.items()}
-        for frame in read_saved_logits(write_logits_file(tmp_path, make_arrays() | queries)):
-            assert frame["group"].to_list() == [str(row) for row in (*range(N["val"]), *range(N["test"]))]
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.str_])
+def test_query_ids_of_an_npz_file_are_the_groups(kind, tmp_path):
+    query_ids = {f"{part}_query_ids": np.arange(n).astype(kind) for part, n in N.items()}
+    for frame in read_saved_logits(write_logits_file(tmp_path, make_arrays() | query_ids)):
+        assert frame["group"].to_list() == [str(row) for row in (*range(N["val"]), *range(N["test"]))]
 
 
 INCOMPLETE_CONTENTS = {  # change of a complete file, expected message

@@ -50,10 +50,11 @@ def test_the_confidence_logit_is_the_logit_of_the_confidence(logits):
 
 
 def test_the_confidence_logit_distinguishes_saturated_confidences():
+    decision = np.array([0, 0])
     log_probabilities = log_softmax(np.array([[50.0, 0.0], [60.0, 0.0]]), axis=1)
-    np.testing.assert_allclose(confidence_logit(log_probabilities, np.array([0, 0])), [50, 60])
+    np.testing.assert_allclose(confidence_logit(log_probabilities, decision), [50, 60])
     certain = np.array([[0.0, -np.inf], [-np.inf, 0.0]])
-    assert confidence_logit(certain, np.array([0, 0])).tolist() == [np.inf, -np.inf]
+    assert confidence_logit(certain, decision).tolist() == [np.inf, -np.inf]
 
 
 def make_protocol(**changes) -> ProtocolParams:
