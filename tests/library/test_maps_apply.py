@@ -25,6 +25,7 @@ from relmap.maps import sql
 from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import FittedMap
 from relmap.maps.sql import sql_expression
+from relmap.projection.curves import Curves, SharedCurve
 from relmap.projection.labelwise import Isotonic, Lines
 from relmap.projection.pooling import WithSignals
 from relmap.routing.apply import apply_map
@@ -314,6 +315,14 @@ def test_sql_of_a_restored_map_agrees_with_apply_in_every_dialect(engine, name, 
 def test_sql_of_a_line_without_an_effective_upper_limit_has_none():
     document = make_map("label_platt", confidence_only=True)  # the largest confidence that it distinguishes rounds to 1
     assert "LEAST(" not in sql_expression(document, "duckdb")
+
+
+@pytest.mark.parametrize(("largest", "has_limits"), [(700.0, False), (np.nextafter(700.0, inf), True)])
+def test_sql_limits_logits_only_if_one_of_them_could_be_beyond_700(largest, has_limits):
+    curves = Curves(maps.KNOTS, np.linspace(-largest, largest, len(maps.KNOTS))[None], np.array([500]), ("none",))
+    expression = sql_expression(make_map("shared_1d", SharedCurve(curves)), "duckdb")
+    assert ("LEAST(" in expression) == has_limits
+    assert ("GREATEST(" in expression) == has_limits
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

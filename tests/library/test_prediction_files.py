@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 from itertools import product
 from pathlib import Path
 
@@ -279,6 +280,15 @@ def test_conversion_between_formats_preserves_any_text(origin, suffix, tmp_path_
     converted = read_file(out, [*frame.columns, "rank"]).with_columns(pl.col("x", "rank").cast(pl.Float64))
 
     assert converted.equals(frame.with_columns(rank=pl.int_range(pl.len()).cast(pl.Float64)))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".json", ".xlsx"])
+def test_a_column_that_only_parquet_files_can_contain_is_reported_with_its_file(suffix, tmp_path):
+    path = tmp_path / "in.parquet"
+    parquet.write_table(pa.table({"bytes": pa.array([b"x"] * ROWS)}), path)
+    with pytest.raises(InputError, match=rf"^{re.escape(str(path))}: the column bytes is binary"):
+        write_with_columns(open_predictions(path), added_columns, tmp_path / f"out{suffix}")
+    assert [file.name for file in tmp_path.iterdir()] == ["in.parquet"]
 
 
 def test_equal_keys_of_different_objects_are_not_repeated_keys(tmp_path):
