@@ -1,4 +1,4 @@
-"""The wheel: contents, installation, and use next to modules named `tasks` and `flows`."""
+"""The wheel: contents, installation, and use in a folder where the user has modules named `tasks` and `flows`."""
 
 import json
 import re
@@ -31,7 +31,7 @@ from tests.library.test_services import FIRST_USE, N_THREADS
 MAX_PACKAGES = 30  # of an installation without extras
 MAX_MEGABYTES = {"no extra": 700, "report": 850}  # by extra; on the disk as with `du -m`, but without bytecode
 NOT_IN_WHEEL = {"README.md"}
-OTHER_VERSIONS = ("numpy<2.4", "scikit-learn<1.9", "pydantic<2.13")  # required by users
+OLDER_VERSIONS = ("numpy<2.4", "scikit-learn<1.9", "pydantic<2.13")  # which other packages of a user may require
 PIPELINE_MODULES = ("torch", "prefect", "dvc", "great_expectations", "lightgbm", "datasets", "pandas")
 OTHER_PYTHON = pytest.param("other Python", marks=pytest.mark.system)
 
@@ -111,10 +111,10 @@ def test_wheel_contains_only_the_library_and_its_data(wheel):
     assert contained >= {"relmap/py.typed", "relmap/maps/map.schema.json", "relmap/report/templates/page.css"}
 
 
-@pytest.mark.parametrize("other", [*OTHER_VERSIONS, " ".join(OTHER_VERSIONS)])
-def test_other_versions_of_common_libraries_can_be_installed_with_the_wheel(other, wheel, tmp_path):
+@pytest.mark.parametrize("older_versions", [*[(version,) for version in OLDER_VERSIONS], OLDER_VERSIONS], ids=" ".join)
+def test_wheel_is_compatible_with_older_versions_of_common_libraries(older_versions, wheel, tmp_path):
     requirements = tmp_path / "requirements.in"
-    requirements.write_text("\n".join([f"relmap[report] @ {wheel.as_uri()}", *other.split()]))
+    requirements.write_text("\n".join([f"relmap[report] @ {wheel.as_uri()}", *older_versions]))
     assert "relmap @ " in uv_pip("compile", "--quiet", "--python", sys.executable, requirements)
 
 
@@ -124,11 +124,16 @@ def test_installation_is_small(installed):
 
 
 def test_installed_library_is_used_without_the_pipeline(installed):
-    code = "import importlib.util as u, relmap; print(relmap.__file__, [n for n in {} if u.find_spec(n)])"
-    printed = run_command(installed.python, "-c", code.format(PIPELINE_MODULES), folder=installed.folder)
+    code = """
+import json, sys
+from importlib.util import find_spec
+import relmap
+found_modules = [name for name in sys.argv[1:] if find_spec(name)]
+print(json.dumps([relmap.__file__, found_modules]))
+"""
+    printed = run_command(installed.python, "-c", code, *PIPELINE_MODULES, folder=installed.folder)
     (site_packages,) = installed.python.parents[1].glob("lib/*/site-packages")
-    found_modules = "[]"
-    assert printed == f"{site_packages}/relmap/__init__.py {found_modules}\n"
+    assert json.loads(printed) == [f"{site_packages}/relmap/__init__.py", []]
 
 
 @pytest.mark.parametrize("installed", ["tested", OTHER_PYTHON], indirect=True)
@@ -145,18 +150,18 @@ def test_command_runs_with_user_modules_named_tasks_and_flows(installed):
     run_command(command, "demo", "--folder", "demo", folder=folder)  # fit, apply, thresholds, label and evaluate
     assert (folder / "demo/scored.parquet").exists()
 
-    arguments = ("--predictions", "demo/validation.parquet", "--labels", ",".join(LABEL_NAMES), "--out", "page.html")
-    run_command(command, "report", *arguments, folder=folder)
+    labels = ("--labels", ",".join(LABEL_NAMES))
+    validation_rows = ("--predictions", "demo/validation.parquet")
+    run_command(command, "report", *validation_rows, *labels, "--out", "page.html", folder=folder)
+    assert (folder / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
     simulated = simulate_predictions(200, seed=0)
     logits = [pl.col("logits").list.get(label).alias(f"logits_{label}") for label in range(3)]
     simulated.select("label", *logits).write_csv(folder / "rows.csv")
-    arguments = ("--predictions", "rows.csv", "--labels", ",".join(LABEL_NAMES), "--out", "map.json")
-    run_command(command, "fit", *arguments, folder=folder)
-    run_command(
-        command, "apply", "--map", "map.json", "--predictions", "rows.csv", "--out", "routed.csv", folder=folder
-    )
-
-    assert (folder / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    csv_rows = ("--predictions", "rows.csv")
+    run_command(command, "fit", *csv_rows, *labels, "--out", "map.json", folder=folder)
+    run_command(command, "apply", "--map", "map.json", *csv_rows, "--out", "routed.csv", folder=folder)
+    assert len(pl.read_csv(folder / "routed.csv")) == 200
 
 
 def test_missing_extra_is_named(installed):
@@ -177,10 +182,11 @@ labels = (probabilities.cumsum(axis=1) > generator.random((300, 1))).argmax(axis
 ReliabilityMap().fit(probabilities, labels).save("threads.json")
 """
     run_command(installed.python, "-c", fit, folder=installed.folder)
+    # FIRST_USE reads rows from the standard input, and scores them with the map in each thread
     code = f"import io, sys; sys.stdin = io.StringIO('[[0.2, 0.3, 0.5], [0.1, 0.8, 0.1]]')\n{FIRST_USE}"
     printed = run_command(installed.python, "-c", code, "threads.json", N_THREADS, folder=installed.folder)
-    reliability = json.loads(printed)
-    assert reliability == [reliability[0]] * N_THREADS
+    reliability_of_threads = json.loads(printed)
+    assert reliability_of_threads == [reliability_of_threads[0]] * N_THREADS
 
 
 def test_release_makes_readme_links_absolute(tmp_path):

@@ -41,7 +41,7 @@ from tests.maps import (
 )
 
 SCORE_COLUMNS = ["reliability", "review_rank", "route"]
-ADDED = ["decision", "decision_name", "confidence", *SCORE_COLUMNS]
+ADDED_COLUMNS = ["decision", "decision_name", "confidence", *SCORE_COLUMNS]
 
 
 @pytest.fixture
@@ -67,9 +67,9 @@ def naive_ranks(logit: list[float]) -> list[int]:
 
 def test_apply_appends_columns_to_the_unchanged_input(path):
     table = apply_and_read(path)
-    assert table.columns == [*make_predictions(90).columns, *ADDED]
+    assert table.columns == [*make_predictions(90).columns, *ADDED_COLUMNS]
     assert table.select(make_predictions(90).columns).equals(make_predictions(90))
-    assert table.select(ADDED).dtypes == [pl.Int64, pl.String, pl.Float64, pl.Float64, pl.Int64, pl.String]
+    assert table.select(ADDED_COLUMNS).dtypes == [pl.Int64, pl.String, pl.Float64, pl.Float64, pl.Int64, pl.String]
 
     expected = FittedMap.from_document(make_map())(rows_of_frame(make_predictions(90)))
     assert (table["confidence"].to_numpy() == expected.confidence).all()
@@ -79,7 +79,8 @@ def test_apply_appends_columns_to_the_unchanged_input(path):
     assert table["review_rank"].to_list() == naive_ranks(expected.logit.tolist())
 
     first_output = path.with_name("scored.parquet").read_bytes()
-    assert "decision_name" not in apply_and_read(path, reliability_map=make_map(names=None)).columns
+    without_names = apply_and_read(path, reliability_map=make_map(names=None))  # replaces the output file
+    assert "decision_name" not in without_names.columns
 
     apply_and_read(path)
     assert path.with_name("scored.parquet").read_bytes() == first_output
@@ -104,22 +105,28 @@ def test_coverage_and_threshold_select_the_automatic_rows_exactly(coverage, path
         assert applied.expected_accuracy == pytest.approx(automatic_rows["reliability"].mean())
         assert applied.below_half == (automatic_rows["reliability"] < 0.5).sum()
 
-    above_half = apply_map(make_map(), path, out, coverage=coverage, cut=0.5)
-    assert above_half.automatic == n_automatic - applied.below_half
-    assert above_half.below_half == 0
+    description = "\n".join(applied.describe(LABEL_NAMES))
+    assert ("have a reliability below 0.5" in description) == (applied.below_half > 0)
 
-    by_default = apply_map(make_map(), path, out)  # a map without a threshold of its own
-    assert replace(by_default, notes=()) == replace(apply_map(make_map(), path, out, cut=0.5), notes=())
-    text = "\n".join(applied.describe(LABEL_NAMES))
-    assert ("have a reliability below 0.5" in text) == (applied.below_half > 0)
+    by_coverage_and_threshold = apply_map(make_map(), path, out, coverage=coverage, cut=0.5)
+    assert by_coverage_and_threshold.automatic == n_automatic - applied.below_half
+    assert by_coverage_and_threshold.below_half == 0
+
+
+def test_default_threshold_is_one_half_for_a_map_that_has_none(path):
+    out = path.with_name("scored.parquet")
+    by_default = apply_map(make_map(), path, out)
+    by_threshold = apply_map(make_map(), path, out, cut=0.5)
+    assert replace(by_default, notes=()) == replace(by_threshold, notes=())
 
 
 def test_rows_of_pooled_labels_are_counted(path):
     applied = apply_map(make_map("mrp"), path, path.with_name("out.parquet"))
     shared = apply_map(make_map("shared_1d"), path, path.with_name("out.parquet"))
-    decided = rows_of_frame(make_predictions(90)).decision
+    decision = rows_of_frame(make_predictions(90)).decision
     assert applied.rows == 90
-    assert applied.pooled_labels == {1: (decided == 1).sum(), 2: (decided == 2).sum()}
+    # in this map, label 0 has a curve of its own; label 1 has the shared curve, and label 2 the confidence
+    assert applied.pooled_labels == {1: (decision == 1).sum(), 2: (decision == 2).sum()}
     assert shared.pooled_labels == {}
 
 
@@ -175,13 +182,13 @@ def compute_ranks(logit: list[float], folder: Path, size: int, in_memory: int) -
         assert ranking.n_rows == len(logit)
         pieces = [ranking.rows(first, size) for first in range(0, len(logit), size)]
     assert not list(folder.iterdir())
-    no_rows = frame.with_columns(rank=pl.lit(0, pl.Int64)).clear()  # there is no piece without logits
+    no_rows = frame.with_columns(rank=pl.lit(0, pl.Int64)).clear()  # `pieces` is empty if there are no logits
     ranked = pl.concat([no_rows, *pieces])
     assert ranked.drop("rank").equals(frame)
     return ranked["rank"].to_list()
 
 
-@pytest.mark.parametrize("in_memory", [2**23, -1])
+@pytest.mark.parametrize("in_memory", [2**23, -1])  # with -1, even a single row is sorted on the disk
 @settings(deadline=None, max_examples=20)
 @given(
     logit=st.lists(
@@ -194,13 +201,13 @@ def test_ranks_in_memory_and_out_of_core_equal_a_stable_sort(in_memory, logit, s
 
 
 def test_ranks_out_of_core_are_sorted_in_the_folder_within_limits(tmp_path, monkeypatch):
+    original_connect = duckdb.connect
     configurations = []
 
     def connect(*, config: dict[str, object]) -> duckdb.DuckDBPyConnection:
         configurations.append(config)
-        return original(config=config)
+        return original_connect(config=config)
 
-    original = duckdb.connect
     monkeypatch.setattr(duckdb, "connect", connect)
     compute_ranks([0.5, 0.1, 0.3], tmp_path, 1, in_memory=1)
     (configuration,) = configurations
@@ -214,10 +221,10 @@ def test_ranks_out_of_core_are_exact_over_many_row_groups(tmp_path):
     logit[::1000] = inf
     logit[1::1000] = -inf
     logit[2::1000] = -0.0
+    ranks = np.array(compute_ranks(logit.tolist(), tmp_path, 40_001, in_memory=50_000))
     order = np.argsort(logit, kind="stable")
-    in_order = np.array(compute_ranks(logit.tolist(), tmp_path, 40_001, in_memory=50_000))[order]
 
-    assert (in_order == np.arange(1, len(logit) + 1)).all()
+    assert (ranks[order] == np.arange(1, len(logit) + 1)).all()
 
 
 NAN_IN_ROW_50 = pl.when(pl.int_range(pl.len()) == 50).then([0.0, nan, 1.0]).otherwise("logits")
@@ -235,7 +242,7 @@ INVALID_INPUTS = {  # frame, message
 
 @pytest.mark.parametrize("in_memory", [2**23, 10])
 @pytest.mark.parametrize(("frame", "message"), INVALID_INPUTS.values(), ids=INVALID_INPUTS)
-def test_input_error_is_named_and_the_output_is_unchanged(frame, message, in_memory, tmp_path, monkeypatch):
+def test_input_error_states_the_cause_and_the_output_is_unchanged(frame, message, in_memory, tmp_path, monkeypatch):
     read_in_small_batches(monkeypatch)
     frame.write_parquet(tmp_path / "new.parquet")
     out = tmp_path / "out.parquet"
@@ -272,11 +279,13 @@ def test_parquet_without_page_checksums_gives_a_note(path):
 
 
 DOCUMENTS = maps.make_maps_for_sql(n_thresholds=500)
-SMALL_DOCUMENTS = [name for name in DOCUMENTS if "thresholds" not in name]
+SMALL_DOCUMENTS = [name for name in DOCUMENTS if name != "label_isotonic, many thresholds"]
 # sqlglot writes the arguments of each LEAST of BigQuery three times: 13 million characters for this map, in a minute
-TOO_LONG = ("label_vector, corrected, K = 5", "bigquery")
-OTHER_DIALECTS = [pair for pair in product(SMALL_DOCUMENTS, ["postgres", "bigquery", "spark"]) if pair != TOO_LONG]
-PAIRS = [*product(DOCUMENTS, ["duckdb"]), *OTHER_DIALECTS]
+TOO_LONG_CASE = ("label_vector, corrected, K = 5", "bigquery")
+OTHER_DIALECT_CASES = [
+    case for case in product(SMALL_DOCUMENTS, ["postgres", "bigquery", "spark"]) if case != TOO_LONG_CASE
+]
+DIALECT_CASES = [*product(DOCUMENTS, ["duckdb"]), *OTHER_DIALECT_CASES]
 
 
 @pytest.fixture(scope="module")
@@ -286,15 +295,19 @@ def engine():
 
 
 def evaluate_sql(engine: duckdb.DuckDBPyConnection, expression: str, frame: pl.DataFrame) -> np.ndarray:
-    """Evaluate an expression of the columns of a frame in DuckDB; float64 of shape (n,), NaN for NULL."""
+    """Evaluate an SQL expression in DuckDB for each row of a frame.
+
+    Returns:
+        Values, shape (n,), float64; NaN where the expression is NULL. The expression itself must never give NaN.
+    """
     engine.register("predictions", frame.to_arrow())
-    values = engine.sql(f"SELECT {expression} AS answer FROM predictions ORDER BY place").pl()["answer"]
+    values = engine.sql(f"SELECT {expression} AS value FROM predictions ORDER BY place").pl()["value"]
     assert values.dtype == pl.Float64
     assert not values.is_nan().any()
-    return values.to_numpy()
+    return values.to_numpy()  # converts NULL to NaN
 
 
-@pytest.mark.parametrize(("name", "dialect"), PAIRS)
+@pytest.mark.parametrize(("name", "dialect"), DIALECT_CASES)
 def test_sql_of_a_restored_map_agrees_with_apply_in_every_dialect(engine, name, dialect):
     restored = MapDocument.model_validate_json(DOCUMENTS[name].model_dump_json())
     expression = sql_expression(restored, dialect)
@@ -306,14 +319,14 @@ def test_sql_of_a_restored_map_agrees_with_apply_in_every_dialect(engine, name, 
     if dialect != "duckdb":
         expression = sqlglot.parse_one(expression, read=dialect).sql(dialect="duckdb")
     sql_values = evaluate_sql(engine, expression, frame)
-    # NaN is equal to NaN: the expression is NULL where the map has no answer
+    # NaN equals NaN here: for invalid rows the expression is NULL, and the expected reliability is NaN
     np.testing.assert_allclose(sql_values, reliability, rtol=0, atol=maps.SQL_TOLERANCE)
     assert np.nanmin(sql_values) >= 0
     assert np.nanmax(sql_values) <= 1
 
 
-def test_sql_of_a_line_without_an_effective_upper_limit_has_none():
-    document = make_map("label_platt", confidence_only=True)  # the largest confidence that it distinguishes rounds to 1
+def test_sql_omits_the_upper_limit_of_a_confidence_if_it_rounds_to_1():
+    document = make_map("label_platt", confidence_only=True)  # logits are clipped at a limit with expit(limit) == 1
     assert "LEAST(" not in sql_expression(document, "duckdb")
 
 
@@ -327,7 +340,7 @@ def test_sql_limits_logits_only_if_one_of_them_could_be_beyond_700(largest, has_
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_sql_does_not_test_for_null_since_only_valid_rows_reach_it(name):
-    """DuckDB would need such a test, and the arguments twice, if NULL in GREATEST or LEAST gave NULL."""
+    """Without `ignore_nulls=True`, sqlglot writes CASE WHEN ... IS NULL around GREATEST and LEAST of DuckDB."""
     assert "IS NULL" not in sql_expression(DOCUMENTS[name], "duckdb")
 
 
@@ -367,7 +380,7 @@ def test_sql_literals_are_parsed_as_the_same_doubles(engine, name):
 
 @pytest.mark.parametrize(("values", "n_cases"), [((0.75, 0.75, 0.75), 2), ((0.75, 0.75, 0.8), 3)])
 def test_sql_of_a_constant_reliability_needs_no_case_for_its_thresholds(values, n_cases):
-    """The other two cases are for valid rows and for the decision."""
+    """Two CASE expressions are always there: one selects valid rows, and one the decision."""
     steps = Isotonic((np.array([0.2, 0.5, 0.9]),) * 2, (np.array(values),) * 2)
     tree = sqlglot.parse_one(sql_expression(make_map("label_isotonic", steps, n_labels=2), "duckdb"), read="duckdb")
     assert len(list(tree.find_all(exp.Case))) == n_cases
@@ -376,7 +389,7 @@ def test_sql_of_a_constant_reliability_needs_no_case_for_its_thresholds(values, 
 def test_sql_of_a_shared_curve_does_not_grow_with_the_labels():
     sql_of_2_labels = sql_expression(make_map("shared_1d", n_labels=2), "duckdb")
     sql_of_500_labels = sql_expression(make_map("shared_1d", n_labels=500), "duckdb")
-    assert len(sql_of_500_labels) - len(sql_of_2_labels) <= 3
+    assert len(sql_of_500_labels) - len(sql_of_2_labels) <= 3  # only the number of the last label is longer
 
 
 def test_sql_of_a_map_with_signals_is_rejected():
@@ -388,7 +401,7 @@ def test_sql_of_a_map_with_signals_is_rejected():
 
 
 @pytest.mark.parametrize(("intercept", "largest"), [(4.0, 19.0), (-4.0, 19.0)])
-def test_the_largest_logit_of_a_line_is_at_its_farthest_confidence(intercept, largest):
+def test_the_largest_absolute_logit_of_a_line_is_at_a_farthest_confidence(intercept, largest):
     assert sql._Line(slope=3.0, intercept=intercept, farthest=5.0).max_logit == largest
 
 

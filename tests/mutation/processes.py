@@ -1,7 +1,7 @@
 """Run tests in processes that are forked from one that has imported the large libraries already.
 
-The parent imports numpy, polars, torch and the like once, but nothing of the project. Each child imports the project
-again, with the mutant, so that a run takes one second instead of ten.
+The parent imports numpy, polars, torch and the like once, so that a run takes one second instead of ten. Each child
+imports the project itself, with the mutant.
 """
 
 import atexit
@@ -23,7 +23,7 @@ from typing import TypeVar
 import psutil
 
 Job = TypeVar("Job")
-Announce = Callable[[str, float], None]  # a child calls it with its next step and the seconds that the step may take
+Announce = Callable[[str, float], None]  # a child calls it with the name of its next step and its time limit in seconds
 
 PRELOADED = (
     "hypothesis",
@@ -50,9 +50,9 @@ PRELOADED = (
     "yaml",
 )
 MAX_BYTES = 16 * 2**30  # limit of the private memory of a child, because a mutant can allocate any amount
-START = "start"
-STARTUP_SECONDS = 90.0
-MAX_SLOWDOWN = 10  # on a busy machine, a step may take this many times its seconds
+START = "start"  # step of a child before it announces one
+STARTUP_SECONDS = 90.0  # time limit of this step
+MAX_SLOWDOWN = 10  # on a busy machine, a step may take its time limit multiplied by this number
 
 
 def preload() -> None:
@@ -68,11 +68,13 @@ def preload() -> None:
 def enter_copy(copy: Path, log: Path) -> None:
     """Make this process, a child, work in a copy of the project and write its output to a file.
 
+    The process limits its memory, and forgets modules of the project that are imported already.
+
     Args:
         copy: Folder of the copy.
         log: File for standard output and standard error.
     """
-    os.setsid()
+    os.setsid()  # starts a process group, which `Child.kill` ends with all processes that tests started
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_BYTES, MAX_BYTES))
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
@@ -94,7 +96,7 @@ class ChildOutcome:
     """Result of a child that has ended, or the reason why there is none.
 
     Attributes:
-        result: The object that the child sent last; None if it ended without one.
+        result: The object that the child sent; None if it ended without sending one.
         timed_out: Whether it ran past its limit and was killed.
         last_step: The step that the child announced last.
     """
@@ -114,14 +116,18 @@ class Child:
             work: Function that the child calls. It receives a function to announce its steps, and returns the result.
         """
         context = get_context("fork")
-        self.connection, other = context.Pipe(duplex=False)
-        self._process = context.Process(target=_work_and_send, args=(work, other))
+        self.connection, end_of_child = context.Pipe(duplex=False)
+        self._process = context.Process(target=_work_and_send, args=(work, end_of_child))
         self._process.start()
-        other.close()
+        end_of_child.close()
         self._begin(START, STARTUP_SECONDS)
 
-    def advance(self) -> ChildOutcome | None:
-        """Read the messages of the child. Return its outcome, or None while it runs."""
+    def poll(self) -> ChildOutcome | None:
+        """Read the messages of the child, and kill it if its step is past the time limit.
+
+        Returns:
+            The outcome of the child; None while it runs.
+        """
         try:
             while self.connection.poll():
                 message = self.connection.recv()
@@ -133,18 +139,20 @@ class Child:
             return self._end(ChildOutcome(None, timed_out=False, last_step=self._step))
         if time.monotonic() <= self.deadline:
             return None
-        seconds_used = self._processor_seconds() - self._processor_seconds_before
-        seconds_left = self._seconds - seconds_used
-        if seconds_left > 0 and self.deadline < self._last_deadline:
-            self.deadline = min(time.monotonic() + max(seconds_left, 1.0), self._last_deadline)
-            return None
-        return self._end(ChildOutcome(None, timed_out=True, last_step=self._step))
+        if self.deadline >= self._last_deadline:
+            return self._end(ChildOutcome(None, timed_out=True, last_step=self._step))
+        processor_seconds_left = self._seconds - (self._processor_seconds() - self._processor_seconds_before)
+        if processor_seconds_left <= 0:
+            return self._end(ChildOutcome(None, timed_out=True, last_step=self._step))
+        self.deadline = min(time.monotonic() + max(processor_seconds_left, 1.0), self._last_deadline)
+        return None
 
     def _begin(self, step: str, seconds: float) -> None:
         """Start the time limit of a step.
 
-        After `seconds`, the child is killed, unless it has used less processor time than that. Then it gets more time,
-        up to MAX_SLOWDOWN times `seconds`.
+        The limit is `seconds` of processor time, because other processes can delay the child. Processor time is first
+        checked after `seconds` of elapsed time. After MAX_SLOWDOWN * `seconds` of elapsed time, the child is killed in
+        any case, because it may be waiting forever.
         """
         self._step = step
         self._seconds = seconds
@@ -168,7 +176,7 @@ class Child:
         """Kill the child and all that it started."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
+        except ProcessLookupError:  # it has ended, or has not called `enter_copy`, which starts the group
             self._process.kill()
         self._process.join()
         self.connection.close()
@@ -177,7 +185,7 @@ class Child:
 def _work_and_send(work: Callable[[Announce], object], connection: Connection) -> None:
     result = work(lambda step, seconds: connection.send(("step", step, seconds)))
     connection.send(("result", result))
-    os._exit(0)  # without the clean-up of libraries, which is up to the parent
+    os._exit(0)  # skips exit handlers of libraries, which only the parent must run
 
 
 def run_parallel(
@@ -187,20 +195,20 @@ def run_parallel(
 
     Args:
         jobs: The jobs.
-        start: Function that starts a job in the worker of the given number.
-        workers: Number of children at a time.
+        start: Function that starts a child for a job. Its second argument is a number from 0 to `workers` - 1 that no
+            other running child has; the child may use the copy of the project with this number.
+        workers: Maximum number of children at a time.
 
     Yields:
         Each job and the outcome of its child, in order of completion.
     """
     running: dict[int, tuple[Job, Child]] = {}
-    waiting = iter(jobs)
     exhausted = False
     try:
         while True:
             while not exhausted and len(running) < workers:
                 try:
-                    job = next(waiting)
+                    job = next(jobs)
                 except StopIteration:
                     exhausted = True
                     break
@@ -208,10 +216,10 @@ def run_parallel(
                 running[worker] = (job, start(job, worker))
             if not running:
                 return
-            seconds = min(child.deadline for _, child in running.values()) - time.monotonic()
-            wait([child.connection for _, child in running.values()], timeout=max(seconds, 0.0))
+            seconds_to_deadline = min(child.deadline for _, child in running.values()) - time.monotonic()
+            wait([child.connection for _, child in running.values()], timeout=max(seconds_to_deadline, 0.0))
             for worker, (job, child) in list(running.items()):
-                outcome = child.advance()
+                outcome = child.poll()
                 if outcome is not None:
                     del running[worker]
                     yield job, outcome

@@ -1,7 +1,8 @@
-"""The code of README, tutorials and how-to guides runs in an environment with exactly what the page asks for.
+"""The code of README, start page, tutorials and how-to guides runs with the packages that the page names.
 
-Each page names its packages in `pip install` commands. The test builds the wheel of the project, and
-installs it with the named extras and packages into a new environment.
+A page names its packages in `pip install` commands. The test builds the wheel of the project, installs it with the
+named extras and packages into a new environment, and runs the code of the page there. Pages that ask for `make setup`
+are omitted: `make docs` runs them in the environment that `make setup` creates.
 """
 
 import re
@@ -24,22 +25,22 @@ PAGES = [
     *sorted(ROOT.glob("docs/how-to/*.md")),
 ]
 PAGES_WITH_CODE = [page for page in PAGES if blocks_to_run(page.read_text(encoding="utf-8"))]
-OWN_ENVIRONMENT = re.compile(r"environment\s+(?:of the pipeline, which|that)\s+`make setup`\s+creates")
+# Sentences of pages: "You need the environment that `make setup` creates", "You need `pip install '.[report]'`"
+NEEDS_MAKE_SETUP = re.compile(r"environment\s+(?:of the pipeline, which|that)\s+`make setup`\s+creates")
+NEEDS_PACKAGES = re.compile(r"needs?\s`(pip install [^`]+)`")
 
 pytestmark = pytest.mark.system
 
 
 def requirements_of(page: Path) -> frozenset[str]:
-    """Return what a page asks to install: `relmap` with its extras, and further packages."""
+    """Return the packages that a page asks to install: `relmap` with its extras, and further packages."""
     text = page.read_text(encoding="utf-8")
-    sentences = re.findall(
-        r"needs? `(pip install [^`]+)`", text.replace("need\n", "need ").replace("needs\n", "needs ")
-    )
-    blocks = [line for line in text.splitlines() if line.startswith("pip install ")]
+    commands = NEEDS_PACKAGES.findall(text)
+    commands += [line for line in text.splitlines() if line.startswith("pip install ")]
     requirements = set()
-    for command in [*sentences, *blocks]:
+    for command in commands:
         for word in shlex.split(command, comments=True)[2:]:
-            requirements.add(re.sub(r"^\.", "relmap", word))
+            requirements.add(re.sub(r"^\.", "relmap", word))  # pages install the checkout: `.` or `.[report]`
     return frozenset(requirements)
 
 
@@ -48,8 +49,8 @@ def name(page: Path) -> str:
 
 
 def uses_pipeline(page: Path) -> bool:
-    """Whether a page asks for `make setup`, whose environment `make test` uses."""
-    return OWN_ENVIRONMENT.search(page.read_text(encoding="utf-8")) is not None
+    """Check whether a page asks for the environment of `make setup` instead of packages."""
+    return NEEDS_MAKE_SETUP.search(page.read_text(encoding="utf-8")) is not None
 
 
 @pytest.fixture(scope="session")
@@ -65,6 +66,7 @@ def python_of(wheel, tmp_path_factory):
     def create(requirements: frozenset[str]) -> Path:
         if requirements not in interpreters:
             python = create_environment(tmp_path_factory.mktemp("installed"))
+            # The wheel replaces `relmap`: "relmap[report]" becomes "<path of the wheel>[report]"
             packages = [re.sub(r"^relmap", str(wheel), requirement) for requirement in sorted(requirements)]
             uv_pip("install", "--quiet", "--python", python, *packages)
             interpreters[requirements] = python
@@ -75,8 +77,8 @@ def python_of(wheel, tmp_path_factory):
 
 @pytest.mark.parametrize("page", PAGES_WITH_CODE, ids=name)
 def test_a_page_with_code_states_what_it_needs(page):
-    own = [each for each in requirements_of(page) if each.startswith("relmap")]
-    assert own or uses_pipeline(page), "the page names no `pip install '.[extra]'` and no `make setup`"
+    installs_relmap = any(requirement.startswith("relmap") for requirement in requirements_of(page))
+    assert installs_relmap or uses_pipeline(page), "the page names no `pip install '.[extra]'` and no `make setup`"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES_WITH_CODE if not uses_pipeline(page)], ids=name)
