@@ -26,7 +26,7 @@ from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import FittedMap
 from relmap.maps.sql import sql_expression
 from relmap.projection.curves import Curves, SharedCurve
-from relmap.projection.labelwise import Isotonic, Lines
+from relmap.projection.labelwise import Isotonic, Lines, WithFallbacks
 from relmap.projection.pooling import WithSignals
 from relmap.routing.apply import apply_map
 from tests import maps
@@ -381,8 +381,11 @@ def test_sql_literals_are_parsed_as_the_same_doubles(engine, name):
 @pytest.mark.parametrize(("values", "n_cases"), [((0.75, 0.75, 0.75), 2), ((0.75, 0.75, 0.8), 3)])
 def test_sql_of_a_constant_reliability_needs_no_case_for_its_thresholds(values, n_cases):
     """Two CASE expressions are always there: one selects valid rows, and one the decision."""
-    steps = Isotonic((np.array([0.2, 0.5, 0.9]),) * 2, (np.array(values),) * 2)
-    tree = sqlglot.parse_one(sql_expression(make_map("label_isotonic", steps, n_labels=2), "duckdb"), read="duckdb")
+    isotonic = Isotonic((np.array([0.2, 0.5, 0.9]),) * 2, (np.array(values),) * 2)
+    unused_shared_curve = maps.make_variants(2)["shared_1d"]
+    fitted = WithFallbacks(isotonic, unused_shared_curve, ("none", "none"), np.array([500, 500]))
+    document = make_map("label_isotonic", fitted, n_labels=2)
+    tree = sqlglot.parse_one(sql_expression(document, "duckdb"), read="duckdb")
     assert len(list(tree.find_all(exp.Case))) == n_cases
 
 
