@@ -11,7 +11,7 @@ from typing import NamedTuple
 from relmap.metrics.intervals import (
     BETTER,
     MIXED_SIGNS,
-    NO_DIFFERENCE,
+    NO_RELEVANT_DIFFERENCE,
     WORSE,
     Sign,
     classify_relevant_change,
@@ -91,7 +91,7 @@ def advise(
     is_better = BETTER in signs or MIXED_SIGNS in signs  # by at least one metric
     is_worse = WORSE in signs or MIXED_SIGNS in signs
     if not is_better and not is_worse:
-        if prediction_sign == NO_DIFFERENCE:
+        if prediction_sign == NO_RELEVANT_DIFFERENCE:
             return Advice(KEEP, "there is no relevant difference")
         return Advice(KEEP, "no change is significant", is_undecided=True)
     if not is_worse:

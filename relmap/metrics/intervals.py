@@ -1,8 +1,8 @@
-"""Inference from bootstrap replicates: percentile intervals, p-values, and Holm's correction.
+"""Bootstrap intervals and p-values, Holm's correction, intervals of shares, and the classification of changes.
 
-None of them needs a normal approximation (Efron and Tibshirani, 1993, chapter 13; Davison and Hinkley, 1997, section
-4.4). Two scores of the same fixed decisions are compared by a paired bootstrap: both use the same resamples, so the
-replicates of the change are the changes of the replicates.
+Bootstrap intervals and p-values need no normal approximation (Efron and Tibshirani, 1993, chapter 13; Davison and
+Hinkley, 1997, section 4.4). Two scores of the same fixed decisions are compared by a paired bootstrap: both scores use
+the same resamples, and the difference of the two is computed for each resample.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 MAX_UNDEFINED_SHARE = 0.05  # largest share of replicates that may be NaN
-TAIL_PROBABILITY = (1 - 0.95) / 2  # outside either end of a 95% interval
+TAIL_PROBABILITY = (1 - 0.95) / 2  # below a 95% interval; the same above it
 SIGNIFICANCE_LEVEL = 0.05  # familywise, over all changes that are tested together
 Sign = Literal[
     "better",
@@ -26,9 +26,9 @@ Sign = Literal[
 ]
 BETTER: Sign = "better"
 WORSE: Sign = "worse"
-NOT_CERTAIN: Sign = "with no significant difference"
+NOT_SIGNIFICANT: Sign = "with no significant difference"
 MIXED_SIGNS: Sign = "better by one metric and worse by another"
-NO_DIFFERENCE: Sign = "with no relevant difference"
+NO_RELEVANT_DIFFERENCE: Sign = "with no relevant difference"
 Numbers = TypeVar("Numbers", float, np.ndarray, "pl.Expr")
 
 
@@ -52,14 +52,14 @@ UNKNOWN_INTERVAL = Interval(np.nan, np.nan, np.nan)
 def percentile_interval(replicates: np.ndarray) -> Interval:
     """Compute the 95% percentile interval.
 
-    NaN replicates, such as AUPR-Error of a resample without errors, are omitted. If more than 5% are omitted, the
-    interval is NaN, since it would describe another quantity.
+    NaN replicates, such as AUPR-Error of a resample without errors, are omitted. If more than 5% are NaN, the interval
+    is NaN, because the other replicates describe only the resamples in which the quantity is defined.
 
     Args:
         replicates: Shape (R,).
 
     Returns:
-        The interval; NaN for fewer than two replicates.
+        The interval; NaN also for fewer than two replicates that are not NaN.
     """
     defined = _select_defined(replicates)
     if len(defined) < 2:
@@ -69,16 +69,17 @@ def percentile_interval(replicates: np.ndarray) -> Interval:
 
 
 def two_sided_p(replicates: np.ndarray) -> float:
-    """Compute the two-sided bootstrap p-value of "the difference is 0".
+    """Compute the two-sided bootstrap p-value of the hypothesis that a difference is 0.
 
-    With m the smaller number of replicates on either side of 0 (a replicate of 0 counts on both), it is
-    min(1, 2 (m + 1) / (R + 1)), and never 0. It is below 0.05 about where `percentile_interval` excludes 0.
+    The p-value is min(1, 2 (m + 1) / (R + 1)). R is the number of replicates that are not NaN. Of these, count those
+    that are at most 0 and those that are at least 0: m is the smaller count. Except in borderline cases, the p-value is
+    below 0.05 if and only if `percentile_interval` excludes 0.
 
     Args:
-        replicates: Replicates of the difference, shape (R,); NaN is treated as in `percentile_interval`.
+        replicates: Replicates of the difference, one-dimensional; NaN is treated as in `percentile_interval`.
 
     Returns:
-        p-value in [2 / (R + 1), 1]; NaN without replicates.
+        p-value in [2 / (R + 1), 1], never 0; NaN if more than 5% of the replicates are NaN, or without replicates.
     """
     defined = _select_defined(replicates)
     if len(defined) == 0:
@@ -90,8 +91,8 @@ def two_sided_p(replicates: np.ndarray) -> float:
 def holm_adjust(p_values: np.ndarray) -> np.ndarray:
     """Adjust p-values for multiple testing (Holm, 1979).
 
-    Rejecting the hypotheses with an adjusted p-value of at most a rejects a true one with probability at most a,
-    however the tests depend on each other.
+    If all hypotheses with an adjusted p-value of at most alpha are rejected, the probability that a true hypothesis is
+    among them is at most alpha. This holds for any dependence between the tests.
 
     Args:
         p_values: Shape (m,); NaN is a test that was not made.
@@ -115,8 +116,10 @@ def share_confidence_interval(correct: np.ndarray, rows: np.ndarray) -> tuple[np
         rows: Numbers of independent rows, shape (g,).
 
     Returns:
-        Lower and upper ends, shape (g,) each; each is missed with probability at most 2.5%.
+        Lower and upper ends, shape (g,) each. The true proportion is below the lower end with probability at most 2.5%,
+        and above the upper end with probability at most 2.5%.
     """
+    # betaincinv may return NaN if no row or every row is correct; the lower end is then 0, or the upper end 1
     low = np.nan_to_num(scipy.special.betaincinv(correct, rows - correct + 1, TAIL_PROBABILITY), nan=0.0)
     high = np.nan_to_num(scipy.special.betaincinv(correct + 1, rows - correct, 1 - TAIL_PROBABILITY), nan=1.0)
     return low, high
@@ -129,30 +132,35 @@ def effective_rows(
     squared_rows: np.ndarray,
     squared_copies: np.ndarray,
 ) -> np.ndarray:
-    """Compute how many independent rows would give a share the variance that it has with these groups (Kish, 1965).
+    """Compute the effective number of rows of a share: independent rows that give the same variance (Kish, 1965).
 
-    Where all rows are correct, or all wrong, the residuals are zero, so each group counts as one row. Rows that are
-    repeated by their weight count as one row each at most.
+    The number is share (1 - share) total^2 / squared_residuals. If the share is 0 or 1, all residuals are 0, and the
+    number is total^2 / squared_rows: the number of groups, if they have equal sizes. In any case it is at most
+    total^2 / squared_copies, because the copies of a row are not independent.
 
     Args:
         share: Share of correct rows, in [0, 1]; NaN without rows.
-        total: Number of rows, copies included; same shape, as are the following.
-        squared_residuals: Sum over groups of (correct rows - share * rows) squared.
-        squared_rows: Sum over groups of their rows squared.
-        squared_copies: Sum over rows, without their copies, of the number of copies squared.
+        total: Number of rows, copies included. This array and the following ones have the shape of `share`.
+        squared_residuals: Sum over groups of (correct rows - share * rows)^2.
+        squared_rows: Sum over groups of (number of rows, copies included)^2.
+        squared_copies: Sum over distinct rows of (number of copies)^2.
 
     Returns:
         Effective number of rows; NaN without rows.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
-        by_groups = share * (1 - share) * total**2 / squared_residuals
-        as_groups = total**2 / squared_rows
-        effective = np.where((share > 0) & (share < 1), by_groups, as_groups)
+        from_residuals = share * (1 - share) * total**2 / squared_residuals
+        from_group_sizes = total**2 / squared_rows
+        effective = np.where((share > 0) & (share < 1), from_residuals, from_group_sizes)
         return np.asarray(np.minimum(effective, total**2 / squared_copies))
 
 
 def wilson_interval(share: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute the 95% interval of a share (Wilson, 1927).
+
+    With n rows and the normal quantile z, the ends are
+
+        (share + z^2 / (2 n) ± z sqrt(share (1 - share) / n + z^2 / (4 n^2))) / (1 + z^2 / n).
 
     Args:
         share: Share of correct rows, in [0, 1].
@@ -161,11 +169,11 @@ def wilson_interval(share: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np
     Returns:
         Lower and upper ends, in [0, 1]; NaN where an input is NaN.
     """
-    z2 = scipy.special.ndtri(1 - TAIL_PROBABILITY) ** 2 / rows
-    middle = share + z2 / 2
-    half = np.sqrt(z2 * (share * (1 - share) + z2 / 4))
-    low = np.clip((middle - half) / (1 + z2), 0, 1)
-    high = np.clip((middle + half) / (1 + z2), 0, 1)
+    z2_per_row = scipy.special.ndtri(1 - TAIL_PROBABILITY) ** 2 / rows
+    first_term = share + z2_per_row / 2
+    root_term = np.sqrt(z2_per_row * (share * (1 - share) + z2_per_row / 4))
+    low = np.clip((first_term - root_term) / (1 + z2_per_row), 0, 1)
+    high = np.clip((first_term + root_term) / (1 + z2_per_row), 0, 1)
     return low, high
 
 
@@ -203,24 +211,28 @@ class Estimate(NamedTuple):
 
     @property
     def p_value(self) -> float:
-        """p-value of "the number is 0"; NaN without replicates."""
+        """p-value of the hypothesis that the number is 0; NaN without replicates."""
         return np.nan if self.replicates is None else two_sided_p(self.replicates)
 
 
 def classify_change(direction: int, low: float | None, high: float | None, p: float | None) -> Sign:
-    """Classify a change as better, worse or not certain.
+    """Classify a change as better, worse or not significant.
 
     Args:
         direction: Sign of an improvement, 1 or -1.
-        low: Lower end of its 95% interval; None or NaN if unknown.
+        low: Lower end of the 95% interval of the change; None or NaN if unknown.
         high: Upper end.
-        p: Corrected p-value of no change; None or NaN if unknown.
+        p: p-value of the hypothesis of no change, corrected for multiple tests; None or NaN if unknown.
 
     Returns:
-        Better or worse if both the interval and the p-value exclude no change, else not certain.
+        BETTER or WORSE if the interval excludes 0 and the p-value is below SIGNIFICANCE_LEVEL, else NOT_SIGNIFICANT.
     """
-    if low is None or high is None or p is None or not p < SIGNIFICANCE_LEVEL or not (low > 0 or high < 0):
-        return NOT_CERTAIN
+    if low is None or high is None or p is None:
+        return NOT_SIGNIFICANT
+    excludes_zero = low > 0 or high < 0  # false if the ends are NaN
+    is_significant = excludes_zero and p < SIGNIFICANCE_LEVEL
+    if not is_significant:
+        return NOT_SIGNIFICANT
     return BETTER if (low > 0) == (direction > 0) else WORSE
 
 
@@ -236,21 +248,22 @@ def classify_relevant_change(
 
     Args:
         direction: Sign of an improvement, 1 or -1.
-        change: The change; None if it is unknown.
+        change: The change; None if it is unknown. An unknown change counts as relevant.
         low: Lower end of its 95% interval; None or NaN if it is unknown.
         high: Upper end.
-        p: Corrected p-value of no change; None or NaN if it is unknown.
+        p: p-value of the hypothesis of no change, corrected for multiple tests; None or NaN if it is unknown.
         smallest: Smallest relevant change, 0 or more, in the unit of the change.
 
     Returns:
-        Better or worse if that is certain and the change is relevant. No relevant difference if the change is certain
-        but smaller, or if the interval contains no relevant change. Otherwise not certain.
+        BETTER or WORSE if the change is significant and relevant. NO_RELEVANT_DIFFERENCE if the change is significant
+        but not relevant, or if the whole interval is within ±`smallest`. Otherwise NOT_SIGNIFICANT.
     """
     sign = classify_change(direction, low, high, p)
-    if sign == NOT_CERTAIN:
-        within = low is not None and high is not None and -smallest < low <= high < smallest
-        return NO_DIFFERENCE if within else NOT_CERTAIN
-    return sign if change is None or abs(change) >= smallest else NO_DIFFERENCE
+    if sign == NOT_SIGNIFICANT:
+        is_small = low is not None and high is not None and -smallest < low <= high < smallest
+        return NO_RELEVANT_DIFFERENCE if is_small else NOT_SIGNIFICANT
+    is_relevant = change is None or abs(change) >= smallest
+    return sign if is_relevant else NO_RELEVANT_DIFFERENCE
 
 
 def combine_signs(signs: Iterable[Sign]) -> Sign:
@@ -260,19 +273,19 @@ def combine_signs(signs: Iterable[Sign]) -> Sign:
         signs: Sign of each metric.
 
     Returns:
-        Mixed if some are better and others worse; no relevant difference if all are; otherwise better or worse if one
-        is, else not certain.
+        MIXED_SIGNS if there are both BETTER and WORSE; BETTER or WORSE if there is one of them;
+        NO_RELEVANT_DIFFERENCE if there is no other sign; else NOT_SIGNIFICANT.
     """
     distinct = set(signs)
     if {BETTER, WORSE} <= distinct:
         return MIXED_SIGNS
-    if distinct == {NO_DIFFERENCE}:
-        return NO_DIFFERENCE
+    if distinct == {NO_RELEVANT_DIFFERENCE}:
+        return NO_RELEVANT_DIFFERENCE
     if BETTER in distinct:
         return BETTER
     if WORSE in distinct:
         return WORSE
-    return NOT_CERTAIN
+    return NOT_SIGNIFICANT
 
 
 def format_interval(low: float | None, high: float | None, number_format: str) -> str:

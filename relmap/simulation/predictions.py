@@ -7,13 +7,14 @@ from relmap.simulation.judgements import draw_labels, solve_relevance
 
 LABEL_NAMES = ("irrelevant", "partial", "exact")
 LABEL_SHARES = np.array([0.5, 0.3, 0.2])
-OVERCONFIDENCE = 1.5  # factor of the logits relative to those that are correct without a residual
+EVIDENCE_DEVIATION = 1.6  # standard deviation of the evidence for a label, in logits; it sets the accuracy
+RESIDUAL = 1.0  # size of the differences in accuracy between labels at the same confidence; twins have the same value
+OVERCONFIDENCE = 1.5  # factor of the logits; with 1 and without a residual, their softmax would be the true probability
 ROWS_PER_QUERY = 10
-RESIDUAL = 1.0  # as for the twins; with 0, labels of equal confidence would be correct equally often
 
 
 def simulate_predictions(rows: int, *, seed: int) -> pl.DataFrame:
-    """Simulate predictions.
+    """Simulate overconfident predictions with true labels; at the same confidence, accuracy differs between labels.
 
     Args:
         rows: Number of rows.
@@ -23,9 +24,10 @@ def simulate_predictions(rows: int, *, seed: int) -> pl.DataFrame:
         Columns `query`, `logits` (a list of three) and `label` (a name); the rows of a query are contiguous.
     """
     generator = np.random.default_rng(seed)
-    evidence = 1.6 * generator.normal(size=(rows, len(LABEL_NAMES)))
+    evidence = EVIDENCE_DEVIATION * generator.normal(size=(rows, len(LABEL_NAMES)))
     relevance = solve_relevance(evidence, LABEL_SHARES, RESIDUAL)
-    label = draw_labels(relevance(evidence), generator)
+    true_probabilities = relevance(evidence)
+    label = draw_labels(true_probabilities, generator)
     logits = OVERCONFIDENCE * (evidence + relevance.bias)
     return pl.DataFrame(
         {

@@ -1,6 +1,7 @@
-"""Aggregated results at thresholds for the report page equal loops over rows, and their JSON is small."""
+"""Threshold explorer of the report page: its counts and intervals equal loops over rows, and its JSON is small."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from relmap.decisions import FixedDecisions
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample
 from relmap.maps.reliability_map import ScoredDecisions
+from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
 from relmap.report import threshold_explorer
 from relmap.report.threshold_explorer import (
     MAX_CELLS,
@@ -23,7 +25,7 @@ from relmap.report.threshold_explorer import (
 )
 from tests import maps
 
-MAX_JSON_BYTES = 700_000  # bytes
+MAX_JSON_BYTES = 700_000
 LABEL_NAMES = ("bad", "fair", "good")
 KINDS = st.sampled_from(["plain", "groups", "weights", "groups and weights"])
 
@@ -50,20 +52,34 @@ def make_sample(seed: int, n: int, kind: str = "plain", n_labels: int = 3, *, ti
 
 
 def naive_interval(correct: list[bool], cluster: list[int], row: list[int]) -> tuple[float, float]:
-    """Compute Wilson's interval at the effective number of rows from copies of rows, with a loop over clusters."""
-    if len(set(cluster)) < 10:
+    """Compute Wilson's interval of the accuracy, with the effective number of rows; loop over clusters.
+
+    Args:
+        correct: Whether each copy of a row is correct. Rows are repeated by their weight.
+        cluster: Cluster of each copy.
+        row: Row of each copy.
+
+    Returns:
+        Lower and upper end; NaN for too few clusters.
+    """
+    if len(set(cluster)) < MIN_BOOTSTRAP_GROUPS:
         return np.nan, np.nan
     n = len(correct)
     share = float(np.mean(correct))
-    residuals = []
+    squared_residuals = []
     squared_sizes = []
     for name in set(cluster):
-        cluster_correct = [z for z, row_cluster in zip(correct, cluster, strict=True) if row_cluster == name]
-        residuals.append((sum(cluster_correct) - share * len(cluster_correct)) ** 2)
+        cluster_correct = [is_correct for is_correct, other in zip(correct, cluster, strict=True) if other == name]
+        squared_residuals.append((sum(cluster_correct) - share * len(cluster_correct)) ** 2)
         squared_sizes.append(len(cluster_correct) ** 2)
+    if share in (0, 1):
+        effective_by_clusters = n**2 / sum(squared_sizes)
+    elif sum(squared_residuals) < 1e-12:  # all clusters have the same accuracy
+        effective_by_clusters = np.inf
+    else:
+        effective_by_clusters = share * (1 - share) * n**2 / sum(squared_residuals)
     effective_by_copies = n**2 / sum(row.count(number) ** 2 for number in set(row))
-    effective_by_clusters = share * (1 - share) * n**2 / sum(residuals) if sum(residuals) > 1e-12 else np.inf
-    effective = min(effective_by_copies, effective_by_clusters if 0 < share < 1 else n**2 / sum(squared_sizes))
+    effective = min(effective_by_copies, effective_by_clusters)
     z = norm.ppf(0.975)
     center = (share + z**2 / (2 * effective)) / (1 + z**2 / effective)
     half_width = z / (1 + z**2 / effective) * np.sqrt(share * (1 - share) / effective + z**2 / (4 * effective**2))
@@ -71,19 +87,34 @@ def naive_interval(correct: list[bool], cluster: list[int], row: list[int]) -> t
 
 
 def assert_equals_loop(results: ThresholdResults, sample: EvaluationSample, thresholds: np.ndarray) -> None:
-    """Compare every number with a loop over the copies of rows."""
-    rows = sample.rows
-    is_in_line = np.array([results.label is None or decision == results.label for decision in rows.decision])
-    is_in_line_copy = is_in_line[sample.row_number]
-    assert (results.n_rows, results.total) == (is_in_line.sum(), is_in_line_copy.sum())
+    """Compare every number of all decisions, or of the decisions for one label, with a loop over the copies of rows."""
+    has_label = np.array([results.label is None or decision == results.label for decision in sample.rows.decision])
+    assert results.n_rows == has_label.sum()
+    assert results.total == has_label[sample.row_number].sum()
     for index, threshold in enumerate(thresholds):
-        automatic_rows = is_in_line & (sample.scored.reliability >= threshold)
-        automatic = automatic_rows[sample.row_number]
-        numbers = (results.automatic_rows[index], results.automatic[index], results.correct[index])
-        assert numbers == (automatic_rows.sum(), automatic.sum(), sample.correct[automatic].sum())
-        columns = (sample.correct[automatic], sample.cluster[automatic], sample.row_number[automatic])
-        expected = naive_interval(*(column.tolist() for column in columns))
+        row_is_automatic = has_label & (sample.scored.reliability >= threshold)
+        copy_is_automatic = row_is_automatic[sample.row_number]
+        assert results.automatic_rows[index] == row_is_automatic.sum()
+        assert results.automatic[index] == copy_is_automatic.sum()
+        assert results.correct[index] == sample.correct[copy_is_automatic].sum()
+        expected = naive_interval(
+            correct=sample.correct[copy_is_automatic].tolist(),
+            cluster=sample.cluster[copy_is_automatic].tolist(),
+            row=sample.row_number[copy_is_automatic].tolist(),
+        )
         np.testing.assert_allclose([results.low[index], results.high[index]], expected, atol=1e-7)
+
+
+def select_thresholds(results: ThresholdResults, positions: np.ndarray) -> ThresholdResults:
+    """Return the results at some of the thresholds."""
+    return replace(
+        results,
+        automatic_rows=results.automatic_rows[positions],
+        automatic=results.automatic[positions],
+        correct=results.correct[positions],
+        low=results.low[positions],
+        high=results.high[positions],
+    )
 
 
 @settings(deadline=None, max_examples=25)
@@ -93,9 +124,7 @@ def test_explorer_numbers_equal_a_loop_over_rows(seed, n, kind, tied):
     explorer = ThresholdExplorer.from_sample(sample, 0.5)
     positions = np.linspace(0, len(explorer.thresholds) - 1, 25).astype(int)  # the loop is slow
     for results in (explorer.overall, *explorer.labels):
-        fields = {name: value[positions] for name, value in vars(results).items() if isinstance(value, np.ndarray)}
-        subset = ThresholdResults(results.label, results.n_rows, results.total, **fields)
-        assert_equals_loop(subset, sample, explorer.thresholds[positions])
+        assert_equals_loop(select_thresholds(results, positions), sample, explorer.thresholds[positions])
 
     assert [results.label for results in explorer.labels] == sorted(set(sample.rows.decision.tolist()))
     assert explorer.weighted == ("weights" in kind)
@@ -137,6 +166,7 @@ def test_accuracy_of_all_rows_equals_the_evaluation(kind):
     evaluation = evaluate_map(maps.make_map(), sample)
     by_label = [(results, evaluation["labels"][results.label]["correct"]) for results in explorer.labels]
     for results, expected in [(explorer.overall, evaluation["accuracy"]), *by_label]:
+        # the first threshold is 0, so all rows are automatic
         accuracy = results.correct[0] / results.automatic[0]
         assert accuracy == pytest.approx(expected["value"])
         assert (results.low[0], results.high[0]) == pytest.approx((expected["low"], expected["high"]))
@@ -155,11 +185,12 @@ def test_thresholds_increase_from_0_to_1_include_the_given_one_and_avoid_ties(va
     assert (thresholds[0], thresholds[-1]) == (0, 1)
     assert 0.625 in thresholds
 
-    inner = thresholds[1:-1]
-    assert np.abs(reliability[:, None] - inner[inner != 0.625]).min(initial=1) > 4e-10
+    # 0, 1 and the given threshold may equal a reliability; all others are at least 1e-9 away from any, up to rounding
+    others = np.array([value for value in thresholds if value not in (0, 0.625, 1)])
+    assert (np.abs(reliability[:, None] - others) > 4e-10).all()
 
 
-def test_thresholds_separate_all_levels_of_few_rows():
+def test_thresholds_separate_all_distinct_reliabilities_of_few_rows():
     reliability = make_sample(3, 300).scored.reliability
     thresholds = choose_thresholds(reliability, MAX_THRESHOLDS, 0.5)
     automatic = {int((reliability >= threshold).sum()) for threshold in thresholds}
@@ -173,7 +204,9 @@ def test_thresholds_of_many_rows_are_evenly_spaced_by_rows():
     assert 900 < len(thresholds) <= MAX_THRESHOLDS
 
     automatic = np.array([(reliability >= threshold).sum() for threshold in thresholds])
-    assert -np.diff(automatic).min() < 2 * 50_000 / 890
+    rows_between_thresholds = -np.diff(automatic)
+    n_even = 890  # a little below 899: 1,000 thresholds without 0, 1 and 99 hundredths, which are not spaced by rows
+    assert rows_between_thresholds.max() < 2 * 50_000 / n_even
     assert set((np.arange(1, 100) / 100).tolist()) <= set(thresholds.tolist())
 
 
@@ -182,7 +215,7 @@ def test_json_is_small_and_contains_only_aggregates(n_rows, n_labels):
     sample = make_sample(4, n_rows, "groups", n_labels)
     explorer = ThresholdExplorer.from_sample(sample, 0.5)
     text = explorer.to_json(tuple(f"label {label}" for label in range(n_labels)))
-    assert len(text) < MAX_JSON_BYTES
+    assert len(text.encode()) < MAX_JSON_BYTES
 
     content = json.loads(text)
     assert set(content) == {"thresholds", "initial", "weighted", "lines"}
@@ -222,11 +255,14 @@ def test_initial_threshold_selects_the_rows_of_the_given_threshold():
         explorer = ThresholdExplorer.from_sample(make_sample(7, 200), threshold)
         initial_threshold = explorer.thresholds[explorer.initial]
         assert explorer.overall.automatic[explorer.initial] == (reliability >= threshold).sum()
-        assert (initial_threshold == threshold) == (round(threshold, 4) == threshold)
+        has_few_digits = round(threshold, 4) == threshold
+        is_unchanged = initial_threshold == threshold
+        assert is_unchanged == has_few_digits
         assert len(str(initial_threshold)) <= 8
 
 
-def test_thresholds_lie_just_below_each_level_with_as_few_digits_as_possible():
+def test_thresholds_lie_between_neighboring_levels_with_as_few_digits_as_possible():
+    """Levels are the distinct reliabilities."""
     reliability = np.array([0.31, 0.4567, 0.4561, 0.31, 0.9, 0.90000001])
     assert choose_thresholds(reliability, 50, 0.625).tolist() == [0.0, 0.4, 0.4562, 0.5, 0.625, 0.900000001, 1.0]
 
@@ -237,26 +273,27 @@ def test_levels_that_are_too_close_are_not_separated():
 
 
 @pytest.mark.parametrize(("n_max", "has_hundredths"), [(198, False), (199, True)])
-def test_hundredths_are_less_than_half_of_the_thresholds(n_max, has_hundredths):
+def test_hundredths_are_included_if_all_99_are_less_than_half_of_the_thresholds(n_max, has_hundredths):
     thresholds = choose_thresholds(np.array([0.25, 0.503, 0.7500000005]), n_max, 0.125)
     expected = {0.0, 0.125, 0.3, 0.6, 1.0}
     if has_hundredths:
-        expected |= {number / 100 for number in range(1, 100)} - {0.25, 0.75}
+        expected |= {number / 100 for number in range(1, 100)} - {0.25, 0.75}  # these two equal a reliability
     assert thresholds.tolist() == sorted(expected)
 
 
 @pytest.mark.parametrize(
-    ("n_max", "levels"),
+    ("n_max", "chosen_levels"),
     [(13, range(10)), (12, [0, 1, 2, 3, 4, 6, 7, 8, 9]), (8, [0, 2, 4, 7, 9]), (5, [0, 9])],
 )
-def test_levels_are_chosen_evenly_by_the_number_of_rows(n_max, levels):
-    """The levels are 0.05, 0.15 and so on, with tenths between them."""
+def test_levels_are_chosen_evenly_by_the_number_of_rows(n_max, chosen_levels):
+    """Level k is k / 10 + 0.05; the threshold below it is k / 10, and 0 for the lowest level."""
     reliability = np.arange(10) / 10 + 0.05
     thresholds = choose_thresholds(reliability[::-1], n_max, 0.333)
-    between = {level / 10 for level in levels if level > 0}
-    assert thresholds.tolist() == sorted(between | {0.0, 1.0, 0.333})
+    below_chosen_levels = {level / 10 for level in chosen_levels}
+    assert thresholds.tolist() == sorted(below_chosen_levels | {0.0, 1.0, 0.333})
 
 
+# At most MAX_THRESHOLDS, MAX_CELLS // (n_labels + 1 line of all decisions), but at least MIN_THRESHOLDS
 @pytest.mark.parametrize(("n_labels", "n_max"), [(18, 1000), (20, 952), (1200, 20)])
 def test_the_number_of_thresholds_depends_on_the_number_of_decided_labels(n_labels, n_max, monkeypatch):
     requested = []

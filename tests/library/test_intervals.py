@@ -14,8 +14,8 @@ from relmap.metrics import resampling
 from relmap.metrics.intervals import (
     BETTER,
     MIXED_SIGNS,
-    NO_DIFFERENCE,
-    NOT_CERTAIN,
+    NO_RELEVANT_DIFFERENCE,
+    NOT_SIGNIFICANT,
     WORSE,
     Estimate,
     classify_change,
@@ -440,18 +440,18 @@ def test_adjusted_p_values_by_hand():
     [
         (0.1, 0.2, 0.01, BETTER),
         (-0.2, -0.1, 0.01, WORSE),
-        (-0.1, 0.2, 0.01, NOT_CERTAIN),
+        (-0.1, 0.2, 0.01, NOT_SIGNIFICANT),
         (0.1, 0.2, 0.0499, BETTER),
-        (0.1, 0.2, 0.05, NOT_CERTAIN),  # the interval alone is not enough
-        (0.0, 0.2, 0.01, NOT_CERTAIN),
-        (-0.2, 0.0, 0.01, NOT_CERTAIN),
-        (0.1, 0.2, None, NOT_CERTAIN),
-        (None, 0.2, 0.01, NOT_CERTAIN),
-        (None, -0.2, 0.01, NOT_CERTAIN),
-        (0.1, None, 0.01, NOT_CERTAIN),
-        (np.nan, np.nan, np.nan, NOT_CERTAIN),
-        (np.nan, np.nan, 0.01, NOT_CERTAIN),
-        (0.1, 0.2, np.nan, NOT_CERTAIN),
+        (0.1, 0.2, 0.05, NOT_SIGNIFICANT),  # the interval alone is not enough
+        (0.0, 0.2, 0.01, NOT_SIGNIFICANT),
+        (-0.2, 0.0, 0.01, NOT_SIGNIFICANT),
+        (0.1, 0.2, None, NOT_SIGNIFICANT),
+        (None, 0.2, 0.01, NOT_SIGNIFICANT),
+        (None, -0.2, 0.01, NOT_SIGNIFICANT),
+        (0.1, None, 0.01, NOT_SIGNIFICANT),
+        (np.nan, np.nan, np.nan, NOT_SIGNIFICANT),
+        (np.nan, np.nan, 0.01, NOT_SIGNIFICANT),
+        (0.1, 0.2, np.nan, NOT_SIGNIFICANT),
     ],
 )
 def test_change_is_certain_only_by_interval_and_p_value(low, high, p, sign):
@@ -463,23 +463,23 @@ def test_change_is_certain_only_by_interval_and_p_value(low, high, p, sign):
     ("change", "low", "high", "sign"),
     [
         (0.15, 0.1, 0.2, BETTER),
-        (0.0000035, 0.000001, 0.000006, NO_DIFFERENCE),  # certain, and too small to matter
-        (0.0, -0.0005, 0.0005, NO_DIFFERENCE),
-        (0.0, -0.0005, 0.002, NOT_CERTAIN),
-        (0.0, -0.002, 0.0005, NOT_CERTAIN),
-        (0.0, -0.0009999, 0.0009999, NO_DIFFERENCE),
-        (0.0, -0.001, 0.0005, NOT_CERTAIN),  # the smallest relevant change is relevant
-        (0.0, -0.0005, 0.001, NOT_CERTAIN),
+        (0.0000035, 0.000001, 0.000006, NO_RELEVANT_DIFFERENCE),  # certain, and too small to matter
+        (0.0, -0.0005, 0.0005, NO_RELEVANT_DIFFERENCE),
+        (0.0, -0.0005, 0.002, NOT_SIGNIFICANT),
+        (0.0, -0.002, 0.0005, NOT_SIGNIFICANT),
+        (0.0, -0.0009999, 0.0009999, NO_RELEVANT_DIFFERENCE),
+        (0.0, -0.001, 0.0005, NOT_SIGNIFICANT),  # the smallest relevant change is relevant
+        (0.0, -0.0005, 0.001, NOT_SIGNIFICANT),
         (0.001, 0.0005, 0.0015, BETTER),
         (-0.001, -0.0015, -0.0005, WORSE),
-        (0.0009999, 0.0005, 0.0015, NO_DIFFERENCE),
+        (0.0009999, 0.0005, 0.0015, NO_RELEVANT_DIFFERENCE),
         (None, 0.1, 0.2, BETTER),
-        (0.0, None, 0.0005, NOT_CERTAIN),
-        (0.0, -0.0005, None, NOT_CERTAIN),
-        (0.0002, -0.1, 0.1, NOT_CERTAIN),  # too few rows to know that it is small
+        (0.0, None, 0.0005, NOT_SIGNIFICANT),
+        (0.0, -0.0005, None, NOT_SIGNIFICANT),
+        (0.0002, -0.1, 0.1, NOT_SIGNIFICANT),  # too few rows to know that it is small
         (-0.15, -0.2, -0.1, WORSE),
-        (0.15, None, None, NOT_CERTAIN),
-        (0.15, np.nan, np.nan, NOT_CERTAIN),
+        (0.15, None, None, NOT_SIGNIFICANT),
+        (0.15, np.nan, np.nan, NOT_SIGNIFICANT),
     ],
 )
 def test_change_below_the_smallest_relevant_change_is_no_difference(change, low, high, sign):
@@ -489,14 +489,14 @@ def test_change_below_the_smallest_relevant_change_is_no_difference(change, low,
 
 
 def test_combined_signs_of_metrics():
-    assert combine_signs([NO_DIFFERENCE, NO_DIFFERENCE]) == NO_DIFFERENCE
-    assert combine_signs([NO_DIFFERENCE, NOT_CERTAIN]) == NOT_CERTAIN
-    assert combine_signs([NO_DIFFERENCE, BETTER]) == BETTER
-    assert combine_signs([NO_DIFFERENCE, WORSE]) == WORSE
-    assert combine_signs([NOT_CERTAIN, BETTER]) == BETTER
-    assert combine_signs([NOT_CERTAIN, WORSE]) == WORSE
-    assert combine_signs([NOT_CERTAIN, NOT_CERTAIN]) == NOT_CERTAIN
-    assert combine_signs([BETTER, WORSE]) == combine_signs([WORSE, NOT_CERTAIN, BETTER]) == MIXED_SIGNS
+    assert combine_signs([NO_RELEVANT_DIFFERENCE, NO_RELEVANT_DIFFERENCE]) == NO_RELEVANT_DIFFERENCE
+    assert combine_signs([NO_RELEVANT_DIFFERENCE, NOT_SIGNIFICANT]) == NOT_SIGNIFICANT
+    assert combine_signs([NO_RELEVANT_DIFFERENCE, BETTER]) == BETTER
+    assert combine_signs([NO_RELEVANT_DIFFERENCE, WORSE]) == WORSE
+    assert combine_signs([NOT_SIGNIFICANT, BETTER]) == BETTER
+    assert combine_signs([NOT_SIGNIFICANT, WORSE]) == WORSE
+    assert combine_signs([NOT_SIGNIFICANT, NOT_SIGNIFICANT]) == NOT_SIGNIFICANT
+    assert combine_signs([BETTER, WORSE]) == combine_signs([WORSE, NOT_SIGNIFICANT, BETTER]) == MIXED_SIGNS
 
 
 def test_difference_of_estimates_is_paired():

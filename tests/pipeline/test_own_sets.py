@@ -387,7 +387,7 @@ def test_class_names_of_the_card_must_match_the_options_in_any_order(tmp_path):
     folder = write_repository(tmp_path / "a", files, make_card("exact", "partial", "irrelevant"))
     assert read_hub(folder, splits={"train": "train"}).pairs["label"].to_list() == [2, 0, 1]
     with pytest.raises(
-        InputError, match=r"column 'grade' names its labels bad, good, best, but .* irrelevant, partial"
+        InputError, match=r"column 'grade' has the class names bad, good, best, but .* irrelevant, partial"
     ):
         read_hub(write_repository(tmp_path / "b", files, make_card("bad", "good", "best")))
 
@@ -970,6 +970,6 @@ def test_class_names_and_options_must_be_the_same_set(tmp_path):
     with pytest.raises(InputError) as error:
         read_hub(folder, labels=["good", "bad", "best"], **options)
     assert str(error.value) == (
-        f"{tmp_path}/train, column 'grade' names its labels bad, good, but the options name good, bad, best; they must "
-        "be the same, in the order from irrelevant to exact"
+        f"{tmp_path}/train, column 'grade' has the class names bad, good, but the option `labels` has good, bad, best; "
+        "list exactly the class names in `labels`, from irrelevant to exact"
     )
