@@ -1,8 +1,9 @@
-"""h-calibration (Huang et al., 2025): calibrates all n K events "label k is true" together, by their residuals.
+"""h-calibration (Huang et al., 2025): calibrates the n K events "label k is true" of n rows together.
 
-If events are sorted by probability p, their residuals p - [label is true] should average to 0 over every short
-window. The loss is the mean absolute average. The mapping multiplies -log p by a factor for each of its segments, the
-same for every label.
+The residual of an event with probability p is p - [the label is true]. In calibrated predictions, the residuals of
+events with similar probabilities average to 0. The loss is therefore the mean absolute moving average of the residuals,
+in the order of the probabilities. The range of -log p is divided into segments. The mapping multiplies -log p by the
+factor of its segment; the factors are the same for all labels.
 """
 
 from typing import Annotated, NamedTuple
@@ -39,7 +40,7 @@ class HCalibrationSettings(NamedTuple):
 
 
 class HCalibration(Value, kind="hcalibration"):
-    """`softmax(-f(-log p))` with f proportional within each segment.
+    """`softmax(-f(-log p))`, where f multiplies -log p by the factor of its segment.
 
     The mapping jumps between segments, as the published one does. A few rows therefore change the order of their
     labels, possibly of the two largest.
@@ -94,11 +95,13 @@ def fit_hcal(
 ) -> HCalibration:
     """Fit the factors by Adam and return those of the epoch with the lowest loss on all rows.
 
-    The objective is as published: for each label k, the mean absolute moving average of the residuals of all events,
-    sorted by probability, of the rows whose label is not k; averaged over the labels k with such rows. The window has
-    at most a fifth of the events. With K = 2 such rows have one label only, and the loss is flat before calibration is
-    reached: the mapping corrects too little, as the paper's h-cal does on its binary sets only. The authors' factor 1e5
-    of the loss is omitted, because Adam does not depend on it.
+    The objective is as published. For each label k, it uses the events of the rows whose true label is not k: it sorts
+    them by probability, and takes the mean absolute moving average of their residuals, in a window of at most a fifth
+    of these events. The loss is the mean over the labels k that have such rows.
+
+    With K = 2, the rows whose label is not k all have the same label. The loss then has no gradient before the
+    predictions are calibrated, and the mapping corrects too little. So does the h-cal of the paper, on its binary sets
+    only. The authors multiply the loss by 1e5, which is omitted here, because Adam does not depend on it.
 
     Args:
         logits: Shape (n, K).
@@ -176,7 +179,7 @@ def _residual_loss(p: np.ndarray, labels: np.ndarray, window: int, *, with_gradi
         events = np.flatnonzero(sorted_label != excluded_label)
         if len(events) == 0:
             continue
-        # the published grouping of similar probabilities with equal counts has no visible effect
+        # the published loss also groups similar probabilities with equal counts, which has no visible effect
         half_window = (max(1, min(window, len(events) // 5)) - 1) // 2
         window_length = 2 * half_window + 1
         total = _moving_sum(sorted_residual[events], half_window)

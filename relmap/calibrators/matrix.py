@@ -1,10 +1,10 @@
 """Matrix and vector scaling (Guo et al., 2017): logistic regression on the logits; not among the paper's calibrators.
 
-They treat labels separately, so they can remove a label-wise residual themselves, but they change decisions. A weak
-ridge shrinks them to temperature scaling, at which the search starts, so their loss on the rows is never above that of
-temperature scaling. The ridge matters only where the rows do not determine a weight: a label without rows gets the
-small probability at which ridge and loss balance (about 1e-5), not 0. The logits are measured in units of their spread,
-so their scale does not matter.
+Both treat labels separately, so they can remove a label-wise residual themselves, but they change decisions. A weak
+ridge shrinks the weights towards temperature scaling. The search starts there, so the log loss on the fit rows is never
+above that of temperature scaling. The ridge matters only where the rows do not determine a weight: a label without rows
+gets the small probability at which ridge and loss balance (about 1e-5), not 0. The logits are divided by their median
+spread, so their scale does not matter.
 """
 
 from typing import Annotated

@@ -58,9 +58,8 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Tem
     if not gaps.any():
         return Temperature(1.0)
     largest_gap = gaps.max(axis=1)
-    relative_gaps = np.ascontiguousarray(
-        (gaps - largest_gap[:, None]).T
-    )  # labels first: sums over labels add whole arrays
+    # labels are the first axis, so that sums over labels add whole arrays
+    relative_gaps = np.ascontiguousarray((gaps - largest_gap[:, None]).T)
 
     def derivatives(log_beta: float) -> tuple[float, float]:
         """Return the derivative in beta, the mean gap under softmax, and its derivative in log beta."""
