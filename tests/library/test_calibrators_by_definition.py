@@ -105,7 +105,7 @@ def test_uncalibrated_probabilities_are_a_softmax_with_a_floor():
     assert fit_identity(LOGITS, np.zeros(4), seed=1) == Identity()
 
 
-def test_linear_map_is_a_matrix_product_without_zero_weights():
+def test_transformed_rows_are_a_matrix_product_that_skips_weights_of_zero():
     weights = np.array([[0.5, 0.0, -2.0], [3.0, 1.5, 0.0]])
     np.testing.assert_allclose(transform_rows(LOGITS, weights), LOGITS @ weights.T, rtol=1e-14)
     infinite = LOGITS.copy()
@@ -118,7 +118,7 @@ def shuffled_labels(n_labels: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["uncal", "ts", "diag", "spline", "vector", "matrix"])
-def test_numbers_of_labels_do_not_matter(name):
+def test_renumbering_the_labels_does_not_change_the_calibration(name):
     logits, labels = simulate_logits_and_labels(120, 4, shift=np.array([0.0, 1.0, -1.0, 0.5]))
     order = shuffled_labels(4, 3)  # new label k is the old label order[k]
     (expected,) = fit_prefixes(name, logits, labels, [120], seed=1)
@@ -163,8 +163,9 @@ def test_temperature_at_its_bounds_and_without_information():
     assert fit_temperature(certain, np.array([0, 1]), seed=1).beta == high
     assert fit_temperature(certain, np.array([1, 0]), seed=1).beta == low
     assert fit_temperature(np.full((3, 2), 7.0), np.array([0, 1, 1]), seed=1).beta == 1
-    one_row = np.array([[1.0, 1.0], [0.0, 2.0], [0.0, 2.0], [2.0, 0.0]])
-    assert fit_temperature(one_row, np.array([0, 1, 1, 1]), seed=1).beta == pytest.approx(np.log(2) / 2)
+    # the first row has no information; two of the other three are correct: expit(2 beta) = 2 / 3
+    equal_gaps = np.array([[1.0, 1.0], [0.0, 2.0], [0.0, 2.0], [2.0, 0.0]])
+    assert fit_temperature(equal_gaps, np.array([0, 1, 1, 1]), seed=1).beta == pytest.approx(np.log(2) / 2)
 
 
 @pytest.mark.parametrize("start", [-100.0, -3.0, 0.0, 2.9, 100.0])
@@ -272,6 +273,7 @@ def test_ridge_is_added_to_the_free_entries():
 
 
 def test_multinomial_loss_of_large_scores_does_not_overflow():
+    # the scores of the rows are (2000, 0) and (4000, 0), so the second row has a loss of 4000
     value, gradient, hessian = multinomial_loss(np.array([[1.0, 2.0]]), np.array([0, 1]), 2)(np.array([2000.0, 0.0]))
     assert value == pytest.approx(4000 / 2)
     np.testing.assert_allclose(gradient, [1.0, -1.0], atol=1e-12)
@@ -508,6 +510,7 @@ def test_initial_parameters_are_uniform_within_the_bounds_of_their_layers():
     draws = np.array([initial_parameters(seed) for seed in range(40)])
     largest = np.abs(draws).max(axis=0)
     assert draws.shape == (40, 321)
+    # the bound is 1 / sqrt(number of inputs): one input of the 32 parameters of layer 1, and 16 of the other layers
     assert (largest[:32] <= 1).all()
     assert (largest[:32] > 0.7).all()
     assert (largest[32:] <= 0.25).all()
@@ -603,7 +606,8 @@ def test_margin_is_that_of_the_two_largest_logits():
     assert smart._margin(np.array([[1.0, 5.0, 3.0], [2.0, 2.0, 1.0], [7.0, -1.0, 0.5]])).tolist() == [2, 0, 6.5]
 
 
-PATIENCE_CASES = [  # losses of the epochs, patience, epochs; number of steps of the best epoch, number of losses
+# losses of the epochs, patience, epochs; steps before the best epoch, number of losses that are computed
+PATIENCE_CASES = [
     ([5.0, 4.0, 6.0, 6.0, 3.0, 7.0, 7.0, 7.0, 1.0], 2, 9, 4, 8),
     ([5.0, 5.0, 5.0, 5.0, 1.0], 2, 9, 0, 4),
     ([5.0, 4.0, 3.0, 2.0, 1.0, 0.0], 2, 4, 4, 5),
