@@ -1,4 +1,4 @@
-"""The drift test by hand: every number against a loop over cells, limits of the rows, and each sentence."""
+"""The drift test equals loops over cells; minimum numbers of rows and groups, and the sentences."""
 
 from dataclasses import replace
 
@@ -18,8 +18,8 @@ from relmap.maps.document import Cell, MapDocument, TopCell
 from tests.maps import LABEL_NAMES, make_map_with_held_out
 
 QUANTILES = tuple(np.linspace(0, 1, 101).tolist())
-HALVES = (0.5, 0.625, 0.75)
-SHARES = (0.1, 0.3)
+HALVES = (0.5, 0.625, 0.75)  # reliability between the lower and the upper half of each label
+SHARES = (0.1, 0.3)  # of the most reliable rows
 
 
 def make_rows(n_rows: int, n_groups: int | None, seed: int) -> dict[str, np.ndarray | None]:
@@ -160,6 +160,7 @@ def test_a_test_of_grouped_rows_needs_ten_groups(n_groups, is_tested):
     decision = np.ones(100, dtype=np.int64)
     correct = np.arange(100) % 3 > 0
     result = detect_drift(document, reliability, decision, correct, group)
+    # the upper half of label 1, and the two shares of the most reliable rows
     assert [cell.p_value is not None for cell in (*result.cells, *result.top)] == [is_tested] * 3
 
     _, cells = summarize_reference_cells(reliability, decision, correct, group, 3)
@@ -200,12 +201,12 @@ def test_an_undefined_reliability_is_rejected():
     reliability = np.array([0.5, np.nan])
     correct = np.array([True, False])
     decision = np.zeros(2, dtype=np.int64)
-    for test in (
+    for call in (
         lambda: detect_drift(make_reference(), reliability, decision, correct, None),
         lambda: summarize_reference_cells(reliability, decision, correct, None, 3),
     ):
         with pytest.raises(ValueError, match="reliability"):
-            test()
+            call()
 
 
 LOWER = CellDrift(

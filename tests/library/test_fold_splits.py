@@ -159,11 +159,12 @@ def test_too_few_rows_labels_or_groups_are_rejected(label, split, hold_out, mess
 
 
 @pytest.mark.parametrize("split_by", ["row", "group"])
-def test_rows_of_the_paper_protocol_are_sorted_and_those_of_the_fitted_parts(split_by):
+def test_fit_rows_of_the_paper_protocol_are_the_sorted_rows_of_the_parts_that_were_fitted_on(split_by):
     protocol = maps.SETTINGS.protocol.model_copy(update={"split": split_by})
     source = maps.SOURCE.model_copy(update={"seed": 5, "protocol": protocol})
     rows = replace(labelled(np.arange(120) % 3), group=np.array([f"q{row % 40}" for row in range(120)]))
     calibrator_fit, projection_fit, _ = split_validation(120, 5, protocol, rows.group)
+    # without a calibrator only the projection is fitted
     assert paper_fit_rows(source, rows, Identity()).tolist() == sorted(projection_fit.tolist())
     both = sorted([*calibrator_fit.tolist(), *projection_fit.tolist()])
     assert paper_fit_rows(source, rows, Temperature(2.0)).tolist() == both
