@@ -184,7 +184,7 @@ def list_locations(content: object, location: tuple[str | int, ...] = ()) -> lis
 @settings(max_examples=50, deadline=None)
 @given(variant=st.sampled_from(VARIANTS), value=CORRUPT_VALUES, data=st.data())
 def test_corrupted_map_is_rejected_or_still_valid(tmp_path_factory, variant, value, data):
-    path = tmp_path_factory.getbasetemp() / "spoilt.json"
+    path = tmp_path_factory.getbasetemp() / "corrupted.json"
     save_map(maps.make_map(variant), path)
     edit_file(path, data.draw(st.sampled_from(list_locations(json.loads(path.read_text())))), value)
     try:

@@ -55,7 +55,7 @@ PARAMS = METRIC_DEFAULTS.model_copy(
         ("solved_share", "solved", 0, SimplexView, ()),
     ],
 )
-def test_entry_of_each_metric(key, title, direction, view, choices):
+def test_each_metric_is_registered_with_its_view_and_settings(key, title, direction, view, choices):
     (metric,) = [metric for metric in metrics_for_views(view) if metric.key == key]
     assert METRICS[key] is metric
     assert (metric.title, metric.direction, metric.choices) == (title, direction, choices)

@@ -104,7 +104,7 @@ def test_the_standard_error_of_independent_rows_is_that_of_a_mean():
 
 
 def test_the_standard_error_uses_weights_and_groups():
-    """Weighted mean 2 / 8; residual sums of the groups 2 * 0.75 - 0.25, 0.25 * 5 * -1, by hand."""
+    """The weighted mean is 2 / 8. The weighted deviations sum to 2 * 0.75 - 0.25 in group a, and to -5 * 0.25 in b."""
     result = MeanDifference.from_differences(
         np.array([1.0, 0.0, 0.0]), group=np.array(["a", "a", "b"]), weight=np.array([2.0, 1.0, 5.0])
     )
@@ -188,7 +188,7 @@ def test_a_kept_confidence_is_described_by_its_calibrator():
 
 
 def test_the_design_effect_is_the_ratio_of_clustered_and_independent_variance():
-    """Weighted mean residual 0.2; deviations 0.8, -0.2, 2 * -0.7, 0.8: groups of 0.6 and -0.6."""
+    """The weighted mean residual is 0.2; the weighted deviations are 0.8 and -0.2, and -1.4 and 0.8, by group."""
     residual = np.array([1.0, 0.0, -0.5, 1.0])
     weight = np.array([1.0, 1.0, 2.0, 1.0])
     group = np.array([0, 0, 1, 1])

@@ -134,6 +134,7 @@ def test_wide_rows_are_read_in_small_batches(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "BATCH_BYTES", 10_000)
     wide = pl.DataFrame({"logits": np.arange(20_000.0).reshape(200, 100)})
     wide.write_parquet(tmp_path / "p.parquet", compression="uncompressed")
+    # a row has 100 numbers of 8 bytes
     assert max(map(len, open_predictions(tmp_path / "p.parquet").batches())) <= 13
 
 
@@ -196,6 +197,13 @@ def test_csv_and_json_lines_text_is_preserved(suffix, text, added, tmp_path):
 BUFFER = io.BytesIO()
 plain_frame().write_parquet(BUFFER)
 PARQUET_BYTES = BUFFER.getvalue()
+
+
+def make_file_of_256_mebibytes(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**28)
+
+
 INVALID_FILES = {  # file, its bytes or a function that creates it, message
     "a folder": ("p.csv", Path.mkdir, "p.csv is a folder; name a file"),
     "a pipe that nobody writes to": ("p.csv", os.mkfifo, "p.csv is a pipe or a device"),
@@ -207,7 +215,7 @@ INVALID_FILES = {  # file, its bytes or a function that creates it, message
         PARQUET_BYTES[: len(PARQUET_BYTES) // 2],
         "p.parquet is not a complete parquet file",
     ),
-    "spoilt parquet": (
+    "damaged parquet": (
         "p.parquet",
         PARQUET_BYTES[:40] + b"\xff" * 160 + PARQUET_BYTES[200:],
         "is not a complete parquet file",
@@ -230,7 +238,7 @@ INVALID_FILES = {  # file, its bytes or a function that creates it, message
     "no workbook": ("p.xlsx", b"PK", "p.xlsx.* workbook"),
     "too much to read whole": (
         "p.json",
-        lambda path: path.touch() or os.truncate(path, 2**28),
+        make_file_of_256_mebibytes,
         "read into memory",
     ),
 }
@@ -238,7 +246,10 @@ INVALID_FILES = {  # file, its bytes or a function that creates it, message
 
 @pytest.mark.parametrize(("name", "content", "message"), INVALID_FILES.values(), ids=INVALID_FILES)
 def test_invalid_prediction_file_is_rejected(name, content, message, tmp_path):
-    (content if callable(content) else lambda path: path.write_bytes(content))(tmp_path / name)
+    if callable(content):
+        content(tmp_path / name)
+    else:
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_file(tmp_path / name, open_predictions(tmp_path / name).schema.names)
 
