@@ -152,7 +152,9 @@ def stored(overall: float | None, *labels: tuple[int, float | None], **fields: o
     ],
 )
 @pytest.mark.parametrize("in_file", [False, True])
-def test_each_label_has_its_own_threshold_if_all_decided_ones_have(content, expected, in_file, tmp_path):
+def test_thresholds_by_label_are_used_if_each_listed_label_has_one_or_no_overall_one_exists(
+    content, expected, in_file, tmp_path
+):
     source = content
     if in_file:
         source = tmp_path / "cuts.json"
@@ -203,6 +205,7 @@ def test_the_smallest_sample_that_can_reject_has_no_error():
 def test_a_rejected_hypothesis_passes_its_level_on():
     p_values = np.array([[0.01, 0.03, 0.02, 0.03], [0.03, 0.02, 0.02, 0.04]])
     levels = np.array([[0.01, 0.02, 0.0, 0.005], [0.02, 0.02, 0.01, 0.0]])
+    # first row: 0.01, 0.01 + 0.02, 0.03 + 0 and 0.03 + 0.005; second row: 0.03 > 0.02 and 0.04 > 0.03 are not rejected
     expected = [[0.01, 0.03, 0.03, 0.035], [0.0, 0.02, 0.03, 0.0]]
     np.testing.assert_allclose(reject_in_order(p_values, levels), expected)
 

@@ -68,20 +68,21 @@ def test_unreachable_reliability_is_clipped_to_the_end_of_the_path(K):
 
 @pytest.mark.parametrize("K", range(2, 8))
 def test_tied_labels_share_the_probability(K):
-    for m in range(2, K + 1):
-        row = np.log(np.r_[np.full(m, 2.0), np.ones(K - m)] / (K + m))
-        reliability_logit = -np.log(m - 1) + np.array([-1e-3, 1e-3, 5.0])
-        moved = project_simplex(np.tile(row, (3, 1)), np.array([0, m - 1, 0]), reliability_logit)
+    for n_tied in range(2, K + 1):
+        row = np.log(np.r_[np.full(n_tied, 2.0), np.ones(K - n_tied)] / (K + n_tied))
+        highest_logit = -np.log(n_tied - 1)  # of 1 / n_tied, the limit for tied labels
+        reliability_logit = highest_logit + np.array([-1e-3, 1e-3, 5.0])
+        moved = project_simplex(np.tile(row, (3, 1)), np.array([0, n_tied - 1, 0]), reliability_logit)
         assert moved.solved.all()
         assert (moved.alpha[1:] == MAX_ALPHA).all()
-        np.testing.assert_allclose(np.exp(moved.log_probabilities[1:, :m]), 1 / m)
-        if m < K:
-            reached = confidence_logit(moved.log_probabilities, np.array([0, m - 1, 0]))
+        np.testing.assert_allclose(np.exp(moved.log_probabilities[1:, :n_tied]), 1 / n_tied)
+        if n_tied < K:
+            reached = confidence_logit(moved.log_probabilities, np.array([0, n_tied - 1, 0]))
             np.testing.assert_allclose(reached[0], reliability_logit[0], atol=1e-9)
 
 
 @pytest.mark.parametrize("power", [1.0, 0.0, 0.5])
-def test_only_rows_decided_off_top_are_unsolved(power):
+def test_only_rows_whose_decision_is_not_the_most_probable_label_are_unsolved(power):
     rows, decision, reliability_logit = simulated(6, 3)
     decision[:3] = rows[:3].argmin(axis=1)
     reliability_logit[0] = -3

@@ -42,7 +42,7 @@ def test_spread_equals_a_query_over_sorted_rows(groups, excess):
     assert np.hstack(columns) == pytest.approx(expected.to_numpy())
     assert (cells.sums[cells.rows == 0] == 0).all()
 
-    minimum_cell = int(rows.min()) + excess  # of the smallest cell all rows are enough, and one more is too many
+    minimum_cell = int(rows.min()) + excess  # without excess, the smallest cell is counted too
     counted = expected.filter(pl.col("n") >= minimum_cell).filter(pl.len().over("g") > 1).group_by("g")
     several = counted.agg(pl.col("r").max() - pl.col("r").min(), pl.col("n").sum())
     params = spread_params(groups=groups, minimum_cell=minimum_cell)
@@ -134,6 +134,7 @@ def test_shuffled_quantile_agrees_with_exact_shuffles(n):
 def test_bins_with_one_distinct_residual_each_contain_the_centered_residuals():
     residual = np.array([0.1, 0.1, 0.4, 0.9, -0.2, -0.2, 0.7])  # groups of four, two and one rows
     rows, means = spread._bin_residuals(np.array([4, 2, 1]), residual)
+    # the bins of the first group have the width (0.9 - 0.1) / 32 = 0.025: 0.4 is in bin (0.4 - 0.1) / 0.025 = 12
     expected_rows = np.zeros((3, N_RESIDUAL_BINS), dtype=int)
     expected_rows[0, [0, 12, 31]] = [2, 1, 1]
     expected_rows[1:, 0] = [2, 1]
@@ -207,5 +208,5 @@ def test_shuffle_cost_does_not_depend_on_the_number_of_rows(monkeypatch):
         decision = generator.integers(0, 3, n)
         rows = confidence, decision, generator.random(n) < confidence
         LabelCells.from_decisions(*rows, spread_params(groups=4, permutations=20)).shuffled_quantile(0)
-        assert set(calls) == {4 * 20}  # of all groups at once
-        assert len(calls) <= N_RESIDUAL_BINS * (3 - 1)  # for the cells of a group but one
+        assert set(calls) == {4 * 20}  # a call draws for all groups and permutations
+        assert len(calls) <= N_RESIDUAL_BINS * (3 - 1)  # one call for each bin and each label but the last

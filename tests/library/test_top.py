@@ -194,9 +194,9 @@ def test_correlated_groups_increase_the_reference_variance():
     reliability, correct = simulate(1, 400)
     copies = np.repeat(np.arange(400), 5)
     quantiles = np.quantile(reliability, np.linspace(0, 1, 101)).tolist()
-    single = summarize_top_cells(reliability[np.arange(400)], correct[np.arange(400)], None, quantiles)
+    single = summarize_top_cells(reliability, correct, None, quantiles)
     grouped = summarize_top_cells(reliability[copies], correct[copies], copies, quantiles)
-    few_groups = summarize_top_cells(reliability[copies], correct[copies], (copies % 9), quantiles)
+    few_groups = summarize_top_cells(reliability[copies], correct[copies], copies % 9, quantiles)
 
     assert few_groups == ()
     for single_cell, grouped_cell in zip(single, grouped, strict=True):
