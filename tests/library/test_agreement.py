@@ -103,7 +103,7 @@ def test_the_description_lists_the_first_labels_and_counts_the_others(n_more, la
 
 
 @pytest.mark.parametrize("is_correct", [True, False])
-def test_the_interval_of_identical_groups_is_that_of_as_many_independent_rows(is_correct):
+def test_identical_groups_have_the_interval_of_the_same_number_of_independent_rows(is_correct):
     accuracy = measure(np.full(N_ROWS, is_correct))["accuracy"]
     n_groups = N_ROWS // 2
     expected = binomtest(n_groups if is_correct else 0, n_groups).proportion_ci(0.95, method="exact")

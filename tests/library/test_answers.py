@@ -89,7 +89,7 @@ def chosen_map() -> MapDocument:
         ("partly_out_of_fold", "out of fold"),
     ],
 )
-def test_the_log_losses_of_an_evaluation_name_the_rows_they_are_computed_on(origin, where, chosen_map):
+def test_the_heading_of_the_log_losses_names_the_evaluated_rows(origin, where, chosen_map):
     lines = assess(origin, document=chosen_map, n_fitted=7).evaluate().lines
     assert f"  log loss {where}, and gain over the confidence (95% interval):" in lines
 

@@ -50,7 +50,7 @@ REFERENCE_METRICS = {
     **{f"selacc_{tenths}0": f"SelAcc{tenths}0" for tenths in (1, 5, 7, 9)},
 }
 RANKING_METRICS = ("nll_correct", "aupr_error", "aurc")
-# (seed, calibrator, variant, metric) -> our value minus the authors' value
+# (seed, calibrator, variant, metric) -> value of the library minus the authors' value
 Differences = dict[tuple[int, str, str, str], float]
 
 

@@ -27,7 +27,7 @@ def fit(name: str, logits: np.ndarray, labels: np.ndarray) -> Calibrator:
     return fit_prefixes(name, logits, labels, [len(labels)], seed=1, settings=QUICK.get(name))[0]
 
 
-LOGITS_OF_FOUR, FOUR_LABELS = simulate_logits_and_labels(400, 4)
+LOGITS_OF_FOUR, LABELS_OF_FOUR = simulate_logits_and_labels(400, 4)
 CASES = {
     **{f"{K} labels": simulate_logits_and_labels(300, K) for K in (2, 3, 4, 5, 7, 10)},
     **{f"{n} rows": simulate_logits_and_labels(n, 3) for n in (1, 2, 5, 29)},
@@ -36,7 +36,7 @@ CASES = {
         for n in (1, 30)
         for K in (2, 10)
     },
-    "an absent label": (LOGITS_OF_FOUR[FOUR_LABELS != 2], FOUR_LABELS[FOUR_LABELS != 2]),
+    "an absent label": (LOGITS_OF_FOUR[LABELS_OF_FOUR != 2], LABELS_OF_FOUR[LABELS_OF_FOUR != 2]),
     "a constant confidence": (np.tile([2.0, 1.0, 0.0], (80, 1)), np.array([0, 0, 1, 2] * 20)),
     "saturated logits": simulate_logits_and_labels(200, 3, overconfidence=2000.0),
 }

@@ -59,7 +59,7 @@ def test_registry_has_titles_classes_and_settings_of_each_calibrator():
     assert [*calibrators_with_role("paper"), *calibrators_with_role("rival")] == list(CALIBRATORS)
 
 
-def test_settings_are_those_of_the_authors():
+def test_default_settings_equal_the_settings_of_the_authors():
     logits, labels = simulate_logits_and_labels(50, 3)
     hcal_settings = HCalibrationSettings(
         segments=50, window=201, learning_rate=0.005, epochs=80, patience=18, batch=6000
@@ -91,9 +91,8 @@ def test_seed_and_settings_reach_the_fit():
     (fitted,) = fit_prefixes("smart", logits, labels, [25], seed=7, settings={"epochs": 4, "patience": 2})
     expected = fit_smart(logits[:25], labels[:25], seed=7, settings=SmartSettings(epochs=4, patience=2))
     np.testing.assert_array_equal(fitted.parameters, expected.parameters)
-    assert fit_prefixes("ts", logits, labels, [25], seed=7, settings={})[0] == fit_temperature(
-        logits[:25], labels[:25], seed=1
-    )
+    (temperature,) = fit_prefixes("ts", logits, labels, [25], seed=7, settings={})
+    assert temperature == fit_temperature(logits[:25], labels[:25], seed=1)  # the fit uses no random numbers
 
 
 def test_uncalibrated_probabilities_are_a_softmax_with_a_floor():
@@ -328,7 +327,7 @@ def test_spline_of_slightly_different_confidences_has_eight_knots():
     assert fitted.coefficients.shape == (7, 4)
 
 
-def test_spline_of_logits_is_that_of_the_confidence_of_the_decision():
+def test_spline_of_logits_is_fitted_to_the_confidence_of_the_decision():
     logits, labels = simulate_logits_and_labels(60, 3)
     confidence = softmax(logits, axis=1).max(axis=1)
     expected = fit_spline_of_confidence(confidence, decide(logits) == labels)
@@ -380,10 +379,11 @@ def expected_residual_loss(p: np.ndarray, labels: np.ndarray, window: int) -> fl
         for row in range(len(p)):
             for label in range(p.shape[1]):
                 if labels[row] != excluded:
-                    events.append((p[row, label], row, label, p[row, label] - (label == labels[row])))
+                    residual = p[row, label] - (label == labels[row])
+                    events.append((p[row, label], row, label, residual))
         if not events:
             continue
-        residuals = [event[3] for event in sorted(events)]
+        residuals = [residual for *_, residual in sorted(events)]
         half = (max(1, min(window, len(events) // 5)) - 1) // 2
         sums = [sum(residuals[max(0, i - half) : i + half + 1]) for i in range(len(residuals))]
         losses.append(np.abs(sums).mean() / (2 * half + 1))
@@ -587,7 +587,7 @@ def test_deviation_of_equal_margins_is_positive():
         (320, ["the network has 320 parameters, which is not H^2 + 4 H + 1"]),
     ],
 )
-def test_number_of_parameters_is_that_of_a_network(n_parameters, expected):
+def test_a_number_of_parameters_that_no_network_has_is_a_violation(n_parameters, expected):
     assert Smart(0.0, 1.0, np.zeros(n_parameters)).violations(3) == expected
 
 
@@ -602,7 +602,7 @@ def test_network_of_two_hidden_units_is_applied():
     np.testing.assert_array_equal(smart._score_margins(layers, np.array([2.0, -9.0])), outputs.output)
 
 
-def test_margin_is_that_of_the_two_largest_logits():
+def test_margin_is_the_difference_of_the_two_largest_logits():
     assert smart._margin(np.array([[1.0, 5.0, 3.0], [2.0, 2.0, 1.0], [7.0, -1.0, 0.5]])).tolist() == [2, 0, 6.5]
 
 
@@ -643,7 +643,7 @@ def test_hcal_ends_after_more_stale_epochs_than_its_patience(
     assert len(list(remaining)) == len(losses) - n_losses
 
 
-def test_spline_of_single_precision_equals_that_of_the_same_numbers_in_double_precision():
+def test_confidences_in_single_precision_give_the_spline_of_double_precision():
     generator = np.random.default_rng(5)
     confidence = generator.random(300).astype(np.float32)
     correct = generator.random(300) < confidence

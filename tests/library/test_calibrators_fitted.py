@@ -280,5 +280,5 @@ def test_patience_stops_a_fit_and_the_best_epoch_is_returned(fit, settings, monk
     long = fit(logits, labels, seed=1, settings=settings(epochs=1000, learning_rate=5.0, patience=3))(logits)
 
     assert 3 + 3 < len(steps) < 500  # 3 of the short fit, and at least 4 of the long fit, whose patience is 3
-    if fit is fit_smart:  # it minimizes the log loss
+    if fit is fit_smart:  # SMART minimizes the log loss, and h-cal another loss
         assert log_loss_per_row(long, labels).mean() <= log_loss_per_row(short, labels).mean()

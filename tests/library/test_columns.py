@@ -302,7 +302,7 @@ def test_numbers_of_every_type_are_read(values, expected):
         ([[1]], ": the column x is List(Int64); it must hold numbers"),
     ],
 )
-def test_values_that_are_no_numbers_are_rejected(values, expected):
+def test_values_that_are_not_numbers_are_rejected(values, expected):
     assert message_of(read_numbers, pl.Series("x", values), ROWS, "!") == f"p.parquet{expected}"
 
 
@@ -444,5 +444,5 @@ def test_an_empty_column_of_lists_has_two_numbers_in_each_row():
         ),
     ],
 )
-def test_values_that_are_no_lists_of_equal_length_are_rejected(values, expected):
+def test_values_that_are_not_lists_of_equal_length_are_rejected(values, expected):
     assert message_of(read_number_lists, pl.Series("x", values), ROWS) == f"p.parquet{expected}"

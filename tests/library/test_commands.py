@@ -1,4 +1,4 @@
-"""Commands: protected inputs, printed lines, JSON, and the arguments that a fit receives; without fits, for speed."""
+"""Commands: protected inputs, printed lines, JSON, and the arguments of a fit. No map is fitted, for speed."""
 
 import json
 from pathlib import Path

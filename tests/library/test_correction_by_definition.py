@@ -193,7 +193,7 @@ def test_logits_beyond_the_limit_are_equal_to_the_limit():
 
 
 def test_a_correction_needs_two_distinct_quantiles():
-    # the highest knot is the quantile 0.95: it is 1 only if more than 5% of the logits are
+    # the highest knot is the quantile 0.95: it is 1 only if more than 5% of the logits are 1
     correct = np.arange(100) % 3 > 0
     four_percent_ones = np.where(np.arange(100) < 4, 1.0, 0.0)
     six_percent_ones = np.where(np.arange(100) < 6, 1.0, 0.0)
@@ -220,7 +220,7 @@ def test_optimum_does_not_depend_on_the_start(start):
     assert fit.log_evidence == pytest.approx(-expected.fun + (log_priors - log_determinant) / 2, abs=1e-5)
 
 
-def test_gradient_and_hessian_are_those_of_the_loss():
+def test_gradient_and_hessian_equal_differences_of_the_loss():
     rows = make_rows(60, seed=6)
     features = np.column_stack([np.ones(60), rows.logit / 3])
     regression = _PenalizedRegression(rows.logit, features, rows.correct, rows.weight)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from relmap import decisions as module
+from relmap import decisions
 from relmap.decisions import FixedDecisions, ProtocolDecisions, confidence_logit, decide
 
 DECISION = np.array([0, 1, 1])
@@ -94,7 +94,7 @@ def test_rows_without_weights_have_one_copy_each():
     ],
 )
 def test_copies_of_rows_are_in_proportion_to_their_weights(weight, max_copies, expected, monkeypatch):
-    monkeypatch.setattr(module, "MAX_COPIES", max_copies)
+    monkeypatch.setattr(decisions, "MAX_COPIES", max_copies)
     rows = FixedDecisions(decision=np.zeros(4, dtype=int), weight=np.array(weight, dtype=float))
     assert rows.copies.tolist() == np.repeat(np.arange(4), expected).tolist()
     assert rows.copies.dtype == np.int64
@@ -107,7 +107,7 @@ def test_all_rows_together_have_a_million_copies():
 
 
 def test_copies_are_rounded_at_random_and_right_on_average(monkeypatch):
-    monkeypatch.setattr(module, "MAX_COPIES", 10_000)
+    monkeypatch.setattr(decisions, "MAX_COPIES", 10_000)
     rows = FixedDecisions(decision=np.zeros(1000, dtype=int), weight=np.tile([1.0, 3.0, 3.0, 3.0], 250))
     n_copies = np.bincount(rows.copies)  # 4 and 12 expected
     assert set(n_copies) == {4, 12}
@@ -136,5 +136,5 @@ def test_confidence_logit_of_each_label_by_hand():
 def test_confidence_logit_of_tiny_probabilities_is_finite():
     log_probabilities = np.array([[-1000.0, -1000.0, -1002.0], [-5.0, -np.inf, -800.0]])
     measured = confidence_logit(log_probabilities, np.array([2, 0]))
-    # e^-1002 / (2 e^-1000) and e^-5 / e^-800
+    # the odds are e^-1002 / (2 e^-1000) and e^-5 / e^-800
     np.testing.assert_allclose(measured, [-2 - np.log(2), 795])

@@ -1,4 +1,4 @@
-"""Without a coverage or a cut the default threshold of the map routes each row."""
+"""The default threshold of a map, which routes each row if no coverage and no cut are given."""
 
 from pathlib import Path
 

@@ -65,6 +65,7 @@ def expected_p_value(new: dict[str, float], reference: Cell | TopCell | None, is
 
 def adjust_by_holm(p_values: list[float]) -> list[float | None]:
     """Multiply the smallest p-value by the number of tests, the next one by one less, and so on."""
+    # tests that were not performed, with NaN, come last
     order = sorted(range(len(p_values)), key=lambda index: (np.isnan(p_values[index]), p_values[index]))
     n_tests = sum(not np.isnan(p_value) for p_value in p_values)
     adjusted: list[float | None] = [None] * len(p_values)
@@ -188,7 +189,7 @@ def test_shares_that_no_row_reaches_are_omitted():
     assert [top.share for top in result.top] == [0.3]
 
 
-def test_rounding_errors_are_no_difference():
+def test_differences_within_rounding_errors_are_ignored():
     cell = Cell(label=0, half="upper", rows=50, mean_reliability=0.75, mean_residual=0.25 + 5e-13, variance=0.0)
     document = make_map_with_held_out(halves=(0.5,) * 3, cells=(cell,))
     rows = (np.full(30, 0.75), np.zeros(30, dtype=np.int64), np.ones(30, dtype=bool), None)

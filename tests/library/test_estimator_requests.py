@@ -1,4 +1,4 @@
-"""`ReliabilityMap` passes its parameters on, and reads frames by them; without fits, for speed."""
+"""`ReliabilityMap` passes its parameters to the fit and to the reading of frames; most tests fit no map, for speed."""
 
 from typing import Any
 

@@ -112,7 +112,9 @@ def test_fit_does_not_depend_on_other_fits_or_row_order(fit_values, tolerance, n
 
 def test_curves_of_perfect_and_separable_labels_are_finite():
     confidence, decision, correct = simulate_rows(1, 1000, 4)
-    tied = np.flatnonzero(decision == 2)[:2]  # one of them is correct; a tie at the border is separable too
+    tied = np.flatnonzero(decision == 2)[
+        :2
+    ]  # one of the two is correct; rows with a tie at the border are separable too
     confidence[0, tied] = 0.5
     is_separated = (confidence[0] > 0.5) | (np.arange(1000) == tied[0])
     correct = np.select([decision == 0, decision == 1, decision == 2], [True, False, is_separated], correct)

@@ -1,4 +1,4 @@
-"""Sentences and numbers that describe a fitted map, word by word."""
+"""The exact sentences and numbers that describe a fitted map."""
 
 from dataclasses import replace
 
@@ -151,7 +151,7 @@ UNUSED = "Labels that are never decided, or never the true label: "
 BY_CHANCE = "Decisions and labels agree less often than by chance: check the numbering of the labels."
 
 
-def majority(percentage: str) -> str:
+def majority_message(percentage: str) -> str:
     return f"Always deciding the most frequent label would be correct in {percentage}%."
 
 
@@ -164,18 +164,18 @@ def majority(percentage: str) -> str:
         # half of the rows are correct, and half have the most frequent label
         ([0, 0, 1, 2], [0, 0, 2, 1], None, []),
         # 1 of 5 is correct, and 3 have the label 2; by chance, (2 * 1 + 2 * 1 + 1 * 3) / 5 = 1.4 are correct
-        ([0, 0, 1, 2, 1], [0, 2, 2, 1, 2], None, [majority("60.0"), BY_CHANCE]),
+        ([0, 0, 1, 2, 1], [0, 2, 2, 1, 2], None, [majority_message("60.0"), BY_CHANCE]),
         # weighted, 3 of 8 are correct, and 6 of 8 have the label 1
-        ([0, 1, 2, 2], [0, 1, 2, 1], [1, 1, 1, 5], [majority("75.0")]),
+        ([0, 1, 2, 2], [0, 1, 2, 1], [1, 1, 1, 5], [majority_message("75.0")]),
         # none is correct; by chance, (2 * 2 + 1 * 1 + 1 * 1) / 4 = 1.5 are correct
-        ([0, 0, 1, 2], [1, 2, 0, 0], None, [majority("50.0"), BY_CHANCE]),
+        ([0, 0, 1, 2], [1, 2, 0, 0], None, [majority_message("50.0"), BY_CHANCE]),
     ],
 )
 def test_problems_of_labels_are_described(decision, label, weight, expected):
     assert problems_of(decision, label, weight) == expected
 
 
-def test_agreement_as_often_as_by_chance_is_no_problem():
+def test_agreement_as_often_as_by_chance_is_not_reported():
     """Of four rows 2 are correct, as by chance. With a fifth row, fewer or more are correct than by chance."""
     assert BY_CHANCE not in problems_of([0, 0, 1, 1], [0, 1, 0, 1])
     assert BY_CHANCE in problems_of([0, 0, 1, 1, 0], [0, 1, 0, 1, 1])
@@ -224,7 +224,7 @@ def test_default_threshold_is_the_reliability_that_70_percent_of_the_rows_reach(
     assert coverage[0] >= 0.7 > coverage[1]
 
 
-def test_default_threshold_of_decisions_only_is_that_of_the_deployed_map():
+def test_default_threshold_of_decisions_only_is_computed_with_the_deployed_map():
     fits = []
     for share in (0.8, 0.9, 0.7):
         variants = {"label_intercept": Intercepts(np.array([0.0, 0.4, 0.8]) + share)}

@@ -64,7 +64,7 @@ def draw_counts(draws: Resamples) -> np.ndarray:
 
 @settings(deadline=None, max_examples=60)
 @given(ROWS)
-def test_metrics_of_weighted_rows_equal_those_of_repeated_rows(rows):
+def test_weighted_rows_have_the_metrics_of_repeated_rows(rows):
     score, correct, weight = (np.array(column) for column in zip(*rows, strict=True))
     order = order_by_risk(score, correct)
     ones = np.ones(len(score), dtype=int)
@@ -376,7 +376,7 @@ def test_effective_rows_of_two_groups_by_hand():
     # at most 8 rows, and fewer if the numbers of copies are unequal
     assert measure(0.375, 98 / 64) == 8
     assert measure(0.5, 4.5, np.array(20.0)) == pytest.approx(64 / 20)
-    assert measure(0.5, 0.0) == 8  # each group has this share
+    assert measure(0.5, 0.0) == 8  # the share is 0.5 in both groups
     # if all rows are wrong, or all correct, the groups count as one row each
     assert measure(0.0, 0.0) == measure(1.0, 0.0) == pytest.approx(64 / 34)
     assert np.isnan(effective_rows(np.array([np.nan]), *np.zeros((4, 1)))).all()
@@ -484,13 +484,13 @@ def test_change_is_certain_only_if_interval_and_p_value_agree(low, high, p, sign
         (None, 0.1, 0.2, BETTER),
         (0.0, None, 0.0005, NOT_CERTAIN),
         (0.0, -0.0005, None, NOT_CERTAIN),
-        (0.0002, -0.1, 0.1, NOT_CERTAIN),  # too few rows to know that it is small
+        (0.0002, -0.1, 0.1, NOT_CERTAIN),  # the interval contains relevant changes
         (-0.15, -0.2, -0.1, WORSE),
         (0.15, None, None, NOT_CERTAIN),
         (0.15, np.nan, np.nan, NOT_CERTAIN),
     ],
 )
-def test_change_below_the_smallest_relevant_change_is_no_difference(change, low, high, sign):
+def test_change_below_the_smallest_relevant_change_is_classified_as_no_difference(change, low, high, sign):
     is_known = low is not None and high is not None
     p = 0.01 if is_known and low * high > 0 else 0.5
     assert classify_relevant_change(1, change, low, high, p, 0.001) == sign

@@ -1,4 +1,4 @@
-"""Columns of a frame that `ReliabilityMap` reads as one label each, and the labels that their names give."""
+"""Columns of a frame that have the logits or probabilities of one label each, and the labels that they name."""
 
 import numpy as np
 import polars as pl
@@ -60,7 +60,7 @@ def test_numbers_as_labels_keep_their_type_and_other_columns_are_text():
         ("length", None, {"signals": ("length",)}),
     ],
 )
-def test_numeric_columns_of_other_content_are_no_labels(name, groups, settings):
+def test_numeric_columns_of_other_content_are_not_read_as_labels(name, groups, settings):
     frame = make_frame(PROBABILITIES, **{name: [0.0, 0.0, 0.0]})
     assert labels_of(frame, Y_TRUE, groups, **settings) == ["a", "b", "c"]
     assert labels_of(frame.rename({name: "other"}), Y_TRUE, groups, **settings) == ["a", "b", "c", "other"]
@@ -70,7 +70,7 @@ def test_groups_given_as_values_reserve_no_column():
     assert labels_of(make_frame(PROBABILITIES), Y_TRUE, np.array(["x", "y", "z"])) == ["a", "b", "c"]
 
 
-def test_columns_of_text_are_no_labels():
+def test_columns_of_text_are_not_read_as_labels():
     frame = make_frame(PROBABILITIES, text=["x", "y", "z"])
     assert labels_of(frame, Y_TRUE) == ["a", "b", "c"]
     assert labels_of(frame, ["text", "a", "b"]) is None

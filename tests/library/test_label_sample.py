@@ -209,6 +209,6 @@ def test_rows_with_a_label_or_a_weight_are_rejected(column, reading, tmp_path):
     )
 
 
-def test_a_column_label_is_no_label_if_another_one_is_named(tmp_path):
+def test_a_column_named_label_is_allowed_if_another_label_column_is_named(tmp_path):
     path = maps.write_frame(make_confidences().with_columns(label=pl.lit(1)), tmp_path / "new.parquet")
     assert draw(path, tmp_path / "sample.parquet", reading=Reading(label="truth")).label_column == "truth"

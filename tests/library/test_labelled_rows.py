@@ -112,7 +112,7 @@ def test_column_named_id_identifies_rows_unless_it_repeats_or_numbers_them(numbe
         assert ids.tolist() == [str(number) for number in numbers]
 
 
-def test_number_of_labels_is_that_of_names_logits_or_largest_label():
+def test_number_of_labels_is_found_by_names_logits_or_largest_label():
     five = CONFIDENCES.with_columns(label=pl.when(pl.int_range(N_ROWS) == 3).then(4).otherwise("label"))
     larger_decision = CONFIDENCES.with_columns(
         decision=pl.when(pl.int_range(N_ROWS) == 3).then(6).otherwise("decision")

@@ -1,4 +1,4 @@
-"""Lattice curves are monotone, their fit equals that of torch, and results do not depend on other fits or row order.
+"""Lattice curves are monotone and equal the fit of torch, and results do not depend on other fits or row order.
 
 A fixed number of nodes per cell replaces the rows of the cell in sums.
 """

@@ -153,7 +153,7 @@ def test_matrix_scaling_comparison_uses_weights_and_groups(case):
     assert recalibrated.decisions_changed == pytest.approx(is_changed[case.sample.rows].mean())
 
 
-def test_accuracy_and_threshold_equal_those_of_repeated_rows(case):
+def test_accuracy_and_threshold_equal_the_results_of_repeated_rows(case):
     rows = case.sample.rows
     assert case.map_fit.accuracy == pytest.approx(case.rows.correct[rows].mean())
 
@@ -290,7 +290,7 @@ def test_recommendation_of_the_fit_equals_the_evaluation(weighted, grouped, monk
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-def test_better_label_order_equals_that_of_repeated_rows(grouped):
+def test_better_label_order_equals_the_order_found_with_repeated_rows(grouped):
     for seed in range(30):
         generator = np.random.default_rng(seed)
         column, label = generator.integers(0, 3, (2, 80))

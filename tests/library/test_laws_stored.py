@@ -77,7 +77,7 @@ def test_restored_map_equals_the_saved_map(fitted_map, tmp_path):
     assert (tmp_path / "twice.json").read_bytes() == (tmp_path / "map.json").read_bytes()
 
 
-def test_held_out_statistics_equal_those_of_the_stored_folds(fitted_map):
+def test_held_out_statistics_are_computed_with_the_stored_folds(fitted_map):
     frame, model = fitted_map
     document = model.document_
     held_out = model.document_.held_out

@@ -1,4 +1,4 @@
-"""A map that was loaded: its parameters, labels, arrays, routes and errors; with few small fits, for speed."""
+"""A loaded map: its parameters, labels, arrays, routes and errors. The few fits are small, for speed."""
 
 import json
 import pickle
@@ -80,7 +80,7 @@ def test_an_unknown_kind_of_arrays_is_rejected(tmp_path):
     assert str(error.value) == "arrays is 'scores'; give one of auto, logits, probabilities"
 
 
-def test_arrays_are_read_as_what_they_contain(tmp_path):
+def test_arrays_are_read_as_logits_or_probabilities(tmp_path):
     probabilities = softmax(LOGITS, axis=1)
     expected = load(maps.make_map("mrp"), tmp_path, arrays="logits").reliability(log_softmax(LOGITS, axis=1))
     for arrays in ("auto", "probabilities"):
@@ -202,7 +202,7 @@ def test_a_map_records_the_rows_and_versions_of_its_fit(fitted_on_frame):
     assert source.versions["numpy"] == np.__version__
 
 
-def test_a_numeric_column_of_groups_is_no_column_of_a_label():
+def test_a_numeric_column_of_groups_is_not_read_as_a_label():
     probabilities = softmax(np.array(maps.make_predictions(90)["logits"].to_list()), axis=1)
     frame = pl.DataFrame(probabilities, schema=["a", "b", "c"]).with_columns(query=np.arange(90) // 3)
     y = np.array(["a", "b"])[np.arange(90) % 2]  # c never occurs
@@ -240,7 +240,7 @@ def test_a_map_with_a_classifier_is_saved_with_a_warning(fitted_on_frame, tmp_pa
     assert caught[0].filename == __file__
 
 
-def test_labels_are_required_and_inputs_are_those_of_the_classifier_only_with_a_classifier():
+def test_with_a_classifier_labels_are_required_and_inputs_have_its_tags():
     classifier = LogisticRegression()
     without_classifier = get_tags(ReliabilityMap())
     with_classifier = get_tags(ReliabilityMap(classifier=classifier))
@@ -249,7 +249,7 @@ def test_labels_are_required_and_inputs_are_those_of_the_classifier_only_with_a_
     assert without_classifier.input_tags != with_classifier.input_tags
 
 
-def test_a_numeric_column_that_is_no_label_is_ignored():
+def test_numeric_columns_not_named_like_a_label_are_ignored():
     generator = np.random.default_rng(0)
     scores = generator.normal(size=(200, 2)) * 3
     label = np.where((scores + generator.gumbel(size=scores.shape)).argmax(axis=1) == 0, "no", "yes")

@@ -250,7 +250,8 @@ def test_coverage_bound_is_wrong_no_more_often_than_stated(name):
         n_missed += count_misses(thresholds, lambda estimate: true_accuracy(rank_of, estimate) < estimate.lower_bound)
 
     assert (n_missed[1:] <= max_expected_count(delta, N_SIMULATIONS)).all()
-    assert name == "round numbers" or n_missed[1] > delta * N_SIMULATIONS / 3  # the bound is no wider than it has to be
+    if name != "round numbers":
+        assert n_missed[1] > delta * N_SIMULATIONS / 3  # the bound is no wider than it has to be
 
 
 def test_bound_of_a_given_threshold_is_wrong_no_more_often_than_stated():
@@ -276,7 +277,7 @@ def test_threshold_grid_distributes_the_whole_level_over_falling_thresholds(twen
     assert (np.diff(grid) < 0).all()
     assert grid[-1] == 0
     assert shares.sum() == pytest.approx(1)
-    # rounding of a tied reliability does not move it to the other side of a threshold
+    # thresholds are far enough from quantiles that rounding errors of an equal reliability do not matter
     assert np.abs(grid[:-1, None] - quantiles).min(initial=1) > 1e-10
 
 
@@ -449,11 +450,12 @@ def test_drift_statistics_equal_a_hand_calculation(copies):
             (n_rows, 0.9, n_correct / 25, 0.9)
         )
         assert drifted.holds == (n_correct == 24)
-        assert drifted.holds or drifted.describe(LABEL_NAMES)[:2] == [
-            f"The map no longer holds for partial at reliability 0.5 and above: mean reliability 0.90, accuracy "
-            f"0.60 ({n_rows} rows, 0.90 expected, p-value {new.p_value:.2g}).",
-            "Fit it again.",
-        ]
+        if not drifted.holds:
+            assert drifted.describe(LABEL_NAMES)[:2] == [
+                f"The map no longer holds for partial at reliability 0.5 and above: mean reliability 0.90, accuracy "
+                f"0.60 ({n_rows} rows, 0.90 expected, p-value {new.p_value:.2g}).",
+                "Fit it again.",
+            ]
 
 
 @pytest.mark.parametrize(("value", "correct", "p_value"), [(0.9, True, 1.0), (0.95, False, 0.0), (1.0, True, 1.0)])
@@ -539,7 +541,7 @@ def test_drift_detects_ten_points_less_accuracy_of_one_label(per_group, level):
     assert n_false <= max_expected_count(level, 60)
 
 
-def test_miscalibration_at_fit_time_is_no_drift():
+def test_miscalibration_at_fit_time_is_not_reported_as_drift():
     generator = np.random.default_rng(4)
     reference = fit_reference(simulate_stream(generator, 3000, accuracy_loss=0.08))
     new = simulate_stream(generator, 100_000, accuracy_loss=0.08)

@@ -268,7 +268,7 @@ def test_confidences_may_exceed_one_by_rounding_only():
             confidence_bins(np.array([0.5, outside]), 10)
 
 
-def test_compared_metrics_are_those_of_each_variant():
+def test_compared_metrics_are_computed_for_each_variant():
     generator = np.random.default_rng(5)
     correct = generator.random(50) < 0.7
     logits = {"confidence": generator.normal(size=50), "mrp": generator.normal(size=50)}
@@ -303,7 +303,7 @@ def test_calibration_error_is_computed_in_double_precision():
     assert confidence_bins(np.array([0, 1, 0]), 2).tolist() == [0, 1, 0]
 
 
-def test_defaults_of_functions_are_those_of_the_settings():
+def test_functions_have_the_defaults_of_the_settings():
     confidence, correct = np.random.default_rng(1).random((2, 200))
     correct = correct < 0.5
     assert ece(confidence, correct) == ece(confidence, correct, METRIC_DEFAULTS.ece_bins)

@@ -80,6 +80,7 @@ def test_prior_part_is_included_only_with_enough_evidence():
         rows = SimpleNamespace(fits={}, fit=lambda prior, _start: SimpleNamespace(log_evidence=evidence(prior)))
         return search_prior(Prior(), parts, rows, reach)
 
+    # the half-normal prior of a slope deviation lowers its score by (deviation / scale)^2 / 2
     for part, min_gain in (
         ("intercept", MIN_EVIDENCE_GAIN),
         ("slope", MIN_EVIDENCE_GAIN + (0.5 / SLOPE_DEVIATION_SCALE) ** 2 / 2),
@@ -130,7 +131,7 @@ def test_pooled_lines_never_fall_and_ignore_row_order(seed, n, labels, certain):
     assert (line.farthest < MAX_LOGIT) == np.isinf(z).any()
 
 
-def test_confidence_of_one_is_moved_to_half_the_distance_of_the_nearest():
+def test_a_confidence_of_one_is_moved_to_half_the_distance_of_the_next_one_from_one():
     z, decision, correct = simulate_rows(500)
     z[:50] = np.inf
     line = PooledLineFitter(z, decision, correct, 4).fit_lines(*ALL_COEFFICIENTS)
@@ -312,7 +313,7 @@ def test_the_prior_of_standard_deviations_prefers_zero_and_small_slopes(part, le
     assert pooling._log_prior(part, level) == expected
 
 
-def test_mean_logits_are_those_of_the_mean_reliability_of_each_label():
+def test_mean_logits_are_logits_of_the_mean_reliability_of_each_label():
     rows = pooling.PooledRows(
         offset=np.array([0.5, -1.0, 2.0, 3.0]),
         features=np.column_stack([np.ones(4), np.array([1.0, 2.0, -1.0, 0.5])]),

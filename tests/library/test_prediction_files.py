@@ -191,7 +191,8 @@ def test_csv_and_json_lines_text_is_preserved(suffix, text, added, tmp_path):
     source.write_text(text)
     write_with_columns(open_predictions(source), added_columns, out)
     lines = [line.strip().removesuffix("}") for line in text.split("\n") if line.strip()]
-    assert out.read_text() == "".join(map("".join, zip(lines, added, strict=True)))
+    expected = [line + addition for line, addition in zip(lines, added, strict=True)]
+    assert out.read_text() == "".join(expected)
 
 
 BUFFER = io.BytesIO()
@@ -279,7 +280,7 @@ TEXTS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs
 @given(st.lists(st.tuples(st.none() | TEXTS, st.floats(allow_nan=False, allow_infinity=False)), max_size=20))
 @example([])
 def test_conversion_between_formats_preserves_any_text(origin, suffix, tmp_path_factory, rows):
-    assume(rows or ".jsonl" not in (origin, suffix))  # without a line it has no columns
+    assume(rows or ".jsonl" not in (origin, suffix))  # an empty .jsonl file has no columns
     folder = tmp_path_factory.mktemp("files")
     frame = pl.DataFrame(rows, schema={"text, \n": pl.String, "x": pl.Float64}, orient="row")
     path = write_frame(frame, folder / f"in{origin}")

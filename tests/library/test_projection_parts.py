@@ -301,7 +301,7 @@ def test_the_registry_lists_where_each_variant_is_used():
     assert (*variants.AUTO_VARIANTS, "label_isotonic", "mrp_exact") == variants.DEPLOYABLE_VARIANTS
 
 
-def test_pooled_fits_replace_those_of_the_protocol_where_there_are_any(monkeypatch):
+def test_pooled_fits_replace_the_fits_of_the_protocol_where_they_exist(monkeypatch):
     monkeypatch.setattr(variants, "VARIANTS", {key: mark_fits(variant) for key, variant in VARIANTS.items()})
     names = ("mrp", "label_2d", "label_signals")
     assert fit_variants("batch", names) == {"mrp": "fit of batch", "label_2d": "fit of batch"}

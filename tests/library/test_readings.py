@@ -228,7 +228,8 @@ def test_every_format_round_trips(out, rows, tmp_path, monkeypatch):
 
     written = read_all_batches(path)
     from_parquet = read_all_batches(expected)
-    assert written.columns == from_parquet.columns or (out in {".json", ".jsonl"} and rows.is_empty())
+    if not (out in {".json", ".jsonl"} and rows.is_empty()):
+        assert written.columns == from_parquet.columns
     assert len(written) == len(from_parquet) == len(rows)
     for name in written.columns if len(rows) else ():
         values = written[name].cast(from_parquet.schema[name], strict=False)

@@ -131,7 +131,9 @@ def test_thresholds_as_json_have_every_number():
     }
 
 
-def stored(overall: float | None, *labels: tuple[int, float | None], **fields: object) -> dict[str, object]:
+def make_stored_thresholds(
+    overall: float | None, *labels: tuple[int, float | None], **fields: object
+) -> dict[str, object]:
     content = {
         "map_fingerprint": MAP.fingerprint,
         "overall": {"cut": overall},
@@ -143,12 +145,12 @@ def stored(overall: float | None, *labels: tuple[int, float | None], **fields: o
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (stored(0.75, (0, 0.5), (2, 0.25)), [0.5, math.inf, 0.25]),
-        (stored(None, (0, 0.5), (1, None)), [0.5, math.inf, math.inf]),
-        (stored(0.75, (0, 0.5), (1, None)), [0.75, 0.75, 0.75]),
-        (stored(0.75), [0.75, 0.75, 0.75]),
-        (stored(0.75, (0, 0.5), asked_coverage="0.7"), [0.75, 0.75, 0.75]),
-        (stored(0.75, (0, 0.5), asked_cut=0.75), [0.75, 0.75, 0.75]),
+        (make_stored_thresholds(0.75, (0, 0.5), (2, 0.25)), [0.5, math.inf, 0.25]),
+        (make_stored_thresholds(None, (0, 0.5), (1, None)), [0.5, math.inf, math.inf]),
+        (make_stored_thresholds(0.75, (0, 0.5), (1, None)), [0.75, 0.75, 0.75]),
+        (make_stored_thresholds(0.75), [0.75, 0.75, 0.75]),
+        (make_stored_thresholds(0.75, (0, 0.5), asked_coverage="0.7"), [0.75, 0.75, 0.75]),
+        (make_stored_thresholds(0.75, (0, 0.5), asked_cut=0.75), [0.75, 0.75, 0.75]),
     ],
 )
 @pytest.mark.parametrize("in_file", [False, True])
@@ -165,12 +167,21 @@ def test_thresholds_by_label_are_used_if_each_listed_label_has_one_or_no_overall
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (stored(0.5) | {"map_fingerprint": "x"}, "the value of cuts has the thresholds of another map; run"),
-        (stored(0.5, (3, 0.5)), r"has the labels \[3\]; the labels of the map are 0 to 2, each once"),
-        (stored(0.5, (1, 0.5), (1, 0.5)), r"has the labels \[1, 1\]"),
-        (stored(None, (1, None)), "has no threshold; run `thresholds` with a lower accuracy or more rows"),
-        (stored(None), "has no threshold"),
-        (stored(1.5), "the value of cuts is not an output of `thresholds` .*overall.cut.*; run `thresholds` again"),
+        (
+            make_stored_thresholds(0.5) | {"map_fingerprint": "x"},
+            "the value of cuts has the thresholds of another map; run",
+        ),
+        (make_stored_thresholds(0.5, (3, 0.5)), r"has the labels \[3\]; the labels of the map are 0 to 2, each once"),
+        (make_stored_thresholds(0.5, (1, 0.5), (1, 0.5)), r"has the labels \[1, 1\]"),
+        (
+            make_stored_thresholds(None, (1, None)),
+            "has no threshold; run `thresholds` with a lower accuracy or more rows",
+        ),
+        (make_stored_thresholds(None), "has no threshold"),
+        (
+            make_stored_thresholds(1.5),
+            "the value of cuts is not an output of `thresholds` .*overall.cut.*; run `thresholds` again",
+        ),
         ({}, "is not an output of `thresholds`"),
     ],
 )

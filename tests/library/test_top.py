@@ -203,7 +203,7 @@ def test_correlated_groups_increase_the_reference_variance():
         assert grouped_cell.variance / grouped_cell.rows == pytest.approx(single_cell.variance / single_cell.rows)
 
 
-def test_copies_of_a_row_in_its_group_are_no_further_evidence_of_drift():
+def test_copies_of_a_row_in_its_group_add_no_evidence_of_drift():
     document, _ = fit_and_test_drift(accuracy_loss=0.0, seed=3)
     reliability, correct = simulate(7, 1500, accuracy_loss=0.1)
     decision = np.zeros(1500, dtype=np.int64)

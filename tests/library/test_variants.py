@@ -28,11 +28,11 @@ every_variant = pytest.mark.parametrize(
 )
 
 
-def batch(rows: fits.SimulatedRows, settings: ProjectionParams = SETTINGS) -> FitBatch:
+def make_batch(rows: fits.SimulatedRows, settings: ProjectionParams = SETTINGS) -> FitBatch:
     return fits.make_batch(rows, N_LABELS, settings)
 
 
-def simulated(n_fits: int, n_rows: int, seed: int = 0) -> fits.SimulatedRows:
+def simulate_rows(n_fits: int, n_rows: int, seed: int = 0) -> fits.SimulatedRows:
     """Simulate rows whose labels 1 and 2 are correct less often.
 
     Returns:
@@ -45,7 +45,7 @@ def simulated(n_fits: int, n_rows: int, seed: int = 0) -> fits.SimulatedRows:
 @pytest.fixture(scope="module")
 def rows():
     """Return read-only rows."""
-    rows = simulated(2, 600)
+    rows = simulate_rows(2, 600)
     for array in rows:
         array.flags.writeable = False
     return rows
@@ -53,7 +53,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def projected(rows):
-    return fit_variants(batch(rows))
+    return fit_variants(make_batch(rows))
 
 
 def arrays(fitted: object) -> Iterator[np.ndarray]:
@@ -78,7 +78,8 @@ def test_fitted_variant_satisfies_the_contract(name, rows, projected):
         assert np.isfinite(reliability_logit).all()
         assert not np.shares_memory(reliability_logit, logit_of_fit)
         assert fitted.violations() == []
-        assert name != "confidence" or (reliability_logit == logit_of_fit).all()
+        if name == "confidence":
+            assert (reliability_logit == logit_of_fit).all()
         np.testing.assert_array_equal(
             fitted(make_decisions(logit_of_fit[5:7], decision[5:7], gap[5:7])), reliability_logit[5:7]
         )
@@ -96,8 +97,8 @@ def test_fitted_variant_satisfies_the_contract(name, rows, projected):
 @given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(3, 200), epochs=st.integers(1, 30))
 @settings(deadline=None, max_examples=15, derandomize=True)
 def test_shared_curve_preserves_the_ranking_by_confidence(seed, n_rows, epochs):
-    confidence_logit, decision, correct = simulated(2, n_rows, seed)
-    fit_batch = batch((confidence_logit, decision, correct), ProjectionParams(epochs=epochs))
+    confidence_logit, decision, correct = simulate_rows(2, n_rows, seed)
+    fit_batch = make_batch((confidence_logit, decision, correct), ProjectionParams(epochs=epochs))
     for fitted, logit_of_fit in zip(
         fit_variants(fit_batch, ("shared_1d",))["shared_1d"], confidence_logit, strict=True
     ):
@@ -111,8 +112,8 @@ def test_shared_curve_preserves_the_ranking_by_confidence(seed, n_rows, epochs):
 @pytest.mark.parametrize("fallback", ["shared_1d", "confidence"])
 def test_labels_with_few_rows_use_the_shared_curve_and_without_rows_the_identity(minimum, fallback):
     counts = [300, minimum - 1 if fallback == "shared_1d" else 0, minimum]
-    confidence_logit, _, correct = simulated(1, sum(counts))
-    fit_batch = batch(
+    confidence_logit, _, correct = simulate_rows(1, sum(counts))
+    fit_batch = make_batch(
         (confidence_logit, np.repeat([0, 1, 2], counts), correct), ProjectionParams(epochs=5, minimum_rows=minimum)
     )
     fitted = {name: value for name, (value,) in fit_variants(fit_batch).items()}
@@ -130,7 +131,9 @@ def test_labels_with_few_rows_use_the_shared_curve_and_without_rows_the_identity
 def test_batches_fitted_together_equal_batches_fitted_separately():
     settings_with_rare_labels = SETTINGS.model_copy(update={"minimum_rows": 30})
     # with 60 rows every label is rare
-    batches = [batch(simulated(2, n_rows, seed=n_rows), settings_with_rare_labels) for n_rows in (60, 500, 900)]
+    batches = [
+        make_batch(simulate_rows(2, n_rows, seed=n_rows), settings_with_rare_labels) for n_rows in (60, 500, 900)
+    ]
     for together, single_batch in zip(fit_mrp_batches(batches), batches, strict=True):
         for curves, expected in zip(together, fit_variants(single_batch, ("mrp",))["mrp"], strict=True):
             assert curves.fallback == expected.fallback
@@ -183,7 +186,7 @@ def test_fitted_surfaces_are_monotone_recover_the_truth_and_ignore_row_order():
 
 def test_adam_ends_slightly_above_the_optimum():
     confidence, decision, correct = fits.simulate_rows(2, 600, N_LABELS)
-    excess, kkt = measure_optimality_gap(batch((logit(confidence), decision, correct), ProjectionParams()))
+    excess, kkt = measure_optimality_gap(make_batch((logit(confidence), decision, correct), ProjectionParams()))
     assert (kkt <= 1e-8).all()
     assert (excess > -1e-9).all()
     assert (excess < 3e-3).all()

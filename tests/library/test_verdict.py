@@ -93,11 +93,11 @@ def explain(document: Any = None, **values: Any) -> list[str]:
     return [line for line in verdict._explain_missing_gain(evaluation, document or MAP) if line != POOLED]
 
 
-def label(name: str, rows: int, fit_rows: int, fallback: str = "none") -> dict[str, Any]:
+def make_label(name: str, rows: int, fit_rows: int, fallback: str = "none") -> dict[str, Any]:
     return {"name": name, "rows": rows, "fallback": fallback, "fit_rows": fit_rows}
 
 
-TWO_LABELS = [label("irrelevant", 900, 200), label("partial", 600, 200)]
+TWO_LABELS = [make_label("irrelevant", 900, 200), make_label("partial", 600, 200)]
 SPREAD = {"value": 0.125, "shuffled_p95": 0.0625}
 
 
@@ -115,11 +115,18 @@ SPREAD = {"value": 0.125, "shuffled_p95": 0.0625}
             ["Few decisions are correct: 99 of 1,500 rows, so intervals are long."],
         ),
         (
-            {"labels": [label("a", 1, 199), label("b", 0, 3), label("c", 9, 7, "shared"), label("d", 5, 12)]},
+            {
+                "labels": [
+                    make_label("a", 1, 199),
+                    make_label("b", 0, 3),
+                    make_label("c", 9, 7, "shared"),
+                    make_label("d", 5, 12),
+                ]
+            },
             ["Labels whose curve is fitted to fewer than 200 rows: a (199), d (12)."],
         ),
         (
-            {"labels": [label("a", 9, 200), label("b", 0, 200)]},
+            {"labels": [make_label("a", 9, 200), make_label("b", 0, 200)]},
             ["a is the only label decided on these rows, so labels cannot differ."],
         ),
         (
@@ -189,7 +196,9 @@ def test_candidates_are_listed_with_their_gain():
     ]
 
 
-def recalibrated(change: float, low: float | None, high: float | None, standard_error: float = 0.01) -> dict[str, Any]:
+def make_comparison(
+    change: float, low: float | None, high: float | None, standard_error: float = 0.01
+) -> dict[str, Any]:
     return {"change": change, "low": low, "high": high, "standard_error": standard_error, "decisions_changed": 0.0625}
 
 
@@ -197,22 +206,22 @@ def recalibrated(change: float, low: float | None, high: float | None, standard_
     ("comparison", "document", "result", "difference"),
     [
         (
-            recalibrated(-0.02, -0.03, -0.01),
+            make_comparison(-0.02, -0.03, -0.01),
             MAP,
             "is significantly better",
             "-0.0200 (95% interval -0.0300 to -0.0100)",
         ),
         (
-            recalibrated(-0.02, -0.03, -0.01),
+            make_comparison(-0.02, -0.03, -0.01),
             CONFIDENCE_MAP,
             "is significantly better",
             "-0.0200 (95% interval -0.0300 to -0.01",
         ),
-        (recalibrated(0.01, -0.02, 0.04), MAP, "is as good", "+0.0100 (95% interval -0.0200 to +0.0400)"),
-        (recalibrated(0.0005, -0.02, 0.04), MAP, "is as good", "less than 0.001 (95% interval -0.0200 to +0.0400)"),
-        (recalibrated(0.0101, -0.02, 0.04), MAP, None, None),
-        (recalibrated(0.0, -0.02, 0.04), CONFIDENCE_MAP, None, None),
-        (recalibrated(-0.02, None, None), MAP, None, None),
+        (make_comparison(0.01, -0.02, 0.04), MAP, "is as good", "+0.0100 (95% interval -0.0200 to +0.0400)"),
+        (make_comparison(0.0005, -0.02, 0.04), MAP, "is as good", "less than 0.001 (95% interval -0.0200 to +0.0400)"),
+        (make_comparison(0.0101, -0.02, 0.04), MAP, None, None),
+        (make_comparison(0.0, -0.02, 0.04), CONFIDENCE_MAP, None, None),
+        (make_comparison(-0.02, None, None), MAP, None, None),
         (None, MAP, None, None),
     ],
 )
