@@ -1,4 +1,4 @@
-"""Run the tests of the library without torch: what fits the published lattice is left out or skipped."""
+"""Run the tests of the library without torch: tests that fit the published lattice are left out or skipped."""
 
 from collections.abc import Generator
 from importlib.util import find_spec
@@ -16,7 +16,7 @@ def pytest_report_header() -> list[str]:
 
 
 def skip_if_torch_is_missing() -> Generator[None, object, object]:
-    """Skip a test whose fit needs torch, as the library's error states; the protocol of the paper does."""
+    """Skip a test if the library raises that its fit needs torch, as under the protocol of the paper."""
     try:
         return (yield)
     except Exception as error:

@@ -60,7 +60,7 @@ def expected_advice(reliability: np.ndarray, correct: np.ndarray, target: float,
     return [*lines, CAUTION]
 
 
-ADVICE_CASES = {  # rows, accuracy beyond half the reliability, target, confidence
+ADVICE_CASES = {  # number of rows, base of the accuracy (base + reliability / 2), target, confidence
     "an accuracy and twice the rows": (300, 0.52, 0.955, 0.95),
     "many times the rows": (60, 0.52, 0.93, 0.8),
     "an accuracy only": (400, 0.3, 0.95, 0.95),
@@ -76,24 +76,27 @@ def test_advice_equals_a_search_over_accuracies_and_multiples(n_rows, base, targ
     correct = generator.random(n_rows) < base + 0.5 * reliability
     found = find(reliability, correct, target, confidence=confidence)
     assert found.overall.threshold is None
-    monkeypatch.setattr(thresholds, "_advise", lambda *_: ())  # the search needs no advice, which takes long
+    monkeypatch.setattr(thresholds, "_advise", lambda *_: ())  # for speed: the search does not use the advice
     assert list(found.advice) == expected_advice(reliability, correct, target, confidence)
 
 
 def test_the_lowest_advised_accuracy_is_one_half():
+    # 51.2% of the rows show an accuracy of at least 50%; 50.2% show only one of 49%, which is too low to be advised
     reliability = np.full(20_000, 0.9)
     assert MIN_ADVISED_PERCENT == 50
     for n_correct, has_advice in ((10_240, True), (10_040, False)):
-        advice = find(reliability, np.arange(20_000) < n_correct, 0.95).advice
-        assert find(reliability, np.arange(20_000) < n_correct, 0.49).overall.threshold is not None
-        first = (
+        correct = np.arange(20_000) < n_correct
+        assert find(reliability, correct, 0.49).overall.threshold is not None
+        advice_of_50_percent = (
             "The highest accuracy with a threshold on these rows is 50%, which uses 100.0% of decisions as they are."
         )
-        assert list(advice) == ([first, CAUTION] if has_advice else [CAUTION])
+        advice = find(reliability, correct, 0.95).advice
+        assert list(advice) == ([advice_of_50_percent, CAUTION] if has_advice else [CAUTION])
 
 
 def test_the_advised_accuracy_can_be_the_next_whole_percent():
-    # 0.95^75 = 0.021 and 0.955^75 = 0.032: one of them is below half of the level of 0.05
+    # the p-value of 75 correct rows is 0.955^75 = 0.032 for the target and 0.95^75 = 0.021 for 95%; the threshold is
+    # tested at half of the level of 0.05, so only the accuracy of 95% is shown
     reliability = np.full(75, 0.995)
     advice = find(reliability, np.full(75, True), 0.955).advice
     assert advice[0] == (
@@ -114,11 +117,12 @@ def test_the_smallest_sample_is_the_first_that_rejects_without_errors(target, le
 
 
 def test_the_error_level_is_shared_by_the_labels_with_enough_rows():
-    # at 90% accuracy and 80% confidence, 16 rows without an error suffice: 0.9^15 = 0.206, 0.9^16 = 0.185
+    # at 90% accuracy and 80% confidence, 16 rows without an error suffice: 0.9^15 = 0.206, 0.9^16 = 0.185; so the
+    # labels 1 and 2 have enough rows, and each is tested at half of the level of 0.2, where 22 rows are needed
     decision = np.repeat([0, 1, 2], [15, 16, 60])
     found = find(np.full(91, 0.95), np.full(91, True), 0.9, decision, confidence=0.8)
     label_0, label_1, label_2 = found.labels
-    assert label_0.reason == "15 rows are too few; 22 are needed even if all are correct"  # two labels share the level
+    assert label_0.reason == "15 rows are too few; 22 are needed even if all are correct"
     assert 0.9**22 <= 0.1 < 0.9**21
     assert label_1.reason == "16 rows are too few; 22 are needed even if all are correct"
     assert label_2.threshold is not None
@@ -129,14 +133,15 @@ def test_the_lower_bound_is_at_the_level_at_which_the_threshold_was_accepted():
     reliability = np.full(60, 0.95)
     found = find(reliability, np.full(60, True), 0.9, confidence=0.8).overall
     shares = threshold_grid(MAP, 0.9).level_shares
-    # no row is at or above higher thresholds, so their levels are not passed on
+    # higher thresholds have no rows, so they are not accepted and pass no level on
     first = np.flatnonzero(threshold_grid(MAP, 0.9).thresholds <= 0.95)[0]
-    rejected = 0.0
+    p_value = 0.9**60  # of each threshold from there on, since all rows are above them
+    accepted_at = 0.0
     for share in shares[first:]:
-        level = rejected + 0.2 * share
-        rejected = level if level >= 0.9**60 else 0.0
+        level = accepted_at + 0.2 * share  # the level of an accepted threshold is passed on
+        accepted_at = level if level >= p_value else 0.0
     assert found.threshold == 0.0
-    assert found.lower_bound == pytest.approx(rejected ** (1 / 60))
+    assert found.lower_bound == pytest.approx(accepted_at ** (1 / 60))
 
 
 @pytest.mark.parametrize(
@@ -169,15 +174,16 @@ def test_thresholds_of_the_grid_lie_just_below_the_quantiles_and_end_with_0():
     grid = threshold_grid(make_map(quantiles), 0.9)
     expected = [round_threshold(value, quantiles) for value in (0.75, 0.5, 0.25)]
     assert grid.thresholds.tolist() == [*expected, 0.0]
-    # from the top: 20 quantiles at 0.75 with the starts 5, 10 and 15; 60 at 0.5 with 20 to 75; 20 at 0.25 with 80 to
-    # 95; and the last quantile, which is the threshold 0, with 100
+    # 5% of the level starts at every fifth percent of the coverage: at 5, 10 and 15 (threshold 0.75), at 20 to 75
+    # (0.5), at 80 to 95 (0.25) and at 100 (0)
     np.testing.assert_allclose(grid.level_shares, [0.15, 0.6, 0.2, 0.05])
 
 
 def test_half_of_the_level_starts_at_the_threshold_with_the_most_evidence():
     quantiles = np.repeat([0.25, 0.5, 0.75], [21, 60, 20])
     grid = threshold_grid(make_map(quantiles), 0.6)
-    # (0.75 - 0.6) sqrt(19) = 0.654 at the 20th quantile; the mean falls below 0.6 after 50 quantiles
+    # the evidence is (mean of the highest quantiles - target) * sqrt(percent of coverage); its maximum is
+    # (0.75 - 0.6) * sqrt(19) = 0.654, at the last of the 20 quantiles of 0.75; so half of the level starts there
     np.testing.assert_allclose(grid.level_shares, [0.075 + 0.5, 0.3, 0.1, 0.025])
 
 
@@ -266,7 +272,7 @@ def test_a_coverage_of_less_than_one_row_is_rejected():
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("grouped", [False, True])
-def test_independent_rows_equal_their_draws_in_order(weighted, grouped):
+def test_independent_rows_equal_a_sample_that_is_drawn_row_by_row(weighted, grouped):
     weight = np.array([1.0, 4.0, 2.0, 4.0, 3.0, 1.0, 4.0, 2.0, 4.0, 3.0])
     group = np.array(list("abbacccadc"))
     rows = FixedDecisions(

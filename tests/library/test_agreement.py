@@ -103,7 +103,7 @@ def test_the_description_lists_the_first_labels_and_counts_the_others(n_more, la
 
 
 @pytest.mark.parametrize("is_correct", [True, False])
-def test_the_interval_of_identical_groups_is_that_of_as_many_independent_rows(is_correct):
+def test_identical_groups_have_the_interval_of_the_same_number_of_independent_rows(is_correct):
     accuracy = measure(np.full(N_ROWS, is_correct))["accuracy"]
     n_groups = N_ROWS // 2
     expected = binomtest(n_groups if is_correct else 0, n_groups).proportion_ci(0.95, method="exact")
@@ -143,7 +143,7 @@ def test_the_estimate_for_a_population_stays_between_zero_and_one(
 
     estimate = measure_agreement(maps.make_map(), sample, population)["accuracy"]
 
-    assert estimate == share(limit, limit, limit) | {"low": estimate["low"], "high": estimate["high"]}
+    assert estimate == share(limit, estimate["low"], estimate["high"])
     assert 0 <= estimate["low"] <= estimate["high"] <= 1
 
 
@@ -157,7 +157,7 @@ def test_a_population_is_summarized_by_decision_and_pooled_by_its_counts():
     np.testing.assert_allclose(pooled.mean_reliability, [(1 + 3 * 0.5) / 4])
 
 
-def test_few_groups_have_the_accuracy_of_the_labelled_rows_for_any_population():
+def test_few_rows_have_the_accuracy_of_the_labelled_rows_for_any_population():
     rows = FixedDecisions(decision=np.array([0, 0, 0, 1]), label=np.array([0, 0, 1, 1]))
     sample = EvaluationSample.from_rows(rows, score(np.full(4, 0.9)), maps.METRIC_SETTINGS)
     population = PopulationSummary.from_scores(np.array([0, 1]), np.array([-2.0, -2.0]), 3)

@@ -89,7 +89,7 @@ def chosen_map() -> MapDocument:
         ("partly_out_of_fold", "out of fold"),
     ],
 )
-def test_the_log_losses_of_an_evaluation_name_the_rows_they_are_computed_on(origin, where, chosen_map):
+def test_the_heading_of_the_log_losses_names_the_evaluated_rows(origin, where, chosen_map):
     lines = assess(origin, document=chosen_map, n_fitted=7).evaluate().lines
     assert f"  log loss {where}, and gain over the confidence (95% interval):" in lines
 
@@ -107,8 +107,8 @@ def test_cuts_of_each_origin_state_whether_they_are_guaranteed(request_, origin)
         notes.append("The bounds hold if the cut was chosen without looking at these rows.")
     assert list(cuts.notes) == notes
     assert list(cuts.lines) == expected.describe(maps.LABEL_NAMES)
-    identity = {"guaranteed": is_guaranteed, "fitted_rows": 7, "map_fingerprint": MAP.fingerprint}
-    assert cuts.to_dict() == identity | expected.as_json()
+    origin_of_cuts = {"guaranteed": is_guaranteed, "fitted_rows": 7, "map_fingerprint": MAP.fingerprint}
+    assert cuts.to_dict() == origin_of_cuts | expected.as_json()
 
 
 def test_the_hold_out_that_gives_a_guarantee_is_named_as_in_python():
@@ -118,7 +118,7 @@ def test_the_hold_out_that_gives_a_guarantee_is_named_as_in_python():
 
 def test_cuts_of_grouped_rows_use_one_row_of_each_group():
     cuts = assess(rows=make_rows("group")).choose_cut(coverage=0.5)
-    assert cuts.numbers["overall"]["rows"] == N_ROWS // 10
+    assert cuts.numbers["overall"]["rows"] == N_ROWS // 10  # groups have ten rows
     assert cuts.notes[1:] == ("One random row of each group is used, so that rows are independent: 24 rows.",)
 
 
@@ -131,7 +131,7 @@ def test_the_sample_of_groups_depends_on_the_seed_of_the_map():
     assert len(automatic) > 1
 
 
-def test_costs_use_all_rows_and_have_the_identity_of_the_map():
+def test_costs_use_all_rows_and_have_the_fingerprint_of_the_map():
     cuts = assess(rows=make_rows("group")).choose_cut(cost_error=4, cost_review=1)
     assert cuts.cut == pytest.approx(0.75)
     assert cuts.numbers["overall"]["rows"] == N_ROWS

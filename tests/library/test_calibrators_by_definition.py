@@ -59,7 +59,7 @@ def test_registry_has_titles_classes_and_settings_of_each_calibrator():
     assert [*calibrators_with_role("paper"), *calibrators_with_role("rival")] == list(CALIBRATORS)
 
 
-def test_settings_are_those_of_the_authors():
+def test_default_settings_equal_the_settings_of_the_authors():
     logits, labels = simulate_logits_and_labels(50, 3)
     hcal_settings = HCalibrationSettings(
         segments=50, window=201, learning_rate=0.005, epochs=80, patience=18, batch=6000
@@ -91,9 +91,8 @@ def test_seed_and_settings_reach_the_fit():
     (fitted,) = fit_prefixes("smart", logits, labels, [25], seed=7, settings={"epochs": 4, "patience": 2})
     expected = fit_smart(logits[:25], labels[:25], seed=7, settings=SmartSettings(epochs=4, patience=2))
     np.testing.assert_array_equal(fitted.parameters, expected.parameters)
-    assert fit_prefixes("ts", logits, labels, [25], seed=7, settings={})[0] == fit_temperature(
-        logits[:25], labels[:25], seed=1
-    )
+    (temperature,) = fit_prefixes("ts", logits, labels, [25], seed=7, settings={})
+    assert temperature == fit_temperature(logits[:25], labels[:25], seed=1)  # the fit uses no random numbers
 
 
 def test_uncalibrated_probabilities_are_a_softmax_with_a_floor():
@@ -105,7 +104,7 @@ def test_uncalibrated_probabilities_are_a_softmax_with_a_floor():
     assert fit_identity(LOGITS, np.zeros(4), seed=1) == Identity()
 
 
-def test_linear_map_is_a_matrix_product_without_zero_weights():
+def test_transformed_rows_are_a_matrix_product_that_skips_weights_of_zero():
     weights = np.array([[0.5, 0.0, -2.0], [3.0, 1.5, 0.0]])
     np.testing.assert_allclose(transform_rows(LOGITS, weights), LOGITS @ weights.T, rtol=1e-14)
     infinite = LOGITS.copy()
@@ -118,7 +117,7 @@ def shuffled_labels(n_labels: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["uncal", "ts", "diag", "spline", "vector", "matrix"])
-def test_numbers_of_labels_do_not_matter(name):
+def test_renumbering_the_labels_does_not_change_the_calibration(name):
     logits, labels = simulate_logits_and_labels(120, 4, shift=np.array([0.0, 1.0, -1.0, 0.5]))
     order = shuffled_labels(4, 3)  # new label k is the old label order[k]
     (expected,) = fit_prefixes(name, logits, labels, [120], seed=1)
@@ -163,8 +162,9 @@ def test_temperature_at_its_bounds_and_without_information():
     assert fit_temperature(certain, np.array([0, 1]), seed=1).beta == high
     assert fit_temperature(certain, np.array([1, 0]), seed=1).beta == low
     assert fit_temperature(np.full((3, 2), 7.0), np.array([0, 1, 1]), seed=1).beta == 1
-    one_row = np.array([[1.0, 1.0], [0.0, 2.0], [0.0, 2.0], [2.0, 0.0]])
-    assert fit_temperature(one_row, np.array([0, 1, 1, 1]), seed=1).beta == pytest.approx(np.log(2) / 2)
+    # the first row has no information; two of the other three are correct: expit(2 beta) = 2 / 3
+    equal_gaps = np.array([[1.0, 1.0], [0.0, 2.0], [0.0, 2.0], [2.0, 0.0]])
+    assert fit_temperature(equal_gaps, np.array([0, 1, 1, 1]), seed=1).beta == pytest.approx(np.log(2) / 2)
 
 
 @pytest.mark.parametrize("start", [-100.0, -3.0, 0.0, 2.9, 100.0])
@@ -272,6 +272,7 @@ def test_ridge_is_added_to_the_free_entries():
 
 
 def test_multinomial_loss_of_large_scores_does_not_overflow():
+    # the scores of the rows are (2000, 0) and (4000, 0), so the second row has a loss of 4000
     value, gradient, hessian = multinomial_loss(np.array([[1.0, 2.0]]), np.array([0, 1]), 2)(np.array([2000.0, 0.0]))
     assert value == pytest.approx(4000 / 2)
     np.testing.assert_allclose(gradient, [1.0, -1.0], atol=1e-12)
@@ -326,7 +327,7 @@ def test_spline_of_slightly_different_confidences_has_eight_knots():
     assert fitted.coefficients.shape == (7, 4)
 
 
-def test_spline_of_logits_is_that_of_the_confidence_of_the_decision():
+def test_spline_of_logits_is_fitted_to_the_confidence_of_the_decision():
     logits, labels = simulate_logits_and_labels(60, 3)
     confidence = softmax(logits, axis=1).max(axis=1)
     expected = fit_spline_of_confidence(confidence, decide(logits) == labels)
@@ -378,10 +379,11 @@ def expected_residual_loss(p: np.ndarray, labels: np.ndarray, window: int) -> fl
         for row in range(len(p)):
             for label in range(p.shape[1]):
                 if labels[row] != excluded:
-                    events.append((p[row, label], row, label, p[row, label] - (label == labels[row])))
+                    residual = p[row, label] - (label == labels[row])
+                    events.append((p[row, label], row, label, residual))
         if not events:
             continue
-        residuals = [event[3] for event in sorted(events)]
+        residuals = [residual for *_, residual in sorted(events)]
         half = (max(1, min(window, len(events) // 5)) - 1) // 2
         sums = [sum(residuals[max(0, i - half) : i + half + 1]) for i in range(len(residuals))]
         losses.append(np.abs(sums).mean() / (2 * half + 1))
@@ -508,6 +510,7 @@ def test_initial_parameters_are_uniform_within_the_bounds_of_their_layers():
     draws = np.array([initial_parameters(seed) for seed in range(40)])
     largest = np.abs(draws).max(axis=0)
     assert draws.shape == (40, 321)
+    # the bound is 1 / sqrt(number of inputs): one input of the 32 parameters of layer 1, and 16 of the other layers
     assert (largest[:32] <= 1).all()
     assert (largest[:32] > 0.7).all()
     assert (largest[32:] <= 0.25).all()
@@ -584,7 +587,7 @@ def test_deviation_of_equal_margins_is_positive():
         (320, ["the network has 320 parameters, which is not H^2 + 4 H + 1"]),
     ],
 )
-def test_number_of_parameters_is_that_of_a_network(n_parameters, expected):
+def test_a_number_of_parameters_that_no_network_has_is_a_violation(n_parameters, expected):
     assert Smart(0.0, 1.0, np.zeros(n_parameters)).violations(3) == expected
 
 
@@ -599,11 +602,12 @@ def test_network_of_two_hidden_units_is_applied():
     np.testing.assert_array_equal(smart._score_margins(layers, np.array([2.0, -9.0])), outputs.output)
 
 
-def test_margin_is_that_of_the_two_largest_logits():
+def test_margin_is_the_difference_of_the_two_largest_logits():
     assert smart._margin(np.array([[1.0, 5.0, 3.0], [2.0, 2.0, 1.0], [7.0, -1.0, 0.5]])).tolist() == [2, 0, 6.5]
 
 
-PATIENCE_CASES = [  # losses of the epochs, patience, epochs; number of steps of the best epoch, number of losses
+# losses of the epochs, patience, epochs; steps before the best epoch, number of losses that are computed
+PATIENCE_CASES = [
     ([5.0, 4.0, 6.0, 6.0, 3.0, 7.0, 7.0, 7.0, 1.0], 2, 9, 4, 8),
     ([5.0, 5.0, 5.0, 5.0, 1.0], 2, 9, 0, 4),
     ([5.0, 4.0, 3.0, 2.0, 1.0, 0.0], 2, 4, 4, 5),
@@ -639,7 +643,7 @@ def test_hcal_ends_after_more_stale_epochs_than_its_patience(
     assert len(list(remaining)) == len(losses) - n_losses
 
 
-def test_spline_of_single_precision_equals_that_of_the_same_numbers_in_double_precision():
+def test_confidences_in_single_precision_give_the_spline_of_double_precision():
     generator = np.random.default_rng(5)
     confidence = generator.random(300).astype(np.float32)
     correct = generator.random(300) < confidence

@@ -121,7 +121,7 @@ def test_gradient_and_hessian_of_the_multinomial_loss_equal_finite_differences(n
 
 
 def penalized_gradient(calibrator: Matrix, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Sum the gradient of log loss and ridge over rows, in weights and bias of logits of spread 1, shape (K, K + 1)."""
+    """Compute the gradient of mean log loss plus ridge, shape (K, K + 1): weights of logits of spread 1, then bias."""
     n_labels = logits.shape[1]
     unit = median_spread(logits)
     start = fit_temperature(logits, labels, seed=1).beta * unit * np.eye(n_labels, n_labels + 1)
@@ -194,7 +194,7 @@ def test_residual_loss_equals_a_double_loop_and_its_gradient_finite_differences(
 
 
 def test_hcal_applies_the_factor_of_each_segment():
-    logits = np.log([[0.9, 0.1]])  # -log p is .105, in the first of segments of length 2, and 2.303, in the second
+    logits = np.log([[0.9, 0.1]])  # -log p is .105, in the first segment, 0 to 2, and 2.303, in the second, 2 to 4
     calibrated = HCalibration(np.r_[0.5, 2.0, np.ones(48)])(logits)
     assert calibrated == pytest.approx(log_softmax([[0.5 * np.log(0.9), 2 * np.log(0.1)]], axis=1))
 
@@ -279,6 +279,6 @@ def test_patience_stops_a_fit_and_the_best_epoch_is_returned(fit, settings, monk
     short = fit(logits, labels, seed=1, settings=settings(epochs=3, learning_rate=5.0, patience=3))(logits)
     long = fit(logits, labels, seed=1, settings=settings(epochs=1000, learning_rate=5.0, patience=3))(logits)
 
-    assert 3 + 3 < len(steps) < 500
-    if fit is fit_smart:  # it minimizes the log loss
+    assert 3 + 3 < len(steps) < 500  # 3 of the short fit, and at least 4 of the long fit, whose patience is 3
+    if fit is fit_smart:  # SMART minimizes the log loss, and h-cal another loss
         assert log_loss_per_row(long, labels).mean() <= log_loss_per_row(short, labels).mean()

@@ -48,7 +48,7 @@ def message_of(call, *arguments: object, **options: object) -> str:
     return str(error.value)
 
 
-def test_a_single_invalid_row_and_several_are_counted():
+def test_the_first_invalid_row_is_reported_and_several_are_counted():
     one = message_of(ROWS.reject, np.array([False, False, True]), lambda row: f"value {row}")
     several = message_of(ROWS.reject, pl.Series([False, True, True, False]), lambda row: f"value {row}")
     many = message_of(ROWS.reject, np.arange(2500) >= 1200, lambda row: f"value {row}")
@@ -119,7 +119,7 @@ def test_names_that_are_numbers_are_recognized(names, expected):
         ("1.5", ["1", "1.5"], 1),
     ],
 )
-def test_texts_name_labels(text, names, expected):
+def test_a_text_is_parsed_as_the_name_or_the_number_of_a_label(text, names, expected):
     assert parse_label(text, names) == expected
 
 
@@ -171,7 +171,7 @@ def test_given_advice_replaces_the_default():
     assert message_of(read_labels, numbers, ROWS, **options).endswith("label is 5, not one of 0..1; rename it")
 
 
-def test_columns_of_other_types_are_no_labels():
+def test_a_column_of_lists_is_rejected_as_labels():
     message = message_of(read, pl.Series("label", [[1], [0]]))
     assert message == "p.parquet: the column label is List(Int64); it must hold numbers 0..K-1 or names"
 
@@ -229,7 +229,7 @@ def test_names_are_advised_where_their_order_is_known_or_irrelevant(labels, n_la
     assert advise_names(pl.DataFrame({"label": labels}), ["label"], n_labels, by_position) == expected
 
 
-def test_names_are_advised_for_at_most_as_many_labels_as_are_plausible():
+def test_names_are_advised_up_to_the_maximum_number_of_suggested_labels():
     names = [f"n{number:03}" for number in range(MAX_SUGGESTED_LABELS + 1)]
     all_but_one = pl.DataFrame({"label": names[:-1]})
     assert f"--labels {','.join(names[:-1])} (" in advise_names(all_but_one, ["label"], UNKNOWN_N_LABELS)
@@ -302,7 +302,7 @@ def test_numbers_of_every_type_are_read(values, expected):
         ([[1]], ": the column x is List(Int64); it must hold numbers"),
     ],
 )
-def test_values_that_are_no_numbers_are_rejected(values, expected):
+def test_values_that_are_not_numbers_are_rejected(values, expected):
     assert message_of(read_numbers, pl.Series("x", values), ROWS, "!") == f"p.parquet{expected}"
 
 
@@ -349,7 +349,6 @@ def test_probabilities_are_read_as_numbers_percent_or_words():
     ("values", "reading", "expected"),
     [
         ([-0.1], {}, "p is -0.1; it must lie in [0, 1]"),
-        ([1.0], {"percent": True}, ""),
         ([100.5], {"percent": True}, "p is 1.005; it must lie in [0, 1]"),
         ([101.0], {}, "p is 101.0; it must lie in [0, 1]"),
         ([100.0], {}, "p is 100.0; it must lie in [0, 1]; if it is in percent, give --percent"),
@@ -373,10 +372,11 @@ def test_probabilities_are_read_as_numbers_percent_or_words():
 )
 def test_invalid_probabilities_are_named_with_a_remedy(values, reading, expected):
     column = pl.Series("p", values)
-    if not expected:
-        read_probabilities(column, ROWS, Reading(**reading))
-        return
     assert message_of(read_probabilities, column, ROWS, Reading(**reading)).partition(": ")[2] == expected
+
+
+def test_a_probability_of_one_percent_is_accepted():
+    read_probabilities(pl.Series("p", [1.0]), ROWS, Reading(percent=True))
 
 
 def test_at_most_ten_words_are_listed():
@@ -405,7 +405,7 @@ def test_lists_of_numbers_are_read(column):
     assert numbers.dtype == np.float64
 
 
-def test_no_lists_have_two_columns():
+def test_an_empty_column_of_lists_has_two_numbers_in_each_row():
     assert read_number_lists(pl.Series("x", [], dtype=pl.List(pl.Float64)), ROWS).shape == (0, 2)
 
 
@@ -432,6 +432,7 @@ def test_no_lists_have_two_columns():
         ),
         (["[1, 2]", "1, 2"], ", row 1 (from 0): x is '1, 2', not a list of numbers such as [0.1, 0.9]"),
         (["[a]"], ", row 0 (from 0): x is '[a]', not a list of numbers such as [0.1, 0.9]"),
+        # long values are truncated
         (["x" * 99], f", row 0 (from 0): x is '{'x' * 59}, not a list of numbers such as [0.1, 0.9]"),
         (
             [0.5],
@@ -443,5 +444,5 @@ def test_no_lists_have_two_columns():
         ),
     ],
 )
-def test_values_that_are_no_lists_of_equal_length_are_rejected(values, expected):
+def test_values_that_are_not_lists_of_equal_length_are_rejected(values, expected):
     assert message_of(read_number_lists, pl.Series("x", values), ROWS) == f"p.parquet{expected}"

@@ -1,4 +1,4 @@
-"""Commands: protected inputs, printed lines, JSON, and the arguments that a fit receives; without fits, for speed."""
+"""Commands: protected inputs, printed lines, JSON, and the arguments of a fit. No map is fitted, for speed."""
 
 import json
 from pathlib import Path
@@ -125,7 +125,7 @@ def test_options_of_a_map_need_a_map(name, folder):
 
 
 @pytest.mark.parametrize("name", SCORE_OPTIONS)
-def test_options_of_a_score_need_no_map(name, folder):
+def test_options_of_a_score_are_rejected_with_a_map(name, folder):
     with pytest.raises(InputError) as error:
         maps.run_command("thresholds", "--predictions", "rows.parquet", "--map", "map.json", f"--{name}", "0.5")
     assert str(error.value) == f"--{name} needs no map; omit --map, and name the column with --score"
@@ -155,8 +155,8 @@ def test_apply_prints_its_summary_and_the_number_of_rows(folder, capsys):
     assert printed == capsys.readouterr().err.splitlines()
     assert printed[-1] == "out.parquet: 120 rows."
     assert printed[-2].startswith("30 of 120 rows (25.0%) are automatic, with a reliability of at least ")
-    summary = [line for line in printed if "checksums" in line]
-    assert len(printed) == 2 + len(summary)
+    notes_on_checksums = [line for line in printed if "checksums" in line]
+    assert len(printed) == 2 + len(notes_on_checksums)
 
 
 def test_label_prints_its_summary_and_the_number_of_rows(folder, capsys):
@@ -166,11 +166,11 @@ def test_label_prints_its_summary_and_the_number_of_rows(folder, capsys):
     assert printed == capsys.readouterr().err.splitlines()
     assert printed[-1] == "out.csv: 20 rows."
     assert printed[0].startswith("20 of 120 rows are sampled, by decision: irrelevant (")
-    seed_1 = Path("out.csv").read_bytes()
+    sample_of_default_seed = Path("out.csv").read_bytes()
     maps.run_command(
         "label", "--map", "map.json", "--predictions", "new.parquet", "--rows", 20, "--seed", 1, "--out", "out.csv"
     )
-    assert Path("out.csv").read_bytes() == seed_1  # the default
+    assert Path("out.csv").read_bytes() == sample_of_default_seed
 
 
 def assess() -> MapAssessment:
@@ -255,7 +255,7 @@ def test_the_figure_of_a_score_is_written_and_named(folder, monkeypatch):
     assert Path("curve.svg").read_text() == "<svg 300>"
 
 
-FIT_OPTIONS = {
+FIT_OPTIONS = {  # option -> text on the command line, argument of the fit, its value
     "--calibrator": ("vector", "calibrator", "vector"),
     "--variant": ("mrp", "variant", "mrp"),
     "--seed": ("7", "seed", 7),

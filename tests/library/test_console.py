@@ -66,7 +66,11 @@ def test_options_have_the_type_the_help_and_both_spellings_of_a_column():
         found[name] = (kind, [option.default, *option.param_decls], option.help)
     assert found == {
         "score_column": (str, ["--score-column", "--score"], "Column of the score."),
-        "group_column": (str | None, ["--group-column"], "Column of the groups."),  # the command has a group
+        "group_column": (
+            str | None,
+            ["--group-column"],
+            "Column of the groups.",
+        ),  # no --group: the command has another one
         "high_border": (float, ["--high-border"], "Border."),
     }
 

@@ -31,6 +31,7 @@ from relmap.metrics.reliability import find_tie_groups, ranking_metrics
 from tests import maps
 
 LOGIT_VALUES = st.floats(-60, 60)
+NEW_ROWS_SEED = 10**6  # differs from the seeds of the fits
 
 
 @st.composite
@@ -53,7 +54,7 @@ def test_correction_is_monotone_and_strictly_increases_distinct_scores(correctio
     before = np.sort(np.concatenate([finite_points, next_larger, [-np.inf, np.inf]]))
     after = correction(before)
 
-    assert (np.diff(after[1:-1]) >= 0).all()  # without rounding errors
+    assert (np.diff(after[1:-1]) >= 0).all()  # also between neighboring floats
     is_distinct = np.diff(before) > 1e-6
     assert (np.diff(after)[is_distinct] > 0).all()
     np.testing.assert_array_equal(correction(np.repeat(before, 2)), np.repeat(after, 2))
@@ -79,32 +80,35 @@ def simulate_scores(seed: int, n: int, ceiling: float = 1.0) -> tuple[np.ndarray
     return score, generator.random(n) < np.minimum(expit(score), ceiling)
 
 
+def expected_loss(score: np.ndarray, true_score: np.ndarray) -> float:
+    """Compute the expected log loss of a score if the decisions are correct with the probability expit(true_score)."""
+    losses = expit(true_score) * np.log(expit(score)) + expit(-true_score) * np.log(expit(-score))
+    return float(-losses.mean())
+
+
 def test_correction_hardly_changes_a_calibrated_score():
     changes = []
-    costs = []
-    new_scores, _ = simulate_scores(10**6, 20_000)
+    loss_increases = []
+    new_scores, _ = simulate_scores(NEW_ROWS_SEED, 20_000)
     for seed in range(40):
         corrected = fit_correction(*simulate_scores(seed, 300))(new_scores)
         changes.append(np.abs(expit(corrected) - expit(new_scores)).mean())
-        losses = [
-            -(expit(new_scores) * np.log(expit(score)) + expit(-new_scores) * np.log(expit(-score))).mean()
-            for score in (corrected, new_scores)
-        ]
-        costs.append(losses[0] - losses[1])
+        loss_increases.append(expected_loss(corrected, new_scores) - expected_loss(new_scores, new_scores))
 
     assert np.mean(changes) < 0.025
-    assert 0 < np.mean(costs) < 0.003
+    assert 0 < np.mean(loss_increases) < 0.003
 
 
 @pytest.mark.parametrize(("n", "remaining_share"), [(300, 0.7), (1000, 0.4), (4000, 0.25)])
 def test_correction_reduces_the_gap_under_an_accuracy_ceiling(n, remaining_share):
-    new_scores, correct = simulate_scores(10**6, 50_000, ceiling=0.8)
-    top = np.argsort(-new_scores)[:5000]
+    new_scores, correct = simulate_scores(NEW_ROWS_SEED, 50_000, ceiling=0.8)
+    top = np.argsort(-new_scores)[:5000]  # the most reliable tenth
     gap_before = (expit(new_scores) - correct)[top].mean()
-    gaps = [
-        (expit(fit_correction(*simulate_scores(seed, n, ceiling=0.8))(new_scores)) - correct)[top].mean()
-        for seed in range(12)
-    ]
+    gaps = []
+    for seed in range(12):
+        correction = fit_correction(*simulate_scores(seed, n, ceiling=0.8))
+        reliability = expit(correction(new_scores))
+        gaps.append((reliability - correct)[top].mean())
 
     assert gap_before > 0.12
     assert abs(np.mean(gaps)) < remaining_share * gap_before
@@ -125,7 +129,7 @@ def test_correction_does_not_depend_on_row_order_and_respects_the_minimum_slope(
     assert min(slopes) >= MIN_SLOPE - 1e-9
 
 
-def test_weights_count_rows_repeatedly():
+def test_equal_weights_have_no_effect_and_rows_of_tiny_weight_are_ignored():
     score, correct = simulate_scores(3, 2000)
     is_random = np.arange(2000) % 2 == 1
     coin_tosses = np.random.default_rng(0).random(2000) < 0.5
@@ -136,7 +140,7 @@ def test_weights_count_rows_repeatedly():
     tiny_weights = fit_correction(score, correct, np.where(is_random, 1e-9, 1.0))
     without_random = fit_correction(score[~is_random], correct[~is_random])
     grid = np.linspace(-2, 4, 50)
-    # Their knots differ a little
+    # The knots of the two corrections differ a little
     np.testing.assert_allclose(tiny_weights(grid), without_random(grid), rtol=0, atol=0.15)
     assert np.abs(equal_weights(grid) - without_random(grid)).max() > 0.5
 
@@ -281,11 +285,10 @@ def test_reported_out_of_fold_loss_is_not_optimistic():
     losses_on_new_rows = []
     for seed in range(8):
         document = maps.fit_map(maps.rows_of_frame(maps.make_predictions(600, seed=seed))).document
-        new_rows = maps.rows_of_frame(maps.make_predictions(8000, seed=10**6 + seed))
+        new_rows = maps.rows_of_frame(maps.make_predictions(8000, seed=NEW_ROWS_SEED + seed))
         uncorrected = FittedMap(document.calibrator.fitted, document.projection.fitted)(new_rows).logit
         sign = np.where(new_rows.correct, -1, 1)
-        losses = [np.logaddexp(0, sign * score).mean() for score in (document.correction(uncorrected), uncorrected)]
-        losses_on_new_rows.append(losses[0])
+        losses_on_new_rows.append(np.logaddexp(0, sign * document.correction(uncorrected)).mean())
         chosen = next(
             candidate for candidate in document.choice.candidates if candidate.variant == document.projection.name
         )
@@ -306,7 +309,7 @@ def test_correction_uses_weights_with_groups(rows, corrected):
 def test_correlated_groups_reduce_the_correction():
     """Each group has a random accuracy, so the score has no gap on new groups."""
     distances = {"groups": [], "rows": []}
-    new_scores, _ = simulate_scores(10**6, 5000)
+    new_scores, _ = simulate_scores(NEW_ROWS_SEED, 5000)
     for seed in range(12):
         generator = np.random.default_rng(seed)
         group = np.repeat(np.arange(30), 30)

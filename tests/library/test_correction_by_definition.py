@@ -21,6 +21,7 @@ from relmap.maps.correction import Correction
 PRIOR_OF_LEVEL = 0.1
 PRIORS_OF_SLOPE = (0.2, 0.5, 1.0)
 QUANTILES = (0.25, 0.5, 0.75, 0.95)
+MIN_SLOPE_COEFFICIENT = -0.95  # a slope is 1 plus its coefficient, and at least MIN_SLOPE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +47,7 @@ def make_rows(n_rows: int = 90, ceiling: float = 0.75, seed: int = 0) -> Rows:
 
 
 def covered_lengths(logit: float, knots: np.ndarray) -> list[float]:
-    """Return the length of each interval between knots that is below a logit; at most 0 in the first one."""
+    """Return the length of the part of each interval below a logit; minus the distance to the first knot below it."""
     lengths = [min(logit, knots[0]) - knots[0]]
     for begin, end in pairwise(knots):
         lengths.append(min(max(logit, begin), end) - begin)
@@ -95,7 +96,7 @@ def expected_values(rows: Rows, *, grouped: bool) -> tuple[np.ndarray, np.ndarra
             np.zeros(6),
             args=(rows, features, deviation),
             method="L-BFGS-B",
-            bounds=[(None, None)] + [(-0.95, None)] * 5,
+            bounds=[(None, None)] + [(MIN_SLOPE_COEFFICIENT, None)] * 5,
             options={"ftol": 1e-14, "gtol": 1e-8},
         ).x
         hessian = hessian_of_loss(optimum, rows, features, deviation)
@@ -168,7 +169,7 @@ def test_ties_do_not_make_the_correction_depend_on_the_order_of_rows():
         assert (reordered.first_slope, reordered.last_slope) == (expected.first_slope, expected.last_slope)
 
 
-def test_groups_and_weights_belong_to_their_rows_in_any_order():
+def test_rows_with_groups_and_weights_may_have_any_order():
     rows = make_rows(seed=2)
     expected = fit_correction(rows.logit, rows.correct, rows.weight, rows.group)
     shuffled = rows.take(np.random.default_rng(0).permutation(90))
@@ -192,11 +193,12 @@ def test_logits_beyond_the_limit_are_equal_to_the_limit():
 
 
 def test_a_correction_needs_two_distinct_quantiles():
+    # the highest knot is the quantile 0.95: it is 1 only if more than 5% of the logits are 1
     correct = np.arange(100) % 3 > 0
-    below_the_last_quantile = np.where(np.arange(100) < 4, 1.0, 0.0)
-    above_the_last_quantile = np.where(np.arange(100) < 6, 1.0, 0.0)
-    assert fit_correction(below_the_last_quantile, correct) is None
-    assert fit_correction(above_the_last_quantile, correct).knots.tolist() == [0.0, 1.0]
+    four_percent_ones = np.where(np.arange(100) < 4, 1.0, 0.0)
+    six_percent_ones = np.where(np.arange(100) < 6, 1.0, 0.0)
+    assert fit_correction(four_percent_ones, correct) is None
+    assert fit_correction(six_percent_ones, correct).knots.tolist() == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("start", [-0.9, 5.0, 40.0])
@@ -208,7 +210,7 @@ def test_optimum_does_not_depend_on_the_start(start):
         penalized_loss,
         np.zeros(3),
         args=(rows, features, 0.5),
-        bounds=[(None, None), (-0.95, None), (-0.95, None)],
+        bounds=[(None, None)] + [(MIN_SLOPE_COEFFICIENT, None)] * 2,
         options={"ftol": 1e-14, "gtol": 1e-8},
     )
     fit = regression.fit(0.5, np.full(3, start))
@@ -218,7 +220,7 @@ def test_optimum_does_not_depend_on_the_start(start):
     assert fit.log_evidence == pytest.approx(-expected.fun + (log_priors - log_determinant) / 2, abs=1e-5)
 
 
-def test_gradient_and_hessian_are_those_of_the_loss():
+def test_gradient_and_hessian_equal_differences_of_the_loss():
     rows = make_rows(60, seed=6)
     features = np.column_stack([np.ones(60), rows.logit / 3])
     regression = _PenalizedRegression(rows.logit, features, rows.correct, rows.weight)
@@ -255,19 +257,20 @@ def make_regression() -> tuple[_PenalizedRegression, np.ndarray, np.ndarray]:
     rows = make_rows(60, seed=7)
     features = np.column_stack([np.ones(60), rows.logit / 3])
     regression = _PenalizedRegression(rows.logit, features, rows.correct, rows.weight)
-    return regression, np.array([7.0, 3.0]), np.array([-np.inf, -0.95])
+    return regression, np.array([7.0, 3.0]), np.array([-np.inf, MIN_SLOPE_COEFFICIENT])
 
 
 @pytest.mark.parametrize(("share", "n_halvings"), [(0.999, 0), (1.001, 1)])
 def test_a_step_must_decrease_the_loss_by_a_share_of_the_prediction(share, n_halvings):
-    """The gradient is scaled so that the required decrease is that of the full step, times the share."""
+    """The gradient is scaled so that the required decrease is a share of the decrease by the full step."""
     regression, ridge, bounds = make_regression()
     start = np.zeros(2)
     gradient, hessian = regression._derivatives(start, ridge)
     step = -np.linalg.solve(hessian, gradient)
     loss = regression._loss(start, ridge)
     decrease = loss - regression._loss(start + step, ridge)
-    scaled_gradient = gradient * share * decrease / (1e-4 * -(gradient @ step))
+    required_decrease = 1e-4 * -(gradient @ step)  # 1e-4 of the decrease that the gradient predicts
+    scaled_gradient = gradient * share * decrease / required_decrease
     accepted = regression._line_search(_Point(start, loss), step, scaled_gradient, bounds, ridge)
     np.testing.assert_allclose(accepted.coefficients, step * 0.5**n_halvings)
     assert accepted.loss == regression._loss(accepted.coefficients, ridge)
@@ -288,7 +291,7 @@ def test_a_step_is_cut_off_at_the_bounds_and_halved_at_most_40_times():
     regression, ridge, bounds = make_regression()
     point = _Point(np.zeros(2), np.inf)
     accepted = regression._line_search(point, np.array([0.25, -3.0]), np.zeros(2), bounds, ridge)
-    assert accepted.coefficients.tolist() == [0.25, -0.95]
+    assert accepted.coefficients.tolist() == [0.25, MIN_SLOPE_COEFFICIENT]
     tried = []
     loss = regression._loss(point.coefficients, ridge)
 

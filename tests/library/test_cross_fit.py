@@ -134,7 +134,7 @@ def test_matrix_scaling_is_not_compared_unless_each_fold_has_a_fit_and_rows_have
         (3, "vector", False),
     ],
 )
-def test_matrix_scaling_is_fitted_unless_there_are_many_labels_or_a_rival(n_labels, calibrator, has_matrix):
+def test_matrix_scaling_is_fitted_unless_labels_are_many_or_the_calibrator_is_similar(n_labels, calibrator, has_matrix):
     options = FitOptions(n_labels, calibrator, ("confidence",), maps.SETTINGS, seed=1)
     fits = cross_fit(ROWS, SPLIT, options)
     assert [fit.matrix is not None for fit in (fits.full_fit, *fits.fold_fits)] == [has_matrix] * 4
@@ -171,7 +171,7 @@ def test_corrections_are_fitted_on_spread_rows_of_the_other_folds(result, max_ro
         np.testing.assert_array_equal(fitted.folds[fold].values, expected_correction(result, others))
 
 
-def test_corrections_of_rows_without_groups_and_weights(result):
+def test_corrections_are_fitted_on_rows_without_groups_and_weights(result):
     rows = replace(result.rows, group=None, weight=None)
     plain = replace(result, rows=rows)
     logit = plain.out_of_fold_scores("label_platt").logit
@@ -222,20 +222,18 @@ def test_a_fold_without_other_values_prevents_the_correction(result):
     assert few_values.with_correction("label_platt") is few_values
 
 
-def test_calibrators_of_rows_without_logits():
+def test_rows_without_logits_are_calibrated_by_their_confidence_or_by_the_share_of_correct_rows():
     confidence = np.random.default_rng(0).uniform(0.3, 1, N_ROWS)
-    judged = FixedDecisions(decision=ROWS.decision, confidence=confidence, label=ROWS.label, weight=ROWS.weight)
-    assert fit_calibrator("uncal", judged, seed=1) == Identity()
-    spline = fit_calibrator("spline", judged, seed=1)
+    rows = FixedDecisions(decision=ROWS.decision, confidence=confidence, label=ROWS.label, weight=ROWS.weight)
+    assert fit_calibrator("uncal", rows, seed=1) == Identity()
+    spline = fit_calibrator("spline", rows, seed=1)
     assert isinstance(spline, Spline)
-    np.testing.assert_array_equal(
-        spline.coefficients, fit_spline_of_confidence(confidence, judged.correct).coefficients
-    )
-    share = (judged.correct * ROWS.weight).sum() / ROWS.weight.sum()
-    constant = fit_calibrator(CONSTANT_CALIBRATOR, replace(judged, confidence=None), seed=1)
-    assert constant.share == pytest.approx((100 * share + 1) / 102)
-    unweighted = fit_calibrator(CONSTANT_CALIBRATOR, replace(judged, confidence=None, weight=None), seed=1)
-    assert unweighted.share == pytest.approx((judged.correct.sum() + 1) / 102)
+    np.testing.assert_array_equal(spline.coefficients, fit_spline_of_confidence(confidence, rows.correct).coefficients)
+    share = (rows.correct * ROWS.weight).sum() / ROWS.weight.sum()
+    constant = fit_calibrator(CONSTANT_CALIBRATOR, replace(rows, confidence=None), seed=1)
+    assert constant.share == pytest.approx((100 * share + 1) / 102)  # one correct and one wrong row are added
+    unweighted = fit_calibrator(CONSTANT_CALIBRATOR, replace(rows, confidence=None, weight=None), seed=1)
+    assert unweighted.share == pytest.approx((rows.correct.sum() + 1) / 102)
     assert abs(constant.share - unweighted.share) > 0.005
 
 
@@ -251,10 +249,10 @@ def test_the_seed_of_a_calibrator_is_the_seed_of_the_fit():
 
 
 @pytest.mark.parametrize(
-    ("calibrator", "temperature_rows", "part"),
+    ("calibrator", "temperature_rows", "calibrator_part"),  # index of the part; None for all rows
     [("ts", "validation", None), ("ts", "calibrator_fit", 0), ("diag", "validation", 0), ("diag", "calibrator_fit", 0)],
 )
-def test_the_paper_protocol_fits_each_model_on_its_part(calibrator, temperature_rows, part):
+def test_the_paper_protocol_fits_each_model_on_its_part(calibrator, temperature_rows, calibrator_part):
     protocol = maps.SETTINGS.protocol.model_copy(update={"temperature_rows": temperature_rows})
     source = PAPER.model_copy(update={"protocol": protocol})
     parts = split_validation(N_ROWS, 3, protocol, ROWS.group)
@@ -264,7 +262,7 @@ def test_the_paper_protocol_fits_each_model_on_its_part(calibrator, temperature_
     options = replace(OPTIONS, calibrator=calibrator, variants=("confidence", "label_intercept"), seed=9)
     result = fit_paper_protocol(ROWS, source, options)
 
-    calibrator_rows = ROWS if part is None else ROWS.take(parts[part])
+    calibrator_rows = ROWS if calibrator_part is None else ROWS.take(parts[calibrator_part])
     expected = fit_calibrator(calibrator, calibrator_rows, seed=9)
     np.testing.assert_array_equal(result.full_fit.calibrator(ROWS.logits), expected(ROWS.logits))
     assert result.n_calibrator_rows == len(calibrator_rows)

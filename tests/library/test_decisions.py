@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from relmap import decisions as module
+from relmap import decisions
 from relmap.decisions import FixedDecisions, ProtocolDecisions, confidence_logit, decide
 
 DECISION = np.array([0, 1, 1])
@@ -27,7 +27,7 @@ def test_selected_and_concatenated_rows_keep_their_class_and_their_values():
     assert both.weight is None
 
 
-def test_concatenated_rows_lack_what_a_part_lacks():
+def test_a_value_that_one_part_lacks_is_missing_after_concatenation():
     labelled = FixedDecisions(decision=DECISION, label=DECISION, weight=np.ones(3))
     unlabelled = FixedDecisions(decision=DECISION, weight=np.full(3, 2.0))
 
@@ -85,16 +85,16 @@ def test_rows_without_weights_have_one_copy_each():
 @pytest.mark.parametrize(
     ("weight", "max_copies", "expected"),
     [
-        ([1, 1, 1, 5], 10**6, [50, 50, 50, 250]),  # 100 copies in the mean
+        ([1, 1, 1, 5], 10**6, [50, 50, 50, 250]),  # 100 copies of a row on average
         ([1, 1, 1, 5], 400, [50, 50, 50, 250]),
         ([1, 1, 1, 5], 80, [10, 10, 10, 50]),
         ([0.1, 0.3, 0.1, 0.3], 40, [5, 15, 5, 15]),
-        ([1, 1, 1, 5], 4, [5, 5, 5, 25]),  # no fewer than 10 in the mean
-        ([1e-9, 1, 1, 2], 80, [1, 20, 20, 40]),  # no row is lost
+        ([1, 1, 1, 5], 4, [5, 5, 5, 25]),  # at least 10 copies of a row on average, even above the maximum
+        ([1e-9, 1, 1, 2], 80, [1, 20, 20, 40]),  # at least one copy of each row
     ],
 )
 def test_copies_of_rows_are_in_proportion_to_their_weights(weight, max_copies, expected, monkeypatch):
-    monkeypatch.setattr(module, "MAX_COPIES", max_copies)
+    monkeypatch.setattr(decisions, "MAX_COPIES", max_copies)
     rows = FixedDecisions(decision=np.zeros(4, dtype=int), weight=np.array(weight, dtype=float))
     assert rows.copies.tolist() == np.repeat(np.arange(4), expected).tolist()
     assert rows.copies.dtype == np.int64
@@ -107,7 +107,7 @@ def test_all_rows_together_have_a_million_copies():
 
 
 def test_copies_are_rounded_at_random_and_right_on_average(monkeypatch):
-    monkeypatch.setattr(module, "MAX_COPIES", 10_000)
+    monkeypatch.setattr(decisions, "MAX_COPIES", 10_000)
     rows = FixedDecisions(decision=np.zeros(1000, dtype=int), weight=np.tile([1.0, 3.0, 3.0, 3.0], 250))
     n_copies = np.bincount(rows.copies)  # 4 and 12 expected
     assert set(n_copies) == {4, 12}
@@ -127,13 +127,14 @@ def test_decision_ignores_differences_below_double_precision():
 
 def test_confidence_logit_of_each_label_by_hand():
     log_probabilities = np.log([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.5, 0.3, 0.2]])
-    given = log_probabilities.copy()
+    original = log_probabilities.copy()
     measured = confidence_logit(log_probabilities, np.array([0, 1, 2]))
     np.testing.assert_allclose(measured, np.log([0.5 / 0.5, 0.3 / 0.7, 0.2 / 0.8]), atol=1e-15)
-    np.testing.assert_array_equal(log_probabilities, given)
+    np.testing.assert_array_equal(log_probabilities, original)
 
 
 def test_confidence_logit_of_tiny_probabilities_is_finite():
     log_probabilities = np.array([[-1000.0, -1000.0, -1002.0], [-5.0, -np.inf, -800.0]])
     measured = confidence_logit(log_probabilities, np.array([2, 0]))
+    # the odds are e^-1002 / (2 e^-1000) and e^-5 / e^-800
     np.testing.assert_allclose(measured, [-2 - np.log(2), 795])

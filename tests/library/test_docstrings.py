@@ -66,7 +66,7 @@ def test_public_functions_document_arguments_results_and_an_example(name):
     assert "Example:" in docstring
 
 
-def test_a_missing_argument_is_found():
+def test_an_undocumented_argument_is_not_found_in_the_docstring():
     def undocumented(first: int) -> int:
         """Return the first."""
         return first

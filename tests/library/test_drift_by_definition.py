@@ -1,4 +1,4 @@
-"""The drift test by hand: every number against a loop over cells, limits of the rows, and each sentence."""
+"""The drift test equals loops over cells; minimum numbers of rows and groups, and the sentences."""
 
 from dataclasses import replace
 
@@ -18,8 +18,8 @@ from relmap.maps.document import Cell, MapDocument, TopCell
 from tests.maps import LABEL_NAMES, make_map_with_held_out
 
 QUANTILES = tuple(np.linspace(0, 1, 101).tolist())
-HALVES = (0.5, 0.625, 0.75)
-SHARES = (0.1, 0.3)
+HALVES = (0.5, 0.625, 0.75)  # reliability between the lower and the upper half of each label
+SHARES = (0.1, 0.3)  # of the most reliable rows
 
 
 def make_rows(n_rows: int, n_groups: int | None, seed: int) -> dict[str, np.ndarray | None]:
@@ -65,6 +65,7 @@ def expected_p_value(new: dict[str, float], reference: Cell | TopCell | None, is
 
 def adjust_by_holm(p_values: list[float]) -> list[float | None]:
     """Multiply the smallest p-value by the number of tests, the next one by one less, and so on."""
+    # tests that were not performed, with NaN, come last
     order = sorted(range(len(p_values)), key=lambda index: (np.isnan(p_values[index]), p_values[index]))
     n_tests = sum(not np.isnan(p_value) for p_value in p_values)
     adjusted: list[float | None] = [None] * len(p_values)
@@ -160,6 +161,7 @@ def test_a_test_of_grouped_rows_needs_ten_groups(n_groups, is_tested):
     decision = np.ones(100, dtype=np.int64)
     correct = np.arange(100) % 3 > 0
     result = detect_drift(document, reliability, decision, correct, group)
+    # the upper half of label 1, and the two shares of the most reliable rows
     assert [cell.p_value is not None for cell in (*result.cells, *result.top)] == [is_tested] * 3
 
     _, cells = summarize_reference_cells(reliability, decision, correct, group, 3)
@@ -187,7 +189,7 @@ def test_shares_that_no_row_reaches_are_omitted():
     assert [top.share for top in result.top] == [0.3]
 
 
-def test_rounding_errors_are_no_difference():
+def test_differences_within_rounding_errors_are_ignored():
     cell = Cell(label=0, half="upper", rows=50, mean_reliability=0.75, mean_residual=0.25 + 5e-13, variance=0.0)
     document = make_map_with_held_out(halves=(0.5,) * 3, cells=(cell,))
     rows = (np.full(30, 0.75), np.zeros(30, dtype=np.int64), np.ones(30, dtype=bool), None)
@@ -200,12 +202,12 @@ def test_an_undefined_reliability_is_rejected():
     reliability = np.array([0.5, np.nan])
     correct = np.array([True, False])
     decision = np.zeros(2, dtype=np.int64)
-    for test in (
+    for call in (
         lambda: detect_drift(make_reference(), reliability, decision, correct, None),
         lambda: summarize_reference_cells(reliability, decision, correct, None, 3),
     ):
         with pytest.raises(ValueError, match="reliability"):
-            test()
+            call()
 
 
 LOWER = CellDrift(

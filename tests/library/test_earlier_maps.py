@@ -12,6 +12,7 @@ from tests.maps import run_command
 FOLDER = Path(__file__).parents[1] / "data" / "maps_c857e97"
 MAPS = sorted(FOLDER.glob("*.json"))
 TOLERANCE = 1e-12
+# names at the commit c857e97, which wrote the maps
 VARIANTS_C857E97 = {
     "confidence",
     "shared_1d",
@@ -34,7 +35,8 @@ def test_stored_maps_cover_every_variant_and_calibrator():
 
 @pytest.mark.parametrize("map_file", MAPS, ids=lambda path: path.stem)
 def test_earlier_map_gives_the_same_scores(map_file, tmp_path):
-    predictions = FOLDER / f"{map_file.stem.partition('_')[0]}.csv"
+    kind_of_predictions = map_file.stem.partition("_")[0]  # logits, confidence, decision or signals
+    predictions = FOLDER / f"{kind_of_predictions}.csv"
     expected = pl.read_csv(map_file.with_suffix(".scores.csv"))
     out = tmp_path / "scored.csv"
 

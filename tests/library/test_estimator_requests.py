@@ -1,4 +1,4 @@
-"""`ReliabilityMap` passes its parameters on, and reads frames by them; without fits, for speed."""
+"""`ReliabilityMap` passes its parameters to the fit and to the reading of frames; most tests fit no map, for speed."""
 
 from typing import Any
 
@@ -23,18 +23,18 @@ LABEL = FRAME["label"].to_numpy()
 
 
 class RecordedFit:
-    """Fit that records its arguments and the style of the messages, and returns a made-up map."""
+    """Fit that records its arguments and how messages spell an option, and returns a made-up map."""
 
     def __init__(self) -> None:
         self.file: FramePredictions | None = None
         self.options: dict[str, Any] = {}
-        self.style = ""
+        self.spelled_option = ""
         self.document = maps.make_map("mrp", names=None)
 
     def __call__(self, file: FramePredictions, **options: Any) -> tuple[MapDocument, Recommendation]:
         self.file = file
         self.options = options
-        self.style = option("hold_out")
+        self.spelled_option = option("hold_out")
         return self.document, Recommendation(("Use the map.",))
 
 
@@ -56,7 +56,7 @@ DEFAULTS = {
     "protocol": "own",
     "accept_label_order": False,
 }
-OPTIONS = [
+OPTIONS = [  # parameters of the model, options of the fit
     ({"calibrator": "diag"}, {"calibrator": "diag"}),
     ({"variant": "mrp"}, {"variant": "mrp"}),
     ({"seed": np.int64(7)}, {"seed": 7}),
@@ -76,8 +76,8 @@ def test_each_parameter_is_passed_on_to_the_fit(parameters, expected, recorded):
     assert recorded.options == DEFAULTS | expected
     for name in ("seed", "hold_out", "accept_label_order"):
         assert type(recorded.options[name]) is type(DEFAULTS[name])
-    assert recorded.style == "hold_out"
-    assert option("hold_out") == "--hold-out"
+    assert recorded.spelled_option == "hold_out"
+    assert option("hold_out") == "--hold-out"  # the spelling is restored after the fit
     assert model.document_ is recorded.document
     assert model.recommendation_.lines == ("Use the map.",)
     assert model.fitted_rows_ is recorded.file
@@ -87,7 +87,8 @@ def test_each_parameter_is_passed_on_to_the_fit(parameters, expected, recorded):
     ("groups", "name"), [(None, None), ("group", "group"), (FRAME["group"].to_numpy(), "group"), ("query", "query")]
 )
 def test_groups_are_a_column_of_the_fitted_rows(groups, name, recorded):
-    frame = FRAME.rename({"group": "query"}) if name == "query" or not isinstance(groups, str) else FRAME
+    is_given_by_name = isinstance(groups, str) and groups == "group"
+    frame = FRAME if is_given_by_name else FRAME.rename({"group": "query"})
     ReliabilityMap().fit(frame, groups=groups)
     assert recorded.options["group"] == name
     if name is not None:
@@ -159,8 +160,8 @@ def test_groups_of_some_training_rows_are_used_in_their_evaluation():
     assert evaluation.to_dict()["groups"] == 30
 
 
-def test_training_rows_of_other_inputs_are_recognized_together_with_their_groups():
-    """Rows of dictionaries cannot be recognized one by one, only all together."""
+def test_training_rows_of_dictionaries_are_recognized_if_all_of_them_are_given():
+    """Dictionaries have no hashes by which single rows could be recognized."""
     generator = np.random.default_rng(1)
     numbers = generator.normal(size=(120, 2))
     rows = [{"a": first, "b": second} for first, second in numbers.tolist()]
@@ -218,15 +219,15 @@ def test_columns_by_label_are_numbered_and_replace_their_option():
     assert reading == Reading(id="key")
 
 
-@pytest.mark.parametrize(("n_rows", "has_numbers"), [(3, True), (4, False)])
-def test_long_arrays_are_scored_in_pieces(n_rows, has_numbers, monkeypatch):
+@pytest.mark.parametrize(("n_rows", "is_one_piece"), [(3, True), (4, False)])
+def test_long_arrays_are_scored_in_pieces(n_rows, is_one_piece, monkeypatch):
     monkeypatch.setattr(estimator, "BATCH_ROWS", 3)
     model = ReliabilityMap()
     model.document_ = maps.make_map("mrp", names=None)
     model.label_names_ = None
     model.arrays_ = "logits"
     numbers = model._numbers(LOGITS[:n_rows])
-    assert (numbers is not None) == has_numbers
+    assert (numbers is not None) == is_one_piece
     if numbers is not None:
         np.testing.assert_array_equal(numbers[0], LOGITS[:n_rows])
         assert numbers[1] == "logits"

@@ -12,7 +12,7 @@ from scipy.special import expit, logit
 from relmap.projection.adam_lattice import fit_lattices
 from relmap.projection.cell_rows import CellRows
 from relmap.projection.curves import Curves
-from relmap.projection.exact import MIN_INCREMENT, RIDGE, ExactFit, fit_exact
+from relmap.projection.exact import MAX_INCREMENT, MIN_INCREMENT, RIDGE, ExactFit, fit_exact
 from relmap.projection.lattice import FitRows, compute_nodes, uniform_knots
 from relmap.settings import ProjectionParams
 from tests.fits import SimulatedRows, interpolation_weights, make_batch, make_decisions, make_fit_rows, simulate_rows
@@ -45,23 +45,20 @@ def assert_is_optimal(
         variables = torch.from_numpy(theta).requires_grad_()
         n_correct = np.bincount(decision, correct, minlength=n_labels)
         n_decided = np.bincount(decision, minlength=n_labels)
-        start = np.log((n_correct + 1) / (n_decided - n_correct + 1))[:, None] + 1.4 * (
-            np.linspace(0, 1, n_knots) - 5 / 7
-        )
+        # The initial curve has the slope 1.4, and the logit of the accuracy at confidence 5 / 7
+        accuracy_logit = np.log((n_correct + 1) / (n_decided - n_correct + 1))
+        start = accuracy_logit[:, None] + 1.4 * (np.linspace(0, 1, n_knots) - 5 / 7)
         curve_values = variables.cumsum(dim=1)
         objective = make_objective((confidence[index], decision, correct), n_knots, settings.smoothness)(curve_values)
-        objective = (
-            objective
-            + RIDGE
-            * (torch.from_numpy(exact.has_ridge[index])[:, None] * (curve_values - torch.from_numpy(start)) ** 2).sum()
-        )
+        has_ridge = torch.from_numpy(exact.has_ridge[index])[:, None]
+        objective = objective + RIDGE * (has_ridge * (curve_values - torch.from_numpy(start)) ** 2).sum()
         np.testing.assert_allclose(exact.objective[index], objective.item(), rtol=0, atol=1e-13)
         objective.backward()
         gradient = variables.grad.numpy()
         assert (theta[:, 1:] >= MIN_INCREMENT - 1e-13).all()
         at_lowest = theta < MIN_INCREMENT + 1e-12
-        at_highest = theta > 1000 - 1e-9
-        at_lowest[:, 0] = False
+        at_highest = theta > MAX_INCREMENT - 1e-9
+        at_lowest[:, 0] = False  # the value of the first knot has no lower bound
         assert (gradient[at_lowest] >= -tolerance).all()
         assert (gradient[at_highest] <= tolerance).all()
         assert (np.abs(gradient[~at_lowest & ~at_highest]) <= tolerance).all()
@@ -115,7 +112,9 @@ def test_fit_does_not_depend_on_other_fits_or_row_order(fit_values, tolerance, n
 
 def test_curves_of_perfect_and_separable_labels_are_finite():
     confidence, decision, correct = simulate_rows(1, 1000, 4)
-    tied = np.flatnonzero(decision == 2)[:2]  # one of them is correct; a tie at the border is separable too
+    tied = np.flatnonzero(decision == 2)[
+        :2
+    ]  # one of the two is correct; rows with a tie at the border are separable too
     confidence[0, tied] = 0.5
     is_separated = (confidence[0] > 0.5) | (np.arange(1000) == tied[0])
     correct = np.select([decision == 0, decision == 1, decision == 2], [True, False, is_separated], correct)
@@ -148,18 +147,16 @@ def test_nearly_equal_or_saturated_confidences_have_a_finite_optimum(confidence)
     assert exact.kkt_residual.max() <= 1e-8
     assert np.isfinite(exact.values).all()
 
+    # the value of the first knot is free, so the mean reliability is the accuracy
     reliability_logit = interpolation_weights(confidence, 8) @ exact.values[0, 0]
-    np.testing.assert_allclose(
-        expit(reliability_logit).mean(), correct.mean(), atol=1e-5
-    )  # the intercept is free, so the mean is calibrated
+    np.testing.assert_allclose(expit(reliability_logit).mean(), correct.mean(), atol=1e-5)
 
 
 def test_curves_are_strictly_increasing():
     generator = np.random.default_rng(0)
     confidence = generator.random((1, 3000))
-    exact = fit_rows_exactly(
-        (confidence, np.zeros(3000, dtype=int), generator.random(3000) < 1 - confidence[0]), 1
-    )  # the true curve decreases
+    correct = generator.random(3000) < 1 - confidence[0]  # the true curve decreases
+    exact = fit_rows_exactly((confidence, np.zeros(3000, dtype=int), correct), 1)
     np.testing.assert_allclose(np.diff(exact.values), MIN_INCREMENT, atol=1e-12)
 
     curves = Curves(uniform_knots(SETTINGS.knots), exact.values[0], np.array([3000]), ("none",))

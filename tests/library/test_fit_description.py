@@ -1,4 +1,4 @@
-"""Sentences and numbers that describe a fitted map, word by word."""
+"""The exact sentences and numbers that describe a fitted map."""
 
 from dataclasses import replace
 
@@ -134,7 +134,7 @@ def test_rows_that_are_needed_for_an_interval(target, n_rows):
     assert lines[2:4] == [GAIN, expected]
 
 
-def test_a_kept_confidence_has_no_gain_but_the_gains_of_the_best_alternative():
+def test_a_map_with_the_confidence_only_has_the_gains_of_the_best_alternative():
     lines = fit_of(document_of("confidence", gains=GAINS)).describe(0.01)
     assert lines[2] == SPREAD
     assert lines[3] == f"Change of the metrics from the confidence to {MRP}, by number of labelled rows:"
@@ -151,7 +151,7 @@ UNUSED = "Labels that are never decided, or never the true label: "
 BY_CHANCE = "Decisions and labels agree less often than by chance: check the numbering of the labels."
 
 
-def majority(percentage: str) -> str:
+def majority_message(percentage: str) -> str:
     return f"Always deciding the most frequent label would be correct in {percentage}%."
 
 
@@ -161,21 +161,22 @@ def majority(percentage: str) -> str:
         ([0, 1, 2, 2], [0, 1, 2, 1], None, []),
         ([0, 1, 1, 2], [0, 1, 1, 1], None, [f"{UNUSED}exact."]),
         ([0, 0, 0], [0, 1, 2], None, [f"{UNUSED}partial, exact."]),
-        # half is correct, and half has the most frequent label
+        # half of the rows are correct, and half have the most frequent label
         ([0, 0, 1, 2], [0, 0, 2, 1], None, []),
-        ([0, 0, 1, 2, 1], [0, 2, 2, 1, 2], None, [majority("60.0"), BY_CHANCE]),
-        # with weights 1 of 8 is correct, and 5 of 8 have the label 1
-        ([0, 1, 2, 2], [0, 1, 2, 1], [1, 1, 1, 5], [majority("75.0")]),
-        # as many are correct as by chance: 3 * 1 + 1 * 3 = 6 of 4 * 4; one more or less
-        ([0, 0, 1, 2], [1, 2, 0, 0], None, [majority("50.0"), BY_CHANCE]),
+        # 1 of 5 is correct, and 3 have the label 2; by chance, (2 * 1 + 2 * 1 + 1 * 3) / 5 = 1.4 are correct
+        ([0, 0, 1, 2, 1], [0, 2, 2, 1, 2], None, [majority_message("60.0"), BY_CHANCE]),
+        # weighted, 3 of 8 are correct, and 6 of 8 have the label 1
+        ([0, 1, 2, 2], [0, 1, 2, 1], [1, 1, 1, 5], [majority_message("75.0")]),
+        # none is correct; by chance, (2 * 2 + 1 * 1 + 1 * 1) / 4 = 1.5 are correct
+        ([0, 0, 1, 2], [1, 2, 0, 0], None, [majority_message("50.0"), BY_CHANCE]),
     ],
 )
-def test_problems_of_labels(decision, label, weight, expected):
+def test_problems_of_labels_are_described(decision, label, weight, expected):
     assert problems_of(decision, label, weight) == expected
 
 
-def test_agreement_as_often_as_by_chance_is_no_problem():
-    """The decisions are 0, 0, 1, 1 and the labels 0, 1, 0, 1 twice: 2 of 4 are correct, as by chance."""
+def test_agreement_as_often_as_by_chance_is_not_reported():
+    """Of four rows 2 are correct, as by chance. With a fifth row, fewer or more are correct than by chance."""
     assert BY_CHANCE not in problems_of([0, 0, 1, 1], [0, 1, 0, 1])
     assert BY_CHANCE in problems_of([0, 0, 1, 1, 0], [0, 1, 0, 1, 1])
     assert BY_CHANCE not in problems_of([0, 0, 1, 1, 0], [0, 1, 0, 1, 0])
@@ -188,7 +189,7 @@ FOLD = np.array([0] * 4 + [1] * 6)
 
 
 def made_up_result(*, weight: np.ndarray | None = None) -> CrossFitResult:
-    """Return two folds of rows with a confidence; the label-wise shifts differ between the fits."""
+    """Return a result of two folds, whose rows have a confidence; each fit has other shifts of the labels."""
     fits = []
     for shift in (0.0, 0.5, -0.25):
         variants = {"confidence": Confidence(), "label_intercept": Intercepts(np.array([shift, 2 * shift, -shift]))}
@@ -211,7 +212,7 @@ def test_default_threshold_is_the_reliability_that_70_percent_of_the_rows_reach(
     shift = np.where(FOLD == 0, 0.5, -0.25) * np.array([1, 2, -1])[DECISION]
     reliability = np.sort(expit(logit(CONFIDENCE) + shift))
     assert compute_default_threshold(result, "label_intercept") == max(reliability[2], 0.5)
-    # weights of the last rows make them 80% of all rows
+    # with these weights the last five rows are 80% of all rows
     weight = np.array([1.0] * 5 + [4.0] * 5)
     weighted = made_up_result(weight=weight)
     coverage = []
@@ -223,14 +224,14 @@ def test_default_threshold_is_the_reliability_that_70_percent_of_the_rows_reach(
     assert coverage[0] >= 0.7 > coverage[1]
 
 
-def test_default_threshold_of_decisions_only_is_that_of_the_deployed_map():
+def test_default_threshold_of_decisions_only_is_computed_with_the_deployed_map():
     fits = []
     for share in (0.8, 0.9, 0.7):
         variants = {"label_intercept": Intercepts(np.array([0.0, 0.4, 0.8]) + share)}
         fits.append(FoldFit(calibrator=Constant(share), variants=variants, matrix=None))
     rows = FixedDecisions(decision=DECISION, label=LABEL)
     result = replace(made_up_result(), rows=rows, full_fit=fits[0], fold_fits=(fits[1], fits[2]))
-    # 4 rows are decided 0, 3 are decided 1 and 3 are decided 2: the lowest reliability is the third of ten
+    # 4 of 10 rows have the decision 0, with the lowest reliability; so it is the third lowest reliability too
     assert compute_default_threshold(result, "label_intercept") == pytest.approx(expit(logit(0.8) + 0.8))
 
 

@@ -23,6 +23,7 @@ from relmap.settings import DEFAULTS
 from tests import maps
 
 N_ROWS = 80
+N_FIT_ROWS = 70  # as if the fit did not use all rows
 NAMES = ("bad", "fair", "good")
 DOCUMENT = maps.make_map("mrp")
 
@@ -41,7 +42,8 @@ class RecordedFit:
         self.rows = rows
         self.source = source
         self.arguments = arguments
-        fit_rows = replace(rows.take(slice(70)), weight=np.ones(70) if self.is_weighted else None)
+        weight = np.ones(N_FIT_ROWS) if self.is_weighted else None
+        fit_rows = replace(rows.take(slice(N_FIT_ROWS)), weight=weight)
         return SimpleNamespace(
             document=DOCUMENT,
             rows=fit_rows,
@@ -110,8 +112,8 @@ def test_a_recommendation_has_the_advice_its_limits_and_the_description(group, i
     )
     assert document is DOCUMENT
     limits = [
-        f"Based on 70 rows, calibrator ts. Intervals reflect the sampling of {units}, given the fit; they do not cover "
-        "refitting or other data."
+        f"Based on {N_FIT_ROWS} rows, calibrator ts. Intervals reflect the sampling of {units}, given the fit; they do "
+        "not cover refitting or other data."
     ]
     if is_weighted:
         limits.append("Rows are weighted by the inverse of their sampling probability.")

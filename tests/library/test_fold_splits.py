@@ -34,7 +34,7 @@ def expected_split(
     n_rows = 0
     for position, unit in enumerate(order[n_held_out:]):
         n_rows += len(units[unit])
-        if n_rows <= max_fit_rows or position < 2:
+        if n_rows <= max_fit_rows or position < 2:  # two folds need two units
             used.append(unit)
         else:
             held_out.extend(units[unit])
@@ -73,7 +73,7 @@ def test_split_has_five_folds_of_at_most_16000_rows_by_default():
     np.testing.assert_array_equal(split.fit_rows, order[:16_000])
 
 
-def test_training_rows_are_those_of_the_other_folds():
+def test_training_rows_of_a_fold_are_the_rows_of_the_other_folds():
     split = FoldSplit(folds=(np.array([4, 1]), np.array([0]), np.array([5, 3, 2])), held_out=np.array([6]))
     assert split.training_rows(0).tolist() == [0, 5, 3, 2]
     assert split.training_rows(1).tolist() == [4, 1, 5, 3, 2]
@@ -98,7 +98,7 @@ def test_restored_split_equals_the_split_of_the_fit(grouped):
     assert restored.held_out.tolist() == split.held_out.tolist()
 
 
-def labelled(label: np.ndarray) -> FixedDecisions:
+def make_labelled_rows(label: np.ndarray) -> FixedDecisions:
     return FixedDecisions(decision=np.zeros(len(label), dtype=np.int64), label=label)
 
 
@@ -111,9 +111,9 @@ def test_enough_rows_labels_and_groups_are_accepted():
     label = np.zeros(1061, dtype=np.int64)
     label[59] = 2
     assert MIN_FIT_ROWS == 60
-    check_fit_rows(labelled(label), split_of(60, 1061, n_folds=2), 0.9)
-    check_fit_rows(labelled(label[:60]), split_of(60, 60), 0)
-    check_fit_rows(labelled(label[:61]), split_of(60, 61), 0.01)
+    check_fit_rows(make_labelled_rows(label), split_of(60, 1061, n_folds=2), 0.9)
+    check_fit_rows(make_labelled_rows(label[:60]), split_of(60, 60), 0)
+    check_fit_rows(make_labelled_rows(label[:61]), split_of(60, 61), 0.01)
 
 
 @pytest.mark.parametrize(
@@ -154,16 +154,17 @@ def test_enough_rows_labels_and_groups_are_accepted():
 )
 def test_too_few_rows_labels_or_groups_are_rejected(label, split, hold_out, message):
     with pytest.raises(InputError) as error:
-        check_fit_rows(labelled(label), split, hold_out)
+        check_fit_rows(make_labelled_rows(label), split, hold_out)
     assert str(error.value) == message
 
 
 @pytest.mark.parametrize("split_by", ["row", "group"])
-def test_rows_of_the_paper_protocol_are_sorted_and_those_of_the_fitted_parts(split_by):
+def test_fit_rows_of_the_paper_protocol_are_the_sorted_rows_of_the_parts_that_were_fitted_on(split_by):
     protocol = maps.SETTINGS.protocol.model_copy(update={"split": split_by})
     source = maps.SOURCE.model_copy(update={"seed": 5, "protocol": protocol})
-    rows = replace(labelled(np.arange(120) % 3), group=np.array([f"q{row % 40}" for row in range(120)]))
+    rows = replace(make_labelled_rows(np.arange(120) % 3), group=np.array([f"q{row % 40}" for row in range(120)]))
     calibrator_fit, projection_fit, _ = split_validation(120, 5, protocol, rows.group)
+    # without a calibrator only the projection is fitted
     assert paper_fit_rows(source, rows, Identity()).tolist() == sorted(projection_fit.tolist())
     both = sorted([*calibrator_fit.tolist(), *projection_fit.tolist()])
     assert paper_fit_rows(source, rows, Temperature(2.0)).tolist() == both

@@ -220,7 +220,7 @@ def test_structured_arrays_keep_names_types_and_order():
         (pa.month_day_nano_interval(), False, False),
     ],
 )
-def test_types_that_can_be_read(arrow_type, flat, nested, tmp_path):
+def test_types_are_readable_with_or_without_nesting(arrow_type, flat, nested, tmp_path):
     assert is_readable(arrow_type, nested=False) is flat
     assert is_readable(arrow_type) is nested
     if not nested:
@@ -229,7 +229,7 @@ def test_types_that_can_be_read(arrow_type, flat, nested, tmp_path):
         assert message_of(arrow_to_polars, table, "p.parquet") == expected
 
 
-def test_columns_without_a_name_keep_it():
+def test_a_column_with_an_empty_name_is_read():
     table = pa.table([pa.array([1]), pa.array([2])], names=["", "a"])
     assert arrow_to_polars(table, "p").columns == ["", "a"]
 
@@ -274,7 +274,7 @@ def test_frames_are_read_in_batches_and_identified_by_their_rows():
         ([], False),
     ],
 )
-def test_columns_that_are_read_as_predictions(names, expected):
+def test_columns_of_predictions_are_recognized(names, expected):
     assert has_predictions(names) is expected
 
 
@@ -308,15 +308,15 @@ def test_named_columns_are_numbered_in_the_order_of_the_labels():
     numbered = numbered_columns(frame, ["no", "yes"], "probabilities", 2, ["no", "yes"])
     assert numbered.to_dict(as_series=False) == {"probabilities_1": [0.9], "probabilities_0": [0.1], "other": [5]}
     assert numbered_columns(frame, ["no", "yes"], "probabilities", None, None).equals(numbered)
-    replaced = frame.with_columns(logits_1=pl.lit(7), logits_2=pl.lit(8))
-    assert numbered_columns(replaced, ["no", "logits_1"], "logits", 2, None).columns == [
+    with_logits = frame.with_columns(logits_1=pl.lit(7), logits_2=pl.lit(8))
+    assert numbered_columns(with_logits, ["no", "logits_1"], "logits", 2, None).columns == [
         "yes",
         "logits_0",
         "other",
         "logits_1",
         "logits_2",
     ]
-    assert numbered_columns(replaced, ["no", "yes"], "logits", 2, None).columns == [
+    assert numbered_columns(with_logits, ["no", "yes"], "logits", 2, None).columns == [
         "logits_1",
         "logits_0",
         "other",
@@ -488,7 +488,7 @@ def test_the_first_bytes_of_a_file_are_returned(tmp_path):
         (b"[" * 100_000, False),
     ],
 )
-def test_lines_that_are_json_objects(line, expected):
+def test_lines_with_one_json_object_are_recognized(line, expected):
     assert is_json_object(line) is expected
 
 

@@ -64,7 +64,7 @@ def draw_counts(draws: Resamples) -> np.ndarray:
 
 @settings(deadline=None, max_examples=60)
 @given(ROWS)
-def test_weight_counts_as_tied_rows(rows):
+def test_weighted_rows_have_the_metrics_of_repeated_rows(rows):
     score, correct, weight = (np.array(column) for column in zip(*rows, strict=True))
     order = order_by_risk(score, correct)
     ones = np.ones(len(score), dtype=int)
@@ -159,8 +159,8 @@ def test_clusters_are_resampled_whole_and_reproducibly():
     assert (counts != other_seed).any()
     for name in "abc":
         assert (counts[:, group == name] == counts[:, group == name][:, :1]).all()
-    assert (counts[:, [0, 1, 3]].sum(axis=1) == 3).all()
-    assert len(np.unique(counts, axis=0)) == 10  # every way to draw 3 of 3
+    assert (counts[:, [0, 1, 3]].sum(axis=1) == 3).all()  # the first row of each of the three groups
+    assert len(np.unique(counts, axis=0)) == 10  # every way to draw 3 of 3 groups with replacement
 
 
 def test_resamples_need_a_row_and_a_resample():
@@ -195,7 +195,8 @@ def test_resamples_in_chunks_equal_all_resamples_at_once(monkeypatch):
 
 @pytest.mark.parametrize(("max_groups", "starts"), [(6, [0, 2, 7, 13, 18, 20]), (3, [0, 10, 20]), (2, [0, 20])])
 def test_merging_tie_groups_sums_their_rows_and_is_finer_at_both_ends(max_groups, starts):
-    # twenty ties of a wrong and a correct row, two correct rows before each; the last group is empty
+    # From low risk to high: two correct rows, then a tie of a correct and a wrong row, and so on. Each of the twenty
+    # ties with a wrong row is a group; the last group is empty. Merged groups begin at the groups `starts`.
     score = -np.arange(80.0) // 2
     correct = np.arange(80) % 4 < 3
     copies = np.random.default_rng(0).integers(4, size=(80, 2))
@@ -258,7 +259,7 @@ def test_row_counts_use_float32_only_where_it_is_exact(n_rows, number_type, monk
 
     monkeypatch.setattr(Resamples, "_resample_sums", recorded_sums)
     draws = draw_resamples(np.arange(4), resamples=2, seed=0)
-    vars(draws)["rows"] = np.array([4.0, n_rows])
+    vars(draws)["rows"] = np.array([4.0, n_rows])  # as if the second resample had so many rows
     (groups,) = draws._tie_group_chunks(order_by_risk(np.arange(4.0), np.array([True, False, True, True])))
     assert dtypes == [number_type]
     assert groups.upto.dtype == np.float64
@@ -279,6 +280,7 @@ def test_results_do_not_depend_on_row_order():
             losses.append(metrics.pop("nll_correct"))
             ranking += metrics.values()
         measured.append((np.hstack(losses), np.hstack([np.ravel(values) for values in ranking])))
+    # The order of the rows changes the rounding of sums of losses; sums of counts are exact
     (losses, ranking), (other_losses, other_ranking) = measured
 
     assert losses == pytest.approx(other_losses, abs=1e-12)
@@ -286,7 +288,7 @@ def test_results_do_not_depend_on_row_order():
 
 
 def test_merged_groups_have_the_variance_of_single_groups(monkeypatch):
-    """With 100 merged clusters the standard error of a standard error is 7%."""
+    """With 100 merged clusters the standard error of a standard error is 7%; five times that is allowed."""
     score, correct = simulate_reliability_logits(20_000)
     group = np.arange(20_000) // 5
     exact = compute_reliability_metrics(score, correct, draws=draw_resamples(group, resamples=400, seed=0))
@@ -329,6 +331,7 @@ def test_merging_tie_groups_changes_intervals_less_than_resampling_noise(monkeyp
 def test_percentile_interval_of_known_replicates():
     measured = percentile_interval(np.arange(201.0))
     assert [measured.low, measured.high] == pytest.approx([5, 195])
+    # the variance of the numbers 0 to n - 1 is n (n + 1) / 12
     assert measured.standard_error == pytest.approx(np.sqrt(201 * 202 / 12))
     assert percentile_interval(np.array([3.0, 5.0])) == pytest.approx((np.sqrt(2), 3.05, 4.95))
     assert np.isnan(percentile_interval(np.zeros(1))).all()
@@ -357,26 +360,30 @@ def test_wilson_interval_equals_scipy_and_is_unknown_without_rows():
 
 
 def test_effective_rows_of_two_groups_by_hand():
-    one_copy = np.array(8.0)
+    one_copy = np.array(8.0)  # sum of the squared numbers of copies of 8 rows
 
     def measure(share: float, squared_residuals: float, squared_copies: np.ndarray = one_copy) -> float:
         # groups of 3 and 5 rows
-        return float(effective_rows(np.array(share), np.array(8.0), np.array(squared_residuals), 34.0, squared_copies))
+        squared_rows = np.array(3.0**2 + 5.0**2)
+        n_rows = np.array(8.0)
+        residuals = np.array(squared_residuals)
+        return float(effective_rows(np.array(share), n_rows, residuals, squared_rows, squared_copies))
 
     # 3 and 1 rows are correct: the residuals are 3 - 1.5 and 1 - 2.5
     assert measure(0.5, 4.5) == pytest.approx(0.25 * 64 / 4.5)
-    # 2 and 1 rows: 2 - 9/8 and 1 - 15/8
+    # 2 and 1 rows are correct: the residuals are 2 - 9/8 and 1 - 15/8, that is 7/8 and -7/8
     assert measure(0.375, 98 / 64, np.array(4.0)) == pytest.approx(0.375 * 0.625 * 64 / (98 / 64))
-    # at most one for each row, however often it is repeated
+    # at most 8 rows, and fewer if the numbers of copies are unequal
     assert measure(0.375, 98 / 64) == 8
     assert measure(0.5, 4.5, np.array(20.0)) == pytest.approx(64 / 20)
-    assert measure(0.5, 0.0) == 8  # each group has this share
-    # a group without a different row counts as one row
+    assert measure(0.5, 0.0) == 8  # the share is 0.5 in both groups
+    # if all rows are wrong, or all correct, the groups count as one row each
     assert measure(0.0, 0.0) == measure(1.0, 0.0) == pytest.approx(64 / 34)
     assert np.isnan(effective_rows(np.array([np.nan]), *np.zeros((4, 1)))).all()
 
 
 def test_errors_found_are_those_outside_of_the_retained_rows():
+    # errors in total, errors in the retained rows, number of reviews: 1000 * (50 - 20) / 120
     assert errors_found_per_1000(50.0, 20.0, 120.0) == 250
     assert errors_found_per_1000(np.array([50.0, 8.0]), 2.0, np.array([100.0, 12.0])).tolist() == [480, 500]
 
@@ -388,6 +395,7 @@ def test_interval_is_formatted_if_both_ends_are_known():
 
 
 def test_p_values_of_known_replicates():
+    # 2 * (1 + number of replicates on the rarer side of 0) / (1 + number of replicates)
     assert two_sided_p(np.array([1.0, 2.0, 3.0, -1.0, 5.0, 1.0, 1.0, 1.0, 1.0])) == pytest.approx(2 * 2 / 10)
     assert two_sided_p(np.full(99, 2.0)) == two_sided_p(np.full(99, -2.0)) == pytest.approx(2 / 100)  # never 0
     assert two_sided_p(np.array([-1.0, 1.0, 0.0])) == 1
@@ -454,7 +462,7 @@ def test_adjusted_p_values_by_hand():
         (0.1, 0.2, np.nan, NOT_SIGNIFICANT),
     ],
 )
-def test_change_is_certain_only_by_interval_and_p_value(low, high, p, sign):
+def test_change_is_certain_only_if_interval_and_p_value_agree(low, high, p, sign):
     assert classify_change(1, low, high, p) == sign
     assert classify_change(-1, low, high, p) == {BETTER: WORSE, WORSE: BETTER}.get(sign, sign)
 
@@ -476,13 +484,13 @@ def test_change_is_certain_only_by_interval_and_p_value(low, high, p, sign):
         (None, 0.1, 0.2, BETTER),
         (0.0, None, 0.0005, NOT_SIGNIFICANT),
         (0.0, -0.0005, None, NOT_SIGNIFICANT),
-        (0.0002, -0.1, 0.1, NOT_SIGNIFICANT),  # too few rows to know that it is small
+        (0.0002, -0.1, 0.1, NOT_SIGNIFICANT),  # the interval contains relevant changes
         (-0.15, -0.2, -0.1, WORSE),
         (0.15, None, None, NOT_SIGNIFICANT),
         (0.15, np.nan, np.nan, NOT_SIGNIFICANT),
     ],
 )
-def test_change_below_the_smallest_relevant_change_is_no_difference(change, low, high, sign):
+def test_change_below_the_smallest_relevant_change_is_classified_as_no_difference(change, low, high, sign):
     is_known = low is not None and high is not None
     p = 0.01 if is_known and low * high > 0 else 0.5
     assert classify_relevant_change(1, change, low, high, p, 0.001) == sign

@@ -1,4 +1,4 @@
-"""Columns of a frame that `ReliabilityMap` reads as one label each, and the labels that their names give."""
+"""Columns of a frame that have the logits or probabilities of one label each, and the labels that they name."""
 
 import numpy as np
 import polars as pl
@@ -10,7 +10,7 @@ from relmap import ReliabilityMap
 LOGITS = np.array([[2.5, -1.0, 0.5], [-0.5, 1.5, 0.0], [0.25, 0.5, -2.0]])
 PROBABILITIES = softmax(LOGITS, axis=1)
 NAMES = ("a", "b", "c")
-SEEN = ["a", "b", "a"]  # c never occurs
+Y_TRUE = ["a", "b", "a"]  # no row has the label c
 
 
 def make_frame(numbers: np.ndarray, **columns: object) -> pl.DataFrame:
@@ -22,14 +22,24 @@ def labels_of(frame: pl.DataFrame, y: object = None, groups: object = None, **se
     return ReliabilityMap(**settings)._labels_of_columns(frame, y, groups)
 
 
+def columns_of(
+    frame: pl.DataFrame, *, names: tuple[str, ...] | None = NAMES, arrays: str | None = None, **settings: object
+) -> tuple[str, object]:
+    """Return what the columns by label contain, and their names, for a map with the given names of labels."""
+    model = ReliabilityMap(**settings)
+    model.label_names_ = names
+    model.arrays_ = arrays
+    return model._columns_by_label(frame)
+
+
 def test_labels_are_all_columns_of_probabilities_in_their_order():
     frame = make_frame(PROBABILITIES).select("c", "a", "b")
-    assert labels_of(frame, SEEN) == ["c", "a", "b"]
+    assert labels_of(frame, Y_TRUE) == ["c", "a", "b"]
 
 
 def test_labels_are_the_columns_of_logits_that_occur():
     frame = make_frame(LOGITS, age=[31, 42, 53])
-    assert labels_of(frame, SEEN) == ["a", "b"]
+    assert labels_of(frame, Y_TRUE) == ["a", "b"]
     assert labels_of(frame.select("age", "c", "b", "a"), ["c", "a", "b"]) == ["c", "b", "a"]
 
 
@@ -50,25 +60,25 @@ def test_numbers_as_labels_keep_their_type_and_other_columns_are_text():
         ("length", None, {"signals": ("length",)}),
     ],
 )
-def test_numeric_columns_of_other_content_are_no_labels(name, groups, settings):
+def test_numeric_columns_of_other_content_are_not_read_as_labels(name, groups, settings):
     frame = make_frame(PROBABILITIES, **{name: [0.0, 0.0, 0.0]})
-    assert labels_of(frame, SEEN, groups, **settings) == ["a", "b", "c"]
-    assert labels_of(frame.rename({name: "other"}), SEEN, groups, **settings) == ["a", "b", "c", "other"]
+    assert labels_of(frame, Y_TRUE, groups, **settings) == ["a", "b", "c"]
+    assert labels_of(frame.rename({name: "other"}), Y_TRUE, groups, **settings) == ["a", "b", "c", "other"]
 
 
 def test_groups_given_as_values_reserve_no_column():
-    assert labels_of(make_frame(PROBABILITIES), SEEN, np.array(["x", "y", "z"])) == ["a", "b", "c"]
+    assert labels_of(make_frame(PROBABILITIES), Y_TRUE, np.array(["x", "y", "z"])) == ["a", "b", "c"]
 
 
-def test_columns_of_text_are_no_labels():
+def test_columns_of_text_are_not_read_as_labels():
     frame = make_frame(PROBABILITIES, text=["x", "y", "z"])
-    assert labels_of(frame, SEEN) == ["a", "b", "c"]
+    assert labels_of(frame, Y_TRUE) == ["a", "b", "c"]
     assert labels_of(frame, ["text", "a", "b"]) is None
 
 
 @pytest.mark.parametrize("column", ["label", "truth"])
 def test_true_labels_may_be_a_column_of_the_frame(column):
-    frame = make_frame(PROBABILITIES, **{column: SEEN})
+    frame = make_frame(PROBABILITIES, **{column: Y_TRUE})
     settings = {} if column == "label" else {"label": column}
     assert labels_of(frame, **settings) == ["a", "b", "c"]
     assert labels_of(make_frame(PROBABILITIES), **settings) is None
@@ -84,18 +94,8 @@ def test_missing_labels_are_ignored_and_unknown_ones_prevent_labels():
 @pytest.mark.parametrize("name", ["logits", "probabilities", "decision", "confidence", "logits_0", "probabilities_12"])
 def test_a_frame_with_columns_of_predictions_has_no_columns_of_labels(name):
     frame = make_frame(PROBABILITIES, **{name: [0, 1, 2]})
-    assert labels_of(frame, SEEN) is None
+    assert labels_of(frame, Y_TRUE) is None
     assert columns_of(frame) == ("probabilities", None)
-
-
-def columns_of(
-    frame: pl.DataFrame, *, names: tuple[str, ...] | None = NAMES, arrays: str | None = None, **settings: object
-) -> tuple[str, object]:
-    """Return what the columns by label contain, and their names, for a map with the given names of labels."""
-    model = ReliabilityMap(**settings)
-    model.label_names_ = names
-    model.arrays_ = arrays
-    return model._columns_by_label(frame)
 
 
 def test_columns_named_like_labels_are_read_by_their_content():
@@ -105,7 +105,7 @@ def test_columns_named_like_labels_are_read_by_their_content():
     assert columns_of(make_frame(PROBABILITIES).select("b")) == ("probabilities", NAMES)
 
 
-def test_without_names_or_columns_of_their_names_there_are_none():
+def test_without_names_of_labels_or_without_their_columns_no_columns_are_found():
     assert columns_of(make_frame(LOGITS), names=None) == ("probabilities", None)
     assert columns_of(make_frame(LOGITS), names=("x", "y", "z")) == ("probabilities", None)
 

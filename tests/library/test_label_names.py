@@ -1,4 +1,4 @@
-"""Names of labels that are numbers."""
+"""Text of label names that are given as numbers."""
 
 import numpy as np
 import pytest

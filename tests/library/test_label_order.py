@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, softmax
 
+from relmap.api import fit_map
 from relmap.errors import InputError
 from relmap.fitting.label_order import find_better_assignment
 from relmap.io.files import open_predictions
+from relmap.io.reading import Reading
 from relmap.maps.map_file import load_map
 from relmap.options import naming
 from relmap.routing.apply import apply_map
@@ -119,8 +121,6 @@ def test_probability_or_score_of_one_of_two_labels_is_fitted(names, column, tmp_
 
 
 def reading_for(column):
-    from relmap.io.reading import Reading
-
     return Reading(probability="p") if "probability" in column else Reading(score="s", border=0.0)
 
 
@@ -190,7 +190,5 @@ def test_rows_of_a_group_count_as_one_observation():
     ],
 )
 def test_remedy_uses_the_notation_of_the_interface(style, remedy, named_file):
-    from relmap.api import fit_map
-
     with naming(style), pytest.raises(InputError, match=remedy):
         fit_map(open_predictions(named_file), names=("bad", "excellent", "fair"))

@@ -26,6 +26,7 @@ from relmap.io.reading import Layout, Reading, find_layout
 
 
 def log_p_value(gain: np.ndarray, group: np.ndarray) -> float:
+    """Bound the log p-value of a positive sum of groups of gains with symmetric signs (Efron, 1969)."""
     sums = [gain[group == name].sum() for name in np.unique(group)]
     total = sum(sums)
     return -(total**2) / (2 * sum(value**2 for value in sums)) if total > 0 else 0.0
@@ -59,6 +60,7 @@ def expected_assignment(
     overall_mean = share @ mean_for_column[column]
     unexplained_gain = gain - mean_for_column[column] - mean_for_label[label] + overall_mean
     n_moved = sum(first != second for first, second in zip(best, given, strict=True))
+    # Bonferroni: orders that move as many labels, times the possible numbers of moved labels
     n_orders = factorial(n_labels) / factorial(n_labels - n_moved) * n_labels
     for values in (gain, unexplained_gain):
         if log_p_value(values * weight, group) + log(n_orders) > log(0.001):
@@ -70,7 +72,7 @@ def expected_assignment(
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n_labels", [2, 3, 4])
 def test_better_order_equals_a_search_over_all_orders(n_labels, weighted, grouped):
-    """Gains are near the limits, so that a wrong weight, group or share changes the result of some example."""
+    """The gains of many examples are near the limits, so that an ignored weight or group would change some results."""
     n_found = 0
     for seed in range(60):
         generator = np.random.default_rng([seed, n_labels])
@@ -105,7 +107,7 @@ def test_a_better_order_needs_an_accuracy_higher_by_five_points(n_swapped, is_fo
 
 @pytest.mark.parametrize(("n_rows", "is_found"), [(16, False), (17, True)])
 def test_a_better_order_needs_a_significant_gain(n_rows, is_found):
-    """All n rows match the swapped order: exp(-n / 2) times 4 orders is below 0.001 from n = 17 on."""
+    """All n rows match the swapped order, so the p-value is exp(-n / 2) * 4: below 0.001 from n = 17 on."""
     column = np.arange(n_rows) % 2
     assert (exp(-n_rows / 2) * 4 <= 0.001) == is_found
     assert (find_better_assignment(column, 1 - column, 2) is not None) == is_found
@@ -136,6 +138,7 @@ def test_log_p_value_uses_the_sum_of_each_group():
 
 
 def test_number_of_orders_that_move_the_same_number_of_columns():
+    # sequences of the moved columns, times the number of labels
     assert _log_assignments(5, 2) == pytest.approx(log(5 * 4 * 5))
     assert _log_assignments(4, 3) == pytest.approx(log(4 * 3 * 2 * 4))
 
@@ -163,7 +166,7 @@ def test_labels_are_numbers_if_all_are_whole_numbers_of_at_most_nine_digits(valu
 
 LOGITS = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 3.0]])
 WITH_LOGITS = FixedDecisions(decision=np.array([1, 1]), label=np.array([0, 2]), logits=LOGITS)
-JUDGED = replace(WITH_LOGITS, logits=None)
+WITHOUT_LOGITS = replace(WITH_LOGITS, logits=None)
 
 
 def layout_of(frame: pl.DataFrame, reading: Reading | None = None) -> Layout:
@@ -193,7 +196,7 @@ def test_order_of_logits_is_checked_by_the_largest_one():
 )
 def test_order_of_decisions_is_checked_for_numbers_with_named_labels(decision, label, names, is_checked):
     frame = pl.DataFrame({"decision": decision, "label": label})
-    column = _columns_to_check(JUDGED, frame, layout_of(frame), names)
+    column = _columns_to_check(WITHOUT_LOGITS, frame, layout_of(frame), names)
     assert (column is not None) == is_checked
     if column is not None:
         assert column.tolist() == [1, 1]

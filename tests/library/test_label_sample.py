@@ -28,7 +28,9 @@ def make_sample(**fields: object) -> LabelSample:
 
 
 def test_a_sample_is_described_with_the_precision_of_its_estimates():
-    # sqrt(1000 (0.09 * 4 + 0.24 * 1)) = 24.49 and sqrt(1000 (0.09 + 0.24) (1 / 0.7 - 1)) = 11.89 errors
+    # The variance of the estimated number of errors is the sum of p (1 - p) (1 / probability - 1) over all rows:
+    # 1000 (0.09 * 4 + 0.24 * 1) = 24.49^2, or, with the probability 0.7 of a uniform sample, 11.89^2. Half-widths:
+    # 1.96 * 24.49 / 2000 = 2.4% and 1.96 * 11.89 / 2000 = 1.2%.
     assert make_sample().describe(["no", "some", "yes"]) == [
         "First.",
         "1,400 of 2,000 rows are sampled, by decision: no (1,300), yes (100).",
@@ -48,14 +50,14 @@ def test_probabilities_mix_a_uniform_part_with_the_standard_deviation_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("reliability", "n_certain"),
+    ("third_reliability", "n_certain"),
     [
         (0.99, 2),
         (0.95, 4),  # the third and fourth row exceed 1 once the first two are certain
     ],
 )
-def test_probabilities_above_1_are_set_to_1_and_the_others_increased(reliability, n_certain):
-    reliability = np.array([0.5, 0.5, reliability, reliability, 0.9999, 0.9999])
+def test_probabilities_above_1_are_set_to_1_and_the_others_increased(third_reliability, n_certain):
+    reliability = np.array([0.5, 0.5, third_reliability, third_reliability, 0.9999, 0.9999])
     decision = np.array([0, 1, 2, 2, 2, 2])
     deviation = np.sqrt(reliability * (1 - reliability) / np.array([1, 1, 4, 4, 4, 4]))
     size = 0.25 * deviation.mean() + 0.75 * deviation
@@ -207,6 +209,6 @@ def test_rows_with_a_label_or_a_weight_are_rejected(column, reading, tmp_path):
     )
 
 
-def test_a_column_label_is_no_label_if_another_one_is_named(tmp_path):
+def test_a_column_named_label_is_allowed_if_another_label_column_is_named(tmp_path):
     path = maps.write_frame(make_confidences().with_columns(label=pl.lit(1)), tmp_path / "new.parquet")
     assert draw(path, tmp_path / "sample.parquet", reading=Reading(label="truth")).label_column == "truth"

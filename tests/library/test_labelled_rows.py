@@ -29,8 +29,8 @@ from tests import maps
 N_ROWS = 90
 ROWS = maps.make_predictions(N_ROWS, shift=2.5, per_group=4)
 NEW_ROWS = maps.make_predictions(40, shift=2.5, seed=1, per_group=4)
-JUDGED = maps.make_confidence_predictions(N_ROWS, shift=2.5).with_columns(group=ROWS["group"])
-TWO_LABELLINGS = JUDGED.drop("group").with_columns(other=(pl.col("label") + pl.int_range(N_ROWS) % 2) % 3)
+CONFIDENCES = maps.make_confidence_predictions(N_ROWS, shift=2.5).with_columns(group=ROWS["group"])
+TWO_LABELLINGS = CONFIDENCES.drop("group").with_columns(other=(pl.col("label") + pl.int_range(N_ROWS) % 2) % 3)
 SIGNALS = maps.make_predictions_with_signals(N_ROWS)
 
 
@@ -63,7 +63,7 @@ def paper() -> MapDocument:
 
 
 @pytest.fixture(scope="module")
-def judged() -> MapDocument:
+def confidence_map() -> MapDocument:
     return fit(TWO_LABELLINGS)
 
 
@@ -112,11 +112,13 @@ def test_column_named_id_identifies_rows_unless_it_repeats_or_numbers_them(numbe
         assert ids.tolist() == [str(number) for number in numbers]
 
 
-def test_number_of_labels_is_that_of_names_logits_or_largest_label():
-    five = JUDGED.with_columns(label=pl.when(pl.int_range(N_ROWS) == 3).then(4).otherwise("label"))
-    larger_decision = JUDGED.with_columns(decision=pl.when(pl.int_range(N_ROWS) == 3).then(6).otherwise("decision"))
+def test_number_of_labels_is_found_by_names_logits_or_largest_label():
+    five = CONFIDENCES.with_columns(label=pl.when(pl.int_range(N_ROWS) == 3).then(4).otherwise("label"))
+    larger_decision = CONFIDENCES.with_columns(
+        decision=pl.when(pl.int_range(N_ROWS) == 3).then(6).otherwise("decision")
+    )
     names = ("a", "b", "c", "d", "e", "f")
-    assert read_labelled_rows(predictions(JUDGED), group=None, names=None).n_labels == 3
+    assert read_labelled_rows(predictions(CONFIDENCES), group=None, names=None).n_labels == 3
     assert read_labelled_rows(predictions(five), group=None, names=None).n_labels == 5
     assert read_labelled_rows(predictions(larger_decision), group=None, names=None).n_labels == 7
     assert read_labelled_rows(predictions(five.drop("confidence")), group=None, names=None).n_labels == 5
@@ -150,14 +152,14 @@ def test_signals_are_learned_from_the_rows_that_are_not_held_out():
         agreement=pl.when(pl.int_range(N_ROWS).is_in(split.held_out.tolist())).then(9.0).otherwise("agreement")
     )
     learned = read_labelled_rows(predictions(SIGNALS), seed=3, hold_out=0.4, **options)
-    unchanged = read_labelled_rows(predictions(changed), seed=3, hold_out=0.4, **options)
+    with_changed_held_out = read_labelled_rows(predictions(changed), seed=3, hold_out=0.4, **options)
     all_rows = read_labelled_rows(predictions(changed), seed=3, **options)
     other_seed = read_labelled_rows(predictions(changed), seed=4, hold_out=0.4, **options)
-    assert learned.signals == unchanged.signals
+    assert learned.signals == with_changed_held_out.signals
     assert [signal.name for signal in learned.signals] == list(names)
     assert all_rows.signals != learned.signals
     assert other_seed.signals != learned.signals
-    assert learned.rows.signals.shape == unchanged.rows.signals.shape
+    assert learned.rows.signals.shape == with_changed_held_out.rows.signals.shape
     grouped_split = split_folds(N_ROWS, SIGNALS["group"].to_numpy(), 3, hold_out=0.4)
     by_group = SIGNALS.with_columns(
         agreement=pl.when(pl.int_range(N_ROWS).is_in(grouped_split.held_out.tolist())).then(9.0).otherwise("agreement")
@@ -169,7 +171,7 @@ def test_signals_are_learned_from_the_rows_that_are_not_held_out():
 
 
 def test_notes_on_omitted_rows_come_before_doubts_about_the_columns():
-    frame = JUDGED.with_columns(
+    frame = CONFIDENCES.with_columns(
         label=pl.when(pl.int_range(N_ROWS) % 9 == 2).then(None).otherwise("label"),
         confidence=pl.when(pl.int_range(N_ROWS) == 0).then(0.1).otherwise("confidence"),
     )
@@ -178,7 +180,7 @@ def test_notes_on_omitted_rows_come_before_doubts_about_the_columns():
     assert read.notes[1].startswith("In 1 of 80 rows confidence is below 1/3,")
     assert len(read.notes) == 2
     assert len(read.rows) == 80
-    complete = read_labelled_rows(predictions(JUDGED, drop_unlabelled=True), group=None, names=None)
+    complete = read_labelled_rows(predictions(CONFIDENCES, drop_unlabelled=True), group=None, names=None)
     assert complete.notes == []
 
 
@@ -315,7 +317,7 @@ def test_only_rows_that_were_held_out_are_used_if_there_are_any(kind, held_out, 
 @pytest.mark.parametrize("kind", ["held out", "paper"])
 def test_fit_rows_among_others_are_omitted_if_rows_were_held_out(kind, held_out, paper):
     document = held_out if kind == "held out" else paper
-    mixed = pl.concat([NEW_ROWS, ROWS[::-1]])
+    mixed = pl.concat([NEW_ROWS, ROWS[::-1]])  # 40 new rows, then the fit rows: fit row r is in row 129 - r
     scored = score(document, mixed)
     rows = maps.rows_of_frame(mixed.drop("group"))
     if kind == "held out":
@@ -326,13 +328,14 @@ def test_fit_rows_among_others_are_omitted_if_rows_were_held_out(kind, held_out,
     is_new[129 - fit_rows] = False
     np.testing.assert_array_equal(scored.rows.logits, rows.logits[is_new])
     np.testing.assert_array_equal(scored.scored.logit, FittedMap.from_document(document)(rows.take(is_new)).logit)
-    assert (scored.origin, scored.fitted.any()) == ("new", np.False_)
+    assert scored.origin == "new"
+    assert not scored.fitted.any()
     assert len(scored.fitted) == is_new.sum()
     assert scored.notes == [f"{(~is_new).sum()} of 130 rows were used to fit the map: they are omitted."]
 
 
 def test_fit_rows_among_others_are_scored_without_their_fold(document):
-    mixed = pl.concat([NEW_ROWS, ROWS[::-1]])
+    mixed = pl.concat([NEW_ROWS, ROWS[::-1]])  # 40 new rows, then the fit rows: fit row r is in row 129 - r
     scored = score(document, mixed)
     rows = maps.rows_of_frame(mixed.drop("group"))
     split = split_folds(N_ROWS, None, 1)
@@ -357,7 +360,8 @@ def test_fit_rows_among_others_are_scored_without_their_fold(document):
 def test_only_fit_rows_of_a_map_with_held_out_rows_are_scored_out_of_fold(held_out):
     fit_rows = split_folds(N_ROWS, None, 1, hold_out=0.3).fit_rows
     scored = score(held_out, ROWS[fit_rows.tolist()])
-    assert (scored.origin, len(scored.rows), scored.fitted.all()) == ("out_of_fold", 63, np.True_)
+    assert (scored.origin, len(scored.rows)) == ("out_of_fold", 63)
+    assert scored.fitted.all()
 
 
 def test_only_fit_rows_of_a_map_without_folds_are_rejected(paper):
@@ -385,17 +389,17 @@ def test_fit_rows_with_other_groups_are_rejected(document, grouped):
     assert score(grouped, renamed).origin == "out_of_fold"
 
 
-ANOTHER = "X has the rows that the map was fitted on, but {}; give them as for the fit, or give new rows"
+DIFFERS_FROM_FIT_ROWS = "X has the rows that the map was fitted on, but {}; give them as for the fit, or give new rows"
 
 
-def test_fit_rows_that_cannot_be_recognized_one_by_one_are_rejected_in_another_order(judged):
-    assert judged.source.training_rows.by == "nothing"
-    assert message_of_score(judged, TWO_LABELLINGS[::-1]) == ANOTHER.format("in another order")
-    assert message_of_score(judged, TWO_LABELLINGS, label="other") == ANOTHER.format(
+def test_fit_rows_that_cannot_be_recognized_one_by_one_are_rejected_in_another_order(confidence_map):
+    assert confidence_map.source.training_rows.by == "nothing"
+    assert message_of_score(confidence_map, TWO_LABELLINGS[::-1]) == DIFFERS_FROM_FIT_ROWS.format("in another order")
+    assert message_of_score(confidence_map, TWO_LABELLINGS, label="other") == DIFFERS_FROM_FIT_ROWS.format(
         "other labels are read, or other rows are omitted"
     )
     new_rows = maps.make_confidence_predictions(30, seed=5)
-    scored = score(judged, new_rows)
+    scored = score(confidence_map, new_rows)
     assert scored.origin == "new"
     assert scored.notes == [
         "Rows that the map was fitted on cannot be recognized, since their predictions repeat. If these rows are new, "
@@ -404,7 +408,7 @@ def test_fit_rows_that_cannot_be_recognized_one_by_one_are_rejected_in_another_o
 
 
 def test_fit_rows_are_recognized_by_their_ids():
-    frame = JUDGED.drop("group").with_columns(pair=IDS)
+    frame = CONFIDENCES.drop("group").with_columns(pair=IDS)
     by_id = fit(frame, reading={"id": "pair"})
     part = frame[::-1].head(30)
     scored = score(by_id, part)
@@ -415,13 +419,13 @@ def test_fit_rows_are_recognized_by_their_ids():
     renamed = part.rename({"pair": "other"})
     assert score(by_id, renamed, id="other").fitted.all()
     assert not score(by_id, part.with_columns(other=pl.format("x{}", pl.col("pair"))), id="other").fitted.any()
-    without = score(by_id, part.drop("pair"))
-    assert not without.fitted.any()
-    assert without.notes == [
+    without_ids = score(by_id, part.drop("pair"))
+    assert not without_ids.fitted.any()
+    assert without_ids.notes == [
         "Rows that the map was fitted on are recognized by the column pair, which X lacks: give new rows, or add the "
         "column."
     ]
-    assert message_of_score(by_id, frame.drop("pair")[::-1]) == ANOTHER.format("in another order")
+    assert message_of_score(by_id, frame.drop("pair")[::-1]) == DIFFERS_FROM_FIT_ROWS.format("in another order")
     assert score(by_id, frame[::-1]).origin == "out_of_fold"
 
 
@@ -445,7 +449,7 @@ def test_almost_all_rows_must_be_recognized_to_give_them_in_another_order(docume
     if is_recognized:
         assert score(changed, ROWS[::-1]).origin == "out_of_fold"
     else:
-        assert message_of_score(changed, ROWS[::-1]) == ANOTHER.format("in another order")
+        assert message_of_score(changed, ROWS[::-1]) == DIFFERS_FROM_FIT_ROWS.format("in another order")
 
 
 def without_fingerprints(document: MapDocument, group: str | None = None) -> MapDocument:
@@ -504,18 +508,20 @@ def test_signals_of_a_map_are_read_as_they_were_learned():
 def test_fingerprints_are_hashes_of_decisions_labels_groups_and_sorted_scores():
     rows = maps.rows_of_frame(ROWS, "group")
     fingerprint = fingerprint_rows(rows)
-    first_rows = np.arange(N_ROWS) // 4 * 4
+    first_rows = np.arange(N_ROWS) // 4 * 4  # first row of the group of each row; groups have four rows
     label_counts = np.bincount(rows.label)
     assert fingerprint.rows == sha256_of_arrays(rows.decision, rows.label)
     assert fingerprint.groups == sha256_of_arrays(first_rows)
     assert fingerprint.any_order == sha256_of_arrays(np.sort(rows.logits[:, 0]), label_counts)
-    judged_rows = maps.rows_of_frame(JUDGED)
-    assert fingerprint_rows(judged_rows).any_order == sha256_of_arrays(np.sort(judged_rows.confidence), label_counts)
-    assert fingerprint_rows(judged_rows).groups is None
-    assert fingerprint_rows(replace(judged_rows, confidence=None)).any_order is None
+    confidence_rows = maps.rows_of_frame(CONFIDENCES)
+    assert fingerprint_rows(confidence_rows).any_order == sha256_of_arrays(
+        np.sort(confidence_rows.confidence), label_counts
+    )
+    assert fingerprint_rows(confidence_rows).groups is None
+    assert fingerprint_rows(replace(confidence_rows, confidence=None)).any_order is None
 
 
 def test_predictions_are_hashed_by_their_rows_or_their_file(tmp_path):
     assert hash_predictions(predictions(ROWS)) == FramePredictions.from_frame(ROWS).sha256
-    path = maps.write_frame(JUDGED, tmp_path / "rows.csv")
+    path = maps.write_frame(CONFIDENCES, tmp_path / "rows.csv")
     assert hash_predictions(open_predictions(path)) == sha256_of_file(path)

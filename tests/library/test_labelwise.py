@@ -38,11 +38,9 @@ def simulate_line_rows(
     confidence_logit = generator.normal(0.5, 1, n_rows) * spread
     decision = generator.integers(0, N_LABELS, n_rows)
     correct = generator.random(n_rows) < expit(slope * confidence_logit + shift * (1 - decision))
-    return (
-        confidence_logit * generator.uniform(1, 2, (n_fits, 1)) ** (np.arange(n_fits) > 0)[:, None],
-        decision,
-        correct,
-    )
+    scale = generator.uniform(1, 2, (n_fits, 1))
+    scale[0] = 1
+    return confidence_logit * scale, decision, correct
 
 
 @given(**SIZES)
@@ -78,8 +76,9 @@ def test_penalty_minimizes_the_log_loss_of_selection_rows(seed):
     losses = [objective(alpha, 0, selection_rows) for alpha in alphas]
     np.testing.assert_allclose(fitted.alpha, alphas[int(np.argmin(losses))], atol=1e-5)
     assert list(labelwise.PENALTIES) == sorted(labelwise.PENALTIES, reverse=True)  # the first of equal losses is chosen
-    certain = np.full((1, 4), 40.0), np.zeros(4, dtype=int), np.ones(4, dtype=bool)
-    (fitted,) = fit_intercepts(make_batch(fit_rows, N_LABELS, selection_rows=certain))
+    # these rows have a loss of 0 with every penalty
+    certain_rows = np.full((1, 4), 40.0), np.zeros(4, dtype=int), np.ones(4, dtype=bool)
+    (fitted,) = fit_intercepts(make_batch(fit_rows, N_LABELS, selection_rows=certain_rows))
     assert fitted.alpha == pytest.approx(alphas[0], abs=1e-5)
 
 
@@ -124,7 +123,8 @@ def test_lines_satisfy_the_kkt_conditions(n_rows, spread, slope, seed):
         assert lines.violations() == []
         for label in np.unique(decision):
             assert_line_is_optimal(lines, label, logits[decision == label], correct[decision == label])
-        assert slope > -2 or (lines.slope == 0).all()
+        if slope == -2:  # the first example
+            assert (lines.slope == 0).all()
 
 
 def test_each_fit_sorts_its_rows_once(monkeypatch):

@@ -1,4 +1,4 @@
-"""Lattice curves are monotone, their fit equals that of torch, and results do not depend on other fits or row order.
+"""Lattice curves are monotone and equal the fit of torch, and results do not depend on other fits or row order.
 
 A fixed number of nodes per cell replaces the rows of the cell in sums.
 """
@@ -64,8 +64,8 @@ def test_reliability_never_decreases_with_confidence(steps, base, logits):
     reliability_logit = curves(make_decisions(ascending, 0))
     assert (np.diff(reliability_logit) >= 0).all()
 
-    end_values = curves.values[0, [0, -1]]  # the last one up to rounding, which never increases it
-    assert reliability_logit[[0, -1]] == pytest.approx(end_values, rel=0, abs=1e-13)
+    end_values = curves.values[0, [0, -1]]
+    assert reliability_logit[[0, -1]] == pytest.approx(end_values, rel=0, abs=1e-13)  # up to rounding, never above
     assert (reliability_logit[[0, -1]] <= end_values).all()
 
 
@@ -222,4 +222,4 @@ def test_cost_of_an_iteration_does_not_depend_on_the_number_of_rows(monkeypatch,
     n_evaluated.clear()
     fit_exact(rows, n_labels=N_LABELS, settings=SETTINGS)
     assert max(n_evaluated) <= n_cells * N_NODES
-    assert sum(n_evaluated) <= 12 * n_cells * N_NODES
+    assert sum(n_evaluated) <= 12 * n_cells * N_NODES  # at most twelve iterations

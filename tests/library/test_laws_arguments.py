@@ -45,7 +45,7 @@ CONFIDENCE_FRAME = pl.DataFrame(
     }
     | {"other_decision": LOGIT_ARRAY[:, ::-1].argmax(axis=1), "other_confidence": np.roll(CONFIDENCE, 1)}
     | {
-        "said": np.where(CONFIDENCE > 0.6, "high", "low"),
+        "confidence_word": np.where(CONFIDENCE > 0.6, "high", "low"),
         "pair": np.arange(N_ROWS) * 3 + 5,
         "other_pair": np.arange(N_ROWS) * 5 + 7,
     }
@@ -64,7 +64,7 @@ TWO_LABELS = pl.DataFrame(
 MANY_ROWS = pl.DataFrame({"p": GENERATOR.random(600)}).with_columns(
     label=(pl.col("p") + pl.Series(GENERATOR.random(600)) > 1)
 )
-ROWS = {
+ROWS = {  # kind of rows, as in the probes of commands
     "wide": COLUMN_FRAME,
     "judge": CONFIDENCE_FRAME,
     "gaps": PARTLY_LABELLED,
@@ -120,7 +120,7 @@ ESTIMATOR_PROBES: dict[str, tuple[tuple, dict[str, object], object, object]] = {
     "label": ((CONFIDENCE_FRAME,), {}, None, "other_label"),
     "decision": ((CONFIDENCE_FRAME,), {}, None, "other_decision"),
     "confidence_column": ((CONFIDENCE_FRAME,), {}, None, "other_confidence"),
-    "confidence_words": ((CONFIDENCE_FRAME,), {"confidence_column": "said"}, None, "low=.3,high=.9"),
+    "confidence_words": ((CONFIDENCE_FRAME,), {"confidence_column": "confidence_word"}, None, "low=.3,high=.9"),
     "percent": ((CONFIDENCE_FRAME,), {}, False, True),
     "id": ((CONFIDENCE_FRAME,), {}, None, "pair"),
     "drop_unlabelled": ((PARTLY_LABELLED,), {}, False, True),
@@ -327,7 +327,7 @@ READING_PROBES: dict[str, tuple[str, Options, Options]] = {
     "label": ("judge", {}, {"label": "other_label"}),
     "decision": ("judge", {}, {"decision": "other_decision"}),
     "confidence_column": ("judge", {}, {"confidence_column": "other_confidence"}),
-    "confidence_words": ("judge", {"confidence_column": "said"}, {"confidence_words": "low=.3,high=.9"}),
+    "confidence_words": ("judge", {"confidence_column": "confidence_word"}, {"confidence_words": "low=.3,high=.9"}),
     "percent": ("judge", {}, {"percent": True}),
     "logits": ("wide", {}, {"logits": "other"}),
     "probabilities": ("wide", {"logits": "other"}, {"logits": None, "probabilities": "share"}),
@@ -497,7 +497,7 @@ def test_every_parameter_of_every_command_changes_its_result(command, parameter,
     outcomes = [run_once(command, call_options, command_folder) for call_options in (options, options | change)]
 
     assert_probed(*outcomes)
-    assert "--help" not in str(outcomes)
+    assert "--help" not in str(outcomes)  # no call had invalid options
 
 
 def test_load_map_reads_the_map_of_a_command(command_folder):

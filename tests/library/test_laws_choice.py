@@ -28,6 +28,7 @@ from tests.naive import Sample
 N_ROWS = 150
 SEED = 1
 COPY_NUMBERS = np.array([20, 340, 60, 30, 50])  # 100 on average: the library counts weights in hundredths of their mean
+WEIGHT_UNIT = 0.31  # arbitrary: only the ratios of weights matter
 CHOICE_WIDENING = 1.3  # factor of intervals for the choice between models, see the documentation
 INPUTS = {  # rows, calibrator and variant
     "logits": (maps.make_predictions(N_ROWS, shift=2.5), "ts", "label_platt"),
@@ -56,22 +57,24 @@ class Case:
     def document(self) -> MapDocument:
         return self.map_fit.document
 
-    def out_of_fold(self, variant: bool = True) -> ScoredDecisions:
-        """Score each row with the stored fit without its fold, or with its confidence only."""
+    def out_of_fold(self, *, projected: bool = True) -> ScoredDecisions:
+        """Score each row by the stored fit without its fold; only by its confidence if not `projected`."""
         confidence = np.empty(N_ROWS)
         score = np.empty(N_ROWS)
         folds = split_folds(N_ROWS, self.rows.group, SEED).folds
         for fold, members in zip(self.document.folds, folds, strict=True):
             model = (
-                FittedMap(fold.calibrator, fold.projection, fold.correction) if variant else FittedMap(fold.calibrator)
+                FittedMap(fold.calibrator, fold.projection, fold.correction)
+                if projected
+                else FittedMap(fold.calibrator)
             )
             scored = model(self.rows.take(members))
             confidence[members] = scored.confidence
             score[members] = scored.logit
         return ScoredDecisions(confidence, score)
 
-    def losses(self, variant: bool = True) -> np.ndarray:
-        return naive.log_losses(self.out_of_fold(variant).logit, self.rows.correct)
+    def losses(self, *, projected: bool = True) -> np.ndarray:
+        return naive.log_losses(self.out_of_fold(projected=projected).logit, self.rows.correct)
 
 
 def row_copies(weighted: bool) -> np.ndarray:
@@ -87,7 +90,7 @@ def make_rows(frame: pl.DataFrame, weighted: bool, grouped: bool) -> tuple[Fixed
     copies = row_copies(weighted)
     group = np.array([f"q{number}" for number in np.random.default_rng(2).integers(0, 40, N_ROWS)])
     rows = maps.rows_of_frame(frame.select(pl.exclude("group")))
-    rows = replace(rows, group=group if grouped else None, weight=copies * 0.31 if weighted else None)
+    rows = replace(rows, group=group if grouped else None, weight=copies * WEIGHT_UNIT if weighted else None)
     return rows, Sample.from_groups(copies, rows.group)
 
 
@@ -107,7 +110,7 @@ def widened_interval(sample: Sample, values: np.ndarray) -> list[float]:
 
 
 def test_candidates_and_gain_use_weights_and_groups(case):
-    losses = {"confidence": case.losses(False), case.document.projection.name: case.losses()}
+    losses = {"confidence": case.losses(projected=False), case.document.projection.name: case.losses()}
     for candidate in case.document.choice.candidates:
         candidate_losses = losses[candidate.variant]
         mean, _, low, high = widened_interval(case.sample, candidate_losses - losses["confidence"])
@@ -125,8 +128,8 @@ def test_candidates_and_gain_use_weights_and_groups(case):
 
     rows = case.sample.rows
     correct = case.rows.correct
-    after = case.out_of_fold(variant=True).logit[rows]
-    before = case.out_of_fold(variant=False).logit[rows]
+    after = case.out_of_fold().logit[rows]
+    before = case.out_of_fold(projected=False).logit[rows]
     aurc = [naive.metrics(score, np.full(len(rows), 0.5), correct[rows])["aurc"] for score in (after, before)]
     assert gain.aurc == pytest.approx(aurc[0] - aurc[1])
 
@@ -150,7 +153,7 @@ def test_matrix_scaling_comparison_uses_weights_and_groups(case):
     assert recalibrated.decisions_changed == pytest.approx(is_changed[case.sample.rows].mean())
 
 
-def test_accuracy_and_threshold_equal_those_of_repeated_rows(case):
+def test_accuracy_and_threshold_equal_the_results_of_repeated_rows(case):
     rows = case.sample.rows
     assert case.map_fit.accuracy == pytest.approx(case.rows.correct[rows].mean())
 
@@ -191,6 +194,7 @@ def test_stored_corrections_equal_fits_to_the_out_of_fold_logits(weighted, group
     for index, (fold, members) in enumerate(zip(document.folds, folds, strict=True)):
         score[members] = FittedMap(fold.calibrator, fold.projection)(rows.take(members)).logit
         fold_of[members] = index
+    # The correction of the map comes last; it is fitted on all rows, since no row has its index as a fold
     for index, stored in enumerate([*[fold.correction for fold in document.folds], document.correction]):
         is_used = fold_of != index
         weight = None if rows.weight is None else rows.weight[is_used]
@@ -286,7 +290,7 @@ def test_recommendation_of_the_fit_equals_the_evaluation(weighted, grouped, monk
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-def test_better_label_order_equals_that_of_repeated_rows(grouped):
+def test_better_label_order_equals_the_order_found_with_repeated_rows(grouped):
     for seed in range(30):
         generator = np.random.default_rng(seed)
         column, label = generator.integers(0, 3, (2, 80))

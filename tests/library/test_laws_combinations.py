@@ -134,8 +134,8 @@ def to_array(values: list[float | None]) -> np.ndarray:
 def test_metrics_and_changes_equal_loops_over_resamples(case, evaluation, replicated_metrics):
     reviews = {f"found_{round(100 * review['reviewed'])}": review for review in evaluation["reviews"]}
     for name, reported in (evaluation["metrics"] | reviews).items():
-        before = np.array([views["confidence"][name] for views in replicated_metrics])
-        after = np.array([views["reliability"][name] for views in replicated_metrics])
+        before = np.array([metrics["confidence"][name] for metrics in replicated_metrics])
+        after = np.array([metrics["reliability"][name] for metrics in replicated_metrics])
         change = after - before
         expected = [before[0], after[0], change[0], *naive.percentile_interval(change[1:]), naive.p_value(change[1:])]
         reported_numbers = to_array(
@@ -150,7 +150,9 @@ def test_metrics_and_changes_equal_loops_over_resamples(case, evaluation, replic
     n_errors_at_random = 1000 * (~case.correct)[case.sample.rows].mean()
     for review in evaluation["reviews"]:
         assert review["at_random"] == pytest.approx(n_errors_at_random)
-        assert review["reviews"] == N_ROWS - -(-round(10 * (1 - review["reviewed"])) * N_ROWS // 10)
+        automatic_tenths = round(10 * (1 - review["reviewed"]))
+        n_automatic = -(-automatic_tenths * N_ROWS // 10)  # rounded up
+        assert review["reviews"] == N_ROWS - n_automatic
 
 
 def test_accuracies_have_wilson_intervals(case, evaluation):
@@ -235,23 +237,23 @@ def prediction_powered_shares(
     return share
 
 
-@pytest.mark.parametrize("known_rows", [False, True], ids=["labelled", "all"])
-def test_agreement_equals_loops_over_resamples(case, evaluation, fitted_map, limited_resamples, known_rows):
+@pytest.mark.parametrize("with_population", [False, True], ids=["labelled", "all"])
+def test_agreement_equals_loops_over_resamples(case, evaluation, fitted_map, limited_resamples, with_population):
     agreement = evaluation["agreement"]
     all_rows = None
     labels = range(3)
-    if known_rows:
+    if with_population:
         population = maps.rows_of_frame(maps.make_predictions(900, shift=2.5, seed=8))
         scored = FittedMap.from_document(fitted_map.document_)(population)
         all_rows = population.decision, scored.reliability
-        everything = PopulationSummary.from_scores(population.decision, scored.logit, 3)
-        agreement = fitted_map._assess(case.frame, None, case.group).evaluate(everything).numbers["agreement"]
+        summary = PopulationSummary.from_scores(population.decision, scored.logit, 3)
+        agreement = fitted_map._assess(case.frame, None, case.group).evaluate(summary).numbers["agreement"]
     precision = prediction_powered_shares(case, [case.decision == label for label in labels], all_rows)
     accuracy = prediction_powered_shares(case, [np.ones(N_ROWS, dtype=bool)], all_rows)[0]
     recall = np.empty((3, N_RESAMPLES + 1))
     kappa = np.empty(N_RESAMPLES + 1)
     for replicate, rows in enumerate(case.replicates()):
-        decisions = all_rows[0] if known_rows else case.decision[rows]
+        decisions = all_rows[0] if with_population else case.decision[rows]
         decision_shares = np.array([(decisions == label).mean() for label in labels])
         label_shares = np.zeros(3)
         joint = np.zeros(3)
@@ -275,7 +277,7 @@ def test_agreement_equals_loops_over_resamples(case, evaluation, fitted_map, lim
     reported_numbers = [to_array([number["value"], number["low"], number["high"]]) for number in reported]
 
     np.testing.assert_allclose(np.array(reported_numbers), np.array(expected), atol=1e-9)
-    assert agreement["rows"] == (900 if known_rows else N_ROWS)
+    assert agreement["rows"] == (900 if with_population else N_ROWS)
 
 
 def test_top_calibration_uses_weights_and_groups(case, evaluation):

@@ -304,10 +304,11 @@ def test_hundredths_near_a_level_are_not_thresholds(offset):
     hundredths = np.arange(1, 100) / 100
     levels = hundredths[3::7] + offset
     thresholds = choose_thresholds(levels, 1000, 0.5)
-    ties = abs(offset) < 1e-9
+    is_tie = abs(offset) < 1e-9
     for hundredth in hundredths:
-        is_near = np.abs(levels - hundredth).min() < 1e-8
-        assert (hundredth in thresholds) == (not (is_near and ties) or hundredth == 0.5)
+        is_tied = is_tie and np.abs(levels - hundredth).min() < 1e-8
+        is_given = hundredth == 0.5
+        assert (hundredth in thresholds) == (is_given or not is_tied)
 
 
 ROW_NUMBER = pl.int_range(pl.len())
@@ -355,7 +356,7 @@ def test_gap_needs_log_probabilities_and_logits():
 
 
 def test_file_name_of_more_than_220_bytes_is_rejected(fitted_map, tmp_path):
-    fitted_map.save(tmp_path / f"{'x' + 107 * 'ü'}.json")
+    fitted_map.save(tmp_path / f"{'x' + 107 * 'ü'}.json")  # 1 + 2 * 107 + 5 = 220 bytes
     with pytest.raises(InputError, match="has more than 220 bytes; give a shorter name"):
         fitted_map.save(tmp_path / f"{108 * 'ü'}.json")
     with pytest.raises(InputError, match="has more than 220 bytes; give a shorter name"):

@@ -111,6 +111,7 @@ def test_missing_value_is_rejected_with_row_and_column(case, file_format, tmp_pa
     variant = "label_signals" if "signal" in case else "label_intercept"
     row_name = ROW_NAMES.get(file_format, f"row {MISSING_ROW} (from 0)")
     message = f"{row_name}: {column} is missing"
+    # in a text file, NaN may be the name of a label, a group or a row
     nan_is_a_name = file_format == "csv" and case in ("label", "label by name", "decision", "group", "id")
     for kind, value in MISSING.items():
         if kind == "NaN" and nan_is_a_name:

@@ -77,7 +77,7 @@ def test_restored_map_equals_the_saved_map(fitted_map, tmp_path):
     assert (tmp_path / "twice.json").read_bytes() == (tmp_path / "map.json").read_bytes()
 
 
-def test_held_out_statistics_equal_those_of_the_stored_folds(fitted_map):
+def test_held_out_statistics_are_computed_with_the_stored_folds(fitted_map):
     frame, model = fitted_map
     document = model.document_
     held_out = model.document_.held_out
@@ -86,20 +86,19 @@ def test_held_out_statistics_equal_those_of_the_stored_folds(fitted_map):
     source = document.source
     rows = maps.rows_of_frame(frame, source.group)
     fold_split = split_folds(N_ROWS, rows.group, SEED, hold_out=source.hold_out)
-    score_of_row = {}
-    reliability_of_row = {}
+    all_confidences, all_logits, all_reliabilities = np.full((3, N_ROWS), np.nan)
     for fold, members in zip(document.folds, fold_split.folds, strict=True):
         fold_rows = rows.take(members)
         fold_scores = FittedMap(fold.calibrator, fold.projection, fold.correction)(fold_rows)
-        deployed_scores = FittedMap(fold.calibrator, fold.projection, document.correction)(fold_rows)
-        score_of_row |= dict(
-            zip(members.tolist(), zip(fold_scores.confidence, fold_scores.logit, strict=True), strict=True)
-        )
-        reliability_of_row |= dict(zip(members.tolist(), deployed_scores.reliability, strict=True))
-    scored_rows = np.array(sorted(score_of_row))
+        all_confidences[members] = fold_scores.confidence
+        all_logits[members] = fold_scores.logit
+        with_map_correction = FittedMap(fold.calibrator, fold.projection, document.correction)(fold_rows)
+        all_reliabilities[members] = with_map_correction.reliability
+    scored_rows = np.sort(fold_split.fit_rows)
     evaluated_rows = rows.take(scored_rows)
-    confidence, logits = np.array([score_of_row[row] for row in scored_rows.tolist()]).T
-    reliability = np.array([reliability_of_row[row] for row in scored_rows.tolist()])
+    confidence = all_confidences[scored_rows]
+    logits = all_logits[scored_rows]
+    reliability = all_reliabilities[scored_rows]
     assert held_out.rows == len(scored_rows) == N_ROWS - len(fold_split.held_out)
     np.testing.assert_allclose(held_out.quantiles, np.quantile(expit(logits), np.linspace(0, 1, 101)))
 
@@ -249,8 +248,11 @@ def test_paper_protocol_selects_the_penalty_on_selection_rows():
                 for _ in range(60):
                     center = (low + high) / 2
                     excess = expit(logits[label_rows] + center).sum() - rows.correct[label_rows].sum()
-                    rises = excess + 2 * penalty * len(fit) / 3 * center > 0
-                    low, high = (low, center) if rises else (center, high)
+                    derivative = excess + 2 * penalty * len(fit) / 3 * center
+                    if derivative > 0:
+                        high = center
+                    else:
+                        low = center
                 shifts[label] = (low + high) / 2 if len(label_rows) else 0.0
             return shifts
 

@@ -1,5 +1,6 @@
-"""A map that was loaded: its parameters, labels, arrays, routes and errors; with few small fits, for speed."""
+"""A loaded map: its parameters, labels, arrays, routes and errors. The few fits are small, for speed."""
 
+import json
 import pickle
 from copy import copy
 
@@ -70,7 +71,7 @@ def test_classes_are_integers_if_every_name_is_one(names, classes, tmp_path):
     assert loaded.classes_.tolist() == classes
     assert loaded.classes_.dtype.kind == ("U" if isinstance(classes[0], str) else "i")
     assert loaded.predict(LOGITS).tolist() == [classes[row.argmax()] for row in LOGITS]
-    assert "{0,17}" in INTEGER_NAME
+    assert "{0,17}" in INTEGER_NAME  # at most 18 digits, which fit into an int64
 
 
 def test_an_unknown_kind_of_arrays_is_rejected(tmp_path):
@@ -79,7 +80,7 @@ def test_an_unknown_kind_of_arrays_is_rejected(tmp_path):
     assert str(error.value) == "arrays is 'scores'; give one of auto, logits, probabilities"
 
 
-def test_arrays_are_read_as_what_they_contain(tmp_path):
+def test_arrays_are_read_as_logits_or_probabilities(tmp_path):
     probabilities = softmax(LOGITS, axis=1)
     expected = load(maps.make_map("mrp"), tmp_path, arrays="logits").reliability(log_softmax(LOGITS, axis=1))
     for arrays in ("auto", "probabilities"):
@@ -89,15 +90,15 @@ def test_arrays_are_read_as_what_they_contain(tmp_path):
     assert np.abs(as_logits - expected).max() > 0.01
 
 
-def scored() -> tuple[np.ndarray, np.ndarray]:
-    """Return reliability and correctness of the rows by the map itself."""
+def reliability_and_correctness() -> tuple[np.ndarray, np.ndarray]:
+    """Score the rows with the map, without the estimator."""
     rows = maps.rows_of_frame(FRAME)
     return FittedMap.from_document(maps.make_map("mrp"))(rows).reliability, rows.correct
 
 
 def test_the_score_is_minus_the_log_loss_and_weights_repeat_rows(tmp_path):
     loaded = load(maps.make_map("mrp", names=None), tmp_path)
-    reliability, correct = scored()
+    reliability, correct = reliability_and_correctness()
     losses = -np.log(np.where(correct, reliability, 1 - reliability))
     assert loaded.score(LOGITS, LABEL) == pytest.approx(-losses.mean())
     weight = np.arange(60) % 4 + 1
@@ -110,12 +111,12 @@ def test_the_score_is_minus_the_log_loss_and_weights_repeat_rows(tmp_path):
 @pytest.mark.parametrize("as_frame", [False, True])
 def test_routes_of_arrays_and_frames_follow_their_options(as_frame, tmp_path):
     loaded = load(maps.make_map("mrp", names=None), tmp_path)
-    reliability, _ = scored()
+    reliability, _ = reliability_and_correctness()
     rows = FRAME.select("logits") if as_frame else LOGITS
     for options, expected in (
         ({}, reliability >= 0.5),
         ({"cut": 0.75}, reliability >= 0.75),
-        ({"coverage": 0.25}, reliability >= np.sort(reliability)[-15]),
+        ({"coverage": 0.25}, reliability >= np.sort(reliability)[-15]),  # 25% of 60 rows
         ({"coverage": "0.25", "cut": 0.9}, (reliability >= np.sort(reliability)[-15]) & (reliability >= 0.9)),
     ):
         routed = pl.DataFrame(loaded.apply(rows, **options))
@@ -126,9 +127,9 @@ def test_routes_of_arrays_and_frames_follow_their_options(as_frame, tmp_path):
 def test_cuts_are_given_as_result_numbers_path_or_text(tmp_path):
     loaded = load(maps.make_map("mrp", names=None), tmp_path)
     found = loaded.thresholds(LOGITS, LABEL, cut=0.625)
-    reliability, _ = scored()
+    reliability, _ = reliability_and_correctness()
     path = tmp_path / "cuts.json"
-    path.write_text(pl.Series([found.to_dict()]).struct.json_encode()[0], encoding="utf-8")
+    path.write_text(json.dumps(found.to_dict()), encoding="utf-8")
     for cuts in (found, found.to_dict(), path, str(path)):
         routed = pl.DataFrame(loaded.apply(LOGITS, cuts=cuts))
         assert (routed["route"] == "automatic").to_list() == (reliability >= 0.625).tolist()
@@ -156,7 +157,7 @@ def test_numbers_given_as_text_are_rejected(name, tmp_path):
     assert str(error.value) == f"{name} is '0.5'; give a number"
 
 
-def test_a_loaded_map_has_no_rows_to_draw_and_an_unfitted_one_no_answers(tmp_path):
+def test_a_loaded_map_has_no_rows_to_plot_and_an_unfitted_one_cannot_score(tmp_path):
     loaded = load(maps.make_map("mrp"), tmp_path)
     with pytest.raises(InputError) as error:
         loaded.plot()
@@ -201,7 +202,7 @@ def test_a_map_records_the_rows_and_versions_of_its_fit(fitted_on_frame):
     assert source.versions["numpy"] == np.__version__
 
 
-def test_a_numeric_column_of_groups_is_no_column_of_a_label():
+def test_a_numeric_column_of_groups_is_not_read_as_a_label():
     probabilities = softmax(np.array(maps.make_predictions(90)["logits"].to_list()), axis=1)
     frame = pl.DataFrame(probabilities, schema=["a", "b", "c"]).with_columns(query=np.arange(90) // 3)
     y = np.array(["a", "b"])[np.arange(90) % 2]  # c never occurs
@@ -239,7 +240,7 @@ def test_a_map_with_a_classifier_is_saved_with_a_warning(fitted_on_frame, tmp_pa
     assert caught[0].filename == __file__
 
 
-def test_labels_are_required_and_inputs_are_those_of_the_classifier_only_with_a_classifier():
+def test_with_a_classifier_labels_are_required_and_inputs_have_its_tags():
     classifier = LogisticRegression()
     without_classifier = get_tags(ReliabilityMap())
     with_classifier = get_tags(ReliabilityMap(classifier=classifier))
@@ -248,7 +249,7 @@ def test_labels_are_required_and_inputs_are_those_of_the_classifier_only_with_a_
     assert without_classifier.input_tags != with_classifier.input_tags
 
 
-def test_numbers_other_than_scores_of_labels_are_no_labels():
+def test_numeric_columns_not_named_like_a_label_are_ignored():
     generator = np.random.default_rng(0)
     scores = generator.normal(size=(200, 2)) * 3
     label = np.where((scores + generator.gumbel(size=scores.shape)).argmax(axis=1) == 0, "no", "yes")

@@ -176,7 +176,10 @@ def test_map_of_the_paper_protocol_has_no_folds_and_one_list_of_hashes():
 
 @pytest.mark.parametrize(
     ("variant", "n_rows", "message"),
-    [("mrp2", N_ROWS, "a map cannot contain the variant 'mrp2'"), ("mrp", 60, "there are 48 labelled rows to fit on")],
+    [
+        ("mrp2", N_ROWS, "a map cannot contain the variant 'mrp2'"),
+        ("mrp", 60, "there are 48 labelled rows to fit on"),  # 20% of 60 rows are held out
+    ],
 )
 def test_rows_and_variant_are_checked_before_the_fit(variant, n_rows, message):
     with pytest.raises(InputError, match=message):

@@ -49,7 +49,7 @@ def test_without_a_confidence_the_gain_is_compared_with_one_reliability():
     assert line.startswith("It raises the log loss compared with one reliability for all decisions by 0.0300 (")
 
 
-def test_a_gain_below_the_smallest_relevant_change_is_no_relevant_difference():
+def test_a_gain_below_the_smallest_relevant_change_is_described_as_irrelevant():
     (line,) = _describe_gain(make_document(), None, 0.05)
     assert line.startswith(
         "No relevant difference in the log loss compared with the confidence was found: it changes by"

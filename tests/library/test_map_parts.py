@@ -114,15 +114,15 @@ def test_map_and_folds_have_a_correction_or_none_has_one(document):
     assert corrected.correction is not None
     assert violations_of(document, correction=correction) == [expected]
     assert violations_of(corrected, correction=None) == [expected]
-    falling = Correction(np.array([-1.0, 1.0]), np.array([2.0, 2.0]), 1.0, 1.0)
+    flat = Correction(np.array([-1.0, 1.0]), np.array([2.0, 2.0]), 1.0, 1.0)
     one_knot = Correction(np.array([1.0]), np.array([2.0]), 1.0, 1.0)
-    six_times = ["the values of a correction do not increase: [2.0, 2.0]"] * 6
-    assert violations_of(corrected, **dict(maps_with(corrected, falling))) == six_times
-    assert violations_of(corrected, **dict(maps_with(corrected, one_knot)))[:1] == ["a correction has 1 knots"]
+    of_map_and_folds = ["the values of a correction do not increase: [2.0, 2.0]"] * 6
+    assert violations_of(corrected, **parts_with(corrected, flat)) == of_map_and_folds
+    assert violations_of(corrected, **parts_with(corrected, one_knot))[:1] == ["a correction has 1 knots"]
 
 
-def maps_with(document: MapDocument, correction: Correction) -> dict[str, object]:
-    """Return the parts of a map and its folds with another correction."""
+def parts_with(document: MapDocument, correction: Correction) -> dict[str, object]:
+    """Return the parts of a map that contain a correction, with another correction."""
     folds = tuple(fold.model_copy(update={"correction": correction}) for fold in document.folds)
     return {"correction": correction, "folds": folds}
 

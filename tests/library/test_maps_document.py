@@ -3,8 +3,6 @@
 import json
 import os
 from collections.abc import Callable
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 
 import jsonschema
@@ -31,7 +29,10 @@ SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
 def edit_file(path: Path, keys: tuple[str | int, ...], value: object) -> Path:
     """Replace the value at one place of a JSON file."""
     content = json.loads(path.read_text())
-    reduce(getitem, keys[:-1], content)[keys[-1]] = value
+    parent = content
+    for key in keys[:-1]:
+        parent = parent[key]
+    parent[keys[-1]] = value
     path.write_text(json.dumps(content))
     return path
 
@@ -157,7 +158,7 @@ INVALID_NUMBERS = [VALID_JSON.replace('"beta":0.8', f'"beta":{number}') for numb
         (do_nothing, "does not exist"),
     ],
 )
-def test_file_that_is_no_map_is_rejected_without_blocking(write_file, message, tmp_path):
+def test_file_that_is_not_a_map_is_rejected_without_blocking(write_file, message, tmp_path):
     write_file(tmp_path / "map.json")
     with pytest.raises(InputError, match=message):
         load_map(tmp_path / "map.json")
@@ -184,7 +185,7 @@ def list_locations(content: object, location: tuple[str | int, ...] = ()) -> lis
 @settings(max_examples=50, deadline=None)
 @given(variant=st.sampled_from(VARIANTS), value=CORRUPT_VALUES, data=st.data())
 def test_corrupted_map_is_rejected_or_still_valid(tmp_path_factory, variant, value, data):
-    path = tmp_path_factory.getbasetemp() / "spoilt.json"
+    path = tmp_path_factory.getbasetemp() / "corrupted.json"
     save_map(maps.make_map(variant), path)
     edit_file(path, data.draw(st.sampled_from(list_locations(json.loads(path.read_text())))), value)
     try:
@@ -222,7 +223,7 @@ def test_a_map_has_2_to_50_folds_of_one_type(n_folds, types):
     assert expected in str(error.value)
 
 
-def test_a_file_of_more_than_64_mebibytes_is_no_map(tmp_path):
+def test_a_file_of_more_than_64_mebibytes_is_rejected_as_too_large(tmp_path):
     path = tmp_path / "map.json"
     with path.open("wb") as file:
         file.truncate(2**26 + 1)

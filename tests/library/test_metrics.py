@@ -165,16 +165,17 @@ def test_metrics_with_ties_are_means_over_all_orders_of_tied_rows(rows):
 
 @pytest.mark.parametrize("n", [1237, 50_000])
 def test_metrics_without_ties_equal_the_formulas_of_the_paper(n):
-    t, correct = simulate_reliability_logits(n)
-    measured = compute_reliability_metrics(t, correct)
-    expected = paper_formulas(correct[np.argsort(-t)])
+    logit, correct = simulate_reliability_logits(n)
+    measured = compute_reliability_metrics(logit, correct)
+    expected = paper_formulas(correct[np.argsort(-logit)])
     assert {name: measured[name] for name in expected} == pytest.approx(expected, abs=1e-10)
-    assert measured["aupr_error"] == pytest.approx(average_precision_score(~correct, -t), abs=1e-10)
-    assert measured["nll_correct"] == pytest.approx(log_loss(correct, expit(t)), abs=1e-10)
+    assert measured["aupr_error"] == pytest.approx(average_precision_score(~correct, -logit), abs=1e-10)
+    assert measured["nll_correct"] == pytest.approx(log_loss(correct, expit(logit)), abs=1e-10)
 
 
 def test_metrics_of_one_large_tie_equal_closed_forms():
-    # all rows are one tie: of E errors, place j finds E/n (1 + (j-1) (E-1)/(n-1))
+    # All n rows are one tie. If the row at rank j is an error, each of the j - 1 rows before it is an error with the
+    # probability (n_errors - 1) / (n - 1). The expected precision at j is (1 + (j - 1) (n_errors - 1) / (n - 1)) / j.
     correct = simulate_reliability_logits(50_000)[1]
     rank = np.arange(1, 50_001)
     measured = compute_reliability_metrics(np.zeros(50_000), correct)
@@ -186,14 +187,14 @@ def test_metrics_of_one_large_tie_equal_closed_forms():
     assert [measured[f"selacc_{tenths}0"] for tenths in (1, 5, 7, 9)] == pytest.approx([1 - error_rate] * 4)
     assert measured["aupr_error"] == pytest.approx(((1 + (rank - 1) * n_other_errors / 49_999) / rank).mean(), rel=1e-9)
 
-    # an error of lowest risk, found last, and one in the tie of the three rows before it
+    # Row 0 is an error of the lowest risk, which is found last. Row 1 is an error, and tied with the rows 2 and 3.
     measured = compute_reliability_metrics(-np.arange(30_000.0) // 3, np.arange(30_000) >= 2)
     in_tie = (1 / 29_997 + 1 / 29_998 + 1 / 29_999) / 3
     assert measured["aupr_error"] == pytest.approx((in_tie + 2 / 30_000) / 2, rel=1e-9)
 
 
 def test_all_ranking_metrics_share_one_sort(monkeypatch):
-    t, correct = simulate_reliability_logits(500)
+    logit, correct = simulate_reliability_logits(500)
     sorted_lengths = []
 
     def record(sort: Callable[..., object]) -> Callable[..., object]:
@@ -205,20 +206,20 @@ def test_all_ranking_metrics_share_one_sort(monkeypatch):
 
     for name in ("unique", "sort", "argsort", "lexsort", "partition", "argpartition"):
         monkeypatch.setattr(np, name, record(getattr(np, name)))
-    compute_reliability_metrics(t, correct)
+    compute_reliability_metrics(logit, correct)
     assert sorted_lengths == [500, np.count_nonzero(~correct)]  # all rows, and then the wrong ones
 
 
 @pytest.mark.parametrize("levels", [None, 2, 9])
 def test_one_threshold_per_tie_group_equals_scikit_learn(levels):
-    t, correct = simulate_reliability_logits(700, levels=levels)
-    measured = compute_reliability_metrics(t, correct, MetricParams(ties="threshold"))
-    assert measured.pop("aupr_error") == pytest.approx(average_precision_score(~correct, -t), abs=1e-12)
+    logit, correct = simulate_reliability_logits(700, levels=levels)
+    measured = compute_reliability_metrics(logit, correct, MetricParams(ties="threshold"))
+    assert measured.pop("aupr_error") == pytest.approx(average_precision_score(~correct, -logit), abs=1e-12)
 
-    expected = compute_reliability_metrics(t, correct)
-    assert measured == {name: expected[name] for name in measured}  # and of no other metric
+    expected = compute_reliability_metrics(logit, correct)
+    assert measured == {name: expected[name] for name in measured}  # the other metrics do not change
 
-    all_right = compute_reliability_metrics(t, np.full(700, True), MetricParams(ties="threshold"))
+    all_right = compute_reliability_metrics(logit, np.full(700, True), MetricParams(ties="threshold"))
     assert np.isnan(all_right["aupr_error"])
 
 
@@ -235,29 +236,29 @@ def test_perfect_ranking_is_best_and_its_reverse_worst():
 
 @pytest.mark.parametrize("smallest", [1e-3, 1e-12])
 def test_log_loss_clips_infinite_logits_at_the_given_bound(smallest):
-    t = np.array([np.inf, -np.inf, np.inf, -np.inf, 50.0])
+    logit = np.array([np.inf, -np.inf, np.inf, -np.inf, 50.0])
     correct = np.array([True, False, False, True, False])
-    losses = correctness_log_loss(t, correct, smallest)
+    losses = correctness_log_loss(logit, correct, smallest)
     max_loss = -np.log(smallest)
 
     assert losses[:2] == pytest.approx(-np.log1p(-smallest), rel=1e-9)
     assert losses[2:] == pytest.approx([max_loss, max_loss, min(50, max_loss)])
     assert (
-        compute_reliability_metrics(t, correct, MetricParams(smallest_reliability=smallest))["nll_correct"]
+        compute_reliability_metrics(logit, correct, MetricParams(smallest_reliability=smallest))["nll_correct"]
         == losses.mean()
     )
     for invalid in (0, 0.5, np.nan):
         with pytest.raises(ValueError, match="smallest"):
-            correctness_log_loss(t, correct, invalid)
+            correctness_log_loss(logit, correct, invalid)
 
 
 @pytest.mark.parametrize(("n", "n_retained"), [(11, 8), (90, 63), (170, 119), (180, 126), (1, 1)])
 def test_retained_rows_are_rounded_up_and_at_least_one(n, n_retained):
     logit = -np.arange(n, dtype=np.float64)
-    assert (
-        compute_reliability_metrics(logit, np.arange(n) < n_retained)["selacc_70"] == 1
-    )  # the rows of lowest risk; one more is wrong
-    assert compute_reliability_metrics(logit, np.arange(n) < n_retained - 1)["selacc_70"] < 1
+    all_retained_correct = np.arange(n) < n_retained
+    assert compute_reliability_metrics(logit, all_retained_correct)["selacc_70"] == 1
+    one_retained_wrong = np.arange(n) < n_retained - 1
+    assert compute_reliability_metrics(logit, one_retained_wrong)["selacc_70"] < 1
 
 
 def test_confidences_may_exceed_one_by_rounding_only():
@@ -267,7 +268,7 @@ def test_confidences_may_exceed_one_by_rounding_only():
             confidence_bins(np.array([0.5, outside]), 10)
 
 
-def test_compared_metrics_are_those_of_each_variant():
+def test_compared_metrics_are_computed_for_each_variant():
     generator = np.random.default_rng(5)
     correct = generator.random(50) < 0.7
     logits = {"confidence": generator.normal(size=50), "mrp": generator.normal(size=50)}
@@ -302,7 +303,7 @@ def test_calibration_error_is_computed_in_double_precision():
     assert confidence_bins(np.array([0, 1, 0]), 2).tolist() == [0, 1, 0]
 
 
-def test_defaults_of_functions_are_those_of_the_settings():
+def test_functions_have_the_defaults_of_the_settings():
     confidence, correct = np.random.default_rng(1).random((2, 200))
     correct = correct < 0.5
     assert ece(confidence, correct) == ece(confidence, correct, METRIC_DEFAULTS.ece_bins)

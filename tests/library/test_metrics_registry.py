@@ -55,7 +55,7 @@ PARAMS = METRIC_DEFAULTS.model_copy(
         ("solved_share", "solved", 0, SimplexView, ()),
     ],
 )
-def test_entry_of_each_metric(key, title, direction, view, choices):
+def test_each_metric_is_registered_with_its_view_and_settings(key, title, direction, view, choices):
     (metric,) = [metric for metric in metrics_for_views(view) if metric.key == key]
     assert METRICS[key] is metric
     assert (metric.title, metric.direction, metric.choices) == (title, direction, choices)
@@ -173,7 +173,7 @@ def test_average_precision_by_threshold_has_no_resamples():
         assert measured[name].tolist() == replicates.tolist()
 
 
-def test_metrics_of_a_reliability_are_those_of_its_view_in_order():
+def test_metrics_of_a_reliability_have_the_order_of_the_registry():
     measured = compute_reliability_metrics(ROWS.log_p[:, 0], ROWS.correct, PARAMS)
     assert list(measured) == [metric.key for metric in metrics_for_views(ReliabilityView)]
     reliability = np.clip(1 / (1 + np.exp(-ROWS.log_p[:, 0])), 0.3, 0.7)

@@ -36,7 +36,7 @@ DECISION_ONLY = FixedDecisions(decision=DECISION, label=LABEL)
 SIGNALS = np.array([[0.0], [1.0], [2.0]])
 
 
-def candidate(variant: str, loss: float) -> Candidate:
+def make_candidate(variant: str, loss: float) -> Candidate:
     return Candidate(variant=variant, nll_correct=loss, change=0.0, low=0.0, high=0.0)
 
 
@@ -96,7 +96,7 @@ def test_an_allowed_calibrator_and_variant_are_accepted(calibrator, variant, row
     check_calibrator_and_variant(calibrator, variant, rows, n_labels)
 
 
-def test_the_standard_error_of_independent_rows_is_that_of_a_mean():
+def test_independent_rows_have_the_standard_error_of_a_mean():
     differences = np.array([0.1, 0.4, -0.3, 0.25, 0.05])
     result = MeanDifference.from_differences(differences, group=None)
     assert (result.mean, result.n_units) == (pytest.approx(0.1), 5)
@@ -104,7 +104,7 @@ def test_the_standard_error_of_independent_rows_is_that_of_a_mean():
 
 
 def test_the_standard_error_uses_weights_and_groups():
-    """Weighted mean 2 / 8; residual sums of the groups 2 * 0.75 - 0.25, 0.25 * 5 * -1, by hand."""
+    """The weighted mean is 2 / 8. The weighted deviations sum to 2 * 0.75 - 0.25 in group a, and to -5 * 0.25 in b."""
     result = MeanDifference.from_differences(
         np.array([1.0, 0.0, 0.0]), group=np.array(["a", "a", "b"]), weight=np.array([2.0, 1.0, 5.0])
     )
@@ -112,7 +112,7 @@ def test_the_standard_error_uses_weights_and_groups():
     assert result.standard_error == pytest.approx(np.sqrt(2 / 1 * (1.25**2 + 1.25**2)) / 8)
 
 
-def test_the_interval_is_that_of_student_extended_by_a_factor():
+def test_the_interval_is_the_student_interval_times_a_factor():
     low, high = MeanDifference(mean=0.5, standard_error=0.25, n_units=8).interval
     half_width = student(7).ppf(0.975) * INTERVAL_INFLATION * 0.25
     assert (low, high) == (pytest.approx(0.5 - half_width), pytest.approx(0.5 + half_width))
@@ -132,7 +132,7 @@ def test_candidates_are_compared_with_the_confidence_with_weights():
 
 
 def test_the_first_of_equal_candidates_has_the_lowest_loss():
-    candidates = [candidate("confidence", 0.5), candidate("label_intercept", 0.4), candidate("mrp", 0.4)]
+    candidates = [make_candidate("confidence", 0.5), make_candidate("label_intercept", 0.4), make_candidate("mrp", 0.4)]
     assert lowest_loss_candidate(candidates).variant == "label_intercept"
 
 
@@ -151,8 +151,8 @@ def test_without_the_preferred_variant_the_lowest_loss_is_selected():
     assert select_candidate(candidates, losses, WITH_CONFIDENCE).variant == "mrp"
 
 
-def test_gains_are_those_of_the_chosen_variant_or_of_the_best_alternative():
-    candidates = [candidate("confidence", 0.1), candidate("label_platt", 0.3), candidate("mrp", 0.2)]
+def test_gains_are_computed_for_the_chosen_variant_or_the_best_alternative():
+    candidates = [make_candidate("confidence", 0.1), make_candidate("label_platt", 0.3), make_candidate("mrp", 0.2)]
     assert variant_with_gains("label_platt", candidates) == "label_platt"
     assert variant_with_gains("confidence", candidates) == "mrp"
     assert variant_with_gains("confidence", candidates[:1]) is None
@@ -166,9 +166,9 @@ def test_only_scores_that_depend_on_the_confidence_are_corrected():
 
 
 def test_the_selection_is_described_with_its_reason():
-    best = candidate("mrp", 0.41234)
-    preferred = candidate("label_vector", 0.5)
-    confidence = candidate("confidence", 0.4)
+    best = make_candidate("mrp", 0.41234)
+    preferred = make_candidate("label_vector", 0.5)
+    confidence = make_candidate("confidence", 0.4)
     assert describe_selection(best, best, 1500, "ts", is_corrected=False) == (
         f"{VARIANTS['mrp'].description}, which has the lowest log loss on 1,500 out-of-fold rows (0.4123)"
     )
@@ -188,7 +188,7 @@ def test_a_kept_confidence_is_described_by_its_calibrator():
 
 
 def test_the_design_effect_is_the_ratio_of_clustered_and_independent_variance():
-    """Weighted mean residual 0.2; deviations 0.8, -0.2, 2 * -0.7, 0.8: groups of 0.6 and -0.6."""
+    """The weighted mean residual is 0.2; the weighted deviations are 0.8 and -0.2, and -1.4 and 0.8, by group."""
     residual = np.array([1.0, 0.0, -0.5, 1.0])
     weight = np.array([1.0, 1.0, 2.0, 1.0])
     group = np.array([0, 0, 1, 1])

@@ -1,4 +1,4 @@
-"""Choice of the model of a map: what is deployed and why, by each recommendation, and the learning curve."""
+"""Choice of the model of a map: the deployed variant and its reason for each recommendation, and the learning curve."""
 
 from dataclasses import replace
 
@@ -92,7 +92,7 @@ def expected_gain(n_rows: int, variant: str, result: CrossFitResult) -> Gain:
 
 
 def expected_gains(variant: str, result: CrossFitResult, *, corrected: bool) -> tuple[Gain, ...]:
-    """Compute the gains of fits to 10 and 26 rows, of which each has right and wrong decisions, and of all rows."""
+    """Compute the gains of fits to 10 and to 26 rows, both with right and wrong decisions, and of the full fit."""
     gains = []
     options = FitOptions(3, "ts", (CONFIDENCE, variant), SETTINGS, seed=4)
     for n_rows in (10, 26):
@@ -222,7 +222,7 @@ def test_candidates_of_auto_are_the_available_variants(monkeypatch):
 
     def record(_, __, options: FitOptions) -> CrossFitResult:
         recorded.append(options)
-        raise InterruptedError
+        raise InterruptedError  # the options are known, so no fit is needed
 
     monkeypatch.setattr(model_choice, "cross_fit", record)
     monkeypatch.setattr(model_choice, "fit_paper_protocol", record)
@@ -315,7 +315,7 @@ def test_learning_curve_omits_sizes_whose_decisions_are_all_right_or_all_wrong()
         assert [gain.rows for gain in gains] == [26, 90]
 
 
-def test_advice_on_real_numbers_is_that_of_the_evaluation(result):
+def test_advice_of_a_fit_equals_the_advice_of_the_evaluation(result):
     candidates = compare_candidates(losses_of(result), result.rows)
     order = np.arange(90)
     advice = advise_variant("label_platt", result, candidates, order, SETTINGS.metrics)

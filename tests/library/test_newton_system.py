@@ -7,7 +7,7 @@ from relmap.projection.pooling import NewtonSystem
 
 
 def make_system(n_shared: int, n_by_label: int, n_labels: int) -> tuple[NewtonSystem, np.ndarray, np.ndarray]:
-    """Make a system, with its dense Hessian and gradient: shared coefficients first, then those of each label."""
+    """Make a system, with its dense Hessian and gradient: shared coefficients first, then each label's."""
     generator = np.random.default_rng(n_shared + 10 * n_by_label)
     size = n_shared + n_labels * n_by_label
     root = generator.normal(size=(size, size))
@@ -39,6 +39,6 @@ def test_the_step_solves_the_dense_system(n_shared, n_by_label, n_labels):
 
 
 @pytest.mark.parametrize(("n_shared", "n_by_label", "n_labels"), [(2, 2, 3), (4, 1, 5)])
-def test_the_log_determinant_is_that_of_the_dense_hessian(n_shared, n_by_label, n_labels):
+def test_the_log_determinant_equals_the_dense_computation(n_shared, n_by_label, n_labels):
     system, hessian, _ = make_system(n_shared, n_by_label, n_labels)
     assert system.log_determinant() == pytest.approx(np.linalg.slogdet(hessian)[1])

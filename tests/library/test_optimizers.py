@@ -51,8 +51,9 @@ def test_a_step_is_halved_until_the_objective_decreases_enough():
     tried = [2 + full_step * 0.5**halvings for halvings in range(3)]
     assert objective.points[:4] == pytest.approx([2, *tried])
     values = [pseudo_huber(np.array([point]))[0] for point in tried]
-    enough = [np.sqrt(5) - 1e-4 * 0.5**halvings * 10 * 2 / np.sqrt(5) for halvings in range(3)]
-    assert [value <= limit for value, limit in zip(values, enough, strict=True)] == [False, False, True]
+    predicted_decrease = 10 * 2 / np.sqrt(5)  # of the full step: its length times the gradient
+    limits = [np.sqrt(5) - 1e-4 * 0.5**halvings * predicted_decrease for halvings in range(3)]
+    assert [value <= limit for value, limit in zip(values, limits, strict=True)] == [False, False, True]
 
 
 def test_a_decrease_below_a_share_of_the_predicted_one_is_not_enough():

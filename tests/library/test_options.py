@@ -17,7 +17,7 @@ from relmap.options import assignment, assignments, naming, option
 
 SOURCES = Path(relmap.__file__).parent
 LITERAL_OPTION = re.compile(r"--[a-z]")
-# these write whole command lines, which are typed in a terminal wherever they are read
+# These files contain whole command lines, which are the same in every interface
 COMMAND_LINES = {"demo.py", "report/page.py"}
 
 

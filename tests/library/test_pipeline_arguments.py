@@ -36,10 +36,10 @@ class RecordingMap(BaseEstimator):
 
 def make_pipelines() -> list[tuple[ReliabilityPipeline, np.ndarray]]:
     """Make a pipeline without other steps and one with two, with the rows that their map receives."""
-    double = FunctionTransformer(np.negative)
-    shift = FunctionTransformer(np.exp)
+    negative = FunctionTransformer(np.negative)
+    exponential = FunctionTransformer(np.exp)
     map_only = ReliabilityPipeline([("map", RecordingMap())])
-    with_steps = ReliabilityPipeline([("double", double), ("shift", shift), ("map", RecordingMap())])
+    with_steps = ReliabilityPipeline([("negative", negative), ("exp", exponential), ("map", RecordingMap())])
     return [(map_only, ROWS), (with_steps.fit(ROWS, Y), np.exp(-ROWS))]
 
 

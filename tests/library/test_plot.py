@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from scipy.special import logit, softmax
+from scipy.special import expit, logit, softmax
 from sklearn.linear_model import LogisticRegression
 
 from relmap import InputError, ReliabilityMap
@@ -31,10 +31,10 @@ def test_plotted_curve_equals_the_map(fitted):
     curves = projection.curves
     share = projection.share[1]
     confidence = curve["confidence"].to_numpy()
-    z = np.clip(logit(confidence), -line.farthest, line.farthest)
-    of_line = line.intercept[1] + line.slope[1] * z
-    of_curve = np.interp(confidence, curves.knots, curves.values[1])
-    expected = 1 / (1 + np.exp(-(of_line + share * (of_curve - of_line))))
+    confidence_logit = np.clip(logit(confidence), -line.farthest, line.farthest)
+    logit_of_line = line.intercept[1] + line.slope[1] * confidence_logit
+    logit_of_curve = np.interp(confidence, curves.knots, curves.values[1])
+    expected = expit(logit_of_line + share * (logit_of_curve - logit_of_line))
 
     np.testing.assert_allclose(curve["reliability"].to_numpy(), expected, atol=1e-9)
 

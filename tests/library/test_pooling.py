@@ -76,17 +76,19 @@ def test_coefficients_minimize_the_objective_and_evidence_is_the_laplace_approxi
 
 
 def test_prior_part_is_included_only_with_enough_evidence():
-    def search(evidence: Callable[[Prior], float], parts: tuple[str, ...], rounds: int) -> Prior:
+    def search(evidence: Callable[[Prior], float], parts: tuple[str, ...], reach: int) -> Prior:
         rows = SimpleNamespace(fits={}, fit=lambda prior, _start: SimpleNamespace(log_evidence=evidence(prior)))
-        return search_prior(Prior(), parts, rows, rounds)
+        return search_prior(Prior(), parts, rows, reach)
 
+    # the half-normal prior of a slope deviation lowers its score by (deviation / scale)^2 / 2
     for part, min_gain in (
         ("intercept", MIN_EVIDENCE_GAIN),
         ("slope", MIN_EVIDENCE_GAIN + (0.5 / SLOPE_DEVIATION_SCALE) ** 2 / 2),
     ):
         for gain, expected in ((min_gain - 0.01, Prior()), (min_gain + 0.01, Prior(**{part: 0.5}))):
             assert search(lambda prior: gain * (getattr(prior, part) == 0.5), (part,), 9) == expected  # noqa: B023
-    assert search(lambda prior: 20 * prior.slope, ALL_COEFFICIENTS, 1).slope == DEVIATION_LEVELS[4]  # a step a round
+    # a search of reach 1 raises a deviation by one level in each of four rounds
+    assert search(lambda prior: 20 * prior.slope, ALL_COEFFICIENTS, 1).slope == DEVIATION_LEVELS[4]
 
 
 def test_pooled_lines_recover_label_shifts_and_their_absence():
@@ -129,7 +131,7 @@ def test_pooled_lines_never_fall_and_ignore_row_order(seed, n, labels, certain):
     assert (line.farthest < MAX_LOGIT) == np.isinf(z).any()
 
 
-def test_confidence_of_one_is_moved_to_half_the_distance_of_the_nearest():
+def test_a_confidence_of_one_is_moved_to_half_the_distance_of_the_next_one_from_one():
     z, decision, correct = simulate_rows(500)
     z[:50] = np.inf
     line = PooledLineFitter(z, decision, correct, 4).fit_lines(*ALL_COEFFICIENTS)
@@ -202,7 +204,8 @@ def test_whole_vector_is_the_ridge_optimum_weighted_by_its_posterior_probability
     np.fill_diagonal(penalty, n_labels / 200)
     inputs = np.c_[beta * (logits - logits.max(axis=1, keepdims=True)), np.ones(200)]
 
-    def objective(flat: np.ndarray) -> np.ndarray:  # of tables (places, ...), as SciPy asks for Hessians
+    def objective(flat: np.ndarray) -> np.ndarray:
+        """Compute the objective of one table, or of many along further axes, as SciPy requires for Hessians."""
         table = np.moveaxis(flat.reshape(*start.shape, -1), -1, 0)
         log_loss = -log_softmax(inputs @ np.swapaxes(table, 1, 2), axis=2)[:, np.arange(200), labels].mean(axis=1)
         return (log_loss + (penalty * (table - start) ** 2).sum(axis=(1, 2))).reshape(flat.shape[1:])
@@ -235,7 +238,7 @@ def test_whole_vector_recovers_a_shift_and_is_robust_to_extreme_logits():
 
 
 @pytest.mark.parametrize("with_signal", [False, True])
-def test_lines_give_the_logits_of_the_coefficients_where_logits_are_far_from_standardized(monkeypatch, with_signal):
+def test_lines_in_logits_equal_the_coefficients_of_standardized_features(monkeypatch, with_signal):
     prior = Prior(0.7, 0.4, 0.3, signals=0.5 if with_signal else 0.0, signals_by_label=0.2 if with_signal else 0.0)
     monkeypatch.setattr(pooling, "search_prior", lambda *_arguments, **_options: prior)
     confidence_logit, decision, correct = simulate_rows(400, seed=5)
@@ -310,7 +313,7 @@ def test_the_prior_of_standard_deviations_prefers_zero_and_small_slopes(part, le
     assert pooling._log_prior(part, level) == expected
 
 
-def test_mean_logits_are_those_of_the_mean_reliability_of_each_label():
+def test_mean_logits_are_logits_of_the_mean_reliability_of_each_label():
     rows = pooling.PooledRows(
         offset=np.array([0.5, -1.0, 2.0, 3.0]),
         features=np.column_stack([np.ones(4), np.array([1.0, 2.0, -1.0, 0.5])]),

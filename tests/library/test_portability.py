@@ -1,6 +1,6 @@
 """The library runs without the modules and functions that only POSIX systems have.
 
-This process removes them on Linux; nobody has run the library on macOS or Windows yet.
+A process on Linux runs it without them. This replaces runs on macOS and Windows, which have not been done yet.
 """
 
 import subprocess

@@ -135,6 +135,7 @@ def test_wide_rows_are_read_in_small_batches(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "BATCH_BYTES", 10_000)
     wide = pl.DataFrame({"logits": np.arange(20_000.0).reshape(200, 100)})
     wide.write_parquet(tmp_path / "p.parquet", compression="uncompressed")
+    # a row has 100 numbers of 8 bytes
     assert max(map(len, open_predictions(tmp_path / "p.parquet").batches())) <= 13
 
 
@@ -191,12 +192,20 @@ def test_csv_and_json_lines_text_is_preserved(suffix, text, added, tmp_path):
     source.write_text(text)
     write_with_columns(open_predictions(source), added_columns, out)
     lines = [line.strip().removesuffix("}") for line in text.split("\n") if line.strip()]
-    assert out.read_text() == "".join(map("".join, zip(lines, added, strict=True)))
+    expected = [line + addition for line, addition in zip(lines, added, strict=True)]
+    assert out.read_text() == "".join(expected)
 
 
 BUFFER = io.BytesIO()
 plain_frame().write_parquet(BUFFER)
 PARQUET_BYTES = BUFFER.getvalue()
+
+
+def make_file_of_256_mebibytes(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**28)
+
+
 INVALID_FILES = {  # file, its bytes or a function that creates it, message
     "a folder": ("p.csv", Path.mkdir, "p.csv is a folder; name a file"),
     "a pipe that nobody writes to": ("p.csv", os.mkfifo, "p.csv is a pipe or a device"),
@@ -208,7 +217,7 @@ INVALID_FILES = {  # file, its bytes or a function that creates it, message
         PARQUET_BYTES[: len(PARQUET_BYTES) // 2],
         "p.parquet is not a complete parquet file",
     ),
-    "spoilt parquet": (
+    "damaged parquet": (
         "p.parquet",
         PARQUET_BYTES[:40] + b"\xff" * 160 + PARQUET_BYTES[200:],
         "is not a complete parquet file",
@@ -231,7 +240,7 @@ INVALID_FILES = {  # file, its bytes or a function that creates it, message
     "no workbook": ("p.xlsx", b"PK", "p.xlsx.* workbook"),
     "too much to read whole": (
         "p.json",
-        lambda path: path.touch() or os.truncate(path, 2**28),
+        make_file_of_256_mebibytes,
         "read into memory",
     ),
 }
@@ -239,7 +248,10 @@ INVALID_FILES = {  # file, its bytes or a function that creates it, message
 
 @pytest.mark.parametrize(("name", "content", "message"), INVALID_FILES.values(), ids=INVALID_FILES)
 def test_invalid_prediction_file_is_rejected(name, content, message, tmp_path):
-    (content if callable(content) else lambda path: path.write_bytes(content))(tmp_path / name)
+    if callable(content):
+        content(tmp_path / name)
+    else:
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_file(tmp_path / name, open_predictions(tmp_path / name).schema.names)
 
@@ -269,7 +281,7 @@ TEXTS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs
 @given(st.lists(st.tuples(st.none() | TEXTS, st.floats(allow_nan=False, allow_infinity=False)), max_size=20))
 @example([])
 def test_conversion_between_formats_preserves_any_text(origin, suffix, tmp_path_factory, rows):
-    assume(rows or ".jsonl" not in (origin, suffix))  # without a line it has no columns
+    assume(rows or ".jsonl" not in (origin, suffix))  # an empty .jsonl file has no columns
     folder = tmp_path_factory.mktemp("files")
     frame = pl.DataFrame(rows, schema={"text, \n": pl.String, "x": pl.Float64}, orient="row")
     path = write_frame(frame, folder / f"in{origin}")

@@ -169,13 +169,14 @@ def test_a_search_moves_each_part_by_its_reach_in_at_most_four_rounds(reach, exp
         assert sum(getattr(prior, part) != getattr(start, part) for part in vars(prior)) <= 1
 
 
-def test_signals_add_their_weights_of_the_label():
+def test_signals_are_added_with_the_weights_of_the_label():
     model = WithSignals(
         Lines(np.array([1.0, 2.0]), np.array([0.5, -0.5]), farthest=3.0), np.array([[1.0, 10.0], [3.0, -2.0]])
     )
     decisions = CalibratedDecisions(
         np.array([2.0, 9.0, -1.0]), np.array([0, 1, 1]), signals=np.array([[1.0, 2.0], [0.5, 1.5], [0.0, 4.0]])
     )
+    # the line of label 1 is evaluated at 3, the farthest logit, in place of 9
     np.testing.assert_allclose(model(decisions), [2.5 + 1 + 6, 5.5 + 5 - 3, -2.5 - 8])
 
 
@@ -300,7 +301,7 @@ def test_the_registry_lists_where_each_variant_is_used():
     assert (*variants.AUTO_VARIANTS, "label_isotonic", "mrp_exact") == variants.DEPLOYABLE_VARIANTS
 
 
-def test_pooled_fits_replace_those_of_the_protocol_where_there_are_any(monkeypatch):
+def test_pooled_fits_replace_the_fits_of_the_protocol_where_they_exist(monkeypatch):
     monkeypatch.setattr(variants, "VARIANTS", {key: mark_fits(variant) for key, variant in VARIANTS.items()})
     names = ("mrp", "label_2d", "label_signals")
     assert fit_variants("batch", names) == {"mrp": "fit of batch", "label_2d": "fit of batch"}
@@ -403,6 +404,7 @@ def test_variables_are_projected_on_their_bounds():
     ],
 )
 def test_variables_at_a_bound_take_a_scaled_gradient_step(theta, gradient, kkt_residual, free):
+    """At a bound: the gradient pushes the variable there, and it is within 0.001 and within the KKT residual."""
     hessian = np.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.25], [0.5, 0.25, 2.0]])
     direction = _newton_direction(
         np.array([theta]), np.array([gradient]), hessian[None], np.array([kkt_residual]), BOUNDS

@@ -30,7 +30,6 @@ ROWS = make_predictions(600)
 LOGITS = np.array(ROWS["logits"].to_list())
 LABEL = ROWS["label"].to_numpy()
 PROBABILITIES = softmax(LOGITS, axis=1)
-WRONG = {"labels": ["bad", "fair", "good"]}
 NAMES = np.array(["fair", "bad", "good"])  # in no alphabetical order
 WORDS = NAMES[LABEL]
 FRAME_CONVERTERS = {"polars": lambda frame: frame, "pandas": pl.DataFrame.to_pandas, "arrow": pl.DataFrame.to_arrow}
@@ -112,7 +111,8 @@ JUDGE_COLUMNS = {"decision": TWO_LABEL_ROWS["decision"], "confidence": TWO_LABEL
 def test_errors_name_python_parameters_instead_of_command_line_options(frame, y, settings, message):
     with pytest.raises(InputError, match=message) as raised:
         ReliabilityMap(**settings).fit(frame, y)
-    assert not re.search(r"(?<!`relmap thresholds` with )--[a-z]", str(raised.value).partition(" Only ")[0])
+    message_for_python, _, _ = str(raised.value).partition(" Only ")  # then follows a command without a map
+    assert not re.search(r"(?<!`relmap thresholds` with )--[a-z]", message_for_python)
     assert option("hold_out") == "--hold-out"
 
 
@@ -217,6 +217,7 @@ COLUMNS = {name: PROBABILITIES[:, index] for index, name in enumerate("abc")}
     ],
 )
 def test_too_few_columns_are_reported(inputs, settings, message, fitted_on_four_labels):
+    # the attributes of a fit, for other parameters
     fitted = clone(FOUR_LABEL_MAP).set_params(**settings)
     fitted.document_ = fitted_on_four_labels.document_
     fitted.label_names_ = fitted_on_four_labels.label_names_

@@ -17,7 +17,7 @@ from relmap.io.reading import Reading
 from relmap.routing.apply import apply_map
 from tests import maps
 
-JUDGE_ROWS = maps.make_confidence_predictions(300, 2)
+JUDGE_ROWS = maps.make_confidence_predictions(300, 2)  # as of a language model that judges answers
 PROBABILITY_OF_SECOND = pl.when(pl.col("decision") == 1).then("confidence").otherwise(1 - pl.col("confidence"))
 HUNDREDTHS = (pl.col("confidence") * 100).round().cast(int)
 
@@ -37,8 +37,8 @@ def read_arrays(rows: pl.DataFrame | bytes, path: Path, names: str = "", **readi
     """Write rows to a file and return the arrays that a fit reads from it."""
     label_names = tuple(names.split(",")) if names else None
     predictions = open_predictions(write_file(rows, path), Reading(**reading))
-    labelled = read_labelled_rows(predictions, group=None, names=label_names)[0]
-    return [part for part in vars(labelled).values() if part is not None]
+    rows_of_fit = read_labelled_rows(predictions, group=None, names=label_names).rows
+    return [part for part in vars(rows_of_fit).values() if part is not None]
 
 
 def are_equal(first: list[np.ndarray], second: list[np.ndarray]) -> bool:
@@ -97,7 +97,7 @@ def test_equivalent_judge_files_give_the_same_rows(name, rows, options, tmp_path
     assert are_equal(read_arrays(rows, tmp_path / name, **options), read_arrays(JUDGE_ROWS, tmp_path / "own.parquet"))
 
 
-NAME_OF_FILE_FORM = {row[0]: name for name, row in EQUIVALENT_JUDGE_FILES.items()} | {
+CASE_OF_FILE = {file_name: case for case, (file_name, _, _) in EQUIVALENT_JUDGE_FILES.items()} | {
     "p.xlsx": "a workbook",
     "p.csv": "semicolons, decimal commas, Windows",
 }
@@ -156,7 +156,7 @@ def test_equivalent_columns_give_the_same_rows(standard, rows, options, tmp_path
 def test_added_columns_do_not_depend_on_the_input_format(name, out, tmp_path):
     document = maps.make_map(confidence_only=True, n_labels=2)
     outputs = []
-    for source, rows in ((name, EQUIVALENT_JUDGE_FILES[NAME_OF_FILE_FORM[name]][1]), ("own.parquet", JUDGE_ROWS)):
+    for source, rows in ((name, EQUIVALENT_JUDGE_FILES[CASE_OF_FILE[name]][1]), ("own.parquet", JUDGE_ROWS)):
         apply_map(document, write_file(rows, tmp_path / source), tmp_path / f"o{out}")
         outputs.append(
             read_columns(open_predictions(tmp_path / f"o{out}"), ["confidence", "reliability", "review_rank"])
@@ -193,7 +193,7 @@ DOUBTFUL_INPUTS = {
 @pytest.mark.parametrize(("rows", "note"), DOUBTFUL_INPUTS.values(), ids=DOUBTFUL_INPUTS)
 def test_doubtful_input_gives_a_note(rows, note, tmp_path):
     path = tmp_path / ("p.csv" if isinstance(rows, bytes) else "p.parquet")
-    notes = read_labelled_rows(open_predictions(write_file(rows, path)), group=None, names=None)[3]
+    notes = read_labelled_rows(open_predictions(write_file(rows, path)), group=None, names=None).notes
     assert re.search(note, " ".join(notes))
 
 
@@ -205,6 +205,11 @@ def test_text_row_is_named_by_its_line(tmp_path):
         read_arrays(content.encode(), tmp_path / "p.csv")
     with pytest.raises(InputError, match="line 7: decision is 'bad'"):
         read_arrays(content.replace("1,1", " ,1").encode(), tmp_path / "p.csv", drop_unlabelled=True)
+
+
+def read_all_batches(path: Path) -> pl.DataFrame:
+    batches = [pl.DataFrame(batch) for batch in open_predictions(path).batches()]
+    return pl.concat(batches) if batches else pl.DataFrame()
 
 
 @pytest.mark.parametrize("out", files.FORMATS)
@@ -221,19 +226,18 @@ def test_every_format_round_trips(out, rows, tmp_path, monkeypatch):
         assert path.read_bytes() == b""  # which has no columns to read
         return
 
-    written = pl.concat([pl.DataFrame(batch) for batch in [*open_predictions(path).batches()]] or [pl.DataFrame()])
-    from_parquet = pl.concat(
-        [pl.DataFrame(batch) for batch in [*open_predictions(expected).batches()]] or [pl.DataFrame()]
-    )
-    assert written.columns == from_parquet.columns or (out in {".json", ".jsonl"} and rows.is_empty())
+    written = read_all_batches(path)
+    from_parquet = read_all_batches(expected)
+    if not (out in {".json", ".jsonl"} and rows.is_empty()):
+        assert written.columns == from_parquet.columns
     assert len(written) == len(from_parquet) == len(rows)
     for name in written.columns if len(rows) else ():
         values = written[name].cast(from_parquet.schema[name], strict=False)
         expected_values = from_parquet[name].cast(from_parquet.schema[name], strict=False)
-        assert (
-            values.to_list() == pytest.approx(expected_values.to_list(), abs=1e-15) if values.dtype.is_float() else True
-        )
-        assert values.dtype.is_float() or values.to_list() == expected_values.to_list()
+        if values.dtype.is_float():
+            assert values.to_list() == pytest.approx(expected_values.to_list(), abs=1e-15)
+        else:
+            assert values.to_list() == expected_values.to_list()
 
 
 def test_workbook_with_too_many_rows_is_rejected(tmp_path, monkeypatch):

@@ -171,8 +171,8 @@ def test_label_spread_is_compared_with_shuffled_labels_correctly(spread, shuffle
     unknown = spread is None or shuffled is None
     assert ("too few" in sentence) == unknown
     if not unknown:
-        says_more = " more than between shuffled" in sentence and "no more than" not in sentence
-        assert says_more == (spread > shuffled)
+        is_described_as_larger = " more than between shuffled" in sentence and "no more than" not in sentence
+        assert is_described_as_larger == (spread > shuffled)
 
 
 @settings(max_examples=60, deadline=None)

@@ -15,8 +15,7 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from relmap import ReliabilityMap
-from relmap import cli as rerank
+from relmap import ReliabilityMap, cli
 from relmap.errors import InputError
 from tests import maps
 
@@ -38,9 +37,8 @@ def fitted() -> ReliabilityMap:
     return clone(INTERCEPT_MAP).fit(LOGITS, LABEL, groups=GROUP)
 
 
-def learned(document: object) -> dict:
-    """Return the content of a map except its source."""
-    return {key: value for key, value in document.model_dump(mode="json").items() if key != "source"}
+def content_without_source(document: object) -> dict:
+    return document.model_dump(mode="json", exclude={"source"})
 
 
 @pytest.mark.parametrize("library", FRAME_CONVERTERS)
@@ -49,7 +47,7 @@ def test_frames_give_the_results_of_arrays_in_their_own_type(library, fitted):
     new = FRAME_CONVERTERS[library](NEW_ROWS)
     from_frame = clone(INTERCEPT_MAP).fit(rows, groups="group")
 
-    assert learned(from_frame.document_) == learned(fitted.document_)
+    assert content_without_source(from_frame.document_) == content_without_source(fitted.document_)
 
     scored = from_frame.apply(new, coverage=0.6)
     logits = np.array(NEW_ROWS["logits"].to_list())
@@ -65,23 +63,29 @@ def test_frames_give_the_results_of_arrays_in_their_own_type(library, fitted):
     np.testing.assert_array_equal(np.asarray(reliability), scored_frame["reliability"])
     for name in scored_array.dtype.names:
         assert scored_array[name].tolist() == scored_frame[name].to_list()
-    assert library != "pandas" or (scored.index.equals(new.index) and reliability.index.equals(new.index))
+    if library == "pandas":
+        assert scored.index.equals(new.index)
+        assert reliability.index.equals(new.index)
     assert from_frame.evaluate(rows).to_dict() == fitted.evaluate(LOGITS, LABEL, groups=GROUP).to_dict()
 
 
 def test_estimator_and_commands_give_the_same_results(fitted, tmp_path, capsys):
     ROWS.write_parquet(tmp_path / "rows.parquet")
     NEW_ROWS.write_parquet(tmp_path / "new.parquet")
-    rerank.fit(tmp_path / "rows.parquet", tmp_path / "map.json", variant="label_intercept", group="group")
+    cli.fit(tmp_path / "rows.parquet", tmp_path / "map.json", variant="label_intercept", group="group")
     fitted.save(str(tmp_path / "saved.json"))
     saved = ReliabilityMap.load(str(tmp_path / "saved.json"))
     from_command = ReliabilityMap.load(str(tmp_path / "map.json"))
 
-    assert learned(saved.document_) == learned(from_command.document_) == learned(fitted.document_)
+    assert (
+        content_without_source(saved.document_)
+        == content_without_source(from_command.document_)
+        == content_without_source(fitted.document_)
+    )
     assert saved.get_params() == from_command.get_params()
 
     capsys.readouterr()
-    rerank.evaluate(tmp_path / "map.json", tmp_path / "new.parquet")
+    cli.evaluate(tmp_path / "map.json", tmp_path / "new.parquet")
     printed = capsys.readouterr()
     evaluation = saved.evaluate(NEW_ROWS)
 
@@ -89,16 +93,16 @@ def test_estimator_and_commands_give_the_same_results(fitted, tmp_path, capsys):
     assert sorted(str(evaluation).split("\n")) == sorted(printed.err.splitlines())
     assert "Rows are grouped by group" in printed.err
 
-    rerank.thresholds(tmp_path / "new.parquet", tmp_path / "map.json", coverage="0.5")
+    cli.thresholds(tmp_path / "new.parquet", tmp_path / "map.json", coverage="0.5")
     thresholds = saved.thresholds(NEW_ROWS, coverage=0.5)
     assert thresholds.to_dict().items() <= json.loads(capsys.readouterr().out).items()
 
     least_cost = saved.thresholds(NEW_ROWS, cost_error=np.float32(5), cost_review=1)
     validated = saved.thresholds(NEW_ROWS, cut=0.7)
     assert validated.cut == 0.7
-    for evaluation in (thresholds, least_cost, validated):
-        route = pl.Series(saved.apply(NEW_ROWS, cuts=evaluation)["route"])
-        assert (route == "automatic").to_list() == (saved.reliability(NEW_ROWS) >= evaluation.cut).to_list()
+    for cuts in (thresholds, least_cost, validated):
+        route = pl.Series(saved.apply(NEW_ROWS, cuts=cuts)["route"])
+        assert (route == "automatic").to_list() == (saved.reliability(NEW_ROWS) >= cuts.cut).to_list()
     assert least_cost.cut == 0.8
     assert json.dumps(least_cost.to_dict())
     assert saved.apply(NEW_ROWS, cuts=thresholds.to_dict()).equals(saved.apply(NEW_ROWS, cuts=thresholds))
@@ -114,7 +118,7 @@ def test_estimator_and_commands_give_the_same_results(fitted, tmp_path, capsys):
     vector = clone(INTERCEPT_MAP).set_params(variant="label_vector").fit(LOGITS, LABEL)
     path = tmp_path / "vector.json"
     vector.save(path)
-    expression = rerank.sql(path)
+    expression = cli.sql(path)
 
     assert expression == vector.sql()
     assert expression.startswith(f"/* {capsys.readouterr().err.strip()} */\nCASE")
@@ -122,25 +126,19 @@ def test_estimator_and_commands_give_the_same_results(fitted, tmp_path, capsys):
 
 
 def test_training_rows_are_evaluated_out_of_fold(fitted):
-    for reliability_map, max_rows in (
-        (fitted, 0),
-        (ReliabilityMap(protocol="paper").fit(LOGITS, LABEL, groups=GROUP), 0),
-        (fitted, 9),
-    ):
-        held_out = reliability_map.document_.held_out.model_copy(
-            update={"rows": max_rows} if max_rows else {}
-        )  # the other rows selected nothing
-        changed = copy(reliability_map)
-        changed.document_ = reliability_map.document_.model_copy(update={"held_out": held_out})
-        log_loss = changed.evaluate(LOGITS, LABEL, groups=GROUP).numbers["metrics"]["nll_correct"]
-        assert (log_loss["low"] in [candidate.low for candidate in reliability_map.document_.choice.candidates]) == (
-            not max_rows
-        )
+    paper_map = ReliabilityMap(protocol="paper").fit(LOGITS, LABEL, groups=GROUP)
+    chosen_on_nine_rows = copy(fitted)  # as if only nine of the evaluated rows had been used to choose the model
+    held_out = fitted.document_.held_out.model_copy(update={"rows": 9})
+    chosen_on_nine_rows.document_ = fitted.document_.model_copy(update={"held_out": held_out})
+    for reliability_map, has_interval_of_choice in ((fitted, True), (paper_map, True), (chosen_on_nine_rows, False)):
+        log_loss = reliability_map.evaluate(LOGITS, LABEL, groups=GROUP).numbers["metrics"]["nll_correct"]
+        stored_lows = [candidate.low for candidate in reliability_map.document_.choice.candidates]
+        assert (log_loss["low"] in stored_lows) == has_interval_of_choice
     assert "each row is scored by the model that was fitted without its fold" not in str(
         fitted.evaluate(LOGITS[:500], LABEL[:500])
     )
 
-    other_types = LOGITS.astype(np.float32), LABEL.astype(float)  # other number types
+    other_types = LOGITS.astype(np.float32), LABEL.astype(float)
     assert "each row is scored by the model that was fitted without its fold" in str(
         fitted.evaluate(*other_types, groups=GROUP)
     )
@@ -273,16 +271,15 @@ def test_signals_are_read_from_frame_columns():
 
 
 @pytest.mark.parametrize(
-    ("frame", "options"),
+    ("frame", "options", "n_figures"),
     [
-        (ROWS.with_columns(inverse_probability=pl.int_range(600) % 3 + 1.0), {}),
-        (maps.make_confidence_predictions(300), {"variant": "confidence", "hold_out": 0.3}),
-        (maps.make_predictions_with_signals(400), {"signals": "agreement", "group": "group"}),
+        (ROWS.with_columns(inverse_probability=pl.int_range(600) % 3 + 1.0), {}, 0),  # weighted rows are not plotted
+        (maps.make_confidence_predictions(300), {"variant": "confidence", "hold_out": 0.3}, 2),
+        (maps.make_predictions_with_signals(400), {"signals": "agreement", "group": "group"}, 3),
     ],
 )
-def test_every_kind_of_map_has_a_report(frame, options, tmp_path):
-    rerank.report(maps.write_frame(frame, tmp_path / "rows.parquet"), tmp_path / "page.html", **options)
-    figures = {"variant": 2, "signals": 3}.get(next(iter(options), ""), 0)  # none of weighted rows
+def test_every_kind_of_map_has_a_report(frame, options, n_figures, tmp_path):
+    cli.report(maps.write_frame(frame, tmp_path / "rows.parquet"), tmp_path / "page.html", **options)
     page = (tmp_path / "page.html").read_text()
-    assert page.count("<figure") == figures
+    assert page.count("<figure") == n_figures
     assert "The most reliable rows" in page

@@ -131,7 +131,9 @@ def test_thresholds_as_json_have_every_number():
     }
 
 
-def stored(overall: float | None, *labels: tuple[int, float | None], **fields: object) -> dict[str, object]:
+def make_stored_thresholds(
+    overall: float | None, *labels: tuple[int, float | None], **fields: object
+) -> dict[str, object]:
     content = {
         "map_fingerprint": MAP.fingerprint,
         "overall": {"cut": overall},
@@ -143,16 +145,18 @@ def stored(overall: float | None, *labels: tuple[int, float | None], **fields: o
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (stored(0.75, (0, 0.5), (2, 0.25)), [0.5, math.inf, 0.25]),
-        (stored(None, (0, 0.5), (1, None)), [0.5, math.inf, math.inf]),
-        (stored(0.75, (0, 0.5), (1, None)), [0.75, 0.75, 0.75]),
-        (stored(0.75), [0.75, 0.75, 0.75]),
-        (stored(0.75, (0, 0.5), asked_coverage="0.7"), [0.75, 0.75, 0.75]),
-        (stored(0.75, (0, 0.5), asked_cut=0.75), [0.75, 0.75, 0.75]),
+        (make_stored_thresholds(0.75, (0, 0.5), (2, 0.25)), [0.5, math.inf, 0.25]),
+        (make_stored_thresholds(None, (0, 0.5), (1, None)), [0.5, math.inf, math.inf]),
+        (make_stored_thresholds(0.75, (0, 0.5), (1, None)), [0.75, 0.75, 0.75]),
+        (make_stored_thresholds(0.75), [0.75, 0.75, 0.75]),
+        (make_stored_thresholds(0.75, (0, 0.5), asked_coverage="0.7"), [0.75, 0.75, 0.75]),
+        (make_stored_thresholds(0.75, (0, 0.5), asked_cut=0.75), [0.75, 0.75, 0.75]),
     ],
 )
 @pytest.mark.parametrize("in_file", [False, True])
-def test_each_label_has_its_own_threshold_if_all_decided_ones_have(content, expected, in_file, tmp_path):
+def test_thresholds_by_label_are_used_if_each_listed_label_has_one_or_no_overall_one_exists(
+    content, expected, in_file, tmp_path
+):
     source = content
     if in_file:
         source = tmp_path / "cuts.json"
@@ -163,12 +167,21 @@ def test_each_label_has_its_own_threshold_if_all_decided_ones_have(content, expe
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (stored(0.5) | {"map_fingerprint": "x"}, "the value of cuts has the thresholds of another map; run"),
-        (stored(0.5, (3, 0.5)), r"has the labels \[3\]; the labels of the map are 0 to 2, each once"),
-        (stored(0.5, (1, 0.5), (1, 0.5)), r"has the labels \[1, 1\]"),
-        (stored(None, (1, None)), "has no threshold; run `thresholds` with a lower accuracy or more rows"),
-        (stored(None), "has no threshold"),
-        (stored(1.5), "the value of cuts is not an output of `thresholds` .*overall.cut.*; run `thresholds` again"),
+        (
+            make_stored_thresholds(0.5) | {"map_fingerprint": "x"},
+            "the value of cuts has the thresholds of another map; run",
+        ),
+        (make_stored_thresholds(0.5, (3, 0.5)), r"has the labels \[3\]; the labels of the map are 0 to 2, each once"),
+        (make_stored_thresholds(0.5, (1, 0.5), (1, 0.5)), r"has the labels \[1, 1\]"),
+        (
+            make_stored_thresholds(None, (1, None)),
+            "has no threshold; run `thresholds` with a lower accuracy or more rows",
+        ),
+        (make_stored_thresholds(None), "has no threshold"),
+        (
+            make_stored_thresholds(1.5),
+            "the value of cuts is not an output of `thresholds` .*overall.cut.*; run `thresholds` again",
+        ),
         ({}, "is not an output of `thresholds`"),
     ],
 )
@@ -203,6 +216,7 @@ def test_the_smallest_sample_that_can_reject_has_no_error():
 def test_a_rejected_hypothesis_passes_its_level_on():
     p_values = np.array([[0.01, 0.03, 0.02, 0.03], [0.03, 0.02, 0.02, 0.04]])
     levels = np.array([[0.01, 0.02, 0.0, 0.005], [0.02, 0.02, 0.01, 0.0]])
+    # first row: 0.01, 0.01 + 0.02, 0.03 + 0 and 0.03 + 0.005; second row: 0.03 > 0.02 and 0.04 > 0.03 are not rejected
     expected = [[0.01, 0.03, 0.03, 0.035], [0.0, 0.02, 0.03, 0.0]]
     np.testing.assert_allclose(reject_in_order(p_values, levels), expected)
 

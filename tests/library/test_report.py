@@ -66,7 +66,7 @@ def test_threshold_explorer_contains_aggregates_but_no_rows(page):
     assert [line["name"] for line in content["lines"]] == ["All decisions", *HOSTILE_NAMES]
     assert content["lines"][0]["rows"] == 600
     assert set(content["lines"][0]) == {"name", "rows", "total", "automatic", "correct", "low", "high"}
-    assert not re.search(r"\bq\d+\b", json.dumps(content))  # a group
+    assert not re.search(r"\bq\d+\b", json.dumps(content))  # no name of a group
 
 
 def test_label_names_are_escaped(page):

@@ -320,13 +320,14 @@ def test_the_curve_of_a_map_includes_its_correction():
     lines = Lines(np.array([1.0, 0.5, 2.0]), np.array([0.0, -1.0, 0.25]))
     assessment = assess_random_rows(8)
     document = maps.make_map("label_platt", lines)
-    for corrected, correct in ((document, lambda z: z), (maps.add_correction(document), maps.CORRECTION)):
-        curves = fitted_curves(replace(assessment, document=corrected))
+    corrected_document = maps.add_correction(document)
+    for plotted, apply_correction in ((document, lambda z: z), (corrected_document, maps.CORRECTION)):
+        curves = fitted_curves(replace(assessment, document=plotted))
         assert len(curves) == 3
         for label, curve in enumerate(curves):
             confidence = curve["confidence"].to_numpy()
             uncorrected_logit = lines.intercept[label] + lines.slope[label] * logit(confidence)
-            np.testing.assert_allclose(curve["reliability"], expit(correct(uncorrected_logit)))
+            np.testing.assert_allclose(curve["reliability"], expit(apply_correction(uncorrected_logit)))
             expected_grid = sorted([*np.linspace(0.001, 0.999, 150), 0.9995, 0.9999])
             np.testing.assert_allclose(confidence, expected_grid)
 
@@ -479,7 +480,7 @@ def test_specifications_have_a_theme_and_only_the_data_that_they_are_given():
     assert not {"width", "title", "datasets"} & set(printed)
 
 
-def test_tooltips_show_numbers_in_their_format_and_names_as_they_are():
+def test_tooltips_show_numbers_in_their_format_and_names_unchanged():
     assert [tooltip.to_dict() for tooltip in tooltips(change_low="+.0f", variant="")] == [
         {"field": "change_low", "type": "quantitative", "title": "change low", "format": "+.0f"},
         {"field": "variant", "type": "nominal", "title": "variant"},

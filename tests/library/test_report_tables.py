@@ -7,16 +7,16 @@ import pytest
 from relmap.report.page import candidate_table, cuts_table, label_table, top_rows_table
 
 
-def answer(**overall: object) -> SimpleNamespace:
+def make_answer(**overall: object) -> SimpleNamespace:
     return SimpleNamespace(numbers={"overall": overall})
 
 
 def test_the_table_of_cuts_has_a_row_for_each_target():
     table = cuts_table(
         {
-            0.9: answer(cut=0.875, coverage=0.6254, accuracy=0.9126, automatic=1251, rows=2000, why=None),
-            0.99: answer(cut=None, coverage=None, accuracy=None, automatic=0, rows=2000, why="too few rows"),
-            0.95: answer(cut=0.9375, coverage=0.25, accuracy=0.96, automatic=500, rows=2000, why=None),
+            0.9: make_answer(cut=0.875, coverage=0.6254, accuracy=0.9126, automatic=1251, rows=2000, why=None),
+            0.99: make_answer(cut=None, coverage=None, accuracy=None, automatic=0, rows=2000, why="too few rows"),
+            0.95: make_answer(cut=0.9375, coverage=0.25, accuracy=0.96, automatic=500, rows=2000, why=None),
         },
         ["First note.", "Second note."],
     )

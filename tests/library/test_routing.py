@@ -159,10 +159,10 @@ def test_without_options_the_threshold_of_the_map_is_used():
     assert default_threshold(document) == 0.625
     assert (rule.share, rule.thresholds.tolist(), rule.notes) == (1, [0.625] * 3, ())
 
-    without = routing_rule(MAP)
+    rule_of_earlier_map = routing_rule(MAP)
     assert default_threshold(MAP) == 0.5
-    assert (without.share, without.thresholds.tolist()) == (1, [0.5] * 3)
-    assert without.notes == (
+    assert (rule_of_earlier_map.share, rule_of_earlier_map.thresholds.tolist()) == (1, [0.5] * 3)
+    assert rule_of_earlier_map.notes == (
         "This map was written by an earlier version and has no threshold of its own, so 0.5 is used.",
     )
 
@@ -268,7 +268,7 @@ def make_frame_of_confidences() -> pl.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("options", "automatic", "below_half", "min_reliability", "mean"),
+    ("options", "automatic", "below_half", "min_reliability", "mean_reliability"),
     [
         ({"cut": 0.0}, 6, 2, 0.3, 0.625),
         ({"cut": 0.69}, 3, 0, 0.7, (0.95 + 0.7 + 0.8) / 3),
@@ -277,13 +277,13 @@ def make_frame_of_confidences() -> pl.DataFrame:
         ({"cut": 0.99}, 0, 0, None, None),
     ],
 )
-def test_the_summary_counts_the_automatic_rows(options, automatic, below_half, min_reliability, mean):
+def test_the_summary_counts_the_automatic_rows(options, automatic, below_half, min_reliability, mean_reliability):
     rows = FramePredictions(make_frame_of_confidences(), "the frame")
     columns, summary = apply_to_frame(identity_map(), rows, **options)
     assert (columns["route"] == "automatic").sum() == automatic
     assert (summary.rows, summary.automatic, summary.below_half) == (6, automatic, below_half)
     assert summary.min_reliability == pytest.approx(min_reliability)
-    assert summary.expected_accuracy == pytest.approx(mean)
+    assert summary.expected_accuracy == pytest.approx(mean_reliability)
     assert (summary.pooled_labels, summary.labels_without_threshold) == ({}, {})
 
 

@@ -445,7 +445,7 @@ TWO_LABELS = "p.parquet: p is the probability of one of two labels"
         (["a", "a"], "a", f"{TWO_LABELS}, but label has 1 labels (a); keep rows of two labels"),
     ],
 )
-def test_names_of_the_two_labels_are_those_of_the_rows(labels, positive, expected):
+def test_names_of_the_two_labels_are_found_in_the_rows(labels, positive, expected):
     frame = pl.DataFrame({"p": [0.5] * len(labels), "label": labels})
     layout = layout_of(frame, reading=Reading(probability="p", positive=positive))
     if isinstance(expected, str):
@@ -493,7 +493,7 @@ def test_a_confidence_below_chance_may_be_a_probability_of_one_label():
     ]
 
 
-def test_labels_that_begin_with_one_need_names():
+def test_labels_numbered_from_one_need_names():
     frame = pl.DataFrame({"decision": [1, 2, 1], "label": [3, 1, 1]})
     assert doubts_of(frame, 4) == ["No row has the label 0. If the labels are 1 to 3, name them: --labels 1,2,3"]
     assert doubts_of(frame, 4, ["a", "b", "c", "d"]) == []

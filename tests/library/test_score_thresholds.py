@@ -36,11 +36,9 @@ def test_betting_p_value_is_valid_under_the_null():
 
 @pytest.mark.parametrize("rows_per_group", [1, 10])
 def test_precision_target_is_missed_no_more_often_than_stated(rows_per_group):
-    score, positive, _ = simulate(10_000, N_POPULATION, rows_per_group)
+    score, positive, groups = simulate(10_000, N_POPULATION, rows_per_group)
     grid = np.linspace(-1, 4, 51)
-    # a group has the same number of rows, and scores do not depend on its effect
-    groups = np.repeat(np.arange(N_POPULATION), rows_per_group)
-    true_precision = []
+    true_precision = []  # mean over groups, at each threshold of the grid
     for threshold in grid:
         selected = score >= threshold
         n_selected = np.bincount(groups, selected)
@@ -49,11 +47,12 @@ def test_precision_target_is_missed_no_more_often_than_stated(rows_per_group):
     missed = 0
     found = 0
     for seed in range(N_DRAWS):
-        score, positive, of_group = simulate(seed, 600 // min(rows_per_group, 3), rows_per_group)
+        n_groups = 600 if rows_per_group == 1 else 200
+        score, positive, groups = simulate(seed, n_groups, rows_per_group)
         result = find_score_thresholds(
             score,
             positive,
-            groups=None if rows_per_group == 1 else of_group,
+            groups=None if rows_per_group == 1 else groups,
             precision=TARGET,
             confidence=1 - LEVEL,
         )

@@ -13,7 +13,7 @@ N_SIMULATIONS = 1000
 TARGET = 0.9
 CONFIDENCE = 0.95
 ROWS = 1500
-ROWS_PER_GROUP = 10  # rows of a group
+ROWS_PER_GROUP = 10
 SLOPE = 2.0
 
 
@@ -51,7 +51,7 @@ def test_precision_target_is_missed_in_at_most_5_percent_of_samples(deviation):
     has_groups = deviation > 0
     full_population = simulate(generator, 1_000_000, deviation)
     population = full_population if has_groups else (*full_population[:2], None)
-    missed = {"learn then test": 0, "by hand": 0}
+    missed = {"learn then test": 0, "pointwise binomial bound": 0}
     found = dict.fromkeys(missed, 0)
     covered = dict.fromkeys(missed, 0.0)
     for seed in range(N_SIMULATIONS):
@@ -68,7 +68,7 @@ def test_precision_target_is_missed_in_at_most_5_percent_of_samples(deviation):
         )
         for name, threshold in (
             ("learn then test", result.thresholds[0].threshold),
-            ("by hand", binomial_threshold(score, positive)),
+            ("pointwise binomial bound", binomial_threshold(score, positive)),
         ):
             if threshold is None:
                 continue
@@ -83,4 +83,4 @@ def test_precision_target_is_missed_in_at_most_5_percent_of_samples(deviation):
     noise = 2 * np.sqrt(0.05 * 0.95 / N_SIMULATIONS)
 
     assert missed["learn then test"] / N_SIMULATIONS <= 0.05 + noise
-    assert missed["by hand"] >= missed["learn then test"]
+    assert missed["pointwise binomial bound"] >= missed["learn then test"]

@@ -12,7 +12,7 @@ from relmap.io.signals import MAX_TEXT_VALUES, NumberSignal, TextSignal, group_s
 ROWS = FileRows("p.parquet")
 
 
-def decisions(n: int, group: list[str] | None = None, **parts: object) -> FixedDecisions:
+def make_decisions(n: int, group: list[str] | None = None, **parts: object) -> FixedDecisions:
     groups = None if group is None else np.array(group)
     return FixedDecisions(decision=np.arange(n) % 2, group=groups, **parts)
 
@@ -20,7 +20,7 @@ def decisions(n: int, group: list[str] | None = None, **parts: object) -> FixedD
 def learn(name: str, values: list[object] | pl.Series, **options: object):
     """Learn the signal of one column, and return it with its values."""
     frame = pl.DataFrame({name: values})
-    signals, rows = read_signals([name], frame, decisions(len(frame)), 2, ROWS, **options)
+    signals, rows = read_signals([name], frame, make_decisions(len(frame)), 2, ROWS, **options)
     return signals[0], rows.signals.tolist()
 
 
@@ -73,7 +73,7 @@ def test_signals_are_learned_on_given_rows_and_computed_for_all():
     [[3.0] * 4, ["a"] * 4, [True] * 4, [1e8, 1e8 + 0.01] * 2, [0.0, 1e-19] * 2],
     ids=["number", "text", "boolean", "rounding error", "rounding error of zero"],
 )
-def test_constant_columns_are_no_signals(values):
+def test_constant_columns_are_rejected_as_signals(values):
     expected = "p.parquet: the signal x is the same in every row and has no information; omit it"
     assert message_of("x", values) == expected
     assert message_of("x", [*values, values[-1]], learn_on=np.array([0, 1, 2, 3])) == expected
@@ -93,7 +93,7 @@ def test_numbers_are_limited_to_a_range():
     assert message_of("x", [0.0, -np.inf]) == expected
 
 
-def test_columns_with_many_texts_are_no_signals():
+def test_columns_with_many_texts_are_rejected_as_signals():
     texts = [f"t{number:02}" for number in range(MAX_TEXT_VALUES + 1)]
     signal, _ = learn("id", texts[:-1])
     assert len(signal.values) == MAX_TEXT_VALUES == 50
@@ -111,10 +111,10 @@ def test_missing_values_of_signals_are_rejected(values):
 
 
 @pytest.mark.parametrize("name", ["label", "reliability", "review_rank", "route", "group_rank", "group_gap"])
-def test_reserved_names_are_no_signals(name):
+def test_reserved_names_are_rejected_as_signals(name):
     frame = pl.DataFrame({name: [1, 2]})
     with pytest.raises(InputError) as error:
-        read_signals([name], frame, decisions(2, ["a", "a"]), 2, ROWS)
+        read_signals([name], frame, make_decisions(2, ["a", "a"]), 2, ROWS)
     assert str(error.value) == (
         f"p.parquet: the column {name} cannot be a signal, because the name is reserved; rename it"
     )
@@ -123,10 +123,10 @@ def test_reserved_names_are_no_signals(name):
 def test_missing_columns_and_groups_are_named():
     frame = pl.DataFrame({"a": [1], "b": [2]})
     with pytest.raises(InputError, match=r"^p.parquet has no column x, which signals names; it has a, b$"):
-        read_signals(["x"], frame, decisions(1), 2, ROWS)
+        read_signals(["x"], frame, make_decisions(1), 2, ROWS)
     for name in ("group_rank", "group_gap"):
         with pytest.raises(InputError, match=r"^group_rank and group_gap need groups; name the column of the groups$"):
-            read_signals([name], frame, decisions(1), 2, ROWS)
+            read_signals([name], frame, make_decisions(1), 2, ROWS)
 
 
 def test_rank_and_gap_of_a_row_in_its_group():
@@ -138,15 +138,15 @@ def test_rank_and_gap_of_a_row_in_its_group():
 def test_relevance_is_the_mean_label_or_the_probability_of_the_second():
     logits = np.log([[0.2, 0.3, 0.5], [0.6, 0.4, 1e-300]])
     confidence = np.array([0.9, 0.7])
-    np.testing.assert_allclose(relevance(decisions(2, logits=logits), 3), [1.3, 0.4])
-    np.testing.assert_allclose(relevance(decisions(2, confidence=confidence), 2), [0.1, 0.7])
-    assert relevance(decisions(2, confidence=confidence), 3).tolist() == [0, 1]
-    assert relevance(decisions(2), 2).tolist() == [0, 1]
+    np.testing.assert_allclose(relevance(make_decisions(2, logits=logits), 3), [1.3, 0.4])
+    np.testing.assert_allclose(relevance(make_decisions(2, confidence=confidence), 2), [0.1, 0.7])
+    assert relevance(make_decisions(2, confidence=confidence), 3).tolist() == [0, 1]
+    assert relevance(make_decisions(2), 2).tolist() == [0, 1]
 
 
 def test_several_signals_keep_their_order_and_groups_are_computed_once():
     frame = pl.DataFrame({"x": [1.0, 3.0, 1.0, 3.0], "t": ["a", "b", "b", "a"]})
-    rows = decisions(4, ["q", "q", "r", "r"], confidence=np.array([0.9, 0.6, 0.7, 0.8]))
+    rows = make_decisions(4, ["q", "q", "r", "r"], confidence=np.array([0.9, 0.6, 0.7, 0.8]))
     signals, read = read_signals(["t", "group_gap", "x"], frame, rows, 2, ROWS)
     assert [signal.name for signal in signals] == ["t", "group_gap", "x"]
     gap = np.array([0.5, 0.0, 0.5, 0.0])
@@ -160,5 +160,5 @@ def test_several_signals_keep_their_order_and_groups_are_computed_once():
 
 
 def test_without_signals_rows_are_unchanged():
-    rows = decisions(2)
+    rows = make_decisions(2)
     assert read_signals([], pl.DataFrame({"x": [1, 2]}), rows, 2, ROWS) == ((), rows)

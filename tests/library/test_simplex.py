@@ -16,7 +16,7 @@ from relmap.projection.simplex import MAX_ALPHA, MAX_RELIABILITY_LOGIT, MIN_EXCE
 SIZES = {"n": st.integers(1, 60), "K": st.integers(2, 10), "scale": st.floats(1e-2, 30), "seed": st.integers(0, 10**9)}
 
 
-def simulated(n: int, K: int, scale: float = 2.0, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def simulate_rows(n: int, K: int, scale: float = 2.0, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Simulate log-probabilities (n, K), top decisions (n,) and logits of a reliability (n,) in (1/K, 1 - 1e-6)."""
     rng = np.random.default_rng(seed)
     log_probabilities = log_softmax(rng.normal(size=(n, K)) * scale, axis=1)
@@ -32,14 +32,15 @@ def probability_of_decision(log_probabilities: np.ndarray, decision: np.ndarray)
 @given(**SIZES)
 @settings(deadline=None, max_examples=100, derandomize=True)
 def test_decision_gets_its_reliability_and_label_order_is_preserved(n, K, scale, seed):
-    rows, decision, reliability_logit = simulated(n, K, scale, seed)
+    rows, decision, reliability_logit = simulate_rows(n, K, scale, seed)
     moved = project_simplex(rows, decision, reliability_logit)
     assert moved.feasible.all()
     assert moved.solved.all()
 
     reached = moved.alpha < MAX_ALPHA
     reliability_logit = np.maximum(reliability_logit, logit(1 / K + MIN_EXCESS_OVER_UNIFORM))
-    assert reached[np.sort(rows, axis=1)[:, -1] - np.sort(rows, axis=1)[:, -2] > 0.01].all()
+    second, largest = np.sort(rows, axis=1)[:, -2:].T
+    assert reached[largest - second > 0.01].all()  # only nearly tied rows need more than the maximal power
 
     after = moved.log_probabilities
     np.testing.assert_allclose(confidence_logit(after, decision)[reached], reliability_logit[reached], atol=1e-9)
@@ -54,7 +55,7 @@ def test_decision_gets_its_reliability_and_label_order_is_preserved(n, K, scale,
 @pytest.mark.parametrize("K", range(2, 11))
 def test_unreachable_reliability_is_clipped_to_the_end_of_the_path(K):
     lowest = -np.log(K - 1)
-    rows, decision, _ = simulated(6, K)
+    rows, decision, _ = simulate_rows(6, K)
     moved = project_simplex(
         rows, decision, np.array([-np.inf, -30, np.nextafter(lowest, -np.inf), lowest, 50.0, np.inf])
     )
@@ -69,21 +70,22 @@ def test_unreachable_reliability_is_clipped_to_the_end_of_the_path(K):
 
 @pytest.mark.parametrize("K", range(2, 8))
 def test_tied_labels_share_the_probability(K):
-    for m in range(2, K + 1):
-        row = np.log(np.r_[np.full(m, 2.0), np.ones(K - m)] / (K + m))
-        reliability_logit = -np.log(m - 1) + np.array([-1e-3, 1e-3, 5.0])
-        moved = project_simplex(np.tile(row, (3, 1)), np.array([0, m - 1, 0]), reliability_logit)
+    for n_tied in range(2, K + 1):
+        row = np.log(np.r_[np.full(n_tied, 2.0), np.ones(K - n_tied)] / (K + n_tied))
+        highest_logit = -np.log(n_tied - 1)  # of 1 / n_tied, the limit for tied labels
+        reliability_logit = highest_logit + np.array([-1e-3, 1e-3, 5.0])
+        moved = project_simplex(np.tile(row, (3, 1)), np.array([0, n_tied - 1, 0]), reliability_logit)
         assert moved.solved.all()
         assert (moved.alpha[1:] == MAX_ALPHA).all()
-        np.testing.assert_allclose(np.exp(moved.log_probabilities[1:, :m]), 1 / m)
-        if m < K:
-            reached = confidence_logit(moved.log_probabilities, np.array([0, m - 1, 0]))
+        np.testing.assert_allclose(np.exp(moved.log_probabilities[1:, :n_tied]), 1 / n_tied)
+        if n_tied < K:
+            reached = confidence_logit(moved.log_probabilities, np.array([0, n_tied - 1, 0]))
             np.testing.assert_allclose(reached[0], reliability_logit[0], atol=1e-9)
 
 
 @pytest.mark.parametrize("power", [1.0, 0.0, 0.5])
-def test_only_rows_decided_off_top_are_unsolved(power):
-    rows, decision, reliability_logit = simulated(6, 3)
+def test_only_rows_whose_decision_is_not_the_most_probable_label_are_unsolved(power):
+    rows, decision, reliability_logit = simulate_rows(6, 3)
     decision[:3] = rows[:3].argmin(axis=1)
     reliability_logit[0] = -3
     moved = project_simplex(rows, decision, reliability_logit, off_top_alpha=power)
@@ -116,7 +118,7 @@ def test_zero_probabilities_give_no_nan_and_can_increase():
 @given(**SIZES)
 @settings(deadline=None, max_examples=40, derandomize=True)
 def test_rows_are_independent(n, K, scale, seed):
-    rows, decision, reliability_logit = simulated(n, K, scale, seed)
+    rows, decision, reliability_logit = simulate_rows(n, K, scale, seed)
     together = project_simplex(rows, decision, reliability_logit)
     order = np.random.default_rng(seed).permutation(n)
     shuffled = project_simplex(rows[order], decision[order], reliability_logit[order])
@@ -162,7 +164,7 @@ def test_newton_starts_at_the_solution_of_two_labels(monkeypatch):
 
 
 def test_invalid_rows_are_named():
-    rows, decision, reliability_logit = simulated(3, 3)
+    rows, decision, reliability_logit = simulate_rows(3, 3)
     for invalid, message in ((np.nan, "the log-probability of row 1 is NaN"), (-np.inf, "row 1 has no finite")):
         invalid_rows = rows.copy()
         invalid_rows[1] = invalid
@@ -174,7 +176,7 @@ def test_invalid_rows_are_named():
 
 
 def test_inputs_are_not_modified():
-    frozen = simulated(20, 4)
+    frozen = simulate_rows(20, 4)
     for array in frozen:
         array.flags.writeable = False
     moved = project_simplex(*frozen)
@@ -187,10 +189,10 @@ def test_inputs_are_not_modified():
 
 @pytest.mark.parametrize("K", [3, 5])
 def test_uniform_row_is_in_the_bin_of_its_lower_edge(K):
-    rows, decision, reliability_logit = simulated(2, K)
+    rows, decision, reliability_logit = simulate_rows(2, K)
     decision = (decision + 1) % K  # not on top
     moved = project_simplex(rows, decision, reliability_logit, off_top_alpha=0.0)
     uniform = probability_of_decision(moved.log_probabilities, decision)[0]
-    # one right, one wrong row: in one bin they cancel in part, in two bins they would not
+    # the errors of a correct and a wrong row cancel in part if both are in one bin
     above = 1 / K + 0.01
     assert ece(np.array([uniform, above]), np.array([True, False])) == pytest.approx(abs(uniform + above - 1) / 2)

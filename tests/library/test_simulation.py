@@ -1,4 +1,4 @@
-"""Simulated truth: margins, labels, shares and queries, each by hand or by a loop."""
+"""Simulated judgements: margins, labels, shares and queries equal calculations by hand or loops."""
 
 import numpy as np
 import polars as pl
@@ -36,7 +36,7 @@ def draw_evidence(rows: int, n_labels: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(rows, n_labels)) * 2
 
 
-def test_margins_and_odds_are_those_of_a_softmax():
+def test_margins_and_odds_are_computed_from_a_softmax():
     scores = np.array([[1.0, 3.0, 2.5], [0.5, -1.0, 0.25], [2.0, 2.0, -4.0]])
     decided = decisions_with_margins(scores)
     probabilities = softmax(scores, axis=1)
@@ -62,7 +62,7 @@ def naive_pivots(scores: np.ndarray) -> list[float]:
     return pivots
 
 
-def test_the_truth_follows_the_damped_steps_of_its_shares():
+def test_the_relevance_is_solved_by_damped_steps_towards_the_label_shares():
     evidence = draw_evidence(60, 3)
     mix = np.array([0.2, 0.5, 0.3])
     sharpness = np.exp(0.8 * 0.5 * np.array([-1.0, 1.0, -1.0]))
@@ -152,7 +152,8 @@ def test_the_last_query_has_the_remaining_rows():
 def test_a_query_continues_until_it_has_both_labels():
     label = np.array([0, 0, 0, 1, 1, 0, 1, 1, 0, 0])
     numbers = [0.0] * 11
-    # first other label: row 3 for the query from row 0, row 5 from row 4, row 8 from row 6, and none from row 9
+    # first other label: row 3 for the query from row 0, row 5 from row 4, row 8 from row 6, and none from row 9, which
+    # therefore belongs to the previous query
     assert draw_queries(10, (1, 1), FixedNumbers(numbers), label).tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 2, 2]
     assert draw_queries(10, (1, 1), FixedNumbers(numbers)).tolist() == list(range(10))
     assert draw_queries(4, (1, 1), FixedNumbers(numbers), np.array([1, 0, 1, 0])).tolist() == [0, 0, 1, 1]

@@ -1,4 +1,4 @@
-"""Digests, timestamps, errors, settings, shapes of values, and the commands of the demonstration."""
+"""Small modules: hashes, timestamps, errors, settings, serialized values, and the demonstration."""
 
 import hashlib
 import io
@@ -149,7 +149,7 @@ def test_steps_of_a_learning_curve_end_with_the_first_that_has_all_rows(availabl
     assert row_counts((1000, 100, 300), available) == expected
 
 
-def test_defaults_are_valid_and_those_of_the_paper_and_of_the_documentation():
+def test_defaults_are_valid_and_have_the_documented_values():
     assert Settings.model_validate(DEFAULTS.model_dump()) == DEFAULTS
     assert DEFAULTS.model_dump() == {
         "protocol": {

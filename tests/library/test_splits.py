@@ -70,7 +70,7 @@ def test_only_fit_rows_are_limited(n_rows, expected):
 
 @pytest.mark.parametrize("split", ["row", "group"])
 @pytest.mark.parametrize("temperature_rows", ["validation", "calibrator_fit"])
-def test_validation_rows_are_those_of_the_split(split, temperature_rows):
+def test_validation_rows_are_selected_by_the_split(split, temperature_rows):
     params = ProtocolParams(parts=(0.4, 0.35, 0.25), projection_cap=5, temperature_rows=temperature_rows, split=split)
     group = np.arange(40) // 2
     validation = make_rows(*group)
@@ -117,7 +117,7 @@ def test_a_part_at_the_cap_is_not_reduced(cap, n_rows):
 
 def test_parts_are_drawn_with_the_seeds_of_the_authors_code():
     params = ProtocolParams(parts=(0.5, 0.3, 0.2), projection_cap=4, temperature_rows="validation", split="row")
-    seed = 2026 + 3 * 1009
+    seed = 2026 + 3 * 1009  # base seed and step of the authors; the parts add 11 and 23
     order = np.random.default_rng(seed).permutation(31)
     fit = np.random.default_rng(seed + 11).choice(order[16:25], 4, replace=False)
     selection = np.random.default_rng(seed + 23).choice(order[25:], 4, replace=False)

@@ -29,11 +29,12 @@ def simulate(n: int, shift: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_spread_equals_a_query_over_sorted_rows(groups, excess):
     confidence, decision, correct = simulate(2013, 0.2)
     decision = np.where(np.arange(2013) % 100 == 0, 4, decision)  # a label in small cells
-    decision[confidence < 0.45] = 1  # so that one cell of the lowest tenth is large
-    by_rank = pl.DataFrame({"c": confidence, "d": decision, "r": correct - confidence}).sort("c")
+    decision[confidence < 0.45] = 1  # one cell of the lowest tenth is large
+    frame = pl.DataFrame({"confidence": confidence, "decision": decision, "residual": correct - confidence})
     sizes = np.bincount(assign_confidence_groups(confidence, groups))
-    by_cell = by_rank.with_columns(g=np.repeat(np.arange(groups), sizes)).group_by("g", "d")
-    expected = by_cell.agg(pl.len().alias("n"), pl.col("r").mean()).sort("g", "d")
+    with_group = frame.sort("confidence").with_columns(group=np.repeat(np.arange(groups), sizes))
+    by_cell = with_group.group_by("group", "decision")
+    expected = by_cell.agg(pl.len().alias("rows"), pl.col("residual").mean()).sort("group", "decision")
     cells = LabelCells.from_decisions(confidence, decision, correct, spread_params(groups=groups))
     cell = np.argwhere(cells.rows)
     rows = cells.rows[cells.rows > 0]
@@ -42,13 +43,15 @@ def test_spread_equals_a_query_over_sorted_rows(groups, excess):
     assert np.hstack(columns) == pytest.approx(expected.to_numpy())
     assert (cells.sums[cells.rows == 0] == 0).all()
 
-    minimum_cell = int(rows.min()) + excess  # of the smallest cell all rows are enough, and one more is too many
-    counted = expected.filter(pl.col("n") >= minimum_cell).filter(pl.len().over("g") > 1).group_by("g")
-    several = counted.agg(pl.col("r").max() - pl.col("r").min(), pl.col("n").sum())
+    minimum_cell = int(rows.min()) + excess  # without excess, the smallest cell is counted too
+    large_cells = expected.filter(pl.col("rows") >= minimum_cell)
+    comparable_cells = large_cells.filter(pl.len().over("group") > 1)
+    residual = pl.col("residual")
+    by_group = comparable_cells.group_by("group").agg(residual.max() - residual.min(), pl.col("rows").sum())
     params = spread_params(groups=groups, minimum_cell=minimum_cell)
     measured = LabelCells.from_decisions(confidence, decision, correct, params).spread()
 
-    assert measured == pytest.approx(np.average(several["r"], weights=several["n"]), abs=1e-12)
+    assert measured == pytest.approx(np.average(by_group["residual"], weights=by_group["rows"]), abs=1e-12)
 
 
 @settings(deadline=None, max_examples=100)
@@ -115,10 +118,10 @@ def shuffled_null(confidence, decision, correct, groups: int, permutations: int,
 @pytest.mark.parametrize("n", [2000, 9000])
 def test_shuffled_quantile_agrees_with_exact_shuffles(n):
     confidence, decision, correct = simulate(n, 0.3)
-    two_thirds = np.arange(n) % 3 > 0  # of the rows
-    # groups differ, so shuffling across them would show
+    # accuracy and decisions differ between groups, so shuffling across them would give another result
     correct = correct & (confidence > 0.6)
-    decision = np.where((confidence < 0.7) & two_thirds, 0, decision)
+    is_in_two_thirds = np.arange(n) % 3 > 0
+    decision = np.where((confidence < 0.7) & is_in_two_thirds, 0, decision)
     rows = (confidence, decision, correct)
     seeds = range(10)
     exact = [shuffled_null(*rows, 4, 200, seed) for seed in seeds]
@@ -134,6 +137,7 @@ def test_shuffled_quantile_agrees_with_exact_shuffles(n):
 def test_bins_with_one_distinct_residual_each_contain_the_centered_residuals():
     residual = np.array([0.1, 0.1, 0.4, 0.9, -0.2, -0.2, 0.7])  # groups of four, two and one rows
     rows, means = spread._bin_residuals(np.array([4, 2, 1]), residual)
+    # the bins of the first group have the width (0.9 - 0.1) / 32 = 0.025: 0.4 is in bin (0.4 - 0.1) / 0.025 = 12
     expected_rows = np.zeros((3, N_RESIDUAL_BINS), dtype=int)
     expected_rows[0, [0, 12, 31]] = [2, 1, 1]
     expected_rows[1:, 0] = [2, 1]
@@ -207,5 +211,5 @@ def test_shuffle_cost_does_not_depend_on_the_number_of_rows(monkeypatch):
         decision = generator.integers(0, 3, n)
         rows = confidence, decision, generator.random(n) < confidence
         LabelCells.from_decisions(*rows, spread_params(groups=4, permutations=20)).shuffled_quantile(0)
-        assert set(calls) == {4 * 20}  # of all groups at once
-        assert len(calls) <= N_RESIDUAL_BINS * (3 - 1)  # for the cells of a group but one
+        assert set(calls) == {4 * 20}  # a call draws for all groups and permutations
+        assert len(calls) <= N_RESIDUAL_BINS * (3 - 1)  # one call for each bin and each label but the last

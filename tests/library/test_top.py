@@ -194,16 +194,16 @@ def test_correlated_groups_increase_the_reference_variance():
     reliability, correct = simulate(1, 400)
     copies = np.repeat(np.arange(400), 5)
     quantiles = np.quantile(reliability, np.linspace(0, 1, 101)).tolist()
-    single = summarize_top_cells(reliability[np.arange(400)], correct[np.arange(400)], None, quantiles)
+    single = summarize_top_cells(reliability, correct, None, quantiles)
     grouped = summarize_top_cells(reliability[copies], correct[copies], copies, quantiles)
-    few_groups = summarize_top_cells(reliability[copies], correct[copies], (copies % 9), quantiles)
+    few_groups = summarize_top_cells(reliability[copies], correct[copies], copies % 9, quantiles)
 
     assert few_groups == ()
     for single_cell, grouped_cell in zip(single, grouped, strict=True):
         assert grouped_cell.variance / grouped_cell.rows == pytest.approx(single_cell.variance / single_cell.rows)
 
 
-def test_copies_of_a_row_in_its_group_are_no_further_evidence_of_drift():
+def test_copies_of_a_row_in_its_group_add_no_evidence_of_drift():
     document, _ = fit_and_test_drift(accuracy_loss=0.0, seed=3)
     reliability, correct = simulate(7, 1500, accuracy_loss=0.1)
     decision = np.zeros(1500, dtype=np.int64)

@@ -22,8 +22,8 @@ from tests.maps import SOURCE
 SALT = hashlib.blake2b(f"{SOURCE.sha256} {SOURCE.seed}".encode(), digest_size=16).digest()
 
 
-def judged(confidence: list[float]) -> FixedDecisions:
-    """Return rows with a confidence and the decisions 0, 1, 2, 0, ..."""
+def make_rows(confidence: list[float]) -> FixedDecisions:
+    """Make rows with a confidence and the decisions 0, 1, 2, 0, ..."""
     decision = np.arange(len(confidence)) % 3
     return FixedDecisions(decision=decision, confidence=np.array(confidence), label=decision)
 
@@ -40,9 +40,9 @@ def encode(digests: list[bytes]) -> str:
     return base64.b64encode(b"".join(sorted(digests))).decode()
 
 
-def test_hashes_of_each_fold_are_those_of_confidence_and_decision():
+def test_each_fold_has_the_hashes_of_confidence_and_decision():
     confidence = [0.3, 0.9, 0.55, 0.7, 0.1]
-    training = hash_training_rows(judged(confidence), [np.array([3, 0]), np.array([1, 4])], SOURCE)
+    training = hash_training_rows(make_rows(confidence), [np.array([3, 0]), np.array([1, 4])], SOURCE)
     digests = [digest_of_row(value, row % 3) for row, value in enumerate(confidence)]
     assert training == TrainingRows(
         by="prediction",
@@ -51,11 +51,11 @@ def test_hashes_of_each_fold_are_those_of_confidence_and_decision():
         share=1.0,
         folds=(encode([digests[3], digests[0]]), encode([digests[1], digests[4]])),
     )
-    assert recognize_rows(training, judged(confidence)).tolist() == [0, 1, NOT_RECOGNIZED, 0, 1]
+    assert recognize_rows(training, make_rows(confidence)).tolist() == [0, 1, NOT_RECOGNIZED, 0, 1]
 
 
-def test_hashes_of_ids_are_those_of_their_text():
-    rows = judged([0.5] * 6)
+def test_ids_are_hashed_as_text():
+    rows = make_rows([0.5] * 6)
     ids = np.array(["a", "bé", "c", "d", "e", "f"])
     folds = [np.array([5, 1]), np.array([2, 0])]
     training = hash_training_rows(rows, folds, SOURCE, ids=ids, id_column="pair")
@@ -94,7 +94,7 @@ def test_rows_with_the_smallest_hashes_are_stored(monkeypatch):
     monkeypatch.setattr(training_rows, "MAX_HASHES", 3)
     confidence = np.linspace(0.1, 0.9, 8).tolist()
     folds = [np.array([7, 2, 0, 5]), np.array([1, 3, 4, 6])]
-    training = hash_training_rows(judged(confidence), folds, SOURCE)
+    training = hash_training_rows(make_rows(confidence), folds, SOURCE)
     digests = [digest_of_row(value, row % 3) for row, value in enumerate(confidence)]
     smallest = sorted(digests)[:3]
     expected = []

@@ -73,6 +73,7 @@ def test_judge_with_words_or_percent_passes_through_every_command(confidence, op
         "thresholds", *map_options, "judge.csv", "--label", "truth", "--target-accuracy", 0.7, "--confidence", 0.9
     )
 
+    # a note for each file that is read: evaluate reads two files, and the other four commands one
     assert capsys.readouterr().err.count("is read with columns separated by semicolons") == 6
 
     scored = pl.read_csv("scored.csv", separator=";")

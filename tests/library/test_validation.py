@@ -64,6 +64,7 @@ def test_options_must_be_numbers_or_missing():
     require_numbers({"cut": 0.5, "coverage": None, "cost": np.float64(1)})
     with pytest.raises(InputError, match=r"^coverage is '0.5'; give a number$"):
         require_numbers({"cut": 0.5, "coverage": "0.5"})
+    # long values are truncated
     with pytest.raises(InputError, match=rf"^cut is '{'x' * 79}; give a number$"):
         require_numbers({"cut": "x" * 100})
 

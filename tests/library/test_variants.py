@@ -21,27 +21,31 @@ from tests import fits
 from tests.fits import make_decisions
 
 SETTINGS = ProjectionParams(epochs=30)
-LABELS = 3
+N_LABELS = 3
 LABELWISE = ["label_intercept", "label_isotonic", "label_platt", "mrp", "mrp_exact"]
 every_variant = pytest.mark.parametrize(
     "name", [name for name in PIPELINE_VARIANTS if VARIANTS[name].required_input == "confidence"]
 )
 
 
-def batch(rows: fits.SimulatedRows, settings: ProjectionParams = SETTINGS) -> FitBatch:
-    return fits.make_batch(rows, LABELS, settings)
+def make_batch(rows: fits.SimulatedRows, settings: ProjectionParams = SETTINGS) -> FitBatch:
+    return fits.make_batch(rows, N_LABELS, settings)
 
 
-def simulated(B: int, m: int, seed: int = 0) -> fits.SimulatedRows:
-    """Simulate logit of the confidence (B, m), decision and correct (m,); labels 1 and 2 are correct less often."""
-    confidence, decision, correct = fits.simulate_rows(B, m, LABELS, seed, spread=1)
+def simulate_rows(n_fits: int, n_rows: int, seed: int = 0) -> fits.SimulatedRows:
+    """Simulate rows whose labels 1 and 2 are correct less often.
+
+    Returns:
+        Logit of the confidence, shape (n_fits, n_rows); decision and correctness, shape (n_rows,).
+    """
+    confidence, decision, correct = fits.simulate_rows(n_fits, n_rows, N_LABELS, seed, spread=1)
     return logit(confidence), decision, correct
 
 
 @pytest.fixture(scope="module")
 def rows():
     """Return read-only rows."""
-    rows = simulated(2, 600)
+    rows = simulate_rows(2, 600)
     for array in rows:
         array.flags.writeable = False
     return rows
@@ -49,7 +53,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def projected(rows):
-    return fit_variants(batch(rows))
+    return fit_variants(make_batch(rows))
 
 
 def arrays(fitted: object) -> Iterator[np.ndarray]:
@@ -74,7 +78,8 @@ def test_fitted_variant_satisfies_the_contract(name, rows, projected):
         assert np.isfinite(reliability_logit).all()
         assert not np.shares_memory(reliability_logit, logit_of_fit)
         assert fitted.violations() == []
-        assert name != "confidence" or (reliability_logit == logit_of_fit).all()
+        if name == "confidence":
+            assert (reliability_logit == logit_of_fit).all()
         np.testing.assert_array_equal(
             fitted(make_decisions(logit_of_fit[5:7], decision[5:7], gap[5:7])), reliability_logit[5:7]
         )
@@ -89,26 +94,26 @@ def test_fitted_variant_satisfies_the_contract(name, rows, projected):
             fitted.anything = 1
 
 
-@given(seed=st.integers(0, 2**32 - 1), m=st.integers(3, 200), epochs=st.integers(1, 30))
+@given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(3, 200), epochs=st.integers(1, 30))
 @settings(deadline=None, max_examples=15, derandomize=True)
-def test_shared_curve_preserves_the_ranking_by_confidence(seed, m, epochs):
-    confidence_logit, decision, correct = simulated(2, m, seed)
-    fit_batch = batch((confidence_logit, decision, correct), ProjectionParams(epochs=epochs))
+def test_shared_curve_preserves_the_ranking_by_confidence(seed, n_rows, epochs):
+    confidence_logit, decision, correct = simulate_rows(2, n_rows, seed)
+    fit_batch = make_batch((confidence_logit, decision, correct), ProjectionParams(epochs=epochs))
     for fitted, logit_of_fit in zip(
         fit_variants(fit_batch, ("shared_1d",))["shared_1d"], confidence_logit, strict=True
     ):
         np.testing.assert_array_equal(
             np.argsort(fitted(make_decisions(logit_of_fit, decision))), np.argsort(logit_of_fit)
         )
-        assert (fitted.curves.fallback, fitted.curves.rows.tolist()) == (("none",), [m])
+        assert (fitted.curves.fallback, fitted.curves.rows.tolist()) == (("none",), [n_rows])
 
 
 @pytest.mark.parametrize("minimum", [20, 30])
 @pytest.mark.parametrize("fallback", ["shared_1d", "confidence"])
 def test_labels_with_few_rows_use_the_shared_curve_and_without_rows_the_identity(minimum, fallback):
     counts = [300, minimum - 1 if fallback == "shared_1d" else 0, minimum]
-    confidence_logit, _, correct = simulated(1, sum(counts))
-    fit_batch = batch(
+    confidence_logit, _, correct = simulate_rows(1, sum(counts))
+    fit_batch = make_batch(
         (confidence_logit, np.repeat([0, 1, 2], counts), correct), ProjectionParams(epochs=5, minimum_rows=minimum)
     )
     fitted = {name: value for name, (value,) in fit_variants(fit_batch).items()}
@@ -125,9 +130,10 @@ def test_labels_with_few_rows_use_the_shared_curve_and_without_rows_the_identity
 
 def test_batches_fitted_together_equal_batches_fitted_separately():
     settings_with_rare_labels = SETTINGS.model_copy(update={"minimum_rows": 30})
+    # with 60 rows every label is rare
     batches = [
-        batch(simulated(2, m, seed=m), settings_with_rare_labels) for m in (60, 500, 900)
-    ]  # in the first every label is rare
+        make_batch(simulate_rows(2, n_rows, seed=n_rows), settings_with_rare_labels) for n_rows in (60, 500, 900)
+    ]
     for together, single_batch in zip(fit_mrp_batches(batches), batches, strict=True):
         for curves, expected in zip(together, fit_variants(single_batch, ("mrp",))["mrp"], strict=True):
             assert curves.fallback == expected.fallback
@@ -138,8 +144,8 @@ def test_batches_fitted_together_equal_batches_fitted_separately():
     ("probabilities", "logits", "expected"),
     [
         ([0.5, 0.3, 0.2], [3.0, 1.0, 2.0], logit(0.5) - logit(0.2)),
-        ([0.1, 0.2, 0.7], [3.0, 3.0, 1.0], logit(0.1) - logit(0.2)),  # of equals the first is the runner-up
-        ([0.8, 0.2], [2.0, 1.0], 2 * logit(0.8)),  # of two labels
+        ([0.1, 0.2, 0.7], [3.0, 3.0, 1.0], logit(0.1) - logit(0.2)),  # the first of two equal labels is the runner-up
+        ([0.8, 0.2], [2.0, 1.0], 2 * logit(0.8)),  # with two labels, logit(0.2) = -logit(0.8)
         ([1.0, 0.0], [9.0, 0.0], 2 * logit(1 - 1e-6)),
         ([0.0, 1.0], [9.0, 0.0], -2 * logit(1 - 1e-6)),
     ],
@@ -152,7 +158,7 @@ def test_gap_is_measured_to_the_runner_up_and_clips_saturated_probabilities(prob
 
 @pytest.mark.parametrize(("gap", "expected"), [(0.0, (0.25 + 2.75) / 2), (9.0, 3)], ids=["between", "beyond"])
 def test_surface_interpolation_equals_a_hand_calculation(gap, expected):
-    # corners 0, 1 along the gap at confidence 0, and 2, 5 at confidence 1/2: a quarter up, half right
+    # The gap 0 is a quarter of the way from -1 to 3: the values are 0.25 at confidence 0 and 2.75 at confidence 1/2
     surfaces = Surfaces(np.array([0, 0.5, 1]), np.array([-1.0, 3.0]), np.array([[[0.0, 1.0], [2.0, 5.0], [6.0, 9.0]]]))
     assert surfaces(make_decisions(logit(np.array([0.25])), 0, np.array([gap]))) == pytest.approx(expected)
 
@@ -179,8 +185,8 @@ def test_fitted_surfaces_are_monotone_recover_the_truth_and_ignore_row_order():
 
 
 def test_adam_ends_slightly_above_the_optimum():
-    confidence, decision, correct = fits.simulate_rows(2, 600, LABELS)
-    excess, kkt = measure_optimality_gap(batch((logit(confidence), decision, correct), ProjectionParams()))
+    confidence, decision, correct = fits.simulate_rows(2, 600, N_LABELS)
+    excess, kkt = measure_optimality_gap(make_batch((logit(confidence), decision, correct), ProjectionParams()))
     assert (kkt <= 1e-8).all()
     assert (excess > -1e-9).all()
     assert (excess < 3e-3).all()

@@ -19,7 +19,7 @@ from relmap.metrics.advice import KEEP, USE, advise
 from tests import maps
 
 MAP = maps.make_map("mrp")  # labels with 500, 7 and no rows
-KEPT = maps.make_map("confidence")
+CONFIDENCE_MAP = maps.make_map("confidence")
 BETTER = {"change": -0.02, "low": -0.03, "high": -0.01, "p": 0.01}
 BETTER_RANKING = {"change": 0.02, "low": 0.01, "high": 0.03, "p": 0.01}
 NO_CHANGE = {"change": 0.0, "low": -0.0001, "high": 0.0001, "p": 0.9}
@@ -77,27 +77,27 @@ def test_a_map_without_gain_is_described_with_the_reasons():
 
 
 def test_a_map_that_keeps_the_confidence_is_described_by_its_reviews():
-    assert describe_evaluation(make_evaluation(), KEPT) == [
+    assert describe_evaluation(make_evaluation(), CONFIDENCE_MAP) == [
         f"{KEEP}: `fit` recommended the confidence.",
         "The map contains made up for a test.",
         "1,000 reviews of the least reliable 30% find 100 errors; 1,000 random reviews, 78.",
         LIMITS,
     ]
     without_reviews = [{"reviewed": 0.3, "confidence": None, "at_random": None}]
-    assert len(describe_evaluation(make_evaluation(reviews=without_reviews), KEPT)) == 3
+    assert len(describe_evaluation(make_evaluation(reviews=without_reviews), CONFIDENCE_MAP)) == 3
 
 
 def explain(document: Any = None, **values: Any) -> list[str]:
-    """Return the reasons, without that of the pooled labels."""
+    """Return the reasons for a missing gain, without the sentence on pooled labels."""
     evaluation = make_evaluation(changed=False, **values)
     return [line for line in verdict._explain_missing_gain(evaluation, document or MAP) if line != POOLED]
 
 
-def label(name: str, rows: int, fit_rows: int, fallback: str = "none") -> dict[str, Any]:
+def make_label(name: str, rows: int, fit_rows: int, fallback: str = "none") -> dict[str, Any]:
     return {"name": name, "rows": rows, "fallback": fallback, "fit_rows": fit_rows}
 
 
-TWO_LABELS = [label("irrelevant", 900, 200), label("partial", 600, 200)]
+TWO_LABELS = [make_label("irrelevant", 900, 200), make_label("partial", 600, 200)]
 SPREAD = {"value": 0.125, "shuffled_p95": 0.0625}
 
 
@@ -115,11 +115,18 @@ SPREAD = {"value": 0.125, "shuffled_p95": 0.0625}
             ["Few decisions are correct: 99 of 1,500 rows, so intervals are long."],
         ),
         (
-            {"labels": [label("a", 1, 199), label("b", 0, 3), label("c", 9, 7, "shared"), label("d", 5, 12)]},
+            {
+                "labels": [
+                    make_label("a", 1, 199),
+                    make_label("b", 0, 3),
+                    make_label("c", 9, 7, "shared"),
+                    make_label("d", 5, 12),
+                ]
+            },
             ["Labels whose curve is fitted to fewer than 200 rows: a (199), d (12)."],
         ),
         (
-            {"labels": [label("a", 9, 200), label("b", 0, 200)]},
+            {"labels": [make_label("a", 9, 200), make_label("b", 0, 200)]},
             ["a is the only label decided on these rows, so labels cannot differ."],
         ),
         (
@@ -139,7 +146,7 @@ def test_reasons_for_a_missing_gain_are_listed(values, reasons):
     assert explain(**values) == reasons
 
 
-def test_without_a_reason_this_is_said():
+def test_a_missing_gain_without_a_known_reason_is_stated():
     document = maps.make_map("mrp", maps.make_variants(2)["mrp"], n_labels=2)
     document = document.model_copy(
         update={"projection": document.projection.model_copy(update={"fitted": SimpleNamespace(kind="curves")})}
@@ -154,7 +161,7 @@ def test_a_shared_curve_is_a_reason():
     assert reason == "The map is one curve for all labels, so it ranks the rows as the confidence does."
 
 
-def test_label_spread_above_that_of_shuffled_labels_is_described():
+def test_label_spread_is_described_compared_with_shuffled_labels():
     assert describe_label_spread(0.125, 0.0625) == (
         "Label spread: at equal confidence, the accuracy differs by 12.5 percentage points between decided labels, "
         "more than between shuffled labels (95% of shuffles: up to 6.2)."
@@ -165,7 +172,7 @@ def test_label_spread_above_that_of_shuffled_labels_is_described():
 
 def test_pooled_labels_are_named_with_their_rows():
     assert describe_pooled_labels(MAP) == [POOLED]
-    assert describe_pooled_labels(KEPT) == []
+    assert describe_pooled_labels(CONFIDENCE_MAP) == []
 
 
 def test_limits_name_groups_and_weights():
@@ -189,7 +196,9 @@ def test_candidates_are_listed_with_their_gain():
     ]
 
 
-def recalibrated(change: float, low: float | None, high: float | None, standard_error: float = 0.01) -> dict[str, Any]:
+def make_comparison(
+    change: float, low: float | None, high: float | None, standard_error: float = 0.01
+) -> dict[str, Any]:
     return {"change": change, "low": low, "high": high, "standard_error": standard_error, "decisions_changed": 0.0625}
 
 
@@ -197,17 +206,22 @@ def recalibrated(change: float, low: float | None, high: float | None, standard_
     ("comparison", "document", "result", "difference"),
     [
         (
-            recalibrated(-0.02, -0.03, -0.01),
+            make_comparison(-0.02, -0.03, -0.01),
             MAP,
             "is significantly better",
             "-0.0200 (95% interval -0.0300 to -0.0100)",
         ),
-        (recalibrated(-0.02, -0.03, -0.01), KEPT, "is significantly better", "-0.0200 (95% interval -0.0300 to -0.01"),
-        (recalibrated(0.01, -0.02, 0.04), MAP, "is as good", "+0.0100 (95% interval -0.0200 to +0.0400)"),
-        (recalibrated(0.0005, -0.02, 0.04), MAP, "is as good", "less than 0.001 (95% interval -0.0200 to +0.0400)"),
-        (recalibrated(0.0101, -0.02, 0.04), MAP, None, None),
-        (recalibrated(0.0, -0.02, 0.04), KEPT, None, None),
-        (recalibrated(-0.02, None, None), MAP, None, None),
+        (
+            make_comparison(-0.02, -0.03, -0.01),
+            CONFIDENCE_MAP,
+            "is significantly better",
+            "-0.0200 (95% interval -0.0300 to -0.01",
+        ),
+        (make_comparison(0.01, -0.02, 0.04), MAP, "is as good", "+0.0100 (95% interval -0.0200 to +0.0400)"),
+        (make_comparison(0.0005, -0.02, 0.04), MAP, "is as good", "less than 0.001 (95% interval -0.0200 to +0.0400)"),
+        (make_comparison(0.0101, -0.02, 0.04), MAP, None, None),
+        (make_comparison(0.0, -0.02, 0.04), CONFIDENCE_MAP, None, None),
+        (make_comparison(-0.02, None, None), MAP, None, None),
         (None, MAP, None, None),
     ],
 )
