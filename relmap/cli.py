@@ -107,7 +107,7 @@ HoldOut = Annotated[
     ),
 ]
 Group = Annotated[
-    str | None, typer.Option(help="Column of groups, such as the query; rows of one group stay in the same fold.")
+    str | None, typer.Option(help="Column of groups, such as the query, whose rows are not independent of each other.")
 ]
 Out = Annotated[Path | None, typer.Option(help="File for the JSON (default: print it).")]
 with_column_options = options_from_fields(Reading, "reading", without=("label", "id", "drop_unlabelled"))

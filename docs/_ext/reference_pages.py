@@ -92,7 +92,7 @@ def python_api() -> str:
             lines += [f".. autoclass:: relmap.{name}", f"   :members: {members}" if members else "", ""]
         elif callable(value):
             lines += [f".. autofunction:: relmap.{name}", ""]
-    lines += ["```", "", "`relmap.__version__` is the version as text.", "", "## Answers", ""]
+    lines += ["```", "", "`relmap.__version__` is the version as text.", "", "## Results", ""]
     lines += ["Methods return these values. They print as text, show as HTML in a notebook, and have `to_dict()`.", ""]
     lines += ["```{eval-rst}"]
     for kind in answer_classes():

@@ -212,13 +212,13 @@ def _with_size(cases: list[CaseResult], size: int) -> list[CaseResult]:
 
 
 def _cases_note(cases: list[CaseResult]) -> str:
-    """State how many cases each size has, where sizes differ."""
-    counts = {size: len(_with_size(cases, size)) for size in _sizes(cases)}
-    if len(set(counts.values())) <= 1:
-        return ""
-    fewer = [f"{count} of the {len(cases)} cases have {size:,} rows" for size, count in counts.items()]
-    shown = [text for text, count in zip(fewer, counts.values(), strict=True) if count < len(cases)]
-    return f"{'; '.join(shown)}."
+    """State over how many cases the means of a size are, for sizes that not all cases have."""
+    sentences = []
+    for size in _sizes(cases):
+        count = len(_with_size(cases, size))
+        if count < len(cases):
+            sentences.append(f"Means for {size:,} rows are over {count} of the {len(cases)} cases.")
+    return " ".join(sentences)
 
 
 def _decimal(value: float, digits: int) -> str:
