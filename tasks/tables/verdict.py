@@ -51,7 +51,7 @@ NO_TOLERANCE_REASONS = {
 N_PAPER_SEEDS = 3
 # The authors' release lacks one step of the set-up, which is inferred from the paper's own tables.
 INFERRED_CHOICE = "ts: solved to the optimum"
-ROUNDING = 1e-12  # of differences
+ROUNDING = 1e-12  # rounding error of a difference
 
 
 @table(
@@ -104,7 +104,7 @@ def verdict_table(runs: Runs) -> pl.DataFrame:
 
 
 def _datasets_with_other_calibrators(runs: Runs) -> set[str]:
-    """Return the paper's data sets that ran with other calibrators than the paper's."""
+    """Return the paper's data sets that did not run with exactly the paper's calibrators."""
     calibrators = runs.table_metrics().group_by("dataset").agg(pl.col("calibrator").unique())
     ran = {dataset: set(names) for dataset, names in calibrators.iter_rows()}
     return {name for name in PAPER_DATASETS if ran.get(name, set()) != set(PAPER_CALIBRATORS)}
@@ -159,10 +159,12 @@ def list_numbers(table_key: str, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _compare(runs: Runs, numbers: pl.DataFrame, other_calibrators: Set[str]) -> pl.DataFrame:
-    """Compare numbers of the paper with this run, except averages over other calibrators than the paper's."""
+    """Compare numbers of the paper with this run, except averages if this run averaged over other calibrators."""
     measured_value = pl.col("measured")
     table_key = pl.col("table")
-    measured = pl.concat([list_numbers(each.key, each(runs)) for each in TABLES]).select(*NUMBER_KEY, measured="value")
+    measured = pl.concat([list_numbers(result_table.key, result_table(runs)) for result_table in TABLES]).select(
+        *NUMBER_KEY, measured="value"
+    )
     both = numbers.join(measured, on=NUMBER_KEY, how="left", maintain_order="left")
     averages_other_calibrators = (pl.col("row") == AVERAGE) & pl.col("dataset").is_in(other_calibrators)
     has_counterpart = measured_value.is_not_null() & ~averages_other_calibrators
