@@ -56,7 +56,7 @@ FILE_RECORDS = STATE / "served"  # a record of each file that a form wrote
 
 SERVER_PATH_HELP = "A path on the server; a relative one starts at the project's folder."
 SERVED_PATH_HELP = f"A path relative to the served folder ({DEFAULT_FOLDER}, or flows.serve --out)."
-EXAMPLES = {  # of fields whose help has no example
+EXAMPLES = {  # examples for fields whose help has none
     "predictions": f"{DEFAULT_FOLDER}/predictions.parquet",
     "map_file": f"{DEFAULT_FOLDER}/map.json",
     "cuts": f"{DEFAULT_FOLDER}/thresholds.json",
@@ -142,7 +142,9 @@ def create_form(
         if values.get("coverage") is not None:
             values["coverage"] = str(values["coverage"])  # the command takes it as text
         with naming("form"), hold_run_lock(), _guard_if_written(values, endings) as out:
-            output = command(**(values | {"out": out})) if endings else command(**values)
+            if out is not None:
+                values["out"] = out
+            output = command(**values)
             lines = output if isinstance(output, list) else ["```sql", output, "```"]
             create_markdown_artifact(key=key, markdown="\n".join(f"{line}  " for line in lines))
 

@@ -21,7 +21,9 @@ from relmap.timestamps import current_timestamp
 from tasks.records.errors import RunFailed
 
 ADDRESSES_VARIABLE = "MRP_NOTIFY"  # addresses of Apprise, separated by spaces
-COMMAND_VARIABLE = "MRP_NOTIFY_COMMAND"  # program and arguments; it reads the message as JSON from standard input
+COMMAND_VARIABLE = (
+    "MRP_NOTIFY_COMMAND"  # program and arguments; the program reads the message as JSON from standard input
+)
 COMMAND_TIMEOUT = 30  # seconds
 MAX_MESSAGE_LENGTH = 2000  # characters; the log of the run has the complete message
 Ending = Literal["failed", "crashed", "was cancelled"]

@@ -15,8 +15,8 @@ SECONDS_PER_ROW = {"linear": 0.001, "boosted": 0.003}
 def longest_first(params: Params) -> list[str]:
     """Sort data sets by their duration, the longest first.
 
-    The duration is that of the last finished run on this machine. Without one, it is estimated from the number of rows
-    and the base predictor. If the number of rows is unknown, the data set comes first.
+    The duration is taken from the last finished run on this machine. Without such a run, it is estimated from the
+    number of rows and the base predictor. If the number of rows is unknown, the data set comes first.
 
     Args:
         params: Parameters of params.yaml.

@@ -45,8 +45,8 @@ LOG_FILE = STATE / "server.log"
 LOGIN_HINT = f"Enter the secret: the content of the file {SECRET_FILE} in this project's folder."
 
 HEALTH_TIMEOUT = 5.0  # seconds
-START_TIMEOUT = 60.0  # seconds for a server that may be starting, such as that of a refresh
-MAX_START_SECONDS = 120.0  # in a new PREFECT_HOME, the server migrates its database first
+CONFIGURED_SERVER_TIMEOUT = 60.0  # seconds; the server in PREFECT_API_URL may be starting
+MAX_START_SECONDS = 120.0  # of a new server; in a new PREFECT_HOME, it migrates its database first
 HEALTH_POLL_SECONDS = 0.2
 SECONDS_BEFORE_KILL = 10.0  # from SIGTERM to SIGKILL
 SECRET_BYTES = 32
@@ -81,7 +81,7 @@ def find_server() -> None:
     `flows.serve` is ignored if this user cannot read its secret.
     """
     configured_url = os.environ.get("PREFECT_API_URL")
-    if configured_url is not None and not is_api_available(configured_url, timeout=START_TIMEOUT):
+    if configured_url is not None and not is_api_available(configured_url, timeout=CONFIGURED_SERVER_TIMEOUT):
         print(f"no Prefect API answers at {configured_url}: this run starts a server of its own")
         del os.environ["PREFECT_API_URL"]
     if ADDRESS_FILE.exists() and is_lock_held(LOCKS / "serve.lock"):
@@ -149,7 +149,7 @@ def ensure_server(meanwhile: Callable[[], object] = _do_nothing) -> Iterator[Non
 
 @contextmanager
 def serve_api(port: int, open_to_all: bool = False) -> Iterator[str]:
-    """Provide a Prefect API inside the `with` block, and reserve it for the deployments of this project.
+    """Provide a Prefect API inside the `with` block, and prevent a second `flows.serve` in this folder.
 
     The API is the one in PREFECT_API_URL, or else a new server on this machine.
 

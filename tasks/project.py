@@ -34,7 +34,7 @@ def project(
         Results of the seed, without gate records.
     """
     batch = FitBatch.from_validation_rows([fit.model for fit in fits], parts, params.projection, device)
-    batch = replace(batch, n_surfaces=len(params.calibrators))  # surfaces are slow, and only the tables show them
+    batch = replace(batch, n_surfaces=len(params.calibrators))  # surfaces take most time, and only tables show them
     models_by_variant = fit_variants(batch)
     gap = measure_optimality_gap(batch)
     projections: list[ProjectedDecisions] = []

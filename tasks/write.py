@@ -128,8 +128,8 @@ def summarize_optimality(results: list[SeedResults], metrics: pl.DataFrame) -> d
         `largest_difference` between MRP as published and the optimum.
     """
     projections = [decisions for seed_results in results for decisions in seed_results.projections]
-    both = metrics.filter(pl.col("variant").is_in(["mrp", "mrp_exact"]))
-    by_variant = both.pivot("variant", index=["calibrator", "seed", "metric"], values="value")
+    both_variants = metrics.filter(pl.col("variant").is_in(["mrp", "mrp_exact"]))
+    by_variant = both_variants.pivot("variant", index=["calibrator", "seed", "metric"], values="value")
     difference = (pl.col("mrp") - pl.col("mrp_exact")).abs()
     largest = by_variant.group_by("metric", maintain_order=True).agg(difference.max())
     return {

@@ -81,7 +81,7 @@ class SplitFiles(Options):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """All files: those of the rows in their order, then the lookup tables."""
+        """All files: first the files of the rows, in their order, then the lookup tables."""
         row_files = [path for _, path in self.parts]
         lookup_files = [lookup.path for lookup in self.lookups.values()]
         return (*row_files, *lookup_files)

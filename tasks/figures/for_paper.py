@@ -231,7 +231,7 @@ def _points(kind: str, points: np.ndarray, **columns: Any) -> pl.DataFrame:
 
 
 def _path_rows(probabilities: Sequence[float], decision: int, alpha: float) -> list[pl.DataFrame]:
-    """Return the power path from a vector to that of MRC, the contour of equal reliability, and both ends."""
+    """Return the power path from a vector to the vector of MRC, the contour of equal reliability, and both ends."""
     with np.errstate(divide="ignore"):
         log_probabilities = np.log(probabilities)
     powers = np.linspace(1.0, alpha, N_PATH_POINTS)

@@ -79,7 +79,7 @@ class DaskTls(Section):
 
 
 class DaskParams(Section):
-    """Workers of the engine `dask`: those of a running scheduler, or processes that the run starts itself.
+    """Workers of the engine `dask`: workers of a running scheduler, or processes that the run starts itself.
 
     Everyone who can connect to a Dask scheduler or worker can run code as its owner. So connections to a scheduler
     use TLS with certificates, unless `allow_unencrypted` states that the network is private.

@@ -34,7 +34,7 @@ N_STOCK_PHRASES = 60  # of each topic
 N_STOCK_WORDS = 1500
 N_STOCK_PHRASES_PER_TEXT = 2
 
-# Each syllable begins with a consonant, so that three of them can be read in one way only.
+# Each syllable begins with a consonant, so that a word has only one division into syllables.
 SYLLABLES = {
     "us": "ba be bo da den di fa fin go ha hol ka ker la len li lo ma men mi na nor pa per ra ren ri sa sel ta ton va",
     "fr": "bé cha cœ da dou fé gne jou la lé lou mè mo na nê pa pé que ra ré rou sa sè ta té tou va vé voi ça",

@@ -15,9 +15,10 @@ from tasks.tables.additional import intervals_table, rivals_table
 from tasks.tables.paper import ablation_by_dataset, main_table
 from tasks.tables.runs import NUMBER, PAPER_DATASETS, TEXT, Runs, finish_table, table
 
-# A cheaper method is as good as MRP if it is worse by at most both of these.
+# A cheaper method is as good as MRP if each of its values of CRITERIA exceeds the value of MRP by at most MAX_LOSS, and
+# by at most this share of the gain of MRP over the confidence.
 MAX_LOSS = 0.001
-MAX_SHARE_OF_GAIN = 0.1  # of the gain of MRP over the confidence
+MAX_SHARE_OF_GAIN = 0.1
 BASE_CALIBRATOR = "ts"  # of MRP in the comparison with recalibration
 CRITERIA = ("nll_correct", "aurc")  # metrics that a cheaper method must reach; lower is better
 COLUMN_TITLES = {  # of the columns that the page shows, numbers first; the CSV has more columns
@@ -99,7 +100,7 @@ class _Losses:
         return cls(known) if len(known) == len(CRITERIA) else None
 
     def is_as_good_as(self, mrp: "_Losses", confidence: "_Losses") -> bool:
-        """Return whether each value exceeds that of MRP by at most MAX_LOSS, and MAX_SHARE_OF_GAIN of its gain."""
+        """Return whether no value exceeds the value of MRP by more than MAX_LOSS and MAX_SHARE_OF_GAIN allow."""
         return all(
             value <= mrp_value + min(MAX_LOSS, MAX_SHARE_OF_GAIN * max(confidence_value - mrp_value, 0))
             for value, mrp_value, confidence_value in zip(self.values, mrp.values, confidence.values, strict=True)

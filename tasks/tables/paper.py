@@ -29,7 +29,7 @@ PROBABILITY_METRICS = {"fixed_ece": "ece", "top_ece": "top_ece", "nll": "nll", "
 SIMPLEX_SHARES = {"q_below_uniform_pct": "infeasible_share", "solved_pct": "solved_share"}
 LINEAR_DATASET = "mslr_web10k"  # with the linear base predictor
 BASE_PREDICTORS = {"linear": LINEAR_DATASET, "lightgbm_balanced": BOOSTED}
-# Inferred: the paper does not name the calibrator, but the ECE of .292 of the linear base is that of uncalibrated rows.
+# Inferred: the paper names no calibrator, but its ECE of the linear base (.292) is the ECE without calibration.
 UNCALIBRATED = "uncal"
 
 DATASETS_SCHEMA = pl.Schema(
