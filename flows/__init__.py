@@ -16,9 +16,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PREFECT_HOME = ROOT / ".prefect"
-UNUSABLE_HOME = "/dev/null/none"  # if the checkout is read-only; `flows.server.create_prefect_home` reports it
+# In a read-only checkout, for which `flows.server.create_prefect_home` raises an error with a remedy.
+UNUSABLE_HOME = "/dev/null/none"
 
-# The environment may contain an editable install of another checkout; a clone must run its own library.
+# The environment may contain an editable install of another checkout, but each checkout must run its own library.
 _LIBRARY = find_spec("relmap")
 if _LIBRARY is None or not Path(str(_LIBRARY.origin)).is_relative_to(ROOT):
     _location = "nowhere" if _LIBRARY is None else _LIBRARY.origin
@@ -30,13 +31,13 @@ def _can_write(folder: Path) -> bool:
 
 
 def _prefect_home() -> str:
-    """Return the folder of Prefect's files; one that cannot exist if it would not be writable."""
+    """Return the folder of Prefect's files, or UNUSABLE_HOME if this user cannot write to it."""
     writable_folder = PREFECT_HOME if PREFECT_HOME.exists() else ROOT
     return str(PREFECT_HOME) if _can_write(writable_folder) else UNUSABLE_HOME
 
 
-# Settings of other libraries, the folder of Prefect, and its log level in the console. The other settings of Prefect
-# are in pyproject.toml under [tool.prefect], where its command line finds them too.
+# Settings of other libraries, and two settings of Prefect: its folder, and its log level in the console. The other
+# settings of Prefect are in pyproject.toml under [tool.prefect], where its command line finds them too.
 SETTINGS = {
     "PREFECT_HOME": _prefect_home(),
     "DO_NOT_TRACK": "1",
@@ -69,4 +70,5 @@ for _name, _value in (PREFECT_SETTINGS | SETTINGS).items():
 # Prefect and Great Expectations create millions of permanent objects at import. With the default threshold, the garbage
 # collector takes a sixth of the time of a run.
 gc.set_threshold(100_000, 20, 20)
+# `create_prefect_home` reports this with a remedy.
 warnings.filterwarnings("ignore", "Failed to create the Prefect home directory")

@@ -161,7 +161,7 @@ def _check_workers(address: str, security: "Security", server: str) -> None:
     from distributed import Client  # noqa: PLC0415 - an extra
 
     try:
-        asyncio.run(_connect(address, security))  # `Client` would wait forever for a server that is no scheduler
+        asyncio.run(_connect(address, security))  # `Client` would wait forever if another program listens
     except OSError:
         raise InputError(
             f"no Dask scheduler answers within {SCHEDULER_TIMEOUT} seconds at {address} (dask.address in params.yaml); "
@@ -352,10 +352,10 @@ def start_progress(name: str, n_steps: int, unit: str) -> Progress:
     Returns:
         Progress, to be called after each step.
     """
-    artifact: Any = create_progress_artifact(
+    artifact_id: Any = create_progress_artifact(
         0.0, key=f"progress-{name.replace('_', '-')}", description=f"{name}: {unit}"
     )
-    return Progress(artifact, n_steps)
+    return Progress(artifact_id, n_steps)
 
 
 def task_result(future: PrefectFuture[Result], description: str) -> Result:
@@ -380,7 +380,7 @@ def task_result(future: PrefectFuture[Result], description: str) -> Result:
     if isinstance(result, Exception):
         reason = f"{type(result).__name__}: {result}"
         raise RunFailed(
-            f"{description}, failed: {reason} (its traceback is in the Logs of run {future.task_run_id})"
+            f"{description}, failed: {reason} (its traceback is in the logs of task run {future.task_run_id})"
         ) from result
     return result
 

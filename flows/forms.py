@@ -22,7 +22,7 @@ from typer.models import ParameterInfo
 
 from flows.engine import hold_run_lock
 from flows.notifications import HOOKS
-from relmap import cli as rerank
+from relmap import cli
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.console import fill_in_registry_names
 from relmap.errors import InputError
@@ -50,12 +50,13 @@ FIELD_TYPES: dict[str, Any] = {  # the command checks these values itself; the f
 }
 
 DEFAULT_FOLDER = DATA / "served"
-FOLDER_RECORD = STATE / "served.json"  # folder to which forms may write; each run is a process of its own and reads it
+# Names the folder to which forms may write. Each run is a process of its own and reads this file.
+FOLDER_RECORD = STATE / "served.json"
 FILE_RECORDS = STATE / "served"  # a record of each file that a form wrote
 
 SERVER_PATH_HELP = "A path on the server; a relative one starts at the project's folder."
 SERVED_PATH_HELP = f"A path relative to the served folder ({DEFAULT_FOLDER}, or flows.serve --out)."
-EXAMPLES = {  # of fields whose help has no example
+EXAMPLES = {  # examples for fields whose help has none
     "predictions": f"{DEFAULT_FOLDER}/predictions.parquet",
     "map_file": f"{DEFAULT_FOLDER}/map.json",
     "cuts": f"{DEFAULT_FOLDER}/thresholds.json",
@@ -108,7 +109,7 @@ def guard_output(out: Path, *endings: str) -> Iterator[Path]:
             f"{path} already exists, and was not written by a form or was changed since; name another file"
         )
     # `report` also writes a map next to its page.
-    map_file = path.with_suffix(rerank.MAP_SUFFIX) if path.suffix == ".html" else None
+    map_file = path.with_suffix(cli.MAP_SUFFIX) if path.suffix == ".html" else None
     with guard_output(map_file, ".json") if map_file else nullcontext():
         yield path
     write_json(record, {"file": str(path), "sha256": sha256_of_file(path)})
@@ -141,7 +142,9 @@ def create_form(
         if values.get("coverage") is not None:
             values["coverage"] = str(values["coverage"])  # the command takes it as text
         with naming("form"), hold_run_lock(), _guard_if_written(values, endings) as out:
-            output = command(**(values | {"out": out})) if endings else command(**values)
+            if out is not None:
+                values["out"] = out
+            output = command(**values)
             lines = output if isinstance(output, list) else ["```sql", output, "```"]
             create_markdown_artifact(key=key, markdown="\n".join(f"{line}  " for line in lines))
 
@@ -236,11 +239,11 @@ def _with_field_names(text: str, offered: Iterable[inspect.Parameter]) -> str:
     return re.sub(r"--[a-z]+(?:-[a-z]+)*", lambda match: field_of_option[match[0]], text)
 
 
-def without_null(schema: ParameterSchema) -> ParameterSchema:
+def remove_null(schema: ParameterSchema) -> ParameterSchema:
     """Describe optional fields by their type only.
 
     Prefect's page shows an optional field as a choice between its type and "Property is type None". Without a null
-    default it omits a field that the user has not filled in, and the flow uses its own default.
+    default, the page omits a field that the user has not filled in, and the flow uses its own default.
 
     Args:
         schema: Schema of a form; it is changed.
@@ -274,17 +277,17 @@ def create_deployment(
     """
     # typed as an awaitable too, but synchronous code gets the deployment
     deployment: Any = form.to_deployment(name, cron=cron, concurrency_limit=concurrency_limit)
-    # Prefect computes the schema again from the signature, which has less information.
-    deployment._parameter_openapi_schema = without_null(form.parameters)
+    # Prefect has computed the schema again from the signature, which has less information.
+    deployment._parameter_openapi_schema = remove_null(form.parameters)
     return deployment
 
 
-rerank_fit = create_form(rerank.fit, "fit/{out}", ".json")
-rerank_report = create_form(rerank.report, "report/{out}", ".html")
-rerank_apply = create_form(rerank.apply, "apply/{out}", ".parquet", ".csv", ".jsonl")
-rerank_evaluate = create_form(rerank.evaluate, "evaluate/{predictions}", ".json")
-rerank_label = create_form(rerank.label, "label/{out}", ".csv", ".parquet", ".jsonl")
+rerank_fit = create_form(cli.fit, "fit/{out}", ".json")
+rerank_report = create_form(cli.report, "report/{out}", ".html")
+rerank_apply = create_form(cli.apply, "apply/{out}", ".parquet", ".csv", ".jsonl")
+rerank_evaluate = create_form(cli.evaluate, "evaluate/{predictions}", ".json")
+rerank_label = create_form(cli.label, "label/{out}", ".csv", ".parquet", ".jsonl")
 # A form writes one file to the served folder, so it does not offer the figure.
-rerank_thresholds = create_form(rerank.thresholds, "thresholds/{predictions}", ".json", without=("figure",))
-rerank_sql = create_form(rerank.sql, "sql/{dialect}")
+rerank_thresholds = create_form(cli.thresholds, "thresholds/{predictions}", ".json", without=("figure",))
+rerank_sql = create_form(cli.sql, "sql/{dialect}")
 RERANK_FLOWS = (rerank_fit, rerank_report, rerank_apply, rerank_evaluate, rerank_label, rerank_thresholds, rerank_sql)

@@ -17,7 +17,7 @@ OUTPUT_DESCRIPTORS = (1, 2)  # standard output and standard error
 
 
 class RotatingLog:
-    """Log file `serve.log` with up to four older files, `serve.log.1` to `serve.log.4`."""
+    """Log file with up to four older files: `serve.log` is followed by `serve.log.1` to `serve.log.4`."""
 
     def __init__(self, path: Path) -> None:
         """Open the file for appending, and create its folder.

@@ -21,7 +21,9 @@ from relmap.timestamps import current_timestamp
 from tasks.records.errors import RunFailed
 
 ADDRESSES_VARIABLE = "MRP_NOTIFY"  # addresses of Apprise, separated by spaces
-COMMAND_VARIABLE = "MRP_NOTIFY_COMMAND"  # program and arguments; it reads the message as JSON from standard input
+COMMAND_VARIABLE = (
+    "MRP_NOTIFY_COMMAND"  # program and arguments; the program reads the message as JSON from standard input
+)
 COMMAND_TIMEOUT = 30  # seconds
 MAX_MESSAGE_LENGTH = 2000  # characters; the log of the run has the complete message
 Ending = Literal["failed", "crashed", "was cancelled"]
@@ -44,8 +46,8 @@ MISLEADING_LINES = (
 )
 
 
-def _is_helpful(record: logging.LogRecord) -> bool:
-    """Check whether a log line of Prefect is helpful. The traceback of an expected error is removed."""
+def _filter_log_line(record: logging.LogRecord) -> bool:
+    """Drop a log line of Prefect if it is misleading; replace the traceback of an expected error by its message."""
     error = record.exc_info[1] if record.exc_info else None
     if error is not None and not isinstance(error, InputError | RunFailed):
         return True
@@ -58,7 +60,7 @@ def _is_helpful(record: logging.LogRecord) -> bool:
 
 
 for _name in ("prefect.flow_runs", "prefect.task_runs"):
-    logging.getLogger(_name).addFilter(_is_helpful)
+    logging.getLogger(_name).addFilter(_filter_log_line)
 
 
 def report_end(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:

@@ -28,12 +28,13 @@ SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
-# Documentation pages of the API; they load scripts from a content delivery network.
+# Documentation pages of the API. They load scripts from a content delivery network, so they are answered with 404.
 API_PAGES = {"docs", "redoc", "openapi.json"}
 SCRIPT_PATH = "/relmap-page.js"
 SCRIPT = (Path(__file__).parent / "page.js").read_text(encoding="utf-8")
 # Without these request headers, the application sends the complete page, uncompressed.
 PARTIAL_CONTENT_HEADERS = ("accept-encoding", "if-modified-since", "if-none-match", "range")
+# These response headers describe the page without the script.
 FILE_HEADERS = ("accept-ranges", "etag", "last-modified")
 
 
@@ -92,7 +93,7 @@ class PageScript:
         app = self.app
         if scope["type"] == "http":
             parts = [part for part in scope["path"].split("/") if part]
-            if parts[:1] == ["api"]:
+            if parts[:1] == ["api"]:  # pages of the API are at /docs and at /api/docs
                 del parts[0]
             elif scope["path"] == SCRIPT_PATH:
                 app = Response(SCRIPT, media_type="text/javascript", headers={"cache-control": "no-cache"})
@@ -103,7 +104,7 @@ class PageScript:
         await app(scope, receive, send)
 
     async def _with_script(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with the page of the application, with the script of this project as the first one."""
+        """Answer with the page of the application, and insert the script of this project before all other scripts."""
         headers_for_complete_page = [
             (name, value) for name, value in scope["headers"] if name.decode() not in PARTIAL_CONTENT_HEADERS
         ]

@@ -1,6 +1,6 @@
 """Processes of DVC: start them in process groups, wait for them, and end them with their children.
 
-Also repair what a killed process of DVC left, on which later ones would fail.
+Also repair the files and folders that a killed process of DVC left incomplete, and on which later processes would fail.
 """
 
 import io
@@ -44,7 +44,7 @@ Process = subprocess.Popen[bytes]
 
 
 def start_run(
-    run: list[Process],
+    processes: list[Process],
     targets: Sequence[str],
     force: bool,
     params: Params,
@@ -58,7 +58,7 @@ def start_run(
     bars do not overlap.
 
     Args:
-        run: Receives each process as soon as it is started, so that the caller can end all of them at any time.
+        processes: Receives each process as soon as it is started, so that the caller can end all of them at any time.
         targets: Stages to run; all data sets if empty.
         force: Whether stages that are up to date run too.
         params: Parameters of params.yaml.
@@ -67,13 +67,13 @@ def start_run(
     """
     options = ["--force"] if force else []
     if targets:
-        run.append(start_repro([*options, *targets], variables, captured=captured))
+        processes.append(start_repro([*options, *targets], variables, captured=captured))
         return
     read_end, write_end = os.pipe()
     lane_options = [*options, LANE_OPTION, str(read_end)]
     lane_variables = {"TERM": "dumb", **variables}
     for _ in range(min(params.lanes, len(params.datasets))):
-        run.append(start_repro(lane_options, lane_variables, captured=captured, pass_fds=[read_end]))
+        processes.append(start_repro(lane_options, lane_variables, captured=captured, pass_fds=[read_end]))
     os.close(read_end)
     with os.fdopen(write_end, "wb") as queue:
         for name in longest_first(params):
@@ -89,7 +89,8 @@ def start_repro(
 ) -> Process:
     """Start `dvc repro --keep-going` in a process group of its own, which ends when this process ends.
 
-    Its standard input is a pipe that only this process holds. It is closed when this process ends, even if killed.
+    The standard input of the new process is a pipe that only this process holds. When this process ends, even if
+    killed, the pipe is closed, and the new process ends itself.
 
     Args:
         arguments: Arguments of the command.
@@ -152,12 +153,12 @@ def end_orphans() -> None:
     def is_orphan(process: psutil.Process) -> bool:
         return process.environ().get(OWNER_VARIABLE) == project and os.getpgid(process.pid) != own_group
 
-    orphans = [process.pid for process in _matching_processes(is_orphan)]
-    if orphans:
-        numbers = ", ".join(map(str, orphans))
-        print(f"ending processes that an earlier, killed refresh left running: {numbers}", flush=True)
+    orphan_pids = [process.pid for process in _matching_processes(is_orphan)]
+    if orphan_pids:
+        listed_pids = ", ".join(map(str, orphan_pids))
+        print(f"ending processes that an earlier, killed refresh left running: {listed_pids}", flush=True)
     groups = set()
-    for pid in orphans:
+    for pid in orphan_pids:
         with suppress(ProcessLookupError):  # it has just ended
             groups.add(os.getpgid(pid))
     # by group too, since the environment of a process is empty for a moment while it starts a program
@@ -176,11 +177,11 @@ def _matching_processes(matches: Callable[[psutil.Process], bool]) -> Iterator[p
 
 def _end_matching(matches: Callable[[psutil.Process], bool]) -> None:
     """Terminate the processes that satisfy a condition, and kill those that do not end in time."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
         signalled = []
         for process in _matching_processes(matches):
             with suppress(psutil.Error, OSError):  # it has just ended
-                process.send_signal(number)
+                process.send_signal(signal_number)
                 signalled.append(process)
         psutil.wait_procs(signalled, GRACE_SECONDS)
 
@@ -188,8 +189,9 @@ def _end_matching(matches: Callable[[psutil.Process], bool]) -> None:
 def quarantine_corrupt_dvc_files() -> None:
     """Rename files that a killed process of DVC left incomplete.
 
-    DVC writes two files in place, and all its commands fail if one is incomplete. Without dvc.lock it finds its runs in
-    the cache, except for downloads. The other file only lists busy processes.
+    DVC writes dvc.lock and the list of busy processes in place, and all its commands fail if one of them is incomplete.
+    Without dvc.lock, DVC still finds the results of earlier runs in its cache, except for downloads. The list of busy
+    processes is not needed after they were killed.
     """
     for path in (LOCK_FILE, BUSY_FILE):
         if path.exists() and not is_complete(path):
@@ -283,7 +285,7 @@ def main(arguments: list[str]) -> int:
         logging.getLogger(name).setLevel(logging.WARNING)
     for name in INFO_LOGGERS:
         logging.getLogger(name).setLevel(logging.INFO)
-    with redirect_stdout(io.StringIO()):  # hints; log lines and the output of stages are not redirected
+    with redirect_stdout(io.StringIO()):  # drops hints, but neither log lines nor the output of stages
         if LANE_OPTION not in arguments:
             return int(run_dvc(arguments))
         *options, _, pipe = arguments

@@ -48,15 +48,16 @@ LAST_HEADLINE = store.STATE / "last_result.json"  # headline numbers of the last
 
 
 def check_configuration(targets: list[str]) -> Params:
-    """Read params.yaml, and check it with the targets and their data sets before a stage runs.
-
-    InputError is raised for a mistake in any of them.
+    """Read params.yaml, and check the targets and the declarations of their data sets before a stage runs.
 
     Args:
         targets: Stages to run; everything if empty.
 
     Returns:
         The parameters.
+
+    Raises:
+        InputError: params.yaml, a target or a declaration has a mistake.
     """
     params = load_params()
     for target in targets:
@@ -71,9 +72,9 @@ def check_configuration(targets: list[str]) -> Params:
 
 
 def clean_up(since: datetime) -> None:
-    """Clean up after an earlier refresh that was killed, and remove records of failed gates before `since`.
+    """Clean up after an earlier refresh that was killed, and remove records of failed gates from before `since`.
 
-    Headline numbers are stored first, since DVC removes them before it runs the report.
+    The headline numbers of the last report are stored first, since DVC removes that report before it writes a new one.
     """
     if store.manifest_file("", "report").exists():
         with suppress(InputError):  # missing or damaged
@@ -86,30 +87,32 @@ def clean_up(since: datetime) -> None:
             record.unlink(missing_ok=True)
 
 
-def start_dvc(run: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params) -> None:
+def start_dvc(
+    dvc_processes: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params
+) -> None:
     """Start DVC and read what it prints.
 
     Args:
-        run: Receives the processes of DVC.
+        dvc_processes: Receives the processes of DVC.
         output: Receives what they print. On a terminal, chosen targets print their progress directly.
         targets: Stages to run; everything if empty.
         force: Whether stages that are up to date run too.
         params: Parameters of params.yaml.
     """
     captured = not (targets and sys.stdout.isatty())
-    processes.start_run(run, targets, force, params, server_environment(), captured)
+    processes.start_run(dvc_processes, targets, force, params, server_environment(), captured)
     if captured:
-        for process in run:
+        for process in dvc_processes:
             output.follow(process)
 
 
 def run_dvc(
-    run: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params, since: datetime
+    dvc_processes: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params, since: datetime
 ) -> int:
     """Run DVC until all targets are up to date or have failed.
 
     Args:
-        run: Processes of DVC that have been started already, if any.
+        dvc_processes: Processes of DVC that have been started already, if any.
         output: What they print.
         targets: Stages to run; everything if empty.
         force: Whether stages that are up to date run too.
@@ -120,31 +123,32 @@ def run_dvc(
         Exit status of DVC.
     """
     try:
-        if not run:
-            start_dvc(run, output, targets, force, params)
+        if not dvc_processes:
+            start_dvc(dvc_processes, output, targets, force, params)
         datasets = [] if targets else list(params.datasets)
-        show_progress(run, output, datasets, since)
-        status = processes.wait_for_all(run)
+        show_progress(dvc_processes, output, datasets, since)
+        status = processes.wait_for_all(dvc_processes)
         if not targets and status == 0:
+            # the stages of the data sets are up to date, and the report needs all of them
             options = ["--force"] if force else []
             report = processes.start_repro([*options, "--single-item", "report"], server_environment(), captured=True)
-            run.append(report)
+            dvc_processes.append(report)
             output.follow(report)
-            show_progress(run, output, [], since)
-            status = processes.wait_for_all(run)
+            show_progress(dvc_processes, output, [], since)
+            status = processes.wait_for_all(dvc_processes)
         return status
     except BaseException:  # such as the signal of a cancellation
         output.stopped = True
         raise
     finally:
-        processes.end_groups(run)
+        processes.end_groups(dvc_processes)
 
 
-def show_progress(run: list[Process], output: StageOutput, datasets: list[str], since: datetime) -> None:
+def show_progress(dvc_processes: list[Process], output: StageOutput, datasets: list[str], since: datetime) -> None:
     """Show each stage as a task run while it runs, until all processes have ended.
 
     Args:
-        run: Processes of DVC.
+        dvc_processes: Processes of DVC.
         output: What they print.
         datasets: Data sets of the progress artifact. Without any, no progress is shown.
         since: Start of the refresh.
@@ -153,21 +157,22 @@ def show_progress(run: list[Process], output: StageOutput, datasets: list[str], 
     shown: list[PrefectFuture[State[None]]] = []
     running = True
     while running:
-        running = any(process.poll() is None for process in run)
+        running = any(process.poll() is None for process in dvc_processes)
         if not running:
             output.wait()
         while not output.started.empty():
             shown.append(show_stage.submit(output.started.get(), output, since))
-        if advance is not None:
-            # data sets that were up to date leave no record
-            advance(len(ended_datasets(datasets, since)) if running else len(datasets))
+        if advance is not None and running:
+            advance(len(ended_datasets(datasets, since)))
+        elif advance is not None:
+            advance(len(datasets))  # also the data sets that were up to date, which leave no record
         if running:
             time.sleep(POLL_SECONDS)
     wait(shown)
 
 
 def _write_incomplete_report(failed: Mapping[str, str], params: Params, outdated: set[str]) -> list[str]:
-    """Write the report, outside of DVC, with the data sets marked that failed.
+    """Write the report outside of DVC, and mark the data sets that failed as missing.
 
     Args:
         failed: Stage that failed -> reason.
@@ -205,27 +210,27 @@ def stages_up_to(target: str) -> list[str]:
     stage, _, dataset = target.partition("@")
     if not dataset:
         return [name for name in stage_names() if name != target] + [target]
-    before = ("download", "train", "reliability")
-    return [f"{name}@{dataset}" for name in before[: before.index(stage) + 1]]
+    dataset_stages = ("download", "train", "reliability")
+    return [f"{name}@{dataset}" for name in dataset_stages[: dataset_stages.index(stage) + 1]]
 
 
 def _run_and_show(
-    run: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params, since: datetime
+    dvc_processes: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params, since: datetime
 ) -> list[str]:
     """Run DVC and show the outcomes of stages and the changes of results; return a message for each failure."""
-    status = run_dvc(run, output, targets, force, params, since)
-    outdated = processes.outdated_stages() if status else set()
+    exit_status = run_dvc(dvc_processes, output, targets, force, params, since)
+    outdated = processes.outdated_stages() if exit_status else set()
     outcomes = stage_outcomes(since, outdated)
     if targets:
         needed: set[str] = set()
         for target in targets:
             needed.update(stages_up_to(target))
-        has_run = {outcome.stage for outcome in outcomes if outcome.status in {"ran", "restored", "failed"}}
-        _show_stages([outcome for outcome in outcomes if outcome.stage in needed | has_run])
+        affected = {outcome.stage for outcome in outcomes if outcome.status in {"ran", "restored", "failed"}}
+        _show_stages([outcome for outcome in outcomes if outcome.stage in needed | affected])
     else:
         _show_stages(outcomes)
     show_failed_gates(list(params.datasets))
-    if status:
+    if exit_status:
         failed = {outcome.stage: outcome.reason for outcome in outcomes if outcome.status == "failed"}
         failures = [f"{stage}: {reason}" for stage, reason in failed.items()]
         if not failures:
@@ -239,7 +244,7 @@ def _run_and_show(
 
 
 def _show_stages(outcomes: list[StageOutcome]) -> None:
-    """Show the outcome of each stage as an artifact, and print the outcomes other than skipped."""
+    """Show an artifact with the outcome of each stage, and print the stages that were not skipped."""
     rows = [
         {"stage": outcome.stage, "what": outcome.status, "seconds": outcome.seconds, "why": outcome.reason}
         for outcome in outcomes
@@ -250,9 +255,8 @@ def _show_stages(outcomes: list[StageOutcome]) -> None:
         stages_by_outcome[outcome.status, outcome.reason].append(outcome.stage)
     for (status, reason), stages in stages_by_outcome.items():
         if status != "skipped":
-            report_message(
-                f"{', '.join(stages)} {status}: {reason.splitlines()[0]}"
-            )  # the stage has printed the other lines
+            first_line = reason.splitlines()[0]  # the stage has printed the other lines
+            report_message(f"{', '.join(stages)} {status}: {first_line}")
     skipped = [outcome.stage for outcome in outcomes if outcome.status == "skipped"]
     if not skipped:
         report_message("no stage was up to date")
@@ -262,7 +266,7 @@ def _show_stages(outcomes: list[StageOutcome]) -> None:
 
 
 def show_failed_gates(datasets: list[str]) -> None:
-    """Show the failed expectations of data sets that a gate stopped as an artifact.
+    """Show an artifact with the failed expectations of all data sets that a gate stopped.
 
     Args:
         datasets: Keys of data sets.
@@ -280,7 +284,7 @@ def show_failed_gates(datasets: list[str]) -> None:
 
 
 def _show_headline() -> None:
-    """Show the changes of the headline numbers since the last result as an artifact, and print them."""
+    """Print how the headline numbers changed since the last complete report, and show an artifact with them."""
     try:
         before = dict(flatten(store.read_json(LAST_HEADLINE)))
     except InputError:  # missing or damaged
@@ -315,14 +319,14 @@ def _show_report() -> None:
     report_message(f"report: {page}")
 
 
-def _refresh(run: list[Process], output: StageOutput, targets: list[str], force: bool) -> None:
-    """Run the flow `refresh`, with the processes in `run` if they have been started already."""
+def _refresh(dvc_processes: list[Process], output: StageOutput, targets: list[str], force: bool) -> None:
+    """Run the flow `refresh` with the processes of DVC in `dvc_processes`; start them if there are none yet."""
     params = check_configuration(targets)
     with hold_run_lock(), hold_lock("refresh", report=report_message) as since:
-        if not run:
+        if not dvc_processes:
             clean_up(since)
         mark_crashed_runs()
-        failures = _run_and_show(run, output, targets, force, params, since)
+        failures = _run_and_show(dvc_processes, output, targets, force, params, since)
         if not targets or "report" in targets:
             try:
                 _show_report()
@@ -354,24 +358,26 @@ def main(
     force: Annotated[bool, typer.Option(help="Also run stages that are up to date.")] = False,
 ) -> None:
     """Bring the data sets and the report up to date under one API server. Prints what ran, and why."""
-    for number in (signal.SIGTERM, signal.SIGHUP):  # also when the terminal closes: DVC's processes have their own
-        signal.signal(number, lambda received, _frame: sys.exit(128 + received))
+    # SIGHUP means that the terminal was closed. DVC's processes are in other sessions, so they do not receive it.
+    for signal_number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, lambda received, _frame: sys.exit(128 + received))
     targets = targets or []
-    run: list[Process] = []
+    dvc_processes: list[Process] = []
     output = StageOutput()
     params = check_configuration(targets)  # before a server starts
 
+    # Prefect stores the parameters of a flow in its database, so the processes cannot be parameters.
     @flow(name="refresh", flow_run_name="refresh", **HOOKS)
     def refresh_started(targets: list[str], force: bool) -> None:
-        _refresh(run, output, targets, force)
+        _refresh(dvc_processes, output, targets, force)
 
     with hold_lock("refresh") as since:
         try:
             clean_up(since)
-            with ensure_server(meanwhile=lambda: start_dvc(run, output, targets, force, params)):
+            with ensure_server(meanwhile=lambda: start_dvc(dvc_processes, output, targets, force, params)):
                 refresh_started(targets, force)
         finally:
-            processes.end_groups(run)
+            processes.end_groups(dvc_processes)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Experiment:
     def members_of_seed(self, seed: int) -> Sequence[Base]:
         """Return the ensemble members for a protocol seed.
 
-        With as many runs of the base predictor as protocol seeds in params.yaml, each seed has a run of its own.
+        If there are as many runs of the base predictor as protocol seeds in params.yaml, each seed uses its own run.
         Otherwise all seeds use the first run.
 
         Args:
@@ -83,7 +83,7 @@ class CalibratorFutures:
     Attributes:
         fits: Each calibrator, then each class-wise rival, fitted on its rows of the protocol.
         rivals_on_both_parts: Each rival, fitted on calibrator-fit and projection-fit rows together.
-        fits_of_members: Each calibrator and rival, fitted on the rows of each ensemble member.
+        fits_of_members: For each ensemble member, a list of all calibrators and rivals, fitted on its rows.
     """
 
     fits: list[PrefectFuture[Any]]
@@ -107,7 +107,7 @@ def with_calibrators(params: Params, names: tuple[str, ...]) -> Params:
         InputError: A calibrator is unknown. The message lists the calibrators.
     """
     rivals = tuple(name for name in params.rivals.calibrators if name not in names)
-    varied = tuple(name for name in params.sensitivity.calibrators if name in names)
+    sensitivity_calibrators = tuple(name for name in params.sensitivity.calibrators if name in names)
     unknown = sorted({*names, *rivals, *params.sensitivity.calibrators} - set(CALIBRATORS))
     if unknown:
         raise InputError(f"unknown calibrator {', '.join(unknown)}; choose from {', '.join(CALIBRATORS)}")
@@ -115,7 +115,7 @@ def with_calibrators(params: Params, names: tuple[str, ...]) -> Params:
         update={
             "calibrators": names,
             "rivals": params.rivals.model_copy(update={"calibrators": rivals}),
-            "sensitivity": params.sensitivity.model_copy(update={"calibrators": varied}),
+            "sensitivity": params.sensitivity.model_copy(update={"calibrators": sensitivity_calibrators}),
         }
     )
 
@@ -179,7 +179,7 @@ def _submit_seed(
     params = experiment.params
     device = experiment.device
     members = experiment.members_of_seed(rows.seed)
-    seed = f"seed {rows.seed}"
+    description = f"seed {rows.seed}"
 
     calibrators = _submit_calibrators(experiment, rows, members, futures["fits"])
     fits = calibrators.fits
@@ -187,14 +187,14 @@ def _submit_seed(
     checked = check_invariants.submit(projected, fits, base.name, params.metrics.ece_bins)
     member_tests = [member.test for member in members]
 
-    futures["projected"][seed] = checked
-    futures["metrics"][seed] = measure.submit(
+    futures["projected"][description] = checked
+    futures["metrics"][description] = measure.submit(
         checked, base.test.label, params.metrics, member_tests, calibrators.fits_of_members
     )
-    futures["rivals"][seed] = compare_calibrators.submit(
+    futures["rivals"][description] = compare_calibrators.submit(
         fits, calibrators.rivals_on_both_parts, row_counts, rows, base.test, params, device
     )
-    futures["sensitivity"][seed] = measure_alternatives.submit(checked, fits, rows, base, params, device)
+    futures["sensitivity"][description] = measure_alternatives.submit(checked, fits, rows, base, params, device)
 
 
 def _submit_calibrators(
@@ -244,8 +244,8 @@ def wait_for_tasks(dataset: str, futures: Futures) -> None:
         futures: Futures of the tasks.
     """
     all_futures: list[PrefectFuture[Any]] = []
-    for group in futures.values():
-        all_futures += group.values()
+    for futures_of_kind in futures.values():
+        all_futures += futures_of_kind.values()
     advance = start_progress(dataset, len(all_futures), "tasks that have finished")
     for _ in track(as_completed(all_futures), f"{dataset:>19}", total=len(all_futures)):
         advance()
@@ -267,7 +267,7 @@ def collect_gate_records(futures: Futures) -> GateRecords:
         result = future.result(raise_on_failure=False)
         if isinstance(result, GateFailed):
             records.append(result.record)
-        elif isinstance(result, dict):
+        elif isinstance(result, dict):  # the record of the incoming gate
             records.append(result)
         elif isinstance(result, SeedResults):
             records += result.gate_records
@@ -315,8 +315,8 @@ def collect_results(dataset: str, futures: Futures) -> dict[str, list[Any]]:
         Kind of result -> results.
     """
     results = {}
-    for kind, group in futures.items():
-        results[kind] = [task_result(future, f"{dataset}, {kind}, {task}") for task, future in group.items()]
+    for kind, futures_of_kind in futures.items():
+        results[kind] = [task_result(future, f"{dataset}, {kind}, {task}") for task, future in futures_of_kind.items()]
     return results
 
 
@@ -398,8 +398,8 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
             wait_for_tasks(dataset, futures)
         report_gates(base, futures, is_exploration)
         results = collect_results(dataset, futures)
-        for seed in results["projected"]:
-            for sentence in seed.describe_fallbacks(base.labels):
+        for seed_results in results["projected"]:
+            for sentence in seed_results.describe_fallbacks(base.labels):
                 print(f"{dataset}, {sentence}")
         verdict_sentences = write_results(experiment, results, is_exploration)
         fit_states = [fit.state for fit in futures["fits"].values()]
@@ -419,7 +419,7 @@ def stored_files(states: Iterable[State]) -> list[Path]:
         states: Final states of the tasks, all completed.
 
     Returns:
-        A path for each task. A file that could not be written does not exist; Prefect only writes this to its log.
+        A path for each task. If Prefect could not write a file, the file is missing, and Prefect has only logged this.
     """
     records: list[Any] = [state.data for state in states]  # Prefect's type of a stored result is private
     return [Path(record.metadata.storage_key) for record in records]
@@ -442,9 +442,9 @@ def warn_not_stored(dataset: str, files: Sequence[Path]) -> None:
 
 
 def record_use(files: Iterable[Path]) -> None:
-    """Set the access time of stored fits, by which `flows.prune` selects the unused ones.
+    """Set the access time of stored fits to now. `flows.prune` removes fits by their access time.
 
-    Most systems do not update it when a file is read. The modification time does not change.
+    Most systems do not update the access time when a file is read. The modification time does not change.
 
     Args:
         files: Files of stored fits.

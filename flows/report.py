@@ -1,5 +1,6 @@
 """Prefect flow `report`: write tables, figures and a page from the runs of all data sets."""
 
+from contextlib import AbstractContextManager
 from typing import Annotated, TypeVar, cast
 
 import typer
@@ -24,7 +25,7 @@ def report(missing: dict[str, str] | None = None, only: list[str] | None = None)
     """Write the report from the runs of all data sets.
 
     Args:
-        missing: Data set that failed -> reason. The report marks them.
+        missing: Data set that failed -> reason. The report marks these data sets as missing.
         only: Data sets to include. The report is then written into a folder of its own.
 
     Raises:
@@ -72,7 +73,8 @@ def main(
     ] = None,
 ) -> None:
     """Write tables, figures and the page of all data sets; with --only, outside of DVC."""
-    with hold_lock("explored@report") if only else run_stage("report"), ensure_server():
+    lock_or_stage: AbstractContextManager[object] = hold_lock("explored@report") if only else run_stage("report")
+    with lock_or_stage, ensure_server():
         report(only=only)
 
 

@@ -1,19 +1,22 @@
-"""Order of data sets in a refresh: the longest first. If it started last, the other DVC processes would be idle."""
+"""Order of data sets in a refresh: the longest first.
+
+If the longest one started last, the other processes of DVC would have nothing to do while it runs.
+"""
 
 from tasks.provenance.stage import read_record
 from tasks.settings.dataset_params import DatasetParams
 from tasks.settings.params import Params
 
 STAGES = ("download", "train", "reliability")
-# Used without an earlier run. On two cores, 1,000 rows take about one second, or three seconds with boosted trees.
+# For data sets without an earlier run. On two cores, 1,000 rows take about one second, and boosted trees three seconds.
 SECONDS_PER_ROW = {"linear": 0.001, "boosted": 0.003}
 
 
 def longest_first(params: Params) -> list[str]:
     """Sort data sets by their duration, the longest first.
 
-    The duration is that of the last finished run on this machine. Without one, it is estimated from the number of rows
-    and the base predictor. If the number of rows is unknown, the data set comes first.
+    The duration is taken from the last finished run on this machine. Without such a run, it is estimated from the
+    number of rows and the base predictor. If the number of rows is unknown, the data set comes first.
 
     Args:
         params: Parameters of params.yaml.

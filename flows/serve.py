@@ -1,7 +1,8 @@
 """Command `python -m flows.serve`: serve the deployments of this project, their schedule and their forms.
 
-The deployments are the refresh with its schedule, single data sets, and each command of `relmap`. They are served by a
-Prefect API server of this project or the one in PREFECT_API_URL. A form rejects invalid values before a run exists.
+The deployments are the refresh with its schedule, runs of chosen data sets, and the commands of `relmap`. They use the
+Prefect API server in PREFECT_API_URL, or else one that this command starts. A form rejects invalid values before a run
+exists.
 """
 
 import asyncio

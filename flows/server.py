@@ -45,8 +45,8 @@ LOG_FILE = STATE / "server.log"
 LOGIN_HINT = f"Enter the secret: the content of the file {SECRET_FILE} in this project's folder."
 
 HEALTH_TIMEOUT = 5.0  # seconds
-START_TIMEOUT = 60.0  # seconds for a server that may be starting, such as that of a refresh
-MAX_START_SECONDS = 120.0  # in a new PREFECT_HOME, the server migrates its database first
+CONFIGURED_SERVER_TIMEOUT = 60.0  # seconds; the server in PREFECT_API_URL may be starting
+MAX_START_SECONDS = 120.0  # of a new server; in a new PREFECT_HOME, it migrates its database first
 HEALTH_POLL_SECONDS = 0.2
 SECONDS_BEFORE_KILL = 10.0  # from SIGTERM to SIGKILL
 SECRET_BYTES = 32
@@ -81,8 +81,9 @@ def find_server() -> None:
     `flows.serve` is ignored if this user cannot read its secret.
     """
     configured_url = os.environ.get("PREFECT_API_URL")
-    if configured_url is not None and not is_api_available(configured_url, timeout=START_TIMEOUT):
-        print(f"no Prefect API answers at {os.environ.pop('PREFECT_API_URL')}: this run starts a server of its own")
+    if configured_url is not None and not is_api_available(configured_url, timeout=CONFIGURED_SERVER_TIMEOUT):
+        print(f"no Prefect API answers at {configured_url}: this run starts a server of its own")
+        del os.environ["PREFECT_API_URL"]
     if ADDRESS_FILE.exists() and is_lock_held(LOCKS / "serve.lock"):
         served_url = read_json(ADDRESS_FILE)["api_url"]
         can_authenticate = not SECRET_FILE.exists() or os.access(SECRET_FILE, os.R_OK)
@@ -125,7 +126,8 @@ def ensure_server(meanwhile: Callable[[], object] = _do_nothing) -> Iterator[Non
         Nothing.
 
     Raises:
-        RunFailed: The server no longer answers. InputError is raised if its folder cannot be created.
+        RunFailed: The server no longer answers.
+        InputError: Its folder cannot be created.
     """
     create_prefect_home()
     find_server()
@@ -147,10 +149,9 @@ def ensure_server(meanwhile: Callable[[], object] = _do_nothing) -> Iterator[Non
 
 @contextmanager
 def serve_api(port: int, open_to_all: bool = False) -> Iterator[str]:
-    """Provide a Prefect API inside the `with` block, and reserve it for the deployments of this project.
+    """Provide a Prefect API inside the `with` block, and prevent a second `flows.serve` in this folder.
 
-    It is the one in PREFECT_API_URL, or else a new server on this machine. InputError is raised if this project is
-    served already or the port is in use, RunFailed if the server does not start.
+    The API is the one in PREFECT_API_URL, or else a new server on this machine.
 
     Args:
         port: Port of a new server.
@@ -158,6 +159,10 @@ def serve_api(port: int, open_to_all: bool = False) -> Iterator[str]:
 
     Yields:
         Address of the API.
+
+    Raises:
+        InputError: `flows.serve` is already running in this folder, or the port is in use.
+        RunFailed: The server does not start.
     """
     with hold_lock("serve", refusal="`flows.serve` is already running in this folder; stop it first"):
         _remove_server_files()  # left by a server that was killed
@@ -193,7 +198,7 @@ def _run_server(
         url = f"http://{HOST}:{listener.getsockname()[1]}/api"
         process = _start_server(listener.fileno(), secret, temporary)
     log_thread = None if process.stdout is None else log_lines(process.stdout, LOG_FILE)
-    with process:  # keeps its input open; the server ends when it is closed
+    with process:  # keeps the standard input of the server open; the server ends when this input is closed
         try:
             with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: secret}):
                 meanwhile()
@@ -210,7 +215,7 @@ def _run_server(
 
 
 def _start_server(socket_number: int, secret: str | None, temporary: bool) -> Popen[bytes]:
-    """Start a server in its own session, so that Ctrl-C does not end it. This process ends it last."""
+    """Start a server in its own session, so that Ctrl-C does not end it. This process ends it after all others."""
     command = [sys.executable, "-m", "flows.server", str(socket_number)]
     if temporary:
         command.append("temporary")
@@ -303,7 +308,8 @@ class OriginGuard:
 
     Prefect checks neither Host nor Origin, accepts WebSockets from any page, and parses a body without a Content-Type
     as JSON. A page of another origin could therefore start runs, and change their code, with requests that browsers
-    send without permission. A forwarded port (ssh -L) must have the same number on both sides, since names include it.
+    send without first asking the server. A forwarded port (ssh -L) must have the same number on both sides, since the
+    accepted host names include the port.
     """
 
     def __init__(self, app: ASGIApp, port: int) -> None:
@@ -343,7 +349,8 @@ class OriginGuard:
             return f"this server accepts requests for {' or '.join(sorted(self.hosts))} only"
         if any(origin != f"http://{hosts[0]}" for origin in headers.getlist("origin")):
             return "this server accepts no requests from pages of other origins"
-        if not {"same-origin", "none"}.issuperset(headers.getlist("sec-fetch-site")):  # none: typed, or a bookmark
+        # "none" is sent for a typed address or a bookmark
+        if not {"same-origin", "none"}.issuperset(headers.getlist("sec-fetch-site")):
             return "this server accepts neither requests nor links from pages of other origins; type its address"
         if scope["type"] == "http" and scope["method"] not in READING_METHODS and _has_body(headers):
             content_type = headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -78,12 +78,14 @@ class StageOutput:
             text = raw.decode(errors="replace")
             sys.stdout.write(text)
             sys.stdout.flush()
-            started = STARTED.match(text.strip())
-            if started is not None:
+            header = STARTED.match(text.strip())
+            if header is not None:
                 if current is not None:
                     current.put(None)
-                current = self._lines[started[1]] = SimpleQueue()
-                self.started.put(started[1])
+                stage = header[1]
+                current = SimpleQueue()
+                self._lines[stage] = current
+                self.started.put(stage)
             elif current is not None and text.strip():
                 current.put(text.rstrip())
         if current is not None:
@@ -102,7 +104,8 @@ def show_stage(stage: str, output: StageOutput, since: datetime) -> State[None]:
         since: Start of the refresh; earlier records of the stage belong to other runs.
 
     Returns:
-        Final state of the task run, with the reason of a failure. An exception would add a traceback of this file.
+        Final state of the task run, with the reason of a failure. Raising an exception instead would log a traceback of
+        this function.
     """
     logger = get_run_logger()
     reason_logged = False

@@ -1,7 +1,7 @@
-"""Compare everything under `data/`, and DVC's cache, with the manifests of stages.
+"""Compare the outputs of stages with their manifests, and the objects in DVC's cache with their checksums.
 
-`python -m flows.verify` exits with status 0 if nothing is missing, edited or corrupt. Otherwise it exits with status 1
-and prints the commands that restore it.
+`python -m flows.verify` exits with status 0 if nothing is missing, edited or corrupt. Otherwise it exits with status 1,
+and prints the problems and the commands that repair them.
 """
 
 import shlex
@@ -61,7 +61,8 @@ def check_cache(folder: Path) -> tuple[ObjectsByStage, dict[Path, str]]:
     for stage in stage_names():
         needed[stage] = find_stage_objects(lock_entries.get(stage) or {}, folder, corrupt)
         missing.update(path for path in needed[stage] if not path.exists())
-    return needed, dict.fromkeys(sorted(missing), "is missing") | corrupt
+    bad_objects = dict.fromkeys(sorted(missing), "is missing") | corrupt
+    return needed, bad_objects
 
 
 def relative_path(path: Path) -> str:
@@ -98,7 +99,8 @@ def list_remedies(
             restore = "checkout" if objects and not has_bad_objects else "repro --force --single-item"
             commands.append(f"{remove} && dvc {restore} {name}")
         elif has_bad_objects:
-            # `dvc commit` records that the outputs belong to the current code and inputs, so this must be true
+            # The outputs are intact, and `dvc commit` stores them in the cache again. It also records that they belong
+            # to the current code and inputs, so it is used only if this is true.
             is_current = name in manifests and not list_changes(manifests[name], build_current_manifest(stage))
             commands.append(f"dvc commit --force {name}" if is_current else REFRESH)
     if any(not problem.is_lost for problem in problems):
@@ -107,7 +109,7 @@ def list_remedies(
 
 
 def main() -> None:
-    """Compare everything under data/, and DVC's cache, with the manifests. Prints the commands that restore it."""
+    """Find missing, edited and corrupt outputs and objects in DVC's cache. Prints the commands that repair them."""
     with hold_lock("refresh"):
         _require_no_running_stage()
         manifests: dict[str, Manifest] = {}
@@ -128,9 +130,9 @@ def main() -> None:
     _print_unknown_folders()
     if lines:
         unique_commands = [f"  {command}" for command in dict.fromkeys(commands)]
-        print("\n".join([*lines, "to restore it, run in this order:", *unique_commands]))
+        print("\n".join([*lines, "to repair this, run in this order:", *unique_commands]))
         sys.exit(1)
-    print("all outputs of stages under data/, and DVC's cache, match their manifests")
+    print("all outputs of stages match their manifests, and DVC's cache is intact")
 
 
 def _require_no_running_stage() -> None:

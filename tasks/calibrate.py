@@ -19,7 +19,8 @@ from relmap.hashing import sha256_of_arrays
 from tasks.provenance.hashing import code_fingerprint, imported_files, imported_modules
 from tasks.records.results import CalibratorFit
 
-# gzip has a checksum: a damaged file is an error, and the fit is repeated; a damaged pickle may load with other values
+# gzip has a checksum, so a damaged file is an error, and the fit is repeated. Without a checksum, a damaged pickle may
+# load with other values.
 SERIALIZER = CompressedPickleSerializer(compressionlib="gzip")
 NUMERICAL_LIBRARIES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}  # module -> distribution
 
@@ -45,24 +46,24 @@ def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
         arguments: Arguments of `calibrate`.
 
     Returns:
-        The calibrator, the seed, and a hash of both, the rows, the settings, the code, the versions of libraries and
-        the fields of the result.
+        The calibrator, the seed, and a hash of everything that the fit depends on: calibrator, seed, row counts,
+        settings, rows, code, versions of libraries, and the fields of the result.
     """
     calibrator = arguments["calibrator"]
     seed = arguments["seed"]
     row_counts = arguments["row_counts"]
     parts: splits.ValidationRows = arguments["parts"]
     rows = parts.rows_for_calibrator(calibrator)
-    first_rows_hash = None
+    calibrator_fit_hash = None
     if row_counts:
-        first_rows_hash = sha256_of_arrays(parts.calibrator_fit.logits, parts.calibrator_fit.label)
+        calibrator_fit_hash = sha256_of_arrays(parts.calibrator_fit.logits, parts.calibrator_fit.label)
     content = [
         calibrator,
         seed,
         list(row_counts),
         dict(arguments["settings"] or {}),
         sha256_of_arrays(rows.logits, rows.label),
-        first_rows_hash,
+        calibrator_fit_hash,
         _describe_code(calibrator),
         CalibratorFit._fields,
     ]
@@ -83,28 +84,28 @@ def calibrate(
     row_counts: tuple[int, ...] = (),
     settings: Mapping[str, int] | None = None,
 ) -> CalibratorFit:
-    """Fit a calibrator on all of its rows, and again on each number of first calibrator-fit rows.
+    """Fit a calibrator on all of its rows, and again on the first n calibrator-fit rows for each n in `row_counts`.
 
     Args:
         parts: Validation rows of the protocol seed.
         calibrator: Key of the calibrator.
         seed: Protocol seed.
-        row_counts: Numbers of first calibrator-fit rows for further fits.
+        row_counts: Numbers n of calibrator-fit rows for further fits.
         settings: Settings of the calibrator that differ from its defaults.
 
     Returns:
         The fitted calibrators.
     """
     rows = parts.rows_for_calibrator(calibrator)
-    first_rows = parts.calibrator_fit
-    if rows is first_rows:  # one call, which fits once if a row count is the number of all rows
+    calibrator_fit = parts.calibrator_fit
+    if rows is calibrator_fit:  # one call, which fits once if a row count is the number of all rows
         model, *prefix_models = fit_prefixes(
             calibrator, rows.logits, rows.label, [len(rows), *row_counts], seed=seed, settings=settings
         )
     else:
         (model,) = fit_prefixes(calibrator, rows.logits, rows.label, [len(rows)], seed=seed, settings=settings)
         prefix_models = fit_prefixes(
-            calibrator, first_rows.logits, first_rows.label, row_counts, seed=seed, settings=settings
+            calibrator, calibrator_fit.logits, calibrator_fit.label, row_counts, seed=seed, settings=settings
         )
     return CalibratorFit(
         calibrator=calibrator,

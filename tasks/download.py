@@ -41,15 +41,15 @@ def main(name: str) -> str | None:
     with temporary_path(raw_folder(name), Path.mkdir) as folder:
         original_paths: dict[str, str] = {}  # path in `folder` -> path to name in messages
         if entry.source == "simulated":
-            origin: dict[str, Any] | None = _simulate(dataset, entry, folder)
+            facts: dict[str, Any] | None = _simulate(dataset, entry, folder)
         elif entry.source == "files":
             original_paths = _copy_own_files(dataset, Path(entry.path), folder)
-            origin = {"origin": ", ".join(original_paths.values())}
+            facts = {"origin": ", ".join(original_paths.values())}
         else:
-            origin = _download(name, dataset, entry.revision, folder)
-            if origin is not None:
-                original_paths = {str(folder): str(origin["origin"])}
-        if origin is None:
+            facts = _download(name, dataset, entry.revision, folder)
+            if facts is not None:
+                original_paths = {str(folder): str(facts["origin"])}
+        if facts is None:
             return None
         index = {
             "dataset": name,
@@ -57,7 +57,7 @@ def main(name: str) -> str | None:
             "origin": "",
             "revision": None,
             "licence": dataset.licence,
-            **origin,
+            **facts,
             "files": _list_files(folder),
         }
         write_json(folder / INDEX, index)
@@ -68,7 +68,7 @@ def main(name: str) -> str | None:
 
 
 def _simulate(dataset: base.Dataset, entry: DatasetParams, folder: Path) -> dict[str, Any]:
-    """Write simulated files; return their origin."""
+    """Write simulated files; return facts about them for `source.json`."""
     assert entry.rows is not None
     assert entry.residual is not None
     simulate(dataset.name, folder, rows=entry.rows, residual=entry.residual, seed=entry.seed)
@@ -77,7 +77,7 @@ def _simulate(dataset: base.Dataset, entry: DatasetParams, folder: Path) -> dict
 
 
 def _copy_own_files(dataset: base.Dataset, path: Path, folder: Path) -> dict[str, str]:
-    """Copy the user's files; return path of the copy -> original path."""
+    """Copy the user's files; return the path of each copy -> its original path."""
     sources = [path / file for file in dataset.files] if path.is_dir() else [path]
     original_paths = {}
     for source in sources:
@@ -87,7 +87,10 @@ def _copy_own_files(dataset: base.Dataset, path: Path, folder: Path) -> dict[str
 
 
 def _describe_changes(dataset: base.Dataset, folder: Path, original_paths: Mapping[str, str]) -> str | None:
-    """Read the new files, and compare them with the previous ones, if those can be read."""
+    """Read the new files; describe how their rows differ from the previous version of the same files, if there is one.
+
+    Errors name the original paths instead of the copies.
+    """
     try:
         pairs = dataset.read(folder)
     except InputError as error:
@@ -105,7 +108,7 @@ def _describe_changes(dataset: base.Dataset, folder: Path, original_paths: Mappi
 
 
 def _download(name: str, dataset: base.Dataset, revision: str | None, folder: Path) -> dict[str, Any] | None:
-    """Copy files from DATA_MIRROR, or download them from the hub; return their origin.
+    """Copy files from DATA_MIRROR, or download them from the hub; return facts about them for `source.json`.
 
     Returns None if the files of the revision already exist.
     """

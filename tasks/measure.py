@@ -113,10 +113,11 @@ def bootstrap_intervals(
     Returns:
         Rows with the columns calibrator, metric, quantity, value, standard_error, low, high, p and groups.
     """
-    ran = [decisions.calibrator for decisions in results[0].projections if decisions.calibrator in calibrators]
+    all_calibrators = [decisions.calibrator for decisions in results[0].projections]
+    chosen = [calibrator for calibrator in all_calibrators if calibrator in calibrators]
     means = pl.concat(metrics).group_by("calibrator", "variant", "metric").agg(pl.col("value").mean())
     values = {(calibrator, variant, metric): value for calibrator, variant, metric, value in means.iter_rows()}
-    return pl.DataFrame(bootstrap_rows(results, test, values, ran, params), infer_schema_length=None)
+    return pl.DataFrame(bootstrap_rows(results, test, values, chosen, params), infer_schema_length=None)
 
 
 @task(task_run_name="compare calibrators/{parts.seed}", tags=["gpu"])
@@ -136,8 +137,8 @@ def compare_calibrators(
     measured.
 
     Args:
-        fits: Fitted calibrators, also on the first rows by each of `row_counts`.
-        fits_on_both_parts: Fitted calibrators, also on the first rows of both parts by twice each of `row_counts`.
+        fits: Calibrators, fitted on all rows and on the first n rows, for each n in `row_counts`.
+        fits_on_both_parts: Class-wise calibrators, fitted on both parts and on their first 2n rows, for each n.
         row_counts: Requested numbers of rows.
         parts: Validation rows of the seed.
         test: Test rows.
@@ -255,23 +256,26 @@ def _measure_other_settings(
 ) -> Iterator[AlternativeMeasurement]:
     """Measure the alternatives of projection, MRC and metrics; other alternatives affect no metric here."""
     for option in params.sensitivity.alternatives:
-        other = params.with_alternative(option)
+        changed = params.with_alternative(option)
         projections = results.projections
-        metric_keys: Collection[str] = find_affected_metrics(params.metrics, other.metrics)
-        if other.projection != params.projection:
-            projections = _refit_mrp(projections, replace(batch, settings=other.projection))
+        metric_keys: Collection[str] = find_affected_metrics(params.metrics, changed.metrics)
+        if changed.projection != params.projection:
+            projections = _refit_mrp(projections, replace(batch, settings=changed.projection))
             metric_keys = {metric.key for metric in metrics_for_views(ReliabilityView)}
-        elif other.simplex != params.simplex:
-            alpha = other.simplex.off_top_alpha
+        elif changed.simplex != params.simplex:
+            alpha = changed.simplex.off_top_alpha
             projections = [
                 replace(decisions, simplex=change_off_top_alpha(decisions, alpha)) for decisions in projections
             ]
             metric_keys = {metric.key for metric in metrics_for_views(ProbabilityView)}
         for decisions in projections:
-            measurements = compute_metrics(decisions, labels, other.metrics, seed=results.seed, metric_keys=metric_keys)
+            measurements = compute_metrics(
+                decisions, labels, changed.metrics, seed=results.seed, metric_keys=metric_keys
+            )
             for measurement in measurements:
                 variant = measurement[0]
-                if other.simplex == params.simplex or variant == SIMPLEX:
+                # the settings of MRC change nothing but MRC
+                if changed.simplex == params.simplex or variant == SIMPLEX:
                     yield AlternativeMeasurement(decisions.calibrator, option, measurement)
 
 

@@ -34,21 +34,28 @@ def project(
         Results of the seed, without gate records.
     """
     batch = FitBatch.from_validation_rows([fit.model for fit in fits], parts, params.projection, device)
-    batch = replace(batch, n_surfaces=len(params.calibrators))
+    batch = replace(batch, n_surfaces=len(params.calibrators))  # surfaces take most time, and only tables show them
     models_by_variant = fit_variants(batch)
     gap = measure_optimality_gap(batch)
     projections: list[ProjectedDecisions] = []
     shared_logits: dict[str, np.ndarray] = {}  # of variants that do not depend on the calibrator
     for index, fit in enumerate(fits):
-        models = {variant: models[index] for variant, models in models_by_variant.items() if index < len(models)}
+        models = {}
+        for variant, fitted in models_by_variant.items():
+            if index < len(fitted):  # surfaces are fitted for the calibrators of the tables only
+                models[variant] = fitted[index]
         calibrated = CalibratedDecisions.from_calibrator(fit.model, test)
         log_probabilities = calibrated.log_probabilities
         assert log_probabilities is not None
         reliability_logits = {}
         for variant, model in models.items():
-            reliability_logits[variant] = shared_logits[variant] if variant in shared_logits else model(calibrated)
+            if variant in shared_logits:
+                logit = shared_logits[variant]
+            else:
+                logit = model(calibrated)
             if VARIANTS[variant].required_input == "logits":
-                shared_logits[variant] = reliability_logits[variant]
+                shared_logits[variant] = logit
+            reliability_logits[variant] = logit
         simplex = project_simplex(
             log_probabilities,
             test.decision,
@@ -58,7 +65,7 @@ def project(
         projections.append(
             ProjectedDecisions(
                 calibrator=fit.calibrator,
-                decision=test.decision.copy(),  # a gate compares the copy with the original
+                decision=test.decision.copy(),  # a gate refuses arrays that share memory
                 log_probabilities=log_probabilities,
                 reliability_logits=reliability_logits,
                 lattices=_select_curves(models),

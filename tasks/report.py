@@ -232,7 +232,7 @@ def _dataset_sections(
 
 
 def _read_gate_records(dataset: str) -> Sequence[Mapping[str, Any]]:
-    """Read the records of the gates of a data set, that of official files first."""
+    """Read the records of the gates of a data set. If there is a record of the contract, it comes first."""
     contract_file = store.base_folder(dataset) / "contract.json"
     records = [read_json(contract_file)] if contract_file.exists() else []
     return [*records, *read_json(store.runs_folder(dataset) / "gates.json")["gates"]]

@@ -136,12 +136,13 @@ def _train_predictors(
     base_predictor = _fit_choice(choice, dataset, entry, pairs)
     base_predictor.save(store.base_folder(name))
     # several paths may need the same predictor, which is trained once
-    trained = {choice: _decide_held_out(base_predictor, pairs)}
+    decisions_by_choice = {choice: _decide_held_out(base_predictor, pairs)}
     for path, other in _other_choices(choice, entry, settings).items():
-        if other not in trained:
-            trained[other] = _decide_held_out(_fit_choice(other, dataset, entry, pairs), pairs)
-        store.write_decisions(store.base_folder(name) / f"{path}.parquet", trained[other])
-    return trained[choice]
+        if other not in decisions_by_choice:
+            other_predictor = _fit_choice(other, dataset, entry, pairs)
+            decisions_by_choice[other] = _decide_held_out(other_predictor, pairs)
+        store.write_decisions(store.base_folder(name) / f"{path}.parquet", decisions_by_choice[other])
+    return decisions_by_choice[choice]
 
 
 def _fit_choice(choice: PredictorChoice, dataset: base.Dataset, entry: DatasetParams, pairs: PairsBySplit) -> Predictor:
@@ -223,8 +224,8 @@ def _split_pairs(pairs: pl.DataFrame, name: str, splits: tuple[str, ...]) -> dic
     for split, part in parts.items():
         if part.is_empty():
             raise InputError(
-                f"{name}: the split {split} has no pair: the files name none, or all were dropped. In params.yaml, "
-                f"give `split` of {name} a share for it (`{split}: 0.2`), or correct the data"
+                f"{name}: the split {split} has no pair: no pair was assigned to it, or all of them were dropped. In "
+                f"params.yaml, give `split` of {name} shares that leave pairs for each split, or correct the data"
             )
     return parts
 

@@ -1,4 +1,8 @@
-"""Prefect tasks that run the gates. Each returns what it checked, so that later tasks depend on it."""
+"""Prefect tasks that run the gates.
+
+`project` waits for `check_inputs`, and metrics are computed from the result of `check_invariants`. Neither runs if its
+gate fails.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -14,7 +18,7 @@ from tasks.records.store import base_folder, read_base, read_parquet
 
 @task(task_run_name="check_inputs/{dataset}")
 def check_inputs(dataset: str) -> dict[str, Any]:
-    """Check the labelled pairs on which a data set was trained and is calibrated.
+    """Check the labelled pairs of all splits of a data set.
 
     Args:
         dataset: Key of the data set.

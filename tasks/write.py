@@ -124,12 +124,12 @@ def summarize_optimality(results: list[SeedResults], metrics: pl.DataFrame) -> d
         metrics: Metrics of all seeds.
 
     Returns:
-        Maxima over calibrators and seeds: `adam_objective_above_it` and `kkt_residual`, and by metric
-        `largest_difference` of the metrics of both.
+        Maxima over calibrators and seeds: `adam_objective_above_it`, `kkt_residual`, and for each metric
+        `largest_difference` between MRP as published and the optimum.
     """
     projections = [decisions for seed_results in results for decisions in seed_results.projections]
-    both = metrics.filter(pl.col("variant").is_in(["mrp", "mrp_exact"]))
-    by_variant = both.pivot("variant", index=["calibrator", "seed", "metric"], values="value")
+    both_variants = metrics.filter(pl.col("variant").is_in(["mrp", "mrp_exact"]))
+    by_variant = both_variants.pivot("variant", index=["calibrator", "seed", "metric"], values="value")
     difference = (pl.col("mrp") - pl.col("mrp_exact")).abs()
     largest = by_variant.group_by("metric", maintain_order=True).agg(difference.max())
     return {
@@ -193,19 +193,19 @@ def write_runs(
     Returns:
         The metrics of all seeds.
     """
-    seeds: list[SeedResults] = results["projected"]
+    projected: list[SeedResults] = results["projected"]
     dataset_facts = {"dataset": base.name, "source": base.source}
     dataset_columns = [pl.lit(value).alias(name) for name, value in dataset_facts.items()]
     frames = {name: pl.concat(results[name]) for name in ("metrics", "rivals", "sensitivity", "intervals")}
-    frames["simplex"] = build_simplex_rows(seeds, base.test, params.calibrators)
+    frames["simplex"] = build_simplex_rows(projected, base.test, params.calibrators)
     for name, frame in frames.items():
         write_atomically(folder / f"{name}.parquet", frame.select(*dataset_columns, pl.all()).write_parquet)
-    scores = build_scores(seeds, base.test, params.calibrators).with_columns(source=pl.lit(base.source))
+    scores = build_scores(projected, base.test, params.calibrators).with_columns(source=pl.lit(base.source))
     write_atomically(folder / "scores.parquet", scores.write_parquet)
-    write_json(folder / "curves.json", dataset_facts | {"lattices": list_lattices(seeds, base.labels)})
+    write_json(folder / "curves.json", dataset_facts | {"lattices": list_lattices(projected, base.labels)})
     gate_records = list(results["gates"])
     fallbacks = []
-    for seed_results in seeds:
+    for seed_results in projected:
         gate_records += seed_results.gate_records
         fallbacks += seed_results.describe_fallbacks(base.labels)
     write_json(folder / "gates.json", dataset_facts | {"gates": gate_records})
@@ -214,7 +214,7 @@ def write_runs(
         "test_rows": len(base.test),
         "scored_rows": min(len(base.test), MAX_SCORED_ROWS),
         "fallbacks": fallbacks,
-        "optimum": summarize_optimality(seeds, frames["metrics"]),
+        "optimum": summarize_optimality(projected, frames["metrics"]),
         **provenance,
         "versions": library_versions(),
     }

@@ -25,7 +25,7 @@ class OwnReader:
     """Reader of a user's own data sets.
 
     Attributes:
-        options: Model of its options.
+        options: Pydantic model of its options.
         read: Function that reads a folder of raw files with the keyword argument `options`.
     """
 
@@ -55,14 +55,14 @@ def find_dataset(name: str, reader: str | None, options: Mapping[str, object]) -
         InputError: The reader is unknown, or an option is wrong. The message lists the readers or the wrong options.
     """
     if reader in OWN_READERS:
-        return _describe_own_dataset(name, OWN_READERS[reader], options)
+        return _declare_own_dataset(name, OWN_READERS[reader], options)
     key = reader or name
     if key not in DATASETS:
         raise InputError(f"{name}: unknown reader {key!r}; known readers are {', '.join([*DATASETS, *OWN_READERS])}")
     return DATASETS[key]
 
 
-def _describe_own_dataset(name: str, reader: OwnReader, values: Mapping[str, object]) -> Dataset:
+def _declare_own_dataset(name: str, reader: OwnReader, values: Mapping[str, object]) -> Dataset:
     try:
         options = reader.options.model_validate(dict(values))
     except ValidationError as error:

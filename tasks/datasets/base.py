@@ -60,7 +60,7 @@ class Dataset(NamedTuple):
         read: Function that reads a folder of raw files. It raises InputError if a file is missing or incomplete, or has
             unexpected content.
         repository: Repository on the Hugging Face hub.
-        files: A user's own files, in the folder that params.yaml names.
+        files: Names of a user's own files, in the folder that params.yaml names.
         split_by: `group` if no query is in two splits.
         drawn_splits: Splits that `read` samples at random from one set of rows; files define the others.
         predictor_seed: Seed of the first base predictor.
@@ -179,7 +179,7 @@ def split_by_query(frame: pl.DataFrame, seed: int) -> dict[str, pl.DataFrame]:
 
 
 def cap_candidates(frame: pl.DataFrame) -> pl.DataFrame:
-    """Keep at most five positive pairs of each query, and at most as many negative as positive ones.
+    """Keep at most five pairs of each label for each query, and at most as many negative as positive pairs.
 
     Inferred: the first pairs in the order of the file are kept. A query without a positive pair is removed.
 
@@ -197,8 +197,8 @@ def cap_candidates(frame: pl.DataFrame) -> pl.DataFrame:
 def draw_documents(rows: RepositoryRows, labels: tuple[str, ...], width: int, size: int, seed: int) -> pl.DataFrame:
     """Draw documents of whole queries, in random order of the queries.
 
-    The documents of the last query are sampled to reach the exact size. Inferred: with the same generator, and they
-    keep their order. Non-finite features become 0.
+    The documents of the last query are sampled to reach the exact size. Inferred: the same generator samples them, and
+    they keep their order. Non-finite features become 0.
 
     Args:
         rows: Queries, each with `labels` of its n documents and their `features` (n x width).
@@ -211,11 +211,12 @@ def draw_documents(rows: RepositoryRows, labels: tuple[str, ...], width: int, si
         Frame with `pair`, `group`, `label` and `features`.
     """
     generator = np.random.default_rng(seed)
-    n_documents = rows.table({"labels": "list of integers"}).select(pl.col("labels").list.len()).to_series().to_numpy()
-    order = generator.permutation(len(n_documents))
-    ends = np.cumsum(n_documents[order])
+    labels_of_queries = rows.table({"labels": "list of integers"})
+    documents_per_query = labels_of_queries.select(pl.col("labels").list.len()).to_series().to_numpy()
+    order = generator.permutation(len(documents_per_query))
+    ends = np.cumsum(documents_per_query[order])
     n_whole_queries = int(np.searchsorted(ends, size, side="right"))
-    documents = _read_documents(rows, order[: n_whole_queries + 1])
+    documents = _read_documents(rows, order[: n_whole_queries + 1])  # with the query that is sampled, if there is one
     if n_whole_queries < len(order):
         n_whole_documents = int(ends[n_whole_queries - 1]) if n_whole_queries else 0
         n_last_query_documents = len(documents) - n_whole_documents
@@ -232,7 +233,7 @@ def draw_documents(rows: RepositoryRows, labels: tuple[str, ...], width: int, si
 
 
 def _read_documents(rows: RepositoryRows, positions: np.ndarray) -> pl.DataFrame:
-    """Read one row for each document of the queries at some positions."""
+    """Read the queries at some positions, and return one row for each of their documents."""
     columns = {"query": "text or number", "labels": "list of integers", "features": "list of lists of numbers"}
     queries = rows.take(positions).table(columns).with_columns(pl.Series(ROW_NUMBER, positions + 1))
     n_labels = pl.col("labels").list.len()

@@ -2,8 +2,8 @@
 
 The options name files and columns; the files are in `data/raw/<data set>/` under their base names. A svmlight line is
 `<label> qid:<group> 1:<value> 2:<value> …`. Features are counted from 1, and omitted features are 0. Trailing spaces,
-CRLF, blank lines, comments after `#` and groups that are not integers are accepted. The reader of scikit-learn accepts
-no such groups, and its errors name no line.
+CRLF, blank lines, comments after `#` and groups that are not integers are accepted. The reader of scikit-learn is not
+used, because it accepts only integers as groups, and its errors do not name the line.
 """
 
 from functools import partial
@@ -41,8 +41,7 @@ GROUP_PREFIX = "qid:"
 def read(folder: Path, options: FilesOptions) -> LabelledPairs:
     """Read the labelled pairs of all files, in the order of the files and of their rows.
 
-    Rows of svmlight files have `features` instead of `text`, and the identifier `<file>:<line>`. InputError is raised
-    if a line has no label or group, or a feature that is out of range, given twice, or not a finite float32.
+    Rows of svmlight files have `features` instead of `text`, and the identifier `<file>:<line>`.
 
     Args:
         folder: Folder of the raw files.
@@ -50,6 +49,10 @@ def read(folder: Path, options: FilesOptions) -> LabelledPairs:
 
     Returns:
         The labelled pairs.
+
+    Raises:
+        InputError: A row or a file is invalid; for example, a line has no label or group, or a feature that is out of
+            range, given twice, or not a finite float32.
     """
     if options.features is None:
         assert options.pairs is not None
@@ -112,12 +115,14 @@ def _parse_features(path: Path, rows: pl.DataFrame, width: int) -> pl.DataFrame:
 def check_columns(folder: Path, source: PairTables) -> None:
     """Check that tables of text pairs have the columns that the options name, without reading their rows.
 
-    InputError is raised if a column is missing; it names the file and its columns. Compressed files and JSON lines have
-    no header and are checked when they are read.
+    The columns of compressed files and JSON lines are checked later, when these files are read.
 
     Args:
-        folder: Folder of the files as the options name them.
+        folder: Folder that contains the paths of the options.
         source: Files and columns.
+
+    Raises:
+        InputError: A column is missing. The message names the file and its columns.
     """
     columns = [source.group, *source.query, *source.candidate, source.label]
     columns += [name for name in (source.pair, source.split) if name is not None]
@@ -135,18 +140,20 @@ def _check_header(path: Path, columns: list[str]) -> None:
             table = pl.scan_csv(path, separator=SEPARATORS[path.suffix], infer_schema=False)
             require_columns(path, table.collect_schema().names(), columns)
     except (pl.exceptions.PolarsError, OSError):
-        return  # the file has another format; the error is reported when it is read
+        return  # the file cannot be parsed; this is reported when it is read
 
 
 def _read_text_pairs(folder: Path, source: PairTables, labels: tuple[str, ...]) -> LabelledPairs:
-    """Read tables of text pairs; without an identifier of its own, a pair is named `<file>:<row>`."""
+    """Read tables of text pairs. A pair without an identifier in its table is named `<file>:<row>`."""
     texts_by_side = {}
     for side, lookup in source.lookups.items():
         texts_by_side[side] = _read_lookup_table(folder / PurePath(lookup.path).name, lookup)
     frames = {}
     for split, name in source.parts:
         path = folder / PurePath(name).name
-        frame = read_pair_columns(partial(read_columns, path), source, path.name, source.split, ids=texts_by_side)
+        frame = read_pair_columns(
+            partial(read_columns, path), source, path.name, source.split, lookup_sides=texts_by_side
+        )
         for side, texts in texts_by_side.items():
             frame = _look_up(frame, side, texts, path, name_in_file=source.side_columns[side][0])
         if source.split:

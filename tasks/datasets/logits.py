@@ -2,7 +2,7 @@
 
 A `.npz` file has the format of the paper's release: `val_logits` and `test_logits` of shape (members, n, K) or (n, K),
 `val_labels` and `test_labels` of shape (n,), and optionally `val_query_ids` and `test_query_ids` of shape (n,). Other
-arrays are ignored, also `temperatures`, since the exact minimum of the same loss is fitted here.
+arrays are ignored, even `temperatures`, since this project fits temperatures itself, at the exact minimum of the loss.
 
 A parquet file has the columns `split` (validation or test), `label`, `logits` (a list) and optionally `group`.
 
@@ -90,7 +90,7 @@ def read_saved_logits(path: Path) -> tuple[pl.DataFrame, ...]:
     Raises:
         InputError: The file is missing, incomplete, pickled or not data; an array or column is missing or of another
             type or shape; the splits differ in K or the number of members; a logit is not finite; a label is not in
-            0..K-1; or a split has no rows, or none of some label. The message names the file and the array or column.
+            0..K-1; or a split has no rows of some label. The message names the file and the array or column.
     """
     if path.suffix not in (".npz", ".parquet"):
         raise InputError(f"{path}: saved logits are .npz or .parquet files; save them in one of these formats")
@@ -147,7 +147,7 @@ def _load_arrays(path: Path) -> Mapping[str, np.ndarray]:
             arrays = {name: stored[name] for name in (*required, *optional) if name in stored}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
         raise InputError(f"{path} is not a complete .npz file ({first_line(error)}); {FETCH_AGAIN}") from None
-    except ValueError as error:  # the file is pickled
+    except ValueError as error:  # an array is pickled
         raise InputError(
             f"{path} has an array of objects ({first_line(error)}); save arrays of numbers or text"
         ) from None

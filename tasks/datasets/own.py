@@ -56,7 +56,7 @@ class LookupTable(Options):
 
 
 class SplitFiles(Options):
-    """Files of one kind.
+    """Files of labelled pairs, listed for each split or without a split.
 
     Attributes:
         path: One or more files, or one or more files of each split.
@@ -81,7 +81,7 @@ class SplitFiles(Options):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """All files: those of the rows in their order, then the lookup tables."""
+        """All files: first the files of the rows, in their order, then the lookup tables."""
         row_files = [path for _, path in self.parts]
         lookup_files = [lookup.path for lookup in self.lookups.values()]
         return (*row_files, *lookup_files)
@@ -159,7 +159,7 @@ class FeatureFiles(SplitFiles):
 
 
 class OwnOptions(Options):
-    """Options that describe a user's own data set; those of the reader `logits`.
+    """Options that describe a user's own data set. The reader `logits` has no other options.
 
     Attributes:
         labels: Names of the labels, from irrelevant to exact; the index is the label.
@@ -228,7 +228,7 @@ class HubOptions(OwnOptions, PairColumns):
         revision: Commit; by default the newest one at the first download.
         config: Configuration.
         files: Patterns of the files to download (`**/` means in any folder); by default all tables.
-        splits: Split of the repository -> split; other splits are not read.
+        splits: Split of the repository -> split of this project. Other splits of the repository are not read.
     """
 
     licence: str = "see the data set's card"
@@ -259,7 +259,7 @@ def read_pair_columns(
     source: PairColumns,
     name: str,
     split: str | None = None,
-    ids: Collection[str] = (),
+    lookup_sides: Collection[str] = (),
 ) -> pl.DataFrame:
     """Read a table of text pairs, with the columns renamed.
 
@@ -268,13 +268,13 @@ def read_pair_columns(
         source: Columns of the table.
         name: Name of the table. A pair without an identifier is named `<name>:<row>`.
         split: Column of the split.
-        ids: Sides (`query`, `candidate`) whose column has identifiers to be looked up instead of texts.
+        lookup_sides: Sides (`query`, `candidate`) whose column has identifiers of texts instead of texts.
 
     Returns:
         ROW_NUMBER, `group`, `label`, `split`, `pair`, `query` and `candidate`, all as text.
     """
-    id_columns = {side: columns[0] for side, columns in source.side_columns.items() if side in ids}
-    text_columns = {side: columns for side, columns in source.side_columns.items() if side not in ids}
+    id_columns = {side: columns[0] for side, columns in source.side_columns.items() if side in lookup_sides}
+    text_columns = {side: columns for side, columns in source.side_columns.items() if side not in lookup_sides}
     optional_columns = {"split": split, "pair": source.pair}
     named_columns = {column: name_in_file for column, name_in_file in optional_columns.items() if name_in_file}
     given_columns = {"group": source.group, "label": source.label, **id_columns, **named_columns}
@@ -300,8 +300,6 @@ def read_pair_columns(
 def map_splits(frame: pl.DataFrame, splits: Mapping[str, Split], path: Path, name_in_file: str) -> pl.DataFrame:
     """Replace the values of the column `split` by the names of splits. Null means that the split is drawn later.
 
-    InputError is raised if a value is unknown.
-
     Args:
         frame: Rows with ROW_NUMBER and `split`.
         splits: Other names -> split.
@@ -310,6 +308,9 @@ def map_splits(frame: pl.DataFrame, splits: Mapping[str, Split], path: Path, nam
 
     Returns:
         The rows.
+
+    Raises:
+        InputError: A value is unknown.
     """
     known_splits = {split: split for split in get_args(Split)} | dict(splits)
     is_known = pl.col("split").is_in(list(known_splits)) | pl.col("split").is_null()
@@ -324,8 +325,7 @@ def encode_labels(
 ) -> list[pl.DataFrame]:
     """Replace text labels by 0..K-1.
 
-    Labels are names or numbers, in the same way in all files. Whichever matches more rows is used. InputError is
-    raised if a label is unknown.
+    The labels in the files are read either as names or as numbers 0..K-1, whichever matches more rows of all files.
 
     Args:
         frames: File -> rows with ROW_NUMBER and `label`.
@@ -334,9 +334,12 @@ def encode_labels(
 
     Returns:
         The frames.
+
+    Raises:
+        InputError: A label is unknown.
     """
-    without_zeros = pl.col("label").str.replace(r"^\+?(-?\d+)\.0+$", "$1")  # 2.0 is 2
-    frames = {path: frame.with_columns(without_zeros) for path, frame in frames.items()}
+    without_decimals = pl.col("label").str.replace(r"^\+?(-?\d+)\.0+$", "$1")  # 2.0 is 2
+    frames = {path: frame.with_columns(without_decimals) for path, frame in frames.items()}
     values = pl.concat([frame["label"] for frame in frames.values()])
     code_of_name = {name: code for code, name in enumerate(labels)}
     code_of_number = {str(code): code for code in range(len(labels))}

@@ -38,7 +38,7 @@ FETCH_AGAIN = "run the download stage again, or fetch the file again"
 FULL_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 MAX_CAUSE_LENGTH = 300
 
-# Kind of a column -> columns that are of this kind, and the type as which they are read.
+# Kind of a column -> the columns that are accepted, and the type to which they are converted.
 _TEXTS = cs.by_dtype(pl.String, pl.Null)
 KINDS: Mapping[str, tuple[cs.Selector, pl.DataType | type[pl.DataType]]] = {
     "text": (_TEXTS, pl.String),
@@ -217,8 +217,10 @@ class RepositoryRows:
             label: Column of the labels.
 
         Returns:
-            As `table`, with `pair` (`<split>:<row>`, rows counted from 1) and `label`. InputError is raised if a label
-            is not in 0..K-1.
+            As `table`, with `pair` (`<split>:<row>`, rows counted from 1) and `label`.
+
+        Raises:
+            InputError: A label is not in 0..K-1.
         """
         frame = self.table(kinds)
         is_known = pl.col(label).is_between(0, len(labels) - 1).fill_null(False)
@@ -230,10 +232,11 @@ class RepositoryRows:
     def texts_by_id(self) -> pl.DataFrame:
         """Read the texts of queries or documents, without blank texts.
 
-        InputError is raised if an identifier occurs twice.
-
         Returns:
             Frame with `id` and `text`; a title comes first, on a line of its own.
+
+        Raises:
+            InputError: An identifier occurs twice.
         """
         key = "_id" if "_id" in self.data.column_names else "id"
         title = {"title": "text"} if "title" in self.data.column_names else {}
@@ -255,8 +258,8 @@ class RepositoryReader(Protocol):
 def import_hub_library() -> ModuleType:
     """Import the library `datasets` and silence it.
 
-    The import takes seconds, so only readers of repositories do it. By default the library reports each file that it
-    reads to its makers, also local files, and ignores the telemetry settings; without a network this takes seconds.
+    The import takes seconds, so only readers of repositories do it. By default, the library reports each file that
+    it reads to its makers, even local files and even if telemetry is disabled. Without a network, this takes seconds.
 
     Returns:
         The module.
@@ -273,30 +276,31 @@ def import_hub_library() -> ModuleType:
 def open_repository(folder: Path) -> Iterator[RepositoryReader]:
     """Open a repository in a folder, with the configurations and splits of its card.
 
-    InputError is raised if a file is incomplete or not data. The reader raises it if a configuration or split does not
-    exist or cannot be read.
-
     Args:
         folder: Folder of the repository.
 
     Yields:
-        Function that reads a split. It can be used inside the `with` block.
+        Function that reads a split. It can be used inside the `with` block, and raises InputError if the configuration
+        or split does not exist or cannot be read.
+
+    Raises:
+        InputError: A file is incomplete or not data.
     """
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.suffix != ".md":
             decompress(path)
             if path.suffix == ".parquet":
                 with report_parse_errors(path, PARQUET, FETCH_AGAIN):
-                    pl.read_parquet_schema(path)  # it is stored at the end of the file
+                    pl.read_parquet_schema(path)  # the schema is at the end of the file, so an incomplete file has none
     library = import_hub_library()
     with tempfile.TemporaryDirectory() as temporary_folder:
-        # Links to the files of the repository only: the library would read the index of this project as data.
+        # The library reads a folder of links, without the index of this project, which it would read as data.
         view = Path(temporary_folder) / "repository"
         shutil.copytree(folder.resolve(), view, copy_function=os.symlink, ignore=shutil.ignore_patterns(INDEX))
 
         def read_split(split: str, config: str | None = None) -> RepositoryRows:
             try:
-                # No checks: the card has the number of rows of the complete data set, and a part of it is valid too.
+                # No checks: the card has the number of rows of the complete data set, but a part of it is valid too.
                 data = library.load_dataset(
                     str(view), name=config, split=split, cache_dir=temporary_folder, verification_mode="no_checks"
                 )

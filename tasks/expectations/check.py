@@ -1,4 +1,4 @@
-"""Gates: checks of data with Great Expectations. A failed check stops the run and names what failed.
+"""Gates: checks of data with Great Expectations. A failed check stops the run of the data set with an error.
 
 Great Expectations takes seconds to import, so the first check imports it. Most processes never check anything.
 """
@@ -80,8 +80,8 @@ def run_gate(
 ) -> dict[str, Any]:
     """Run checks one after the other and stop at the first one that fails.
 
-    Nulls and NaN satisfy every expectation but `not null`, so a column needs that one too. An empty frame always
-    fails, since every expectation holds for zero rows.
+    Nulls and NaN satisfy every expectation except `not null`, so a column may need this expectation too. An empty frame
+    always fails, although every expectation about its columns would hold.
 
     Args:
         name: Name of the gate.
@@ -299,8 +299,8 @@ def _observed(result: Any, check: Check, columns: Sequence[str]) -> dict[str, An
         values = {column: _to_json_scalar(check.frame[column][index]) for column in shown_columns}
         violating_rows.append({"row": row_name, **values})
     # Great Expectations reports a single error directly, and errors of several metrics in a dictionary.
-    exceptions = result.exception_info
-    exceptions = [exceptions] if "raised_exception" in exceptions else exceptions.values()
+    exception_info = result.exception_info
+    exceptions = [exception_info] if "raised_exception" in exception_info else exception_info.values()
     errors = {str(exception["exception_message"]) for exception in exceptions if exception["raised_exception"]}
     return {
         # the number of rows is the only expectation about a whole frame

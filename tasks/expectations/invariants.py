@@ -33,7 +33,7 @@ class CheckedRun:
     Attributes:
         decision: Decisions before the projection, shape (n,), int.
         log_probabilities: Calibrated log-probabilities before the projection, shape (n, K).
-        after: Results of the projection, with its own copies of both.
+        after: Results of the projection, with copies of the decisions and log-probabilities.
     """
 
     decision: np.ndarray
@@ -115,7 +115,7 @@ def check_unchanged(
 
 
 def measure_run(run: CheckedRun, labels: np.ndarray, seed0_accuracy: float, ece_bins: int) -> dict[str, object]:
-    """Measure one calibrator before and after the projection, each on its own arrays.
+    """Measure one calibrator before and after the projection.
 
     Args:
         run: Test rows of the calibrator.
@@ -141,7 +141,7 @@ def measure_run(run: CheckedRun, labels: np.ndarray, seed0_accuracy: float, ece_
 
 
 def _require_comparable(calibrator: str, before: np.ndarray, after: np.ndarray) -> None:
-    """Raise ValueError if a comparison of two arrays could not fail."""
+    """Raise ValueError if two arrays have different shapes, or share memory, so that they could never differ."""
     shapes = f"{calibrator}: {before.shape} before and {after.shape} after"
     if before.shape != after.shape:
         raise ValueError(f"{shapes} cannot be compared row by row")
@@ -156,10 +156,10 @@ def _rows_to_check(run: CheckedRun) -> pl.DataFrame:
     with np.errstate(invalid="ignore"):  # two log-probabilities of minus infinity are equal, their difference is NaN
         difference = np.where(before == after, 0.0, np.abs(after - before)).max(axis=1)
     reliability = scipy.special.expit(run.after.reliability_logits["mrp"])
-    valid = (run.decision == run.after.decision) & (difference == 0) & (reliability >= 0) & (reliability <= 1)
-    for extreme in (difference, reliability, -reliability):
-        if len(extreme):
-            valid[extreme.argmax()] = False
+    is_omitted = (run.decision == run.after.decision) & (difference == 0) & (reliability >= 0) & (reliability <= 1)
+    for closeness in (difference, reliability, -reliability):
+        if len(closeness):
+            is_omitted[closeness.argmax()] = False
     # The frame gets whole columns before it is filtered, so that a column of another length is an error.
     rows = pl.DataFrame(
         {
@@ -171,7 +171,7 @@ def _rows_to_check(run: CheckedRun) -> pl.DataFrame:
         }
     )
     calibrator = pl.lit(run.after.calibrator)
-    return rows.filter(~valid).with_columns(row=pl.format("{} of {}", "row", calibrator), calibrator=calibrator)
+    return rows.filter(~is_omitted).with_columns(row=pl.format("{} of {}", "row", calibrator), calibrator=calibrator)
 
 
 def _confidence_ece(log_probabilities: np.ndarray, decision: np.ndarray, labels: np.ndarray, ece_bins: int) -> float:

@@ -1,4 +1,4 @@
-"""Gates for inputs: released files before training, and labelled pairs before anything is calibrated on them."""
+"""Gates for inputs: released files before training, and labelled pairs before they are used to calibrate."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ FALSE_ALARM_PROBABILITY = 1e-9
 
 
 def check_contract(pairs: pl.DataFrame, *, n_labels: int, coordinates: Mapping[str, object]) -> dict[str, Any]:
-    """Compare the pairs that a reader made of released files with what the data set declares.
+    """Compare the pairs in released files with what the data set declares.
 
     Args:
         pairs: Labelled pairs with the columns `pair` and `label`.
@@ -77,8 +77,9 @@ def check_pairs(
 ) -> dict[str, Any]:
     """Check the labelled pairs of a data set.
 
-    Labels are known, texts are not empty (features are finite), pairs are distinct, every split has every class, no
-    group is in two splits if splits are by group, and randomly drawn splits have the class shares of their pool.
+    Labels must be known, texts must not be empty, features must be finite, pairs must be distinct, and every split must
+    have rows of every class. If splits are by group, no group may be in two splits. The class shares of randomly drawn
+    splits must be close to the shares of the pool from which they were drawn.
 
     The check of class shares finds labels that are coded differently in one source file, a filter or a join that lost
     rows of one class in one split, and a split in file order. It cannot find labels that are shuffled over all rows,
@@ -143,26 +144,26 @@ def bound_class_shares(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str],
     """
     pool = frame.filter(pl.col("split").is_in(list(drawn)))
     if by_group:
-        unit = pool["group"].rank("dense").to_numpy().astype(np.int64) - 1
+        unit_of_row = pool["group"].rank("dense").to_numpy().astype(np.int64) - 1
     else:
-        unit = np.arange(len(pool))
-    n_units = unit.max() + 1
-    counts = np.bincount(unit * n_labels + pool["label"].to_numpy(), minlength=n_units * n_labels)
+        unit_of_row = np.arange(len(pool))
+    n_units = unit_of_row.max() + 1
+    counts = np.bincount(unit_of_row * n_labels + pool["label"].to_numpy(), minlength=n_units * n_labels)
     counts = counts.reshape(n_units, n_labels)
-    unit_rows = counts.sum(axis=1)
+    rows_of_unit = counts.sum(axis=1)
     pool_share = counts.sum(axis=0) / len(pool)
-    excess = counts - unit_rows[:, None] * pool_share
-    unit_split = np.empty(n_units, dtype=object)
-    unit_split[unit] = pool["split"].to_list()
-    log_odds = np.log(2 / FALSE_ALARM_PROBABILITY)
-    linear_term = np.abs(excess).max(axis=0) * log_odds / 3
+    excess = counts - rows_of_unit[:, None] * pool_share
+    split_of_unit = np.empty(n_units, dtype=object)
+    split_of_unit[unit_of_row] = pool["split"].to_list()
+    log_term = np.log(2 / FALSE_ALARM_PROBABILITY)
+    linear_term = np.abs(excess).max(axis=0) * log_term / 3
     mean_square = np.mean(excess**2, axis=0)
     shares = []
     for split in drawn:
-        in_split = unit_split == split
-        n_split_rows = unit_rows[in_split].sum()
+        in_split = split_of_unit == split
+        n_split_rows = rows_of_unit[in_split].sum()
         # the positive solution t of t^2 = (2 m v + 2 b t / 3) ln(2 / probability)
-        bound = linear_term + np.sqrt(linear_term**2 + 2 * in_split.sum() * mean_square * log_odds)
+        bound = linear_term + np.sqrt(linear_term**2 + 2 * in_split.sum() * mean_square * log_term)
         shares.append(
             pl.DataFrame(
                 {

@@ -26,7 +26,7 @@ from relmap.report.figure import (
 
 COLUMN_WIDTH = 240  # points
 N_RANKED_DECISIONS = 14  # in the panel with both rankings
-MAX_MOVED_ROWS = 150  # of the figure of the simplex
+MAX_MOVED_ROWS = 150  # rows in the figure of the simplex
 N_PATH_POINTS = 40
 TRIANGLE_HEIGHT = np.sqrt(3) / 2  # of a triangle of width 1
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, TRIANGLE_HEIGHT]])
@@ -201,7 +201,7 @@ def _ranked_rows(results: Results) -> pl.DataFrame:
     """
     logit_columns = {"confidence": "logit_confidence", "reliability": "logit_mrp"}
     ranks = [pl.col(logit).rank("ordinal", descending=True).alias(score) for score, logit in logit_columns.items()]
-    ranked = results.scored_rows(results.seeds[0]).with_columns(ranks)
+    ranked = results.scored_rows(results.seeds[0]).with_columns(ranks)  # `confidence` and `reliability` are now ranks
     chosen_ranks = np.linspace(1, len(ranked), min(N_RANKED_DECISIONS, len(ranked))).round().astype(int)
     label_names = dict(enumerate(results.labels))
     chosen = ranked.filter(pl.col("confidence").is_in(chosen_ranks.tolist())).with_columns(
@@ -231,7 +231,7 @@ def _points(kind: str, points: np.ndarray, **columns: Any) -> pl.DataFrame:
 
 
 def _path_rows(probabilities: Sequence[float], decision: int, alpha: float) -> list[pl.DataFrame]:
-    """Return the power path from a vector to that of MRC, the contour of equal reliability, and both ends."""
+    """Return the power path from a vector to the vector of MRC, the contour of equal reliability, and both ends."""
     with np.errstate(divide="ignore"):
         log_probabilities = np.log(probabilities)
     powers = np.linspace(1.0, alpha, N_PATH_POINTS)

@@ -11,7 +11,7 @@ from relmap.report.figure import ROWS, Drawing, css_color, figure, page_spec, pr
 ROW_HEIGHT = 30
 FONT_SIZE = 11
 MAX_TIMES_MEDIAN = 3  # a data set whose interval reaches farther than this multiple of the median is cut off
-AXIS_MARGIN = 1.25  # of the largest distance that is not cut off, where an end of the axis cuts something off
+AXIS_MARGIN = 1.25  # if something is cut off, the axis ends at this multiple of the largest distance that is not
 CUT_OFF_NOTE = "An arrow at the edge marks an interval that is cut off; its numbers are next to the arrow."
 
 
@@ -58,7 +58,7 @@ def select_changes(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_ends_cut_off(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add what is drawn of each change and interval, so that one outlier does not compress the others.
+    """Add columns for drawing, with outliers cut off, so that one outlier does not compress the other intervals.
 
     The reach of a data set is the largest distance of its change and interval from zero. The axis covers every data
     set whose reach is at most `MAX_TIMES_MEDIAN` times the median reach; others are cut off at an end of the axis.
@@ -148,7 +148,7 @@ def changes_chart(rows: pl.DataFrame) -> alt.LayerChart | alt.FacetChart:
     )
     axis = alt.Axis(titleAnchor="end")
     nothing_cut_off = rows["arrow_at"].is_null().all()
-    scale = alt.Scale(nice=nothing_cut_off)  # an arrow is at the very end of the axis
+    scale = alt.Scale(nice=nothing_cut_off)  # with rounded ends of the axis, an arrow would not be at the end
     change = alt.X("drawn_low:Q", title="change of the correctness log loss", axis=axis, scale=scale)
     layers = [
         alt.Chart(ROWS).mark_rule(color=css_color("quiet"), strokeDash=[5, 4]).encode(x=alt.datum(0)),

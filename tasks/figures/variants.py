@@ -113,12 +113,12 @@ def labelled_rows(results: Results) -> Drawing:
     metrics = results.rivals.filter(pl.col("metric").is_in([*METRIC_TITLES]))
     metrics = metrics.with_columns(on_both_parts=pl.col("projection_fit_rows") == 0)
     for method in METHODS:
-        of_method = metrics.filter(
+        metrics_of_method = metrics.filter(
             calibrator=method.calibrator or results.calibrator,
             variant=method.variant,
             on_both_parts=method.on_both_parts,
         )
-        cells = of_method.group_by("rows", "metric", maintain_order=True).agg(pl.col("value").mean())
+        cells = metrics_of_method.group_by("rows", "metric", maintain_order=True).agg(pl.col("value").mean())
         title = method.title.format(results.calibrator)
         metric_title = pl.col("metric").replace_strict(METRIC_TITLES)
         frames.append(cells.select(pl.lit(title).alias("method"), metric_title, "rows", "value"))

@@ -29,19 +29,19 @@ GROUP_SENTENCES = {  # answer -> start of a sentence that lists data sets
     UNKNOWN: "There are too few data for a recommendation on",
 }
 CONCEPTS_OF_PAGE = ("fixed-decisions", "label-wise-reliability", "intervals", "simulated-and-real-data")
-MAX_LISTED_DATASETS = 3  # listed by name if the same sentence holds for all data sets
+MAX_LISTED_DATASETS = 3  # a sentence that holds for all data sets lists no more names than this
 LIBRARIES = ("python", "torch", "polars", "prefect", "dvc", "great-expectations")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GateSummary:
-    """An expectation of a gate with its results over all places in the run.
+    """An expectation of a gate, with its results in all checks of a run.
 
     Attributes:
         gate: Name of the check.
         description: Requirement in plain words.
         n_checks: Number of times that the expectation was checked.
-        failures: Place, values found and values allowed of each failure.
+        failures: Coordinates, values found and values allowed of each failure.
     """
 
     gate: str
@@ -57,12 +57,12 @@ class DatasetSection:
     Attributes:
         name: Key of the data set.
         title: Name for people, such as "wands (simulated)".
-        gates: Expectations of its gates.
+        gates: Expectations of the gates of this data set.
         facts: Title -> fact about the data set.
         figures: Its figures; none if it failed.
         advice: Recommendation.
         remarks: Remarks on the recommendation.
-        command: Command that fits a map of its predictions.
+        command: Command that fits a map on the predictions of the data set.
         failure: Reason of the failure; empty if it finished.
     """
 
@@ -137,7 +137,8 @@ def describe_verdict(overview: pl.DataFrame, headline: str) -> list[str]:
     sentences = [describe_finding(finished)]
     for answer, start in GROUP_SENTENCES.items():
         names = finished.filter(pl.col("advice").str.starts_with(answer))["dataset"].to_list()
-        if len(names) == len(finished) > MAX_LISTED_DATASETS:
+        holds_for_all = len(names) == len(finished)
+        if holds_for_all and len(names) > MAX_LISTED_DATASETS:
             sources = "+".join(finished["source"].unique(maintain_order=True))
             sentences.append(f"{start} all {len(names)} data sets ({sources}).")
         elif names:
@@ -177,9 +178,9 @@ def _describe_review_gains(finished: pl.DataFrame) -> list[str]:
         return []
     n_significant = int((improved["found_per_1000_low"] > 0).sum())
     return [
-        f"On {n_significant} of these {len(improved)}, 1,000 reviews of the least reliable 30% find significantly more "
-        "errors than 1,000 reviews of the least confident 30%; the table has the numbers. All decisions and "
-        "probabilities are unchanged."
+        f"Data sets where the reliability is better: on {n_significant} of {len(improved)}, 1,000 reviews of the least "
+        "reliable 30% find significantly more errors than 1,000 reviews of the least confident 30%; the table has the "
+        "numbers. All decisions and probabilities are unchanged."
     ]
 
 
@@ -260,7 +261,7 @@ def describe_provenance(
 
 
 def summarize_gates(records: Iterable[Mapping[str, Any]]) -> list[GateSummary]:
-    """Summarize the expectations of gates over all places in the run.
+    """Summarize the results of each expectation in all checks of a run.
 
     Args:
         records: Records in gates.json.

@@ -81,7 +81,8 @@ class LinearPredictor:
         """Compute decision values.
 
         Args:
-            rows: Series of n texts, or features of shape (n, V). A text is scaled to length 1, or 0 without a term.
+            rows: Series of n texts, or features of shape (n, V). The TF-IDF vector of a text has length 1, or 0 if the
+                text has none of the terms.
 
         Returns:
             Decision values, shape (n, K), float64.

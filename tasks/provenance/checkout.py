@@ -9,7 +9,7 @@ CHANGED_SUFFIX = ", with uncommitted changes"
 
 def describe_commit() -> str:
     """Return the commit of the checkout in the current folder, and whether tracked files differ from it."""
-    git = shutil.which("git") or "false"
+    git = shutil.which("git") or "false"  # the program `false` fails, as git does outside of a checkout
     arguments = ["describe", "--always", "--abbrev=40", "--exclude=*", f"--dirty={CHANGED_SUFFIX}"]
     result = subprocess.run([git, *arguments], check=False, capture_output=True, text=True)  # noqa: S603 - fixed command
     if result.returncode != 0:

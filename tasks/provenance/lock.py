@@ -16,13 +16,13 @@ from tasks.records import store
 LOCKS = store.STATE / "locks"
 
 
-def _print_error(message: str) -> None:
+def _print_to_stderr(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def hold_lock(
-    name: str, refusal: str | None = None, report: Callable[[str], None] = _print_error
+    name: str, refusal: str | None = None, report: Callable[[str], None] = _print_to_stderr
 ) -> Iterator[datetime]:
     """Hold a lock of this project. The process that holds it can acquire it again.
 
@@ -31,7 +31,7 @@ def hold_lock(
     Args:
         name: Name of the lock.
         refusal: Message of the error. Without it, wait.
-        report: Receives the message about the process that holds the lock. By default it is printed as an error.
+        report: Receives the message about the process that holds the lock. By default it is printed to standard error.
 
     Yields:
         Time since when this process holds the lock.

@@ -102,7 +102,7 @@ def build_manifest(stage: DvcStage, inputs: Files, code: Files, outputs: Files) 
         code: Hashes of its code.
         outputs: Hashes of its outputs.
     """
-    # Parameters are written as JSON and read again, so that they equal those of a manifest read from a file.
+    # Parameters are written as JSON and read again, so that they can be compared with a manifest read from a file.
     parameters = json.loads(json.dumps(dict(stage.parameters), default=str))
     return Manifest(
         stage=stage.name,

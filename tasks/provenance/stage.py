@@ -32,7 +32,8 @@ from tasks.records.store import STATE, read_json
 from tasks.settings.params import load_params
 
 RECORDS = STATE / "stages"  # record of the last run of each stage on this machine
-LAST_MANIFESTS = STATE / "manifests"  # of the last finished run of each stage; DVC removes the stage's own
+# Manifest of the last finished run of each stage. DVC removes the manifest that is an output before a stage runs.
+LAST_MANIFESTS = STATE / "manifests"
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 NOT_PERMITTED = {errno.EACCES, errno.EPERM, errno.EROFS}
 REASON_UNKNOWN = "the run ended before the reason was known"
@@ -92,7 +93,7 @@ def run_stage(name: str) -> Iterator[StageRecord]:
         Record of the run, which is also stored in `data/.state/stages/`.
 
     Raises:
-        InputError: An input, a parameter or the code changed during the run. DVC would treat the
+        InputError: An input, a parameter or the code changed during the run. Without this error, DVC would treat the
             outputs as results of the new version.
     """
     # Code is hashed before the process waits for the lock, since Python has imported it already.
@@ -212,7 +213,10 @@ def _end_process(record: StageRecord, minutes: float) -> None:
 
 
 def _remove_outputs(stage: DvcStage) -> None:
-    """Remove outputs of a run that DVC does not know, or that was killed, while this process waited for the lock."""
+    """Remove the outputs that another run left while this process waited for the lock, and incomplete files.
+
+    DVC removes outputs earlier, before it starts this process. Persistent outputs are kept.
+    """
     partial_files = [*stage.manifest.parent.glob(f".{stage.manifest.name}.*.partial")]
     for folder in stage.persistent_outputs:
         partial_files += folder.rglob(".*.partial")

@@ -13,7 +13,7 @@ from relmap.hashing import hash_file
 from tasks.provenance.dvc_stages import read_dvc_stage
 from tasks.provenance.manifest import Files, Manifest, hash_files, read_manifest
 
-CHECKOUT_SECONDS = 2.0  # a checkout may write the outputs of one stage in any order
+CHECKOUT_SECONDS = 2.0  # within this time, a checkout writes the outputs of a stage and its manifest in any order
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ def find_output_problems(name: str) -> tuple[Manifest | None, list[Problem]]:
         return None, [Problem(name, manifest_path, f"is damaged: {error}")]
     recorded = manifest.outputs
     current = hash_files(stage.outputs)
-    written = stage.manifest.stat().st_mtime
+    manifest_time = stage.manifest.stat().st_mtime
     problems = []
     for path in sorted(recorded | current):
         if recorded.get(path) != current.get(path):
-            problems.append(Problem(name, path, _describe_difference(path, recorded, current, written)))
+            problems.append(Problem(name, path, _describe_difference(path, recorded, current, manifest_time)))
     return manifest, problems
 
 
@@ -87,7 +87,7 @@ def find_input_problems(manifests: Mapping[str, Manifest]) -> Iterator[Problem]:
 
 
 def is_corrupt(cached: Path) -> bool:
-    """Check whether the bytes of an object in DVC's cache differ from its name, which DVC never checks again."""
+    """Check whether the MD5 sum of an object in DVC's cache differs from its name. DVC itself never checks this."""
     return hash_file(cached, "md5") != cached.parent.name + cached.name.removesuffix(".dir")
 
 
@@ -123,13 +123,13 @@ def _is_inside(path: str, folders: Collection[Path]) -> bool:
     return any(Path(path).is_relative_to(folder) for folder in folders)
 
 
-def _describe_difference(path: str, recorded: Files, current: Files, written: float) -> str:
-    """Describe how a file changed. Its modification time distinguishes an edit from corruption, if it is correct."""
+def _describe_difference(path: str, recorded: Files, current: Files, manifest_time: float) -> str:
+    """Describe how a file changed. An edit, but not corruption, makes it newer than the manifest."""
     if path not in current:
         return "is missing"
     if path not in recorded:
         return "was added: its stage has not written it"
     modified = Path(path).stat().st_mtime
-    if modified > written + CHECKOUT_SECONDS:
+    if modified > manifest_time + CHECKOUT_SECONDS:
         return f"was edited at {datetime.fromtimestamp(modified, UTC).isoformat(timespec='seconds')}"
     return "is corrupt: its bytes changed, though its modification time did not"

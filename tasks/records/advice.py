@@ -39,7 +39,8 @@ def summarize_datasets(
         One row for each data set, with these columns among others:
 
         - `nll_correct_delta`: change of the log loss, with the 95% interval `low` to `high`.
-        - `found_per_1000_conf`, `found_per_1000_mrp`: wrong decisions in 1,000 reviews of the least reliable 30%.
+        - `found_per_1000_conf`, `found_per_1000_mrp`: wrong decisions in 1,000 reviews of the 30% with the lowest
+          confidence or reliability.
         - `found_per_1000_low`, `found_per_1000_high`: 95% interval of the difference between these two.
         - `commonest_label`: accuracy of always deciding the most frequent label of the test rows.
         - `calibrators`, `seeds`: numbers of calibrators and seeds of the means.
@@ -162,8 +163,8 @@ def list_remarks(advice: Advice | None, row: Mapping[str, Any]) -> list[str]:
     found_by_confidence = row["found_per_1000_conf"]
     found_by_reliability = row["found_per_1000_mrp"]
     is_recommended = advice is not None and advice.answer == USE
-    are_known = found_by_confidence is not None and found_by_reliability is not None
-    if is_recommended and are_known and abs(found_by_reliability - found_by_confidence) < 1:
+    numbers_are_known = found_by_confidence is not None and found_by_reliability is not None
+    if is_recommended and numbers_are_known and abs(found_by_reliability - found_by_confidence) < 1:
         remarks.append(
             "With reviews of 30% of the decisions, the reliability finds no more errors than the confidence."
         )

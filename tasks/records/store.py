@@ -29,11 +29,11 @@ explored_folder = (DATA / "explored").joinpath  # results of selected seeds or c
 
 
 def make_private() -> None:
-    """Close the folders that hold data, DVC's cache and Prefect's state to other users of the machine.
+    """Deny other users of the machine access to the folders of data, DVC's cache and Prefect's state.
 
     A clone creates them with the mode that git and DVC choose, usually readable by everyone. Folders of another user
     are left as they are. `dvc exp run --temp` and `--queue` run stages in a folder below `.dvc` of the checkout, and
-    fill its cache, so that `.dvc` is closed too.
+    fill its cache, so a `.dvc` folder above the current folder is made private too.
     """
     outer_folders = [folder for folder in Path.cwd().parents if folder.name == ".dvc"]
     for folder in (*PRIVATE_FOLDERS, *outer_folders):
@@ -223,13 +223,13 @@ def read_members(dataset: str) -> list[list[Base]]:
     return runs
 
 
-def read_base(dataset: str, other: str | None = None, kind: str = "sensitivity") -> Base:
+def read_base(dataset: str, other: str | None = None, subfolder: str = "sensitivity") -> Base:
     """Read the decisions of a base predictor.
 
     Args:
         dataset: Key of the data set.
         other: Name of another base predictor that the stage `train` wrote; None for the main one.
-        kind: Subfolder of the other base predictor.
+        subfolder: Folder of the other base predictor.
 
     Returns:
         The decisions on validation and test rows.
@@ -237,7 +237,7 @@ def read_base(dataset: str, other: str | None = None, kind: str = "sensitivity")
     Raises:
         InputError: A file is missing or invalid. The message names the file, the row and the mistake.
     """
-    path = base_folder(dataset) / (f"{kind}/{other}.parquet" if other else "logits.parquet")
+    path = base_folder(dataset) / (f"{subfolder}/{other}.parquet" if other else "logits.parquet")
     facts = read_json(base_folder(dataset) / "base.json")
     labels = tuple(facts["labels"])
     frame = read_parquet(path)
@@ -271,7 +271,7 @@ def _valid_logits(rows: pl.DataFrame, n_labels: int, location: str) -> np.ndarra
     if len(wrong_length):
         row = wrong_length[0]
         raise InputError(f"{location} row {row} has {lengths[row]} logits, not K = {n_labels}")
-    # the calibrators compute label by label
+    # column by column in memory, since the calibrators compute label by label
     logits = rows["logits"].list.to_array(n_labels).to_numpy().astype(np.float64, order="F")
     not_finite = np.flatnonzero(~np.isfinite(logits).all(axis=1))
     if len(not_finite):

@@ -72,16 +72,17 @@ class DatasetParams(Section):
 
     @model_validator(mode="after")
     def _require_consistent_fields(self) -> "DatasetParams":
-        own = self.reader in OWN_READERS
-        if self.reader and not own and self.preset is None:
+        is_own = self.reader in OWN_READERS
+        if self.reader and not is_own and self.preset is None:
             raise ValueError(f"unknown reader {self.reader!r}; readers of your own data are {', '.join(OWN_READERS)}")
-        if own == (self.preset is not None):
+        if is_own == (self.preset is not None):
             raise ValueError(
-                "the paper's data sets need `preset: paper`; data sets with a reader of your own must not have it"
+                "the paper's data sets need `preset: paper`; data sets with the reader files, logits or hub must not "
+                "have it"
             )
         if self.preset and (self.split or self.options or self.class_weight != "none"):
             raise ValueError("`preset: paper` defines split, class weights and options; remove these keys")
-        if own and self.reader != "logits" and self.split is None:
+        if is_own and self.reader != "logits" and self.split is None:
             raise ValueError("`split` is missing")
         if self.source == "simulated" and (self.rows is None or self.residual is None):
             raise ValueError("a simulated data set needs `rows` and `residual`")

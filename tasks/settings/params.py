@@ -1,4 +1,4 @@
-"""The only reader of params.yaml, and its typed contents."""
+"""Typed contents of params.yaml, and the function that reads and checks them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -62,11 +62,12 @@ class SensitivityParams(Section):
 class TrainParams(Section):
     """Base predictors of the tables, and alternatives for the sensitivity tables."""
 
-    seed: int  # of base predictors of other data sets than the paper's, which declare their own
+    seed: int  # for data sets that are not in the paper; the paper's data sets declare their own seeds
     members: PositiveCount  # base predictors of a run, each with another order of the training rows
     runs: PositiveCount
     alternatives: tuple[Literal["unweighted", "multinomial", "member_1", "member_2"], ...]
-    alternatives_on_simulated: bool = False  # without meaning for real data, and a quarter of the run time
+    # Also for simulated data sets: takes a quarter of the run time, and shows nothing about real data.
+    alternatives_on_simulated: bool = False
 
 
 class DaskTls(Section):
@@ -78,19 +79,19 @@ class DaskTls(Section):
 
 
 class DaskParams(Section):
-    """Workers of the engine `dask`: those of a running scheduler, or processes that the run starts itself.
+    """Workers of the engine `dask`: workers of a running scheduler, or processes that the run starts itself.
 
     Everyone who can connect to a Dask scheduler or worker can run code as its owner. So connections to a scheduler
     use TLS with certificates, unless `allow_unencrypted` states that the network is private.
     """
 
     address: Annotated[str, Field(pattern=r"^(tcp|tls)://[^/\s]+:[0-9]+$")] | None  # of a running scheduler
-    workers: PositiveCount  # processes, where there is no address
+    workers: PositiveCount  # number of processes that the run starts if there is no address
     tls: DaskTls | None = None  # certificates for a tls:// address
     allow_unencrypted: bool = False  # accept a tcp:// address, at which every user of the network can run code
 
     @model_validator(mode="after")
-    def _scheduler_is_authenticated(self) -> "DaskParams":
+    def _require_authentication(self) -> "DaskParams":
         address = self.address or ""
         if address.startswith("tcp://") and not self.allow_unencrypted:
             raise ValueError(
@@ -170,7 +171,7 @@ class Params(Section):
 
     @property
     def library_settings(self) -> Settings:
-        """The settings that the library has too."""
+        """The settings of the library."""
         return Settings(
             protocol=self.protocol,
             projection=self.projection,

@@ -1,7 +1,7 @@
 """Simulated versions of the paper's data sets ("twins"), in the layouts of their repositories.
 
-The readers treat a twin as the released data set. It has the same labels, shares of the labels, splits and sizes of
-queries, and a residual of known size. The true P(y|x) of each pair is written to `truth.parquet`. No stage reads this
+A twin is read in the same way as the released data set. It has the same labels, shares of the labels, splits and query
+sizes, and a residual of known size. The true P(y|x) of each pair is written to `truth.parquet`. No stage reads this
 file; only tests compare results with it. For data sets whose candidates are capped by label, it is the truth before the
 cap.
 """

@@ -73,9 +73,9 @@ def _draw_features(query: np.ndarray, generator: np.random.Generator) -> np.ndar
     """
     single = np.float32
     n_queries = int(query[-1]) + 1
-    of_query = generator.normal(size=(n_queries, N_FACTORS)).astype(single)[query]
-    factors = np.sqrt(single(QUERY_VARIANCE)) * of_query
-    factors += np.sqrt(single(1 - QUERY_VARIANCE)) * generator.standard_normal(of_query.shape, dtype=single)
+    query_factors = generator.normal(size=(n_queries, N_FACTORS)).astype(single)[query]
+    factors = np.sqrt(single(QUERY_VARIANCE)) * query_factors
+    factors += np.sqrt(single(1 - QUERY_VARIANCE)) * generator.standard_normal(query_factors.shape, dtype=single)
     features = np.sqrt(single(FACTOR_VARIANCE)) * np.resize(factors.T, (N_FEATURES, len(query))).T
     features += np.sqrt(single(1 - FACTOR_VARIANCE)) * generator.standard_normal(features.shape, dtype=single)
     features *= SCALE.astype(single)

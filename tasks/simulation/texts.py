@@ -6,10 +6,10 @@ A text consists of three kinds of words:
 - Stock phrases of a topic. Some are very frequent and most are rare (Zipf), as are their words.
 - Names: two words that make a text unique.
 
-A linear model over words and word pairs must learn the evidence from about 5,000 rows. What its penalty shrinks away
-leaves a label-dependent residual even if the truth has none. Therefore there are few phrases for each property, all of
-them frequent; they have a fixed order and occur twice; and texts have stock phrases instead of single words, since a
-word pair that never occurs again only helps to memorize the training rows.
+A linear model over words and word pairs must learn the evidence from about 5,000 rows. Its penalty shrinks the
+coefficients, which leaves a label-dependent residual even if the truth has none. Therefore there are few phrases for
+each property, all of them frequent; they have a fixed order and occur twice; and texts have stock phrases instead of
+single words, since a word pair that never occurs again only helps to memorize the training rows.
 """
 
 import math
@@ -34,15 +34,15 @@ N_STOCK_PHRASES = 60  # of each topic
 N_STOCK_WORDS = 1500
 N_STOCK_PHRASES_PER_TEXT = 2
 
-# Each syllable begins with a consonant, so that three of them can be read in one way only.
+# Each syllable begins with a consonant, so that a word has only one division into syllables.
 SYLLABLES = {
     "us": "ba be bo da den di fa fin go ha hol ka ker la len li lo ma men mi na nor pa per ra ren ri sa sel ta ton va",
     "fr": "bé cha cœ da dou fé gne jou la lé lou mè mo na nê pa pé que ra ré rou sa sè ta té tou va vé voi ça",
 }
 
 WANDS_SPLIT_ENDS_IN_TENTHS = (6, 8)  # 60% train, 20% dev, 20% test
-ESCI_TEST_SHARE = 0.302  # of the queries
-SCIDOCS_REPEATED_SHARE = 0.17  # of the queries that have the title of the previous one
+ESCI_TEST_SHARE = 0.302  # share of the queries
+SCIDOCS_REPEATED_SHARE = 0.17  # share of the queries that have the same title as the previous query
 
 Tables = dict[tuple[str, str], pl.DataFrame]  # (configuration, split) -> rows
 
@@ -343,11 +343,11 @@ def retrieval_layout(prefix: str) -> Layout:
         pairs = pairs.with_columns(pair=pl.format("{}:{}", "query-id", "corpus-id"))
         queries = pairs.unique("query-id", keep="first", maintain_order=True)
         documents = pairs.unique("corpus-id", keep="first", maintain_order=True)
-        judgements = "qrels" if prefix else "default"
+        judgements_config = "qrels" if prefix else "default"
         tables = {
             (f"{prefix}corpus", "test"): documents.select(_id="corpus-id", title="title", text="body"),
             (f"{prefix}queries", "test"): queries.select(_id="query-id", text="query"),
-            (prefix + judgements, "test"): pairs.select("query-id", "corpus-id", score="label"),
+            (prefix + judgements_config, "test"): pairs.select("query-id", "corpus-id", score="label"),
         }
         if prefix:
             candidates = pl.col("corpus-id").alias("corpus-ids")

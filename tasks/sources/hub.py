@@ -52,7 +52,7 @@ def resolve_revision(name: str, repository: Repository) -> str | None:
         repository: The repository.
 
     Returns:
-        The commit. None if the repository names none and `HF_HUB_OFFLINE` is set.
+        The commit. None if the repository has no `revision` and `HF_HUB_OFFLINE` is set.
 
     Raises:
         InputError: The hub does not have the repository, denies access, or cannot be reached.

@@ -28,8 +28,8 @@ class Replacement(NamedTuple):
     """A calibrator, variant or data set of the results that the sensitivity table compares with its default.
 
     Attributes:
-        column: Column of metrics.parquet that names it.
-        alternative: Its key.
+        column: Column of metrics.parquet that names the calibrator, variant or data set.
+        alternative: Key of the alternative.
         default: Key of the default.
     """
 
@@ -81,15 +81,15 @@ def rivals_table(runs: Runs) -> pl.DataFrame:
 
     Returns:
         Means and standard deviations over seeds. `calibrator_fit_rows` and `projection_fit_rows` are means of the
-        available numbers. With 0 projection-fit rows, the calibrator was fitted on both parts, those that otherwise fit
-        the calibrator and the projection, and MRP has no numbers.
+        available numbers of rows. With 0 projection-fit rows, the calibrator was fitted on the calibrator-fit and the
+        projection-fit rows together, and MRP has no numbers.
     """
     columns = comparison_columns()
     frame = runs.rivals.with_columns(on_both_parts=pl.col("projection_fit_rows") == 0)
     order = ("dataset", "rows", "on_both_parts", "calibrator", "seed")
     rows = sort_rows(runs, frame, include_own=True, by=order)
-    cells = rows.group_by("dataset", "rows", "calibrator", "on_both_parts", "source", maintain_order=True)
-    means = cells.agg(pl.col(*FIT_ROW_COLUMNS).mean().round().cast(pl.Int64), **columns)
+    grouped = rows.group_by("dataset", "rows", "calibrator", "on_both_parts", "source", maintain_order=True)
+    means = grouped.agg(pl.col(*FIT_ROW_COLUMNS).mean().round().cast(pl.Int64), **columns)
     return finish_table(means.select("dataset", "rows", *FIT_ROW_COLUMNS, "calibrator", *columns, "source"))
 
 
@@ -107,8 +107,8 @@ def sensitivity_table(runs: Runs) -> pl.DataFrame:
         runs: Results of all data sets.
 
     Returns:
-        One row for each alternative, in the column `option`, and metric: means over seeds, and the difference.
-        `calibrator`, `variant` and `dataset` are those of the default.
+        One row for each alternative (column `option`) and metric: means over seeds, and the difference. The columns
+        `calibrator`, `variant` and `dataset` name the default.
     """
     alternatives = [runs.sensitivity]
     for replacement in _list_replacements(runs):
@@ -121,8 +121,8 @@ def sensitivity_table(runs: Runs) -> pl.DataFrame:
     pairs = pl.concat(alternatives).join(defaults, on=keys, maintain_order="left")
     rows = sort_rows(runs, pairs, include_own=True, by=("dataset", "calibrator")).sort("seed", maintain_order=True)
     difference = (pl.col("value") - pl.col("default")).mean()
-    cells = rows.group_by("dataset", "calibrator", "option", "variant", "metric", "source", maintain_order=True)
-    return finish_table(cells.agg(pl.col("default", "value").mean(), difference=difference))
+    grouped = rows.group_by("dataset", "calibrator", "option", "variant", "metric", "source", maintain_order=True)
+    return finish_table(grouped.agg(pl.col("default", "value").mean(), difference=difference))
 
 
 def _list_replacements(runs: Runs) -> list[Replacement]:

@@ -7,7 +7,8 @@ from tasks.records.results import AVERAGE, SIMPLEX
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 
 SHARE_METRICS = ("infeasible_share", "solved_share")
-SIMPLEX_METRICS = ("ece", "top_ece", "nll", "brier", *SHARE_METRICS)  # of MRC; all others are of MRP
+# After the projection, these metrics are measured on the probabilities of MRC, all others on the reliability of MRP.
+SIMPLEX_METRICS = ("ece", "top_ece", "nll", "brier", *SHARE_METRICS)
 # Key of a number: `average` is a mean over calibrators or data sets; quantity is before, after or delta.
 CELL = ("dataset", "calibrator", "metric", "quantity")
 
@@ -25,11 +26,11 @@ def compute_deviations(runs: Runs) -> pl.DataFrame:
         independent of each other.
     """
     intervals = _select_paper_rows(runs.intervals.filter(pl.col("standard_error").is_finite()))
-    of_calibrators = intervals.filter(pl.col("calibrator") != AVERAGE).select(*CELL, value="standard_error")
+    errors_of_calibrators = intervals.filter(pl.col("calibrator") != AVERAGE).select(*CELL, value="standard_error")
     bootstrap_errors = _first_of_each_cell(
         _standard_errors(intervals, "standard_error", "bootstrap over test groups"),
         _standard_errors(
-            _average_over(of_calibrators, "calibrator"),
+            _average_over(errors_of_calibrators, "calibrator"),
             "value",
             "mean bootstrap error of the calibrators, which share rows",
         ),
@@ -41,7 +42,7 @@ def compute_deviations(runs: Runs) -> pl.DataFrame:
 
 
 def _deviations_over_seeds(runs: Runs) -> pl.DataFrame:
-    """Compute the standard deviation over seeds of each cell and of averages, which are computed within each seed."""
+    """Compute the standard deviation over seeds of each cell. Averages are first computed for each seed."""
     keys = ("dataset", "calibrator", "seed", "metric")
     after_variant = pl.when(pl.col("metric").is_in(SIMPLEX_METRICS)).then(pl.lit(SIMPLEX)).otherwise(pl.lit("mrp"))
     before = pl.col("value").filter(pl.col("variant") == pl.lit("confidence")).first()

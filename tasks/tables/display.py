@@ -257,7 +257,11 @@ def _alignment(column: str, data_type: pl.DataType) -> str:
 
 
 def _latex_header(columns: Sequence[str]) -> list[str]:
-    """Return one line with the names of the columns, or two lines if several columns belong to one metric."""
+    """Return one line with the names of the columns, or two lines if columns belong to metrics.
+
+    With two lines, the first one has the titles of the metrics. Columns `delta_<metric>` stay in one line, since each
+    belongs to another metric.
+    """
     meanings = []
     for column in columns:
         is_change_column = column.startswith("delta_")

@@ -15,9 +15,10 @@ from tasks.tables.additional import intervals_table, rivals_table
 from tasks.tables.paper import ablation_by_dataset, main_table
 from tasks.tables.runs import NUMBER, PAPER_DATASETS, TEXT, Runs, finish_table, table
 
-# A cheaper method is as good as MRP if it is worse by at most both of these.
+# A cheaper method is as good as MRP if each of its values of CRITERIA exceeds the value of MRP by at most MAX_LOSS, and
+# by at most this share of the gain of MRP over the confidence.
 MAX_LOSS = 0.001
-MAX_SHARE_OF_GAIN = 0.1  # of the gain of MRP over the confidence
+MAX_SHARE_OF_GAIN = 0.1
 BASE_CALIBRATOR = "ts"  # of MRP in the comparison with recalibration
 CRITERIA = ("nll_correct", "aurc")  # metrics that a cheaper method must reach; lower is better
 COLUMN_TITLES = {  # of the columns that the page shows, numbers first; the CSV has more columns
@@ -99,14 +100,14 @@ class _Losses:
         return cls(known) if len(known) == len(CRITERIA) else None
 
     def is_as_good_as(self, mrp: "_Losses", confidence: "_Losses") -> bool:
-        """Return whether all values are about as low as those of MRP, relative to its gain over the confidence."""
+        """Return whether no value exceeds the value of MRP by more than MAX_LOSS and MAX_SHARE_OF_GAIN allow."""
         return all(
             value <= mrp_value + min(MAX_LOSS, MAX_SHARE_OF_GAIN * max(confidence_value - mrp_value, 0))
             for value, mrp_value, confidence_value in zip(self.values, mrp.values, confidence.values, strict=True)
         )
 
     def describe(self, mrp: "_Losses") -> str:
-        """Describe the values and those of MRP."""
+        """Describe the values, each compared with the value of MRP."""
         parts = [
             f"{METRICS[metric].title} {value:.3f} compared with {mrp_value:.3f}"
             for metric, value, mrp_value in zip(CRITERIA, self.values, mrp.values, strict=True)
@@ -119,14 +120,15 @@ def _list_alternatives(runs: Runs, dataset: str, ablation: pl.DataFrame, rivals:
     sentences = []
     by_variant = {row["variant"]: row for row in ablation.filter(dataset=dataset).to_dicts()}
     platt = _Losses.from_row(by_variant.get("label_platt"))
-    mrp = _Losses.from_row(by_variant.get("mrp"))
-    confidence = _Losses.from_row(by_variant.get("confidence"))
-    if platt and mrp and confidence and platt.is_as_good_as(mrp, confidence):
-        sentences.append(f"A Platt line for each label is as good ({platt.describe(mrp)}).")
+    mean_mrp = _Losses.from_row(by_variant.get("mrp"))
+    mean_confidence = _Losses.from_row(by_variant.get("confidence"))
+    if platt and mean_mrp and mean_confidence and platt.is_as_good_as(mean_mrp, mean_confidence):
+        sentences.append(f"A Platt line for each label is as good ({platt.describe(mean_mrp)}).")
     with_projection_rows = rivals.filter(pl.col("projection_fit_rows") > 0, dataset=dataset)
     with_most_rows = with_projection_rows.filter(pl.col("rows") == pl.col("rows").max())
     by_calibrator = {row["calibrator"]: row for row in with_most_rows.to_dicts()}
     matrix = _Losses.from_row(by_calibrator.get("matrix"), "_conf")
+    # unlike the means over calibrators above, these are for one calibrator
     mrp = _Losses.from_row(by_calibrator.get(BASE_CALIBRATOR), "_mrp")
     confidence = _Losses.from_row(by_calibrator.get(BASE_CALIBRATOR), "_conf")
     if matrix and mrp and confidence:
@@ -141,6 +143,7 @@ def _is_recalibration_better(runs: Runs, dataset: str) -> bool:
     """Return whether the interval of matrix scaling minus MRP is below 0."""
     intervals = runs.intervals.filter(dataset=dataset, quantity="versus_mrp")
     direction = METRICS["nll_correct"].direction
+    # with p=0, only the interval decides
     signs = [classify_change(direction, low, high, p=0) for low, high in intervals.select("low", "high").iter_rows()]
     return BETTER in signs
 

@@ -27,15 +27,13 @@ ABLATION_METRICS = ("nll_correct", "aupr_error", "aurc", "selacc_50")
 PAPER_VARIANTS = variants_with_role("paper")
 PROBABILITY_METRICS = {"fixed_ece": "ece", "top_ece": "top_ece", "nll": "nll", "brier": "brier"}
 SIMPLEX_SHARES = {"q_below_uniform_pct": "infeasible_share", "solved_pct": "solved_share"}
-LINEAR = "mslr_web10k"
-BASE_PREDICTORS = {"linear": LINEAR, "lightgbm_balanced": BOOSTED}
-# Inferred: the paper does not name the calibrator, but the ECE of .292 of the linear base is that of uncalibrated rows.
+LINEAR_DATASET = "mslr_web10k"  # with the linear base predictor
+BASE_PREDICTORS = {"linear": LINEAR_DATASET, "lightgbm_balanced": BOOSTED}
+# Inferred: the paper names no calibrator, but its ECE of the linear base (.292) is the ECE without calibration.
 UNCALIBRATED = "uncal"
 
-_TEXT_COLUMNS = ("dataset", "domain", "n_classes", "labels", "task")
 DATASETS_SCHEMA = pl.Schema(
-    dict.fromkeys(_TEXT_COLUMNS, pl.String)
-    | {"n_classes": pl.Int64}
+    {"dataset": pl.String, "domain": pl.String, "n_classes": pl.Int64, "labels": pl.String, "task": pl.String}
     | {f"{unit}_{split}": pl.Int64 for unit in ("rows", "groups") for split in SPLITS}
     | dict.fromkeys([*(f"class_priors_{split}" for split in SPLITS), "preset", "source"], pl.String)
 )
@@ -150,8 +148,8 @@ def ablation_table(runs: Runs) -> pl.DataFrame:
         runs: Results of all data sets.
 
     Returns:
-        Unweighted means over pairs of data set and calibrator, of their means over seeds. `added` marks variants that
-        are not in the paper.
+        Means over seeds, averaged over all pairs of data set and calibrator with equal weights. `added` marks variants
+        that are not in the paper.
     """
     means = _average_ablation(runs.table_metrics(), "variant", source=join_sources())
     return _mark_other_variants(_ordered_variants(means).join(means, on="variant", maintain_order="left"))
@@ -186,7 +184,7 @@ def _ordered_variants(means: pl.DataFrame) -> pl.DataFrame:
 
 
 def _average_ablation(metrics: pl.DataFrame, *by: str, **further_columns: pl.Expr) -> pl.DataFrame:
-    """Average over seeds, then over all data sets and calibrators of each group of `by`."""
+    """Average over seeds, then over all data sets and calibrators with the same values of `by`."""
     chosen = metrics.filter(pl.col("metric").is_in(ABLATION_METRICS), pl.col("variant") != SIMPLEX)
     cells = chosen.group_by(*KEYS, "variant", "metric", maintain_order=True).agg(pl.col("value").mean())
     means = [pl.col("value").filter(pl.col("metric") == metric).mean().alias(metric) for metric in ABLATION_METRICS]
@@ -211,8 +209,8 @@ def simplex_projection_table(runs: Runs) -> pl.DataFrame:
 
     Returns:
         Means over seeds for each data set and calibrator, and MRC minus calibrator. `q_below_uniform_pct` is the
-        percentage of test rows whose reliability is below 1/K and cannot be reached, `solved_pct` that of rows whose
-        power was found.
+        percentage of test rows whose reliability is below 1/K and cannot be reached, and `solved_pct` the percentage of
+        rows whose power was found.
     """
     columns: dict[str, pl.Expr] = {}
     for name, metric in PROBABILITY_METRICS.items():
@@ -257,7 +255,7 @@ def robustness_table(runs: Runs) -> pl.DataFrame:
             order.append((dataset, calibrator, base + suffix))
     rows = pl.DataFrame(order, schema=["dataset", "calibrator", "base"], orient="row")
     rows = rows.join(cells, on=["dataset", "calibrator"], maintain_order="left")
-    return finish_table(rows.select(pl.lit(LINEAR).alias("dataset"), "base", *columns, "source"))
+    return finish_table(rows.select(pl.lit(LINEAR_DATASET).alias("dataset"), "base", *columns, "source"))
 
 
 @table("datasets", "Sizes and class priors of the data sets.", "Class priors are in the order of the labels.")

@@ -168,7 +168,7 @@ def table(
 def sort_rows(runs: Runs, frame: pl.DataFrame, *, include_own: bool, by: Iterable[str] = SORT_COLUMNS) -> pl.DataFrame:
     """Select the rows of some data sets, and sort them in the order of tables.
 
-    Rows of data sets that are neither in the paper nor included own ones are dropped.
+    Rows of other data sets are dropped: those of the boosted base predictor, and own data sets that are not included.
 
     Args:
         runs: Results of all data sets.
@@ -223,11 +223,11 @@ def comparison_columns() -> dict[str, pl.Expr]:
     return columns
 
 
-def finish_table(table: pl.DataFrame, runs: Runs | None = None, *, include_own: bool = False) -> pl.DataFrame:
+def finish_table(rows: pl.DataFrame, runs: Runs | None = None, *, include_own: bool = False) -> pl.DataFrame:
     """Add rows for failed data sets, replace undefined numbers by null, and move `source` to the end.
 
     Args:
-        table: Rows of a table.
+        rows: Rows of a table.
         runs: Results of all data sets, which name the failed ones; None to add no rows.
         include_own: Whether the table includes own data sets; only with `runs`.
 
@@ -236,14 +236,15 @@ def finish_table(table: pl.DataFrame, runs: Runs | None = None, *, include_own: 
     """
     if runs is not None:
         failed = pl.DataFrame({"dataset": runs.missing, "source": FAILED}, schema={"dataset": TEXT, "source": TEXT})
-        if "calibrator" in table.columns:
+        if "calibrator" in rows.columns:
             calibrators = [runs.calibrators_for(name) for name in runs.missing]
             calibrator_lists = pl.Series(calibrators, dtype=pl.List(TEXT))
-            failed = failed.with_columns(calibrator=calibrator_lists).explode("calibrator")  # a row for each of them
-        table = sort_rows(runs, pl.concat([table, failed], how="diagonal"), include_own=include_own)
-    return table.select(pl.exclude("source"), "source").with_columns(float_columns().fill_nan(None))
+            # one row for each calibrator of a failed data set
+            failed = failed.with_columns(calibrator=calibrator_lists).explode("calibrator")
+        rows = sort_rows(runs, pl.concat([rows, failed], how="diagonal"), include_own=include_own)
+    return rows.select(pl.exclude("source"), "source").with_columns(float_columns().fill_nan(None))
 
 
 def join_sources() -> pl.Expr:
-    """Return an expression for the source of an average: the sources of its members, joined by +."""
+    """Return an expression for the source of an average: the sources of the averaged rows, joined by +."""
     return pl.col("source").unique().sort().str.join("+")

@@ -33,6 +33,7 @@ SCHEMA = pl.Schema(
     | dict.fromkeys(("chosen_to_match", "verdict", "reason", "source"), pl.String)
 )
 NOT_COMPARABLE = "not comparable"
+NOT_RUN = "not run"  # value of the source of data sets without results
 OFFICIAL_SOURCE = "hub"  # source of the paper's data sets
 OTHER_DATASETS_REASON = "the paper averages its six data sets, and not all of them come from the hub here"
 OTHER_CALIBRATORS_REASON = "the paper averages six calibrators, and this run has other calibrators"
@@ -51,7 +52,7 @@ NO_TOLERANCE_REASONS = {
 N_PAPER_SEEDS = 3
 # The authors' release lacks one step of the set-up, which is inferred from the paper's own tables.
 INFERRED_CHOICE = "ts: solved to the optimum"
-ROUNDING = 1e-12  # of differences
+ROUNDING = 1e-12  # rounding error of a difference
 
 
 @table(
@@ -74,37 +75,44 @@ def verdict_table(runs: Runs) -> pl.DataFrame:
         One row for each number, and one row with the reason for each data set that cannot be compared. If there is no
         official data set, one row with the reason.
     """
-    known_sources = dict(runs.metrics.select("dataset", "source").iter_rows())
-    sources = dict.fromkeys((*PAPER_DATASETS, BOOSTED), "not run")
-    for name in sources:
-        if name in known_sources:
-            sources[name] = known_sources[name]
-        elif name in runs.missing:
-            sources[name] = FAILED
+    sources = _dataset_sources(runs)
     if all(sources[name] != OFFICIAL_SOURCE for name in PAPER_DATASETS):
         datasets = ", ".join(f"{name} ({sources[name]})" for name in PAPER_DATASETS)
-        reasons = {ALL: f"no data set of the paper comes from the hub: {datasets}"}
-        return finish_table(_rows_without_comparison(reasons, {ALL: ALL}))
+        reason = f"no data set of the paper comes from the hub: {datasets}"
+        return finish_table(_rows_without_comparison({ALL: reason}, {ALL: ALL}))
+    other_calibrators = _datasets_with_other_calibrators(runs)
+    reasons = _reasons_not_to_compare(sources, other_calibrators)
+    numbers = read_paper_numbers().filter(~pl.col("dataset").is_in([*reasons]))
+    reported_sources = {name: source for name, source in sources.items() if source != NOT_RUN}
+    compared = _compare(runs, numbers, other_calibrators)
+    return finish_table(pl.concat([compared, _rows_without_comparison(reasons, reported_sources)]))
+
+
+def _dataset_sources(runs: Runs) -> dict[str, str]:
+    """Return the source of each data set of the paper; FAILED or NOT_RUN for data sets without results."""
+    known_sources = dict(runs.metrics.select("dataset", "source").iter_rows())
+    sources = {}
+    for name in (*PAPER_DATASETS, BOOSTED):
+        default = FAILED if name in runs.missing else NOT_RUN
+        sources[name] = known_sources.get(name, default)
+    return sources
+
+
+def _reasons_not_to_compare(sources: Mapping[str, str], other_calibrators: Set[str]) -> dict[str, str]:
+    """Return the reason for each data set of the paper, and for AVERAGE, that cannot be compared."""
     reasons = {}
     for name, source in sources.items():
-        is_official = source == OFFICIAL_SOURCE
-        reasons[name] = "" if is_official else f"{name} is {source} here; only the data set on the hub can be compared"
-    other_calibrators = _datasets_with_other_calibrators(runs)
-    reasons[AVERAGE] = ""
-    if any(reasons[name] for name in PAPER_DATASETS):
+        if source != OFFICIAL_SOURCE:
+            reasons[name] = f"{name} is {source} here; only the data set on the hub can be compared"
+    if not reasons.keys().isdisjoint(PAPER_DATASETS):
         reasons[AVERAGE] = OTHER_DATASETS_REASON
     elif other_calibrators:
         reasons[AVERAGE] = OTHER_CALIBRATORS_REASON
-    comparable = [name for name, reason in reasons.items() if not reason]
-    numbers = read_paper_numbers().filter(pl.col("dataset").is_in(comparable))
-    reported_sources = {name: source for name, source in sources.items() if source != "not run"}
-    return finish_table(
-        pl.concat([_compare(runs, numbers, other_calibrators), _rows_without_comparison(reasons, reported_sources)])
-    )
+    return reasons
 
 
 def _datasets_with_other_calibrators(runs: Runs) -> set[str]:
-    """Return the paper's data sets that ran with other calibrators than the paper's."""
+    """Return the paper's data sets that did not run with exactly the paper's calibrators."""
     calibrators = runs.table_metrics().group_by("dataset").agg(pl.col("calibrator").unique())
     ran = {dataset: set(names) for dataset, names in calibrators.iter_rows()}
     return {name for name in PAPER_DATASETS if ran.get(name, set()) != set(PAPER_CALIBRATORS)}
@@ -159,14 +167,16 @@ def list_numbers(table_key: str, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _compare(runs: Runs, numbers: pl.DataFrame, other_calibrators: Set[str]) -> pl.DataFrame:
-    """Compare numbers of the paper with this run, except averages over other calibrators than the paper's."""
+    """Compare numbers of the paper with this run, except averages if this run averaged over other calibrators."""
     measured_value = pl.col("measured")
     table_key = pl.col("table")
-    measured = pl.concat([list_numbers(each.key, each(runs)) for each in TABLES]).select(*NUMBER_KEY, measured="value")
-    both = numbers.join(measured, on=NUMBER_KEY, how="left", maintain_order="left")
+    measured = pl.concat([list_numbers(result_table.key, result_table(runs)) for result_table in TABLES]).select(
+        *NUMBER_KEY, measured="value"
+    )
+    paper_and_measured = numbers.join(measured, on=NUMBER_KEY, how="left", maintain_order="left")
     averages_other_calibrators = (pl.col("row") == AVERAGE) & pl.col("dataset").is_in(other_calibrators)
     has_counterpart = measured_value.is_not_null() & ~averages_other_calibrators
-    with_tolerances = _add_tolerances(both, compute_deviations(runs)).with_columns(
+    with_tolerances = _add_tolerances(paper_and_measured, compute_deviations(runs)).with_columns(
         # null for numbers without a counterpart in this run
         pl.when(has_counterpart).then(pl.col("measured", "tolerance", "tolerance_from"))
     )
@@ -286,19 +296,18 @@ def _format_digits(number: pl.Expr, digits: int) -> pl.Expr:
 
 
 def _rows_without_comparison(reasons: Mapping[str, str], sources: Mapping[str, str]) -> pl.DataFrame:
-    """Return one row for each data set with a reason."""
+    """Return one row for each data set that cannot be compared."""
     rows = []
     for name, reason in reasons.items():
-        if reason:
-            rows.append(
-                {
-                    "table": ALL,
-                    "dataset": name,
-                    "row": ALL,
-                    "column": ALL,
-                    "verdict": NOT_COMPARABLE,
-                    "reason": reason,
-                    "source": sources.get(name, ""),
-                }
-            )
+        rows.append(
+            {
+                "table": ALL,
+                "dataset": name,
+                "row": ALL,
+                "column": ALL,
+                "verdict": NOT_COMPARABLE,
+                "reason": reason,
+                "source": sources.get(name, ""),
+            }
+        )
     return pl.DataFrame(rows, schema=SCHEMA)

@@ -190,7 +190,7 @@ def check_reported_and_restored(project: SmallProject, flipped: list[Path], word
         flip_bit(file, keep_times=word == "corrupt")
     printed = project.run("flows.verify", status=1)
     assert "Traceback" not in printed
-    problems, advice = printed.split("to restore it, run in this order:\n")
+    problems, advice = printed.split("to repair this, run in this order:\n")
     for file in before:
         name = file.relative_to(project.folder).as_posix()
         assert (name in problems) == (file in flipped), f"{name}\n{printed}"

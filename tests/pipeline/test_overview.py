@@ -311,7 +311,7 @@ def test_the_main_result_is_one_short_sentence_without_names(n_better, expected)
 @pytest.mark.parametrize(("interval", "n_significant"), [(INCREASE, 1), (INCONCLUSIVE, 0)])
 def test_the_verdict_counts_the_data_sets_on_which_reviews_find_significantly_more(interval, n_significant):
     text = " ".join(verdict_sentences(make_results_with_intervals(IMPROVEMENTS | {"selacc_70": interval})))
-    assert f"On {n_significant} of these 1, 1,000 reviews of the least reliable 30% find significantly more" in text
+    assert f"on {n_significant} of 1, 1,000 reviews of the least reliable 30% find significantly more" in text
 
 
 @pytest.mark.parametrize("changes", [WORSE, {}], ids=["worse", "no interval"])

@@ -350,7 +350,9 @@ def dataset_entry(**fields: object) -> DatasetParams:
 OWN_READER = {"source": "files", "reader": "files"}
 ROW_SPLIT = {"by": "row", "validation": 0.3, "test": 0.2}
 SIMULATED = {"source": "simulated", "rows": 100, "residual": 0}
-NEEDS_PRESET = "the paper's data sets need `preset: paper`; data sets with a reader of your own must not have it"
+NEEDS_PRESET = (
+    "the paper's data sets need `preset: paper`; data sets with the reader files, logits or hub must not have it"
+)
 PRESET_DEFINES = "`preset: paper` defines split, class weights and options; remove these keys"
 INVALID_ENTRIES = [
     ({"reader": "csv"}, "unknown reader 'csv'; readers of your own data are files, logits, hub"),

@@ -24,7 +24,7 @@ from tasks.settings.params import load_params
 
 def test_all_commands_are_deployed_and_only_the_refresh_has_a_schedule():
     deployed = {deployment.name: deployment for deployment in serve.create_deployments(load_params())}
-    commands = {f"rerank-{command.callback.__name__}" for command in forms.rerank.app.registered_commands} - {
+    commands = {f"rerank-{command.callback.__name__}" for command in forms.cli.app.registered_commands} - {
         "rerank-demo"
     }
     assert set(deployed) == {"refresh", "reliability", *commands}
