@@ -78,6 +78,7 @@ def public_methods(kind: type) -> Iterator[Any]:
     """Yield the public methods that a class defines itself."""
     for name, member in vars(kind).items():
         function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+        function = getattr(function, "fn", function)  # the method in a descriptor of scikit-learn's `available_if`
         if not name.startswith("_") and inspect.isfunction(function):
             yield function
 
