@@ -12,7 +12,7 @@ import numpy as np
 from relmap.evaluation.sample import EvaluationSample
 from relmap.metrics.intervals import effective_rows, wilson_interval
 from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
-from relmap.routing.reliability_thresholds import MAX_THRESHOLD_DIGITS, MIN_THRESHOLD_DIGITS, TIE_TOLERANCE
+from relmap.routing.reliability_thresholds import MAX_THRESHOLD_DECIMALS, MIN_THRESHOLD_DECIMALS, TIE_TOLERANCE
 
 MAX_THRESHOLDS = 1000
 MAX_CELLS = 20_000  # thresholds times lines of the table, which bounds the size of the page
@@ -169,7 +169,7 @@ def choose_thresholds(reliability: np.ndarray, n_max: int, threshold: float) -> 
 def _with_few_digits(threshold: float, levels: np.ndarray) -> float:
     """Return a threshold with the same automatic rows, with as few digits as possible if it has more than four."""
     index = int(np.searchsorted(levels, threshold))
-    if round(threshold, MIN_THRESHOLD_DIGITS) == threshold or index in (0, len(levels)):
+    if round(threshold, MIN_THRESHOLD_DECIMALS) == threshold or index in (0, len(levels)):
         return threshold
     found = _shortest_between(float(levels[index - 1]), float(levels[index]))
     return threshold if found is None else found
@@ -184,7 +184,7 @@ def _distance_to_nearest(levels: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def _shortest_between(low: float, high: float) -> float | None:
     """Find the number with the fewest digits between two levels, equal to neither; None if they are too close."""
-    for digits in range(1, MAX_THRESHOLD_DIGITS + 1):
+    for digits in range(1, MAX_THRESHOLD_DECIMALS + 1):
         grain = 10**digits
         number: float = math.ceil((low + TIE_TOLERANCE) * grain) / grain
         if number <= high - TIE_TOLERANCE:

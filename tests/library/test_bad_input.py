@@ -269,7 +269,7 @@ CASES_BY_COMMAND = {
         ),
         ("split.csv --out split.csv", None, "is an input file", "write to another file"),
         *cases_for_each("split.csv --cut {}", "1.5 nan", "the cut is {}", r"in \[0, 1\]"),
-        ("split.csv --cut 0.5 --cuts bad.json", b"{}", "or a cut or a coverage", "not both"),
+        ("split.csv --cut 0.5 --cuts bad.json", b"{}", "combined with a cut or a coverage", "omit the output or these"),
         *(("split.csv --cuts bad.json", json.dumps(content).encode(), *report) for content, *report in BAD_THRESHOLDS),
         *cases_for_each(
             "split.csv --coverage {}", "1.01 -0.1 nan 70% 1e-999999999", "the coverage is '{}'", "such as 0.7"

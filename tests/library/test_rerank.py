@@ -157,7 +157,7 @@ def test_sampled_rows_pass_through_every_command_once_labelled(suffix, folder, t
     assert agreement["rows"] == 3000
     assert agreement["accuracy"]["low"] < accuracy < agreement["accuracy"]["high"]
     assert "Accuracy on all 3,000 rows" in printed
-    assert "in which all rows have the same probability" in printed
+    assert "labelled rows is used, to compensate for their unequal sampling probabilities" in printed
 
 
 def test_group_signals_are_rejected_for_sampled_rows(tmp_path):
@@ -296,7 +296,7 @@ def test_apply_uses_the_guaranteed_thresholds(folder, capsys, tmp_path):
         by_label = overall is None or len(by_label_cuts) == 3  # then a label without a threshold goes to review
         expected_cut = pl.Series([by_label_cuts.get(label, 2) if by_label else cut for label in table["decision"]])
         assert ((table["reliability"] >= expected_cut) == (table["route"] == "automatic")).all()
-        assert ("No separate threshold" in capsys.readouterr().err) == (overall is None)
+        assert ("Labels without a threshold" in capsys.readouterr().err) == (overall is None)
 
 
 def test_given_threshold_is_guaranteed_only_on_new_rows(folder, capsys, tmp_path):
