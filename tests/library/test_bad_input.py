@@ -69,7 +69,7 @@ def cases_for_each(command: str, values: str, cause: str, remedy: str) -> list[t
 
 WRITE_AGAIN = "write the predictions again"
 NO_LABEL_COLUMN = "no column label, which must contain the true label"
-AS_IN_THE_FIT = "as the rows had"
+AS_IN_THE_FIT = "like the rows"
 # Start of the command -> rest of the command, content of its file `bad.*` or changes of params.yaml, cause, remedy
 CASES_BY_COMMAND = {
     "": [
