@@ -122,7 +122,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
     Args:
         classifier: Classifier that computes the predictions. `X` then has the features of the classifier. `fit` fits
-            the map on out-of-fold predictions of the classifier, and then fits the classifier on all rows.
+            the classifier on all rows, and the map on out-of-fold predictions of the classifier.
         calibrator: Key of the calibrator; None for `ts`, or `uncal` without logits.
         variant: Key of the model of the reliability, or `auto` for the one with the lowest out-of-fold loss.
         seed: Seed of the folds, 0 or more.

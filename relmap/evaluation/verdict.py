@@ -134,7 +134,7 @@ def describe_candidates(candidates: list[dict[str, Any]], document: MapDocument,
 
 
 def describe_recalibration(comparison: Mapping[str, Any] | None, document: MapDocument) -> list[str]:
-    """Recommend to recalibrate with matrix scaling if its log loss is at least as good as that of the map.
+    """Recommend recalibration with matrix scaling if its log loss is at least as good as that of the map.
 
     At least as good means: significantly lower, or higher by at most one standard error. If the map keeps the
     confidence, matrix scaling must be significantly better.

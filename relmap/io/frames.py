@@ -227,15 +227,15 @@ def read_array(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> P
             f"X has the shape {numbers.shape}; it must be (rows, labels), or (rows,) for the second of two labels"
         )
     in_unit_interval = bool(((numbers >= -FLOAT32_ERROR) & (numbers <= 1 + FLOAT32_ERROR)).all())
-    inferred_kind: ArrayKind = "probabilities" if in_unit_interval else "logits"
+    array_kind: ArrayKind = "probabilities" if in_unit_interval else "logits"
     if kind is not None and kind != "auto":
-        inferred_kind = kind
+        array_kind = kind
     elif in_unit_interval:
         _check_probabilities(numbers, accepts_one_column=kind == "auto")
     if numbers.ndim == 1:
-        first_column = 1 - numbers if inferred_kind == "probabilities" else np.zeros(len(numbers))
+        first_column = 1 - numbers if array_kind == "probabilities" else np.zeros(len(numbers))
         numbers = np.column_stack([first_column, numbers])
-    return PredictionArray(inferred_kind, numbers)
+    return PredictionArray(array_kind, numbers)
 
 
 def _check_probabilities(numbers: np.ndarray, *, accepts_one_column: bool) -> None:

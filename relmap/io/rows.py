@@ -279,7 +279,7 @@ def describe_doubts(rows: FixedDecisions, layout: Layout, names: Sequence[str] |
         is_low = rows.confidence < 1 / n_labels - ROUNDING_ERROR
         if is_low.any():
             label_names = names or [str(label) for label in range(n_labels)]
-            # if the column has the probability of the positive label, this label is decided where it is highest
+            # if the column has the probability of the positive label, the row with the highest has this decision
             positive = label_names[rows.decision[rows.confidence.argmax()]]
             remedy = "If so, give the probability of the decided label, or the probabilities of all labels."
             if n_labels == 2:

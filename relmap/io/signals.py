@@ -6,8 +6,7 @@ another value.
 
 Two more signals can be computed if rows have groups. `group_rank` is the rank of a row in its group by predicted
 relevance: 1 is the most relevant row, and tied rows share their mean rank. `group_gap` is the predicted relevance of
-    the
-most relevant row of the group minus that of the row.
+the most relevant row of the group minus that of the row.
 """
 
 from collections.abc import Sequence

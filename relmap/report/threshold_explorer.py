@@ -134,7 +134,7 @@ class ThresholdExplorer:
 
 
 def choose_thresholds(reliability: np.ndarray, n_max: int, threshold: float) -> np.ndarray:
-    """Choose thresholds such that about the same number of rows is between any two neighbors.
+    """Choose thresholds for the page, most of them evenly spaced by the number of rows.
 
     0, 1 and the given threshold are always included. If `n_max` is more than twice the number of hundredths, the
     hundredths 0.01 to 0.99 are included, except those that equal the reliability of a row, since the last bits of a

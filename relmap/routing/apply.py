@@ -171,8 +171,8 @@ def apply_map(
     - `decision` (int64): number of the decided label. Omitted if the file has a column `decision` with numbers 0..K-1;
       named `decision_code` if the file has a column `decision` with names.
     - `decision_name`: name of the decided label, if the map has names.
-    - `confidence` (float64): calibrated confidence. Named `calibrated_confidence` if the file has a column
-    `confidence`. - `reliability` (float64).
+    - `confidence` (float64): calibrated confidence. Named `calibrated_confidence` if the file has a confidence.
+    - `reliability` (float64).
     - `review_rank` (int64): 1 is the lowest reliability, to be reviewed first. Ties are ranked by row order.
     - `route`: `automatic` or `review`.
 

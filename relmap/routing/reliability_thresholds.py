@@ -241,7 +241,7 @@ def _load_stored_thresholds(cuts: Path | Mapping[str, Any], source: str) -> _Sto
 
 
 def _uses_label_thresholds(overall: float | None, label_thresholds: Sequence[float | None]) -> bool:
-    """Return whether labels get their own thresholds: if all of them have one, or some do and all decisions do not."""
+    """Return whether labels get their own thresholds: if each has one, or if some have and all decisions have none."""
     has_any = any(threshold is not None for threshold in label_thresholds)
     return has_any and (overall is None or None not in label_thresholds)
 
@@ -250,7 +250,7 @@ def round_threshold(reliability: float, observed: np.ndarray, *, up: bool = Fals
     """Round a reliability to a threshold with few decimal places that ties with no observed reliability.
 
     The threshold has four decimal places. It has up to nine if fewer would give a tie, or if the reliability is so
-    close to 0 or 1 that its distance from this end would have fewer than two significant digits.
+    close to 0 or 1 that its distance from this end would have fewer than three significant digits.
 
     Args:
         reliability: Number to round, in [0, 1].

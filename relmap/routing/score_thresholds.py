@@ -503,7 +503,7 @@ def _level_shares(metric: Metric, target: float, candidates: np.ndarray, plannin
         rate = _rate_at(metric, planning, float(candidate))
         n_rows = rate.counted.sum()
         n_successful = (rate.counted & rate.successful).sum()
-        evidence[i] = (n_successful + target - target * (n_rows + 1)) / math.sqrt(n_rows + 1)  # as with 1 row at target
+        evidence[i] = (n_successful + target - target * (n_rows + 1)) / math.sqrt(n_rows + 1)
     starts = np.unique(np.linspace(0, len(candidates) - 1, min(10, len(candidates))).astype(int))
     shares[starts] = 0.5 / len(starts)
     shares[evidence.argmax()] += 0.5
@@ -593,7 +593,7 @@ def _precision_recall_curve(score: np.ndarray, positive: np.ndarray) -> pl.DataF
 
 
 def _is_label(column: pl.Series, positive: str) -> np.ndarray:
-    """Return whether each label is the positive one, shape (n,), bool; numbers match as numbers: 1, 1.0 and true."""
+    """Return whether each label is the positive one, shape (n,), bool; 1, 1.0 and true are the same label."""
     text = positive.strip()
     matches = column.cast(pl.String).str.strip_chars() == text
     if column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean):

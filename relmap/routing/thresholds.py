@@ -65,10 +65,10 @@ def find_accuracy_thresholds(
 ) -> ReliabilityThresholds:
     """Find the thresholds of largest coverage that guarantee an accuracy.
 
-    The probability that the accuracy of all selected decisions is below the target is at most 1 - confidence. So is the
-    probability that this happens for any label: the labels with enough rows share the error level 1 - confidence
-    equally. Which labels have enough rows depends only on the decisions. Given the decisions, the rows of a label are
-    still independent.
+    The probability that the accuracy of all selected decisions is below the target is at most 1 - confidence. The same
+    holds for the probability that the accuracy of any label is below the target: the labels with enough rows share the
+    error level 1 - confidence equally. Which labels have enough rows depends only on the decisions. Given the
+    decisions, the rows of a label are still independent.
 
     The guarantee of the chosen threshold is the target. `lower_bound` is the bound of Clopper and Pearson at the level
     at which the threshold was accepted. It can be above the target, but such a bound is valid only for a threshold that
