@@ -69,7 +69,7 @@ class Answer:
 
     Attributes:
         lines: Sentences and table rows; the first one recommends what to do.
-        notes: How the rows were read.
+        notes: Sentences on how the rows were read.
         numbers: Numbers and words for JSON.
     """
 
@@ -134,8 +134,8 @@ def fit_map(
         signals: Columns that may indicate whether a decision is correct.
         hold_out: Share of the rows to hold out, in [0, 0.9].
         protocol: "own", or "paper" for the split and the fits of the paper's tables.
-        target: Half-width of the interval of the gain, in nats; the recommendation then states how many labelled rows
-            this requires. None to omit this.
+        target: Half-width of the interval of the gain, in nats. The recommendation states how many labelled rows this
+            half-width requires; None to omit this statement.
         accept_label_order: Whether to accept names in an order that matches the predictions worse than another order.
 
     Returns:
@@ -178,12 +178,12 @@ def fit_map(
         id_column=labelled.id_column,
     )
     document = fit.document
-    basis = {
+    sizes = {
         "rows": len(fit.rows),
         "grouped": fit.rows.group is not None,
         "weighted": fit.rows.weight is not None,
     }
-    lines = [str(fit.advice), *fit.advice.next_steps, *describe_limits(basis, document), *fit.describe(target)]
+    lines = [str(fit.advice), *fit.advice.next_steps, *describe_limits(sizes, document), *fit.describe(target)]
     numbers = {
         "advice": fit.advice.answer,
         "variant": document.projection.name,
@@ -221,14 +221,14 @@ def _describe_source(
 class MapAssessment:
     """A map and labelled rows that it has scored.
 
-    Fit rows have out-of-fold scores. All fields except `document` come from `ScoredRows`.
+    Fit rows have out-of-fold scores.
 
     Attributes:
         document: The map.
-        rows: Labelled rows, n of them.
-        scored: Their confidence and reliability.
-        origin: Whether they are new, held out, out of fold or partly out of fold.
-        notes: Sentences on how they were read and scored.
+        rows: The n labelled rows.
+        scored: Confidence and reliability of the rows.
+        origin: Whether the rows are new, held out, out of fold or partly out of fold.
+        notes: Sentences on how the rows were read and scored.
         fitted: Whether each row was used for the fit, shape (n,), bool.
     """
 
@@ -271,15 +271,17 @@ class MapAssessment:
 
     @property
     def _chosen_on_these_rows(self) -> bool:
-        """Whether the variant was chosen on exactly these rows; rows of `hold_out` are never used for the choice."""
-        is_candidate = self.origin in ("held_out", "out_of_fold") and not self.document.source.hold_out
-        return is_candidate and len(self.rows) == self.document.held_out.rows
+        """Whether the variant was chosen on exactly these rows."""
+        if self.document.source.hold_out:  # held-out rows are not used for the choice
+            return False
+        has_rows_of_fit = self.origin in ("held_out", "out_of_fold")
+        return has_rows_of_fit and len(self.rows) == self.document.held_out.rows
 
     def evaluate(self, population: PopulationSummary | None = None) -> Evaluation:
         """Compare the reliability with the confidence.
 
         Args:
-            population: Summary of the file that these rows were sampled from, to estimate its accuracy.
+            population: Summary of the file that these rows were sampled from, to estimate the accuracy on this file.
 
         Returns:
             Recommendation, gains, calibration of the most reliable rows, agreement with the true labels, and drift.
@@ -296,7 +298,7 @@ class MapAssessment:
         where = OUT_OF_FOLD if self.origin in OUT_OF_FOLD_ORIGINS else "on these rows"
         drift_lines = [NO_DRIFT_TEST] if drift is None else drift.describe(document.shown_names)
         gain_lines = [*describe_evaluation(evaluation, document, smallest), *describe_top_calibration(top)]
-        has_drifted = drift is not None and not drift.holds  # then nothing else is as important
+        has_drifted = drift is not None and not drift.holds  # if so, drift is described first
         lines = [
             *([*drift_lines, *gain_lines] if has_drifted else [*gain_lines, *drift_lines]),
             *describe_alternatives(evaluation, document, where),
@@ -350,29 +352,30 @@ class MapAssessment:
             target_accuracy: Accuracy that automatic rows must have, in (0, 1).
             coverage: Share of the rows that is automatic, in (0, 1]; pass a string to avoid rounding.
             confidence: Confidence of the guarantee, over random samples of labelled rows.
-            cost_error: Cost of a wrong decision that is used. With `cost_review`, the map estimates the cut with the
-                lowest expected cost, without a guarantee.
+            cost_error: Cost of a wrong decision that is used. With `cost_review`, the result is the cut with the lowest
+                expected cost according to the map, without a guarantee.
             cost_review: Cost of a review.
-            cut: A cut to validate: the lower bound of the accuracy of decisions at or above it.
+            cut: A cut to validate: the result has a lower bound of the accuracy of decisions at or above the cut.
 
         Returns:
             The cut.
 
         Raises:
-            InputError: Not exactly one of accuracy, coverage, costs and cut is given, or a value is out of range.
+            InputError: None or several of accuracy, coverage, costs and cut are given, or a value is out of range.
         """
         has_costs = cost_error is not None or cost_review is not None
         n_given = [target_accuracy is not None, coverage is not None, cut is not None, has_costs].count(True)
         if n_given != 1:
             raise InputError(
-                "give a target accuracy, a coverage, the costs of an error and of a review, or a cut to validate"
+                "give exactly one of these: a target accuracy, a coverage, the costs of an error and of a review, a "
+                "cut to validate"
             )
         map_identity = {"map_fingerprint": self.document.fingerprint}
         if has_costs:
             costs = estimate_costs(self.sample, cost_error, cost_review)
             return Cuts(tuple(costs.describe()), tuple(self.notes), map_identity | costs.as_json())
-        used, sampling_notes = sample_independent_rows(self.rows, self.document.source.seed)
-        thresholds = self._thresholds_on(used, target_accuracy, coverage, cut, confidence)
+        row_number, sampling_notes = sample_independent_rows(self.rows, self.document.source.seed)
+        thresholds = self._thresholds_on(row_number, target_accuracy, coverage, cut, confidence)
         is_guaranteed = self.origin not in OUT_OF_FOLD_ORIGINS
         notes = [*self.notes, *sampling_notes]
         if not is_guaranteed:
@@ -388,12 +391,17 @@ class MapAssessment:
         return Cuts(tuple(thresholds.describe(self.document.shown_names)), tuple(notes), numbers)
 
     def _thresholds_on(
-        self, used: np.ndarray, target_accuracy: float | None, coverage: object, cut: float | None, confidence: float
+        self,
+        row_number: np.ndarray,
+        target_accuracy: float | None,
+        coverage: object,
+        cut: float | None,
+        confidence: float,
     ) -> ReliabilityThresholds:
-        """Find or validate thresholds on independent rows, given by their indices."""
-        reliability = self.scored.reliability[used]
-        decision = self.rows.decision[used]
-        correct = self.rows.correct[used]
+        """Find or validate thresholds on the rows with these numbers, which must be independent."""
+        reliability = self.scored.reliability[row_number]
+        decision = self.rows.decision[row_number]
+        correct = self.rows.correct[row_number]
         if target_accuracy is not None:
             return find_accuracy_thresholds(
                 self.document, reliability, decision, correct, target=target_accuracy, confidence=confidence
@@ -404,7 +412,7 @@ class MapAssessment:
 
 
 def _with_adjusted_interval(evaluation: Numbers, document: MapDocument) -> Numbers:
-    """Replace the interval of the log loss by the interval of the fit, which is adjusted for the model choice."""
+    """Replace the interval of the log loss with the interval in the map, which is adjusted for the model choice."""
     adjusted = {}
     for candidate in document.choice.candidates:
         if candidate.variant == document.projection.name:

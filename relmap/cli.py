@@ -1,4 +1,4 @@
-"""Command line: fit a reliability map on your own predictions, and use it; see `relmap --help`.
+"""Command line: fit reliability maps on predictions, and use the maps; see `relmap --help`.
 
 Messages go to the error stream; JSON and SQL go to the output stream or to a file. This module imports no
 orchestrator. Each command imports what it needs when it runs, so that `--help` and errors in options are fast.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FIT_PANEL = "How the map is fitted"  # groups of options in the help
 MAP_PANEL = "Threshold on the reliability of a map"
 SCORE_PANEL = "Threshold on a score, without a map"
-MAP_SUFFIX = ".map.json"  # of the map that `report` writes next to its page
+MAP_SUFFIX = ".map.json"  # suffix of the map that `report` writes next to its page
 MIN_LABELS = 2
 app = typer.Typer(
     help="Find out which decisions of your model can be used automatically and which need review.",
@@ -391,12 +391,13 @@ def thresholds(
     }
     if map_file is None:
         alternatives = f"{option('precision')}, {option('recall')} or {option('npv')}"
-        _refuse_options(map_options, f"a map; give {option('map_file')}, or use {alternatives} instead")
+        _refuse_options(map_options, f"needs a map; give {option('map_file')}, or use {alternatives} instead")
         return _score_thresholds(
             open_predictions(predictions, reading), score_targets, confidence, seed, group, figure, out
         )
     score_options = score_targets | {"figure": figure}
-    _refuse_options(score_options, f"no map; omit {option('map_file')}, and name the column with {option('score')}")
+    score_example = f"omit {option('map_file')}, and name the column with {option('score')}"
+    _refuse_options(score_options, f"is for thresholds on a score, without a map; {score_example}")
     check_output_path(out, map_file, predictions)
     assessment = MapAssessment.from_predictions(load_map(map_file), open_predictions(predictions, reading), group)
     cuts = assessment.choose_cut(
@@ -411,11 +412,11 @@ def thresholds(
     return print_lines([*cuts.notes, *cuts.lines])
 
 
-def _refuse_options(options: Mapping[str, object], needed: str) -> None:
-    """Raise InputError if one of the options is given. The message names what this option needs."""
+def _refuse_options(options: Mapping[str, object], reason: str) -> None:
+    """Raise InputError if one of the options is given; the message is the name of the option and the reason."""
     for name, value in options.items():
         if value is not None:
-            raise InputError(f"{option(name)} needs {needed}")
+            raise InputError(f"{option(name)} {reason}")
 
 
 def _score_thresholds(
@@ -513,7 +514,7 @@ def _fit_map(
     protocol: Protocol = "own",
     target: float | None = None,
 ) -> tuple["MapDocument", "Recommendation"]:
-    """Fit a map with options as they are typed, and announce a long fit."""
+    """Fit a map with options as they were typed; before a fit that takes long, print a message."""
     from relmap.api import fit_map
     from relmap.calibrators.registry import CALIBRATORS
 

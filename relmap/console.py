@@ -1,4 +1,4 @@
-"""Input and output of the commands: options from fields, messages, JSON for programs, and progress."""
+"""Input and output of the commands: options that are built from dataclass fields, messages, JSON, and progress."""
 
 import inspect
 import json
@@ -38,7 +38,8 @@ def fill_in_registry_names(text: str) -> str:
     """Fill in the names of calibrators and variants in a help text.
 
     Args:
-        text: The help; `{calibrators}`, `{variants}` and `{automatic}` are replaced.
+        text: The help. `{calibrators}` and `{variants}` are replaced with names, and `{automatic}` with the number of
+            variants that `auto` compares.
 
     Returns:
         The help for users.
@@ -53,7 +54,7 @@ def fill_in_registry_names(text: str) -> str:
 
 
 class CommandWithNames(TyperCommand):
-    """Command whose help lists names of the registries, which are imported only when that help is shown."""
+    """Command whose help lists names of calibrators and variants; their modules are imported when it is shown."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - their types are private to typer
         """Fill in the names, then format the help."""
@@ -69,12 +70,13 @@ def options_from_fields(
 ) -> Callable[[Callable[..., Output]], Callable[..., Output]]:
     """Make a decorator that gives a command an option for each field of a dataclass.
 
-    The decorated command has these options instead of its parameter, and passes the value built from them.
+    The decorated command has these options instead of `parameter`. It builds a value of the dataclass from the options,
+    and passes the value to the original command.
 
     Args:
-        value_type: The dataclass. The types of its fields are `Annotated` with their help. A field `x_column` is also
-            the option `--x`, if the command has no such parameter.
-        parameter: Parameter of the command that receives the value.
+        value_type: The dataclass. The type of each field is `Annotated` with the help of the option. A field `x_column`
+            has the option `--x` in addition to `--x-column`, if the command has no parameter `x`.
+        parameter: Parameter of the original command that receives the value.
         without: Fields without an option.
 
     Returns:
@@ -102,7 +104,7 @@ def options_from_fields(
 
 
 def _field_options(value_type: type, taken_names: list[str], without: tuple[str, ...]) -> list[inspect.Parameter]:
-    """Build a keyword parameter with an option for each field."""
+    """Build a keyword parameter for each field, annotated with its option."""
     hints = get_type_hints(value_type, include_extras=True)
     options = []
     for field in fields(value_type):

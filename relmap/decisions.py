@@ -11,13 +11,13 @@ Calibrator = Callable[[np.ndarray], np.ndarray]  # logits (n, K) to log-probabil
 MapInput = Literal["logits", "confidence_only", "decision_only"]
 
 FLOAT_TOLERANCE = 1e-9
-MAX_COPIES = 10**6  # of all rows together
-COPIES_PER_ROW = (10, 100)  # limits of the mean number of copies
+MAX_COPIES = 10**6  # about the number of copies of all rows together, unless COPIES_PER_ROW limits it
+COPIES_PER_ROW = (10, 100)  # minimum and maximum of the mean number of copies of a row
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FixedDecisions:
-    """Fixed decisions of n rows over K labels, with the other values of the rows as far as they are known.
+    """Fixed decisions of n rows over K labels, and the other values of the rows that are known.
 
     Decisions are stored and never recomputed from probabilities, whose argmax can change where a softmax saturates.
 
@@ -64,7 +64,7 @@ class FixedDecisions:
 
     @property
     def n_labels(self) -> int:
-        """Number of labels K by the logits, including labels that are never decided."""
+        """Number of labels K, which is the number of logits of a row; includes labels that are never decided."""
         assert self.logits is not None
         return int(self.logits.shape[1])
 
@@ -76,7 +76,7 @@ class FixedDecisions:
 
     @property
     def kind(self) -> MapInput:
-        """Input of a map that is fitted on these rows, in addition to the decision."""
+        """Kind of input, in addition to the decision, of a map that is fitted on these rows."""
         if self.logits is not None:
             return "logits"
         return "decision_only" if self.confidence is None else "confidence_only"
@@ -85,7 +85,8 @@ class FixedDecisions:
     def copies(self) -> np.ndarray:
         """Increasing row numbers, each repeated in proportion to its weight, shape (m,).
 
-        Numbers of copies are rounded up or down at random, so that they are right on average; each is at least 1.
+        Each row has at least one copy. Numbers of copies are rounded up or down at random, so that the rounding causes
+        no bias.
         """
         if self.weight is None:
             return np.arange(len(self))
@@ -116,9 +117,9 @@ class FixedDecisions:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ProtocolDecisions(FixedDecisions):
-    """Fixed decisions with all values that the paper's protocol needs: logits, true labels and groups.
+    """Fixed decisions with logits, true labels and groups, which the paper's protocol needs.
 
-    It has the attributes of `FixedDecisions`; `field()` makes these three required.
+    It has the attributes of `FixedDecisions`; `field()` makes these three attributes required.
     """
 
     logits: np.ndarray = field()
@@ -133,7 +134,7 @@ def _concatenate(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
 
 
 def decide(logits: np.ndarray) -> np.ndarray:
-    """Decide for the label with the largest logit in float64, the first of equals.
+    """Decide for the label with the largest logit in float64; if several are the largest, for the first of them.
 
     Args:
         logits: Shape (n, K).
@@ -147,7 +148,8 @@ def decide(logits: np.ndarray) -> np.ndarray:
 def confidence_logit(log_probabilities: np.ndarray, decision: np.ndarray) -> np.ndarray:
     """Compute the logit of the confidence, log p_d - log of the sum of the other probabilities.
 
-    The logit distinguishes rows whose p_d rounds to 1. A probability of exactly 0 or 1 gives an infinite logit.
+    p_d is the probability of the decided label d. The logit differs between rows for which p_d rounds to 1. A
+    probability of exactly 0 or 1 gives an infinite logit.
 
     Args:
         log_probabilities: Shape (n, K).
@@ -156,7 +158,8 @@ def confidence_logit(log_probabilities: np.ndarray, decision: np.ndarray) -> np.
     Returns:
         Logits, shape (n,).
     """
-    by_label = np.ascontiguousarray(np.transpose(log_probabilities))  # sums over labels are sums of whole arrays
+    # labels on the first axis, so that a sum over labels is a fast sum of whole arrays
+    by_label = np.ascontiguousarray(np.transpose(log_probabilities))
     decided = np.take_along_axis(by_label, decision[None], axis=0)[0]
     others = np.where(np.arange(len(by_label) - 1)[:, None] < decision, by_label[:-1], by_label[1:])
     largest = others.max(axis=0)

@@ -8,7 +8,7 @@ from pathlib import Path
 from relmap.errors import InputError
 from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
 
-ROWS = {"validation": 600, "test": 4000, "new": 4000}  # of each file
+ROWS = {"validation": 600, "test": 4000, "new": 4000}  # number of rows of each file
 
 
 def demo_commands(folder: Path) -> list[list[str]]:
@@ -37,7 +37,7 @@ def run_demo(folder: Path) -> None:
         folder: Folder for the files; created if it does not exist.
 
     Raises:
-        InputError: A command failed; it has printed why.
+        InputError: A command failed; the command has printed the reason.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for seed, (name, rows) in enumerate(ROWS.items(), start=4):
@@ -49,6 +49,6 @@ def run_demo(folder: Path) -> None:
     for words in demo_commands(folder):
         print(f"\n$ relmap {shlex.join(words)}", flush=True)
         command = [sys.executable, "-m", "relmap", *words]
-        completed = subprocess.run(command, check=False, stderr=subprocess.STDOUT)  # noqa: S603 - our own command
+        completed = subprocess.run(command, check=False, stderr=subprocess.STDOUT)  # noqa: S603 - own command
         if completed.returncode:
             raise InputError(f"the command `relmap {words[0]}` failed with exit status {completed.returncode}")

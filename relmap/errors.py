@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def escape_unprintable(text: str) -> str:
-    """Replace characters that could control a terminal or hide text by JSON escapes.
+    """Replace each character that could control a terminal or hide text with its JSON escape.
 
     Args:
         text: Any text.
@@ -72,7 +72,7 @@ def describe_validation_errors(error: "ValidationError", whole: str) -> list[str
 
     Args:
         error: The exception.
-        whole: Name of the validated object, which is the location of errors that concern all of it.
+        whole: Name of the validated object, which replaces the location if an error concerns the whole object.
 
     Returns:
         Location, reason and invalid value of each error.

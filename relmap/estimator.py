@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from relmap.report.plot import Plot
 
     Rows = ArrayLike | IntoDataFrame  # an array, or a frame of pandas, polars or Arrow
-    Values = ArrayLike  # one for each row; a series of pandas or polars is one too
+    Values = ArrayLike  # one value for each row: an array, a list, or a series of pandas or polars
 
-N_FOLDS = 5  # of the cross-validated predictions of a classifier
+N_FOLDS = 5  # folds for the out-of-fold predictions of a classifier
 INTEGER_NAME = "0|-?[1-9][0-9]{0,17}"  # at most 18 digits, so that it fits int64
 CLASSIFIER_NOT_SAVED = (
     "the map is saved without its classifier; save the classifier too, and give the loaded map its predictions"
@@ -78,7 +78,7 @@ class _TrainingPredictions(NamedTuple):
     """Predictions that a map is fitted on.
 
     Attributes:
-        predicted: The predictions: those given, or the out-of-fold predictions of the classifier.
+        predicted: The predictions of the user, or the out-of-fold predictions of the classifier.
         rows: The predictions with their labels.
         labels: Labels in the order of the columns; None for 0..K-1.
         groups: Group of each row, or the name of its column.
@@ -121,8 +121,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     changes no decision and no probability. Errors in the input are raised as `InputError`.
 
     Args:
-        classifier: Classifier whose predictions are used. `X` then has the features that it reads: `fit` learns the map
-            on its out-of-fold predictions, and fits it on all rows.
+        classifier: Classifier that computes the predictions. `X` then has the features of the classifier. `fit` fits
+            the classifier on all rows, and the map on out-of-fold predictions of the classifier.
         calibrator: Key of the calibrator; None for `ts`, or `uncal` without logits.
         variant: Key of the model of the reliability, or `auto` for the one with the lowest out-of-fold loss.
         seed: Seed of the folds, 0 or more.
@@ -130,12 +130,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         signals: Columns of a frame that may indicate whether a decision is correct.
         hold_out: Share of the rows to hold out for `evaluate` and `thresholds`, in [0, 0.9].
         protocol: `own`, or `paper` for the split and the fits of the paper's tables.
-        arrays: Whether arrays, and columns named like labels, contain `logits` or `probabilities`. With `auto` they are
-            probabilities if no number is negative and the rows sum to 1.
+        arrays: Whether arrays, and columns named like labels, contain `logits` or `probabilities`. With `auto` they
+            contain logits if any number is outside [0, 1], and otherwise probabilities, whose rows must sum to 1.
         accept_label_order: Fit even if another order of the labels matches the predictions significantly better.
-        probabilities: Columns of a frame with the probabilities: a list of them in the order of the labels, a column of
-            lists, or a prefix of _0, _1, ... or of the label names.
-        logits: The same for logits.
+        probabilities: Columns of a frame with the probabilities: a list of columns in the order of the labels; or the
+            name of a column of lists; or the prefix of columns PREFIX_0, PREFIX_1, ... or PREFIX_ and a label name.
+        logits: Columns with the logits, given in the same ways.
         probability: Column with the probability of one of two labels.
         score_column: Column with the scores of a ranker; scores above `border` decide for one of two labels.
         border: Score above which the positive label is decided.
@@ -151,7 +151,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     Attributes:
         document_: The map, a frozen value.
         recommendation_: Recommendation of the fit; a loaded map has none.
-        arrays_: What arrays contain, as read by `fit` or given by `arrays`; None if unknown.
+        arrays_: Whether arrays contain `logits` or `probabilities`, as found by `fit` or given by `arrays`; None if
+            unknown.
         classes_: The labels, shape (K,).
         label_names_: Names of the labels in their order; None for 0..K-1.
         classifier_: The classifier, fitted on all rows.
@@ -247,7 +248,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         from relmap.api import fit_map
 
         check_settings(self.get_params(deep=False))
-        self.__dict__.pop("document_", None)  # an earlier fit must not influence how the labels are read
+        self.__dict__.pop("document_", None)  # the number of labels of an earlier fit must not influence this fit
         self.arrays_: Any = self.arrays
         self.out_of_fold_: dict[str, FramePredictions] = {}
         self.training_inputs_: TrainingInputs | None = None
@@ -282,7 +283,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     def _training_predictions(
         self, X: "Rows", y: "Values | None", groups: "Values | str | None"
     ) -> _TrainingPredictions:
-        """Read labelled predictions; their labels may be the names of columns."""
+        """Read labelled predictions; without `labels`, columns may be named like the labels."""
         labels = self.labels
         if labels is None and is_frame(X):
             labels = self._labels_of_columns(X, y, groups)
@@ -454,12 +455,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
         require_numbers({"cut": cut})
         share = None if coverage is None else str(coverage)
-        found = cuts
+        cuts_or_file = cuts
         if isinstance(cuts, str):
-            found = Path(cuts)
+            cuts_or_file = Path(cuts)
         elif isinstance(cuts, Cuts):
-            found = cuts.numbers
-        if not (found is None or isinstance(found, Path | Mapping)):
+            cuts_or_file = cuts.numbers
+        if not (cuts_or_file is None or isinstance(cuts_or_file, Path | Mapping)):
             raise InputError(
                 f"cuts is {cuts!r:.80}; give the result of `thresholds` or the path of its file; use cut for a number"
             )
@@ -467,9 +468,10 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         numbers = self._numbers(predicted)
         if numbers is None:
             rows = self._unlabelled(predicted)
-            return append_columns(X, apply_to_frame(self._document, rows, coverage=share, cut=cut, cuts=found)[0])
+            added_columns, _ = apply_to_frame(self._document, rows, coverage=share, cut=cut, cuts=cuts_or_file)
+            return append_columns(X, added_columns)
         scores = score_array(self._document, *numbers)
-        added = route_scores(self._document, scores, coverage=share, cut=cut, cuts=found)
+        added = route_scores(self._document, scores, coverage=share, cut=cut, cuts=cuts_or_file)
         return append_columns(X, pl.DataFrame(added)) if is_frame(X) else to_structured_array(added)
 
     @with_python_names
@@ -533,7 +535,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             The cut, in sentences and numbers. `apply` accepts it as `cuts`.
 
         Raises:
-            InputError: The rows cannot be read, or not exactly one of the four is given.
+            InputError: The rows cannot be read, or none or several of these alternatives are given.
 
         Example:
             >>> from relmap import ReliabilityMap
@@ -634,7 +636,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
     @with_python_names
     def save(self, path: str | Path) -> None:
-        """Write the map to a JSON file that every command of `relmap` reads; the classifier is not saved.
+        """Write the map to a JSON file, which the commands of `relmap` can read; the classifier is not saved.
 
         Args:
             path: The file.
@@ -674,8 +676,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
         Args:
             path: The file.
-            arrays: What arrays contain, which the file does not record. With `auto`, arrays of shape (n,) in [0, 1] are
-                refused, since they can be either.
+            arrays: Whether arrays contain logits or probabilities, which the file does not record. With `auto`, arrays
+                of shape (n,) with numbers in [0, 1] are rejected, since they may be either.
 
         Returns:
             The fitted estimator, without a classifier and without rows.
@@ -739,9 +741,11 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return FramePredictions(frame, sha256="", reading=reading)  # only labelled rows need a hash
 
     def _numbers(self, predicted: "Rows") -> tuple[np.ndarray, ArrayKind] | None:
-        """Return the numbers of an array and what they are, if the map can score them without a frame.
+        """Return the numbers of an array and their kind, for a map that can score an array directly.
 
-        Long arrays return None: they are scored in pieces on two threads, as a frame.
+        Returns:
+            Numbers and kind. None for a frame, for a map that reads more than logits, and for a long array, which is
+            scored as a frame in pieces on two threads.
         """
         from relmap.maps.scoring import reads_only_logits
 
@@ -802,7 +806,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return None if self.label_names_ is None else len(self.label_names_)
 
     def _read(self, predicted: "Rows") -> tuple[pl.DataFrame, Reading]:
-        """Convert predictions to a frame and its reading; columns of labels are renamed to numbered ones."""
+        """Convert predictions to a frame and its reading; columns with a number for each label get numbered names."""
         if not is_frame(predicted):
             check_width(predicted, self._n_labels, self.label_names_)
             return to_polars(predicted, self.arrays_), Reading(drop_unlabelled=bool(self.drop_unlabelled))
@@ -818,7 +822,11 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return frame, Reading(**(options | {kind: None}))
 
     def _columns_by_label(self, frame: pl.DataFrame) -> tuple[ArrayKind, Sequence[str] | None]:
-        """Find the columns with a number for one label each, and what they contain; None if there are none."""
+        """Find the columns that have the numbers of one label each; None if there are no such columns.
+
+        Returns:
+            Whether the columns contain logits or probabilities, and the columns in the order of the labels.
+        """
         names = self.label_names_
         given: dict[ArrayKind, str | Sequence[str] | None] = {
             "probabilities": self.probabilities,
@@ -833,8 +841,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
                 return kind, None
             return kind, [f"{columns}_{name}" for name in names]
         other_columns = (self.probability, self.score_column, self.decision, self.confidence_column)
-        names_others = any(column is not None for column in other_columns)
-        if names is None or names_others or has_predictions(frame.columns) or not {*names} & {*frame.columns}:
+        uses_other_columns = any(column is not None for column in other_columns)
+        if names is None or uses_other_columns or has_predictions(frame.columns) or not {*names} & {*frame.columns}:
             return "probabilities", None
         return infer_column_kind(frame, names, self.arrays_), names
 
@@ -845,15 +853,17 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         if has_predictions(frame.columns) or (y is None and truth not in frame.columns):
             return None
         labels = unify_missing(frame[truth].to_numpy() if y is None else y)
-        given = np.unique(np.array([label for label in labels.tolist() if label is not None]))
-        label_of = dict(zip(label_names(given).tolist(), given.tolist(), strict=True))
+        true_labels = np.unique(np.array([label for label in labels.tolist() if label is not None]))
+        label_by_name = dict(zip(label_names(true_labels).tolist(), true_labels.tolist(), strict=True))
         reserved = {truth, groups if isinstance(groups, str) else None, self.id or "id", WEIGHT_COLUMN, *self.signals}
         columns = [name for name, kind in frame.schema.items() if kind.is_numeric() and name not in reserved]
-        if not label_of or not set(label_of) <= set(columns):
+        if not label_by_name or not set(label_by_name) <= set(columns):
             return None
+        # if all numeric columns together are probabilities, each is a label, also without rows; otherwise, other
+        # columns may have other numbers
         if infer_column_kind(frame, columns, "auto") != "probabilities":
-            columns = [name for name in columns if name in label_of]
-        return [label_of.get(name, name) for name in columns]
+            columns = [name for name in columns if name in label_by_name]
+        return [label_by_name.get(name, name) for name in columns]
 
 
 def _one_column(y: "Values | None") -> "Values | None":
@@ -880,5 +890,5 @@ def _classes(document: "MapDocument") -> np.ndarray:
 
 
 def _group_column(groups: "Values | str | None") -> str | None:
-    """Return the name of the column of the groups in the combined frame."""
+    """Return the name of the column of groups in the frame that `_table` builds; None without groups."""
     return groups if groups is None or isinstance(groups, str) else "group"

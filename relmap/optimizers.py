@@ -17,7 +17,8 @@ TOLERANCE = 1e-20  # predicted decrease of the objective at which Newton's metho
 MAX_STEPS = 200
 MAX_HALVINGS = 40
 ARMIJO = 1e-4  # share of the predicted decrease that a step must achieve
-FIRST_DECAY = 0.9  # Adam's published decay rates and epsilon; the gains are written out, as 1 - 0.9 is not 0.1
+# Adam's published decay rates and epsilon. A gain is 1 - decay; it is written out, since 1 - 0.9 is not 0.1 in floats.
+FIRST_DECAY = 0.9
 FIRST_GAIN = 0.1
 SECOND_DECAY = 0.999
 SECOND_GAIN = 0.001
@@ -38,9 +39,9 @@ def newton(
     Args:
         objective: Returns value, gradient and Hessian at parameters of shape (P,).
         start: Starting point, shape (P,).
-        min_eigenvalue: Positive lower bound of the eigenvalues of the Hessian, such as the weight of a ridge;
-            eigenvalues below it by rounding are raised to it.
-        tolerance: A step with at most this predicted decrease is the last.
+        min_eigenvalue: Positive lower bound of the eigenvalues of the Hessian, such as the weight of a ridge penalty.
+            Eigenvalues that are lower because of rounding are raised to this bound.
+        tolerance: The first step with at most this predicted decrease is the last step.
 
     Returns:
         Parameters at the minimum, shape (P,).
@@ -50,13 +51,14 @@ def newton(
     for _ in range(MAX_STEPS):
         step = _newton_step(gradient, hessian, min_eigenvalue)
         predicted_decrease = -float(gradient @ step)
-        rounding = 4 * np.finfo(float).eps * max(1.0, abs(value))  # values are means of numbers near 1, or larger
+        # rounding error of the value, which is a mean of numbers of about 1 or more
+        rounding = 4 * np.finfo(float).eps * max(1.0, abs(value))
         for _ in range(MAX_HALVINGS):
             new_value, new_gradient, new_hessian = objective(parameters + step)
             if new_value <= value + ARMIJO * float(gradient @ step) + rounding:
                 break
             step = step / 2
-        else:
+        else:  # no step decreases the value by more than its rounding error
             return parameters
         parameters = parameters + step
         value = new_value

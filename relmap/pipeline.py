@@ -43,8 +43,8 @@ class ReliabilityPipeline(Pipeline):
             X: The features that the first step reads.
 
         Returns:
-            Probabilities in [0, 1]: an array, shape (n,), or a series of the dataframe library of the
-                transformed rows.
+            Probabilities in [0, 1]: an array, shape (n,), or a series of the library of the
+            transformed rows if these are a frame.
 
         Example:
             >>> import numpy as np

@@ -1,6 +1,6 @@
 """Fitted models as values: frozen dataclasses whose annotations state the type, bounds and shape of each field.
 
-pydantic derives from the same annotations the JSON of a value, its schema, and the validation of its content.
+From the same annotations, pydantic derives the JSON of a value, the schema of the JSON, and its validation.
 """
 
 from dataclasses import dataclass, field
@@ -24,9 +24,10 @@ class Axes:
     In JSON an array is nested lists, none of which is empty.
 
     Args:
-        *axes: Length of each axis, or a name that has one length within a value, such as "K" labels or "J" knots; "J-1"
-            is one less.
-        of: Bounded type of the numbers of an array, such as `Number` or `Share`.
+        *axes: Length of each axis, or its name, such as "K" for labels or "J" for knots. Axes of the same name must
+        have
+            the same length in all fields of a value; "J-1" is one shorter than "J".
+        of: Type of the numbers of an array with their bounds, such as `Number` or `Share`.
     """
 
     def __init__(self, *axes: str | int, of: object = Number) -> None:
@@ -58,7 +59,7 @@ class Axes:
 
         Args:
             shape: Shape of the field.
-            lengths: Length of each named axis; names that are missing are added with their length in `shape`.
+            lengths: Length of each named axis. A name that is missing is added, with the length that it has in `shape`.
 
         Returns:
             The expected shape.
@@ -94,10 +95,10 @@ def _to_lists(values: object) -> object:
 class Value:
     """Fitted model: a frozen dataclass whose arrays are read-only copies of the arguments.
 
-    A class with the keyword `kind` can be part of a map, whose JSON identifies it by a field of that name.
+    A class with the keyword `kind` can be part of a map. In the JSON of the map, the field `kind` identifies the class.
     """
 
-    _axes: ClassVar[dict[str, Axes]]  # axes of each field that has any
+    _axes: ClassVar[dict[str, Axes]]  # axes of each field whose annotation states them
     _arrays: ClassVar[list[str]]  # names of the fields that are arrays
 
     def __init_subclass__(cls, kind: str | None = None) -> None:
@@ -113,7 +114,7 @@ class Value:
                 cls._axes[name] = axes
                 if hint.__origin__ is np.ndarray:
                     cls._arrays.append(name)
-        dataclass(frozen=True, eq=not cls._axes)(cls)  # comparing arrays gives arrays, not a bool
+        dataclass(frozen=True, eq=not cls._axes)(cls)  # no __eq__ with arrays, whose comparison gives no bool
 
     def __post_init__(self) -> None:
         for name in self._arrays:
@@ -139,7 +140,7 @@ class Value:
         return violations or self._content_violations()
 
     def _content_violations(self) -> list[str]:
-        """Find violations beyond shapes and bounds; one sentence each, which names the location."""
+        """Find violations other than of shapes and bounds; return a sentence for each, which names the location."""
         return []
 
 

@@ -10,7 +10,7 @@ PartialShare = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Section(BaseModel):
-    """A group of settings: frozen, and unknown names are errors."""
+    """A group of settings. It is immutable, and unknown names are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -19,11 +19,11 @@ PositiveCount = Annotated[int, Field(ge=1)]
 
 
 class ProtocolParams(Section):
-    """Split of the validation rows (paper, section 4.3, as in its authors' code).
+    """Split of the validation rows, as in the paper (section 4.3) and in the code of its authors.
 
     Attributes:
         parts: Shares of the calibrator-fit, projection-fit and projection-selection rows.
-        projection_cap: Maximal number of projection-fit rows, and of projection-selection rows.
+        projection_cap: Maximum number of projection-fit rows, and of projection-selection rows.
         temperature_rows: Rows on which TS is fitted.
         split: Whether rows or groups are split.
     """
@@ -41,7 +41,9 @@ class ProtocolParams(Section):
 
 
 class ProjectionParams(Section):
-    """Lattice, by default the paper's (sections 3.4 and 4.3); params.yaml must state every setting.
+    """Settings of the lattice; the defaults are those of the paper (sections 3.4 and 4.3).
+
+    The pipeline uses no defaults: params.yaml must state every setting.
 
     Attributes:
         knots: Number of uniform knots J on [0, 1].
@@ -59,18 +61,19 @@ class ProjectionParams(Section):
 
 
 class MetricParams(Section):
-    """Settings of the metrics; params.yaml must state every setting.
+    """Settings of the metrics. The pipeline uses no defaults: params.yaml must state every setting.
 
     Attributes:
         ece_bins: Number of bins of calibration errors.
-        ties: Treatment of tied rows by AUPR-Error: expectation over their orders, or one threshold per tie.
+        ties: Treatment of tied rows by AUPR-Error: the expectation over their orders, or one threshold that
+            all of them reach together.
         smallest_probability: Lower bound of a probability in the log loss.
         smallest_reliability: Lower bound of a reliability, and of 1 minus it, in the correctness log loss.
         spread_groups: Number of confidence groups of the label spread.
-        spread_minimum_cell: Smallest number of rows of a counted cell of the label spread.
+        spread_minimum_cell: Minimum number of rows of a cell; the label spread omits smaller cells.
         spread_permutations: Number of shuffles of the label spread.
-        smallest_relevant_change: Smaller changes are reported as no relevant difference; in nats for the log loss, and
-            in their unit for ranking metrics.
+        smallest_relevant_change: Smaller changes are reported as no relevant difference. It is in the unit of each
+            metric, such as nats for the log loss.
         resamples: Number of bootstrap resamples; with fewer than 300, no change could be significant after correction
             for six data sets.
     """
@@ -97,7 +100,7 @@ class Settings(Section):
         protocol: Split of the rows.
         projection: Lattice.
         metrics: Metrics.
-        learning_curve_rows: Numbers of labelled rows of the learning curve.
+        learning_curve_rows: Numbers of labelled rows for which the learning curve has a fit.
     """
 
     protocol: ProtocolParams = ProtocolParams(
@@ -112,7 +115,7 @@ DEFAULTS = Settings()
 
 
 def row_counts(steps: Sequence[int], available: int) -> tuple[int, ...]:
-    """Select the steps of a learning curve.
+    """Select the steps of a learning curve that the available rows allow.
 
     Args:
         steps: Numbers of rows.

@@ -19,7 +19,8 @@ class ValidationRows(NamedTuple):
 
     Attributes:
         seed: Protocol seed.
-        temperature_fit: Rows on which TS is fitted; in the paper all validation rows, so one number leaks.
+        temperature_fit: Rows on which TS is fitted; in the paper all validation rows, so that the temperature leaks
+            information on the other parts.
         calibrator_fit: Rows on which the other calibrators are fitted.
         projection_fit: Rows on which the projections are fitted.
         projection_selection: Rows that choose the penalty of label-wise shifts.
@@ -44,18 +45,18 @@ class ValidationRows(NamedTuple):
 
     @property
     def interleaved_fit_rows(self) -> "ValidationRows":
-        """The same with equal numbers of calibrator-fit and projection-fit rows, alternating, as `calibrator_fit`."""
+        """Rows whose `calibrator_fit` alternates between as many calibrator-fit rows as projection-fit rows."""
         n_pairs = min(len(self.calibrator_fit), len(self.projection_fit))
         pairs = slice(n_pairs)
-        both = ProtocolDecisions.concatenate([self.calibrator_fit.take(pairs), self.projection_fit.take(pairs)])
-        alternating = np.arange(2 * n_pairs).reshape(2, n_pairs).T.ravel()
-        return self._replace(calibrator_fit=both.take(alternating))
+        combined = ProtocolDecisions.concatenate([self.calibrator_fit.take(pairs), self.projection_fit.take(pairs)])
+        alternating_order = np.arange(2 * n_pairs).reshape(2, n_pairs).T.ravel()
+        return self._replace(calibrator_fit=combined.take(alternating_order))
 
     def limit_fit_rows(self, n_rows: int) -> "ValidationRows":
         """Limit the calibrator-fit and the projection-fit rows.
 
         Args:
-            n_rows: Maximal number of each; the first rows are kept.
+            n_rows: Maximum number of calibrator-fit rows, and of projection-fit rows; the first rows are retained.
 
         Returns:
             The limited rows.
@@ -73,7 +74,7 @@ def group_row_numbers(group: np.ndarray) -> list[np.ndarray]:
         group: Group of each row, shape (n,).
 
     Returns:
-        Increasing row numbers of each group; groups in the order of their first rows, so names do not matter.
+        Increasing row numbers of each group. Groups are in the order of their first rows, and not of their names.
     """
     _, first_row, name_code = np.unique(group, return_index=True, return_inverse=True)
     rank_of_code = np.argsort(np.argsort(first_row))
@@ -86,7 +87,7 @@ def expand_units(parts: Sequence[np.ndarray], units: Sequence[np.ndarray] | None
     """Convert numbers of units to row numbers.
 
     Args:
-        parts: Numbers of the units of each part.
+        parts: Numbers of the units of each part; a unit is a row or a group of rows.
         units: Row numbers of each unit; None if units are rows.
 
     Returns:
@@ -119,10 +120,11 @@ class ValidationParts(NamedTuple):
 def split_validation(n: int, seed: int, params: ProtocolParams, group: np.ndarray | None = None) -> ValidationParts:
     """Split validation rows into calibrator-fit, projection-fit and projection-selection rows.
 
-    Rows are permuted and split as in the authors' code, so that their numbers are reproduced row by row: the size of
-    the first part is rounded half to even, that of the second down, and the third part has the remaining rows. A
-    projection part above the cap is reduced at random without replacement and sorted. With `params.split` "group" the
-    groups are permuted instead of the rows, and no group is in two parts.
+    Rows are permuted and split as in the code of the paper's authors, so that each row is in the same part as there.
+    The size of the first part is rounded half to even, the size of the second part is rounded down, and the third part
+    has the remaining rows. If a projection part has more rows than the cap, a random sample of them is retained, in
+    increasing order. With `params.split` "group" the groups are permuted instead of the rows, and no group is in two
+    parts.
 
     Args:
         n: Number of rows.

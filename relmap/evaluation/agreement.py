@@ -1,9 +1,10 @@
 """Agreement of decisions with true labels: accuracy, precision and recall of each label, and Cohen's kappa.
 
-If the file from which the labelled rows were sampled is given, the reliability of its rows makes estimates more precise
-(prediction-powered inference with the variance-minimizing weight: Angelopoulos, Duchi and Zrnic, 2023).
-The estimate is the accuracy of the labelled rows plus a multiple of the difference in mean reliability between all rows
-and the labelled ones. It is valid for any map; a map without information leaves the interval unchanged.
+If the file from which the labelled rows were sampled is given, accuracy and precision are estimated for all its rows,
+by prediction-powered inference with the variance-minimizing weight (Angelopoulos, Duchi and Zrnic, 2023): the accuracy
+of the labelled rows, plus a multiple of the difference in mean reliability between all rows and the labelled ones. The
+estimates are valid for any map; a map without information leaves their intervals unchanged. Recall and kappa use the
+frequencies of the decisions in the file.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ class PopulationSummary:
 
     Attributes:
         decision_counts: Number of rows of each decision, shape (K,).
-        mean_reliability: Mean reliability of each decision, shape (K,); arbitrary without rows.
+        mean_reliability: Mean reliability of the rows of each decision, shape (K,); 0 for decisions without rows.
         notes: Sentences on how the file was read.
     """
 
@@ -117,20 +118,20 @@ def measure_agreement(
         else:
             decision_share = (population.decision_counts / population.decision_counts.sum())[:, None]
         label_share = _estimate_label_shares(sums, label, decision_share, n_labelled)
-        # if a decision has no labelled rows, the estimates that need their labels are NaN
+        # if a decision of the file has no labelled rows, the accuracy of its rows is unknown: estimates with it are NaN
         correct_share = np.where(decision_share > 0, decision_share * n_correct / n_labelled, 0)
         chance_agreement = (decision_share * label_share).sum(axis=0)
         kappa = (correct_share.sum(axis=0) - chance_agreement) / (1 - chance_agreement)
         recall = correct_share / label_share
-    decision_groups = _count_groups(sample, sample.decision, document.n_labels)
-    label_groups = _count_groups(sample, label, document.n_labels)
+    n_groups_by_decision = _count_groups(sample, sample.decision, document.n_labels)
+    n_groups_by_label = _count_groups(sample, label, document.n_labels)
     labels = []
     for k, name in enumerate(document.shown_names):
         labels.append(
             {
                 "name": name,
-                "precision": _estimate_with_interval(precision[k], decision_groups[k]),
-                "recall": _estimate_with_interval(recall[k], label_groups[k]),
+                "precision": _estimate_with_interval(precision[k], n_groups_by_decision[k]),
+                "recall": _estimate_with_interval(recall[k], n_groups_by_label[k]),
             }
         )
     return {
@@ -146,8 +147,7 @@ def describe_agreement(agreement: dict[str, Any], n_labelled: int) -> list[str]:
 
     Args:
         agreement: Numbers of `measure_agreement`.
-        n_labelled: Number of labelled rows. The accuracy is described only if it is an estimate for more rows than
-            these.
+        n_labelled: Number of labelled rows. The accuracy is omitted if it is that of the labelled rows only.
 
     Returns:
         One line for each estimate.
@@ -226,17 +226,18 @@ def _estimate_accuracy(
 ) -> np.ndarray:
     """Estimate the accuracy of each cell, with prediction-powered inference if the population is known.
 
-    With the accuracy a and the mean reliability r of the labelled rows, and the mean reliability R of the population,
-    the estimate is a + w (R - r), with the weight w = -cov(a, R - r) / var(R - r) of least variance, limited to [0, 1].
+    With the accuracy a and the mean reliability r of the labelled rows, and the mean reliability m of the population,
+    the estimate is a + w (m - r). The weight w = -cov(a, m - r) / var(m - r) minimizes the variance; it is limited to
+    [0, 1].
 
     Args:
-        n_correct: Number of correct labelled rows, shape (cells, 1 + R), as are the next two.
-        n_labelled: Number of labelled rows.
-        reliability_sum: Sum of the reliabilities of the labelled rows.
-        population: Mean reliability of all rows of each cell.
+        n_correct: Number of correct labelled rows in each cell, shape (cells, 1 + R): for all rows and R resamples.
+        n_labelled: Number of labelled rows, same shape.
+        reliability_sum: Sum of the reliabilities of the labelled rows, same shape.
+        population: Mean reliability of all rows of each cell; None to return the accuracy of the labelled rows.
 
     Returns:
-        Accuracy of the labelled rows and of each resample, shape (cells, 1 + R).
+        Estimate from the labelled rows and from each resample of them, shape (cells, 1 + R).
     """
     accuracy = np.asarray(n_correct / n_labelled)
     if population is None or accuracy.shape[1] == 1:
@@ -251,18 +252,19 @@ def _estimate_accuracy(
     return np.asarray(np.clip(accuracy + weight[:, None] * difference, 0, 1))
 
 
-def _estimate_with_interval(replicated: np.ndarray, n_groups: int) -> JsonNumbers:
-    """Return a value and its interval.
+def _estimate_with_interval(value_and_replicates: np.ndarray, n_groups: int) -> JsonNumbers:
+    """Return a value and its 95% interval.
 
     If all resamples give 0 or all give 1, as for rows that are all correct, the interval is the exact binomial interval
-    of one independent row for each group.
+    in which each group counts as one independent row.
 
     Args:
-        replicated: The value and its R replicates, shape (1 + R,).
+        value_and_replicates: The value and its R bootstrap replicates, shape (1 + R,).
         n_groups: Number of groups.
     """
-    value = float(replicated[0])
-    interval = percentile_interval(replicated[1:]) if n_groups >= MIN_BOOTSTRAP_GROUPS else UNKNOWN_INTERVAL
+    value = float(value_and_replicates[0])
+    has_interval = n_groups >= MIN_BOOTSTRAP_GROUPS
+    interval = percentile_interval(value_and_replicates[1:]) if has_interval else UNKNOWN_INTERVAL
     low = interval.low
     high = interval.high
     if low == high and value in (0, 1):

@@ -1,11 +1,14 @@
-"""Drift test: compares the residuals of a map on new labelled rows with its residuals on out-of-fold fit rows.
+"""Drift test: compares the residuals of new labelled rows with those of the fit rows.
 
-Rows are divided into cells by the decided label and by whether the reliability is below the median of that label. The
-residual is correct - reliability. In each cell, the mean residual of the new rows is compared with the mean residual of
-the fit rows. It is not compared with 0: a map that is fitted to finitely many rows is slightly miscalibrated from the
-start, which many new rows would detect although nothing has changed. The most reliable 10% and 30% of the fit rows, of
-all labels, are two further cells; new rows belong to them if their reliability reaches the same limit. The test detects
-a change of the accuracy at a given reliability, and not a change of the label frequencies.
+The residual of a row is its correctness (1 or 0) minus its reliability. For fit rows, the reliability is the
+out-of-fold prediction; under the paper's protocol, the projection-selection rows replace the fit rows. Rows are divided
+into cells by the decided label and by whether the reliability is below the median of that label. Two further cells
+contain the most reliable 10% and 30% of the fit rows of all labels, and the new rows that are at least as reliable.
+
+In each cell, the mean residual of the new rows is compared with the mean residual of the fit rows, and not with 0: a
+map that is fitted to finitely many rows is always slightly miscalibrated, which a comparison with 0 would report as a
+change if there are many new rows. The test detects a change of the accuracy at a given reliability. It does not detect
+a change of the label frequencies.
 """
 
 from collections.abc import Sequence
@@ -21,11 +24,11 @@ from relmap.metrics.intervals import holm_adjust
 from relmap.metrics.probability import reject_nan
 from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
 
-MIN_TEST_ROWS = 20  # of a cell, among the new rows and among the fit rows
+MIN_TEST_ROWS = 20  # a cell is tested if it has this many new rows and this many fit rows
 ROUNDING_TOLERANCE = 1e-12  # smaller differences of mean residuals are rounding errors
 MAX_LISTED_CELLS = 5
 HALVES: tuple[Half, Half] = ("lower", "upper")
-TOP_SHARES = (0.1, 0.3)  # of the most reliable fit rows
+TOP_SHARES = (0.1, 0.3)  # a cell for each: the most reliable 10% and 30% of the fit rows
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,12 @@ class CellDrift:
     Attributes:
         label: The decided label, 0..K-1.
         half: Half of the reliabilities of the label.
-        median: Median reliability of the label at the fit, which separates the halves.
+        median: Median reliability of the fit rows of the label, which separates the halves.
         rows: Number of new rows.
-        mean_reliability: Their mean reliability.
-        accuracy: Their accuracy.
-        expected_accuracy: Their accuracy if their mean residual equaled that of the fit rows; None without fit rows.
+        mean_reliability: Mean reliability of the new rows.
+        accuracy: Accuracy of the new rows.
+        expected_accuracy: Accuracy that the new rows would have if their mean residual were that of the fit rows; None
+            without fit rows.
         p_value: p-value of no change, adjusted for all tests; None if there are too few rows for a test.
     """
 
@@ -86,10 +90,10 @@ class TopDrift:
     Attributes:
         share: Share of the fit rows that reach the limit.
         limit: Minimum reliability.
-        rows: Number of new rows that reach it.
-        mean_reliability: Their mean reliability.
-        accuracy: Their accuracy.
-        expected_accuracy: Their accuracy if their mean residual equaled that of the fit rows.
+        rows: Number of new rows that reach the limit.
+        mean_reliability: Mean reliability of these new rows.
+        accuracy: Accuracy of these new rows.
+        expected_accuracy: Accuracy that they would have if their mean residual were that of the fit rows.
         p_value: p-value of no change, adjusted for all tests; None if there are too few rows for a test.
     """
 
@@ -151,7 +155,7 @@ class DriftResult:
         return not self.changed
 
     def as_json(self) -> dict[str, Any]:
-        """Convert the result for JSON; p is None if a cell could not be tested."""
+        """Convert the result for JSON; the `p` of a cell is None if it could not be tested."""
         return {
             "holds": self.holds,
             "level": self.level,
@@ -205,18 +209,18 @@ class DriftResult:
 def summarize_reference_cells(
     reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray, group: np.ndarray | None, n_labels: int
 ) -> tuple[tuple[float, ...], tuple[Cell, ...]]:
-    """Summarize out-of-fold rows by label and half, as the reference that a map stores for `detect_drift`.
+    """Summarize the residuals of fit rows by label and half, as the reference that a map stores for `detect_drift`.
 
     Args:
-        reliability: Out-of-fold reliability, shape (n,), in [0, 1].
+        reliability: Out-of-fold reliability of each fit row, shape (n,), in [0, 1].
         decision: Decided labels 0..K-1, shape (n,).
         correct: Whether each decision is correct, shape (n,), bool.
         group: Group of each row, shape (n,); None if rows are independent.
         n_labels: Number of labels K.
 
     Returns:
-        Median reliability of each label, 0.5 for labels without rows; and the cells with rows. Cells with fewer than
-        ten groups are omitted, since they cannot be tested.
+        Median reliability of each label, 0.5 for labels without rows; and the cells that have rows. If rows have
+        groups, cells with fewer than ten groups are omitted, since they cannot be tested.
     """
     reject_nan(reliability, "reliability")
     medians = np.full(n_labels, 0.5)
@@ -233,16 +237,16 @@ def summarize_reference_cells(
 def summarize_top_cells(
     reliability: np.ndarray, correct: np.ndarray, group: np.ndarray | None, quantiles: Sequence[float]
 ) -> tuple[TopCell, ...]:
-    """Summarize the most reliable out-of-fold rows, as the reference that a map stores for `detect_drift`.
+    """Summarize the residuals of the most reliable fit rows, as the reference that a map stores for `detect_drift`.
 
     Args:
-        reliability: Out-of-fold reliability, shape (n,).
+        reliability: Out-of-fold reliability of each fit row, shape (n,).
         correct: Whether each decision is correct, shape (n,), bool.
         group: Group of each row, shape (n,), or None.
         quantiles: The 101 quantiles of the reliability that the map stores.
 
     Returns:
-        A summary for each share of the rows; those of fewer than ten groups are omitted.
+        A summary for each share in `TOP_SHARES`. If rows have groups, shares with fewer than ten groups are omitted.
     """
     cells = []
     for share in TOP_SHARES:
@@ -272,13 +276,14 @@ def detect_drift(
 ) -> DriftResult:
     """Test whether a map still holds on new labelled rows.
 
-    In each cell with enough rows, the mean residuals are compared by a two-sample test: Student's t with one degree of
-    freedom less than the new rows have groups (rows, without groups), with Holm's correction over cells.
+    In each cell with enough rows, the mean residuals are compared by a two-sample t-test. Its degrees of freedom are
+    the number of groups of the new rows minus one; without groups, the number of new rows minus one. The p-values have
+    Holm's correction over all cells.
 
     Args:
         document: The map.
-        reliability: Reliability of the new rows, shape (n,), in [0, 1]; they must be independent of the rows of the
-            fit.
+        reliability: Reliability of the new rows, shape (n,), in [0, 1]. The new rows must be independent of the fit
+            rows.
         decision: Decided labels 0..K-1, shape (n,).
         correct: Whether each decision is correct, shape (n,), bool.
         group: Group of each row, shape (n,); None if rows are independent.
@@ -333,14 +338,14 @@ def detect_drift(
 
 
 class _CellSummary(NamedTuple):
-    """A cell, and its number of groups (rows, without groups)."""
+    """Summary of the rows of a cell, and their number of groups; without groups, their number."""
 
     cell: Cell
     n_groups: int
 
 
 class _CellComparison(NamedTuple):
-    """New rows of a cell, their number of groups, and the fit rows in the cell, if there are any."""
+    """Summaries of the new rows and of the fit rows of a cell; `n_groups` is that of the new rows."""
 
     new: Cell
     n_groups: int
@@ -356,7 +361,7 @@ class _CellComparison(NamedTuple):
 
 
 class _TopComparison(NamedTuple):
-    """New rows among the most reliable ones, their number of groups, and the fit rows."""
+    """Summaries of the most reliable new rows and fit rows; `n_groups` is that of the new rows."""
 
     new: Cell
     n_groups: int
@@ -407,9 +412,9 @@ def _top_limit(quantiles: Sequence[float], share: float) -> float:
 def _p_value(comparison: _CellComparison | _TopComparison, *, is_grouped: bool) -> float:
     """Return the two-sided p-value of equal mean residuals; NaN if there are too few rows or groups.
 
-    The squared standard error of the difference is the larger of that with a pooled variance and that with separate
-    variances. The first one prevents a false alarm for new rows without errors, the second one for a few more errors
-    than usual in a cell with a small variance.
+    The squared standard error of the difference is computed with a pooled variance and with separate variances, and the
+    larger one is used. The pooled variance prevents a false alarm if the new rows have no errors. Separate variances
+    prevent one if a cell with a small variance has a few more errors than usual.
     """
     reference = comparison.reference
     new = comparison.new
@@ -421,19 +426,20 @@ def _p_value(comparison: _CellComparison | _TopComparison, *, is_grouped: bool) 
     if difference <= ROUNDING_TOLERANCE:
         return 1.0
     pooled_variance = (reference.rows * reference.variance + new.rows * new.variance) / (reference.rows + new.rows)
-    squared_error = max(
+    squared_standard_error = max(
         pooled_variance / reference.rows + pooled_variance / new.rows,
         reference.variance / reference.rows + new.variance / new.rows,
     )
-    if squared_error <= 0:
+    if squared_standard_error <= 0:
         return 0.0
-    return float(2 * scipy.special.stdtr(comparison.n_groups - 1, -difference / np.sqrt(squared_error)))
+    t_statistic = difference / np.sqrt(squared_standard_error)
+    return float(2 * scipy.special.stdtr(comparison.n_groups - 1, -t_statistic))
 
 
 def _summarize_top_cell(
     limit: float, reliability: np.ndarray, correct: np.ndarray, group: np.ndarray | None
 ) -> _CellSummary | None:
-    """Summarize the rows whose reliability reaches a limit; None without any."""
+    """Summarize the rows whose reliability reaches a limit, as the upper half of a single label; None without any."""
     reaches_limit = reliability >= limit
     summaries = _summarize_cells(
         medians=np.array([limit]),
@@ -452,14 +458,14 @@ def _summarize_cells(
     correct: np.ndarray,
     group: np.ndarray | None,
 ) -> list[_CellSummary]:
-    """Compute mean and variance of the residuals in each cell with rows; the order of the rows does not matter.
+    """Compute mean and variance of the residuals in each cell that has rows.
 
-    Divided by the number of rows, the variance is that of the mean residual. It is cluster-robust: rows of a group that
-    are wrong together increase it (Liang and Zeger, 1986). With the residuals e_i of a cell, their mean m, its n rows
-    and G groups, it is G / (G - 1) / n sum_g (sum_{i in g} (e_i - m))².
+    For a cell with n rows, G groups, and residuals e_i with the mean m, the variance is
+    1 / n * G / (G - 1) * sum over groups g of (sum_{i in g} (e_i - m))². Divided by n, it is the cluster-robust
+    variance of the mean residual (Liang and Zeger, 1986). Without groups, each row is a group.
 
     Returns:
-        A summary for each cell with rows.
+        A summary for each cell that has rows, by label and half.
     """
     if len(decision) == 0:
         return []
@@ -467,25 +473,26 @@ def _summarize_cells(
     residual = correct - reliability
     if group is None:
         group_code = np.arange(len(cell_number))
-        order = np.lexsort((residual, cell_number))
+        order = np.lexsort((residual, cell_number))  # sums of sorted residuals do not depend on the order of the rows
     else:
         _, group_code = np.unique(group, return_inverse=True)
         order = np.lexsort((residual, group_code, cell_number))
     cell_number = cell_number[order]
     residual = residual[order]
     group_code = group_code[order]
-    cells, first_row, n_rows = np.unique(cell_number, return_index=True, return_counts=True)
+    cell_numbers, first_row, n_rows = np.unique(cell_number, return_index=True, return_counts=True)
     mean_residual = np.add.reduceat(residual, first_row) / n_rows
     mean_reliability = np.add.reduceat(reliability[order], first_row) / n_rows
+    # rows of a group that are in two cells are a group in each
     begins_group = np.r_[True, (np.diff(cell_number) != 0) | (np.diff(group_code) != 0)]
-    first_row_of_group = np.flatnonzero(begins_group)  # a group in two cells counts in each
+    first_row_of_group = np.flatnonzero(begins_group)
     group_sums = np.add.reduceat(residual - np.repeat(mean_residual, n_rows), first_row_of_group)
     first_group = np.searchsorted(first_row_of_group, first_row)
     n_groups = np.diff(np.r_[first_group, len(first_row_of_group)])
     small_sample_factor = n_groups / np.maximum(n_groups - 1, 1)
     variance = np.add.reduceat(group_sums**2, first_group) / n_rows * small_sample_factor
     summaries = []
-    for k, number in enumerate(cells.tolist()):
+    for k, number in enumerate(cell_numbers.tolist()):
         cell = Cell(
             label=number // 2,
             half=HALVES[number % 2],

@@ -1,6 +1,6 @@
 """Evaluation of a reliability map on labelled rows: the reliability compared with the confidence.
 
-Both are scores of the same fixed decisions. Intervals are of one paired bootstrap over groups
+Both are scores of the same fixed decisions. All intervals come from one paired bootstrap over groups
 (`relmap.metrics.resampling`), given the fitted map. Rows that were sampled with known probabilities are weighted by the
 inverse of their probability.
 """
@@ -22,7 +22,7 @@ from relmap.metrics.spread import LabelCells
 from relmap.projection.decisions import CalibratedDecisions
 
 EVALUATED_METRICS = (*(metric.key for metric in metrics_for_views(ReliabilityView)), "ece")
-RETAINED_TENTHS = {10: 9, 30: 7, 50: 5, 90: 1}  # by percent of the rows that are reviewed
+RETAINED_TENTHS = {10: 9, 30: 7, 50: 5, 90: 1}  # percent of the rows that are reviewed -> tenths that are not
 
 MetricsByScore = dict[str, dict[str, MetricValue]]  # by score and metric: floats, or replicates, shape (R,)
 
@@ -36,8 +36,8 @@ def evaluate_map(document: MapDocument, sample: EvaluationSample) -> dict[str, A
 
     Returns:
         Numbers for JSON: those of `compare_scores`, the accuracy, results by label, and the label spread. Undefined
-        numbers are None, as are intervals for fewer than ten groups. Weights count, except in numbers of rows and in
-        the label spread.
+        numbers are None, as are intervals for fewer than ten groups. Sampling weights are used, except for numbers of
+        rows and of errors, and for the label spread.
     """
     label_cells = LabelCells.from_decisions(
         sample.scored.confidence, sample.rows.decision, sample.rows.correct, sample.params
@@ -94,21 +94,21 @@ def evaluate_alternatives(document: MapDocument, sample: EvaluationSample) -> di
         sample: Labelled rows that no model was fitted on.
 
     Returns:
-        Numbers for JSON: `candidates` has the candidates, compared with the confidence; `recalibrated` has matrix
-        scaling, compared with the map. They are None if the map does not contain them.
+        Numbers for JSON: `candidates` compares each candidate with the confidence, and `recalibrated` compares matrix
+        scaling with the map. Each is None if the map does not contain these alternatives.
     """
     alternatives = document.others
     if alternatives is None:
         return {"candidates": None, "recalibrated": None}
     rows = sample.rows
-    confidence = scipy.special.logit(sample.scored.confidence)
+    logit_of_confidence = scipy.special.logit(sample.scored.confidence)
     decisions = CalibratedDecisions(
-        confidence_logit=confidence, decision=rows.decision, logits=rows.logits, signals=rows.signals
+        confidence_logit=logit_of_confidence, decision=rows.decision, logits=rows.logits, signals=rows.signals
     )
-    logits = {"confidence": confidence, document.projection.name: sample.scored.logit}
+    reliability_logits = {"confidence": logit_of_confidence, document.projection.name: sample.scored.logit}
     for name, variant in alternatives.variants.items():
-        logits[name] = np.asarray(variant(decisions))
-    losses = {name: _log_loss(sample, logit) for name, logit in logits.items()}
+        reliability_logits[name] = np.asarray(variant(decisions))
+    losses = {name: _log_loss(sample, logit) for name, logit in reliability_logits.items()}
     recalibrated = None
     if alternatives.matrix is not None and rows.logits is not None:
         probabilities = alternatives.matrix(rows.logits)
@@ -126,7 +126,12 @@ def evaluate_alternatives(document: MapDocument, sample: EvaluationSample) -> di
 
 
 def _log_loss(sample: EvaluationSample, logit: np.ndarray) -> np.ndarray:
-    """Return the log loss of each copy in nats, shape (n,), from the logit of a reliability of each row."""
+    """Return the correctness log loss of each copy of a row, in nats, shape (n,).
+
+    Args:
+        sample: Labelled rows, n copies.
+        logit: Logit of the probability that the decision is correct, for each row.
+    """
     loss = correctness_log_loss(logit, sample.rows.correct, sample.params.smallest_reliability)
     return np.asarray(loss[sample.row_number])
 
@@ -163,10 +168,11 @@ def _compare_metric(name: str, values: MetricsByScore, replicates: MetricsByScor
 def _measure_scores(sample: EvaluationSample, resamples: Resamples | None = None) -> MetricsByScore:
     """Compute every metric of both scores, for all rows or for each of R resamples.
 
-    `found_30` is the number of errors found per 1,000 reviews if the least reliable 30% of the rows are reviewed.
+    The metric `found_30` is the number of errors found per 1,000 reviews if the 30% of the rows with the lowest score
+    are reviewed.
 
     Returns:
-        Metrics by score: floats, or replicates, shape (R,).
+        Metrics by score and name: floats, or replicates, shape (R,).
     """
     metrics_by_score: MetricsByScore = {}
     for score in SCORES:
@@ -183,7 +189,14 @@ def _measure_scores(sample: EvaluationSample, resamples: Resamples | None = None
 def _errors_found(
     sample: EvaluationSample, tenths: int, retained_accuracy: MetricValue, resamples: Resamples | None
 ) -> MetricValue:
-    """Return the errors found per 1,000 reviews of the rows that are not among the retained tenths."""
+    """Return the errors found per 1,000 reviews if all rows are reviewed but the retained ones.
+
+    Args:
+        sample: Labelled rows.
+        tenths: Tenths of the rows that are retained, those with the highest score.
+        retained_accuracy: Accuracy of the retained rows.
+        resamples: Resamples for which the number is computed; None for all rows.
+    """
     is_wrong = ~sample.correct
     n_rows: int | np.ndarray = len(sample)
     n_errors: int | np.ndarray = int(np.count_nonzero(is_wrong))
@@ -191,14 +204,14 @@ def _errors_found(
         n_rows = resamples.rows.astype(int)
         n_errors = resamples.sums(is_wrong)[0]
     n_retained = count_retained_rows(n_rows, tenths)
-    retained_errors = np.round(n_retained * (1 - retained_accuracy), 9)
-    with np.errstate(invalid="ignore"):  # no row is reviewed if there are few
+    retained_errors = np.round(n_retained * (1 - retained_accuracy), 9)  # without rounding errors of the accuracy
+    with np.errstate(invalid="ignore"):  # 0 / 0 if there are so few rows that none is reviewed
         found: MetricValue = errors_found_per_1000(n_errors, retained_errors, np.float64(n_rows - n_retained))
     return found
 
 
 def _evaluate_labels(document: MapDocument, sample: EvaluationSample) -> list[dict[str, Any]]:
-    """Compute accuracy and mean scores of the decisions for each label."""
+    """Compute the accuracy and the mean of each score for the decisions of each label."""
     n_labels = document.n_labels
     accuracy = _accuracy_by_cell(sample, sample.decision, n_labels)
     n_rows = np.bincount(sample.rows.decision, minlength=n_labels).tolist()
@@ -228,8 +241,9 @@ def _evaluate_labels(document: MapDocument, sample: EvaluationSample) -> list[di
 def _accuracy_by_cell(sample: EvaluationSample, cell: np.ndarray, n_cells: int) -> list[JsonNumbers]:
     """Compute the share of correct rows in each cell, with Wilson's interval at the effective number of rows.
 
-    Rows of a group are clustered. The effective number is that of independent rows whose share would have the same
-    variance (Kish, 1965). If all rows are correct, or all are wrong, each group counts as one row.
+    The effective number of rows is the number of independent rows whose share of correct rows would have the same
+    variance as the share of these rows, which are clustered by group (Kish, 1965). If all rows are correct, or all are
+    wrong, each group counts as one row.
 
     Args:
         sample: Labelled rows, n copies.
@@ -237,9 +251,10 @@ def _accuracy_by_cell(sample: EvaluationSample, cell: np.ndarray, n_cells: int) 
         n_cells: Number of cells.
 
     Returns:
-        Value and interval of each cell; intervals are None for fewer than ten groups.
+        Value and interval of each cell; intervals are None for cells with fewer than ten groups.
     """
     n_clusters = sample.n_clusters
+    # a pair is a cell and a group that has copies in this cell
     pair, pair_of_copy = np.unique(cell * n_clusters + sample.cluster, return_inverse=True)
     cell_of_pair = pair // n_clusters
     rows_of_pair = np.bincount(pair_of_copy)

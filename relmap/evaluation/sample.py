@@ -35,17 +35,17 @@ def finite_or_none(number: float) -> float | None:
 class EvaluationSample:
     """Fixed decisions of labelled rows, each with two scores: its confidence and its reliability.
 
-    A row with a sampling weight is repeated as `FixedDecisions.copies` states. All copies of a row are in one cluster.
-    Except for `rows` and `scored`, arrays have one entry for each of the n copies.
+    Rows with sampling weights are repeated: `FixedDecisions.copies` defines how often. All copies of a row are in one
+    cluster. Arrays have one entry for each of the n copies; `rows` and `scored` have each row once.
 
     Attributes:
-        rows: The rows, each once.
-        scored: Their confidence and reliability.
+        rows: The rows.
+        scored: Confidence and reliability of the rows.
         params: Settings of the metrics.
-        row_number: Row of each copy, shape (n,), int64.
+        row_number: Index in `rows` of each copy, shape (n,), int64.
         correct: Whether the decision is correct, shape (n,), bool.
         decision: Decided label 0..K-1, shape (n,), int64.
-        cluster: Index 0..C-1 of the group of the row, or of the row if there are no groups, shape (n,), int64.
+        cluster: Number of the group of each copy, 0..C-1, shape (n,), int64; without groups, each row is a group.
         logit: Logit of each score, by its name, shape (n,), float64; may be infinite.
         probability: Each score as a probability, by its name, shape (n,), in [0, 1].
     """
@@ -64,11 +64,11 @@ class EvaluationSample:
     def from_rows(
         cls, rows: FixedDecisions, scored: ScoredDecisions, params: MetricParams = METRIC_DEFAULTS
     ) -> "EvaluationSample":
-        """Repeat rows by their weight and number their groups.
+        """Create a sample in which each row is repeated in proportion to its weight.
 
         Args:
-            rows: Labelled rows; without groups they are independent.
-            scored: Their confidence and reliability.
+            rows: Labelled rows; rows without groups are treated as independent.
+            scored: Confidence and reliability of the rows.
             params: Settings of the metrics.
 
         Returns:
@@ -80,23 +80,24 @@ class EvaluationSample:
         if not len(rows):
             raise InputError("there are no rows to evaluate; give predictions with their labels")
         confidence_logit = scipy.special.logit(scored.confidence)
-        # the reliability is a sigmoid, whose rounding must not move an unchanged confidence to another bin of the ECE
+        # where the map leaves the confidence unchanged, the reliability is sigmoid(logit(confidence)), whose rounding
+        # error could move the row to another bin of the ECE
         is_unchanged = confidence_logit == scored.logit
         reliability = np.where(is_unchanged, scored.confidence, scored.reliability)
         cluster = np.arange(len(rows))
         if rows.group is not None:  # numbered in the order of their names
             cluster = pl.Series(rows.group).rank("dense").to_numpy().astype(np.int64) - 1
-        copies = rows.copies
+        row_number = rows.copies
         return cls(
             rows=rows,
             scored=scored,
             params=params,
-            row_number=copies,
-            correct=rows.correct[copies],
-            decision=rows.decision[copies],
-            cluster=cluster[copies],
-            logit={"confidence": confidence_logit[copies], "reliability": scored.logit[copies]},
-            probability={"confidence": scored.confidence[copies], "reliability": reliability[copies]},
+            row_number=row_number,
+            correct=rows.correct[row_number],
+            decision=rows.decision[row_number],
+            cluster=cluster[row_number],
+            logit={"confidence": confidence_logit[row_number], "reliability": scored.logit[row_number]},
+            probability={"confidence": scored.confidence[row_number], "reliability": reliability[row_number]},
         )
 
     def __len__(self) -> int:

@@ -1,8 +1,9 @@
-"""Calibration of the most reliable rows: their mean reliability minus their accuracy.
+"""Calibration of the most reliable rows, measured by the gap: their mean reliability minus their accuracy.
 
-The gap is tested against zero for each share of the rows, with Holm's correction. Its standard error is the larger of
-two: the bootstrap error over groups, and the error for independent rows whose reliabilities are correct. The second one
-prevents false alarms for rows without errors, whose bootstrap replicates are all equal.
+For the most reliable 10% and 30% of the rows, the gap is tested against zero, with Holm's correction. The standard
+error is the larger of two: the bootstrap standard error over groups, and the one of independent rows whose
+reliabilities are correct. The second one prevents false alarms for rows without errors, whose bootstrap replicates are
+all equal.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from relmap.metrics.resampling import Resamples
 from relmap.settings import METRIC_DEFAULTS
 
 TOP_TENTHS = (1, 3)  # shares of the most reliable rows, in tenths
-MIN_RELEVANT_GAP = METRIC_DEFAULTS.smallest_relevant_change  # with many rows, smaller gaps can be significant
+MIN_RELEVANT_GAP = METRIC_DEFAULTS.smallest_relevant_change  # with many rows, even irrelevant gaps are significant
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,12 @@ class TopCalibration:
     """Predicted and actual accuracy of the most reliable rows.
 
     Attributes:
-        share: Share of the rows, such as 0.1.
-        rows: Number of these rows.
-        predicted: Their mean reliability.
-        correct: Their accuracy.
+        share: Share of the most reliable rows among all rows, such as 0.1.
+        rows: Number of the most reliable rows, including all that are tied at the limit.
+        predicted: Mean reliability of these rows.
+        correct: Accuracy of these rows.
         gap: `predicted` minus `correct`; positive if the map overstates the accuracy.
-        standard_error: Standard error of the gap; None for fewer than ten groups, as are the next three.
+        standard_error: Standard error of the gap. This and the next three are None for fewer than ten groups.
         low: Lower end of the 95% interval of the gap.
         high: Upper end of that interval.
         p_value: p-value of no gap, adjusted for all shares that are tested.
@@ -54,7 +55,7 @@ class TopCalibration:
         return is_significant and abs(self.gap) >= MIN_RELEVANT_GAP
 
     def describe(self) -> str:
-        """Describe the gap in a sentence, which is a warning if the gap is significant."""
+        """Describe the gap in a sentence, which is a warning if the map is miscalibrated."""
         interval = format_interval(self.low, self.high, "+z.3f")
         numbers = (
             f"most reliable {100 * self.share:.0f}% ({self.rows:,} rows): mean reliability {self.predicted:.3f}, "
@@ -69,10 +70,10 @@ class TopCalibration:
 def measure_top_calibration(sample: EvaluationSample) -> tuple[TopCalibration, ...]:
     """Compare predicted and actual accuracy of the most reliable 10% and 30% of the rows.
 
-    Rows that are tied at the limit count in part, so that the share is exact.
+    Rows that are tied at the limit all count with the same fraction, so that the share is exact.
 
     Args:
-        sample: Labelled rows with their reliability; copies of weighted rows count.
+        sample: Labelled rows with their reliability; each copy of a weighted row counts as a row.
 
     Returns:
         One value for each share of the rows.
@@ -98,13 +99,13 @@ def describe_top_calibration(tops: tuple[TopCalibration, ...]) -> list[str]:
 
 
 def describe_top_warnings(tops: tuple[TopCalibration, ...]) -> list[str]:
-    """Describe the shares with a significant gap.
+    """Describe the shares of the rows for which the map is miscalibrated.
 
     Args:
         tops: Calibration of each share.
 
     Returns:
-        A line for each of them.
+        A line for each such share.
     """
     return [top.describe() for top in tops if top.is_miscalibrated]
 
@@ -165,7 +166,7 @@ def _measure_share(sample: EvaluationSample, tenths: int) -> TopCalibration:
 
 
 def _test_gap(sample: EvaluationSample, membership: np.ndarray, gap: float) -> _GapTest:
-    """Test a gap against zero by Student's t, with one degree of freedom less than there are groups in the top rows."""
+    """Test a gap against zero by a t-test, whose degrees of freedom are the groups of the top rows minus 1, or 1."""
     if sample.resamples is None:
         return _GapTest(np.nan, np.nan, np.nan)
     residual = membership * (sample.probability["reliability"] - sample.correct)
@@ -179,38 +180,43 @@ def _test_gap(sample: EvaluationSample, membership: np.ndarray, gap: float) -> _
     if standard_error > 0:
         p_value = float(2 * scipy.special.stdtr(degrees_of_freedom, -abs(gap) / standard_error))
     else:
-        p_value = float(gap == 0)
+        p_value = 1.0 if gap == 0 else 0.0
     return _GapTest(standard_error, half_width, p_value)
 
 
 def _top_membership(logit: np.ndarray, n_top: int) -> np.ndarray:
-    """Return the part of each row that belongs to the `n_top` most reliable rows, shape (n,), in [0, 1]."""
+    """Return the fraction with which each row counts as one of the `n_top` most reliable, shape (n,), in [0, 1].
+
+    The fractions sum to `n_top`. They are 1 above the limit, 0 below, and equal for all rows that are tied at the
+    limit.
+    """
     position = len(logit) - n_top
     limit = np.partition(logit, position)[position]
     is_above = logit > limit
     is_tied = logit == limit
-    tied_part = (n_top - np.count_nonzero(is_above)) / np.count_nonzero(is_tied)
-    return np.where(is_above, 1.0, np.where(is_tied, tied_part, 0.0))
+    tied_fraction = (n_top - np.count_nonzero(is_above)) / np.count_nonzero(is_tied)
+    return np.where(is_above, 1.0, np.where(is_tied, tied_fraction, 0.0))
 
 
 def _independent_standard_error(sample: EvaluationSample, membership: np.ndarray) -> float:
-    """Return the standard error of the gap if rows are independent and their reliabilities r are correct.
+    """Return the standard error of the gap if rows are independent and their reliabilities are correct.
 
-    All copies of row i are correct, or all are wrong. With the membership m_i of all its copies, the variance of the
-    sum of residuals is sum_i m_i² r_i (1 - r_i).
+    The copies of row i are either all correct or all wrong. With the sum m_i of the memberships of its copies and its
+    reliability r_i, the variance of the sum of residuals is sum_i m_i² r_i (1 - r_i).
     """
     reliability = sample.probability["reliability"]
     n_rows = len(sample.rows)
     membership_of_row = np.bincount(sample.row_number, membership, n_rows)
-    variance_of_row = np.bincount(sample.row_number, membership * reliability * (1 - reliability), n_rows)
-    variance_of_sum = float((membership_of_row * variance_of_row).sum())
+    # m_i r_i (1 - r_i) of each row
+    weighted_variance_of_row = np.bincount(sample.row_number, membership * reliability * (1 - reliability), n_rows)
+    variance_of_sum = float((membership_of_row * weighted_variance_of_row).sum())
     return float(np.sqrt(variance_of_sum) / membership.sum())
 
 
 def _bootstrap_standard_error(resamples: Resamples, residual: np.ndarray, membership: np.ndarray) -> float:
-    """Return the standard deviation of the gap over resamples of groups.
+    """Return the standard deviation of the gap over the resamples that contain some of the most reliable rows.
 
-    It is 0 if fewer than two resamples contain top rows.
+    It is 0 if there are fewer than two such resamples.
     """
     totals = resamples.sums(membership)[0]
     gaps = resamples.sums(residual)[0][totals > 0] / totals[totals > 0]

@@ -21,9 +21,9 @@ from relmap.metrics.intervals import BETTER, classify_relevant_change, format_in
 from relmap.metrics.registry import METRICS
 from relmap.settings import METRIC_DEFAULTS
 
-MIN_CURVE_ROWS = 200  # a label with fewer rows in the fit hardly gains from its own curve
-MIN_CLEAR_ERRORS = 100  # fewer wrong (or correct) decisions give long intervals
-REVIEWED_SHARE = 0.3  # of the least reliable rows, in the sentence on reviews
+MIN_CURVE_ROWS = 200  # a label with fewer fit rows hardly gains from its own curve
+MIN_CLEAR_ERRORS = 100  # with fewer wrong decisions, or fewer correct ones, intervals are long
+REVIEWED_SHARE = 0.3  # the sentence on reviews describes reviews of the least reliable 30% of the rows
 OUT_OF_FOLD = "out of fold"
 
 
@@ -44,14 +44,14 @@ def describe_evaluation(
     """
     advice = advise_from_evaluation(evaluation, document, smallest)
     limits = describe_limits(evaluation, document)
-    reviews = next(review for review in evaluation["reviews"] if review["reviewed"] == REVIEWED_SHARE)
+    review = next(review for review in evaluation["reviews"] if review["reviewed"] == REVIEWED_SHARE)
     if document.projection.fitted.kind == "confidence":
-        return [str(advice), *_describe_kept_confidence(reviews, document), *limits]
+        return [str(advice), *_describe_kept_confidence(review, document), *limits]
     errors_found = ErrorsFound(
-        by_confidence=reviews["confidence"],
-        by_reliability=reviews["reliability"],
-        low=reviews["low"],
-        high=reviews["high"],
+        by_confidence=review["confidence"],
+        by_reliability=review["reliability"],
+        low=review["low"],
+        high=review["high"],
     )
     evidence = describe_evidence(errors_found, evaluation["metrics"], smallest)
     reasons = [] if advice.answer in (USE, UNKNOWN) else _explain_missing_gain(evaluation, document)
@@ -90,7 +90,7 @@ def describe_alternatives(evaluation: dict[str, Any], document: MapDocument, whe
     Args:
         evaluation: Numbers of `evaluate_map` and `evaluate_alternatives`.
         document: The map.
-        where: Rows that the numbers are computed on, such as "out of fold".
+        where: Phrase that names the rows of the numbers, such as "out of fold".
 
     Returns:
         The lines; empty if there are too few rows.
@@ -115,9 +115,10 @@ def describe_candidates(candidates: list[dict[str, Any]], document: MapDocument,
     """List the log loss of each candidate, and its gain over the confidence.
 
     Args:
-        candidates: Numbers of each candidate, with the ends of the interval of its change.
+        candidates: For each candidate, its variant, log loss `nll_correct`, and `change` of the log loss with the
+            interval from `low` to `high`.
         document: The map.
-        where: Rows that the numbers are computed on.
+        where: Phrase that names the rows of the numbers.
 
     Returns:
         A title, and a line for each candidate.
@@ -127,15 +128,16 @@ def describe_candidates(candidates: list[dict[str, Any]], document: MapDocument,
         gain = f"{-candidate['change']:+z.4f}"
         if candidate["low"] is not None:
             gain += f" ({-candidate['high']:+z.4f} to {-candidate['low']:+z.4f})"
-        mark = "<- this map" if candidate["variant"] == document.projection.name else ""
-        lines.append(f"    {candidate['variant']:<16} {candidate['nll_correct']:.4f}  {gain}  {mark}".rstrip())
+        map_mark = "<- this map" if candidate["variant"] == document.projection.name else ""
+        lines.append(f"    {candidate['variant']:<16} {candidate['nll_correct']:.4f}  {gain}  {map_mark}".rstrip())
     return lines
 
 
 def describe_recalibration(comparison: Mapping[str, Any] | None, document: MapDocument) -> list[str]:
-    """Recommend to recalibrate with matrix scaling if it is as good as the map, or significantly better.
+    """Recommend recalibration with matrix scaling if its log loss is at least as good as that of the map.
 
-    If the map keeps the confidence, matrix scaling is recommended only if it is significantly better.
+    At least as good means: significantly lower, or higher by at most one standard error. If the map keeps the
+    confidence, matrix scaling must be significantly better.
 
     Args:
         comparison: Log loss of matrix scaling minus that of the map, with its interval; None if unknown.
@@ -149,7 +151,8 @@ def describe_recalibration(comparison: Mapping[str, Any] | None, document: MapDo
     change = comparison["change"]
     smallest = METRIC_DEFAULTS.smallest_relevant_change
     direction = METRICS["nll_correct"].direction
-    sign = classify_relevant_change(direction, change, comparison["low"], comparison["high"], 0, smallest)
+    # no p-value: 0 lets the interval alone decide
+    sign = classify_relevant_change(direction, change, comparison["low"], comparison["high"], p=0, smallest=smallest)
     if sign == BETTER:
         result = "is significantly better"
     elif document.projection.name == "confidence" or change > comparison["standard_error"]:
@@ -171,7 +174,7 @@ def describe_label_spread(spread: float | None, shuffled: float | None) -> str:
 
     Args:
         spread: Label spread, in [0, 1]; None if unknown.
-        shuffled: 95th percentile of the spread of shuffled labels.
+        shuffled: 95th percentile of the label spread when labels are shuffled; None if unknown.
 
     Returns:
         A sentence.
@@ -186,7 +189,7 @@ def describe_label_spread(spread: float | None, shuffled: float | None) -> str:
 
 
 def describe_pooled_labels(document: MapDocument) -> list[str]:
-    """Name the labels that have too few rows for a curve of their own.
+    """Name the labels that have too few fit rows for a curve of their own.
 
     Args:
         document: The map.
@@ -195,13 +198,12 @@ def describe_pooled_labels(document: MapDocument) -> list[str]:
         A sentence; empty if there are none.
     """
     replacements = {"shared": "is mostly pooled with the other labels", "identity": "keeps its confidence"}
-    fallback = document.projection.fallback
-    pooled = []
-    for label, kind in enumerate(fallback):
-        if kind in replacements:
+    descriptions = []
+    for label, fallback in enumerate(document.projection.fallback):
+        if fallback in replacements:
             name = document.shown_names[label]
-            pooled.append(f"{name} ({document.projection.rows_by_label[label]} rows) {replacements[kind]}")
-    return [f"Too few rows for a curve of its own: {join_names(pooled)}."] if pooled else []
+            descriptions.append(f"{name} ({document.projection.rows_by_label[label]} rows) {replacements[fallback]}")
+    return [f"Too few rows for a curve of its own: {join_names(descriptions)}."] if descriptions else []
 
 
 def describe_limits(sizes: Mapping[str, Any], document: MapDocument) -> list[str]:
@@ -224,13 +226,13 @@ def describe_limits(sizes: Mapping[str, Any], document: MapDocument) -> list[str
     return lines
 
 
-def _describe_kept_confidence(reviews: JsonNumbers, document: MapDocument) -> list[str]:
-    """State why the map keeps the confidence, and how many errors reviews by confidence find."""
+def _describe_kept_confidence(review: JsonNumbers, document: MapDocument) -> list[str]:
+    """State why the map keeps the confidence, and how many errors are found by reviews of the least confident rows."""
     lines = [f"The map contains {document.choice.reason}."]
-    if reviews["confidence"] is not None:
+    if review["confidence"] is not None:
         lines.append(
-            f"1,000 reviews of the least reliable {100 * REVIEWED_SHARE:.0f}% find {reviews['confidence']:.0f} errors; "
-            f"1,000 random reviews, {reviews['at_random']:.0f}."
+            f"1,000 reviews of the least reliable {100 * REVIEWED_SHARE:.0f}% find {review['confidence']:.0f} errors; "
+            f"1,000 random reviews, {review['at_random']:.0f}."
         )
     return lines
 
@@ -240,17 +242,18 @@ def _explain_missing_gain(evaluation: dict[str, Any], document: MapDocument) -> 
     reasons = describe_pooled_labels(document)
     if document.projection.name == "shared_1d":
         reasons.append("The map is one curve for all labels, so it ranks the rows as the confidence does.")
-    decided = [label for label in evaluation["labels"] if label["rows"]]
-    rare = []
-    for label in decided:
+    decided_labels = [label for label in evaluation["labels"] if label["rows"]]
+    labels_with_few_rows = []
+    for label in decided_labels:
         if label["fallback"] == "none" and label["fit_rows"] < MIN_CURVE_ROWS:
-            rare.append(f"{label['name']} ({label['fit_rows']:,})")
-    if rare:
-        reasons.append(f"Labels whose curve is fitted to fewer than {MIN_CURVE_ROWS} rows: {join_names(rare)}.")
+            labels_with_few_rows.append(f"{label['name']} ({label['fit_rows']:,})")
+    if labels_with_few_rows:
+        listed = join_names(labels_with_few_rows)
+        reasons.append(f"Labels whose curve is fitted to fewer than {MIN_CURVE_ROWS} rows: {listed}.")
     spread = evaluation["label_spread"]["value"]
     shuffled = evaluation["label_spread"]["shuffled_p95"]
-    if len(decided) == 1:
-        reasons.append(f"{decided[0]['name']} is the only label decided on these rows, so labels cannot differ.")
+    if len(decided_labels) == 1:
+        reasons.append(f"{decided_labels[0]['name']} is the only label decided on these rows, so labels cannot differ.")
     elif spread is None or shuffled is None or spread <= shuffled:
         reasons.append(describe_label_spread(spread, shuffled))
     n_rarer, outcome = rarer_outcome(evaluation["rows"], evaluation["errors"])

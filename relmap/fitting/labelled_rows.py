@@ -166,7 +166,7 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
     """
     group, notes = _find_group_column(document, file, group)
     layout = find_layout(
-        file.schema.names, str(file.path), labelled=True, group=group, reads=document.input, reading=file.reading
+        file.schema.names, str(file.path), labelled=True, group=group, map_input=document.input, reading=file.reading
     )
     signal_group = signal_group_column(document)
     if signal_group is not None and signal_group not in file.schema.names:
@@ -283,7 +283,7 @@ def _find_group_column(document: MapDocument, file: Predictions, group: str | No
 def _read_columns(file: Predictions, layout: Layout, optional: Sequence[str | None]) -> FileContent:
     """Read the columns of the layout, and the optional ones that exist."""
     existing = [name for name in optional if name is not None and name in file.schema.names]
-    frame = read_columns(file, list(dict.fromkeys([*layout.read, *existing])))
+    frame = read_columns(file, list(dict.fromkeys([*layout.all_columns, *existing])))
     file_rows = rows_in_file(file)
     notes = reading_notes(file)
     if frame.is_empty():

@@ -50,24 +50,25 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 def temporary_path(path: Path, create: Callable[[Path], object] = Path.touch, infix: str = "") -> Iterator[Path]:
     """Create a temporary file or folder next to a path, and remove it at the end.
 
-    First removes those that terminated processes left there. Their locks ended with them, so a temporary file without
-    a lock is unused.
+    First, remove the temporary files and folders of this path that terminated processes did not remove. A process locks
+    its temporary file, and the lock ends with the process, so a temporary file without a lock is unused.
 
     Args:
         path: Path that the temporary one is next to.
         create: Creates the temporary file or folder.
-        infix: Text in its name that distinguishes several of one process.
+        infix: Text in the temporary name, for a process that creates several temporary paths for one path.
 
     Yields:
         The temporary path.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     for unused in path.parent.glob(escape(f".{path.name}.") + "[0-9]*.partial"):
+        # files of other users may cause a PermissionError; they remain
         with suppress(PermissionError), _locked(unused, wait=False) as is_locked:
-            if is_locked:  # files of other users remain
+            if is_locked:
                 remove_path(unused)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{infix}.partial")
-    while True:
+    while True:  # another process may remove the path between its creation and its lock
         create(temporary)
         with _locked(temporary, wait=True) as is_locked:
             if is_locked:
@@ -80,16 +81,17 @@ def temporary_path(path: Path, create: Callable[[Path], object] = Path.touch, in
 
 @contextmanager
 def _locked(path: Path, *, wait: bool) -> Iterator[bool]:
-    """Lock a file or folder, and yield whether it is locked; it is not if it was removed meanwhile.
+    """Lock a file or folder within the block.
 
-    Without `fcntl` (on Windows) nothing is locked: files of this process are known by the number in their name, and
-    files of other processes remain.
+    Without `fcntl` (on Windows) there are no locks. Then a process uses its own temporary path without a lock, since
+    the name contains the number of the process, and does not remove the paths of other processes.
 
     Yields:
-        Whether the file or folder is locked.
+        Whether the path is locked. False if it was removed meanwhile, or if another process has the lock and `wait` is
+        false.
     """
     if fcntl is None:
-        yield wait
+        yield wait  # callers wait for the lock of their own path only
         return
     with ExitStack() as stack:
         try:
@@ -122,7 +124,8 @@ def check_output_path(out: Path | None, *inputs: Path) -> None:
         *inputs: Files that are read, which `out` must not replace.
 
     Raises:
-        InputError: `out` has an invalid name, is one of the inputs or no file, or its folder cannot be written.
+        InputError: `out` has an invalid name, is one of the inputs, is a folder or device, or its folder cannot be
+            written.
     """
     if out is None:
         return
@@ -143,8 +146,8 @@ def check_output_name(out: Path) -> None:
         out: Where to write.
 
     Raises:
-        InputError: The name begins with `~`, which only a shell replaces with the home folder, contains a NUL
-            character, or has a part that is too long for file systems.
+        InputError: The name begins with `~` (only a shell replaces it with the home folder), contains a NUL character,
+            or has a part that is too long for file systems.
     """
     if out.parts and out.parts[0].startswith("~"):
         raise InputError(f"{out} begins with ~, which only a shell replaces with the home folder; give the whole path")
@@ -179,17 +182,17 @@ def check_file(path: Path) -> None:
         path: The path.
 
     Raises:
-        InputError: It is a folder, a pipe or a device, or its name is not UTF-8, as Arrow and HTML require.
+        InputError: The path is a folder, a pipe or a device, or its name is not UTF-8, which Arrow and HTML require.
     """
     try:
         str(path).encode()
     except UnicodeEncodeError:
         raise InputError(f"{path} has a name that is not UTF-8; rename that file or folder") from None
     try:
-        is_other = path.exists() and not path.is_file()
+        is_irregular = path.exists() and not path.is_file()
     except (OSError, ValueError) as error:  # a name that is too long, or that contains a NUL character
         raise InputError(f"{str(path)[:MAX_SHOWN_CHARACTERS]!r} cannot be the name of a file: {error}") from None
-    if is_other:
+    if is_irregular:
         raise InputError(f"{path} is {'a folder' if path.is_dir() else 'a pipe or a device'}; name a file")
 
 

@@ -14,9 +14,9 @@ from relmap.io.text import SeparatedText
 from relmap.options import assignment, labels_to_paste, option
 
 MAX_LISTED_NAMES = 10
-UNKNOWN_N_LABELS = 2**31  # limit of label numbers where K is not known
+UNKNOWN_N_LABELS = 2**31  # replaces the number of labels K where it is not known; label numbers are smaller
 MAX_UNNAMED_LABELS = 1000  # labels given as numbers; larger numbers identify something else
-MAX_SUGGESTED_LABELS = 50  # names in a suggested option
+MAX_SUGGESTED_LABELS = 50  # maximum number of names in a suggested option, where K is not known
 BOOLEAN_LABELS = {"false": "0", "true": "1"}
 
 
@@ -27,7 +27,7 @@ class FileRows(NamedTuple):
         file: Name of the file.
         first: Number of the first row, from 0.
         text: The file, if it has lines.
-        row_number: Number of each row, shape (n,), if other rows between them are omitted; else they are consecutive.
+        row_number: Number of each row in the file, shape (n,); None if the rows are consecutive.
     """
 
     file: str
@@ -51,7 +51,7 @@ class FileRows(NamedTuple):
         n_invalid = int(is_invalid.sum())
         others = ""
         if n_invalid > 1:
-            others = f" ({n_invalid:,} of the {len(is_invalid):,} rows read with it are invalid)"
+            others = f" ({n_invalid:,} of the {len(is_invalid):,} rows read together are invalid)"
         raise InputError(f"{self.file}, {self.locate(row)}: {describe(row)}{others}")
 
     def reject_missing(self, column: pl.Series, advice: str = "drop or fill the row") -> None:
@@ -91,7 +91,7 @@ class FileRows(NamedTuple):
 
 
 def has_numeric_name(names: Sequence[str] | None) -> bool:
-    """Return whether a label has a number as its name, so that 1 is a name and not the second label.
+    """Return whether the name of a label is a number; then the label `1` is a name, and not the second label.
 
     Args:
         names: Names of the labels, or None.
@@ -107,14 +107,14 @@ def read_labels(
 ) -> np.ndarray:
     """Read labels that are given as numbers 0..K-1, as false and true, or by name.
 
-    Names are matched without surrounding spaces and without case.
+    Names are matched exactly, or else ignoring surrounding spaces and case.
 
     Args:
         column: The column.
-        rows: Its rows, for messages.
+        rows: The rows of the column, for messages.
         names: Names of the labels, or None.
         n_labels: Number K of labels; UNKNOWN_N_LABELS if it is not known.
-        advice: Returns the end of messages; empty for the default.
+        advice: Returns the remedy with which messages end; if it returns an empty text, messages have a default remedy.
 
     Returns:
         Label numbers, shape (n,), int64.
@@ -149,6 +149,7 @@ def read_labels(
 def _read_named_labels(
     column: pl.Series, rows: FileRows, names: Sequence[str] | None, advice: Callable[[], str]
 ) -> np.ndarray:
+    """Read labels from a column of text, or of numbers that are names."""
     text = column.cast(pl.String)
     label_by_text = {value: parse_label(value, names) for value in text.unique()}
     remedy = f"; the labels are {join_names(names)}" if names else advice() or _advise_label_option()
@@ -161,7 +162,7 @@ def parse_label(text: str, names: Sequence[str] | None) -> int | None:
     """Find the label that a text names.
 
     Args:
-        text: A name, matched exactly or without surrounding spaces and case; or a number, if no name is a number.
+        text: A name, matched exactly, or else ignoring surrounding spaces and case; or a number, if no name is one.
         names: Names of the labels, or None.
 
     Returns:
@@ -181,7 +182,7 @@ def parse_label(text: str, names: Sequence[str] | None) -> int | None:
 
 
 def _normalize_name(name: str) -> str:
-    """Remove surrounding spaces and case, and the decimals of a whole number."""
+    """Remove surrounding spaces, upper case, and the zero decimals of a whole number."""
     return re.sub(r"^([+-]?[0-9]+)\.0+$", r"\1", name.strip().casefold())
 
 
@@ -226,25 +227,27 @@ def advise_names(
 ) -> str:
     """Suggest, as the end of a message, how to name the labels.
 
-    An order is suggested only if it is known, as for numbers, or irrelevant, as if decision and label are both
-    given by name.
+    The names are suggested in an order only if they are numbers, whose order is known, or if no column depends on the
+    order. Otherwise, the user has to give the order.
 
     Args:
         frame: The rows.
         columns: Columns with labels.
         n_labels: Number K of labels; UNKNOWN_N_LABELS if it is not known.
-        by_position: Columns of numbers whose label is their position.
+        by_position: Columns with a number for each label, such as logits, which depend on the order of the labels.
 
     Returns:
         Advice with an option; empty if the columns do not have K names.
     """
     names = find_label_names(frame, columns)
     are_numbers = are_whole_numbers(names)
+    # labels 1..K, some of which may not occur
     if are_numbers and names and int(names[0]) == 1 and int(names[-1]) == n_labels:
         names = [str(number) for number in range(1, n_labels + 1)]
     is_complete = len(names) == n_labels
     is_plausible = n_labels == UNKNOWN_N_LABELS and 2 <= len(names) <= MAX_SUGGESTED_LABELS
-    if not (is_complete or is_plausible) or re.search(r'[,"]', "".join(names)):
+    needs_quotes = re.search(r'[,"]', "".join(names))
+    if not (is_complete or is_plausible) or needs_quotes:
         return ""
     if are_numbers:
         return f"; name the labels to fit, in their order: {labels_to_paste(names)}"
@@ -328,8 +331,8 @@ def read_numbers(column: pl.Series, rows: FileRows, advice: str = "") -> np.ndar
 
     Args:
         column: The column.
-        rows: Its rows, for messages.
-        advice: Remedy for text that is not a number.
+        rows: The rows of the column, for messages.
+        advice: End of the message on text that is not a number.
 
     Returns:
         Shape (n,), float64, without NaN.
@@ -343,16 +346,16 @@ def read_numbers(column: pl.Series, rows: FileRows, advice: str = "") -> np.ndar
     if not (column.dtype.is_float() or column.dtype.is_integer() or column.dtype.is_decimal()):
         raise InputError(f"{rows.file}: the column {column.name} is {column.dtype}; it must hold numbers")
     values = column.cast(pl.Float64)
-    rows.reject_missing(values)  # text may be nan
+    rows.reject_missing(values)  # text may be "nan"
     return values.to_numpy()
 
 
 def _text_to_numbers(column: pl.Series, rows: FileRows, advice: str) -> pl.Series:
     text = column.str.strip_chars()
-    if rows.text is not None and rows.text.separator != ",":  # then a comma may precede the decimals
+    if rows.text is not None and rows.text.separator != ",":  # in such a file, a comma may precede the decimals
         has_thousands_form = text.str.contains(r"^[+-]?[1-9]\d{0,2},\d{3}$")
         has_comma = text.str.contains(",", literal=True)
-        if (has_comma == has_thousands_form).all():  # no value shows that commas are decimal
+        if (has_comma == has_thousands_form).all():  # every comma may separate thousands
             rows.reject(
                 has_thousands_form,
                 lambda row: (
@@ -371,8 +374,8 @@ def read_probabilities(column: pl.Series, rows: FileRows, reading: Reading) -> n
 
     Args:
         column: The column.
-        rows: Its rows, for messages.
-        reading: Units and words.
+        rows: The rows of the column, for messages.
+        reading: Units, and the number of each word.
 
     Returns:
         Shape (n,), float64, in [0, 1].
@@ -405,7 +408,7 @@ def read_probabilities(column: pl.Series, rows: FileRows, reading: Reading) -> n
 
 
 def _advise_words(text: pl.Series) -> str:
-    """Suggest, as the end of a message, the option that gives words of confidence a number; empty without words."""
+    """Suggest, as the end of a message, an option with the number of each word of confidence; empty without words."""
     words = sorted(word for word in text.unique() if re.fullmatch(r"[^\W\d][^,=]*", word))
     if not words:
         return ""
@@ -418,7 +421,7 @@ def read_number_lists(column: pl.Series, rows: FileRows) -> np.ndarray:
 
     Args:
         column: A column of lists, arrays, or text such as "[0.1, 0.9]".
-        rows: Its rows, for messages.
+        rows: The rows of the column, for messages.
 
     Returns:
         Shape (n, K), float64, K at least 2.
@@ -439,8 +442,10 @@ def read_number_lists(column: pl.Series, rows: FileRows) -> np.ndarray:
     rows.reject_missing(column)
     lengths = column.list.len()
     n_labels = int(lengths[0]) if len(column) else 2
+    # the first row gives the number of labels; if it has fewer than two numbers, every row is invalid
+    is_invalid = lengths != n_labels if n_labels > 1 else lengths >= 0
     rows.reject(
-        lengths != n_labels if n_labels > 1 else lengths >= 0,
+        is_invalid,
         lambda row: (
             f"{name} has {lengths[row]} numbers, and {rows.locate(0)} has {n_labels}; "
             "each row needs one number for each label, at least two"

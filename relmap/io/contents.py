@@ -32,10 +32,10 @@ def check_content(path: Path, advice: str) -> bytes:
         advice: Remedy, with which messages end.
 
     Returns:
-        Its first bytes.
+        The first bytes of the file.
 
     Raises:
-        InputError: It is missing, not a file, unreadable, or contains no data (see `reject_non_data`).
+        InputError: The file is missing, not a regular file, unreadable, or contains no data (see `reject_non_data`).
     """
     check_file(path)
     if path.parts and URL_SCHEME.match(path.parts[0]):
@@ -57,7 +57,7 @@ def reject_non_data(path: Path, head: bytes, advice: str) -> None:
 
     Args:
         path: The file, for messages.
-        head: Its first bytes.
+        head: First bytes of the file.
         advice: Remedy, with which messages end.
 
     Raises:
@@ -78,28 +78,28 @@ def reject_non_data(path: Path, head: bytes, advice: str) -> None:
 def report_parse_errors(
     path: Path, expected: str, advice: str, lines: Path | bytes = b"", first_number: int = 1
 ) -> Iterator[None]:
-    """Report data that polars or Arrow cannot read as an error of the user's file.
+    """Convert an error of polars or Arrow inside the block, which they raise for invalid data, to an `InputError`.
 
     Args:
         path: The file, for messages.
-        expected: What it should be, such as "a complete parquet file".
+        expected: What the file should be, such as "a complete parquet file".
         advice: Remedy, with which messages end.
-        lines: JSON lines, or their file; the message names the first invalid one.
-        first_number: Number of the first of these lines in the file, from 1.
+        lines: JSON lines, or their file; the message names the first invalid line.
+        first_number: Number in the file of the first of these lines, from 1.
 
     Yields:
         None.
 
     Raises:
-        InputError: The block cannot read the data.
-        OSError: The machine cannot read the file.
+        InputError: polars or Arrow cannot read the data.
+        OSError: The operating system cannot read the file.
     """
     cause: Exception
     try:
         yield
         return
     except OSError as error:
-        if error.errno is not None:  # an error of the machine, not of the data
+        if error.errno is not None:  # an error of the operating system; Arrow raises OSError for invalid data too
             raise
         cause = error
     except (pl.exceptions.PolarsError, pa.ArrowException, UnicodeDecodeError) as error:

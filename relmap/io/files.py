@@ -1,8 +1,8 @@
 """Files of predictions: parquet, separated text and json lines, read in pieces that fit in memory.
 
-Separated text has columns of text: "007" and "1.10" remain as they are; an empty field is null, unless it is in quotes.
-A json lines file has the columns and types of all its lines together. JSON lists and workbooks are read into
-memory, see `frames`.
+All columns of separated text are text: "007" and "1.10" remain as they are. An empty field is null, unless it is in
+quotes. A json lines file has every column that occurs in a line, with a type that fits all lines. JSON lists and
+workbooks are read into memory, see `frames`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,8 +21,8 @@ from relmap.io.frames import BATCH_ROWS, WRITE_AGAIN, FramePredictions, arrow_to
 from relmap.io.reading import DEFAULT_READING, Reading
 from relmap.io.text import SeparatedText
 
-BLOCK_BYTES = 2**22  # of text that are read at once
-BATCH_BYTES = 2**26  # of decompressed parquet that are read at once, at most BATCH_ROWS rows; also sets row groups
+BLOCK_BYTES = 2**22  # of text, read at once
+BATCH_BYTES = 2**26  # of decompressed parquet, read at once as one piece; each piece is written as one row group
 BUFFER_BYTES = 2**20
 PAGE_HEADER_BYTES = 32
 CHECKSUM_FIELD = 4  # of a page header
@@ -63,7 +63,7 @@ class ParquetPredictions:
             return cls(path, parquet.read_schema(path))
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Read the rows in pieces.
+        """Read the rows in pieces of about `BATCH_BYTES`, but at most `BATCH_ROWS` rows.
 
         Args:
             columns: Columns to read; None for all.
@@ -77,15 +77,17 @@ class ParquetPredictions:
         with report_parse_errors(self.path, PARQUET, WRITE_AGAIN), self._open() as file:
             metadata = file.metadata
             total_bytes = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-            n_rows = BATCH_BYTES * metadata.num_rows // max(total_bytes, 1)
-            for batch in file.iter_batches(min(max(n_rows, 1), BATCH_ROWS), columns=columns):
+            rows_per_batch = BATCH_BYTES * metadata.num_rows // max(total_bytes, 1)
+            for batch in file.iter_batches(min(max(rows_per_batch, 1), BATCH_ROWS), columns=columns):
                 yield batch if columns is None else batch.select(columns)
 
     def has_checksums(self) -> bool:
-        """Return whether the first page of every column has a checksum; existing checksums are always verified.
+        """Return whether the first page of each column has a checksum in every row group.
+
+        Checksums that exist are verified whenever rows are read.
 
         Returns:
-            Whether all have one.
+            Whether all of these pages have one.
 
         Raises:
             InputError: The file is corrupted.
@@ -103,7 +105,7 @@ class ParquetPredictions:
         return True
 
     def _open(self) -> parquet.ParquetFile:
-        # without a buffer, a whole column of a row group is in memory, however many rows it has
+        # without a buffer, whole columns of a row group would be in memory, even if it has all rows of the file
         return parquet.ParquetFile(
             self.path, buffer_size=BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True
         )
@@ -158,14 +160,14 @@ class CsvPredictions:
             yield from reader
 
     def _open(self, columns: Sequence[str] | None) -> csv.CSVStreamingReader:
-        # with threads, errors do not name the row
+        # no threads, since errors in threads do not name the row
         read_options = csv.ReadOptions(
             block_size=BLOCK_BYTES, use_threads=False, encoding=self.text.encoding.replace("utf-8", "utf8")
         )
         parse_options = csv.ParseOptions(
             newlines_in_values=True, delimiter=self.text.separator, ignore_empty_lines=not self.text.one_column
         )
-        if columns is None:  # pyarrow before 25 has no type for all columns, only for named ones
+        if columns is None:  # pyarrow before 25 can set the type of named columns only
             with csv.open_csv(self.path, read_options=read_options, parse_options=parse_options) as header:
                 names = header.schema.names
         else:
@@ -190,8 +192,8 @@ class JsonLinesPredictions:
 
     Attributes:
         path: The file.
-        schema: Names and types of the columns.
-        types: Types of all lines together.
+        schema: Names and Arrow types of the columns.
+        types: Names and polars types of the columns; the types fit all lines.
         reading: Names and units of the columns.
     """
 
@@ -283,7 +285,7 @@ def open_predictions(path: Path, reading: Reading = DEFAULT_READING) -> Predicti
         raise InputError(f"{path}: predictions are read as {', '.join(FORMATS)}; rename the file accordingly")
     check_content(path, WRITE_AGAIN)
     predictions = FORMATS[suffix](path)
-    with report_parse_errors(path, f"a complete {suffix[1:]} file", WRITE_AGAIN):  # a name may not be UTF-8
+    with report_parse_errors(path, f"a complete {suffix[1:]} file", WRITE_AGAIN):  # a column name may not be UTF-8
         names = predictions.schema.names
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
@@ -304,11 +306,11 @@ def format_suffix(path: Path) -> str:
 
 
 def rows_in_file(predictions: Predictions, first: int = 0) -> FileRows:
-    """Return rows of a file, for messages.
+    """Return the row or line numbers of consecutive rows of a file, for messages.
 
     Args:
         predictions: The file.
-        first: Number of the first row, from 0.
+        first: Number of the first of these rows in the file, from 0.
 
     Returns:
         The rows from the first one on.
@@ -353,8 +355,8 @@ class NumberedBatch(NamedTuple):
     """A piece of a file.
 
     Attributes:
-        first: Number of its first row, from 0.
-        rows: The rows.
+        first: Number in the file of the first row of the piece, from 0.
+        rows: The rows of the piece.
     """
 
     first: int
@@ -400,11 +402,13 @@ def _text_blocks(path: Path) -> Iterator[_TextBlock]:
 
 def _reject_repeated_keys(path: Path, block: _TextBlock) -> None:
     """Reject an object that has a key twice, since one of the values would be lost."""
+    # a fast search finds suspicious lines, which are then parsed
     lines = pl.Series(block.content.decode(errors="replace").split("\n"))
     string = pl.element()
     key = string.filter(string.str.ends_with(":")).str.head(-1).str.strip_chars_end()
     keys = lines.str.extract_all(JSON_STRING).list.eval(key)
-    has_escapes = keys.list.eval(string.str.contains("\\", literal=True)).list.any()  # a key has several spellings
+    # with escapes, the same key can be spelled in several ways
+    has_escapes = keys.list.eval(string.str.contains("\\", literal=True)).list.any()
     is_suspicious = (keys.list.n_unique() < keys.list.len()) | has_escapes
     for index in is_suspicious.arg_true():
         if not is_json_object(lines[index].encode()):
@@ -414,10 +418,11 @@ def _reject_repeated_keys(path: Path, block: _TextBlock) -> None:
 
 
 def _has_checksum(handle: BinaryIO, chunk: parquet.ColumnChunkMetaData) -> bool:
-    """Return whether the header of the first page has field 4, a CRC-32; PyArrow verifies it, but does not expose it.
+    """Return whether the header of the first page has field 4, a CRC-32, which PyArrow verifies but does not expose.
 
-    In Thrift's compact protocol, each field has a byte with the distance of its number from the previous field and its
-    type (5 is an integer), followed by the integer, of which each byte but the last has its highest bit set.
+    The header is in Thrift's compact protocol. Each field begins with a byte: the upper 4 bits are the field number
+    minus the previous field number, and the lower 4 bits are the type (5 is an integer). The integer follows; each of
+    its bytes but the last has the highest bit set.
     """
     handle.seek(chunk.dictionary_page_offset or chunk.data_page_offset)
     header = handle.read(PAGE_HEADER_BYTES)

@@ -1,6 +1,6 @@
-"""Predictions in memory: frames of pandas, polars or Arrow, and arrays, which are read like a file.
+"""Predictions in memory: frames of pandas, polars or Arrow, and arrays. They are read like a file.
 
-Files that cannot be read in pieces are read into memory too: JSON lists, and the first sheet of workbooks.
+Files that cannot be read in pieces are also read into memory: JSON lists, and the first sheet of workbooks.
 """
 
 import hashlib
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     InputData: TypeAlias = IntoDataFrame | ArrayLike
 
 BATCH_ROWS = 2**17
-MAX_WHOLE_BYTES = 2**27  # of a file that cannot be read in pieces
+MAX_WHOLE_BYTES = 2**27  # maximum size of a file that cannot be read in pieces
 WRITE_AGAIN = "write the predictions again"
-HASHED_COLUMNS = (  # types that a map may read
+HASHED_COLUMNS = (  # columns of the types that a map can read
     cs.numeric()
     | cs.boolean()
     | cs.string()
@@ -43,8 +43,9 @@ HASHED_COLUMNS = (  # types that a map may read
     | cs.list(cs.numeric())
     | cs.array(cs.numeric())
 )
-FLOAT32_ERROR = 1e-6  # of probabilities
+FLOAT32_ERROR = 1e-6  # maximum rounding error of a probability, or of a sum of them, in float32
 MEBIBYTE = 2**20
+# names of Arrow types, as in the functions pyarrow.types.is_...
 PLAIN_TYPES = ("integer", "floating", "boolean", "decimal128", "null", "date32", "timestamp")
 TEXT_TYPES = ("string", "large_string", "string_view")
 LIST_TYPES = ("list", "large_list", "fixed_size_list")
@@ -56,8 +57,8 @@ class FramePredictions:
 
     Attributes:
         frame: The rows.
-        sha256: Hex SHA-256 of their file, or of the rows.
-        path: Their file; for a frame of the user X, as scikit-learn names it.
+        sha256: SHA-256 of the file of the rows, in hexadecimal; without a file, of the rows.
+        path: The file, for messages; without a file `X`, the name of the argument.
         reading: Names and units of the columns.
         text: The text file from which the rows were taken, if there is one.
     """
@@ -70,7 +71,7 @@ class FramePredictions:
 
     @classmethod
     def from_frame(cls, frame: pl.DataFrame) -> "FramePredictions":
-        """Take the rows of a frame.
+        """Create predictions from the rows of a frame.
 
         Args:
             frame: The rows.
@@ -130,12 +131,12 @@ def _read_json_list(path: Path) -> pl.DataFrame:
     content = path.read_bytes().removeprefix(BYTE_ORDER_MARK)
     if not content.lstrip().startswith(b"["):
         raise InputError(
-            f"{path} is not a JSON list of objects; name it .jsonl if it has one on each line, and write such a list "
-            "from pandas with to_json(orient='records')"
+            f"{path} is not a JSON list of objects; if it has one object on each line, rename it to .jsonl. pandas "
+            "writes a list of objects with to_json(orient='records')"
         )
     with report_parse_errors(path, "a JSON list of objects", WRITE_AGAIN):
         frame = pl.read_json(content, infer_schema_length=None)
-    if not is_json_object(b'{"rows": %b}' % content):
+    if not is_json_object(b'{"rows": %b}' % content):  # false if an object in the list has a repeated key
         raise InputError(f"{path} has an object with a repeated key; keep one of the two")
     return frame
 
@@ -145,7 +146,8 @@ def _read_workbook(path: Path) -> pl.DataFrame:
         import fastexcel  # noqa: PLC0415 - only workbooks need it
     except ModuleNotFoundError:
         raise InputError(
-            f"{path}: save the sheet as .csv, or install the reader of workbooks: pip install 'relmap[excel]'"
+            f"{path} needs an optional package that reads workbooks; install it with pip install 'relmap[excel]', or "
+            "save the sheet as .csv"
         ) from None
     try:
         # by default, values of another type than the first rows become null, and blank rows are omitted
@@ -177,12 +179,12 @@ def to_polars(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> pl
         The frame; for an array, one with the column `logits` or `probabilities`.
 
     Raises:
-        InputError: It is neither a frame nor an array of numbers, or what an array contains is ambiguous.
+        InputError: `data` is neither a frame nor an array of numbers, or an array may contain logits or probabilities.
     """
     if is_frame(data):
         try:
             return nw.from_native(data).to_polars()
-        except (TypeError, ValueError) as error:  # a repeated name, or a column of several types
+        except (TypeError, ValueError) as error:  # two columns have the same name, or a column has several types
             raise InputError(f"X is not a valid frame ({' '.join(str(error).split())}); fix that column") from None
     array = read_array(data, kind)
     return pl.DataFrame({array.kind: array.numbers})
@@ -206,14 +208,15 @@ def read_array(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> P
     Args:
         data: Numbers for each label, shape (n, K); or for the second of two labels, shape (n,).
         kind: What the numbers are. With `auto`, they are logits if any lies outside [0, 1]; otherwise they are
-            probabilities, which must sum to 1 in each row, within rounding. None, for a map that does not know what it
-            was fitted on, rejects shape (n,) with numbers in [0, 1], which may be either.
+            probabilities, which must sum to 1 in each row, within rounding. None is for a map without information on
+            the kind of arrays that it was fitted on. It is like `auto`, but rejects numbers in [0, 1] of shape (n,),
+            which may be either.
 
     Returns:
         The numbers and what they are.
 
     Raises:
-        InputError: It is not an array of numbers, or what it contains is ambiguous.
+        InputError: `data` is not an array of numbers, or may contain logits or probabilities.
     """
     try:
         numbers = np.asarray(data, dtype=np.float64)
@@ -224,19 +227,19 @@ def read_array(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> P
             f"X has the shape {numbers.shape}; it must be (rows, labels), or (rows,) for the second of two labels"
         )
     in_unit_interval = bool(((numbers >= -FLOAT32_ERROR) & (numbers <= 1 + FLOAT32_ERROR)).all())
-    known_kind: ArrayKind = "probabilities" if in_unit_interval else "logits"
+    array_kind: ArrayKind = "probabilities" if in_unit_interval else "logits"
     if kind is not None and kind != "auto":
-        known_kind = kind
+        array_kind = kind
     elif in_unit_interval:
-        _check_probabilities(numbers, is_kind_known=kind == "auto")
+        _check_probabilities(numbers, accepts_one_column=kind == "auto")
     if numbers.ndim == 1:
-        first = 1 - numbers if known_kind == "probabilities" else np.zeros(len(numbers))
-        numbers = np.column_stack([first, numbers])
-    return PredictionArray(known_kind, numbers)
+        first_column = 1 - numbers if array_kind == "probabilities" else np.zeros(len(numbers))
+        numbers = np.column_stack([first_column, numbers])
+    return PredictionArray(array_kind, numbers)
 
 
-def _check_probabilities(numbers: np.ndarray, *, is_kind_known: bool) -> None:
-    """Check that numbers in [0, 1] of shape (n,) or (n, K) can only be probabilities."""
+def _check_probabilities(numbers: np.ndarray, *, accepts_one_column: bool) -> None:
+    """Check that numbers in [0, 1] are probabilities: rows of several numbers must sum to 1."""
     remedy = "give arrays='logits' or arrays='probabilities'"
     if numbers.ndim == 2:
         error = np.abs(numbers.sum(axis=1) - 1)
@@ -245,7 +248,7 @@ def _check_probabilities(numbers: np.ndarray, *, is_kind_known: bool) -> None:
                 f"X, row {int(error.argmax())} (from 0): all numbers lie in [0, 1], but this row does not sum "
                 f"to 1; {remedy}"
             )
-    elif not is_kind_known:
+    elif not accepts_one_column:
         raise InputError(
             "X may contain logits or probabilities, since all its numbers lie in [0, 1], and a map that was loaded or "
             f"fitted on a frame does not know which; {remedy} to `load`, or to the constructor before `fit`"
@@ -281,10 +284,10 @@ def unify_missing(values: ArrayLike) -> np.ndarray:
     """Convert values to an array in which None represents every missing value.
 
     Args:
-        values: An array, a sequence or a series; None, NaN and what pandas counts as such are missing.
+        values: An array, a sequence or a series. None, NaN and the other missing values of pandas are missing.
 
     Returns:
-        The array; of objects if a value is missing.
+        The array; an array of objects if a value is missing.
     """
     array = np.asarray(values)
     if array.dtype.kind not in "fO" and not isinstance(values, list | tuple):
@@ -331,7 +334,7 @@ def append_columns(data: "InputData", added: pl.DataFrame) -> "np.ndarray | Into
         added: The columns.
 
     Returns:
-        The frame in its library with the columns; for an array only the columns, as a structured array.
+        The frame with the columns, in the same library; for an array only the columns, as a structured array.
     """
     if not is_frame(data):
         return added.to_numpy(structured=True)
@@ -341,7 +344,7 @@ def append_columns(data: "InputData", added: pl.DataFrame) -> "np.ndarray | Into
 
 
 def to_structured_array(columns: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Combine columns to a structured array.
+    """Combine columns into a structured array.
 
     Args:
         columns: Columns by name, each of shape (n,).
@@ -365,7 +368,7 @@ def to_native_column(data: "InputData", values: pl.Series) -> "np.ndarray | Into
         values: One value for each row.
 
     Returns:
-        A series, a chunked array, or an array of shape (n,).
+        A series of pandas or polars, a chunked array of Arrow, or for an array a NumPy array of shape (n,).
     """
     if not is_frame(data):
         return values.to_numpy()
@@ -391,12 +394,12 @@ def arrow_to_polars(rows: pa.RecordBatch | pa.Table, path: Path) -> pl.DataFrame
         if not is_readable(column.type):
             raise InputError(f"{path}: the column {column.name} is {column.type}; it must hold numbers, text or lists")
     frame = pl.DataFrame(rows.rename_columns([str(index) for index in range(rows.num_columns)]))
-    frame.columns = rows.schema.names  # polars would rename a column without a name
+    frame.columns = rows.schema.names  # set afterwards, since polars would rename a column with an empty name
     return frame
 
 
 def is_readable(arrow_type: pa.DataType, *, nested: bool = True) -> bool:
-    """Return whether polars supports an Arrow type; where it does not, it may abort the process.
+    """Return whether polars supports an Arrow type; polars may abort the process if it converts another type.
 
     Args:
         arrow_type: The type.

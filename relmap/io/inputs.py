@@ -1,4 +1,4 @@
-"""Recognize rows that a classifier was fitted on, by digests of its inputs."""
+"""Recognize the rows that a classifier was fitted on, by digests of their inputs."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ DIGEST_BYTES = 16
 
 @dataclass(frozen=True, eq=False)
 class TrainingInputs:
-    """Rows that a classifier was fitted on, with out-of-fold predictions of each.
+    """Rows that a classifier was fitted on, with an out-of-fold prediction for each.
 
     Attributes:
-        row_by_digest: Number of the training row by the digest of its input.
+        row_by_digest: Digest of the input of a training row -> number of the row; the last one for equal inputs.
         predicted: Out-of-fold predictions, shape (n, K).
     """
 
@@ -54,7 +54,7 @@ class TrainingInputs:
             predicted: Predictions of the classifier, shape (m, K).
 
         Returns:
-            Predictions by classifiers that have not seen the row, shape (m, K).
+            Out-of-fold predictions for training rows, and the given predictions for other rows, shape (m, K).
         """
         digests = digest_rows(X) or []
         training_row = np.array([self.row_by_digest.get(digest, -1) for digest in digests], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Columns of a frame that hold one number for each label, given by name."""
+"""Predictions in separate columns of a frame: a column for each label, which the user names."""
 
 import re
 from collections.abc import Sequence
@@ -58,17 +58,17 @@ def check_width(data: "InputData", n_labels: int | None, names: Sequence[str] | 
 def numbered_columns(
     frame: pl.DataFrame, columns: Sequence[str], kind: str, n_labels: int | None, names: Sequence[str] | None
 ) -> pl.DataFrame:
-    """Rename a column for each label to `probabilities_0`, ..., as a file has them.
+    """Rename the columns of the labels to `probabilities_0`, `probabilities_1`, ..., as they are named in a file.
 
     Args:
         frame: The rows.
-        columns: Names of columns, in the order of the labels.
+        columns: Names of the columns, in the order of the labels.
         kind: `logits` or `probabilities`.
         n_labels: Number of labels K; None if it is not known yet.
         names: Names of the labels, or None.
 
     Returns:
-        The frame, with other columns unchanged.
+        The frame; other columns are unchanged, except that those with one of the new names are dropped.
 
     Raises:
         InputError: A column is missing, or there are not K of them.
@@ -87,9 +87,9 @@ def numbered_columns(
         )
     if len(set(columns)) < max(len(columns), 2):
         raise InputError(f"{kind} is {[*columns]!r}; give a column for each of two labels or more, each once")
-    rename = {name: f"{kind}_{label}" for label, name in enumerate(columns)}
-    replaced = [name for name in rename.values() if name in frame.columns and name not in rename]
-    return frame.drop(replaced).rename(rename)
+    new_names = {name: f"{kind}_{label}" for label, name in enumerate(columns)}
+    replaced = [name for name in new_names.values() if name in frame.columns and name not in new_names]
+    return frame.drop(replaced).rename(new_names)
 
 
 def infer_column_kind(
@@ -99,8 +99,9 @@ def infer_column_kind(
 
     Args:
         frame: The rows.
-        columns: A column for each label; missing ones are reported later.
-        kind: What they contain; None and `auto` for probabilities if no number is negative and rows sum to 1.
+        columns: A column for each label.
+        kind: What the columns contain. With None or `auto`, they contain logits if any number lies outside [0, 1], and
+            otherwise probabilities.
 
     Returns:
         `logits` or `probabilities`.
@@ -112,7 +113,7 @@ def infer_column_kind(
         return kind
     present = [name for name in columns if name in frame.columns]
     if len(present) < len(columns) or not all(frame[name].dtype.is_numeric() for name in present):
-        return "probabilities"
+        return "probabilities"  # any kind: missing columns and columns of text are reported later
     return read_array(frame.select(present).fill_null(np.nan).to_numpy(), "auto").kind
 
 

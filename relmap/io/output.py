@@ -1,7 +1,7 @@
-"""Write a file of scored predictions: the columns of the input unchanged, then the added columns, in pieces.
+"""Write a file of scored predictions in pieces: the columns of the input unchanged, then the added columns.
 
 Parquet files keep types, encodings and compression. Fields of csv files keep their text. Lines of json lines files keep
-their bytes if the output is json lines too. Workbooks are written at once. Files are written atomically.
+their bytes if the output is json lines too. Workbooks are written as a whole. All files are written atomically.
 """
 
 import csv
@@ -31,7 +31,7 @@ from relmap.io.files import (
 )
 from relmap.io.frames import arrow_to_polars, is_readable
 
-ColumnBuilder = Callable[[int, int], pa.RecordBatch]  # first row and number of rows to the columns added to them
+ColumnBuilder = Callable[[int, int], pa.RecordBatch]  # number of the first row, number of rows -> their added columns
 NESTED_FORMATS = (".parquet", ".jsonl", ".json")  # can contain lists
 MAX_SHEET_ROWS = 2**20  # of a workbook, including its header
 MAX_SHEET_COLUMNS = 2**14
@@ -40,15 +40,16 @@ Result = TypeVar("Result")
 
 
 def check_output(predictions: Predictions, out: Path, split: Sequence[str] = ()) -> None:
-    """Check that a file can be written and its format can contain the columns of the predictions.
+    """Check that a file can be written, and that its format can contain the columns of the predictions.
 
     Args:
         predictions: The input.
         out: File to write.
-        split: Columns of lists that become columns of numbers before.
+        split: Columns of lists that are split into columns of numbers before they are written.
 
     Raises:
-        InputError: The suffix is unknown, the format has no such columns, or `out` cannot be written or is the input.
+        InputError: The suffix is unknown, the format cannot contain a column, or `out` cannot be written or is the
+            input.
     """
     suffix = format_suffix(out)
     if suffix not in FORMATS:
@@ -72,7 +73,8 @@ def write_with_columns(predictions: Predictions, build_columns: ColumnBuilder, o
 
     Args:
         predictions: The input.
-        build_columns: Returns the added columns of consecutive rows; called in the order of the rows.
+        build_columns: Returns the added columns of consecutive rows. It is called with (0, 0) for the names and types
+            of the columns, and then once for each piece, in the order of the rows.
         out: File to write; its suffix determines the format.
 
     Raises:
@@ -99,7 +101,7 @@ def _write_parquet(predictions: Predictions, build_columns: ColumnBuilder, path:
     added_schema = build_columns(0, 0).schema
     schema = pa.schema([*predictions.schema, *added_schema], metadata=predictions.schema.metadata)
     encoding = _parquet_encoding(predictions, added_schema)
-    combined = (
+    batches = (
         pa.record_batch([*piece.rows, *piece.added], schema=schema) for piece in _pieces(predictions, build_columns)
     )
     with parquet.ParquetWriter(
@@ -109,20 +111,27 @@ def _write_parquet(predictions: Predictions, build_columns: ColumnBuilder, path:
         compression=encoding.compression,
         use_dictionary=encoding.dictionary_columns,
     ) as writer:
-        for _ in map_in_order(writer.write_batch, combined, threads=1):
+        # a thread writes each batch while the next one is computed; write_batch returns nothing
+        for _ in map_in_order(writer.write_batch, batches, threads=1):
             pass
 
 
 @dataclass(frozen=True)
 class _ParquetEncoding:
-    """Compression codec, and columns with a dictionary; True for all."""
+    """Compression codec, and the columns that are encoded with a dictionary; True for all columns."""
 
     compression: str
     dictionary_columns: list[str] | bool
 
 
 def _parquet_encoding(predictions: Predictions, added_schema: pa.Schema) -> _ParquetEncoding:
-    """Return the encoding of the input file: a dictionary without repeated values takes time."""
+    """Return the encoding of the input file, since a dictionary for a column without repeated values wastes time.
+
+    Added columns of text get a dictionary.
+
+    Returns:
+        The encoding; compressed, with dictionaries for all columns, if the input is not parquet or has no rows.
+    """
     metadata = parquet.read_metadata(predictions.path) if isinstance(predictions, ParquetPredictions) else None
     if metadata is None or not metadata.num_row_groups or not metadata.num_columns:
         return _ParquetEncoding(compression="zstd", dictionary_columns=True)
@@ -155,7 +164,7 @@ def _open_binary(path: Path, *, compressed: bool) -> Iterator[BinaryIO]:
         if not compressed:
             yield file
             return
-        # without name and time, so that equal rows give equal bytes
+        # the gzip header has neither name nor time, so that equal rows give equal bytes
         with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as handle:
             yield handle  # type: ignore[misc]
 
@@ -173,7 +182,8 @@ def _write_json_list(predictions: Predictions, build_columns: ColumnBuilder, pat
 
 
 def _write_workbook(predictions: Predictions, build_columns: ColumnBuilder, path: Path, out: Path) -> None:
-    """Write the first sheet of a workbook, in which text that begins with = remains text."""
+    """Write a workbook of one sheet, in which text that begins with = remains text."""
+    # the first frame has the columns but no rows, since predictions may have no rows
     no_rows = arrow_to_polars(predictions.schema.empty_table(), predictions.path)
     frames = [no_rows.hstack(arrow_to_polars(build_columns(0, 0), predictions.path))]
     n_rows = 0
@@ -190,7 +200,7 @@ def _write_workbook(predictions: Predictions, build_columns: ColumnBuilder, path
 
 
 def _write_json_lines(predictions: Predictions, build_columns: ColumnBuilder, path: Path) -> None:
-    """Write json lines; lines of the input keep their bytes, and get further members before their last brace."""
+    """Write json lines; lines of a json lines input keep their bytes, with the added members before the last brace."""
     with path.open("wb") as handle:
         if not isinstance(predictions, JsonLinesPredictions):
             for frame in _frames(predictions, build_columns):
@@ -225,8 +235,8 @@ def _frames(predictions: Predictions, build_columns: ColumnBuilder) -> Iterator[
 def map_in_order(function: Callable[[Item], Result], items: Iterable[Item], *, threads: int) -> Iterator[Result]:
     """Map a function over items on threads, in the order of the items.
 
-    NumPy, polars and Arrow release the interpreter while they compute. At most one item more than there are threads is
-    in memory at a time. Exceptions are raised where the result would be yielded.
+    Threads run in parallel, since NumPy, polars and Arrow release the interpreter lock while they compute. At most
+    `threads` + 1 items are in memory at a time. Exceptions are raised where the result would be yielded.
 
     Args:
         function: The function.

@@ -13,8 +13,8 @@ from pyarrow import parquet
 from relmap.errors import needs_extra
 from relmap.io.atomic import temporary_path
 
-MAX_ROWS_IN_MEMORY = 2**23  # of 24 bytes each
-SORT_MEMORY = "1GB"  # of DuckDB, for any number of rows
+MAX_ROWS_IN_MEMORY = 2**23  # 24 bytes each
+SORT_MEMORY = "1GB"  # memory limit of DuckDB, for any number of rows
 SORT_THREADS = "2"
 SCORES = {"decision": pl.Int32, "confidence": pl.Float64, "logit": pl.Float64}
 
@@ -25,7 +25,7 @@ class Ranking:
 
     Attributes:
         n_rows: Number of rows.
-        parts: Frames of n rows each; together they have the columns of SCORES and `rank`.
+        parts: One or two frames of all rows; together they have the columns of SCORES and `rank`.
     """
 
     n_rows: int
@@ -74,7 +74,7 @@ def rank_rows(
 
 
 def _rank_on_disk(pieces: Iterable[pl.DataFrame], folder: Path) -> Ranking:
-    """Rank rows by two sorts: rows by logit, then their positions by row."""
+    """Rank rows by two sorts: sort the rows by logit, which gives the rank of each, then sort the ranks by row."""
     with needs_extra("large"):
         import duckdb  # noqa: PLC0415 - only large files need it
 
@@ -95,7 +95,7 @@ def _rank_on_disk(pieces: Iterable[pl.DataFrame], folder: Path) -> Ranking:
     with duckdb.connect(config=config) as engine:
         rows = engine.read_parquet(escape(str(scores)), file_row_number=True)
         rows.order("logit, file_row_number").project("file_row_number as row").write_parquet(str(by_logit))
-        positions = engine.read_parquet(escape(str(by_logit)), file_row_number=True)
-        positions.order("row").project("file_row_number + 1 as rank").write_parquet(str(ranks))
+        rows_by_logit = engine.read_parquet(escape(str(by_logit)), file_row_number=True)
+        rows_by_logit.order("row").project("file_row_number + 1 as rank").write_parquet(str(ranks))
     by_logit.unlink()
     return Ranking(n_rows, (pl.scan_parquet(scores, glob=False), pl.scan_parquet(ranks, glob=False)))

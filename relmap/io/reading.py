@@ -1,9 +1,10 @@
-"""Names and units of the columns of a file of predictions, and which of them contain what.
+"""Names, units and contents of the columns of a file of predictions.
 
-There are four layouts: `logits` or `probabilities` (a list of K numbers in one column, or columns `logits_0` ...
-`logits_K-1`), `decision` and `confidence`, or only `decision`. With logits, a column `decision` is the fixed decision;
-without it, the decision is the first argmax. `label` is the true label, if it is known. A `Reading` gives columns other
-names, or reads the probability or score of one of two labels.
+By default, the predictions are in `logits` or in `probabilities` (a list of K numbers in one column, or columns
+`logits_0` ... `logits_K-1`), in `decision` and `confidence`, or only in `decision`. If there are logits and a column
+`decision`, this column is the fixed decision; without the column, the decision is the first of the labels with the
+largest logit. `label` is the true label, if it is known. A `Reading` states other names, or the column with the
+probability or score of one of two labels.
 """
 
 import csv
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 from relmap.errors import InputError
 from relmap.options import assignment, assignments, option
 
-if TYPE_CHECKING:  # the module imports NumPy, which `relmap --help` does without
+if TYPE_CHECKING:  # relmap.decisions imports NumPy, which `relmap --help` does not need
     from relmap.decisions import MapInput
 
 COMMON_COLUMN_NAMES = {  # field of a Reading -> names that such columns often have
@@ -30,15 +31,15 @@ WEIGHT_COLUMN = "inverse_probability"  # written by `label`
 Kind = Literal["logits", "probabilities", "probability", "score", "confidence_only", "decision_only"]
 LOGIT_COLUMNS = "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)"
 PREDICTION_FIELDS = ("confidence_column", "logits", "probabilities", "probability", "score")  # at most one is given
-SHARE = re.compile(r"\s*(0?\.\d+|[01](\.0*)?)\s*")
+NUMBER_UP_TO_1 = re.compile(r"\s*(0?\.\d+|[01](\.0*)?)\s*")
 
 
 class PredictionColumns(NamedTuple):
     """Columns that contain predictions.
 
     Attributes:
-        kind: What they contain.
-        columns: One column of lists, K columns of numbers, one column, or none.
+        kind: What the columns contain.
+        columns: One column of lists, K columns of numbers, one column of numbers, or none.
     """
 
     kind: Kind
@@ -49,8 +50,8 @@ class Requirement(NamedTuple):
     """Columns that an input needs.
 
     Attributes:
-        columns: The columns, as a phrase.
-        fields: Fields of a Reading that name such columns.
+        columns: Phrase that names the columns.
+        fields: Fields of a Reading that can name such columns.
     """
 
     columns: str
@@ -113,7 +114,7 @@ class Reading:
         for field in fields(self):
             if not str(getattr(self, field.name)).isprintable():
                 raise InputError(f"{option(field.name)} has unprintable characters; rename that column")
-        _ = self.words  # checks them
+        _ = self.words  # raises an error if they are invalid
 
     @property
     def words(self) -> dict[str, float]:
@@ -123,7 +124,7 @@ class Reading:
             if not pair:
                 continue
             word, _, value = pair.rpartition("=")
-            if not word or not SHARE.fullmatch(value):
+            if not word or not NUMBER_UP_TO_1.fullmatch(value):
                 example = assignment("confidence_words", "low=.3,medium=.6,high=.9")
                 raise InputError(
                     f"{option('confidence_words')} has {pair!r}; give each word a number in [0, 1]: {example}"
@@ -163,8 +164,8 @@ class Layout:
     reading: Reading = DEFAULT_READING
 
     @property
-    def read(self) -> list[str]:
-        """Every column that is read."""
+    def all_columns(self) -> list[str]:
+        """Columns of predictions, decision, label, groups and weights, as far as they are read."""
         optional = (self.decision, self.label, self.group, self.weight)
         return [*self.columns, *(name for name in optional if name is not None)]
 
@@ -175,7 +176,7 @@ def find_layout(
     *,
     labelled: bool,
     group: str | None = None,
-    reads: "MapInput | None" = None,
+    map_input: "MapInput | None" = None,
     reading: Reading = DEFAULT_READING,
 ) -> Layout:
     """Find the columns of predictions, labels and groups in a file.
@@ -185,7 +186,8 @@ def find_layout(
         file: Name of the file, for messages.
         labelled: Whether true labels are required.
         group: Column of groups, which must exist.
-        reads: Input of the map; None for the first input for which the file has columns.
+        map_input: Kind of input of the map. None to use the first of logits, confidence and decision for which the file
+            has columns.
         reading: Names and units of the columns.
 
     Returns:
@@ -197,9 +199,10 @@ def find_layout(
     _check_reading(names, file, labelled, reading)
     decision = reading.decision or "decision"
     label = reading.label or "label"
-    predictions = _find_predictions(names, file, reads, reading)
+    predictions = _find_predictions(names, file, map_input, reading)
     if predictions is None:
-        raise InputError(_describe_missing_predictions(names, file, reads, needs_label=labelled and not reading.label))
+        needs_label = labelled and not reading.label
+        raise InputError(_describe_missing_predictions(names, file, map_input, needs_label=needs_label))
     if group is not None and group not in names:
         raise InputError(f"{file} has no column {group}, which must contain the groups; it has {', '.join(names)}")
     if labelled and label not in names:
@@ -220,8 +223,8 @@ def find_layout(
         weight=WEIGHT_COLUMN if labelled and WEIGHT_COLUMN in names else None,
         reading=reading,
     )
-    for name in layout.read:
-        if layout.read.count(name) > 1:
+    for name in layout.all_columns:
+        if layout.all_columns.count(name) > 1:
             raise InputError(
                 f"{file}: the column {name} would be read twice, such as the decision and the true label; name another "
                 "column for one of them"
@@ -248,9 +251,9 @@ def _check_reading(names: Sequence[str], file: str, labelled: bool, reading: Rea
 
 
 def _find_predictions(
-    names: Sequence[str], file: str, reads: "MapInput | None", reading: Reading
+    names: Sequence[str], file: str, map_input: "MapInput | None", reading: Reading
 ) -> PredictionColumns | None:
-    """Find the columns of an input, or of the first input for which there are columns."""
+    """Find the columns for `map_input`, or if it is None, for the first kind of input that has columns."""
     has_decision = (reading.decision or "decision") in names
     confidence = reading.confidence_column or "confidence"
     candidates: dict[MapInput, list[PredictionColumns]] = {"logits": [], "confidence_only": [], "decision_only": []}
@@ -260,11 +263,11 @@ def _find_predictions(
         candidates["confidence_only"] = [PredictionColumns("confidence_only", (confidence,))]
     if has_decision:
         candidates["decision_only"] = [PredictionColumns("decision_only", ())]
-    if len(candidates["logits"]) > 1 and reads in (None, "logits"):
+    if len(candidates["logits"]) > 1 and map_input in (None, "logits"):
         both = " and ".join(candidate.columns[0] for candidate in candidates["logits"])
         raise InputError(f"{file} contains predictions twice: {both}; drop one")
-    for map_input, found in candidates.items():
-        if found and reads in (None, map_input):
+    for candidate_input, found in candidates.items():
+        if found and map_input in (None, candidate_input):
             return found[0]
     return None
 
@@ -292,7 +295,7 @@ def _find_logit_columns(names: Sequence[str], file: str, reading: Reading) -> li
 
 
 def _find_numbered_columns(names: Sequence[str], file: str, prefix: str) -> tuple[str, ...]:
-    """Find columns of a prefix and the numbers 0, 1, ... of the labels; none or at least two."""
+    """Find the columns PREFIX_0, PREFIX_1, ..., one for each label; none, or at least two."""
     suffixes = [name.removeprefix(f"{prefix}_") for name in names if name.startswith(f"{prefix}_")]
     numbers = sorted(int(suffix) for suffix in suffixes if re.fullmatch(r"0|[1-9]\d*", suffix))
     columns = tuple(f"{prefix}_{number}" for number in numbers)
@@ -305,10 +308,10 @@ def _find_numbered_columns(names: Sequence[str], file: str, prefix: str) -> tupl
 
 
 def _describe_missing_predictions(
-    names: Sequence[str], file: str, reads: "MapInput | None", *, needs_label: bool
+    names: Sequence[str], file: str, map_input: "MapInput | None", *, needs_label: bool
 ) -> str:
-    requirement = REQUIREMENTS[reads]
-    as_in_fit = "" if reads is None else ", as the rows had that the map was fitted on"
+    requirement = REQUIREMENTS[map_input]
+    as_in_fit = "" if map_input is None else ", like the rows that the map was fitted on"
     needed_fields = (*requirement.fields, "label") if needs_label else requirement.fields
     if any(re.search(r"^ | $", name) for name in names):
         hint = "; are they separated by commas, without spaces?"
@@ -323,10 +326,10 @@ def suggest_options(names: Sequence[str], needed_fields: Sequence[str]) -> str:
 
     Args:
         names: Columns of the file.
-        needed_fields: Fields of a Reading that would name what is missing.
+        needed_fields: Fields of a Reading that can name the missing columns.
 
     Returns:
-        Options with those columns that have a common name; else with a placeholder.
+        Options with the columns whose names are common for these fields; if there are none, with a placeholder.
     """
     values: dict[str, object] = {}
     for field in needed_fields:
@@ -362,7 +365,7 @@ def split_names(name: str, value: str | None, example: str, min_names: int = 1) 
     """
     if value is None:
         return None
-    lines = [value] if value.isprintable() else []
+    lines = [value] if value.isprintable() else []  # a value with line breaks is invalid
     values = next(csv.reader(lines, skipinitialspace=True), [])
     names = tuple(field.strip() for field in values)
     if len(names) < min_names or len(set(names)) < len(names) or not all(names):

@@ -28,7 +28,7 @@ ArrayKind = Literal["logits", "probabilities"]
 MIN_PROBABILITY = 1e-12  # replaces smaller probabilities, so that logarithms are finite
 MAX_LOGIT = 1e12  # far above the logits of any model, and far below the overflow of a calibrator
 MAX_WEIGHT = 1e12
-ROUNDING_ERROR = 0.005  # maximum rounding error of a probability with two digits
+ROUNDING_ERROR = 0.005  # maximum rounding error of a probability with two decimal places
 MAX_SUM_ERROR = 0.05  # maximum difference from 1 of the sum of the probabilities of a row
 
 
@@ -47,7 +47,7 @@ def read_rows(
         layout: Kind of the predictions, and the names of the columns.
         rows: File and line numbers of the rows, for messages.
         names: Names of the labels, or None.
-        n_labels: Number of labels K. Without logits, this or `names` is required.
+        n_labels: Number of labels K. Without logits, `n_labels` or `names` is required.
 
     Returns:
         The validated rows.
@@ -142,17 +142,18 @@ def find_two_label_names(frame: pl.DataFrame, layout: Layout, rows: FileRows) ->
     names = find_label_names(frame, [layout.decision, layout.label])
     if all(parse_label(name, None) in (0, 1) for name in names):
         return None
-    column = f"{rows.file}: {layout.columns[0]} is the {layout.kind} of one of two labels"
+    message_start = f"{rows.file}: {layout.columns[0]} is the {layout.kind} of one of two labels"
     if len(names) != 2:
         raise InputError(
-            f"{column}, but {layout.label} has {len(names)} labels ({join_names(names)}); keep rows of two labels"
+            f"{message_start}, but {layout.label} has {len(names)} labels ({join_names(names)}); keep rows of two "
+            "labels"
         )
     positive = layout.reading.positive
     if positive is None:
         if are_whole_numbers(names):
             return None
         choices = " or ".join(assignment("positive", name) for name in names)
-        raise InputError(f"{column}, {names[0]} and {names[1]}; name its label: {choices}")
+        raise InputError(f"{message_start}, {names[0]} and {names[1]}; name its label: {choices}")
     code = parse_label(positive, names)
     if code is None:
         raise InputError(f"{option('positive')} is {positive!r}; the labels are {join_names(names)}")
@@ -265,7 +266,7 @@ def describe_doubts(rows: FixedDecisions, layout: Layout, names: Sequence[str] |
 
     Args:
         rows: Labelled rows.
-        layout: How they were read.
+        layout: How the rows were read.
         names: Names of the labels, or None.
         n_labels: Number of labels K.
 
@@ -278,7 +279,7 @@ def describe_doubts(rows: FixedDecisions, layout: Layout, names: Sequence[str] |
         is_low = rows.confidence < 1 / n_labels - ROUNDING_ERROR
         if is_low.any():
             label_names = names or [str(label) for label in range(n_labels)]
-            # if it is the probability of the positive label, the row with the highest one was decided for that label
+            # if the column has the probability of the positive label, the row with the highest has this decision
             positive = label_names[rows.decision[rows.confidence.argmax()]]
             remedy = "If so, give the probability of the decided label, or the probabilities of all labels."
             if n_labels == 2:

@@ -1,9 +1,12 @@
 """Signals: further columns that may be related to the correctness of a decision, such as the length of a query.
 
-A column of numbers is one signal, clipped to its range in the fit and standardized. A column of text is one signal for
-each of its values: 1 for rows with the value, else 0. Values that the fit has not seen are 0 in all of them. Two more
-signals are computed where rows have groups: `group_rank`, the rank of a row in its group by predicted relevance (1 is
-the most relevant; ties share their mean rank), and `group_gap`, its distance from the most relevant row.
+A column of numbers is one signal, clipped to its range in the fit rows and standardized. A column of text is one signal
+for each value that occurs in the fit rows: 1 for rows with the value, else 0. All of these signals are 0 for rows with
+another value.
+
+Two more signals can be computed if rows have groups. `group_rank` is the rank of a row in its group by predicted
+relevance: 1 is the most relevant row, and tied rows share their mean rank. `group_gap` is the predicted relevance of
+the most relevant row of the group minus that of the row.
 """
 
 from collections.abc import Sequence
@@ -24,7 +27,7 @@ MAX_TEXT_VALUES = 50  # a column with more values is likely an identifier
 GROUP_SIGNALS = ("group_rank", "group_gap")
 RESERVED_COLUMNS = ("label", "reliability", "review_rank", "route")  # the true label, and what `apply` adds
 MAX_NUMBER = 1e9
-MIN_RELATIVE_DEVIATION = 1e-9  # standard deviation / largest value; a smaller one is a rounding error
+MIN_RELATIVE_DEVIATION = 1e-9  # standard deviation / largest absolute value; a smaller one is a rounding error
 BOOLEAN_WORDS = {"true", "false"}  # compared in lower case: file formats spell booleans differently
 
 
@@ -33,10 +36,10 @@ class NumberSignal(Value, kind="number"):
 
     Attributes:
         name: Name of the column.
-        mean: Mean of the numbers in the fit.
-        deviation: Standard deviation in the fit.
-        lowest: Smallest number in the fit.
-        highest: Largest number in the fit.
+        mean: Mean of the numbers in the fit rows.
+        deviation: Standard deviation in the fit rows.
+        lowest: Smallest number in the fit rows.
+        highest: Largest number in the fit rows.
     """
 
     name: str
@@ -67,7 +70,7 @@ class TextSignal(Value, kind="text"):
 
     Attributes:
         name: Name of the column.
-        values: Values in the fit.
+        values: Values in the fit rows.
     """
 
     name: str
@@ -97,7 +100,7 @@ Signal = Annotated[NumberSignal | TextSignal, Field(discriminator="kind")]
 
 
 class SignalRows(NamedTuple):
-    """Signals, and rows with their values.
+    """Signals, and rows with the values of the signals.
 
     Attributes:
         signals: The signals.
@@ -122,16 +125,16 @@ def read_signals(
 
     Args:
         signals: In a fit, names of the signals to learn; otherwise, the learned signals of a map.
-        frame: The rows with all columns.
-        rows: The rows as they were read.
+        frame: All columns of the rows.
+        rows: Predictions and labels of the same rows.
         n_labels: Number of labels K.
-        file_rows: The rows, for error messages.
-        learn_on: Positions of the rows on which signals are learned; None for all.
-        computed: Values of `group_rank` and `group_gap`, computed from complete groups. None to compute them here, if
-            the groups of `rows` are complete.
+        file_rows: File and line numbers of the rows, for error messages.
+        learn_on: Indices of the rows on which signals are learned; None for all.
+        computed: Values of `group_rank` and `group_gap`, computed from complete groups. None to compute them here,
+            which requires that the groups of `rows` are complete.
 
     Returns:
-        The signals, and the rows with their values.
+        The signals, and the rows with the values of the signals.
 
     Raises:
         InputError: A column is missing, has other content, or is constant in the rows of a fit.
@@ -194,12 +197,13 @@ def relevance(rows: FixedDecisions, n_labels: int) -> np.ndarray:
         n_labels: Number of labels K.
 
     Returns:
-        Mean label by the probabilities, shape (n,), float64. Without logits, the probability of label 1 of two, or the
-        decision.
+        Mean label number, weighted by the probabilities of the labels, shape (n,), float64. Without logits: the
+        probability of label 1 if there are two labels and a confidence, else the number of the decided label.
     """
     if rows.logits is not None:
         probabilities = scipy.special.softmax(rows.logits, axis=1)
-        return np.asarray((probabilities * np.arange(n_labels)).sum(axis=1))  # by row, so that equal rows tie
+        # a sum in each row and not a matrix product, whose rounding could break ties of equal rows
+        return np.asarray((probabilities * np.arange(n_labels)).sum(axis=1))
     if rows.confidence is None or n_labels > 2:
         return rows.decision.astype(np.float64)
     return np.where(rows.decision == 1, rows.confidence, 1 - rows.confidence)
@@ -210,7 +214,7 @@ def _name_of(signal: str | NumberSignal | TextSignal) -> str:
 
 
 def _learn_signal(column: pl.Series, rows: FileRows, learn_on: np.ndarray | None) -> NumberSignal | TextSignal:
-    """Learn a signal from the rows `learn_on` of a column, which has no missing value in any row."""
+    """Learn a signal from the rows `learn_on` of a column; no row may have a missing value."""
     rows.reject_missing(column)
     fit_column = column if learn_on is None else column.gather(learn_on)
     if fit_column.n_unique() < 2:

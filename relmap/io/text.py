@@ -1,8 +1,8 @@
 """Text files of separated columns: their separator, their encoding, and the line of each row.
 
-If the header has a single column under the separator of the file name, another separator is tried. A file that begins
-with a byte order mark of UTF-16 is read as UTF-16. Any other file that is not UTF-8 is read as Windows-1252. The notes
-inform the user of a separator other than that of the file name, and of an encoding other than UTF-8.
+The file name determines the separator; if it gives a single column, another separator is tried. A file that begins with
+a byte order mark of UTF-16 is read as UTF-16. Any other file that is not UTF-8 is read as Windows-1252. Notes inform
+the user if the separator is not that of the file name, or the encoding is not UTF-8.
 """
 
 import codecs
@@ -54,7 +54,7 @@ class SeparatedText:
 
     @classmethod
     def from_path(cls, path: Path) -> "SeparatedText":
-        """Detect separator and encoding; decodes the whole file once.
+        """Detect separator and encoding, for which the whole file is decoded once.
 
         Args:
             path: The file.
@@ -68,7 +68,7 @@ class SeparatedText:
         text = cls(path, _separator_of_name(path), _detect_encoding(path))
         try:
             header = next(text.records(), TextRecord(1, [""])).fields
-        except (UnicodeDecodeError, csv.Error):  # CsvPredictions reports it in more detail
+        except (UnicodeDecodeError, csv.Error):  # CsvPredictions reports this error in more detail
             return text
         if len(header) > 1:
             return text
@@ -79,7 +79,7 @@ class SeparatedText:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on the format where it differs from the file name."""
+        """Sentences on an unexpected separator or encoding."""
         notes = []
         if self.separator != _separator_of_name(self.path):
             notes.append(f"{self.path} is read with columns separated by {SEPARATORS[self.separator]}.")

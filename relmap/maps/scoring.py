@@ -122,7 +122,7 @@ def find_map_layout(document: MapDocument, file: Predictions) -> Layout:
         str(file.path),
         labelled=False,
         group=signal_group_column(document),
-        reads=document.input,
+        map_input=document.input,
         reading=file.reading,
     )
 
@@ -147,7 +147,7 @@ def score_in_pieces(
     reliability_map = FittedMap.from_document(document)
     signals_of_groups = _compute_group_signals(document, file, layout)
     signal_columns = [signal.name for signal in document.signals if signal.name in file.schema.names]
-    columns = list(dict.fromkeys([*layout.read, *signal_columns]))
+    columns = list(dict.fromkeys([*layout.all_columns, *signal_columns]))
 
     def score(batch: NumberedBatch) -> pl.DataFrame:
         frame = arrow_to_polars(batch.rows, file.path)
@@ -173,7 +173,7 @@ def _compute_group_signals(document: MapDocument, file: Predictions, layout: Lay
         return {}
     scores = []
     groups = []
-    for batch in number_batches(file.batches(layout.read)):
+    for batch in number_batches(file.batches(layout.all_columns)):
         frame = arrow_to_polars(batch.rows, file.path)
         file_rows = rows_in_file(file, batch.first)
         rows = read_rows(frame, layout, file_rows, names=document.label_names, n_labels=document.n_labels)

@@ -26,14 +26,14 @@ from relmap.report.figure import (
 
 N_BARS = 20
 MAX_BAR_HEIGHT = 0.18  # share of the height of the panel
-N_BINS = 8  # with equal numbers of rows
+N_BINS = 8  # bins of the accuracy, with equal numbers of rows
 MIN_BIN_ROWS = 20
 N_COLUMNS = 3
 N_CURVE_POINTS = 60
 CURVE_MARGIN = 1e-3  # the grid of a curve ends at this distance from the confidences 0 and 1
 PANEL_WIDTH = 220
 PANEL_HEIGHT = 190
-FALLBACKS = {"shared": "shared curve", "identity": "confidence kept"}
+FALLBACKS = {"shared": "shared curve", "identity": "confidence kept"}  # what replaces the curve of a label
 
 PanelRows = list[dict[str, Any]]  # rows with some of the columns of SCHEMA
 SCHEMA = pl.Schema(
@@ -107,13 +107,13 @@ def curve_rows(results: Results) -> pl.DataFrame:
         points: PanelRows = []
         for curve in curves:
             points += _curve_points(curve, min_confidence)
-        kinds = {
+        rows_by_kind = {
             "curve": points,
             "test rows": binned_accuracy(label_rows["confidence"], label_rows["correct"]),
             "histogram": histogram_bars(label_rows["confidence"], min_confidence),
         }
         heading = _curve_heading(label, curves, len(label_rows))
-        panels.append(_panel_rows(label, heading, min_confidence, kinds))
+        panels.append(_panel_rows(label, heading, min_confidence, rows_by_kind))
     return pl.concat(panels)
 
 
@@ -122,8 +122,8 @@ def _mrp_curves(results: Results, label: int) -> list[dict[str, Any]]:
     curves = []
     for lattice in results.lattices:
         if lattice["calibrator"] == results.calibrator and lattice["variant"] == "mrp":
-            grid = {"seed": lattice["seed"], "knots": lattice["knots"]}
-            curves.append(grid | lattice["curves"][label])
+            seed_and_knots = {"seed": lattice["seed"], "knots": lattice["knots"]}
+            curves.append(seed_and_knots | lattice["curves"][label])
     return curves
 
 
@@ -144,13 +144,13 @@ def map_curves(source: MapCurves) -> Drawing:
     labels_and_curves = zip(results.labels, source.curves, strict=True)
     for index, (label, curve) in enumerate(labels_and_curves):
         label_rows = scored.filter(pl.col("decision") == index)
-        kinds = {
+        rows_by_kind = {
             "curve": curve.filter(pl.col("confidence") >= min_confidence).to_dicts(),
             "rows": binned_accuracy(label_rows["confidence"], label_rows["correct"]),
             "histogram": histogram_bars(label_rows["confidence"], min_confidence),
         }
         heading = f"{_panel_name(label)}\n{len(label_rows):,} rows"
-        panels.append(_panel_rows(label, heading, min_confidence, kinds))
+        panels.append(_panel_rows(label, heading, min_confidence, rows_by_kind))
     rows = pl.concat(panels).drop("seed")
     curve_line = layer_of_kind("curve").mark_line(color=css_color("mrp"), strokeWidth=2)
     layers = [
@@ -180,13 +180,13 @@ def reliability_by_label(results: Results) -> Drawing:
     panels = []
     for index, label in enumerate(results.labels):
         label_rows = scored.filter(pl.col("decision") == index)
-        kinds = {}
+        rows_by_kind = {}
         for variant, column in column_of_variant.items():
-            kinds[VARIANTS[variant].title] = binned_accuracy(label_rows[column], label_rows["correct"])
-        fit_note = f" ({FEW_ROWS} at the fit)" if label in results.labels_with_few_rows else ""
+            rows_by_kind[VARIANTS[variant].title] = binned_accuracy(label_rows[column], label_rows["correct"])
+        fit_note = f" ({FEW_ROWS} in the fit)" if label in results.labels_with_few_rows else ""
         dot_note = "\ntoo few for a dot" if len(label_rows) < MIN_BIN_ROWS else ""
         heading = f"{_panel_name(label)}{fit_note}\n{len(label_rows):,} rows{dot_note}"
-        panels.append(_panel_rows(label, heading, min_probability, kinds))
+        panels.append(_panel_rows(label, heading, min_probability, rows_by_kind))
     layers = [identity_line()]
     for variant in column_of_variant:
         title = VARIANTS[variant].title
@@ -229,11 +229,11 @@ def histogram_bars(confidence: pl.Series, min_confidence: float) -> PanelRows:
 
     Args:
         confidence: Confidence of each row.
-        min_confidence: Lower end of the first bin; lower values are counted in it.
+        min_confidence: Lower end of the first bin; lower confidences are counted in the first bin.
 
     Returns:
-        For each bin with rows its ends `confidence` and `to`, the height of the bar as `reliability`, and the number of
-        rows.
+        For each bin that has rows: its ends `confidence` and `to`, the height of its bar as `reliability`, and the
+        number of its rows as `rows`.
     """
     clipped = np.clip(confidence.to_numpy(), min_confidence, 1)
     counts, edges = np.histogram(clipped, bins=N_BARS, range=(min_confidence, 1))
@@ -278,12 +278,12 @@ def reliability_axes(min_confidence: float, x_title: str, y_title: str | None = 
     )
 
 
-def _panel_rows(label: str, heading: str, min_confidence: float, kinds: Mapping[str, PanelRows]) -> pl.DataFrame:
-    """Combine the rows of one panel; the identity line comes first."""
+def _panel_rows(label: str, heading: str, min_confidence: float, rows_by_kind: Mapping[str, PanelRows]) -> pl.DataFrame:
+    """Combine the rows of one panel; the rows of the identity line come first."""
     identity: PanelRows = [{"confidence": end, "reliability": end} for end in (min_confidence, 1.0)]
     panel = {"label": label, "panel": heading}
     rows = []
-    for kind, kind_rows in [("identity", identity), *kinds.items()]:
+    for kind, kind_rows in [("identity", identity), *rows_by_kind.items()]:
         for row in kind_rows:
             rows.append(panel | {"kind": kind} | row)
     return pl.DataFrame(rows, schema=SCHEMA)
@@ -302,7 +302,7 @@ def _curve_points(curve: Mapping[str, Any], min_confidence: float) -> PanelRows:
 
 
 def _curve_heading(label: str, curves: Sequence[Mapping[str, Any]], n_test_rows: int) -> str:
-    """Write the heading of a panel: label, fit rows and fallbacks under all seeds, and test rows."""
+    """Write the heading of a panel: label, number of fit rows and fallbacks over all seeds, number of test rows."""
     fit_rows = [curve["rows"] for curve in curves]
     min_rows = min(fit_rows)
     max_rows = max(fit_rows)
@@ -313,7 +313,7 @@ def _curve_heading(label: str, curves: Sequence[Mapping[str, Any]], n_test_rows:
 
 
 def _fallback_note(curves: Sequence[Mapping[str, Any]]) -> str:
-    """Name the fallbacks of a label, each with its number of seeds unless it is used under all."""
+    """Name the fallbacks of a label; a fallback that not all seeds use gets its number of seeds."""
     fallbacks = [curve["fallback"] for curve in curves]
     note = ""
     for fallback, description in FALLBACKS.items():

@@ -62,7 +62,7 @@ class Drawing(NamedTuple):
     Attributes:
         rows: Data of the chart.
         spec: Vega-Lite without data.
-        note: Sentence on these rows, appended to the caption; empty if there is none.
+        note: Sentence that is appended to the caption; empty if there is none.
     """
 
     rows: pl.DataFrame
@@ -77,9 +77,9 @@ class DrawnFigure(NamedTuple):
     """A figure with its data.
 
     Attributes:
-        key: Name of its files.
+        key: Name of the files of the figure.
         title: Title.
-        caption: How to read it.
+        caption: Sentences that explain the chart.
         rows: Data of the chart.
         spec: Vega-Lite without data.
     """
@@ -95,11 +95,11 @@ class Figure(NamedTuple):
     """A figure of the report, before it is drawn.
 
     Attributes:
-        key: Name of its files.
+        key: Name of the files of the figure.
         title: Title.
-        caption: How to read it.
-        role: Kind of data that it is drawn from.
-        draw: Draws it; returns None if the data were not computed.
+        caption: Sentences that explain the chart.
+        role: Kind of data that the figure is drawn from.
+        draw: Function that draws the figure; returns None if the data were not computed.
     """
 
     key: str
@@ -128,10 +128,10 @@ def figure(key: str, title: str, caption: str, role: Role = "data set") -> Calla
     """Make a decorator that turns a drawing function into a `Figure`.
 
     Args:
-        key: Name of its files.
+        key: Name of the files of the figure.
         title: Title.
-        caption: How to read it.
-        role: Kind of data that it is drawn from.
+        caption: Sentences that explain the chart.
+        role: Kind of data that the figure is drawn from.
 
     Returns:
         The decorator.
@@ -266,7 +266,7 @@ class Results:
 
     @cached_property
     def calibrators(self) -> list[str]:
-        """Calibrators of the run, without those that are only compared."""
+        """Calibrators in `scores`, in the order of their first rows."""
         return self.scores["calibrator"].unique(maintain_order=True).to_list()
 
     @cached_property
@@ -285,12 +285,12 @@ class Results:
     def labels_with_few_rows(self) -> tuple[str, ...]:
         """Labels with fewer than `MIN_FIT_ROWS` projection-fit rows under at least one protocol seed."""
         curves = [lattice["curves"] for lattice in self.lattices if lattice["variant"] == "mrp"]
-        marked = []
+        labels = []
         for index, label in enumerate(self.labels):
-            fit_rows = [curves_of_seed[index]["rows"] for curves_of_seed in curves]
+            fit_rows = [curves_of_fit[index]["rows"] for curves_of_fit in curves]
             if any(n_rows < MIN_FIT_ROWS for n_rows in fit_rows):
-                marked.append(label)
-        return tuple(marked)
+                labels.append(label)
+        return tuple(labels)
 
     def scored_rows(self, seed: int) -> pl.DataFrame:
         """Select the test rows of one protocol seed under `calibrator`.
@@ -309,7 +309,7 @@ class Results:
 
         Args:
             variant: Variant whose metrics are averaged.
-            **metrics: Metric of each column.
+            **metrics: Name of each column of the result, with the metric that is averaged in it.
 
         Returns:
             A row for each calibrator, with its name and a column for each metric. Rows without the first metric are
@@ -336,7 +336,7 @@ class Results:
         return "Means over protocol seeds." if len(self.seeds) > 1 else ""
 
     def min_confidence(self) -> float:
-        """Compute the lower end of confidence axes: 1/K, or the lowest confidence rounded down to steps of 0.05."""
+        """Compute the lower end of confidence axes: 1/K, or if lower, the lowest confidence, rounded down."""
         lowest = np.min(self.scores["confidence"].to_numpy())
         rounded_down = np.floor(20 * lowest) / 20
         return float(min(1 / len(self.labels), rounded_down))
@@ -379,7 +379,7 @@ def theme(size: int = 12, *, for_print: bool = False) -> dict[str, Any]:
     return {
         "background": "white" if for_print else "transparent",
         "font": PRINT_FONT if for_print else FONT,
-        "aria": False,  # the page describes each figure; a name for each of a thousand dots would not help
+        "aria": False,  # no accessible name for each of a thousand dots; the page describes the figure
         "axis": axis_lines | axis_labels | axis_title | {"labelLimit": 220},
         "header": category_names,
         "legend": category_names | legend_symbols | legend_size | legend_layout,

@@ -116,7 +116,7 @@ def _reading_options(reading: Reading, *, labelled: bool = False) -> str:
 
 
 def _sentences(answer: Answer) -> list[str]:
-    """Return the lines of an answer without tables: indented rows, and the heading before them."""
+    """Return the lines of an answer that are not part of a table, which has a heading and indented rows."""
     sentences = []
     next_lines = [*answer.lines[1:], ""]
     for line, next_line in zip(answer.lines, next_lines, strict=True):
@@ -159,7 +159,7 @@ def _explorer_section(assessment: MapAssessment, map_option: str, reading: Readi
         )
     grouped = f" in {assessment.sample.n_clusters:,} groups" if assessment.rows.group is not None else ""
     return ExplorerSection(
-        content=Markup(explorer.to_json(names)),  # noqa: S704 - it has no `<`, so it cannot end the script
+        content=Markup(explorer.to_json(names)),  # noqa: S704 - `<` is escaped
         rows=f"{len(assessment.rows):,} labelled rows{grouped}",
         notes=notes,
         command_before=f"relmap thresholds {map_option} --predictions other_labelled.parquet --cut ",

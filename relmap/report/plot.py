@@ -23,11 +23,11 @@ from relmap.report.figure import DrawnFigure, Results, pdf, svg, theme, with_lig
 from relmap.report.ranking import risk_coverage
 
 PNG_SCALE = 2.0  # pixels per unit of the chart
-CHART_WIDTH = 480  # of a chart without panels
+CHART_WIDTH = 480  # width of a chart without panels
 CHART_SPACING = 30
 SUFFIXES = (".html", ".json", ".pdf", ".png", ".svg")
 GRID = np.unique(np.r_[np.linspace(0.001, 0.999, 150), 0.9995, 0.9999])  # confidences at which curves are evaluated
-MAX_GROUPS = 12  # of the rows of a label, if the map has no curve over the confidence
+MAX_GROUPS = 12  # groups of rows with similar confidence, for a label without a curve over the confidence
 MIN_GROUP_ROWS = 10
 
 
@@ -86,7 +86,9 @@ class Plot:
 
     def _repr_html_(self) -> str:
         """Format charts and captions for a notebook, as SVG without scripts."""
-        captions = [f"<p><strong>{escape(each.title)}</strong> {escape(each.caption)}</p>" for each in self.figures]
+        captions = []
+        for figure in self.figures:
+            captions.append(f"<p><strong>{escape(figure.title)}</strong> {escape(figure.caption)}</p>")
         return f"<div>{svg(self._spec)}{''.join(captions)}</div>"
 
 
@@ -124,11 +126,11 @@ def results_of_map(assessment: MapAssessment) -> Results:
     scored = assessment.scored
     document = assessment.document
     variant = document.projection.name
-    numbers = np.arange(len(rows))
+    row_number = np.arange(len(rows))
     scores = pl.DataFrame(
         {
-            "row": numbers,
-            "group": numbers.astype(str) if rows.group is None else rows.group,
+            "row": row_number,
+            "group": row_number.astype(str) if rows.group is None else rows.group,
             "label": rows.label,
             "decision": rows.decision,
             "calibrator": document.calibrator.name,
@@ -151,13 +153,14 @@ def results_of_map(assessment: MapAssessment) -> Results:
 def fitted_curves(assessment: MapAssessment) -> list[pl.DataFrame]:
     """Compute the reliability by calibrated confidence for each label.
 
-    A map that uses more than the confidence has no such curve; its curve is the mean reliability of groups of rows.
+    A map that uses more than the confidence has no such curve. It is replaced with the mean reliability of groups of
+    rows that have similar confidence.
 
     Args:
         assessment: The map, and labelled rows that it has scored.
 
     Returns:
-        For each label a frame with columns `confidence` and `reliability`.
+        A frame with columns `confidence` and `reliability` for each label.
     """
     document = assessment.document
     if isinstance(document.projection.fitted, WholeVector | WithSignals):

@@ -24,7 +24,7 @@ from relmap.report.figure import (
 )
 
 COVERAGE = np.arange(1, 101) / 100
-MIN_COVERAGE = 0.05  # below it a curve is estimated from few rows
+MIN_COVERAGE = 0.05  # at lower coverages, a curve is estimated from few rows
 MIN_REVIEWED = 0.0499  # 5%, with a margin for rounding errors
 MAX_REVIEWED = 0.5001  # 50%, with a margin for rounding errors
 N_RESAMPLES = 400
@@ -59,7 +59,7 @@ class CurveLayers(NamedTuple):
     note: str
 
 
-@lru_cache(maxsize=1)  # three figures of one data set are drawn one after the other
+@lru_cache(maxsize=1)  # three figures of a data set use the result, and are drawn one after the other
 def retained_errors(results: Results) -> RetainedErrors:
     """Compute the errors among the decisions that are used, for each variant in the figures.
 
@@ -134,8 +134,8 @@ def risk_coverage(results: Results) -> Drawing:
 @figure(
     "accuracy_gain",
     "Accuracy gained at equal coverage",
-    "Accuracy of the decisions used, ranked by MRP, minus the accuracy ranked by the confidence; the other decisions "
-    "are reviewed. Above zero MRP is better. Where the band includes zero, the difference is not significant.",
+    "Accuracy of the decisions used if MRP ranks the decisions, minus this accuracy if the confidence ranks them. "
+    "Above zero MRP is better. Where the band includes zero, the difference is not significant.",
 )
 def accuracy_gain(results: Results) -> Drawing:
     """Draw the difference of accuracy between MRP and confidence, by coverage."""
@@ -156,8 +156,8 @@ def accuracy_gain(results: Results) -> Drawing:
 @figure(
     "errors_found",
     "Errors found per 1,000 reviews",
-    "The least reliable decisions are reviewed first. The distance between the lines is the number of errors that the "
-    "same reviews find more or less with the reliability.",
+    "The least reliable decisions are reviewed first. The distance between the lines shows how many more or fewer "
+    "errors are found if the reliability, and not the confidence, determines the reviews.",
 )
 def errors_found(results: Results) -> Drawing:
     """Draw the errors found per 1,000 reviews, by the share of decisions that is reviewed."""
@@ -199,7 +199,7 @@ def _found_by_reviews(errors: np.ndarray, reviewed: np.ndarray) -> np.ndarray:
 
 
 def _stack_variants(columns: Mapping[str, Mapping[str, np.ndarray]]) -> pl.DataFrame:
-    """Stack the columns of each variant, with its title in `variant`; NaN becomes null."""
+    """Stack the columns of all variants; the column `variant` has the title of each. NaN becomes null."""
     frames = [pl.DataFrame({"variant": VARIANTS[name].title, **values}) for name, values in columns.items()]
     return pl.concat(frames).fill_nan(None)
 

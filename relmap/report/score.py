@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from relmap.report.figure import ROWS, css_color, layer_of_kind, print_spec, svg
-from relmap.routing.score_thresholds import NAMES, ScoreThresholds
+from relmap.routing.score_thresholds import METRIC_NAMES, ScoreThresholds
 
 FONT_SIZE = 12
 
@@ -20,13 +20,13 @@ def precision_recall_svg(found: ScoreThresholds) -> str:
     """
     curve = found.curve.with_columns(kind=pl.lit("curve"), name=pl.lit(""))
     points = []
-    for each in found.thresholds:
-        if each.threshold is None:
+    for result in found.thresholds:
+        if result.threshold is None:
             continue
-        # the last point of the curve at or above the threshold
-        above = curve.filter(pl.col("threshold") >= each.threshold).tail(1)
-        name = f"{NAMES[each.metric]} at least {100 * each.target:g}%: {each.threshold:g}"
-        points.append(above.with_columns(kind=pl.lit("threshold"), name=pl.lit(name)))
+        # the curve has decreasing scores: its last point at or above the threshold selects the same rows
+        point = curve.filter(pl.col("threshold") >= result.threshold).tail(1)
+        name = f"{METRIC_NAMES[result.metric]} at least {100 * result.target:g}%: {result.threshold:g}"
+        points.append(point.with_columns(kind=pl.lit("threshold"), name=pl.lit(name)))
     rows = pl.concat([curve, *points])
     x = alt.X("recall:Q", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
     y = alt.Y("precision:Q", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))

@@ -1,6 +1,6 @@
-"""Apply a reliability map to predictions: score and rank the rows, and decide which are used and which are reviewed.
+"""Apply a reliability map to predictions: score and rank the rows, and route each to automatic use or to review.
 
-A file of any length is read twice in pieces: once to score the rows, and once to write them with their rank.
+A file of any length is read twice in pieces: once to score the rows, and once to write them with their ranks.
 """
 
 import re
@@ -28,7 +28,7 @@ from relmap.maps.scoring import Progress, find_map_layout, ignore_progress, scor
 from relmap.routing.reliability_thresholds import read_label_thresholds
 
 EXAMPLE_COVERAGE = "0.7"
-MIN_COVERAGE_ROWS = 100  # with fewer rows, a coverage gets a note
+MIN_COVERAGE_ROWS = 100  # with fewer rows, a note warns that routes by coverage depend on the other rows
 NO_THRESHOLD = "This map was written by an earlier version and has no threshold of its own, so 0.5 is used."
 NO_CHECKSUMS = "Not all pages of the predictions have checksums: a corrupted bit may remain undetected."
 DEFAULT_THRESHOLD = 0.5  # below it another label may be more probable
@@ -39,11 +39,11 @@ ADDED_COLUMNS = ("decision", "decision_name", "confidence", "reliability", "revi
 
 @dataclass(frozen=True, eq=False)
 class RoutingRule:
-    """Rule by which decisions are automatic: rows that are in the share and reach the threshold of their label.
+    """Rule by which decisions are automatic: the most reliable rows, if they reach the threshold of their label.
 
     Attributes:
-        share: Share of the rows that are routed together, the most reliable ones.
-        thresholds: Minimum reliability of each label, shape (K,); infinite if all of its rows are reviewed.
+        share: Share of the most reliable rows among the rows that are routed together; 1 if only thresholds are used.
+        thresholds: Minimum reliability for each decided label, shape (K,); infinite if all of its rows are reviewed.
         notes: Sentences for the user.
     """
 
@@ -55,16 +55,16 @@ class RoutingRule:
         """Return which decisions are used without a review.
 
         Args:
-            decision: Decided labels, shape (m,).
-            reliability: Their reliability, shape (m,).
-            rank: Their ranks among all rows, shape (m,); 1 is the least reliable row.
+            decision: Decided label of each of m rows, shape (m,).
+            reliability: Reliability of each of these rows, shape (m,).
+            rank: Rank of each of these rows among all rows, shape (m,); 1 is the least reliable row.
             n_rows: Number of all rows.
 
         Returns:
             Boolean array of shape (m,).
         """
-        last_reviewed = n_rows - floor(self.share * n_rows)
-        return np.asarray((rank > last_reviewed) & (reliability >= self.thresholds[decision]))
+        n_outside_share = n_rows - floor(self.share * n_rows)
+        return np.asarray((rank > n_outside_share) & (reliability >= self.thresholds[decision]))
 
     def notes_for(self, n_rows: int) -> tuple[str, ...]:
         """Return the notes for a number of rows.
@@ -94,9 +94,9 @@ class RoutingSummary:
         min_reliability: Lowest reliability of an automatic row; None without automatic rows.
         expected_accuracy: Mean reliability of the automatic rows; None without automatic rows.
         below_half: Number of automatic rows with a reliability below 0.5.
-        pooled_labels: Number of rows of each decided label whose curve is mostly pooled with other labels, since it had
-            few fit rows.
-        labels_without_threshold: Number of rows of each decided label without a threshold, where others have one.
+        pooled_labels: Number of rows of each decided label that had few fit rows, so that its curve is mostly pooled
+            with those of other labels.
+        labels_without_threshold: Number of rows of each decided label that has no threshold although other labels do.
         notes: Sentences on how the file was read and routed.
     """
 
@@ -110,7 +110,7 @@ class RoutingSummary:
     notes: tuple[str, ...] = ()
 
     def describe(self, names: Sequence[str]) -> list[str]:
-        """Describe which rows are automatic, and warn of labels with few rows in the fit.
+        """Describe which rows are automatic, and warn of labels with few fit rows.
 
         Args:
             names: Names of the labels 0..K-1.
@@ -130,22 +130,24 @@ class RoutingSummary:
         if self.below_half:
             other_label = ""
             if len(names) == 2:
-                other_label = f"; the other label of {' and '.join(names)} is more probable"
+                other_label = f"; of {' and '.join(names)}, the other label is more probable"
             lines.append(
                 f"Warning: {self.below_half:,} automatic decisions have a reliability below 0.5{other_label}. "
                 "A cut of 0.5 or more sends them to review."
             )
         lines += _describe_labels(
-            "No separate curve, since the map was fitted on few of their rows or none", self.pooled_labels, names
+            "Labels without a separate curve, since the map was fitted on few of their rows or none",
+            self.pooled_labels,
+            names,
         )
         lines += _describe_labels(
-            "No separate threshold, so all their rows go to review", self.labels_without_threshold, names
+            "Labels without a threshold, so all of their rows go to review", self.labels_without_threshold, names
         )
         return lines
 
 
 def _describe_labels(finding: str, n_rows: Mapping[int, int], names: Sequence[str]) -> list[str]:
-    """State a finding and the labels that it applies to, if any of them has rows."""
+    """Complete a finding with the labels that it applies to and their numbers of rows; empty if none has rows."""
     labels = [f"{names[label]} ({count:,} rows)" for label, count in n_rows.items() if count]
     return [f"{finding}: {join_names(labels)}."] if labels else []
 
@@ -166,23 +168,25 @@ def apply_map(
 
     The columns that are added:
 
-    - `decision` (int64), unless the file has it with numbers 0..K-1; `decision_code` if it has it with names.
-    - `decision_name`, if the map has names.
-    - `confidence` (float64, calibrated); `calibrated_confidence` if the file has a confidence.
+    - `decision` (int64): number of the decided label. Omitted if the file has a column `decision` with numbers 0..K-1;
+      named `decision_code` if the file has a column `decision` with names.
+    - `decision_name`: name of the decided label, if the map has names.
+    - `confidence` (float64): calibrated confidence. Named `calibrated_confidence` if the file has a confidence.
     - `reliability` (float64).
-    - `review_rank` (int64): 1 is the lowest reliability, to be reviewed first; ties by row order.
+    - `review_rank` (int64): 1 is the lowest reliability, to be reviewed first. Ties are ranked by row order.
     - `route`: `automatic` or `review`.
 
-    Without `coverage`, `cut` and `cuts`, the threshold of the map decides, and the route of a row does not depend on
-    the other rows. Beyond `in_memory` rows, memory does not increase; temporary files in the folder of `out` then take
-    about 50 bytes for each row.
+    Without `coverage`, `cut` and `cuts`, the threshold of the map is used, and the route of a row does not depend on
+    the other rows. Files with more than `in_memory` rows need no further memory, but temporary files in the folder of
+    `out`, about 50 bytes for each row.
 
     Args:
         document: The map.
         predictions: File of predictions.
         out: File to write.
-        coverage: Share of automatic rows in [0, 1], as it was typed: of n rows, the floor(coverage * n) most reliable.
-        cut: Minimum reliability of automatic rows; with a coverage, both must be met.
+        coverage: Share of automatic rows in [0, 1], as text, so that it is exact: of n rows, the floor(coverage * n)
+            most reliable ones.
+        cut: Minimum reliability of automatic rows. With a coverage, rows must also be in this share.
         cuts: File that `thresholds` wrote, with a threshold for each label or one for all.
         in_memory: Maximal number of rows that are ranked in memory.
         progress: Called with the stage and the number of rows of each piece.
@@ -198,8 +202,8 @@ def apply_map(
     file = open_predictions(predictions, reading)
     check_output(file, out)
 
-    def write(added: ColumnBuilder) -> None:
-        write_with_columns(file, added, out)
+    def write(build_columns: ColumnBuilder) -> None:
+        write_with_columns(file, build_columns, out)
 
     return _route(document, file, rule, out, in_memory, progress, write)
 
@@ -231,8 +235,8 @@ def apply_to_frame(
     rule = routing_rule(document, coverage, cut, cuts)
     frames: list[pl.DataFrame] = []
 
-    def collect(added: ColumnBuilder) -> None:
-        frames.append(arrow_to_polars(added(0, n_rows), rows.path))
+    def collect(build_columns: ColumnBuilder) -> None:
+        frames.append(arrow_to_polars(build_columns(0, n_rows), rows.path))
 
     summary = _route(document, rows, rule, rows.path, n_rows, ignore_progress, collect)
     return frames[0], summary
@@ -267,15 +271,15 @@ def route_scores(
     rank = np.empty(len(logit), dtype=np.int64)
     rank[np.argsort(logit, kind="stable")] = np.arange(1, len(logit) + 1)
     reliability = scipy.special.expit(logit)
-    automatic = rule.are_automatic(decision, reliability, rank, len(rank))
-    added = {"decision": decision}
+    is_automatic = rule.are_automatic(decision, reliability, rank, len(rank))
+    columns = {"decision": decision}
     if document.label_names is not None:
-        added["decision_name"] = np.array(document.label_names)[decision]
-    added["confidence"] = scores["confidence"].to_numpy()
-    added["reliability"] = reliability
-    added["review_rank"] = rank
-    added["route"] = np.where(automatic, "automatic", "review")
-    return added
+        columns["decision_name"] = np.array(document.label_names)[decision]
+    columns["confidence"] = scores["confidence"].to_numpy()
+    columns["reliability"] = reliability
+    columns["review_rank"] = rank
+    columns["route"] = np.where(is_automatic, "automatic", "review")
+    return columns
 
 
 def _route(
@@ -287,9 +291,9 @@ def _route(
     progress: Progress,
     write: Callable[[ColumnBuilder], None],
 ) -> RoutingSummary:
-    """Score and rank the rows of a file, and let `write` request the added columns in the order of the rows.
+    """Score and rank the rows of a file, then call `write` with a function that returns the added columns of rows.
 
-    Temporary files are in the folder of `neighbor`.
+    `write` must request the columns of all rows in their order. Temporary files are in the folder of `neighbor`.
 
     Returns:
         Summary of the routes.
@@ -299,7 +303,7 @@ def _route(
     scores = score_in_pieces(document, file, layout, progress)
     with rank_rows(scores, neighbor, in_memory=in_memory) as ranking:
         router = _Router(document, rule, ranking, names, progress)
-        write(router.added_columns)
+        write(router.build_columns)
     notes = [*reading_notes(file)]
     if isinstance(file, ParquetPredictions) and not file.has_checksums():
         notes.append(NO_CHECKSUMS)
@@ -314,7 +318,7 @@ class _Router:
         document: The map.
         rule: Which decisions are automatic.
         ranking: Scores and ranks of all rows.
-        names: Name in the file of each added column.
+        names: Name in the output of each added column.
         progress: Called with the stage and the number of rows of each piece.
     """
 
@@ -332,19 +336,19 @@ class _Router:
         self._min_reliability = inf
         self._decision_counts = np.zeros(document.n_labels)
 
-    def added_columns(self, first: int, count: int) -> pa.RecordBatch:
-        """Return the columns that are added to `count` rows from row `first` on."""
+    def build_columns(self, first: int, count: int) -> pa.RecordBatch:
+        """Return the columns that are added to `count` rows from row `first` on, and count these rows by route."""
         rows = self._ranking.rows(first, count)
         decision = rows["decision"].to_numpy()
         reliability = scipy.special.expit(rows["logit"].to_numpy())
-        automatic = self._rule.are_automatic(decision, reliability, rows["rank"].to_numpy(), self._ranking.n_rows)
-        self._count(decision, reliability[automatic])
+        is_automatic = self._rule.are_automatic(decision, reliability, rows["rank"].to_numpy(), self._ranking.n_rows)
+        self._count(decision, reliability[is_automatic])
         values: dict[str, pa.Array] = {
             "decision": _to_arrow(decision.astype(np.int64)),
             "confidence": rows["confidence"].to_arrow(),
             "reliability": _to_arrow(reliability),
             "review_rank": rows["rank"].to_arrow(),
-            "route": _to_arrow(("review", "automatic")).take(_to_arrow(automatic.astype(np.int8))),
+            "route": _to_arrow(("review", "automatic")).take(_to_arrow(is_automatic.astype(np.int8))),
         }
         if self._document.label_names is not None:
             values["decision_name"] = _to_arrow(self._document.label_names).take(_to_arrow(decision))
@@ -406,19 +410,22 @@ def routing_rule(
 
     Args:
         document: The map.
-        coverage: Share of automatic rows in [0, 1], as it was typed.
+        coverage: Share of automatic rows in [0, 1], as text, so that it is exact.
         cut: Minimum reliability of automatic rows, in [0, 1].
-        cuts: Output of `thresholds`, or its file. Without any of the three, the threshold of the map is used.
+        cuts: Output of `thresholds`, or its file. Without `coverage`, `cut` and `cuts`, the threshold of the map is
+            used.
 
     Returns:
         The rule.
 
     Raises:
-        InputError: One of them is out of range, or `cuts` is given together with another.
+        InputError: A value is out of range, or `cuts` is given together with `coverage` or `cut`.
     """
     if cuts is not None:
         if coverage is not None or cut is not None:
-            raise InputError("give either the output of `thresholds`, or a cut or a coverage, not both")
+            raise InputError(
+                "the output of `thresholds` cannot be combined with a cut or a coverage; omit the output or these"
+            )
         return RoutingRule(Fraction(1), read_label_thresholds(document, cuts))
     if cut is not None and not 0 <= cut <= 1:
         raise InputError(f"the cut is {cut}; it must be a reliability in [0, 1]")
@@ -441,10 +448,10 @@ def _parse_coverage(coverage: str) -> Fraction:
 
 
 def _added_names(document: MapDocument, file: Predictions, layout: Layout) -> dict[str, str]:
-    """Return the name in the file of each column that is added.
+    """Return the name in the output of each column that is added.
 
     Raises:
-        InputError: The file has a column of such a name.
+        InputError: The input has a column with one of these names.
     """
     existing = file.schema.names
     names = {name: name for name in ADDED_COLUMNS}
@@ -474,6 +481,6 @@ def _has_decision_codes(document: MapDocument, file: Predictions, layout: Layout
 
 
 def _to_arrow(values: np.ndarray | Sequence[str]) -> pa.Array:
-    """Convert numbers or texts by polars: `pyarrow.array` imports pandas to check whether they are its objects."""
+    """Convert numbers or texts to Arrow with polars, since `pyarrow.array` would import pandas."""
     array = pl.Series(values).to_arrow()
     return array.cast(pa.string()) if pa.types.is_large_string(array.type) else array

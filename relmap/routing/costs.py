@@ -1,8 +1,8 @@
 """Find the threshold with the lowest expected cost, given the cost of an error and the cost of a review.
 
 A decision should be reviewed if (1 - reliability) times the cost of an error exceeds the cost of a review. So the
-threshold is 1 - review cost / error cost, for any rows; labelled rows estimate the resulting cost. A review is
-assumed to find the true label.
+threshold is 1 - review cost / error cost. It does not depend on the labelled rows, which are only used to estimate the
+mean cost. A review is assumed to find the true label.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from relmap.routing.reliability_thresholds import TIE_TOLERANCE, ThresholdEstima
 
 ROUNDING_TOLERANCE = 1e-12  # keeps 1 - 1/5 from rounding to just above 0.8
 MAX_COST = 1e30  # sums of costs remain finite
-# description of a policy, by whether the threshold is significantly better or worse than the policy
+# whether the threshold is better or worse than another policy -> description of the other policy
 COMPARISONS = {BETTER: "significantly more expensive", WORSE: "significantly cheaper"}
 
 
@@ -70,11 +70,11 @@ class CostEstimate:
     def describe(self) -> list[str]:
         """Describe the threshold, its cost and the costs of other policies, one line each."""
         overall = self.overall
-        first = (
+        recommendation = (
             f"Review all: none of {overall.n_rows:,} labelled rows has a reliability of at least {overall.threshold}."
         )
         if overall.n_automatic:
-            first = (
+            recommendation = (
                 f"Use {overall.coverage:.1%} of decisions as they are: those {overall.describe_rows()}. Review the "
                 "rest."
             )
@@ -82,8 +82,9 @@ class CostEstimate:
         warnings = []
         lines = [f"The mean cost of a row is {_format_number(self.cost)}, where {costs}. Alternatives:"]
         for policy in self.alternatives:
+            # no p-value: 0.0 lets the interval alone decide
             sign = classify_change(-1, policy.change["low"], policy.change["high"], 0.0)
-            if sign == WORSE:
+            if sign == WORSE:  # one warning suffices, for the last such policy
                 warnings = [
                     f"Warning: {policy.name} is significantly cheaper on these rows; the map may be wrong for them."
                 ]
@@ -92,13 +93,14 @@ class CostEstimate:
                 f"  {policy.name}: {policy.cost['value']:.4g}, {comparison}; cost with the threshold minus this cost: "
                 f"{_format_number(policy.change)}"
             )
-        return [first, *warnings, *lines]
+        return [recommendation, *warnings, *lines]
 
 
 def estimate_costs(sample: EvaluationSample, error_cost: float | None, review_cost: float | None) -> CostEstimate:
     """Estimate the mean cost of a row with the threshold that has the lowest expected cost.
 
-    Intervals are from the bootstrap over groups, given the map; weighted rows are repeated by their weight.
+    Intervals come from a bootstrap over groups, given the map. Rows are repeated in proportion to their sampling
+    weight.
 
     Args:
         sample: Labelled rows with their reliability.
@@ -116,21 +118,22 @@ def estimate_costs(sample: EvaluationSample, error_cost: float | None, review_co
             f"the cost of an error is {error_cost}, and the cost of a review is {review_cost}; give an error cost "
             f"above 0 and a review cost of at least 0, both at most {MAX_COST:g}, such as 5 and 1"
         )
-    threshold = 0.0
+    threshold = 0.0  # no reviews if a review costs at least as much as an error
     if review_cost < error_cost:
-        exact = 1 - review_cost / error_cost - ROUNDING_TOLERANCE
-        threshold = round_threshold(exact - TIE_TOLERANCE, np.empty(0), up=True)
+        exact_threshold = 1 - review_cost / error_cost - ROUNDING_TOLERANCE
+        # round_threshold adds TIE_TOLERANCE to avoid ties with given reliabilities, but none are given here
+        threshold = round_threshold(exact_threshold - TIE_TOLERANCE, np.empty(0), up=True)
     is_automatic = sample.scored.reliability >= threshold
     automatic_costs = error_cost * ~sample.correct  # cost of each row if it is not reviewed
     threshold_costs = np.where(is_automatic[sample.row_number], automatic_costs, review_cost)
-    reviewed_by_policy = {
+    is_reviewed_by_policy = {
         "reviewing all": np.ones(len(sample), dtype=bool),
         "reviewing none": np.zeros(len(sample), dtype=bool),
         "the same cut on the confidence": sample.probability["confidence"] < threshold,
     }
     alternatives = []
-    for name, reviewed in reviewed_by_policy.items():
-        costs = np.where(reviewed, review_cost, automatic_costs)
+    for name, is_reviewed in is_reviewed_by_policy.items():
+        costs = np.where(is_reviewed, review_cost, automatic_costs)
         change = sample.mean_with_interval(threshold_costs - costs)
         alternatives.append(PolicyCost(name=name, cost=sample.mean_with_interval(costs), change=change))
     overall = ThresholdEstimate(

@@ -1,8 +1,9 @@
 """Sample rows to label with known probabilities, so that estimates from their labels are valid for all rows.
 
-Rows with an uncertain decision or a rare decided label have larger probabilities. The variance of an estimated share is
-least if the probability of a row is proportional to the standard deviation of its contribution (Neyman, 1934). Part of
-each probability is uniform. This bounds the weights, and detects a map whose reliability is too high.
+Rows with an uncertain decision or a rare decided label are sampled with larger probabilities. The variance of an
+estimated share is least if the probability of a row is proportional to the standard deviation of its contribution
+(Neyman, 1934). A part of each probability is the same for all rows. This bounds the weights, and includes rows with
+high reliability, so that a map is detected whose reliability is too high.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from relmap.maps.document import MapDocument
 from relmap.maps.scoring import Progress, score_file, signal_group_column
 from relmap.options import option
 
-UNIFORM_SHARE = 0.25  # of each probability; weights are at most four times those of a uniform sample
+UNIFORM_SHARE = 0.25  # share of uniform sampling, so that weights are at most four times those of a uniform sample
 NORMAL_QUANTILE = 1.96  # of a 95% interval
 
 
@@ -62,15 +63,16 @@ class LabelSample:
         n_sampled = len(self.row_number)
         half_width = self._half_width(self.probability)
         uniform_half_width = self._half_width(n_sampled / self.n_rows)
-        decided = []
+        labels_with_counts = []
         for name, count in zip(names, self.decision_counts.tolist(), strict=True):
             if count:
-                decided.append(f"{name} ({count:,})")
+                labels_with_counts.append(f"{name} ({count:,})")
         return [
             *self.notes,
-            f"{n_sampled:,} of {self.n_rows:,} rows are sampled, by decision: {join_names(decided)}.",
+            f"{n_sampled:,} of {self.n_rows:,} rows are sampled, by decision: {join_names(labels_with_counts)}.",
             f"If the map holds, their labels estimate the accuracy of all rows to ±{half_width:.1f} percentage points "
-            f"(a uniform sample of this size: ±{uniform_half_width:.1f}). Half the width takes four times the rows.",
+            f"(a uniform sample of this size: ±{uniform_half_width:.1f}). To halve the error, label four times as many "
+            "rows.",
             f"Fill in the column {self.label_column}. `fit`, `evaluate` and `thresholds` weight each row by its "
             f"{WEIGHT_COLUMN}. To estimate the accuracy of all rows, evaluate with {option('unlabelled')} and the file "
             "that these rows were sampled from.",
@@ -86,10 +88,10 @@ class LabelSample:
 def sample_rows_to_label(
     document: MapDocument, predictions: Path, out: Path, *, rows: int, seed: int, progress: Progress, reading: Reading
 ) -> LabelSample:
-    """Write a sample of rows to label, with an empty label and their inverse probability.
+    """Write a sample of rows to label, with an empty column of labels and the inverse of their sampling probability.
 
-    No decision is added, since it could influence the labels; a decision in the file remains. In formats without
-    lists, a list of numbers becomes one column for each number.
+    No decision is added, since it could influence the person who labels; a decision in the file remains. If the format
+    of `out` has no lists, a column of lists is replaced with one column for each number.
 
     Args:
         document: The map.
@@ -111,8 +113,8 @@ def sample_rows_to_label(
     _check_unlabelled(file, label)
     if signal_group_column(document):
         raise InputError(
-            "the map reads signals of whole groups, which a sample of rows does not have; fit without them to sample "
-            "rows"
+            "the map reads signals of whole groups, but a sample of rows does not have whole groups; fit a map without "
+            "these signals to sample rows"
         )
     layout, scores = score_file(document, file, progress)
     list_columns = []
@@ -149,7 +151,7 @@ def sample_rows_to_label(
 
 
 def _check_unlabelled(file: Predictions, label: str) -> None:
-    """Check that the file has none of the columns that are added."""
+    """Check that the file has neither of the two columns that are added."""
     for name in (label, WEIGHT_COLUMN):
         if name in file.schema.names:
             raise InputError(
@@ -159,7 +161,7 @@ def _check_unlabelled(file: Predictions, label: str) -> None:
 
 
 def _select_rows(file: Predictions, row_number: np.ndarray) -> pl.DataFrame:
-    """Read the rows of increasing numbers."""
+    """Read the rows with the given numbers, which are increasing."""
     pieces = []
     for first, batch in number_batches(file.batches()):
         is_in_batch = (row_number >= first) & (row_number < first + len(batch))
@@ -168,7 +170,7 @@ def _select_rows(file: Predictions, row_number: np.ndarray) -> pl.DataFrame:
 
 
 def _split_lists(frame: pl.DataFrame, columns: Sequence[str], n_labels: int) -> pl.DataFrame:
-    """Replace columns of lists of K numbers with one column for each number, as the last columns."""
+    """Replace each column of lists of K numbers with K columns at the end of the frame."""
     for name in columns:
         values = frame[name]
         if isinstance(values.dtype, pl.Array):
@@ -193,12 +195,13 @@ def sampling_probabilities(reliability: np.ndarray, decision: np.ndarray, rows: 
         Probabilities, shape (n,), in (0, 1]; their sum is `rows`.
     """
     deviation = np.sqrt(reliability * (1 - reliability) / np.bincount(decision)[decision])
-    size = np.ones(len(deviation))
+    relative_probability = np.ones(len(deviation))
     if deviation.any():
-        size = UNIFORM_SHARE * deviation.mean() + (1 - UNIFORM_SHARE) * deviation
-    is_certain = np.zeros(len(size), dtype=bool)
+        relative_probability = UNIFORM_SHARE * deviation.mean() + (1 - UNIFORM_SHARE) * deviation
+    is_certain = np.zeros(len(deviation), dtype=bool)
     while True:
-        proportional = (rows - is_certain.sum()) * size / size.sum(where=~is_certain, initial=1e-300)
+        total = relative_probability.sum(where=~is_certain, initial=1e-300)  # above 0 even if all rows are certain
+        proportional = (rows - is_certain.sum()) * relative_probability / total
         probability = np.where(is_certain, 1.0, proportional)
         exceeds_one = probability > 1
         if not exceeds_one.any():

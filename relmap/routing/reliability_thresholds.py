@@ -16,9 +16,9 @@ from relmap.maps.document import MapDocument
 from relmap.options import option
 from relmap.serialization import Count, Share
 
-MIN_THRESHOLD_DIGITS = 4
-MAX_THRESHOLD_DIGITS = 9
-TIE_TOLERANCE = 1e-9  # minimum distance of a threshold from a reliability: engines differ in the last bits
+MIN_THRESHOLD_DECIMALS = 4
+MAX_THRESHOLD_DECIMALS = 9
+TIE_TOLERANCE = 1e-9  # minimum distance of a threshold from a reliability, whose last bits differ between SQL engines
 MAX_LISTED_LABELS = 5
 
 
@@ -31,9 +31,9 @@ class ThresholdEstimate:
         threshold: Minimum reliability in [0, 1]; 0 selects every decision. None without a valid threshold.
         n_rows: Number of labelled rows, at least 1.
         n_automatic: Number of rows at or above the threshold.
-        accuracy: Accuracy of these rows; None without any.
-        lower_bound: Lower confidence bound of the accuracy; None without one.
-        reason: Why there is no threshold or no accuracy, as text; None if there is.
+        accuracy: Accuracy of these rows; None without such rows.
+        lower_bound: Lower confidence bound of the accuracy; None if it was not computed.
+        reason: Why there is no threshold or no accuracy, as text; None if there are both.
     """
 
     label: int | None
@@ -77,8 +77,8 @@ class ThresholdEstimate:
 class ReliabilityThresholds:
     """A threshold for all decisions, and one for each decided label.
 
-    The confidence applies to all decisions by themselves, and to all labels together. At most one of `target`,
-    `requested_coverage` and `chosen_threshold` is given.
+    The estimate for all decisions holds with the stated confidence. Separately, the estimates for all labels hold
+    simultaneously with this confidence. At most one of `target`, `requested_coverage` and `chosen_threshold` is given.
 
     Attributes:
         target: Guaranteed accuracy.
@@ -116,14 +116,14 @@ class ReliabilityThresholds:
             names: Names of the labels 0..K-1; None for their numbers.
 
         Returns:
-            At most thirteen lines; of the labels, those with the most rows.
+            At most thirteen lines. Only the labels with the most rows are described.
         """
         lines = [*self._describe_overall(), self._describe_label_guarantee()]
-        largest = sorted(self.labels, key=lambda estimate: -estimate.n_rows)[:MAX_LISTED_LABELS]
-        for estimate in sorted(largest, key=lambda estimate: estimate.label or 0):
+        most_frequent = sorted(self.labels, key=lambda estimate: -estimate.n_rows)[:MAX_LISTED_LABELS]
+        for estimate in sorted(most_frequent, key=lambda estimate: estimate.label or 0):
             name = names[estimate.label or 0] if names else estimate.label
             lines.append(f"  {name}: {self._describe_label(estimate)}")
-        n_omitted = len(self.labels) - len(largest)
+        n_omitted = len(self.labels) - len(most_frequent)
         if n_omitted:
             lines.append(f"  and {n_omitted} more labels")
         return lines
@@ -141,7 +141,7 @@ class ReliabilityThresholds:
         return [f"No threshold for all decisions: {overall.reason}.", *self.advice]
 
     def _describe_label_guarantee(self) -> str:
-        """State how the lines for the labels are to be read."""
+        """Introduce the lines of the labels, and state their guarantee."""
         together = f"with {100 * self.confidence:g}% confidence, all of these hold together"
         if self.target is None:
             return f"The same threshold for each label; {together}:"
@@ -188,15 +188,16 @@ class _StoredThresholds(BaseModel):
 def read_label_thresholds(document: MapDocument, cuts: Path | Mapping[str, Any]) -> np.ndarray:
     """Read the threshold of each label from the output of `thresholds`.
 
-    Each label has its own threshold if every decided label has one, or if there is none for all decisions. Otherwise
-    all labels have the threshold for all decisions; so they do for a coverage, a chosen threshold, and costs.
+    The labels get their own thresholds if every decided label has one, or if the output has no threshold for all
+    decisions. Otherwise each label gets the threshold for all decisions, as it does if `thresholds` was called with a
+    coverage, a threshold or costs.
 
     Args:
         document: The map.
         cuts: File that `thresholds` wrote, or its content.
 
     Returns:
-        Minimum reliability of an automatic row of each label, shape (K,). Infinite for a label without a threshold.
+        Minimum reliability of automatic rows of each label, shape (K,); infinite for a label without a threshold.
 
     Raises:
         InputError: The file cannot be read, belongs to another map or other labels, or has no threshold.
@@ -240,29 +241,30 @@ def _load_stored_thresholds(cuts: Path | Mapping[str, Any], source: str) -> _Sto
 
 
 def _uses_label_thresholds(overall: float | None, label_thresholds: Sequence[float | None]) -> bool:
-    """Return whether labels have their own thresholds: all decided ones, or some if there is no overall threshold."""
+    """Return whether labels get their own thresholds: if each has one, or if some have and all decisions have none."""
     has_any = any(threshold is not None for threshold in label_thresholds)
     return has_any and (overall is None or None not in label_thresholds)
 
 
 def round_threshold(reliability: float, observed: np.ndarray, *, up: bool = False) -> float:
-    """Round a reliability to a threshold with few digits that ties with no observed reliability.
+    """Round a reliability to a threshold with few decimal places that ties with no observed reliability.
 
-    The threshold has four digits, or up to nine if four would tie, or would not distinguish it from 0 or 1.
+    The threshold has four decimal places. It has up to nine if fewer would give a tie, or if the reliability is so
+    close to 0 or 1 that its distance from this end would have fewer than three significant digits.
 
     Args:
         reliability: Number to round, in [0, 1].
-        observed: Reliabilities, shape (n,).
-        up: Whether the threshold lies above `reliability`; below by default.
+        observed: Reliabilities that the threshold must not tie with, shape (n,).
+        up: Whether to round up, to a threshold above `reliability`. By default, the threshold is below.
 
     Returns:
         The threshold, at least 0.
     """
-    distance_to_end = max(min(reliability, 1 - reliability), 10.0 ** (2 - MAX_THRESHOLD_DIGITS))
+    distance_to_end = max(min(reliability, 1 - reliability), 10.0 ** (2 - MAX_THRESHOLD_DECIMALS))
     threshold = 0.0
-    n_digits = max(MIN_THRESHOLD_DIGITS, 2 - math.floor(math.log10(distance_to_end)))
-    for digits in range(n_digits, MAX_THRESHOLD_DIGITS + 1):
-        scale = 10**digits
+    min_decimals = max(MIN_THRESHOLD_DECIMALS, 2 - math.floor(math.log10(distance_to_end)))
+    for n_decimals in range(min_decimals, MAX_THRESHOLD_DECIMALS + 1):
+        scale = 10**n_decimals
         if up:
             threshold = math.ceil((reliability + TIE_TOLERANCE) * scale) / scale
         else:

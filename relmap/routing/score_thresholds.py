@@ -1,10 +1,12 @@
 """Thresholds on a raw score, or on the probability of one label, with guaranteed precision, recall or NPV.
 
-A quarter of the rows (or groups) fixes the candidate thresholds. The others test them, so that the guarantee holds for
-the threshold that is chosen: Learn then Test (Angelopoulos et al., 2021) with the fallback procedure (Wiens, 2003).
-Independent rows give exact binomial p-values. Groups give p-values by betting (Waudby-Smith and Ramdas, 2024) on group
-means. Every row of a group counts. A rate is then the mean over groups of the rate in a group (macro average), over
-groups where it is defined. No bound on the size of groups is assumed, which the rate of pooled rows would need.
+The candidate thresholds are computed from a quarter of the rows (or groups) and tested on the other rows, so that the
+guarantee holds for the threshold that is chosen: Learn then Test (Angelopoulos et al., 2021) with the fallback
+procedure (Wiens, 2003). Without groups, rows are independent and p-values are exact (binomial).
+
+With groups, all rows of a group are used. A rate, such as the precision, is computed in each group where it is defined,
+and averaged over these groups (macro average). Its p-values are computed by betting (Waudby-Smith and Ramdas, 2024).
+This needs no bound on the size of groups; the rate of pooled rows would need one.
 """
 
 import math
@@ -23,33 +25,33 @@ from relmap.io.reading import WEIGHT_COLUMN
 from relmap.options import assignment, option
 from relmap.routing.thresholds import SAMPLE_SIZE_FACTORS, reject_in_order
 
-PLANNING_SHARE = 0.25
+PLANNING_SHARE = 0.25  # share of the rows or groups from which the candidates are computed
 N_CANDIDATES = 100
 MIN_UNITS = 8  # independent rows or groups
-N_BETS = 24
+N_BETS = 24  # sizes of the bets that a betting p-value averages
 N_CURVE_POINTS = 400
-SIGNIFICANT_DIGITS = 6
+SIGNIFICANT_DIGITS = 6  # of a threshold
 MAX_LISTED_LABELS = 6
 Metric = Literal["precision", "recall", "npv"]
-NAMES: dict[Metric, str] = {"precision": "precision", "recall": "recall", "npv": "negative predictive value"}
-MEANINGS: dict[Metric, str] = {
-    "precision": "of the rows at or above it are positive",
-    "recall": "of the positive rows are at or above it",
-    "npv": "of the rows below it are negative",
+METRIC_NAMES: dict[Metric, str] = {"precision": "precision", "recall": "recall", "npv": "negative predictive value"}
+METRIC_MEANINGS: dict[Metric, str] = {  # with the threshold in place of the braces
+    "precision": "of the rows at or above {:g} are positive",
+    "recall": "of the positive rows are at or above {:g}",
+    "npv": "of the rows below {:g} are negative",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreThreshold:
-    """A threshold for one target, and what the labelled rows show there.
+    """A threshold for one target, and its observed rate on the labelled rows.
 
     Attributes:
         metric: precision, recall or npv (negative predictive value).
         target: The guaranteed rate, in (0, 1).
-        threshold: In units of the score, or None without a threshold. Rows at or above it count as positive.
+        threshold: The threshold, in units of the score; None if none was found. Rows at or above it count as positive.
         covered: Number of labelled rows at or above the threshold (precision, recall) or below it (npv).
         observed: The rate on all labelled rows; with groups, the mean of the rates of groups.
-        advice: Why there is no threshold, and what would give one.
+        advice: If there is no threshold, sentences on targets or numbers of rows with which there would be one.
     """
 
     metric: Metric
@@ -85,7 +87,7 @@ class ScoreThresholds:
     curve: pl.DataFrame
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain numbers and words, ready for JSON."""
+        """Convert the thresholds for JSON."""
         return {
             "confidence": self.confidence,
             "rows": self.rows,
@@ -106,9 +108,13 @@ class ScoreThresholds:
         lines = []
         for result in self.thresholds:
             lines += self._describe_threshold(result)
-        valid = [result for result in self.thresholds if result.threshold is not None]
-        if valid:
-            lines.append(self._describe_guarantee(valid))
+        guarantees = []
+        for result in self.thresholds:
+            if result.threshold is not None:
+                meaning = METRIC_MEANINGS[result.metric].format(result.threshold)
+                guarantees.append(f"at least {100 * result.target:g}% {meaning}")
+        if guarantees:
+            lines.append(self._describe_guarantees(guarantees))
         if self.groups is not None:
             lines.append(
                 f"All rows of the {self.groups:,} groups are used. A rate is the mean of the rates of groups "
@@ -120,7 +126,7 @@ class ScoreThresholds:
         return lines
 
     def _describe_threshold(self, result: ScoreThreshold) -> list[str]:
-        name = NAMES[result.metric]
+        name = METRIC_NAMES[result.metric]
         target = f"{name} of {100 * result.target:g}%"
         if result.threshold is None:
             return [f"No threshold for a {target}.", *result.advice]
@@ -130,9 +136,8 @@ class ScoreThresholds:
             f"({result.covered / self.rows:.1%}) are {side}. Observed {name}: {result.observed:.1%}."
         ]
 
-    def _describe_guarantee(self, valid: Sequence[ScoreThreshold]) -> str:
-        guarantees = [f"at least {100 * result.target:g}% {MEANINGS[result.metric]}" for result in valid]
-        together = "all of these hold: " if len(valid) > 1 else ""
+    def _describe_guarantees(self, guarantees: Sequence[str]) -> str:
+        together = "all of these hold: " if len(guarantees) > 1 else ""
         units = "groups" if self.groups is not None else "rows"
         return (
             f"With {100 * self.confidence:g}% confidence {together}{'; '.join(guarantees)}, if new {units} are "
@@ -161,8 +166,8 @@ def find_score_thresholds(
 ) -> ScoreThresholds:
     """Find thresholds on a score with guaranteed precision, recall or negative predictive value.
 
-    A precision and a recall that are given together share one threshold if one has both; then both results have
-    the same threshold. Otherwise each has its own.
+    If a precision and a recall are requested, and one threshold guarantees both, the two results have this threshold.
+    Otherwise each result has its own threshold.
 
     Args:
         score: Scores, shape (n,), finite; higher is more likely positive.
@@ -172,7 +177,7 @@ def find_score_thresholds(
         recall: Target in (0, 1), or None.
         npv: Target in (0, 1), or None.
         confidence: Probability, in (0, 1), that all guarantees hold together.
-        seed: Seed of the split between planning and testing.
+        seed: Seed of the random split into rows that fix the candidates and rows that test them.
 
     Returns:
         The thresholds, the review band and the precision-recall curve.
@@ -192,19 +197,19 @@ def find_score_thresholds(
     _check_input(score, positive, groups, targets, confidence)
     rows = _LabelledScores(score, positive, _unit_codes(score, groups), is_grouped=groups is not None)
     split = _split_rows(rows, seed)
-    candidates = _candidates(split.planning.score)
+    candidates = _candidate_thresholds(split.planning.score)
     level = (1 - confidence) / len(targets)
     accepted: dict[Metric, np.ndarray] = {}
     advice: dict[Metric, tuple[str, ...]] = {}
     for metric, target in targets.items():
         level_shares = _level_shares(metric, target, candidates, split.planning)
         test = _CandidateTest(metric, candidates, split.test)
-        accepted[metric] = test.accepted(target, level, level_shares)
+        accepted[metric] = test.find_accepted(target, level, level_shares)
         if not accepted[metric].any():
             advice[metric] = _advise(test, target, level, level_shares, rows)
     chosen = {metric: float(candidates[index]) for metric, index in _choose(accepted).items()}
     thresholds = [
-        _describe_threshold(rows, metric, target, chosen.get(metric), advice.get(metric, ()))
+        _measure_threshold(rows, metric, target, chosen.get(metric), advice.get(metric, ()))
         for metric, target in targets.items()
     ]
     review = _review_band(chosen, "npv" if "npv" in targets else "recall")
@@ -224,7 +229,7 @@ def find_score_thresholds(
 
 
 class ScoreRows(NamedTuple):
-    """Labelled rows with a score.
+    """Labelled rows with a score, as read from a file.
 
     Attributes:
         score: Shape (n,), float64.
@@ -244,7 +249,7 @@ def read_score(file: Predictions, *, positive: str, group: str | None = None) ->
 
     Args:
         file: Labelled predictions; its reading names the column of the score or of the probability.
-        positive: The label that counts as positive, as text.
+        positive: Name of the positive label; all other labels are negative.
         group: Column of groups, or None.
 
     Returns:
@@ -279,8 +284,8 @@ def read_score(file: Predictions, *, positive: str, group: str | None = None) ->
         frame = frame.filter(~pl.Series(missing))
         rows = rows.without(missing)
         notes.append(f"{int(missing.sum()):,} rows without a label are dropped.")
-    without_label = f"{label} is missing; drop or label the row, or give {assignment('drop_unlabelled', True)}"
-    rows.reject(is_unlabelled(frame[label]), lambda _: without_label)
+    label_is_missing = f"{label} is missing; drop or label the row, or give {assignment('drop_unlabelled', True)}"
+    rows.reject(is_unlabelled(frame[label]), lambda _: label_is_missing)
     score = (
         read_numbers(frame[score_column], rows)
         if reading.score
@@ -303,7 +308,7 @@ def read_score(file: Predictions, *, positive: str, group: str | None = None) ->
 
 @dataclass(frozen=True, eq=False)
 class _LabelledScores:
-    """Labelled rows with a score.
+    """Labelled rows with a score, numbered by independent unit.
 
     Attributes:
         score: Shape (n,), float64.
@@ -329,7 +334,7 @@ class _LabelledScores:
 
 
 class _Split(NamedTuple):
-    """Rows that fix the candidates, and rows that test them; the units of the latter are in random order."""
+    """Rows that fix the candidates, and rows that test them; units are numbered in random order."""
 
     planning: _LabelledScores
     test: _LabelledScores
@@ -349,16 +354,17 @@ class _CandidateTest:
     candidates: np.ndarray
     rows: _LabelledScores
 
-    def accepted(self, target: float, level: float, level_shares: np.ndarray, factor: int = 1) -> np.ndarray:
-        """Return which candidates have a guarantee, shape (C,), bool; `factor` repeats the rows of the test."""
+    def find_accepted(self, target: float, level: float, level_shares: np.ndarray, factor: int = 1) -> np.ndarray:
+        """Return which candidates guarantee the target, shape (C,), bool; `factor` repeats the test rows."""
         p_values = self.p_values(target, factor)
-        # few selected rows come first: high thresholds for the precision, low ones for npv; recall starts where it is 1
+        # order of the tests: decreasing thresholds for the precision and increasing ones for npv, so that few rows are
+        # selected first; increasing ones for the recall, which is 1 at the lowest threshold
         order = slice(None, None, -1) if self.metric == "precision" else slice(None)
         rejected_at = reject_in_order(p_values[order], level * level_shares[order])
         return np.asarray(rejected_at[order] > 0)
 
     def p_values(self, target: float, factor: int = 1) -> np.ndarray:
-        """Return p-values of the hypotheses that the rate is at most the target, shape (C,)."""
+        """Return the p-value of each candidate for the hypothesis that its rate is at most the target, shape (C,)."""
         values = []
         for candidate in self.candidates:
             rate = _rate_at(self.metric, self.rows, float(candidate))
@@ -373,7 +379,7 @@ class _CandidateTest:
 
 
 class _Rate(NamedTuple):
-    """Rows in the denominator of a rate, and rows that are successes, each of shape (n,), bool."""
+    """Rows in the denominator of a rate; those that are also successful are in the numerator. Shape (n,), bool."""
 
     counted: np.ndarray
     successful: np.ndarray
@@ -387,7 +393,7 @@ class _Rate(NamedTuple):
 
 
 def _rate_at(metric: Metric, rows: _LabelledScores, threshold: float) -> _Rate:
-    """Return the rows of a rate at a threshold."""
+    """Select the rows in denominator and numerator of a rate at a threshold."""
     is_above = rows.score >= threshold
     if metric == "precision":
         return _Rate(counted=is_above, successful=rows.positive)
@@ -397,7 +403,7 @@ def _rate_at(metric: Metric, rows: _LabelledScores, threshold: float) -> _Rate:
 
 
 def _unit_codes(score: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
-    """Number the independent units: rows, or groups in the order of their names, shape (n,)."""
+    """Return the number of each row, or of its group if there are groups, shape (n,); groups are numbered by name."""
     if groups is None:
         return np.arange(len(score))
     _, codes = np.unique(np.asarray(groups), return_inverse=True)
@@ -405,7 +411,7 @@ def _unit_codes(score: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
 
 
 def _split_rows(rows: _LabelledScores, seed: int) -> _Split:
-    """Split the units at random; a quarter of them fixes the candidates.
+    """Split the units at random: a quarter of them for the candidates, the others for the tests.
 
     Returns:
         The split.
@@ -433,10 +439,10 @@ def _split_rows(rows: _LabelledScores, seed: int) -> _Split:
     )
 
 
-def _describe_threshold(
+def _measure_threshold(
     rows: _LabelledScores, metric: Metric, target: float, threshold: float | None, advice: tuple[str, ...]
 ) -> ScoreThreshold:
-    """Compute what the labelled rows show at a threshold."""
+    """Compute the observed rate and the number of covered rows at a threshold."""
     if threshold is None:
         return ScoreThreshold(metric=metric, target=target, threshold=None, advice=advice)
     selected = rows.score < threshold if metric == "npv" else rows.score >= threshold
@@ -450,27 +456,31 @@ def _describe_threshold(
 
 
 def _review_band(chosen: Mapping[Metric, float], low_metric: Metric) -> tuple[float, float] | None:
-    """Return the scores between the thresholds of negative and positive rows; None if one of them is missing."""
+    """Return the ends of the scores between the threshold of `low_metric` and that of the precision.
+
+    Returns:
+        Lower and upper end; None if one of the two metrics has no threshold.
+    """
     if "precision" not in chosen or low_metric not in chosen:
         return None
     high = chosen["precision"]
     return min(chosen[low_metric], high), high
 
 
-def betting_p_value(payoff: np.ndarray, lowest: float) -> float:
+def betting_p_value(payoff: np.ndarray, max_loss: float) -> float:
     """Return a p-value of the hypothesis that independent payoffs have a mean of at most 0.
 
     The capital of a bettor, the mean over fixed bets b of prod(1 + b * payoff), is a nonnegative supermartingale under
     the hypothesis. By Ville's inequality its maximum exceeds 1/p with a probability of at most p.
 
     Args:
-        payoff: Shape (g,), each at least `-lowest`, in an order that does not depend on the values.
-        lowest: Above 0.
+        payoff: Payoff of each group, at least `-max_loss`, shape (g,), in an order that does not depend on the payoffs.
+        max_loss: Largest possible loss, above 0.
 
     Returns:
         The p-value, in (0, 1].
     """
-    bets = np.geomspace(0.01, 0.98, N_BETS) / lowest
+    bets = np.geomspace(0.01, 0.98, N_BETS) / max_loss
     log_capital = np.cumsum(np.log1p(payoff[:, None] * bets), axis=0)
     log_mixture = scipy.special.logsumexp(log_capital, axis=1) - math.log(N_BETS)
     return float(np.exp(-max(0.0, log_mixture.max(initial=0.0))))
@@ -479,8 +489,10 @@ def betting_p_value(payoff: np.ndarray, lowest: float) -> float:
 def _level_shares(metric: Metric, target: float, candidates: np.ndarray, planning: _LabelledScores) -> np.ndarray:
     """Return the share of the error level that each candidate starts with, shape (C,).
 
-    Recall falls with the threshold, so one sequence from the lowest candidate has the whole level. Precision and NPV
-    may rise and fall: half starts at the candidate with the most evidence, half at every tenth candidate.
+    Recall decreases with the threshold, so the whole level starts at the lowest candidate. Precision and NPV may
+    increase and decrease: half of the level starts at the candidate with the most evidence on the planning rows, and
+    half is divided equally among ten evenly spaced candidates. The evidence is the number of successful rows minus the
+    expected number at the target, divided by sqrt(n + 1) for n rows.
     """
     shares = np.zeros(len(candidates))
     if metric == "recall":
@@ -498,16 +510,18 @@ def _level_shares(metric: Metric, target: float, candidates: np.ndarray, plannin
     return shares
 
 
-def _candidates(score: np.ndarray) -> np.ndarray:
-    """Return at most 100 rising thresholds, quantiles of the planning scores with six significant digits."""
+def _candidate_thresholds(score: np.ndarray) -> np.ndarray:
+    """Return at most 100 increasing thresholds: quantiles of the planning scores, to six significant digits."""
     quantiles = np.quantile(score, np.linspace(0, 1, N_CANDIDATES), method="inverted_cdf")
     return np.unique([float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in quantiles])
 
 
 def _choose(accepted: Mapping[Metric, np.ndarray]) -> dict[Metric, int]:
-    """Return the index of the chosen candidate of each metric that has one.
+    """Return the index of the chosen candidate of each metric that has an accepted one.
 
-    Each choice covers the most rows, and negative rows do not overlap positive rows.
+    The precision gets its lowest accepted threshold; recall and NPV get their highest. If a threshold is accepted for
+    both precision and recall, both get the lowest such threshold. The threshold of the NPV is not above that of the
+    precision, so that no row counts as negative and as positive.
     """
     chosen: dict[Metric, int] = {}
     indices = {metric: np.flatnonzero(is_accepted) for metric, is_accepted in accepted.items()}
@@ -533,14 +547,15 @@ def _choose(accepted: Mapping[Metric, np.ndarray]) -> dict[Metric, int]:
 def _advise(
     test: _CandidateTest, target: float, level: float, level_shares: np.ndarray, rows: _LabelledScores
 ) -> tuple[str, ...]:
-    """Return the highest target with a threshold, and how many rows or groups would suffice."""
+    """Suggest the highest target that has a threshold, and the number of rows or groups that would suffice."""
     advice = []
     for percent in range(math.ceil(100 * target) - 1, 0, -1):
-        if test.accepted(percent / 100, level, level_shares).any():
-            advice.append(f"The highest {NAMES[test.metric]} for which these rows have a threshold is {percent}%.")
+        if test.find_accepted(percent / 100, level, level_shares).any():
+            name = METRIC_NAMES[test.metric]
+            advice.append(f"The highest {name} for which these rows have a threshold is {percent}%.")
             break
     for factor in SAMPLE_SIZE_FACTORS:
-        if test.accepted(target, level, level_shares, factor).any():
+        if test.find_accepted(target, level, level_shares, factor).any():
             advice.append(
                 f"About {factor * rows.n_units:,} {rows.unit_name} like these would suffice; there are "
                 f"{rows.n_units:,}."
@@ -551,7 +566,7 @@ def _advise(
 
 
 def _observed_rate(metric: Metric, rows: _LabelledScores, threshold: float) -> float | None:
-    """Return the rate at a threshold, with groups its mean over groups; None where it is undefined."""
+    """Return the rate at a threshold, or with groups its mean over groups; None if it is undefined."""
     rate = _rate_at(metric, rows, threshold)
     if not rate.counted.any():
         return None
@@ -561,24 +576,24 @@ def _observed_rate(metric: Metric, rows: _LabelledScores, threshold: float) -> f
 
 
 def _precision_recall_curve(score: np.ndarray, positive: np.ndarray) -> pl.DataFrame:
-    """Return the precision-recall curve, of pooled rows, at most 400 points, one for each distinct score."""
+    """Return the precision-recall curve of all rows, ignoring groups, at each distinct score but at most at 400."""
     order = np.argsort(-score, kind="stable")
     true_positives = np.cumsum(positive[order])
-    selected = np.arange(1, len(score) + 1)
-    last = np.flatnonzero(np.r_[np.diff(score[order]) != 0, True])
-    if len(last) > N_CURVE_POINTS:
-        last = last[np.linspace(0, len(last) - 1, N_CURVE_POINTS).astype(int)]
+    n_selected = np.arange(1, len(score) + 1)
+    last_of_score = np.flatnonzero(np.r_[np.diff(score[order]) != 0, True])
+    if len(last_of_score) > N_CURVE_POINTS:
+        last_of_score = last_of_score[np.linspace(0, len(last_of_score) - 1, N_CURVE_POINTS).astype(int)]
     return pl.DataFrame(
         {
-            "threshold": score[order][last],
-            "recall": true_positives[last] / true_positives[-1],
-            "precision": true_positives[last] / selected[last],
+            "threshold": score[order][last_of_score],
+            "recall": true_positives[last_of_score] / true_positives[-1],
+            "precision": true_positives[last_of_score] / n_selected[last_of_score],
         }
     )
 
 
 def _is_label(column: pl.Series, positive: str) -> np.ndarray:
-    """Return where a column of labels has the label that a text names, (n,) bool; 1, 1.0 and true match as numbers."""
+    """Return whether each label is the positive one, shape (n,), bool; 1, 1.0 and true are the same label."""
     text = positive.strip()
     matches = column.cast(pl.String).str.strip_chars() == text
     if column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean):

@@ -26,7 +26,7 @@ from relmap.metrics.probability import reject_nan
 from relmap.routing.reliability_thresholds import ReliabilityThresholds, ThresholdEstimate, round_threshold
 
 START_INTERVAL = 5  # percent of coverage between two starting points of the fallback procedure
-SAMPLE_SIZE_FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # multiples of the rows that the advice considers
+SAMPLE_SIZE_FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # multiples of the number of rows that the advice considers
 MIN_ADVISED_PERCENT = 50  # lowest target accuracy that the advice considers
 
 
@@ -66,11 +66,13 @@ def find_accuracy_thresholds(
     """Find the thresholds of largest coverage that guarantee an accuracy.
 
     The probability that the accuracy of all selected decisions is below the target is at most 1 - confidence. The same
-    holds for the labels together: those with enough rows share that probability equally. Which labels these are depends
-    on the decisions only, and given the decisions the rows of a label are still independent.
+    holds for the probability that the accuracy of any label is below the target: the labels with enough rows share the
+    error level 1 - confidence equally. Which labels have enough rows depends only on the decisions. Given the
+    decisions, the rows of a label are still independent.
 
     The guarantee of the chosen threshold is the target. `lower_bound` is the bound of Clopper and Pearson at the level
-    at which the threshold was accepted; above the target, it would be valid only for a threshold chosen beforehand.
+    at which the threshold was accepted. It can be above the target, but such a bound is valid only for a threshold that
+    was chosen beforehand.
 
     Args:
         document: The map.
@@ -128,7 +130,7 @@ def _advise(
 ) -> tuple[str, ...]:
     """Suggest a lower accuracy, or more rows, for which there would be a threshold.
 
-    Rows and errors are numbers at or above each threshold of the grid, shape (C,).
+    `rows` and `errors` are the numbers of rows and errors at or above each threshold of the grid, shape (C,).
 
     Returns:
         Sentences.
@@ -163,10 +165,10 @@ def find_coverage_threshold(
 ) -> ReliabilityThresholds:
     """Find the threshold that selects a share of the rows, and bound the accuracy of the selected decisions.
 
-    The lower bounds of Clopper and Pearson are valid for all labels together, and for all decisions by themselves. They
-    are exact: the threshold depends only on the largest reliability that is not selected. Given that value and which
-    rows are above the threshold, these rows are independent samples of the distribution above it, also with ties. For a
-    threshold at the reliability of a selected row this would not be true.
+    The lower bounds of Clopper and Pearson hold for all labels simultaneously, and separately for all decisions. They
+    are exact: the threshold depends only on the largest reliability that is not selected. Given this reliability and
+    the set of rows above the threshold, these rows are independent samples from the distribution above the threshold,
+    even if there are ties. This would not be true for a threshold at the reliability of a selected row.
 
     Args:
         reliability: Reliability of independent labelled rows, shape (n,), in [0, 1].
@@ -195,7 +197,7 @@ def find_coverage_threshold(
         largest_reviewed = np.partition(reliability, n_reviewed - 1)[n_reviewed - 1]
         threshold = round_threshold(largest_reviewed, reliability, up=True)
     counts = _count_rows(np.array([threshold, 0.0]), reliability, decision, correct)
-    requirement = "a reliability above the threshold; rows with equal reliability are not separated"
+    requirement = "a reliability above the threshold; rows with equal reliability are selected together or not at all"
     estimates = _estimates_at_threshold(counts, threshold, confidence, requirement)
     return ReliabilityThresholds(
         target=None,
@@ -212,8 +214,9 @@ def bound_accuracy(
     """Bound the accuracy of the decisions at or above a threshold that was chosen without these rows.
 
     The threshold is fixed before the rows are sampled, so the number of correct rows at or above it is binomial given
-    their number, and the lower bounds of Clopper and Pearson (1934) are exact. The bound of all decisions holds by
-    itself; the bounds of the labels hold together, each at an equal share of the level.
+    their number, and the lower bounds of Clopper and Pearson (1934) are exact. The bounds of the labels hold
+    simultaneously, each at an equal share of the level; separately, the bound for all decisions holds at the whole
+    level.
 
     Args:
         reliability: Reliability of independent labelled rows, shape (n,), in [0, 1].
@@ -247,11 +250,13 @@ def bound_accuracy(
 def sample_independent_rows(rows: FixedDecisions, seed: int) -> IndependentRows:
     """Sample rows that are independent and had equal probabilities of being selected.
 
-    Rows that were sampled with unequal probabilities are retained with a probability proportional to their weight,
-    since binomial tails have no weights. Rows of one group are dependent, so one row of each group is sampled. The
-    guarantee then refers to a random row of a new group: large groups count as much as small ones. If the rows are
-    weighted, their groups are incomplete, and the guarantee refers to a random row: a group is retained with a
-    probability proportional to its number of rows.
+    The binomial distribution does not allow weights. So rows that were sampled with unequal probabilities are retained
+    with a probability proportional to their weight.
+
+    Rows of one group are dependent, so one row of each group is sampled. Without weights, the guarantee then refers to
+    a random row of a new group: large groups count as much as small ones. With weights, groups are incomplete, and each
+    is retained with a probability proportional to its number of retained rows, so that the guarantee refers to a random
+    row.
 
     Args:
         rows: Labelled rows.
@@ -265,7 +270,10 @@ def sample_independent_rows(rows: FixedDecisions, seed: int) -> IndependentRows:
     notes = []
     if rows.weight is not None:
         row_number = np.flatnonzero(generator.random(len(rows)) * rows.weight.max() < rows.weight)
-        notes.append(f"A sample of {len(row_number):,} rows is used, in which all rows have the same probability.")
+        notes.append(
+            f"A random sample of {len(row_number):,} labelled rows is used, to compensate for their unequal sampling "
+            "probabilities."
+        )
     if rows.group is not None and rows.weight is not None:
         _, group_code, group_sizes = np.unique(rows.group[row_number], return_inverse=True, return_counts=True)
         is_retained = generator.random(len(group_sizes)) * group_sizes.max() < group_sizes
@@ -279,7 +287,7 @@ def sample_independent_rows(rows: FixedDecisions, seed: int) -> IndependentRows:
 
 
 def min_rows_to_reject(target: float, level: float) -> int:
-    """Compute the number of rows that can show an accuracy above a target if all of them are correct.
+    """Compute the minimum number of rows that show an accuracy above a target if all of them are correct.
 
     Args:
         target: Accuracy, in (0, 1).
@@ -294,8 +302,9 @@ def min_rows_to_reject(target: float, level: float) -> int:
 def reject_in_order(p_values: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Test hypotheses in order by the fallback procedure (Wiens, 2003).
 
-    Each hypothesis is tested at its own level plus the level of the previous one, if that was rejected. The probability
-    of rejecting any true hypothesis is at most the sum of the levels, for any dependence of the p-values.
+    Each hypothesis is tested at its own level; if the previous hypothesis was rejected, the level at which it was
+    tested is added. The probability of rejecting any true hypothesis is at most the sum of the own levels, for any
+    dependence of the p-values.
 
     Args:
         p_values: p-values, in order along the last axis, shape (..., C).
@@ -316,15 +325,16 @@ def reject_in_order(p_values: np.ndarray, levels: np.ndarray) -> np.ndarray:
 def threshold_grid(document: MapDocument, target: float) -> ThresholdGrid:
     """Build the candidate thresholds of a map from the quantiles of its out-of-fold reliability.
 
-    Half of the level starts at the threshold whose expected accuracy under the map exceeds the target by the most
-    standard errors; the other half starts at every 5% of coverage.
+    Half of the error level starts at the threshold whose expected accuracy under the map exceeds the target by the most
+    standard errors, and half is divided equally among thresholds at every 5% of coverage. If no expected accuracy
+    exceeds the target, the whole level is divided among the latter.
 
     Args:
         document: The map.
         target: Accuracy to guarantee, in (0, 1).
 
     Returns:
-        Decreasing thresholds, and the share of the level of each.
+        Decreasing thresholds, and the share of the error level that starts at each.
     """
     quantiles = np.array(document.held_out.quantiles)[::-1]
     percent = np.arange(len(quantiles))
@@ -359,8 +369,9 @@ def _count_rows(
     """Count rows and errors at or above each threshold; the last threshold is 0."""
     labels, label_code = np.unique(decision, return_inverse=True)
     n_thresholds = len(thresholds)
-    column = n_thresholds - np.searchsorted(thresholds[::-1], reliability, side="right")
-    cell = label_code * n_thresholds + column
+    # index of the first, highest threshold that each row reaches
+    threshold_index = n_thresholds - np.searchsorted(thresholds[::-1], reliability, side="right")
+    cell = label_code * n_thresholds + threshold_index
     return _RowCounts(
         labels=[None, *labels.tolist()],
         rows=_cumulative_counts(cell, len(labels), n_thresholds),
@@ -369,7 +380,16 @@ def _count_rows(
 
 
 def _cumulative_counts(cell: np.ndarray, n_labels: int, n_thresholds: int) -> np.ndarray:
-    """Count the rows of each cell, cumulated over thresholds, shape (n_labels + 1, n_thresholds); the sums first."""
+    """Count the rows at or above each threshold, for all labels and for each label.
+
+    Args:
+        cell: Label * n_thresholds + index of the first threshold that the row reaches, shape (n,).
+        n_labels: Number of labels.
+        n_thresholds: Number of decreasing thresholds.
+
+    Returns:
+        Shape (n_labels + 1, n_thresholds); the first row is for all labels.
+    """
     counts = np.bincount(cell, minlength=n_labels * n_thresholds).reshape(n_labels, n_thresholds)
     return np.asarray(np.concatenate([counts.sum(axis=0, keepdims=True), counts]).cumsum(axis=1))
 
@@ -383,9 +403,9 @@ class _ThresholdSearch:
         target: Accuracy to guarantee.
         level: Error level of the label.
         thresholds: Decreasing thresholds, shape (C,).
-        rows: Number of rows at or above each, shape (C,).
-        errors: Number of errors among them, shape (C,).
-        p_values: p-values, shape (C,).
+        rows: Number of rows at or above each threshold, shape (C,).
+        errors: Number of errors among these rows, shape (C,).
+        p_values: p-value of each threshold, shape (C,).
         accepted_at: Level at which each threshold was accepted, shape (C,); 0 where it was not.
     """
 
@@ -430,9 +450,13 @@ class _ThresholdSearch:
 def _estimates_at_threshold(
     counts: _RowCounts, threshold: float, confidence: float, requirement: str
 ) -> list[ThresholdEstimate]:
-    """Estimate the accuracy at the first of two thresholds, for all decisions and for each label.
+    """Estimate the accuracy at a threshold, for all decisions and for each label.
 
-    Labels with automatic rows share the level; `requirement` describes what a row without them lacks.
+    Args:
+        counts: Numbers of rows and errors at this threshold, and at 0.
+        threshold: The threshold.
+        confidence: Confidence of the lower bounds; the labels with automatic rows share the error level equally.
+        requirement: End of the reason if there are no automatic rows: "none of the labelled rows has ...".
 
     Returns:
         An estimate for all decisions, then one for each label.

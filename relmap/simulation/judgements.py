@@ -1,21 +1,21 @@
-"""Model of the truth of every simulated data set ("twin"): how P(y|x) arises, and how large a residual it has.
+"""True label probabilities P(y|x) of the simulated data sets ("twins"), and labels that are drawn from them.
 
-Evidence gives each label a score that is linear in the features of a linear predictor, so that such a predictor can be
-correct: f(x) = bias + evidence(x). Let d = argmax f(x) and g the logit of softmax(f)_d. The truth is
+The score of each label is f(x) = bias + evidence(x). It is linear in the features of a linear predictor, so that such a
+predictor can represent it. Let d = argmax f(x), and let g be the logit of softmax(f)_d. The true probability of d is
 
     P(d|x) = sigmoid(pivot_d + sharpness_d (g - pivot_d)),
 
-and the other labels share the remaining probability as in softmax(f). Each decided label has its own sharpness: by
-default the most frequent one is predicted sharply and the others hardly. With residual 0 every sharpness is 1 and
-P(y|x) = softmax(f(x)) exactly. Otherwise decisions of equal confidence are correct more often for some labels than for
-others. Neither a linear model nor a calibrator that treats labels alike can represent that. The pivot is a typical g of
-the label, so that a linear model finds no constant that absorbs the difference.
+and the other labels share the remaining probability in the same proportions as in softmax(f). Each decided label has
+its own sharpness. By default, it is above 1 for the most frequent label and below 1 for the others. With residual 0,
+every sharpness is 1 and P(y|x) = softmax(f(x)). Otherwise, decisions with equal confidence are correct more often for
+some labels than for others. Neither a linear model nor a calibrator that treats labels alike can represent this. The
+pivot is a typical g of the label, so that a linear model cannot represent the difference by a constant either.
 
-Each twin has its own `Difficulty`, chosen so that the paper's base predictor, trained on the twin with the number of
-rows and the seed of params.yaml, has about the accuracy and the label spread that the paper reports for the data set.
-With other seeds accuracy differs by up to .06 and label spread by up to 12 percentage points. The paper's base
-predictors use balanced class weights. If evidence is weak and a label is rare, the weights alone cause a large label
-spread, as on the paper's data; the sharpness adds the rest. No result of MRP was used for this choice.
+Each twin has its own `Difficulty`. It was chosen such that the paper's base predictor, trained on the twin with the
+number of rows and the seed of params.yaml, has about the accuracy and the label spread that the paper reports for the
+data set. With other seeds, the accuracy differs by up to 6 percentage points and the label spread by up to 12. The
+paper's base predictors use balanced class weights. If evidence is weak and a label is rare, these weights alone cause a
+large label spread, as on the paper's data; the sharpness adds the rest. No result of MRP was used for this choice.
 """
 
 from typing import NamedTuple
@@ -29,11 +29,11 @@ N_SLOTS = 6  # properties of a candidate that depend on its label
 N_PHRASES = 6  # values of each property
 LOG_SHARPNESS = 1.5  # default of `Difficulty.log_sharpness`
 MAX_SOLVER_ROWS = 20_000  # rows used to solve for the bias
-DAMPING_STEPS = 40 * (0.6,) + 10 * (0.2,)  # damping of each step of the solver
+DAMPING_FACTORS = 40 * (0.6,) + 10 * (0.2,)  # of each step of the solver
 REPEAT_EVERY = 5  # every fifth judgement repeats an earlier candidate
-REPEAT_LAG = (
-    1001  # distance to the repeated judgement: another query, and not a multiple of REPEAT_EVERY, so no third time
-)
+# Distance of a judgement from the one that it repeats. It is large, so that they are in different queries. It is not a
+# multiple of REPEAT_EVERY, so that no candidate is judged three times.
+REPEAT_LAG = 1001
 
 
 class Difficulty(NamedTuple):
@@ -41,8 +41,8 @@ class Difficulty(NamedTuple):
 
     Attributes:
         strength: Standard deviation of the evidence for a label, in logits. It sets the accuracy that is attainable.
-        log_sharpness: Logarithm of the sharpness of the most frequent label at residual 1; its negative is that of all
-            other labels. Below 0 the most frequent label is the one whose margin is least informative.
+        log_sharpness: Logarithm of the sharpness of the most frequent label at residual 1; all other labels have the
+            negative of this logarithm. Below 0, the margin is least informative for the most frequent label.
     """
 
     strength: float
@@ -114,26 +114,27 @@ def decisions_with_margins(scores: np.ndarray) -> DecidedScores:
 def solve_relevance(
     evidence: np.ndarray, mix: np.ndarray, residual: float, log_sharpness: float = LOG_SHARPNESS
 ) -> Relevance:
-    """Find the truth under which the labels have given shares.
+    """Find the true probabilities under which the labels have given shares.
 
-    The bias moves by the damped log ratio of the required to the current shares; the pivots follow it.
+    In each step, the bias changes by the damped log ratio of the required to the current shares, and the pivots are
+    computed from the new bias.
 
     Args:
         evidence: Evidence of the rows, shape (n, K).
         mix: Required share of each label, shape (K,).
-        residual: Factor of the residual; with 0 the truth is a softmax of linear scores.
+        residual: Factor of `log_sharpness`; with 0, the true probabilities are a softmax of linear scores.
         log_sharpness: As in `Difficulty`.
 
     Returns:
-        The truth.
+        The model of the true probabilities.
     """
     evidence = evidence[:MAX_SOLVER_ROWS]
-    tilt = np.where(np.arange(len(mix)) == np.argmax(mix), 1.0, -1.0)
-    sharpness = np.exp(log_sharpness * residual * tilt)
+    sign = np.where(np.arange(len(mix)) == np.argmax(mix), 1.0, -1.0)
+    sharpness = np.exp(log_sharpness * residual * sign)
     bias = np.log(mix)
-    for step in DAMPING_STEPS:
+    for damping in DAMPING_FACTORS:
         relevance = Relevance(bias, sharpness, _pivots(evidence + bias))
-        bias = bias + step * (np.log(mix) - np.log(relevance(evidence).mean(axis=0)))
+        bias = bias + damping * (np.log(mix) - np.log(relevance(evidence).mean(axis=0)))
     return Relevance(bias, sharpness, _pivots(evidence + bias))
 
 
@@ -193,8 +194,9 @@ def simulate_judgements(
     Args:
         rows: Number of judgements.
         mix: Shares of the K labels.
-        difficulty: Strength of the evidence and size of the residual.
-        residual: Factor of the residual; with 0 the truth is a softmax of linear scores.
+        difficulty: Strength of the evidence and logarithm of the sharpness.
+        residual: Factor of the logarithm of the sharpness; with 0, the true probabilities are a softmax of linear
+            scores.
         generator: Source of randomness.
 
     Returns:
@@ -228,8 +230,8 @@ def draw_queries(
 ) -> np.ndarray:
     """Divide judgements into queries of random size.
 
-    With `label`, a query continues until it has a candidate of each label. Its end then depends on its labels, but
-    neither its size nor a position in it is part of any text.
+    With `label`, a query continues until it has a candidate of each label. The end of a query then depends on its
+    labels, but no predictor can use this, since texts contain neither the size of a query nor a position in it.
 
     Args:
         rows: Number of judgements.
@@ -240,7 +242,8 @@ def draw_queries(
     Returns:
         Query of each judgement, shape (rows,), int64: 0, 0, …, 1, ….
     """
-    earliest_end = np.zeros(rows, dtype=np.int64)  # end of the shortest query from each row with each label
+    # for a query that starts at each row: its earliest possible end, at which it has each label
+    earliest_end = np.zeros(rows, dtype=np.int64)
     if label is not None:
         for value in (0, 1):
             position = np.where(label == value, np.arange(rows), rows)

@@ -258,7 +258,7 @@ def test_a_coverage_selects_rows_above_the_largest_reviewed_reliability(coverage
         if not selected.any():
             assert estimate.reason == (
                 f"none of {estimate.n_rows} labelled rows has a reliability above the threshold; rows with equal "
-                "reliability are not separated"
+                "reliability are selected together or not at all"
             )
 
 
@@ -284,7 +284,10 @@ def test_independent_rows_equal_a_sample_that_is_drawn_row_by_row(weighted, grou
         notes = []
         if weighted:
             selected = [row for row, draw in enumerate(random.random(10)) if draw * 4 < weight[row]]
-            notes.append(f"A sample of {len(selected)} rows is used, in which all rows have the same probability.")
+            notes.append(
+                f"A random sample of {len(selected)} labelled rows is used, to compensate for their unequal sampling "
+                "probabilities."
+            )
         if weighted and grouped:
             names = sorted(set(group[selected]))
             selected_groups = [group[row] for row in selected]

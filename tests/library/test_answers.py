@@ -21,7 +21,9 @@ ESTIMATE_NOTE = (
     "These are estimates without a guarantee, because the map was chosen and fitted on some of these rows. For a "
     "guarantee, give labelled rows that the fit did not use, or fit again with {}."
 )
-ONE_REQUEST = "give a target accuracy, a coverage, the costs of an error and of a review, or a cut to validate"
+ONE_REQUEST = (
+    "give exactly one of these: a target accuracy, a coverage, the costs of an error and of a review, a cut to validate"
+)
 
 
 def make_rows(group: str | None = None) -> FixedDecisions:

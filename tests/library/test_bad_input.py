@@ -69,7 +69,7 @@ def cases_for_each(command: str, values: str, cause: str, remedy: str) -> list[t
 
 WRITE_AGAIN = "write the predictions again"
 NO_LABEL_COLUMN = "no column label, which must contain the true label"
-AS_IN_THE_FIT = "as the rows had"
+AS_IN_THE_FIT = "like the rows"
 # Start of the command -> rest of the command, content of its file `bad.*` or changes of params.yaml, cause, remedy
 CASES_BY_COMMAND = {
     "": [
@@ -274,7 +274,7 @@ CASES_BY_COMMAND = {
         ),
         ("logits.csv --out logits.csv", None, "is an input file", "write to another file"),
         *cases_for_each("logits.csv --cut {}", "1.5 nan", "the cut is {}", r"in \[0, 1\]"),
-        ("logits.csv --cut 0.5 --cuts bad.json", b"{}", "or a cut or a coverage", "not both"),
+        ("logits.csv --cut 0.5 --cuts bad.json", b"{}", "combined with a cut or a coverage", "omit the output or these"),
         *(("logits.csv --cuts bad.json", json.dumps(content).encode(), *report) for content, *report in BAD_THRESHOLDS),
         *cases_for_each(
             "logits.csv --coverage {}", "1.01 -0.1 nan 70% 1e-999999999", "the coverage is '{}'", "such as 0.7"

@@ -53,8 +53,8 @@ def test_the_first_invalid_row_is_reported_and_several_are_counted():
     several = message_of(ROWS.reject, pl.Series([False, True, True, False]), lambda row: f"value {row}")
     many = message_of(ROWS.reject, np.arange(2500) >= 1200, lambda row: f"value {row}")
     assert one == "p.parquet, row 2 (from 0): value 2"
-    assert several == "p.parquet, row 1 (from 0): value 1 (2 of the 4 rows read with it are invalid)"
-    assert many == "p.parquet, row 1200 (from 0): value 1200 (1,300 of the 2,500 rows read with it are invalid)"
+    assert several == "p.parquet, row 1 (from 0): value 1 (2 of the 4 rows read together are invalid)"
+    assert many == "p.parquet, row 1200 (from 0): value 1200 (1,300 of the 2,500 rows read together are invalid)"
     ROWS.reject(np.array([], dtype=bool), str)
     ROWS.reject(np.array([False]), str)
 
@@ -261,7 +261,7 @@ def test_labels_that_are_too_large_need_names():
     words = pl.DataFrame({"label": ["no", "yes"]})
     assert message_of(count_labels, words, ["label"], ROWS) == (
         "p.parquet, row 0 (from 0): label is 'no'; name the labels to fit: --labels no,yes (the order matters only for "
-        "signals of groups) (2 of the 2 rows read with it are invalid)"
+        "signals of groups) (2 of the 2 rows read together are invalid)"
     )
 
 
@@ -360,7 +360,7 @@ def test_probabilities_are_read_as_numbers_percent_or_words():
             ["sure", "0.5", "unsure"],
             {},
             "p is 'sure', not a number; give each word a number in [0, 1]: --confidence-words 'sure=?,unsure=?' (2 of "
-            "the 3 rows read with it are invalid)",
+            "the 3 rows read together are invalid)",
         ),
         (["low", "0,5"], {"confidence_words": "low=0"}, "p is '0,5', not a number"),
         (
@@ -423,7 +423,7 @@ def test_an_empty_column_of_lists_has_two_numbers_in_each_row():
         (
             [[1], [2]],
             ", row 0 (from 0): x has 1 numbers, and row 0 (from 0) has 1; each row needs one number for each label, at "
-            "least two (2 of the 2 rows read with it are invalid)",
+            "least two (2 of the 2 rows read together are invalid)",
         ),
         (
             pl.Series([[]], dtype=pl.List(pl.Float64)),

@@ -128,7 +128,9 @@ def test_options_of_a_map_need_a_map(name, folder):
 def test_options_of_a_score_are_rejected_with_a_map(name, folder):
     with pytest.raises(InputError) as error:
         maps.run_command("thresholds", "--predictions", "rows.parquet", "--map", "map.json", f"--{name}", "0.5")
-    assert str(error.value) == f"--{name} needs no map; omit --map, and name the column with --score"
+    assert str(error.value) == (
+        f"--{name} is for thresholds on a score, without a map; omit --map, and name the column with --score"
+    )
 
 
 @pytest.mark.parametrize(

@@ -402,7 +402,7 @@ def test_description_and_json_of_score_thresholds():
     )
     assert precision_only.describe() == [
         first_sentence,
-        "With 95% confidence at least 90% of the rows at or above it are positive, if new rows are independent "
+        "With 95% confidence at least 90% of the rows at or above 2.5 are positive, if new rows are independent "
         "and from the same distribution.",
     ]
 
@@ -416,8 +416,8 @@ def test_description_and_json_of_score_thresholds():
         "Or fewer.",
         "Threshold -1.25 for a negative predictive value of 98.5%: 250 of 2,000 labelled rows (12.5%) are below it. "
         "Observed negative predictive value: 100.0%.",
-        "With 95% confidence all of these hold: at least 90% of the rows at or above it are positive; at least 98.5% "
-        "of the rows below it are negative, if new groups are independent and from the same distribution.",
+        "With 95% confidence all of these hold: at least 90% of the rows at or above 2.5 are positive; at least 98.5% "
+        "of the rows below -1.25 are negative, if new groups are independent and from the same distribution.",
         "All rows of the 1,200 groups are used. A rate is the mean of the rates of groups (macro average), so large "
         "groups count as much as small groups. Groups where a rate is undefined do not count in it.",
         "Review scores from -1.25 to below 2.5: 250 of 2,000 labelled rows (12.5%). Treat lower scores as negative and "

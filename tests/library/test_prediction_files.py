@@ -99,7 +99,7 @@ def test_numbers_labels_and_probabilities_are_parsed():
     assert read_numbers(pl.Series("x", [" 0.5", "1 "]), FileRows("file")).tolist() == [0.5, 1]
     assert count_labels(pl.DataFrame({"label": [0, 0]}), ["label"], FileRows("file")) == 2
     columns = ["logits", "probabilities", "decision", "confidence"]
-    assert find_layout(columns, "file", labelled=False, reads="confidence_only").kind == "confidence_only"
+    assert find_layout(columns, "file", labelled=False, map_input="confidence_only").kind == "confidence_only"
     logits = read_labelled_frame(
         pl.DataFrame({"probabilities": [[0.334, 0.333, 0.32], [0.0, 0.5, 0.51]], "label": [0, 1]})
     ).logits
@@ -110,9 +110,9 @@ HALVES = [[0.5, 0.5]]
 SURE = {"decision": [1], "confidence": [1.0]}
 
 
-def read_labelled_frame(frame: pl.DataFrame, group=None, reads=None, **options) -> FixedDecisions:
+def read_labelled_frame(frame: pl.DataFrame, group=None, map_input=None, **options) -> FixedDecisions:
     """Read a labelled frame as rows of a file from row 40 on."""
-    layout = find_layout(frame.columns, "file", labelled=True, group=group, reads=reads)
+    layout = find_layout(frame.columns, "file", labelled=True, group=group, map_input=map_input)
     return read_rows(frame, layout, FileRows("file", 40), **options)
 
 

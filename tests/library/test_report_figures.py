@@ -130,7 +130,7 @@ def test_headings_of_reliability_panels_mark_labels_with_few_fit_rows_or_too_few
     figure = reliability_by_label(results)
     assert headings(figure.rows) == [
         "label 7\n1,020 rows",
-        "yes (few rows at the fit)\n19 rows\ntoo few for a dot",
+        "yes (few rows in the fit)\n19 rows\ntoo few for a dot",
         "no\n20 rows",
     ]
     dots = figure.rows.filter(pl.col("kind") != "identity").select("label", "kind", "confidence", "rows").unique()

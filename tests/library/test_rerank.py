@@ -162,7 +162,7 @@ def test_sampled_rows_pass_through_every_command_once_labelled(suffix, folder, t
     assert agreement["rows"] == 3000
     assert agreement["accuracy"]["low"] < accuracy < agreement["accuracy"]["high"]
     assert "Accuracy on all 3,000 rows" in printed
-    assert "in which all rows have the same probability" in printed
+    assert "labelled rows is used, to compensate for their unequal sampling probabilities" in printed
 
 
 def test_group_signals_are_rejected_for_sampled_rows(tmp_path):
@@ -303,7 +303,7 @@ def test_apply_uses_the_guaranteed_thresholds(folder, capsys, tmp_path):
         cuts = [by_label_cuts.get(label, unreachable) if has_cuts_by_label else cut for label in table["decision"]]
         expected_cut = pl.Series(cuts)
         assert ((table["reliability"] >= expected_cut) == (table["route"] == "automatic")).all()
-        assert ("No separate threshold" in capsys.readouterr().err) == (overall is None)
+        assert ("Labels without a threshold" in capsys.readouterr().err) == (overall is None)
 
 
 def test_given_threshold_is_guaranteed_only_on_new_rows(folder, capsys, tmp_path):

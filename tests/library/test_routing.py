@@ -113,7 +113,7 @@ def test_a_summary_without_automatic_rows_sends_all_to_review():
 
 @pytest.mark.parametrize(
     ("names", "other_label"),
-    [(["no", "yes"], "; the other label of no and yes is more probable"), (["no", "some", "yes"], "")],
+    [(["no", "yes"], "; of no and yes, the other label is more probable"), (["no", "some", "yes"], "")],
 )
 @pytest.mark.parametrize(("count", "shown"), [(1, "1"), (2345, "2,345")])
 def test_automatic_rows_below_one_half_have_a_warning(names, other_label, count, shown):
@@ -127,8 +127,9 @@ def test_automatic_rows_below_one_half_have_a_warning(names, other_label, count,
 def test_labels_with_a_pooled_curve_or_without_a_threshold_are_listed_if_they_have_rows():
     summary = make_summary(pooled_labels={0: 1200, 1: 0, 2: 7}, labels_without_threshold={1: 0, 2: 3})
     assert summary.describe(["no", "some", "yes"])[1:] == [
-        "No separate curve, since the map was fitted on few of their rows or none: no (1,200 rows), yes (7 rows).",
-        "No separate threshold, so all their rows go to review: yes (3 rows).",
+        "Labels without a separate curve, since the map was fitted on few of their rows or none: no (1,200 rows), yes "
+        "(7 rows).",
+        "Labels without a threshold, so all of their rows go to review: yes (3 rows).",
     ]
 
 
@@ -194,11 +195,11 @@ INVALID_RULES = {
     "a cut that is no number": ({"cut": np.nan}, "the cut is nan; it must be a reliability in [0, 1]"),
     "cuts and a cut": (
         {"cuts": stored_cuts(), "cut": 0.0},
-        "give either the output of `thresholds`, or a cut or a coverage, not both",
+        "the output of `thresholds` cannot be combined with a cut or a coverage; omit the output or these",
     ),
     "cuts and a coverage": (
         {"cuts": stored_cuts(), "coverage": "0"},
-        "give either the output of `thresholds`, or a cut or a coverage, not both",
+        "the output of `thresholds` cannot be combined with a cut or a coverage; omit the output or these",
     ),
 }
 

@@ -95,7 +95,7 @@ def test_labels_groups_and_weights_are_read_where_they_are_needed():
 
 
 @pytest.mark.parametrize(
-    ("reads", "expected"),
+    ("map_input", "expected"),
     [
         (None, "logits"),
         ("logits", "logits"),
@@ -103,9 +103,9 @@ def test_labels_groups_and_weights_are_read_where_they_are_needed():
         ("decision_only", "decision_only"),
     ],
 )
-def test_the_input_of_a_map_determines_which_columns_are_read(reads, expected):
+def test_the_input_of_a_map_determines_which_columns_are_read(map_input, expected):
     names = ["logits", "decision", "confidence"]
-    assert find_layout(names, "p.csv", labelled=False, reads=reads).kind == expected
+    assert find_layout(names, "p.csv", labelled=False, map_input=map_input).kind == expected
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_input_of_a_map_determines_which_columns_are_read(reads, expected):
         ),
         (
             "logits logits_0 logits_1 label",
-            {"reads": "logits"},
+            {"map_input": "logits"},
             "p.csv contains predictions twice: logits and logits_0; drop one",
         ),
         (
@@ -192,21 +192,21 @@ def test_the_input_of_a_map_determines_which_columns_are_read(reads, expected):
         ),
         (
             "a b",
-            {"reads": "decision_only", "reading": Reading(label="a")},
-            "p.csv has the columns a, b; it needs decision, as the rows had that the map was fitted on; name yours "
+            {"map_input": "decision_only", "reading": Reading(label="a")},
+            "p.csv has the columns a, b; it needs decision, like the rows that the map was fitted on; name yours "
             "with --decision COLUMN",
         ),
         (
             "a",
-            {"reads": "confidence_only"},
-            "p.csv has the columns a; it needs decision and confidence, as the rows had that the map was fitted on; "
+            {"map_input": "confidence_only"},
+            "p.csv has the columns a; it needs decision and confidence, like the rows that the map was fitted on; "
             "name yours with --decision COLUMN or --confidence-column COLUMN or --label COLUMN",
         ),
         (
             "Score gold",
-            {"reads": "logits"},
+            {"map_input": "logits"},
             "p.csv has the columns Score, gold; it needs logits or probabilities (a list in one column, or columns "
-            "logits_0, logits_1, ...), as the rows had that the map was fitted on; name yours: --border 0 --score "
+            "logits_0, logits_1, ...), like the rows that the map was fitted on; name yours: --border 0 --score "
             "Score --label gold",
         ),
     ],

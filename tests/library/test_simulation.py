@@ -7,7 +7,7 @@ from scipy.special import expit, logit, softmax
 
 from relmap.simulation import judgements
 from relmap.simulation.judgements import (
-    DAMPING_STEPS,
+    DAMPING_FACTORS,
     N_PHRASES,
     N_SLOTS,
     REPEAT_LAG,
@@ -74,7 +74,7 @@ def test_the_relevance_is_solved_by_damped_steps_towards_the_label_shares():
     np.testing.assert_allclose(solved.sharpness, sharpness)
     np.testing.assert_allclose(solved.bias, bias)
     np.testing.assert_allclose(solved.pivot, naive_pivots(evidence + bias))
-    assert len(DAMPING_STEPS) == 50
+    assert len(DAMPING_FACTORS) == 50
 
 
 def test_a_label_without_decided_rows_has_the_pivot_0():

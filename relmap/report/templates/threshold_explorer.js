@@ -11,33 +11,34 @@
   const costInputs = { error: element("cost-error"), review: element("cost-review") };
   const modes = [...explorer.querySelectorAll("input[name='explorer-mode']")];
   const NONE = "–";
-  const RELATIVE_TOLERANCE = 1e-12; // costs that differ by less are equal
+  const RELATIVE_TOLERANCE = 1e-12; // costs with a smaller relative difference are equal
   let selected = data.initial;
 
   const percent = (share) => `${(100 * share).toFixed(1)}%`;
   const count = (rows) => rows.toLocaleString("en-US");
-  const significant = (value) => String(Number(value.toPrecision(4)));
+  const toFourDigits = (value) => String(Number(value.toPrecision(4)));
 
-  function expectedCost(line, at, costs) {
-    const errors = line.automatic[at] - line.correct[at];
-    const reviews = line.total - line.automatic[at];
+  function expectedCost(line, index, costs) {
+    const errors = line.automatic[index] - line.correct[index];
+    const reviews = line.total - line.automatic[index];
     return (costs.error * errors + costs.review * reviews) / line.total;
   }
 
-  // Of equal costs the first has the most automatic rows, since thresholds rise.
+  // Returns the index of the threshold with the lowest expected cost. If costs are equal, this is the lowest threshold,
+  // which has the most automatic rows.
   function cheapest(line, costs) {
     let best = 0;
-    thresholds.forEach((threshold, at) => {
+    thresholds.forEach((threshold, index) => {
       const lowest = expectedCost(line, best, costs);
-      if (expectedCost(line, at, costs) < lowest - RELATIVE_TOLERANCE * Math.abs(lowest)) best = at;
+      if (expectedCost(line, index, costs) < lowest - RELATIVE_TOLERANCE * Math.abs(lowest)) best = index;
     });
     return best;
   }
 
   function nearest(value) {
     let best = 0;
-    thresholds.forEach((threshold, at) => {
-      if (Math.abs(threshold - value) < Math.abs(thresholds[best] - value)) best = at;
+    thresholds.forEach((threshold, index) => {
+      if (Math.abs(threshold - value) < Math.abs(thresholds[best] - value)) best = index;
     });
     return best;
   }
@@ -57,43 +58,43 @@
   }
 
   const minimizesCost = () => modes.find((mode) => mode.checked).value === "costs";
-  const automaticRows = (line, at) => (line.automatic_rows || line.automatic)[at];
+  const automaticRows = (line, index) => (line.automatic_rows || line.automatic)[index];
 
-  function interval(line, at) {
-    return line.low[at] === null ? "" : `${percent(line.low[at])} to ${percent(line.high[at])}`;
+  function interval(line, index) {
+    return line.low[index] === null ? "" : `${percent(line.low[index])} to ${percent(line.high[index])}`;
   }
 
-  function accuracy(line, at) {
-    return line.automatic[at] === 0 ? NONE : percent(line.correct[at] / line.automatic[at]);
+  function accuracy(line, index) {
+    return line.automatic[index] === 0 ? NONE : percent(line.correct[index] / line.automatic[index]);
   }
 
-  function cellsOf(line, at, costs) {
+  function cellsOf(line, index, costs) {
     return [
-      { text: percent(line.automatic[at] / line.total) },
-      { text: accuracy(line, at), detail: line.automatic[at] === 0 ? "" : interval(line, at) || "no interval" },
-      { text: count(line.rows - automaticRows(line, at)), detail: `of ${count(line.rows)}` },
-      { text: costs === null ? NONE : significant(expectedCost(line, at, costs)) },
+      { text: percent(line.automatic[index] / line.total) },
+      { text: accuracy(line, index), detail: line.automatic[index] === 0 ? "" : interval(line, index) || "no interval" },
+      { text: count(line.rows - automaticRows(line, index)), detail: `of ${count(line.rows)}` },
+      { text: costs === null ? NONE : toFourDigits(expectedCost(line, index, costs)) },
     ];
   }
 
-  function summary(line, at, costs) {
-    const parts = [`Threshold ${thresholds[at]}: ${percent(line.automatic[at] / line.total)} of decisions are automatic`];
-    if (line.automatic[at] > 0) {
-      const ends = interval(line, at);
+  function summary(line, index, costs) {
+    const parts = [`Threshold ${thresholds[index]}: ${percent(line.automatic[index] / line.total)} of decisions are automatic`];
+    if (line.automatic[index] > 0) {
+      const ends = interval(line, index);
       const precision = ends ? `pointwise 95% interval ${ends}` : "too few rows or groups for an interval";
-      parts.push(`${accuracy(line, at)} of them are correct (${precision})`);
+      parts.push(`${accuracy(line, index)} of them are correct (${precision})`);
     }
-    parts.push(`${count(line.rows - automaticRows(line, at))} of ${count(line.rows)} rows go to review`);
+    parts.push(`${count(line.rows - automaticRows(line, index))} of ${count(line.rows)} rows go to review`);
     const sentence = `${parts.join("; ")}.`;
     if (costs === null) return `${sentence} For expected costs, enter a cost of an error above 0 and a cost of a review of at least 0.`;
-    const withoutReview = significant(expectedCost(line, 0, costs));
-    const cost = significant(expectedCost(line, at, costs));
-    return `${sentence} Expected cost per decision: ${cost}; without review: ${withoutReview}; if every decision is reviewed: ${significant(costs.review)}.`;
+    const withoutReview = toFourDigits(expectedCost(line, 0, costs));
+    const cost = toFourDigits(expectedCost(line, index, costs));
+    return `${sentence} Expected cost per decision: ${cost}; without review: ${withoutReview}; if every decision is reviewed: ${toFourDigits(costs.review)}.`;
   }
 
   function optimalForExactReliability(costs) {
     if (!minimizesCost() || costs === null) return "";
-    const threshold = significant(Math.max(0, 1 - costs.review / costs.error));
+    const threshold = toFourDigits(Math.max(0, 1 - costs.review / costs.error));
     return `This threshold has the lowest expected cost on these rows. If the reliability is exact, the best threshold is ${threshold}: one minus the cost of a review divided by the cost of an error.`;
   }
 
