@@ -86,8 +86,8 @@ def test_labels_groups_and_weights_are_read_where_they_are_needed():
     unlabelled = find_layout(names, "p.csv", labelled=False)
     assert (labelled.label, labelled.group, labelled.weight) == ("label", "query", "inverse_probability")
     assert (unlabelled.label, unlabelled.group, unlabelled.weight) == (None, None, None)
-    assert labelled.read == ["logits", "label", "query", "inverse_probability"]
-    assert find_layout(["decision", "confidence", "label"], "p.csv", labelled=True).read == [
+    assert labelled.all_columns == ["logits", "label", "query", "inverse_probability"]
+    assert find_layout(["decision", "confidence", "label"], "p.csv", labelled=True).all_columns == [
         "confidence",
         "decision",
         "label",
