@@ -16,7 +16,7 @@ RIDGE = 1e-3  # weight of the mean squared log factor
 
 
 class Diagonal(Value, kind="diagonal"):
-    """Gaps between sorted logits times positive factors; the order of the labels within a row does not change.
+    """Calibrator that multiplies gaps between sorted logits by positive factors; the order of labels does not change.
 
     Attributes:
         factors: Factor of each gap, from the gap between the two largest logits down, shape (K - 1,).
@@ -42,8 +42,8 @@ class Diagonal(Value, kind="diagonal"):
 def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagonal:  # noqa: ARG001 - deterministic
     """Fit the factors by mean log loss plus a ridge on their logarithms, with L-BFGS.
 
-    The ridge is the same as in the authors' code. It shrinks each factor towards 1. It determines factors that the rows
-    do not, for example if a gap is 0 in all rows, or has the true label on the same side in all rows.
+    The ridge is the same as in the authors' code. It shrinks each factor towards 1. Without it, a factor would not be
+    determined if, for example, its gap is 0 in all rows, or the true label is on the same side of it in all rows.
 
     Args:
         logits: Shape (n, K).
@@ -65,9 +65,9 @@ def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagon
         probability_above = np.exp(log_p).cumsum(axis=1)[:, :-1]  # of the labels above each gap
         log_loss = -np.take_along_axis(log_p, rank[:, None], axis=1).mean()
         # d(log loss of a row) / d(factor) = gap * (probability above the gap - 1 if the true label is above it)
-        gradient = (gaps * (probability_above - label_is_above)).mean(axis=0) * factors  # by log_factors: times factors
+        factor_gradient = (gaps * (probability_above - label_is_above)).mean(axis=0)
         ridge_gradient = 2 * RIDGE * log_factors / len(factors)
-        return log_loss + RIDGE * (log_factors**2).mean(), gradient + ridge_gradient
+        return log_loss + RIDGE * (log_factors**2).mean(), factor_gradient * factors + ridge_gradient
 
     optimum = scipy.optimize.minimize(
         objective,

@@ -100,8 +100,8 @@ def fit_hcal(
     of these events. The loss is the mean over the labels k that have such rows.
 
     With K = 2, the rows whose label is not k all have the same label. The loss then has no gradient before the
-    predictions are calibrated, and the mapping corrects too little. So does the h-cal of the paper, on its binary sets
-    only. The authors multiply the loss by 1e5, which is omitted here, because Adam does not depend on it.
+    predictions are calibrated, and the mapping corrects too little. The paper's results of h-cal show the same, on its
+    data sets with two labels only. The authors multiply the loss by 1e5, which hardly affects Adam and is omitted here.
 
     Args:
         logits: Shape (n, K).
@@ -146,11 +146,12 @@ def fit_hcal(
 def _mapping_loss(
     log_factors: np.ndarray, events: TrainingEvents, window: int, *, with_gradient: bool = True
 ) -> tuple[float, np.ndarray]:
-    """Return the loss of a mapping and its gradient (S,) in the log factors, or zeros without gradient."""
+    """Return the loss of a mapping and its gradient (S,) in the log factors; zeros unless `with_gradient`."""
     mapped = np.exp(log_factors).take(events.segment) * events.surprisal
     by_label = np.ascontiguousarray(mapped.T)  # sums over labels are then sums of whole arrays
     by_label = by_label.min(axis=0) - by_label
-    # not a quotient of exponentials: other rounding changes the order of events, which shows after many steps
+    # A quotient of exponentials would be rounded differently. That can change the order of the events, and after many
+    # steps the result.
     p = np.ascontiguousarray(np.exp(by_label - np.log(np.exp(by_label).sum(axis=0))).T)
     loss, p_gradient = _residual_loss(p, events.labels, window, with_gradient=with_gradient)
     if not with_gradient:
@@ -166,7 +167,7 @@ def _locate_segment(surprisal: np.ndarray, n_segments: int) -> np.ndarray:
 
 
 def _residual_loss(p: np.ndarray, labels: np.ndarray, window: int, *, with_gradient: bool) -> tuple[float, np.ndarray]:
-    """Return the loss of probabilities (n, K), and its gradient (n, K), or zeros without gradient."""
+    """Return the loss of probabilities (n, K), and its gradient (n, K); zeros unless `with_gradient`."""
     n_rows, n_labels = p.shape
     order = _stable_argsort(p.ravel())
     residual = RESIDUAL_UNITS * p
@@ -194,8 +195,9 @@ def _residual_loss(p: np.ndarray, labels: np.ndarray, window: int, *, with_gradi
 def _stable_argsort(values: np.ndarray) -> np.ndarray:
     """Sort nonnegative values (N,) stably, eight times as fast as NumPy's argsort.
 
-    The bits of a nonnegative float sort like integers. The lowest bits are replaced by the position, and one sort of
-    these keys sorts the positions. Values that differ only in the replaced bits are sorted by a second pass.
+    Nonnegative floats have the same order as the integers with the same bits. In these integers, the lowest bits are
+    replaced by the position in `values`, so that sorting them also sorts the positions. Values that differ only in the
+    replaced bits are sorted by a second pass.
 
     Returns:
         Positions in sorted order, shape (N,).
@@ -208,7 +210,13 @@ def _stable_argsort(values: np.ndarray) -> np.ndarray:
 
 
 def _moving_sum(values: np.ndarray, half_window: int) -> np.ndarray:
-    """Sum each of the values (N,) and `half_window` values on either side, (N,); the sum is its own transpose."""
+    """Sum each of the values (N,) and `half_window` values on either side, (N,).
+
+    The matrix of this linear map is symmetric, so the function also computes its gradients.
+
+    Returns:
+        Sums, shape (N,).
+    """
     n_values = len(values)
     cumulative = np.empty(n_values + 2 * half_window + 1, dtype=np.int64)
     cumulative[: half_window + 1] = 0

@@ -40,7 +40,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     """Convert logits to log-probabilities, several times as fast as SciPy for few labels.
 
     The result is stored label by label, so that sums over labels are sums of contiguous columns. The labels are added
-    in a fixed order, so that the bits of a row do not depend on the other rows.
+    in a fixed order, so that rounding errors of a row do not depend on the other rows.
 
     Args:
         logits: Shape (n, K); each row has a finite logit.
@@ -55,7 +55,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def floored_log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Compute log(p + 1e-12), from which the authors' DIAG, h-cal and SMART start (in float32).
+    """Compute log(p + 1e-12), which DIAG, h-cal and SMART use as logits in the authors' code (there in float32).
 
     Args:
         logits: Shape (n, K).

@@ -1,10 +1,10 @@
 """Matrix and vector scaling (Guo et al., 2017): logistic regression on the logits; not among the paper's calibrators.
 
-Both treat labels separately, so they can remove a label-wise residual themselves, but they change decisions. A weak
-ridge shrinks the weights towards temperature scaling. The search starts there, so the log loss on the fit rows is never
-above that of temperature scaling. The ridge matters only where the rows do not determine a weight: a label without rows
-gets the small probability at which ridge and loss balance (about 1e-5), not 0. The logits are divided by their median
-spread, so their scale does not matter.
+Both treat labels separately, so they can remove differences in accuracy between labels at the same confidence, but they
+change decisions. A weak ridge shrinks the weights towards temperature scaling. The search starts at temperature
+scaling, so the log loss on the fit rows is never higher. The ridge matters only for weights that the rows do not
+determine. A label without rows gets the small probability at which ridge and loss balance (about 1e-5), not 0. The
+logits are divided by their median spread, so their scale does not matter.
 """
 
 from typing import Annotated
@@ -21,7 +21,7 @@ RIDGE = 1e-6  # relative to the mean log loss: small, but large enough to keep e
 
 
 class Matrix(Value, kind="matrix"):
-    """An affine map of the logits, after subtracting the mean of each row.
+    """An affine map of the logits of a row, from which the mean of the row is subtracted first.
 
     Attributes:
         weights: One row for each new logit, shape (K, K).
@@ -117,9 +117,9 @@ def add_ridge(log_loss: Objective, start: np.ndarray, free: np.ndarray, ridge: n
 def multinomial_loss(features: np.ndarray, labels: np.ndarray, n_labels: int) -> Objective:
     """Build the mean log loss of multinomial logistic regression.
 
-    With probabilities p of a row and its features x, the gradient is the mean of (p - [label]) x', and the
-    Hessian is the mean of (diag(p) - p p') times x x' for each pair of weights. Products of pairs are computed once for
-    i <= j.
+    With the probabilities p of a row, the one-hot vector y of its label, and its features x, the gradient is the mean
+    over rows of (p - y) x'. The second derivative in the weights of labels k, l and features i, j is the mean of
+    (diag(p) - p p')_kl x_i x_j. Products of pairs are computed once for i <= j.
 
     Args:
         features: Shape (D, n).

@@ -26,11 +26,12 @@ class CalibratorSpec:
     Attributes:
         key: Name in settings, tables and maps.
         title: Name in tables and figures.
-        role: "paper" if the paper's tables have it; a "rival" treats labels separately.
+        role: "paper" for calibrators in the paper's tables; "rival" for others, which treat labels separately.
         model_type: Class of the fitted calibrator.
-        fit: Fits the calibrator to logits (n, K), labels (n,) and a seed.
-        settings_type: Class of its settings, if it has any; it is then trained iteratively, which takes long.
-        accepts_confidence: Whether it can be fitted to the confidence of the decision alone.
+        fit: Fits the calibrator to logits (n, K) and labels (n,), with a seed.
+        settings_type: Class of the settings, for calibrators that are trained iteratively, which takes long; None for
+            the others.
+        accepts_confidence: Whether the calibrator can be fitted to the confidence of the decision alone.
     """
 
     key: str
@@ -114,7 +115,7 @@ def calibrators_with_role(role: str) -> tuple[str, ...]:
         role: "paper" or "rival".
 
     Returns:
-        Their keys, in the order of the registry.
+        Keys of the calibrators, in the order of the registry.
     """
     return tuple(key for key, calibrator in CALIBRATORS.items() if calibrator.role == role)
 
@@ -134,15 +135,15 @@ def fit_prefixes(
         name: Key of the calibrator.
         logits: Shape (n, K).
         labels: True labels 0..K-1, shape (n,).
-        n_rows: Numbers of rows; larger ones than n count as n.
+        n_rows: Numbers of rows; numbers above n are replaced by n.
         seed: Seed of the fit.
         settings: Settings of the calibrator that differ from its defaults, by name.
 
     Returns:
-        The fitted calibrator for each number of rows; equal numbers share one.
+        The fitted calibrator for each number of rows; equal numbers share a calibrator.
 
     Raises:
-        InputError: The calibrator has no setting of such a name.
+        InputError: The calibrator lacks a setting that `settings` names.
     """
     calibrator = CALIBRATORS[name]
     options = {"settings": _build_settings(calibrator, settings)} if settings else {}
@@ -153,7 +154,7 @@ def fit_prefixes(
 
 def _build_settings(calibrator: CalibratorSpec, settings: Mapping[str, int]) -> object:
     """Build the settings object of a calibrator; InputError if a name is unknown."""
-    build = calibrator.settings_type or object  # `object` accepts no arguments
+    build = calibrator.settings_type or object  # `object` accepts no arguments, so that each name is unknown
     try:
         return build(**settings)
     except TypeError:

@@ -17,7 +17,7 @@ CHUNK_ROWS = 512
 
 
 class SmartSettings(NamedTuple):
-    """Settings of the fit; the defaults are those of the authors of MRP.
+    """Settings of the fit; the defaults are from the code of the authors of MRP.
 
     Attributes:
         learning_rate: Learning rate of Adam.
@@ -31,9 +31,9 @@ class SmartSettings(NamedTuple):
 
 
 class Smart(Value, kind="smart"):
-    """`softmax(z / T(margin))` with T > 0.1; does not change the order of labels within a row.
+    """`softmax(z / T(margin))` with T > 0.1. The order of labels within a row does not change.
 
-    It can change the order of rows, even for K = 2, because margin / T(margin) is not always increasing.
+    The order of rows can change, even for K = 2, because margin / T(margin) is not always increasing.
 
     Attributes:
         mean: Mean of the margins in the fit.
@@ -215,7 +215,7 @@ def _summed_loss(parameters: np.ndarray, rows: TrainingRows) -> SummedLoss:
 
 
 def initial_parameters(seed: int) -> np.ndarray:
-    """Draw initial parameters, uniform within 1 / sqrt(inputs of the layer) as in PyTorch's default.
+    """Draw initial parameters uniformly within ± 1 / sqrt(number of inputs of the layer), as PyTorch does by default.
 
     Args:
         seed: Seed of the draw.
@@ -248,7 +248,7 @@ def _run_network(layers: Layers, margin: np.ndarray) -> Activations:
 
 
 def _score_margins(layers: Layers, margin: np.ndarray) -> np.ndarray:
-    """Compute the output of the network, shape (n,), so that the bits of a row do not depend on the other rows."""
+    """Compute the output of the network, shape (n,); rounding errors of a row do not depend on the other rows."""
     hidden_1 = np.maximum(np.multiply.outer(margin, layers.weight_1) + layers.bias_1, 0)
     hidden_2 = np.maximum(transform_rows(hidden_1, layers.weight_2) + layers.bias_2, 0)
     return np.asarray(transform_rows(hidden_2, layers.weight_3[None])[:, 0] + layers.bias_3)

@@ -1,7 +1,7 @@
 """Spline: a smooth map of the confidence of the decision to its probability of being correct.
 
-As in the paper's code, it is logistic regression on cubic B-splines of the confidence, both by scikit-learn. It is not
-the recalibration of Gupta et al. (2020), after which the paper names it.
+As in the paper's code, the map is a logistic regression on cubic B-splines of the confidence; both are scikit-learn's.
+It differs from the method of Gupta et al. (2020), after which the paper names it.
 """
 
 from typing import Annotated
@@ -20,8 +20,9 @@ MIN_PROBABILITY = 1e-6  # confidences of exactly 0 or 1 could not be ranked
 class Spline(Value, kind="spline"):
     """A map of the confidence of the fixed decision: cubic between neighboring knots, constant outside.
 
-    The map need not rise. The other labels share the remaining probability in proportion to their uncalibrated
-    probabilities, so the decision may no longer have the largest probability. It remains the decision.
+    The map may fall as the confidence rises. The other labels share the remaining probability in proportion to their
+    uncalibrated probabilities, so another label may become more probable than the decision. The decision does not
+    change.
 
     Attributes:
         knots: Increasing confidences of the knots, shape (J,).
@@ -107,7 +108,7 @@ def fit_spline_of_confidence(confidence: np.ndarray, correct: np.ndarray) -> Spl
         rate = (correct.sum() + 0.5) / (len(correct) + 1)
         return Spline(np.array([0.0, 1.0]), np.array([[scipy.special.logit(rate), 0.0, 0.0, 0.0]]))
     basis = SplineTransformer(N_KNOTS, degree=3, knots="uniform", extrapolation="constant", include_bias=False)
-    # scikit-learn's default stopping rule ends before the optimum; the published numbers end there too
+    # with scikit-learn's default stopping rule, as for the published numbers, the fit ends before the optimum
     model = make_pipeline(basis, StandardScaler(with_mean=False), LogisticRegression(C=1.0, max_iter=1000))
     model.fit(confidence[:, None], correct)
     knots = np.linspace(confidence.min(), confidence.max(), N_KNOTS)

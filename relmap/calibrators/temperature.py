@@ -15,7 +15,7 @@ MIN_SCALE = 1e-300
 
 
 class Temperature(Value, kind="temperature"):
-    """`softmax(beta z)`. It keeps the order of labels within a row; for K > 2, the order of rows can change.
+    """`softmax(beta z)`. The order of labels within a row does not change; for K > 2, that of rows can change.
 
     Attributes:
         beta: Inverse temperature; 1 is the identity.
@@ -39,11 +39,12 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Tem
     """Fit the inverse temperature by mean log loss.
 
     The loss is convex in beta (not in the temperature), so the optimum is the root of its derivative, which Newton's
-    method within a bracket finds. Gradient steps on the temperature, as first published, end before an optimum that is
-    far from their start, and can end at a negative temperature.
+    method within a bracket finds. Gradient steps on the temperature, as first published, end too early if the optimum
+    is far from their start, and can end at a negative temperature.
 
-    If the derivative has one sign between the bounds, the result is a bound: the lower one for logits without or with
-    reversed information, the upper one if every row is correct. If the logits are equal within each row, beta is 1.
+    If the derivative has the same sign at all values between the bounds, the result is a bound: the lower one if higher
+    logits do not make a label more likely, the upper one if every row is correct. If the logits are equal within each
+    row, beta is 1.
 
     Args:
         logits: Shape (n, K).
@@ -62,7 +63,10 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Tem
     relative_gaps = np.ascontiguousarray((gaps - largest_gap[:, None]).T)
 
     def derivatives(log_beta: float) -> tuple[float, float]:
-        """Return the derivative in beta, the mean gap under softmax, and its derivative in log beta."""
+        """Return the derivative of the loss in beta, and the derivative of this number in log beta.
+
+        The derivative of the loss is the mean of the gaps, weighted by the probabilities of the labels.
+        """
         beta = math.exp(log_beta)
         weight = np.exp(beta * relative_gaps)
         total = weight.sum(axis=0)
@@ -79,11 +83,11 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Tem
 def _find_root(derivatives: Callable[[float], tuple[float, float]], start: float) -> float:
     """Find the root of an increasing function of log beta by Newton's method within a bracket.
 
-    The bracket is halved where a Newton step leaves it or is more than half of the previous step. If the function has
-    one sign between LOG_BETA_BOUNDS, the bound where it is closest to 0 is returned.
+    If a Newton step leaves the bracket or is more than half of the previous step, the bracket is halved instead. If the
+    function has the same sign at both LOG_BETA_BOUNDS, the bound where it is closer to 0 is returned.
 
     Returns:
-        The root in log beta.
+        The root in log beta, or a bound.
     """
     low, high = LOG_BETA_BOUNDS
     log_beta = min(max(start, low), high)

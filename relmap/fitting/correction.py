@@ -6,10 +6,10 @@ is piecewise linear, with knots at quantiles of the out-of-fold logits:
 
     g(t) = t + level + sum_j slope_j (r_j(t) - mean of r_j),   level ~ N(0, 0.1²),   slope_j ~ N(0, deviation²),
 
-where r_j(t) is the part of interval j below t, the first and the last interval are unbounded, and 1 + slope_j >= 0.05.
-So g is strictly increasing and preserves the ranking. The coefficients are averaged over a grid of deviations, weighted
-by the marginal likelihood (Laplace's approximation: MacKay, 1992): with few rows, or without a gap, the score hardly
-changes.
+where r_j(t) is the length of the part of interval j below t, the first and the last interval are unbounded, and
+1 + slope_j >= 0.05. So g is strictly increasing and preserves the ranking. The coefficients are averaged over a grid of
+deviations, weighted by the marginal likelihood (Laplace's approximation: MacKay, 1992). With few rows, or if the score
+is already calibrated, the correction is small.
 """
 
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def fit_correction(
     """
     weight = np.ones(len(logit)) if weight is None else weight
     logit = np.clip(logit, -MAX_LOGIT, MAX_LOGIT)
-    order = np.lexsort((weight, correct, logit))  # sums depend on the order of their terms
+    order = np.lexsort((weight, correct, logit))  # rounding errors of sums depend on the order of their terms
     logit = logit[order]
     weight = weight[order]
     effective_weight = weight * weight.sum() / (weight**2).sum()
@@ -198,18 +198,21 @@ class _PenalizedRegression:
 
     def _loss(self, coefficients: np.ndarray, ridge: np.ndarray) -> float:
         """Return the penalized log loss, in nats."""
-        logit = self._corrected(coefficients)
+        logit = self._corrected_logit(coefficients)
         log_loss = (self.weight * np.logaddexp(0, np.where(self.correct, -logit, logit))).sum()
         return float(log_loss + (ridge * coefficients**2).sum() / 2)
 
     def _derivatives(self, coefficients: np.ndarray, ridge: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return gradient and Hessian of the loss, by sums: bits of matrix products depend on the number of threads."""
-        reliability = scipy.special.expit(self._corrected(coefficients))
+        """Return gradient and Hessian of the loss.
+
+        They are sums instead of matrix products, whose rounding errors depend on the number of threads.
+        """
+        reliability = scipy.special.expit(self._corrected_logit(coefficients))
         gradient = (self.features * (self.weight * (reliability - self.correct))[:, None]).sum(axis=0)
         curvature = self.weight * reliability * (1 - reliability)
         hessian = np.einsum("ni,n,nj->ij", self.features, curvature, self.features)
         return gradient + ridge * coefficients, hessian + np.diag(ridge)
 
-    def _corrected(self, coefficients: np.ndarray) -> np.ndarray:
+    def _corrected_logit(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the corrected logits, shape (n,)."""
         return np.asarray(self.offset + (self.features * coefficients).sum(axis=1))

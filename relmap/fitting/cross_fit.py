@@ -1,7 +1,7 @@
 """Fits of the calibrator and the variants of a map, and their out-of-fold predictions.
 
-Everything is fitted once on all rows and once without each fold. The fit on all rows is deployed; the other fits score
-the rows of the fold that they have not seen.
+All models are fitted once on all rows and once without each fold. The fit on all rows is deployed. Each other fit
+scores the rows of the fold that it was fitted without.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,8 +83,9 @@ class MatrixScalingComparison(NamedTuple):
     """Matrix scaling, evaluated out of fold on the fixed decisions.
 
     Attributes:
-        log_loss: Log loss of its confidence for the correctness of the fixed decisions in nats, shape (n,).
-        changed_share: Share of the rows whose decision it would change.
+        log_loss: Log loss in nats of the confidence under matrix scaling for the correctness of the fixed decisions,
+            shape (n,).
+        changed_share: Share of the rows whose decision matrix scaling would change.
     """
 
     log_loss: np.ndarray
@@ -93,13 +94,13 @@ class MatrixScalingComparison(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CrossFitResult:
-    """Models fitted on all rows, and out-of-fold predictions to compare them by.
+    """Models fitted on all rows, and without each fold, to compare variants by their out-of-fold predictions.
 
     Attributes:
         full_fit: Calibrator and variants fitted on all rows; one of the variants is deployed.
         fold_fits: The same models, each fitted without one fold.
         rows: Rows with an out-of-fold prediction, n of them.
-        fold: Fold of each row, shape (n,); `fold_fits[fold[i]]` has not seen row i.
+        fold: Fold of each row, shape (n,); `fold_fits[fold[i]]` was fitted without row i.
         n_calibrator_rows: Number of rows used to fit the deployed calibrator.
         projection_decisions: Decisions of the rows used to fit the deployed variants.
         min_reliability: Bound to which reliabilities are clipped before a log loss is computed.
@@ -116,7 +117,7 @@ class CrossFitResult:
     corrections: Mapping[str, CrossFitCorrections] = field(default_factory=dict)
 
     def out_of_fold_scores(self, variant: str) -> ScoredDecisions:
-        """Score each row with the fold model that has not seen it.
+        """Score each row with the models that were fitted without its fold.
 
         Args:
             variant: Key of a fitted variant.
@@ -168,14 +169,14 @@ class CrossFitResult:
             The result with the correction; unchanged if the logits of the variant have too few distinct values.
         """
         logit = self.out_of_fold_scores(variant).logit
-        n_used = len(logit) if max_rows is None else max_rows
-        used = np.unique(np.linspace(0, len(logit) - 1, n_used).astype(np.int64))
-        full = self._fit_correction(logit, used)
+        n_fit_rows = len(logit) if max_rows is None else max_rows
+        fit_rows = np.unique(np.linspace(0, len(logit) - 1, n_fit_rows).astype(np.int64))
+        full = self._fit_correction(logit, fit_rows)
         if full is None:
             return self
         fold_corrections = []
         for k in range(len(self.fold_fits)):
-            correction = self._fit_correction(logit, used[self.fold[used] != k])
+            correction = self._fit_correction(logit, fit_rows[self.fold[fit_rows] != k])
             if correction is None:
                 return self
             fold_corrections.append(correction)
@@ -187,10 +188,11 @@ class CrossFitResult:
         return replace(self, corrections={})
 
     def with_deployed_correction(self) -> "CrossFitResult":
-        """Score every fold with the correction that is deployed.
+        """Return a result that scores every fold with the correction that is deployed.
 
-        The correction of a fold depends on the labels of the other folds: it is low if the rows of the fold are often
-        correct. That would bias the residuals that the drift test uses as its reference.
+        If decisions in a fold are correct more often than usual, those in the other folds are correct less often, and
+        the correction that is fitted on the other folds is too low. This would bias the residuals that the drift test
+        uses as its reference.
 
         Returns:
             The result with one correction for all folds.
@@ -201,11 +203,10 @@ class CrossFitResult:
         return replace(self, corrections=corrections)
 
     def matrix_scaling_comparison(self) -> MatrixScalingComparison | None:
-        """Compare with matrix scaling, which may change decisions.
+        """Evaluate matrix scaling, which may change decisions, out of fold.
 
         Returns:
-            Out-of-fold log loss and share of changed decisions; None if the rows have no logits, or matrix scaling was
-            not fitted.
+            Log loss and share of changed decisions; None if the rows have no logits, or matrix scaling was not fitted.
         """
         calibrators = [fit.matrix for fit in self.fold_fits if fit.matrix is not None]
         if self.rows.logits is None or len(calibrators) < len(self.fold_fits):
@@ -244,8 +245,9 @@ def cross_fit(
         rows: All labelled rows.
         split: Split of the rows into folds.
         options: Models to fit.
-        max_training_rows: Fit on only so many first rows of the other folds, as for a learning curve; no model is
-            fitted on all rows then, and that of the first fold replaces it. None for all rows.
+        max_training_rows: Maximum number of training rows of each fold, for a learning curve: only the first rows of
+            the other folds are used. Then no models are fitted on all rows; `full_fit` has the models of the first
+            fold. None for no maximum.
 
     Returns:
         The models, and out-of-fold predictions of the rows of all folds.
@@ -293,7 +295,7 @@ def fit_paper_protocol(rows: FixedDecisions, source: Source, options: FitOptions
     )
     fit = FoldFit(
         calibrator=calibrator,
-        variants=_single_variants(batch, options.variants, pool_labels=False),
+        variants=_fit_variants_once(batch, options.variants, pool_labels=False),
         matrix=_fit_matrix_alternative(split.calibrator_fit, options),
     )
     return CrossFitResult(
@@ -311,7 +313,7 @@ def fit_calibrator(name: str, rows: FixedDecisions, *, seed: int) -> Calibrator:
     """Fit a calibrator.
 
     Args:
-        name: Key of the calibrator. Rows without logits have fewer calibrators.
+        name: Key of the calibrator. For rows without logits, it must be `CONSTANT_CALIBRATOR`, "uncal" or "spline".
         rows: Labelled rows to fit on.
         seed: Seed of the fit.
 
@@ -365,7 +367,7 @@ def _fit_models(rows: FixedDecisions, options: FitOptions, *, with_matrix: bool)
     )
     return FoldFit(
         calibrator=calibrator,
-        variants=_single_variants(batch, options.variants, pool_labels=True),
+        variants=_fit_variants_once(batch, options.variants, pool_labels=True),
         matrix=_fit_matrix_alternative(rows, options) if with_matrix else None,
     )
 
@@ -381,10 +383,10 @@ def _calibrate_rows(calibrator: Calibrator, rows: FixedDecisions) -> LabelledDec
     return LabelledDecisions([decisions], rows.correct, rows.label)
 
 
-def _single_variants(batch: FitBatch, variants: tuple[str, ...], *, pool_labels: bool) -> dict[str, Variant]:
-    """Fit variants for a batch of one calibrator."""
-    fitted = fit_variants(batch, variants, pool_labels=pool_labels)
-    return {variant: model for variant, (model,) in fitted.items()}
+def _fit_variants_once(batch: FitBatch, variants: tuple[str, ...], *, pool_labels: bool) -> dict[str, Variant]:
+    """Fit each variant for the only calibrator of a batch."""
+    models_by_variant = fit_variants(batch, variants, pool_labels=pool_labels)
+    return {variant: models[0] for variant, models in models_by_variant.items()}
 
 
 def _fit_matrix_alternative(rows: FixedDecisions, options: FitOptions) -> Calibrator | None:

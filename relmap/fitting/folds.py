@@ -1,8 +1,8 @@
 """Split of labelled rows into folds.
 
 Rows, or whole groups of rows, are assigned to folds at random under a seed. Models are fitted on all folds but one and
-evaluated on the remaining one, so every row has an out-of-fold prediction. The deployed model is fitted on all folds.
-Rows can also be held out from every fit. The protocol of the paper has its own split (`relmap.splits`).
+evaluated on the remaining one, so every row of a fold has an out-of-fold prediction. The deployed model is fitted on
+all folds. Rows can also be held out from every fit. The protocol of the paper has its own split (`relmap.splits`).
 """
 
 from dataclasses import dataclass
@@ -145,7 +145,8 @@ def paper_fit_rows(source: Source, rows: FixedDecisions, calibrator: Calibrator)
     Args:
         source: Seed and parts of the protocol.
         rows: All labelled rows.
-        calibrator: The fitted calibrator. A temperature counts as fitted on the calibrator rows only.
+        calibrator: The fitted calibrator. Calibrators are assumed to be fitted on the calibrator-fit rows, even though
+            a temperature may be fitted on all validation rows.
 
     Returns:
         Increasing row numbers.

@@ -15,7 +15,9 @@ from relmap.io.reading import Layout
 from relmap.io.rows import positive_label
 from relmap.options import assignment, labels_to_paste
 
-MIN_ACCURACY_GAIN = 0.05  # models often confuse two neighboring labels, which the map takes into account
+# Models often confuse two neighboring labels, so that exchanging them may increase the accuracy a little although their
+# order is correct. A map takes such confusion into account.
+MIN_ACCURACY_GAIN = 0.05
 SIGNIFICANCE_LEVEL = 0.001  # probability of rejecting an order although no other one is better
 
 
@@ -25,8 +27,8 @@ class BetterAssignment:
 
     Attributes:
         label_of_column: Label, 0..K-1, of each of the K columns.
-        accuracy: Share of correct decisions as given.
-        better_accuracy: The same under `label_of_column`.
+        accuracy: Share of correct decisions under the given assignment.
+        better_accuracy: Share of correct decisions under `label_of_column`.
     """
 
     label_of_column: tuple[int, ...]
@@ -45,16 +47,16 @@ def find_better_assignment(
     """Find an assignment of labels to columns that is significantly better than column k for label k.
 
     The most accurate assignment solves the assignment problem on the confusion matrix. It is returned if its accuracy
-    is higher by `MIN_ACCURACY_GAIN`, if the gain is significant, and if the gain beyond that explained by the shares
-    of columns and labels is significant too: a model that decides a rare label too often has a higher accuracy with
-    another assignment, although its order is correct.
+    is higher by `MIN_ACCURACY_GAIN`, and if two gains are significant: the gain in accuracy, and the part of it that
+    the shares of columns and labels do not explain. The second test is needed because, if a model decides a rare label
+    too often, another assignment is more accurate although the given order is correct.
 
     Args:
         column: Column with the largest number in each row, shape (n,), 0..K-1.
         label: True label of each row, shape (n,), 0..K-1.
         n_labels: K.
-        weight: Number of rows that each row represents, shape (n,); None for one.
-        groups: Group of each row, shape (n,); rows of a group are not independent.
+        weight: Number of rows that each row represents, shape (n,); None if each represents one.
+        groups: Group of each row, shape (n,); rows of a group are not independent. None for independent rows.
 
     Returns:
         The better assignment, or None.
@@ -72,10 +74,10 @@ def find_better_assignment(
     gain[given, assigned] += 1
     gain[given, given] -= 1
     gain_beyond_shares = _remove_marginal_gain(gain, confusion)
-    log_assignments = _log_assignments(n_labels, n_moved=int((assigned != given).sum()))
+    log_n_tests = _log_n_tests(n_labels, n_moved=int((assigned != given).sum()))
     for gain_of_cell in (gain, gain_beyond_shares):
         log_p_value = _log_p_value(gain_of_cell[column, label] * weight, groups)
-        if log_p_value + log_assignments > log(SIGNIFICANCE_LEVEL):
+        if log_p_value + log_n_tests > log(SIGNIFICANCE_LEVEL):
             return None
     return BetterAssignment(
         label_of_column=tuple(assigned.tolist()), accuracy=accuracy, better_accuracy=better_accuracy
@@ -85,8 +87,8 @@ def find_better_assignment(
 def _remove_marginal_gain(gain: np.ndarray, confusion: np.ndarray) -> np.ndarray:
     """Subtract from the gain of each cell what the shares of columns and labels explain, shape (K, K).
 
-    With the shares p of columns and q of labels it is gain - gain q - p gain + p gain q, whose mean over independent
-    columns and labels is 0.
+    With the shares p of columns and q of labels, the result is gain - gain q - p gain + p gain q. If columns and labels
+    are independent, its mean is 0.
 
     Returns:
         The remaining gain, shape (K, K).
@@ -103,13 +105,13 @@ def check_label_order(
 ) -> None:
     """Check that the labels are in the order of the columns of the predictions.
 
-    Decisions and labels that are both given by name, or both as numbers without probabilities, cannot be in different
-    orders and are not checked.
+    Without logits or probabilities, decisions and labels that are both given by name, or both as numbers, cannot be in
+    different orders and are not checked.
 
     Args:
         rows: The labelled rows.
-        frame: The same rows as they were read.
-        layout: How they were read.
+        frame: The columns that the rows were read from.
+        layout: How the columns were read.
         names: Names of the labels in the given order; None for 0..K-1.
         n_labels: K.
         file: Name of the file, for the message.
@@ -157,29 +159,34 @@ def _columns_to_check(
 
 
 def _are_named_labels(frame: pl.DataFrame, layout: Layout, names: Sequence[str]) -> bool:
-    """Return whether the labels are given by name, and not as numbers."""
+    """Return whether the column of labels contains names; numbers are names if a label has a number as its name."""
     return has_numeric_name(names) or not _are_codes(frame[str(layout.label)])
 
 
 def _are_codes(column: pl.Series) -> bool:
-    """Return whether labels are numbers and not names."""
+    """Return whether a column has a numeric type, or contains text that consists of whole numbers only."""
     texts = column.cast(pl.String).str.strip_chars()
     return column.dtype.is_numeric() or bool(texts.str.contains(r"^[0-9]{1,9}(\.0+)?$").all())
 
 
 def _log_p_value(gain: np.ndarray, groups: np.ndarray | None) -> float:
-    """Return an upper bound of the log p-value of a positive sum of independent symmetric gains.
+    """Return an upper bound of the log p-value of the sum of the gains; 0 if the sum is not positive.
 
-    P(sum_g s_g >= t) <= exp(-t^2 / (2 sum_g s_g^2)) for sums s_g of groups with symmetric signs (Efron, 1969).
+    If the signs of the sums s_g of groups are symmetric and independent, P(sum_g s_g >= t) is at most
+    exp(-t^2 / (2 sum_g s_g^2)) (Efron, 1969).
     """
     if groups is not None:
-        _, code = np.unique(groups, return_inverse=True)
-        gain = np.bincount(code, gain)
+        _, group_code = np.unique(groups, return_inverse=True)
+        gain = np.bincount(group_code, gain)
     total = float(gain.sum())
     squares = float((gain**2).sum())
     return -(total**2) / (2 * squares) if total > 0 and squares else 0.0
 
 
-def _log_assignments(n_labels: int, n_moved: int) -> float:
-    """Return the log of a bound on the number of assignments that move `n_moved` columns, times K for all `n_moved`."""
+def _log_n_tests(n_labels: int, n_moved: int) -> float:
+    """Return the log of the factor by which p-values are multiplied, since the best of many assignments is tested.
+
+    The factor bounds the number of assignments that move `n_moved` columns, times the K possible numbers of moved
+    columns.
+    """
     return lgamma(n_labels + 1) - lgamma(n_labels - n_moved + 1) + log(n_labels)

@@ -1,7 +1,7 @@
 """Reading of labelled rows, to fit a map on or to evaluate one with.
 
-A map is evaluated on rows that it was not fitted on. Fit rows are recognized, together or one by one, and get
-their out-of-fold scores: each is scored by the model that was fitted without its fold.
+A map must not be evaluated on scores of rows that it was fitted on. Such rows are recognized, together or one by one,
+and get out-of-fold scores: each is scored by the model that was fitted without its fold.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ from relmap.options import assignment, option
 
 DEFAULT_ID_COLUMN = "id"
 
-# Relation of rows to the fit of a map. partly_out_of_fold: some are new, the others have out-of-fold scores.
+# Relation of rows to the fit of a map. partly_out_of_fold: some rows are new, the others have out-of-fold scores.
 RowOrigin = Literal["new", "held_out", "out_of_fold", "partly_out_of_fold"]
 
 
@@ -43,7 +43,7 @@ class LabelledRows(NamedTuple):
         notes: Sentences on how the file was read.
         names: Names of the labels, in their order; None for 0..K-1.
         ids: Id of each row, shape (n,); None without ids.
-        id_column: Name of the column of the ids.
+        id_column: Name of the column of the ids; `id` by default, even if there is no such column.
     """
 
     rows: FixedDecisions
@@ -60,9 +60,9 @@ class ScoredRows(NamedTuple):
 
     Attributes:
         rows: The rows, n of them.
-        scored: Their confidence and reliability.
-        origin: Whether they are new, held out, out of fold or partly out of fold.
-        notes: Sentences on how they were read and scored.
+        scored: Confidence and reliability of the rows.
+        origin: Relation of the rows to the fit.
+        notes: Sentences on how the rows were read and scored.
         fitted: Whether each row was used for the fit, shape (n,), bool.
     """
 
@@ -77,8 +77,8 @@ class FileContent(NamedTuple):
     """Columns of a file of labelled predictions.
 
     Attributes:
-        frame: The columns that are read, of rows with a label.
-        file_rows: Position of these rows in the file, for messages.
+        frame: The rows with a label, with the columns that were read.
+        file_rows: Positions of the rows in the file, for messages.
         notes: Sentences on how the file was read.
     """
 
@@ -102,11 +102,12 @@ def read_labelled_rows(
     Args:
         file: The predictions.
         group: Column of the groups; None without groups.
-        names: Names of the labels in their order; None for 0..K-1, or for two names of which one is given as positive.
+        names: Names of the labels in their order. None if the labels are 0..K-1, or if predictions are given for one of
+            two labels; then the names are found in the file.
         signals: Names of columns to use as signals. How they are read is learned from the rows that are not held out.
         seed: Seed of the folds.
         hold_out: Share of the rows to hold out.
-        accept_label_order: Accept names in an order that matches the labels worse than another one.
+        accept_label_order: Do not check whether the labels may be in another order than the columns.
 
     Returns:
         The rows, their labels and their signals.
@@ -131,8 +132,10 @@ def read_labelled_rows(
     fit_rows = split_folds(len(rows), rows.group, seed, hold_out=hold_out).fit_rows if signals else None
     ids = None
     if id_column in frame.columns:
-        is_named = file.reading.id is not None
-        ids = _read_ids(frame[id_column], file_rows) if is_named else _read_default_ids(frame[id_column])
+        if file.reading.id is not None:
+            ids = _read_ids(frame[id_column], file_rows)
+        else:
+            ids = _read_default_ids(frame[id_column])
     fitted_signals, rows = read_signals(signals, frame, rows, n_labels, file_rows, learn_on=fit_rows)
     notes += describe_doubts(rows, layout, names, n_labels)
     return LabelledRows(
@@ -149,8 +152,9 @@ def read_labelled_rows(
 def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str | None) -> ScoredRows:
     """Read labelled rows to evaluate a map on, and score each with a model that was fitted without it.
 
-    Rows that the map was fitted on are recognized in any file or frame. If the map has held-out rows, the rows of the
-    fit are omitted; otherwise the model of their fold scores them.
+    Rows that the map was fitted on are recognized in any file or frame. They are omitted if the map has no folds, or if
+    rows were held out from the fit and not all given rows are fit rows. Otherwise each fit row is scored by the model
+    that was fitted without its fold.
 
     Args:
         document: The map.
@@ -161,8 +165,9 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
         The rows and their scores.
 
     Raises:
-        InputError: A row cannot be read; all fit rows are given with other groups; or they are given in another
-            order or with other labels, and the map cannot recognize individual rows.
+        InputError: A row cannot be read; or all rows are fit rows and the map has no folds; or all fit rows are given
+            with other groups; or all fit rows are given in another order or with other labels, and the map cannot
+            recognize individual rows.
     """
     group, notes = _find_group_column(document, file, group)
     layout = find_layout(
@@ -199,8 +204,8 @@ def score_out_of_fold(document: MapDocument, rows: FixedDecisions, split: FoldSp
 
     Args:
         document: The map.
-        rows: All labelled fit rows.
-        split: Their split. Held-out rows are scored by the map itself.
+        rows: All labelled rows that were given to the fit.
+        split: Split of these rows. Held-out rows are scored by the map itself.
 
     Returns:
         Confidence and reliability of each row.
@@ -216,7 +221,7 @@ def fingerprint_rows(rows: FixedDecisions) -> Fingerprint:
         rows: The labelled rows.
 
     Returns:
-        Hashes of decisions and labels, of the groups, and of the rows in any order.
+        The hashes.
     """
     assert rows.label is not None
     group_hash = None
@@ -256,7 +261,7 @@ def _check_signal_columns(file: Predictions, layout: Layout, signals: Sequence[s
 
 
 def _find_id_column(file: Predictions) -> str:
-    """Return the name of the column of ids, which must exist if an option names it."""
+    """Return the name of the column of ids: the one that an option names, which must exist, or the default name."""
     id_column = file.reading.id
     if id_column is None:
         return DEFAULT_ID_COLUMN
@@ -306,7 +311,7 @@ def _read_columns(file: Predictions, layout: Layout, optional: Sequence[str | No
 
 
 def _check_whole_groups(rows: FixedDecisions, signals: Iterable[str], file_rows: FileRows) -> None:
-    """Check that signals that are computed from whole groups have whole groups."""
+    """Check that groups are complete if signals are computed from whole groups."""
     if set(GROUP_SIGNALS).isdisjoint(signals):
         return
     if rows.weight is not None:
@@ -335,10 +340,10 @@ def _read_ids(column: pl.Series, file_rows: FileRows) -> np.ndarray:
 def _read_default_ids(column: pl.Series) -> np.ndarray | None:
     """Read a column named id, shape (n,).
 
-    None if values repeat or number the rows: other files have the same row numbers.
+    Row numbers are not ids, because different rows have the same numbers in other files.
 
     Returns:
-        The ids as text, shape (n,), or None.
+        The ids as text, shape (n,); None if values are missing, repeat or are consecutive numbers.
     """
     if column.dtype.is_nested() or is_missing(column).any() or column.n_unique() < len(column):
         return None
@@ -351,29 +356,31 @@ def _read_default_ids(column: pl.Series) -> np.ndarray | None:
 
 
 def _are_all_fit_rows(document: MapDocument, rows: FixedDecisions, file: Predictions, group: str | None) -> bool:
-    """Return whether these are all fit rows, in their order.
+    """Return whether the rows are all rows that were given to the fit, in the same order.
 
     Raises:
-        InputError: They are all fit rows, but with other groups; or in another order or with other labels, and
-            individual rows cannot be recognized.
+        InputError: All fit rows are given with other groups, or in another order or with other labels so that they can
+            be recognized neither together nor one by one.
     """
     source = document.source
-    known = source.fingerprint
-    found = fingerprint_rows(replace(rows, group=None))  # numbering a million groups takes seconds
-    if known is None:  # maps written by earlier versions know only their file and the name of the group column
+    stored = source.fingerprint
+    without_groups = fingerprint_rows(replace(rows, group=None))  # hashing a million groups takes seconds
+    if (
+        stored is None
+    ):  # maps written by earlier versions have only the hash of the file and the name of the group column
         are_fit_rows = hash_predictions(file) == source.sha256
         has_same_groups = group == source.group
     else:
-        are_fit_rows = found.rows == known.rows
-        has_same_groups = not are_fit_rows or fingerprint_rows(rows).groups == known.groups
+        are_fit_rows = without_groups.rows == stored.rows
+        has_same_groups = are_fit_rows and fingerprint_rows(rows).groups == stored.groups
     if are_fit_rows and not has_same_groups:
         fit_groups = f"groups by {source.group}" if source.group else "no groups"
         raise InputError(f"{file.path} has the rows that the map was fitted on, with {fit_groups}; give the same here")
-    if are_fit_rows or known is None or _recognizes_single_rows(source.training_rows, file):
+    if are_fit_rows or stored is None or _recognizes_single_rows(source.training_rows, file):
         return are_fit_rows
     if hash_predictions(file) == source.sha256:
         difference = "but other labels are read, or other rows are omitted"
-    elif known.any_order is not None and found.any_order == known.any_order:
+    elif stored.any_order is not None and without_groups.any_order == stored.any_order:
         difference = "but in another order"
     else:
         return False
@@ -390,7 +397,14 @@ def _recognizes_single_rows(training: TrainingRows | None, file: Predictions) ->
 
 
 def _score_fit_rows(document: MapDocument, rows: FixedDecisions, notes: list[str], file: str) -> ScoredRows:
-    """Score all fit rows: the held-out rows if there are any, otherwise each row out of fold."""
+    """Score the rows that were given to the fit.
+
+    If a hold-out was requested, or under the paper's protocol, only rows that no model was fitted on are scored.
+    Otherwise each row is scored out of fold.
+
+    Returns:
+        The rows that may be used, and their scores.
+    """
     split = restore_fold_split(document, rows) if document.folds else None
     if split is not None and not document.source.hold_out:
         notes.append(
@@ -425,7 +439,7 @@ def _score_fit_rows(document: MapDocument, rows: FixedDecisions, notes: list[str
 def _score_single_rows(
     document: MapDocument, rows: FixedDecisions, ids: np.ndarray | None, notes: list[str], file: str
 ) -> ScoredRows:
-    """Score rows of which some may be fit rows."""
+    """Score rows that are recognized one by one, since only some of them may be fit rows."""
     training = document.source.training_rows
     reliability_map = FittedMap.from_document(document)
     fold = np.full(len(rows), NOT_RECOGNIZED)
@@ -466,7 +480,7 @@ def _score_single_rows(
 
 
 def _fold_maps(document: MapDocument) -> list[FittedMap]:
-    """Return the map of each fold, which was fitted on the other folds."""
+    """Return a map for each fold, which was fitted on the other folds."""
     return [FittedMap(fold.calibrator, fold.projection, fold.correction) for fold in document.folds]
 
 

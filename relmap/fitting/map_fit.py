@@ -63,7 +63,7 @@ class MapFit:
     Attributes:
         document: The map.
         rows: Rows with an out-of-fold prediction.
-        scored: Their out-of-fold confidence and reliability.
+        scored: Out-of-fold confidence and reliability of these rows.
         accuracy: Share of all labelled rows whose decision is correct.
         label_warnings: Sentences on possible errors in the labels.
         advice: Recommendation on the fit.
@@ -161,14 +161,14 @@ def fit_labelled_rows(
             n_labels=n_labels,
             label_names=tuple(names) if names else None,
             calibrator=Calibration(name=calibrator, rows=result.n_calibrator_rows, fitted=result.full_fit.calibrator),
-            projection=_projection(model, n_labels),
+            projection=_build_projection(model, n_labels),
             correction=None if corrections is None else corrections.full,
             signals=signals if uses_signals else (),
             choice=model.choice,
-            others=_alternatives(model),
+            others=_build_alternatives(model),
             held_out=summarize_out_of_fold_rows(result, model.variant, n_labels, settings.metrics),
             default_threshold=compute_default_threshold(result, model.variant),
-            folds=_folds(model) if source.protocol is None else (),
+            folds=_build_folds(model) if source.protocol is None else (),
             source=source.model_copy(update={"training_rows": training_rows}),
         )
     except ValidationError as error:
@@ -218,7 +218,7 @@ def summarize_out_of_fold_rows(result: CrossFitResult, variant: str, n_labels: i
 
 
 def compute_default_threshold(result: CrossFitResult, variant: str) -> float:
-    """Compute the reliability that 70% of the rows reach out of fold, at least 0.5.
+    """Compute the reliability that 70% of the rows reach, at least 0.5.
 
     Args:
         result: Out-of-fold predictions.
@@ -229,7 +229,8 @@ def compute_default_threshold(result: CrossFitResult, variant: str) -> float:
     """
     rows = result.rows
     if rows.kind == "decision_only":
-        # Reliabilities have few distinct values, which differ slightly between the folds and the deployed map.
+        # Reliabilities have few distinct values. Those of the fold models differ slightly from those of the deployed
+        # map, so that an out-of-fold threshold could exclude all rows of a label.
         reliability = result.deployed_map(variant)(rows).reliability
     else:
         reliability = result.out_of_fold_scores(variant).reliability
@@ -237,7 +238,7 @@ def compute_default_threshold(result: CrossFitResult, variant: str) -> float:
     return max(float(threshold), MIN_DEFAULT_THRESHOLD)
 
 
-def _projection(model: ModelChoice, n_labels: int) -> Projection:
+def _build_projection(model: ModelChoice, n_labels: int) -> Projection:
     decisions = model.result.projection_decisions
     return Projection(
         name=model.variant,
@@ -247,7 +248,7 @@ def _projection(model: ModelChoice, n_labels: int) -> Projection:
     )
 
 
-def _folds(model: ModelChoice) -> tuple[Fold, ...]:
+def _build_folds(model: ModelChoice) -> tuple[Fold, ...]:
     """Return the models of each fold, which were fitted on the other folds, with their corrections."""
     folds = []
     for fold_map in model.result.fold_maps(model.variant):
@@ -257,20 +258,20 @@ def _folds(model: ModelChoice) -> tuple[Fold, ...]:
     return tuple(folds)
 
 
-def _alternatives(model: ModelChoice) -> FittedAlternatives:
-    """Return the candidates that were not chosen, and matrix scaling, for `evaluate`."""
+def _build_alternatives(model: ModelChoice) -> FittedAlternatives:
+    """Return the candidates that were not chosen and read no signals, and matrix scaling, for `evaluate`."""
     result = model.result
     recalibrated = _compare_matrix_scaling(model)
     omitted = (model.variant, CONFIDENCE, "label_signals")
     variants = {name: fitted for name, fitted in result.full_fit.variants.items() if name not in omitted}
     try:
         return FittedAlternatives(variants=variants, matrix=result.full_fit.matrix, recalibrated=recalibrated)
-    except ValidationError:  # a map cannot store one of them, as happens with logits that are far too small
+    except ValidationError:  # a map cannot store one of these models, as happens with logits that are far too small
         return FittedAlternatives(recalibrated=recalibrated)
 
 
 def _compare_matrix_scaling(model: ModelChoice) -> MatrixScalingResult | None:
-    """Compare the out-of-fold log loss of matrix scaling with that of the deployed variant."""
+    """Compare matrix scaling with the deployed variant by the out-of-fold log loss."""
     result = model.result
     comparison = result.matrix_scaling_comparison()
     if comparison is None:
@@ -302,8 +303,9 @@ def _find_label_problems(rows: FixedDecisions, document: MapDocument) -> list[st
         problems.append(f"Always deciding the most frequent label would be correct in {100 * largest_share:.1f}%.")
     decision_counts = np.bincount(rows.decision, minlength=document.n_labels)
     label_counts = np.bincount(rows.label, minlength=document.n_labels)
-    squared_rows_correct_by_chance = float((decision_counts * label_counts.astype(np.float64)).sum())
-    if squared_rows_correct_by_chance > len(rows) * int(rows.correct.sum()):
+    # expected number of correct decisions if decisions and labels were independent, times the number of rows
+    chance_correct_times_rows = float((decision_counts * label_counts.astype(np.float64)).sum())
+    if chance_correct_times_rows > len(rows) * int(rows.correct.sum()):
         problems.append("Decisions and labels agree less often than by chance: check the numbering of the labels.")
     return problems
 
@@ -354,7 +356,7 @@ def _describe_gain(document: MapDocument, target: float | None, smallest: float)
 
 
 def _describe_gains_by_rows(document: MapDocument) -> list[str]:
-    """Describe the learning curve: the gain over the confidence with fewer labelled rows."""
+    """Describe the learning curve: the gain over the confidence by number of labelled rows."""
     if not document.choice.gains:
         return []
     variant = variant_with_gains(document.projection.name, document.choice.candidates)

@@ -6,9 +6,9 @@ is the best variant, and its prior reduces it to temperature scaling if the rows
 difference due to chance must not reject it. The fits are regularized, so the loss has no penalty for complexity. The
 interval of the gain over the confidence is reported but does not affect the choice.
 
-If rows were sampled with known probabilities, each loss is weighted by the inverse of its probability. Curves are
-fitted without weights: the accuracy at a confidence and a label does not depend on the sampling. Where one curve for
-all labels would depend on it, that curve has a higher loss.
+If rows were sampled with known probabilities, the loss of each row is weighted by the inverse of its probability.
+Curves are fitted without weights, because the accuracy at a confidence and a label does not depend on the sampling. One
+curve for all labels may depend on the sampling; then its weighted loss is higher, and it is not chosen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,13 +40,13 @@ MAX_CLASSWISE_LABELS = 50  # class-wise calibrators take too long for more
 CONFIDENCE_LEVEL = 0.95
 MAX_STANDARD_ERRORS_BEHIND = 2  # of the preferred variant; chosen on data sets of 100 to 3,000 rows
 
-# Intervals are longer than for one fit, since the fits of the folds share rows and the best of several variants is
-# chosen. The factor was measured by simulation.
+# Factor by which intervals are longer than those of a single fit, since the fits of the folds share rows and the best
+# of several variants is chosen. It was measured by simulation.
 INTERVAL_INFLATION = 1.3
 
 
 def check_calibrator_and_variant(calibrator: str, variant: str, rows: FixedDecisions, n_labels: int) -> None:
-    """Check that a calibrator and a variant exist, and that they can be fitted to these rows.
+    """Check that a calibrator and a variant exist, and that both can be fitted to the given rows.
 
     Args:
         calibrator: Key of the calibrator.
@@ -55,7 +55,8 @@ def check_calibrator_and_variant(calibrator: str, variant: str, rows: FixedDecis
         n_labels: Number of labels K.
 
     Raises:
-        InputError: One of them is unknown, or needs what the rows lack.
+        InputError: The calibrator or the variant is unknown, needs inputs that the rows lack, or takes too long for the
+            number of labels.
     """
     _check_calibrator(calibrator, rows, n_labels)
     _check_variant(variant, rows, n_labels)
@@ -93,7 +94,7 @@ def _check_variant(variant: str, rows: FixedDecisions, n_labels: int) -> None:
 
 
 def available_variants(rows: FixedDecisions, n_labels: int, variants: Sequence[str] = AUTO_VARIANTS) -> tuple[str, ...]:
-    """Select the variants that can be fitted to these rows.
+    """Select the variants that can be fitted to the given rows.
 
     Args:
         rows: Labelled rows.
@@ -101,7 +102,7 @@ def available_variants(rows: FixedDecisions, n_labels: int, variants: Sequence[s
         variants: Keys to select from.
 
     Returns:
-        Their keys, in the same order.
+        Keys of the selected variants, in the same order.
     """
     inputs = {"confidence"}
     if rows.logits is not None and n_labels <= MAX_LABELS:
@@ -120,7 +121,7 @@ class MeanDifference:
 
     Attributes:
         mean: The mean.
-        standard_error: Its standard error.
+        standard_error: Standard error of the mean.
         n_units: Number of independent units: of groups, or of rows without groups.
     """
 
@@ -206,10 +207,10 @@ def lowest_loss_candidate(candidates: Sequence[Candidate]) -> Candidate:
 def select_candidate(
     candidates: Sequence[Candidate], losses: Mapping[str, np.ndarray], rows: FixedDecisions
 ) -> Candidate:
-    """Select the preferred variant, or the one with the lowest loss if that is significantly better.
+    """Select the preferred variant, or the variant with the lowest loss if its loss is significantly lower.
 
-    The preferred variant is rejected if its mean loss exceeds the lowest one by more than `MAX_STANDARD_ERRORS_BEHIND`
-    standard errors of their difference.
+    The preferred variant is rejected if its mean loss exceeds the lowest mean loss by more than
+    `MAX_STANDARD_ERRORS_BEHIND` standard errors of the difference.
 
     Args:
         candidates: Candidates, simpler ones first.
@@ -233,7 +234,7 @@ def variant_with_gains(chosen: str, candidates: Sequence[Candidate]) -> str | No
         candidates: The candidates.
 
     Returns:
-        The chosen variant, or the best alternative if the confidence was chosen; None without an alternative.
+        The chosen variant, or the best other candidate if the confidence was chosen; None if there is no other.
     """
     alternatives = [candidate for candidate in candidates if candidate.variant != CONFIDENCE]
     if not alternatives:
@@ -279,8 +280,8 @@ def choose_model(
 ) -> ModelChoice:
     """Fit the candidates and choose the variant of the map.
 
-    "auto" also fits a monotone correction of the chosen score. It keeps the confidence unless the recommendation on
-    that score is to use it, so the recommendation and the map always agree.
+    "auto" also fits a monotone correction of the score of the selected variant. The map contains this variant only if
+    the recommendation is to use it, and keeps the confidence otherwise, so that recommendation and map always agree.
 
     Args:
         rows: Labelled rows.
@@ -312,7 +313,7 @@ def choose_model(
     return search.choose_automatically() if variant == AUTO else search.choose_requested(variant)
 
 
-class _Decision(NamedTuple):
+class _Deployment(NamedTuple):
     """Variant that a map deploys, the recommendation, and the reason as a clause."""
 
     variant: str
@@ -337,8 +338,8 @@ class _ModelSearch:
             advice = Advice(KEEP, "as requested")
         else:
             advice = self._advise(variant, result, candidates)
-        decision = _Decision(variant, advice, f"{VARIANTS[variant].description}, as requested")
-        return self._model_choice(variant, decision, candidates, result, corrected=None)
+        deployment = _Deployment(variant, advice, f"{VARIANTS[variant].description}, as requested")
+        return self._build_choice(variant, deployment, candidates, result, corrected=None)
 
     def choose_automatically(self) -> ModelChoice:
         """Choose among all candidates, and correct the score of the chosen one."""
@@ -365,12 +366,12 @@ class _ModelSearch:
         )
         if insufficient:
             reason = f"{describe_kept_confidence(self.options.calibrator)}: {insufficient}"
-            decision = _Decision(CONFIDENCE, Advice(KEEP, insufficient), reason)
+            deployment = _Deployment(CONFIDENCE, Advice(KEEP, insufficient), reason)
         elif variant == CONFIDENCE:
-            decision = _Decision(CONFIDENCE, Advice(KEEP, "it has the lowest log loss"), reason)
+            deployment = _Deployment(CONFIDENCE, Advice(KEEP, "it has the lowest log loss"), reason)
         else:
-            decision = self._decide_by_advice(variant, self._advise(variant, result, candidates), reason)
-        return self._model_choice(AUTO, decision, candidates, result, corrected=corrected)
+            deployment = self._deploy_by_advice(variant, self._advise(variant, result, candidates), reason)
+        return self._build_choice(AUTO, deployment, candidates, result, corrected=corrected)
 
     def _fit(self) -> CrossFitResult:
         if self.source.protocol is not None:
@@ -385,33 +386,34 @@ class _ModelSearch:
         row_numbers = self.split.fit_rows if self.source.protocol is None else np.arange(len(result.rows))
         return advise_variant(variant, result, candidates, np.argsort(row_numbers), self.options.settings.metrics)
 
-    def _decide_by_advice(self, variant: str, advice: Advice, reason: str) -> _Decision:
-        """Deploy the variant if that is the recommendation, else keep the confidence."""
+    def _deploy_by_advice(self, variant: str, advice: Advice, reason: str) -> _Deployment:
+        """Deploy the variant if the recommendation is to use it, otherwise keep the confidence."""
         if advice.answer in (USE, SAFE):
-            return _Decision(variant, advice, reason)
+            return _Deployment(variant, advice, reason)
         confidence = describe_kept_confidence(self.options.calibrator)
         reason = f"{confidence}, instead of {VARIANTS[variant].description}: {advice.reason}"
-        return _Decision(CONFIDENCE, Advice(KEEP, advice.reason), reason)
+        return _Deployment(CONFIDENCE, Advice(KEEP, advice.reason), reason)
 
-    def _model_choice(
+    def _build_choice(
         self,
         requested: str,
-        decision: _Decision,
+        deployment: _Deployment,
         candidates: tuple[Candidate, ...],
         result: CrossFitResult,
         *,
         corrected: str | None,
     ) -> ModelChoice:
+        """Measure the gains, and combine all results of the choice; `corrected` is the variant with a correction."""
         gains: list[Gain] = []
-        variant = variant_with_gains(decision.variant, candidates)
+        variant = variant_with_gains(deployment.variant, candidates)
         if self.source.protocol is None and variant is not None:
-            gains = self._gains_by_rows(variant, is_corrected=decision.variant == corrected)
+            gains = self._gains_by_rows(variant, is_corrected=deployment.variant == corrected)
             gains.append(_measure_gain(len(result.rows), variant, result))
-        choice = Choice(asked=requested, reason=decision.reason, candidates=candidates, gains=tuple(gains))
-        return ModelChoice(variant=decision.variant, advice=decision.advice, choice=choice, result=result)
+        choice = Choice(asked=requested, reason=deployment.reason, candidates=candidates, gains=tuple(gains))
+        return ModelChoice(variant=deployment.variant, advice=deployment.advice, choice=choice, result=result)
 
     def _gains_by_rows(self, variant: str, *, is_corrected: bool) -> list[Gain]:
-        """Measure the gain of fits to fewer rows, which are the first ones of each training set."""
+        """Measure the gain of fits to the first rows of each training set, for several numbers of rows."""
         training_rows = [self.rows.take(self.split.training_rows(k)) for k in range(len(self.split.folds))]
         smallest_training_set = min(len(training) for training in training_rows)
         options = FitOptions(
@@ -438,7 +440,7 @@ class _ModelSearch:
 def advise_variant(
     variant: str, result: CrossFitResult, candidates: Sequence[Candidate], order: np.ndarray, params: MetricParams
 ) -> Advice:
-    """Recommend what to do with a variant, by its out-of-fold predictions.
+    """Recommend to use a variant or to keep the confidence, by the out-of-fold predictions.
 
     Args:
         variant: Key of the variant.
@@ -513,7 +515,7 @@ def describe_kept_confidence(calibrator: str) -> str:
 
 
 def _measure_gain(n_rows: int, variant: str, result: CrossFitResult) -> Gain:
-    """Measure the out-of-fold gain of a variant over the confidence, of a fit to the given number of rows."""
+    """Measure the out-of-fold gain of a variant over the confidence; the result was fitted on `n_rows` rows."""
     difference = MeanDifference.from_differences(
         result.out_of_fold_losses(variant) - result.out_of_fold_losses(CONFIDENCE),
         result.rows.group,

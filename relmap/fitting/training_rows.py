@@ -41,7 +41,7 @@ def hash_training_rows(
     Args:
         rows: All labelled rows, n of them.
         folds: Positions of the rows of each fold.
-        source: Origin of the rows. The SHA-256 of their file and the seed of the fit determine the salt.
+        source: Origin of the rows. The SHA-256 of the file and the seed of the fit determine the salt.
         ids: Unique id of each row, shape (n,); None without ids.
         id_column: Name of the column of the ids.
 
@@ -49,17 +49,17 @@ def hash_training_rows(
         The hashes, at most 1 MB.
     """
     salt = hashlib.blake2b(f"{source.sha256} {source.seed}".encode(), digest_size=16).digest()
-    fitted = np.concatenate(folds)
-    hashes = _hash_predictions(rows.take(fitted), salt)
+    fit_rows = np.concatenate(folds)
+    hashes = _hash_predictions(rows.take(fit_rows), salt)
     _, first, count = np.unique(hashes, return_index=True, return_counts=True)
     candidates = first[count == 1]
-    column = None
-    if len(candidates) < (1 - MAX_REPEATED_SHARE) * len(fitted):
+    hashed_column = None
+    if len(candidates) < (1 - MAX_REPEATED_SHARE) * len(fit_rows):
         if ids is None:
             return TrainingRows(by="nothing", id_column=None, salt=salt.hex(), share=0.0, folds=())
-        hashes = _hash_ids(ids[fitted], salt)
-        candidates = np.arange(len(fitted))
-        column = id_column
+        hashes = _hash_ids(ids[fit_rows], salt)
+        candidates = np.arange(len(fit_rows))
+        hashed_column = id_column
         by: Literal["prediction", "id"] = "id"
     else:
         by = "prediction"
@@ -68,23 +68,23 @@ def hash_training_rows(
     fold = np.repeat(np.arange(len(folds)), [len(part) for part in folds])
     return TrainingRows(
         by=by,
-        id_column=column,
+        id_column=hashed_column,
         salt=salt.hex(),
-        share=len(stored) / len(fitted),
+        share=len(stored) / len(fit_rows),
         folds=tuple(_encode(hashes[stored[fold[stored] == k]]) for k in range(len(folds))),
     )
 
 
 def recognize_rows(training: TrainingRows, rows: FixedDecisions, ids: np.ndarray | None = None) -> np.ndarray:
-    """Find the fold that contains each row.
+    """Recognize the fit rows of a map among n rows, and find the fold of each.
 
     Args:
-        training: The hashes of a map.
-        rows: Rows with the same inputs as the fit rows, such as logits, n of them.
+        training: The hashes of the fit rows.
+        rows: n rows, with predictions of the same kind as the fit rows, such as logits.
         ids: Id of each row, shape (n,); None without ids.
 
     Returns:
-        Number of the fold of each row, shape (n,); `NOT_RECOGNIZED` for other rows.
+        Number of the fold of each recognized row, `NOT_RECOGNIZED` for the other rows; shape (n,).
     """
     fold = np.full(len(rows), NOT_RECOGNIZED)
     if training.by == "nothing" or (training.by == "id" and ids is None):
@@ -103,8 +103,9 @@ def recognize_rows(training: TrainingRows, rows: FixedDecisions, ids: np.ndarray
 def canonical_predictions(rows: FixedDecisions) -> np.ndarray:
     """Convert the prediction of each row to the integers that are hashed.
 
-    They do not depend on the file format and precision: numbers are rounded to float32, and then their bits are read as
-    integers. Logits that are logarithms of probabilities are converted to probabilities before they are rounded.
+    The integers do not depend on the file format and precision: numbers are rounded to float32, and then their bits are
+    read as integers. Logits that are logarithms of probabilities are converted to probabilities before they are
+    rounded.
 
     Args:
         rows: The rows, n of them.
@@ -140,7 +141,7 @@ def _hash(values: Sequence[bytes], salt: bytes) -> np.ndarray:
 
 
 def _from_bytes(digests: bytes) -> np.ndarray:
-    """Return digests as (n,) uint64, their first byte the most significant."""
+    """Convert digests to integers, shape (n,), uint64; the first byte of a digest is the most significant one."""
     wide = np.zeros((len(digests) // HASH_BYTES, 8), dtype=np.uint8)
     wide[:, 8 - HASH_BYTES :] = np.frombuffer(digests, dtype=np.uint8).reshape(-1, HASH_BYTES)
     return wide.view(">u8")[:, 0].astype(np.uint64)

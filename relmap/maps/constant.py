@@ -21,7 +21,7 @@ def fit_constant(correct: float, rows: int) -> Constant:
     """Estimate the accuracy by Laplace's rule, (correct + 1) / (rows + 2), which is never 0 or 1.
 
     Args:
-        correct: Number of correct rows.
+        correct: Number of correct decisions; not whole if the rows are weighted.
         rows: Number of rows.
 
     Returns:

@@ -1,7 +1,7 @@
 """Content of `map.json`: everything that is needed to apply a reliability map, as readable values without code.
 
-Fitted calibrators and variants are stored as their values. Beyond the JSON Schema, shapes, orders and the consistency
-of the parts are validated when a map is built or read.
+Fitted calibrators and variants are stored as their fitted values. When a map is built or read, its shapes, orders and
+the consistency of its parts are validated in addition to the JSON Schema.
 """
 
 import hashlib
@@ -105,7 +105,10 @@ class Projection(MapPart):
 
     @property
     def fallback(self) -> tuple[Fallback, ...]:
-        """Fallback of each label, "shared" for labels with few rows; empty if labels have no separate curves."""
+        """Fallback of each label; empty if labels have no separate curves.
+
+        Partially pooled variants have no fallbacks. For them, it is "shared" for labels with few rows, else "none".
+        """
         if isinstance(self.fitted, Lines | ShrunkCurves | WithSignals) and self.name != "shared_1d":
             return tuple("none" if rows >= MIN_LABEL_ROWS else "shared" for rows in self.rows_by_label)
         return getattr(self.fitted, "fallback", ())
@@ -126,7 +129,7 @@ class Fold(MapPart):
 
 
 class Candidate(MapPart):
-    """A variant that `auto` considered, evaluated on out-of-fold rows.
+    """A variant that was compared with the confidence on out-of-fold rows.
 
     Attributes:
         variant: Name of the variant.
@@ -144,7 +147,9 @@ class Candidate(MapPart):
 
 
 class MatrixScalingResult(MapPart):
-    """Matrix scaling compared with the map on out-of-fold rows, for users who may change probabilities and decisions.
+    """Comparison of matrix scaling with the map on out-of-fold rows.
+
+    It is for users who may change probabilities and decisions.
 
     Attributes:
         change: Change of the log loss, in nats; negative is better than the map.
@@ -176,7 +181,7 @@ class FittedAlternatives(MapPart):
 
 
 class Gain(MapPart):
-    """Gain of the projection over the confidence with a number of labelled rows to fit on.
+    """Gain of a variant over the confidence, both fitted on the given number of labelled rows.
 
     Attributes:
         rows: Number of labelled rows.
@@ -197,7 +202,7 @@ class Choice(MapPart):
     Attributes:
         asked: The requested variant, or `auto`.
         reason: Reason of the choice, as a sentence.
-        candidates: Candidates of `auto`.
+        candidates: The compared variants: all candidates of `auto`, or the confidence and the requested variant.
         gains: Gains by number of labelled rows.
     """
 
@@ -216,7 +221,8 @@ class Cell(MapPart):
         rows: Number of rows.
         mean_reliability: Mean reliability.
         mean_residual: Mean of correct - reliability.
-        variance: Variance of the residual of one row; correlated rows of a group increase it.
+        variance: Number of rows times the variance of the mean residual. For independent rows, it is the variance of
+            one residual. If residuals of a group are correlated, it is larger.
     """
 
     label: Count
@@ -231,11 +237,11 @@ class TopCell(MapPart):
     """The most reliable out-of-fold rows: the reference of the drift test for the top of the ranking.
 
     Attributes:
-        share: Share of all rows, such as 0.1; the limit is the quantile of the reliability at 1 - share.
+        share: Share of all rows, such as 0.1. The rows are at least as reliable as the quantile at 1 - share.
         rows: Number of rows.
         mean_reliability: Mean reliability.
         mean_residual: Mean of correct - reliability.
-        variance: Variance of the residual of one row; correlated rows of a group increase it.
+        variance: As in `Cell`.
     """
 
     share: Share
@@ -271,9 +277,10 @@ class Fingerprint(MapPart):
     """Hashes that identify the labelled fit rows as a whole, in any file or frame.
 
     Attributes:
-        rows: Hash of decisions and labels, in their order.
-        groups: Hash of the groups.
-        any_order: Hash of the sorted scores; null if there are only decisions.
+        rows: Hash of the decisions and labels in the order of the rows.
+        groups: Hash of the groups; null without groups.
+        any_order: Hash that does not depend on the order of the rows: of the sorted confidences, or first logits, and
+            of the number of rows of each true label; null if there are only decisions.
     """
 
     rows: Sha256
@@ -285,11 +292,12 @@ class TrainingRows(MapPart):
     """Salted, truncated hashes that identify individual fit rows.
 
     Attributes:
-        by: What is hashed: the prediction; an id where predictions repeat; nothing if there is no id either.
-        id_column: Column of the ids.
+        by: What is hashed: the prediction, or an id if predictions repeat; nothing if predictions repeat and there are
+            no ids.
+        id_column: Column of the ids; null if they are not hashed.
         salt: Salt of the hashes.
         share: Share of the fit rows that have a hash.
-        folds: Sorted hashes of each fold, 8 characters of base64 each; one entry for all rows without folds.
+        folds: Sorted hashes of each fold, 8 characters of base64 each; a single entry if there are no folds.
     """
 
     by: Literal["prediction", "id", "nothing"]
@@ -307,8 +315,8 @@ class Source(MapPart):
 
     Attributes:
         file: Name of the file of labelled rows.
-        sha256: Its SHA-256.
-        fingerprint: Hashes of all rows; null in maps written by earlier versions.
+        sha256: SHA-256 of the file.
+        fingerprint: Hashes of all rows together; null in maps written by earlier versions.
         training_rows: Hashes of individual rows; null in maps written by earlier versions.
         rows: Number of rows.
         seed: Seed of the fit.
@@ -338,13 +346,13 @@ class MapDocument(MapPart):
     Attributes:
         format: Name of the format.
         version: Version of the format.
-        input: What is read of each row: logits (or log-probabilities), a decision and a confidence, or a decision.
+        input: What is read from each row: logits (or log-probabilities), a decision and a confidence, or a decision.
         n_labels: Number of labels K.
         label_names: Names of the labels.
         calibrator: The calibrator.
         projection: The variant.
         correction: Correction of the logit of the projection; only `auto` fits one.
-        signals: Further columns that are read, in the order of their values.
+        signals: Signals that are read, in the order of their weights in the projection.
         choice: How the variant was chosen.
         others: Fitted alternatives; null in maps written by earlier versions.
         held_out: Summary of out-of-fold rows.
@@ -407,7 +415,7 @@ class MapDocument(MapPart):
         return self
 
     def _fits(self) -> list[tuple[Any, Any]]:
-        """Return calibrator and variant of the map and of each fold."""
+        """Return pairs of calibrator and variant: of the map, then of each fold."""
         fold_fits = [(fold.calibrator, fold.projection) for fold in self.folds]
         return [(self.calibrator.fitted, self.projection.fitted), *fold_fits]
 
@@ -419,7 +427,7 @@ class MapDocument(MapPart):
         return [*self.others.variants.values(), *matrix]
 
     def _values(self) -> list[Any]:
-        """Return every fitted calibrator and variant."""
+        """Return all fitted calibrators and variants of the map, its folds and its alternatives."""
         values = []
         for calibrator, projection in self._fits():
             values += [calibrator, projection]

@@ -24,7 +24,7 @@ class ScoredDecisions:
 
     Attributes:
         confidence: Calibrated confidence, shape (n,), float64, in [0, 1].
-        logit: Logit of the reliability, shape (n,), float64; may be infinite. Ranks are by the logit.
+        logit: Logit of the reliability, shape (n,), float64; may be infinite. Decisions are ranked by it.
     """
 
     confidence: np.ndarray
@@ -54,7 +54,7 @@ class FittedMap:
     Attributes:
         calibrator: Calibrator of the confidence.
         projection: Model of the reliability.
-        correction: Correction of its logit, if there is one.
+        correction: Correction of the logit of the reliability, if there is one.
     """
 
     calibrator: Calibrator
@@ -63,7 +63,7 @@ class FittedMap:
 
     @classmethod
     def from_document(cls, document: MapDocument) -> "FittedMap":
-        """Take the models of a document.
+        """Create a map from the models of a document.
 
         Args:
             document: Content of `map.json`.
@@ -76,8 +76,9 @@ class FittedMap:
     def __call__(self, rows: FixedDecisions) -> ScoredDecisions:
         """Score rows.
 
-        A projection of the confidence reads it rounded to float64. So the columns decision and confidence give the same
-        reliability, also in SQL.
+        The logit of the confidence is computed from the confidence after it was rounded to float64. Projections that
+        read only decision and confidence therefore give the same reliability if they are applied to the written
+        columns, also in SQL.
 
         Args:
             rows: n validated rows.
@@ -87,11 +88,14 @@ class FittedMap:
         """
         confidences = [np.empty(0)]
         logits = [np.empty(0)]
-        for first in range(0, len(rows), CHUNK_ROWS):
-            chunk = rows.take(slice(first, first + CHUNK_ROWS))
+        for start in range(0, len(rows), CHUNK_ROWS):
+            chunk = rows.take(slice(start, start + CHUNK_ROWS))
             confidence = calibrated_confidence(self.calibrator, chunk)
             decisions = CalibratedDecisions(
-                scipy.special.logit(confidence), chunk.decision, None, chunk.logits, chunk.signals
+                confidence_logit=scipy.special.logit(confidence),
+                decision=chunk.decision,
+                logits=chunk.logits,
+                signals=chunk.signals,
             )
             logit = np.asarray(self.projection(decisions))
             if self.correction is not None:
@@ -154,5 +158,6 @@ def calibrated_logit(calibrator: Calibrator, rows: FixedDecisions) -> np.ndarray
         if isinstance(calibrator, Spline):
             confidence = calibrator.calibrate_confidence(confidence)
         return np.asarray(scipy.special.logit(confidence))
-    by_label = np.asfortranarray(rows.logits)  # sums over labels become sums of columns, which is a third faster
-    return confidence_logit(calibrator(by_label), rows.decision)
+    # with columns that are contiguous in memory, calibrators sum over labels a third faster
+    column_major_logits = np.asfortranarray(rows.logits)
+    return confidence_logit(calibrator(column_major_logits), rows.decision)

@@ -26,7 +26,7 @@ def ignore_progress(_stage: str, _rows: int) -> None:
 
     Args:
         _stage: Name of the stage.
-        _rows: Number of rows that are done.
+        _rows: Number of rows of the piece.
     """
 
 
@@ -37,7 +37,7 @@ def signal_group_column(document: MapDocument) -> str | None:
         document: The map.
 
     Returns:
-        Its name; None if no signal is computed from whole groups.
+        The name of the column; None if no signal is computed from whole groups.
     """
     needs_groups = any(signal.name in GROUP_SIGNALS for signal in document.signals)
     return document.source.group if needs_groups else None
@@ -75,7 +75,7 @@ def score_file(document: MapDocument, file: Predictions, progress: Progress) -> 
 
 
 def score_array(document: MapDocument, numbers: np.ndarray, kind: ArrayKind) -> pl.DataFrame:
-    """Score an array of predictions, as `score_file` scores a file of them, but without a frame in between.
+    """Score an array of predictions with the same results as `score_file`, but without converting it to a frame.
 
     Args:
         document: A map that reads logits, and no signals.
@@ -93,19 +93,16 @@ def score_array(document: MapDocument, numbers: np.ndarray, kind: ArrayKind) -> 
 
 
 def reads_only_logits(document: MapDocument) -> bool:
-    """Return whether a map reads nothing but a number for each label.
+    """Return whether a map reads only logits, so that it can score arrays.
 
     Args:
         document: The map.
-
-    Returns:
-        Whether it can score arrays.
     """
     return document.input == "logits" and not document.signals
 
 
 def find_map_layout(document: MapDocument, file: Predictions) -> Layout:
-    """Find the columns that a map reads of unlabelled predictions.
+    """Find the columns that a map reads from unlabelled predictions.
 
     Args:
         document: The map.
@@ -153,7 +150,8 @@ def score_in_pieces(
         frame = arrow_to_polars(batch.rows, file.path)
         file_rows = rows_in_file(file, batch.first)
         rows = read_rows(frame, layout, file_rows, names=document.label_names, n_labels=document.n_labels)
-        computed = {name: values[batch.first : batch.first + len(rows)] for name, values in signals_of_groups.items()}
+        batch_slice = slice(batch.first, batch.first + len(rows))
+        computed = {name: values[batch_slice] for name, values in signals_of_groups.items()}
         with_signals = read_signals(document.signals, frame, rows, document.n_labels, file_rows, computed=computed).rows
         return _to_frame(rows, reliability_map(with_signals))
 

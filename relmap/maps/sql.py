@@ -47,13 +47,13 @@ def sql_expression(document: MapDocument, dialect: str) -> str:
     """Write the reliability, a double in [0, 1], as an SQL expression.
 
     The expression reads the columns `decision` (integer 0..K-1) and `confidence` (calibrated, a double in [0, 1]). For
-    an all-logits model it reads `decision` and `logits_0`, `logits_1`, ..., which a comment states; for
-    a map of decisions only, it reads `decision`. It is NULL if the decision is NULL or not a label of the map, or if
+    an all-logits model, it reads `decision` and `logits_0`, `logits_1`, ..., which a comment states. For a map of
+    decisions only, it reads `decision`. The expression is NULL if the decision is NULL or not a label of the map, or if
     the confidence is NULL, NaN or outside [0, 1].
 
-    It agrees with `FittedMap` to 1e-12, unless a map is so steep that rounding the confidence changes its reliability
-    by more. No part of it overflows or divides by zero. Equal maps give equal texts. Its size increases with the number
-    of knots or thresholds of all labels; labels with the same curve share its text. A correction repeats the text of
+    The expression agrees with `FittedMap` to 1e-12, unless a map is so steep that rounding the confidence changes the
+    reliability by more. No part of the expression overflows or divides by zero. Equal maps give equal texts. The text
+    is longer for more knots or thresholds; labels with the same curve share its text. A correction repeats the text of
     the score once per knot. Spark compiles corrections with a few hundred knots in seconds; a few thousand knots need
     more than a gigabyte of driver memory.
 
@@ -123,7 +123,7 @@ def _select_label(curves: Sequence[_Curve], n_labels: int) -> exp.Expr:
 
 
 def _select_valid_input(document: MapDocument, tree: exp.Expr) -> exp.Expr:
-    """Return NULL where the confidence, or a logit, is NULL, NaN or out of range."""
+    """Extend an expression so that it is NULL where the confidence, or a logit, is NULL, NaN or out of range."""
     is_valid: exp.Expr = _confidence().between(0, 1)
     if isinstance(document.projection.fitted, WholeVector):
         logit_sum = " + ".join(f"logits_{label}" for label in range(document.n_labels))
@@ -157,9 +157,9 @@ def _uncorrected_curves(projection: Variant | Labelwise, n_labels: int) -> list[
         case ShrunkCurves(line=lines, curves=lattices, share=shares):
             terms = zip(shares.tolist(), _line_curves(lines), _lattices(lattices), strict=True)
             curves = [_ShrunkCurve(share, line, lattice) for share, line, lattice in terms]
-        case Isotonic(confidence=thresholds, reliability=heights):
-            steps = zip(thresholds, heights, strict=True)
-            curves = [_Interpolation(tuple(knots.tolist()), tuple(values.tolist())) for knots, values in steps]
+        case Isotonic(confidence=knots_by_label, reliability=values_by_label):
+            points = zip(knots_by_label, values_by_label, strict=True)
+            curves = [_Interpolation(tuple(knots.tolist()), tuple(values.tolist())) for knots, values in points]
     return [*curves]
 
 
@@ -237,13 +237,13 @@ class _Interpolation:
 
 @dataclass(frozen=True)
 class _Lattice:
-    """Logit linear between knots of the confidence."""
+    """A logit that is linear between knots of the confidence."""
 
     knots: tuple[float, ...]
     values: tuple[float, ...]
 
     def logit(self) -> exp.Expr:
-        return _Interpolation(self.knots, self.values).reliability()
+        return _Interpolation(self.knots, self.values).reliability()  # the values are logits here
 
     def reliability(self) -> exp.Expr:
         return _expit(self.logit(), self.max_logit)
@@ -348,7 +348,7 @@ class _CorrectedCurve:
     With knots u_1..u_J, the value v_1 at the first knot, and slopes s_0..s_J before, between and after the knots, the
     logit z becomes
 
-        v_1 + s_0 (min(z, u_1) - u_1) + sum_j s_j (min(max(z, u_j), u_j+1) - u_j) + s_J (max(z, u_J) - u_J).
+        v_1 + s_0 (min(z, u_1) - u_1) + sum_{j<J} s_j (min(max(z, u_j), u_{j+1}) - u_j) + s_J (max(z, u_J) - u_J).
     """
 
     points: tuple[tuple[float, float], ...]  # logits before and after the correction
@@ -413,7 +413,7 @@ def _at_least(value: exp.Expr, lower: float) -> exp.Expr:
 
 
 def _at_most(value: exp.Expr, upper: float) -> exp.Expr:
-    if upper == 1:  # the limit rounds to 1
+    if upper == 1:  # a limit of a confidence that rounds to 1 has no effect
         return value
     return _lesser(value, upper)
 

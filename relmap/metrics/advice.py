@@ -72,8 +72,8 @@ def advise(
     Nothing is recommended for fewer than 30 groups, or fewer than 10 wrong or 10 correct decisions.
 
     Args:
-        changes: For each of these metrics, the change (reliability minus confidence), its 95% interval, and the
-            p-value of no change, corrected if several data sets are tested.
+        changes: For `nll_correct` and RANKING_METRICS, the change (reliability minus confidence), its 95% interval, and
+            the p-value of no change, corrected if several data sets are tested.
         rows: Number of decisions.
         errors: Number of wrong decisions.
         groups: Number of groups of dependent rows; the number of rows if they are independent.
@@ -134,7 +134,8 @@ def advise_map(
         smallest: Smallest relevant change.
 
     Returns:
-        As `advise`, or SAFE with the number of labelled rows that would suffice.
+        The recommendation of `advise`. If it is an undecided KEEP, and the change of the log loss is below the smallest
+        relevant one: SAFE, with the number of labelled rows that would suffice.
     """
     advice = advise(changes, rows=rows, errors=errors, groups=groups, smallest=smallest)
     if not advice.is_undecided:
@@ -163,7 +164,7 @@ def additional_rows_needed(rows: int, change: float, half_width: float, smallest
         Number of rows, at least 1.
     """
     relative_width = half_width / max(abs(change), smallest)
-    required_rows = ceil(min(rows * relative_width**2, 1e15))
+    required_rows = ceil(min(rows * relative_width**2, 1e15))  # ceil fails for infinity
     return max(1, required_rows - rows)
 
 
@@ -241,18 +242,20 @@ def describe_insufficient_errors(rows: int, errors: int) -> str:
     Returns:
         A clause; empty if there are enough of both.
     """
-    rarer, which = rarer_outcome(rows, errors)
-    if rarer >= MIN_ERRORS:
+    count, outcome = rarer_outcome(rows, errors)
+    if count >= MIN_ERRORS:
         return ""
-    return f"{rarer} of {rows:,} decisions are {which}, and at least {MIN_ERRORS} are needed"
+    return f"{count} of {rows:,} decisions are {outcome}, and at least {MIN_ERRORS} are needed"
 
 
 class ErrorsFound(NamedTuple):
     """Errors found by 1,000 reviews of the 30% of the decisions with the lowest confidence or reliability.
 
+    Unknown numbers are None.
+
     Attributes:
-        by_confidence: Errors found if confidence selects the decisions; None if unknown, as are the others.
-        by_reliability: Errors found if reliability selects them.
+        by_confidence: Errors found in the 30% with the lowest confidence.
+        by_reliability: Errors found in the 30% with the lowest reliability.
         low: Lower end of the 95% interval of the difference, `by_reliability` minus `by_confidence`.
         high: Upper end.
     """

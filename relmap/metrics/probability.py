@@ -56,7 +56,7 @@ def confidence_bins(confidence: np.ndarray, bins: int = N_BINS) -> np.ndarray:
 
     As in the authors' code, bin i is [i / bins, (i + 1) / bins) with float64 edges, and a confidence of 1 is in the
     last bin. Confidences are compared with the edges, because `bins * confidence` may round to the next integer. This
-    matters: the confidence 1/K of a uniform row is an edge for K = 3 and 5.
+    matters: with 15 bins, the confidence 1/K of equally probable labels is an edge for K = 3 and 5.
 
     Args:
         confidence: Confidence in [0, 1], shape (n,).
@@ -110,7 +110,7 @@ def log_loss_per_row(
     Args:
         log_probabilities: Shape (n, K).
         labels: True labels, shape (n,).
-        smallest: Lower bound of p; with 0, one impossible label makes the mean infinite.
+        smallest: Lower bound of p; with 0, one true label of probability 0 makes the mean infinite.
 
     Returns:
         Log loss of each row in nats, at least 0, shape (n,).
@@ -127,7 +127,7 @@ def log_loss_per_row(
 def brier_score_per_row(log_probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Compute the squared error of the probabilities, summed over labels (Brier, 1950).
 
-    Some libraries average over labels, or take one of two labels: their values are 1/K, or half, of this one.
+    Some libraries divide this sum by K. For two labels, others use only one of them, which halves the sum.
 
     Args:
         log_probabilities: Shape (n, K).

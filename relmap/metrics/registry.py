@@ -1,7 +1,7 @@
 """Registry of the metrics: the only source of their names, order and direction.
 
-A metric is a function of a view: the data about fixed decisions that it needs. A view contains all rows, or with
-`draws` their resamples, so that a value and its bootstrap replicates are computed by the same code.
+A metric is a function of a view, which contains the data about fixed decisions that the metric needs. If a view has
+resamples (`draws`), the function computes the bootstrap replicates of the metric, otherwise its value for all rows.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,12 +26,12 @@ NEITHER: Direction = 0
 
 @dataclass(frozen=True, eq=False)
 class DecisionView:
-    """n fixed decisions.
+    """Data about n fixed decisions that every metric needs.
 
     Attributes:
         correct: Whether each decision is correct, shape (n,), bool.
         params: Settings of the metrics.
-        draws: Resamples of the rows; None for all rows.
+        draws: Resamples of the rows; None to use each row once.
     """
 
     correct: np.ndarray
@@ -159,17 +159,17 @@ def _solved_share(view: SimplexView) -> MetricValue:
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityView(DecisionView):
-    """Fixed decisions with a reliability.
+    """Fixed decisions with a score: their reliability, or their confidence for comparison.
 
     Attributes:
-        logit: Logit of the reliability, shape (n,).
+        logit: Logit of the score, shape (n,).
     """
 
     logit: np.ndarray
 
     @cached_property
     def ranked(self) -> Mapping[str, MetricValue]:
-        """Every ranking metric by name, computed from one sort."""
+        """All ranking metrics by name; they share one sort of the rows."""
         if self.draws is not None:
             return self.draws.ranking_metrics(self.logit, self.correct)
         groups = reliability.find_tie_groups(self.logit, self.correct)
@@ -196,11 +196,11 @@ class Metric:
         key: Name in files and settings.
         title: Name in tables and figures.
         direction: Sign of an improvement.
-        view: Class of the view that it needs.
-        function: Computes the metric from such a view.
-        choices: Names of the `MetricParams` that affect it.
-        resampled: Whether it has bootstrap intervals.
-        compared: Whether it is in the main table, its intervals and the headline.
+        view: Class of the views that `function` takes.
+        function: Computes the metric from a view.
+        choices: Names of the `MetricParams` that affect the metric.
+        resampled: Whether the metric has bootstrap intervals.
+        compared: Whether the metric is in the main table, its intervals and the headline.
     """
 
     key: str
@@ -214,12 +214,14 @@ class Metric:
 
 
 def _ranking_metric(key: str, title: str, direction: Direction, *, compared: bool = False) -> Metric:
-    """Build a metric that is read from `ReliabilityView.ranked`."""
+    """Build a metric that is one of `ReliabilityView.ranked`."""
 
-    def read(view: ReliabilityView) -> MetricValue:
+    def get_ranked(view: ReliabilityView) -> MetricValue:
         return view.ranked[key]
 
-    return Metric(key=key, title=title, direction=direction, view=ReliabilityView, function=read, compared=compared)
+    return Metric(
+        key=key, title=title, direction=direction, view=ReliabilityView, function=get_ranked, compared=compared
+    )
 
 
 _SPREAD_CHOICES = ("spread_groups", "spread_minimum_cell")

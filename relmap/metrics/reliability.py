@@ -1,14 +1,15 @@
 """Metrics of the prediction and ranking of correctness (paper, section 4.4), from float64 reliability logits.
 
-Rows with a high logit have low risk and are retained first. Rows tie if their logits are exactly equal; the logit is
-used because a sigmoid merges different logits. With ties, the paper's sums depend on the order of the file, so each
-ranking metric is its exact expectation over a random order of tied rows. The expectation needs only the numbers of rows
-and errors of each tie group, so the order of rows cannot change a bit of it.
+Rows with a high logit have low risk and are retained first. Rows tie if their logits are exactly equal. Logits are
+compared instead of reliabilities, because the sigmoid rounds different logits to equal reliabilities. With ties, the
+paper's sums depend on the order of rows in the file. Each ranking metric is therefore the expectation of the paper's
+sum over a random order of tied rows. It is computed from the numbers of rows and errors of each tie group, so that it
+is the same, bit for bit, for any order of rows.
 
 Each ranking metric is computed for R weightings of the same rows at once; a row of weight w counts as w tied rows. The
 sums over ranks have closed forms for tie groups, with harmonic numbers H_x = 1 + 1/2 + .. + 1/x, and only groups with
-an error contribute. A group with a rows before it and m rows, k of them errors, has the ranks a + 1 .. a + m =: b.
-Metrics of no rows are NaN.
+an error contribute. Formulas use these letters: a tie group contains m rows, of which k are errors, and a rows come
+before the group. Its ranks are a + 1 to b = a + m. There are n rows. Metrics of no rows are NaN.
 """
 
 from functools import lru_cache
@@ -25,7 +26,7 @@ RowCount = TypeVar("RowCount", int, np.ndarray, int | np.ndarray)
 
 
 class TieGroups(NamedTuple):
-    """Tie groups by increasing risk under R weightings: those with an error, then an empty group at the end.
+    """Tie groups that contain an error, by increasing risk, under R weightings; the last group is empty.
 
     Attributes:
         before: Weight before each group, shape (G, R), float64.
@@ -39,10 +40,10 @@ class TieGroups(NamedTuple):
 
 
 class RiskOrder(NamedTuple):
-    """Order of n rows by risk, and the 3 G cells over which their weights are summed, for G tie groups.
+    """Order of n rows by risk, and for G tie groups, the 3 G cells over which the weights of rows are summed.
 
-    Cell g has the rows between group g - 1 and group g, cell G + g the correct rows of group g, and cell 2 G + g its
-    wrong rows. The groups are those of `TieGroups`.
+    The groups are the same as in `TieGroups`. Cell g contains the rows between group g - 1 and group g, cell G + g the
+    correct rows of group g, and cell 2 G + g the wrong rows of group g.
 
     Attributes:
         row: Row numbers by increasing risk, shape (n,), int64.
@@ -55,7 +56,7 @@ class RiskOrder(NamedTuple):
     groups: int
 
     def coarsen(self, max_groups: int) -> "RiskOrder":
-        """Merge neighboring groups; fewer at both ends, where ranks have most weight.
+        """Merge neighboring groups: fewer of them at both ends of the order, where ranks have most weight.
 
         Args:
             max_groups: Maximal number of groups.
@@ -66,21 +67,21 @@ class RiskOrder(NamedTuple):
         if self.groups <= max_groups:
             return self
         x = np.linspace(0, 1, max_groups)
-        smooth_step = (3 - 2 * x) * x**2
-        starts_group = np.zeros(self.groups, dtype=np.int64)
-        # the last start is that of the empty group
-        starts_group[np.rint((self.groups - 1) * smooth_step).astype(np.int64)] = 1
-        merged = np.cumsum(starts_group) - 1
-        kind, group = np.divmod(self.cell, self.groups)
-        kind[(kind == 0) & (starts_group[group] == 0)] = 1  # rows between merged groups are correct rows of the group
+        smooth_step = (3 - 2 * x) * x**2  # flat at 0 and 1, so that fewer groups are merged there
+        starts_merger = np.zeros(self.groups, dtype=np.int64)
+        # the last start is the empty group, which is therefore not merged
+        starts_merger[np.rint((self.groups - 1) * smooth_step).astype(np.int64)] = 1
+        merged = np.cumsum(starts_merger) - 1
+        kind, group = np.divmod(self.cell, self.groups)  # kind 0: between groups, 1: correct, 2: wrong
+        kind[(kind == 0) & (starts_merger[group] == 0)] = 1  # rows between merged groups are correct rows of the merger
         n_groups = int(merged[-1]) + 1
         return RiskOrder(self.row, n_groups * kind + merged[group], n_groups)
 
-    def weighted(self, sums: np.ndarray) -> TieGroups:
+    def build_tie_groups(self, sums: np.ndarray) -> TieGroups:
         """Build the tie groups from the weights summed over cells.
 
         Args:
-            sums: Whole numbers, at least 0, shape (3 G, R), float64.
+            sums: Sums of weights: whole numbers, at least 0, shape (3 G, R), float64.
 
         Returns:
             The groups under R weightings.
@@ -108,15 +109,15 @@ def order_by_risk(logit: np.ndarray, correct: np.ndarray) -> RiskOrder:
     n_groups = len(groups.upto)
     row = np.argsort(-np.asarray(logit, dtype=np.float64))
     wrong = ~np.asarray(correct, dtype=bool)[row]
-    # the rows alternate between those before a group and those in it
-    ends = np.hstack([groups.before, groups.upto]).ravel().astype(np.int64)
-    section = np.repeat(np.arange(2 * n_groups), np.diff(ends, prepend=0))
+    # section 2 g of the order contains the rows between group g - 1 and group g, section 2 g + 1 those in group g
+    section_ends = np.hstack([groups.before, groups.upto]).ravel().astype(np.int64)
+    section = np.repeat(np.arange(2 * n_groups), np.diff(section_ends, prepend=0))
     group, is_in_group = np.divmod(section, 2)
     return RiskOrder(row, n_groups * (is_in_group + wrong) + group, n_groups)
 
 
 def find_tie_groups(logit: np.ndarray, correct: np.ndarray) -> TieGroups:
-    """Find the tie groups of rows of weight 1.
+    """Find the tie groups that contain an error, for rows of weight 1.
 
     Neighboring wrong rows are one group even if they are not tied, because no metric depends on their order.
 
@@ -137,11 +138,13 @@ def find_tie_groups(logit: np.ndarray, correct: np.ndarray) -> TieGroups:
     errors_before = errors_upto - risks.wrong
     correct_before = risks.before - errors_before
     correct_upto = risks.upto - errors_upto
-    # two risks without correct rows in or between them have the same numbers of correct rows before and up to them
+    # A risk belongs to the group of the previous risk if no correct row has one of the two risks or one between them.
+    # Then neither number of correct rows changes.
     starts_group = np.diff([correct_before, correct_upto], prepend=-1).any(axis=0)
     wrong = np.diff(errors_before[starts_group], append=n_errors)
     before = risks.before[starts_group]
-    upto = (risks.before + correct_upto - correct_before)[starts_group] + wrong
+    tied_correct = (correct_upto - correct_before)[starts_group]
+    upto = before + tied_correct + wrong
     return TieGroups(
         before=_as_column(before, last=n_rows),
         upto=_as_column(upto, last=n_rows),
@@ -172,11 +175,12 @@ def _count_wrong_by_risk(logit: np.ndarray, correct: np.ndarray) -> WrongByRisk:
     logit = np.asarray(logit, dtype=np.float64)
     correct = np.asarray(correct, dtype=bool)
     reject_nan(logit, "reliability logit")
-    # sorting values is three times as fast as sorting rows
-    risk = np.sort(-logit)
+    risk = np.sort(-logit)  # three times as fast as argsort
     distinct, wrong = np.unique(-logit[~correct], return_counts=True)
     before = np.searchsorted(risk, distinct)
     upto = before + wrong
+    # The row at position `upto` has the same risk only if a correct row is tied with the wrong ones. For a position
+    # after the last row, "clip" returns the last risk; the search below then finds the same `upto`.
     has_tied_correct = risk.take(upto, mode="clip") == distinct
     upto[has_tied_correct] = np.searchsorted(risk, distinct[has_tied_correct], side="right")
     return WrongByRisk(wrong, before, upto)
@@ -203,33 +207,33 @@ def harmonic_sums(largest: int) -> np.ndarray:
 def ranking_metrics(groups: TieGroups, harmonic: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """Compute each ranking metric under R weightings.
 
-    - `aurc`, lower is better: area under the risk-coverage curve in [0, 1], as the paper sums it: the mean of the n
-      retained error rates at coverages 1/n .. n/n, without a point at coverage 0 and without trapezoids. A constant
-      reliability has the error rate.
-    - `augrc`, lower is better: the generalized one (Traub et al., 2024): the mean over the same coverages of the share
-      of all rows that is retained and wrong, which the few rows of lowest risk do not dominate.
+    - `aurc`, lower is better: area under the risk-coverage curve in [0, 1], as the paper sums it: the mean of the error
+      rates of the retained rows at the n coverages 1/n .. n/n, without a point at coverage 0 and without trapezoids.
+      For a constant reliability, it equals the error rate of all rows.
+    - `augrc`, lower is better: area under the generalized risk-coverage curve (Traub et al., 2024): the mean, over the
+      same coverages, of the number of retained errors divided by n. The few rows of lowest risk influence it less.
     - `aupr_error`, higher is better: average precision in [0, 1] of finding the errors by decreasing risk; NaN if no
       error has weight.
-    - `selacc_<c>0`, higher is better: accuracy of the c tenths of rows of lowest risk, as in `count_retained_rows`; of
-      the tie group at the boundary, the share that fits.
+    - `selacc_<c>0`, higher is better: accuracy of the c tenths of the rows with the lowest risk; `count_retained_rows`
+      computes their number. If only some rows of a tie group are retained, their error rate is that of the group.
 
     Args:
         groups: Tie groups under R weightings.
-        harmonic: `harmonic_sums` of at least the largest sum of weights; None to compute them.
+        harmonic: `harmonic_sums(x)` for an x of at least the largest sum of weights; None to compute it.
 
     Returns:
         Each metric by name, shape (R,).
     """
     if harmonic is None:
         harmonic = harmonic_sums(int(groups.upto[-1].max()))
-    numbers, summed_numbers = harmonic
-    errors = np.cumsum(groups.wrong, axis=0)
+    harmonic_numbers, summed_harmonic = harmonic
+    errors_upto = np.cumsum(groups.wrong, axis=0)
     with np.errstate(invalid="ignore"):  # no rows, or no errors, give 0/0, which is NaN as documented
         return {
-            "aupr_error": _average_precision(groups, errors, numbers),
-            "aurc": _aurc(groups, errors, numbers, summed_numbers),
-            "augrc": _augrc(groups, errors),
-            **_selective_accuracies(groups, errors),
+            "aupr_error": _average_precision(groups, errors_upto, harmonic_numbers),
+            "aurc": _aurc(groups, errors_upto, harmonic_numbers, summed_harmonic),
+            "augrc": _augrc(groups, errors_upto),
+            **_selective_accuracies(groups, errors_upto),
         }
 
 
@@ -238,64 +242,75 @@ def _error_share(groups: TieGroups) -> np.ndarray:
     return np.asarray(groups.wrong / np.maximum(groups.upto - groups.before, 1))
 
 
-def _aurc(groups: TieGroups, errors: np.ndarray, numbers: np.ndarray, summed_numbers: np.ndarray) -> np.ndarray:
+def _aurc(
+    groups: TieGroups, errors_upto: np.ndarray, harmonic_numbers: np.ndarray, summed_harmonic: np.ndarray
+) -> np.ndarray:
     """Area under the risk-coverage curve.
 
-    An error at rank j counts in the retained error rates from j on, that is H_n - H_{j-1} times. Summed over the ranks
-    of a group, the terms H_{j-1} are differences of `summed_numbers`.
+    An error at rank j adds 1/j to the error rate at coverage j/n, 1/(j + 1) to the next one, and so on: in total
+    H_n - H_{j-1}. The sum of H_{j-1} over the ranks j of a group is a difference of two values of `summed_harmonic`.
 
     Returns:
-        The area for each column of the errors, shape (R,).
+        The area under each weighting, shape (R,).
     """
     n_rows = groups.upto[-1]
-    n_errors = errors[-1]
-    summed = _take_at(groups.upto, summed_numbers) - _take_at(groups.before, summed_numbers)
-    not_counted = np.einsum("gr,gr->r", _error_share(groups), summed)
-    return np.asarray((n_errors * _take_at(n_rows, numbers) - not_counted) / n_rows)
+    n_errors = errors_upto[-1]
+    rank_sums = _take_at(groups.upto, summed_harmonic) - _take_at(groups.before, summed_harmonic)
+    error_sum = np.einsum("gr,gr->r", _error_share(groups), rank_sums)  # of H_{j-1} over the ranks j of errors
+    return np.asarray((n_errors * _take_at(n_rows, harmonic_numbers) - error_sum) / n_rows)
 
 
-def _augrc(groups: TieGroups, errors: np.ndarray) -> np.ndarray:
-    """Area under the generalized risk-coverage curve; the mean rank of a group is (a + b + 1) / 2."""
+def _augrc(groups: TieGroups, errors_upto: np.ndarray) -> np.ndarray:
+    """Area under the generalized risk-coverage curve.
+
+    An error at rank j is retained at n - j + 1 coverages. The mean rank of a group is (a + b + 1) / 2.
+
+    Returns:
+        The area under each weighting, shape (R,).
+    """
     n_rows = groups.upto[-1]
-    n_errors = errors[-1]
+    n_errors = errors_upto[-1]
     twice_rank_sum = np.einsum("gr,gr->r", groups.wrong, groups.before + groups.upto + 1)
     return np.asarray((n_errors * (n_rows + 1) - twice_rank_sum / 2) / n_rows**2)
 
 
-def _average_precision(groups: TieGroups, errors: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def _average_precision(groups: TieGroups, errors_upto: np.ndarray, harmonic_numbers: np.ndarray) -> np.ndarray:
     """Average precision of finding errors by decreasing risk.
 
-    Counted from high risk, a group has the ranks n - b + 1 .. n - a =: a' + 1 .. b', after E errors. With
-    s = (k - 1) / (m - 1), its rank j finds k/m (E + 1 + (j - a' - 1) s) / j = k/m (s + (E + 1 - (a' + 1) s) / j).
+    By decreasing risk, a group has the ranks a' + 1 = n - b + 1 to b' = n - a, and E errors come before it. A row at
+    rank j of the group is an error with probability k/m. Then each other row of the group is an error with probability
+    s = (k - 1) / (m - 1), and the expected precision at j is (E + 1 + (j - a' - 1) s) / j. The product of this and k/m
+    is summed over j, in the form k/m (s + (E + 1 - (a' + 1) s) / j).
 
     Returns:
-        The average precision for each column of the errors, shape (R,); NaN without errors.
+        The average precision under each weighting, shape (R,); NaN without errors.
     """
     n_rows = groups.upto[-1]
-    n_errors = errors[-1]
+    n_errors = errors_upto[-1]
     group_rows = groups.upto - groups.before
     rank_before = n_rows - groups.upto
     last_rank = n_rows - groups.before
     other_error_share = (groups.wrong - 1) / np.maximum(group_rows - 1, 1)
-    coefficient = n_errors - errors + 1 - (rank_before + 1) * other_error_share
-    harmonic_difference = _take_at(last_rank, numbers) - _take_at(rank_before, numbers)
+    coefficient = n_errors - errors_upto + 1 - (rank_before + 1) * other_error_share
+    harmonic_difference = _take_at(last_rank, harmonic_numbers) - _take_at(rank_before, harmonic_numbers)
     precision_sums = group_rows * other_error_share + coefficient * harmonic_difference
     precision_sum = np.einsum("gr,gr->r", _error_share(groups), precision_sums)
     return np.asarray(precision_sum / n_errors)
 
 
-def _selective_accuracies(groups: TieGroups, errors: np.ndarray) -> dict[str, np.ndarray]:
+def _selective_accuracies(groups: TieGroups, errors_upto: np.ndarray) -> dict[str, np.ndarray]:
     """Accuracy of the retained rows at each coverage of COVERAGE_TENTHS, by name."""
     n_rows = groups.upto[-1]
-    errors_before = errors - groups.wrong
-    share = _error_share(groups)
+    errors_before = errors_upto - groups.wrong
+    error_share = _error_share(groups)
     accuracies = {}
     for tenths in COVERAGE_TENTHS:
-        n_retained = np.minimum(count_retained_rows(n_rows, tenths), n_rows)  # 0 of no rows
+        n_retained = np.minimum(count_retained_rows(n_rows, tenths), n_rows)  # 0 if there are no rows
         first_not_before = np.count_nonzero(groups.upto < n_retained, axis=0)
         boundary_group = (first_not_before, np.arange(len(n_rows)))
-        rows_of_boundary_group = np.maximum(n_retained - groups.before[boundary_group], 0)
-        retained_errors = errors_before[boundary_group] + share[boundary_group] * rows_of_boundary_group
+        # negative if the boundary is between groups; then no row of the group is retained
+        retained_of_group = np.maximum(n_retained - groups.before[boundary_group], 0)
+        retained_errors = errors_before[boundary_group] + error_share[boundary_group] * retained_of_group
         accuracies[f"selacc_{tenths}0"] = np.asarray(1 - retained_errors / n_retained)
     return accuracies
 
@@ -317,9 +332,10 @@ def average_precision_by_threshold(logit: np.ndarray, correct: np.ndarray) -> fl
     """
     risks = _count_wrong_by_risk(logit, correct)
     n_errors = risks.wrong.sum()
-    errors_from_group_on = np.cumsum(risks.wrong[::-1])[::-1]
-    precisions = risks.wrong * errors_from_group_on / (len(logit) - risks.before)
-    return float(precisions.sum() / n_errors) if n_errors else np.nan
+    errors_of_at_least_this_risk = np.cumsum(risks.wrong[::-1])[::-1]
+    rows_of_at_least_this_risk = len(logit) - risks.before
+    weighted_precision = risks.wrong * errors_of_at_least_this_risk / rows_of_at_least_this_risk
+    return float(weighted_precision.sum() / n_errors) if n_errors else np.nan
 
 
 def count_retained_rows(rows: RowCount, tenths: int) -> RowCount:
@@ -337,10 +353,11 @@ def count_retained_rows(rows: RowCount, tenths: int) -> RowCount:
 
 
 def expected_retained_errors(groups: TieGroups, coverage: np.ndarray) -> np.ndarray:
-    """Compute the expected errors among the rows of lowest risk.
+    """Compute the expected number of errors among the rows of lowest risk, as a share of all rows.
 
-    It is linear between two ranks, as the expectation is within a tie group. Divided by the coverage, it is the risk of
-    the retained rows; all errors minus it are found by a review of the other rows.
+    Between two whole numbers of rows it is interpolated linearly. Divided by the coverage, it is the error rate of the
+    retained rows. Subtracted from the share of all errors, it is the share of errors that a review of the other rows
+    finds.
 
     Args:
         groups: Tie groups under R weightings.
@@ -349,18 +366,18 @@ def expected_retained_errors(groups: TieGroups, coverage: np.ndarray) -> np.ndar
     Returns:
         Expected errors as shares of all rows, shape (R, c); NaN without rows.
     """
-    errors = np.cumsum(groups.wrong, axis=0)
-    errors_before = errors - groups.wrong
+    errors_upto = np.cumsum(groups.wrong, axis=0)
+    errors_before = errors_upto - groups.wrong
     n_rows = groups.upto[-1][:, None]
     # points (rank, errors) at the beginning and the end of each group, in the order of rank
     n_groups = len(groups.upto)
     alternating = np.arange(2 * n_groups).reshape(2, n_groups).T.ravel()
     ranks = np.hstack([groups.before.T, groups.upto.T])[:, alternating]
-    errors_at_ranks = np.hstack([errors_before.T, errors.T])[:, alternating]
+    errors_at_ranks = np.hstack([errors_before.T, errors_upto.T])[:, alternating]
     retained = []
     for n_retained, rank, errors_at_rank in zip(coverage * n_rows, ranks, errors_at_ranks, strict=True):
         retained.append(np.interp(n_retained, rank, errors_at_rank))
-    with np.errstate(invalid="ignore"):  # no rows, or no errors, give 0/0, which is NaN as documented
+    with np.errstate(invalid="ignore"):  # no rows give 0/0, which is NaN as documented
         return np.asarray(np.stack(retained) / n_rows)
 
 
@@ -369,8 +386,8 @@ def correctness_log_loss(
 ) -> np.ndarray:
     """Compute the log loss of the reliability sigmoid(logit) for the correctness of each row.
 
-    As in the authors' code the reliability is clipped to [smallest, 1 - smallest]. Otherwise one wrong row with a
-    confidence that rounds to 1 would make the mean infinite; with the default it costs 13.8 nats.
+    As in the authors' code, the reliability is clipped to [smallest, 1 - smallest]. Otherwise one wrong row with
+    reliability 1 would make the mean infinite. With the default of `smallest`, its log loss is 13.8 nats.
 
     Args:
         logit: Logit of the reliability, shape (n,); may be infinite.
@@ -388,11 +405,11 @@ def correctness_log_loss(
     logit = np.asarray(logit, dtype=np.float64)
     reject_nan(logit, "reliability logit")
     max_logit = np.log1p(-smallest) - np.log(smallest)
-    signed = np.where(correct, -logit, logit)
-    np.clip(signed, -max_logit, max_logit, out=signed)
-    # softplus of the signed logit; np.logaddexp computes the same but takes five times as long
-    loss: np.ndarray = np.log1p(np.exp(-np.abs(signed)))
-    loss += np.maximum(signed, 0)
+    signed_logit = np.where(correct, -logit, logit)
+    np.clip(signed_logit, -max_logit, max_logit, out=signed_logit)
+    # log(1 + exp(signed_logit)) without overflow; np.logaddexp computes the same but takes five times as long
+    loss: np.ndarray = np.log1p(np.exp(-np.abs(signed_logit)))
+    loss += np.maximum(signed_logit, 0)
     return loss
 
 

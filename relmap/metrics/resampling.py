@@ -1,17 +1,18 @@
 """Paired bootstrap over clusters of rows: the metrics of many resamples of the test rows.
 
 A resample draws as many clusters as there are, with replacement, and contains all rows of a cluster as often as it is
-drawn, because the rows of a query are dependent (Field and Welsh, 2007). All scores use the same resamples, so the
-replicates of a difference, or of an average over seeds, are differences and averages of replicates. Models are not
-refitted: intervals reflect the sampling of test clusters, given the fits. With few clusters, say below 30, intervals
-are too short.
+drawn, because the rows of a query are dependent (Field and Welsh, 2007). All scores use the same resamples. Therefore a
+replicate of the difference between two scores is the difference between their replicates, and the same holds for means
+over seeds. Models are not refitted: intervals reflect the sampling of test clusters, given the fits. With few clusters,
+say below 30, intervals are too short.
 
 If there are more than MAX_TIE_GROUPS tie groups, neighboring groups are merged. A resample then needs a few thousand
-sums for any number of rows. With that many rows, the order of two neighbors has little effect on the metrics.
+sums for any number of rows. With so many tie groups, the order of two neighbors has little effect on the metrics.
 
-Confidence groups and counted cells of the label spread are determined once, from all rows, and are the same in every
-resample. Sampling noise increases calibration errors and label spreads, which are sums of absolute values and maxima:
-their replicates are biased upwards. The bias of a difference of two of them is smaller.
+For the label spread, the confidence groups and the cells with enough rows are determined once, from all rows, and are
+the same in every resample. Sampling noise increases calibration errors and label spreads, because they contain absolute
+values and maxima. Their replicates are therefore biased upwards. The bias of a difference between two of them is
+smaller.
 """
 
 from collections.abc import Iterator
@@ -34,25 +35,25 @@ from relmap.metrics.spread import assign_label_cells, mean_spread
 from relmap.settings import METRIC_DEFAULTS, MetricParams
 
 BOOTSTRAP_SEED = 0  # fixed, so that no result can influence it
-MAX_CLUSTERS = 1000  # further groups are merged; the standard deviation of 1,000 numbers has an error of 2%
+MAX_CLUSTERS = 1000  # more groups are merged; a standard deviation of 1,000 numbers has a relative standard error of 2%
 CHUNK_RESAMPLES = 32  # resamples that are summed at once: their counts fit in a cache
 # With 441,677 rows, merging changes the ends of intervals by at most 0.05 standard errors, less than another seed does.
 MAX_TIE_GROUPS = 2**12
-MIN_BOOTSTRAP_GROUPS = 10  # with 5, a true null hypothesis is rejected in 15% of cases
+MIN_BOOTSTRAP_GROUPS = 10  # with 5, a true null hypothesis is rejected at the 5% level in 15% of cases
 
 
 @dataclass(frozen=True, eq=False)
 class Resamples:
     """R resamples of n rows in C clusters.
 
-    Its methods compute a metric of each resample, which is NaN where the metric is undefined.
+    The methods compute a metric of each resample; it is NaN for resamples in which it is undefined.
 
     Attributes:
         cluster: Cluster 0..C-1 of each row, shape (n,), int64.
         clusters: Number of clusters C.
         resamples: Number of resamples R.
         seed: Seed of the draws.
-        groups: Number of groups in the clusters.
+        groups: Number of groups before groups were merged into clusters.
     """
 
     cluster: np.ndarray
@@ -116,7 +117,9 @@ class Resamples:
     def label_spread(
         self, confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, params: MetricParams = METRIC_DEFAULTS
     ) -> np.ndarray:
-        """Compute `LabelCells.spread` of each resample; cells without rows in a resample are omitted from it.
+        """Compute `LabelCells.spread` of each resample.
+
+        In each resample, a cell without rows is omitted.
 
         Args:
             confidence: Confidence in [0, 1], shape (n,).
@@ -179,17 +182,17 @@ class Resamples:
         return np.concatenate(chunks)
 
     def _tie_group_chunks(self, order: RiskOrder) -> Iterator[TieGroups]:
-        """Yield the tie groups of an order, weighted by at most CHUNK_RESAMPLES resamples at once."""
+        """Yield the tie groups of an order, each time under the weights of at most CHUNK_RESAMPLES resamples."""
         exact_dtype = np.float32 if self.rows.max() < 2**24 else np.float64  # float32 counts up to 2**24 exactly
         ones = np.ones(len(order.row), dtype=exact_dtype)
         cell_and_cluster = (order.cell, self.cluster[order.row])
         n_cells = 3 * order.groups  # as in RiskOrder
         matrix = scipy.sparse.csr_array((ones, cell_and_cluster), shape=(n_cells, self.clusters))
         for sums in self._resample_sums(matrix):
-            yield order.weighted(sums)
+            yield order.build_tie_groups(sums)
 
     def _resample_sums(self, matrix: "scipy.sparse.csr_array") -> Iterator[np.ndarray]:
-        """Yield the sums of each cell over the drawn clusters, for at most CHUNK_RESAMPLES resamples at once.
+        """Yield the sums of each cell over the drawn clusters, each time for at most CHUNK_RESAMPLES resamples.
 
         Args:
             matrix: Sums of each cell and cluster, shape (cells, C).
@@ -216,8 +219,8 @@ def draw_resamples(group: np.ndarray, *, resamples: int, seed: int) -> Resamples
     """Draw resamples of groups of rows.
 
     If there are more than MAX_CLUSTERS groups, they are merged at random into MAX_CLUSTERS clusters, which are drawn
-    instead of groups. The variance of sums is approximately the same. Groups are numbered in the order of their
-    names, so the order of rows does not matter.
+    instead of groups. The variance of a sum over a resample is then approximately the same. Groups are numbered in the
+    order of their names, so the order of rows does not matter.
 
     Args:
         group: Group of each row, shape (n,); `arange(n)` for independent rows.
@@ -232,10 +235,11 @@ def draw_resamples(group: np.ndarray, *, resamples: int, seed: int) -> Resamples
     """
     if len(group) == 0 or resamples < 1:
         raise ValueError(f"{resamples} resamples of {len(group)} rows: both must be at least 1")
-    names, cluster = np.unique(group, return_inverse=True)
+    names, group_number = np.unique(group, return_inverse=True)
     n_groups = len(names)
+    cluster = group_number
     if n_groups > MAX_CLUSTERS:
         cluster_of_group = np.random.default_rng(seed).permutation(n_groups) % MAX_CLUSTERS
-        cluster = cluster_of_group[cluster]
+        cluster = cluster_of_group[group_number]
     cluster.flags.writeable = False
     return Resamples(cluster, min(n_groups, MAX_CLUSTERS), resamples, seed, n_groups)

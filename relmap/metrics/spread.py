@@ -1,8 +1,9 @@
 """Label spread: does the reliability differ between decided labels at equal confidence (paper, section 5.3)?
 
-Rows are divided into groups of equal size by confidence. Within a group, the spread is the largest minus the smallest
-mean residual Z - c of a decided label. The label spread is the mean over groups, weighted by the counted rows.
-The result is the same, bit for bit, in any order of the rows.
+Rows are divided into groups of equal size by confidence. A cell contains the rows of one group and one decided label,
+and counts if it has enough rows. The residual of a row is its correctness (1 or 0) minus its confidence. The spread of
+a group is the largest minus the smallest mean residual of its counted cells. The label spread is the mean over groups,
+weighted by their rows in counted cells. The result is the same, bit for bit, in any order of the rows.
 """
 
 from dataclasses import dataclass
@@ -17,12 +18,12 @@ N_RESIDUAL_BINS = 32  # of equal width, for the residuals of a group
 
 @dataclass(frozen=True, eq=False)
 class LabelCells:
-    """Rows by cell, a pair of confidence group and decided label, and by residual within each cell.
+    """Residuals of n rows by cell, for G confidence groups and L labels.
 
     Attributes:
         rows: Number of rows of each cell, shape (G, L), int64; may be 0.
         residual: Residuals, cell after cell and increasing within a cell, shape (n,), float64.
-        params: Number of groups, smallest counted cell and number of permutations.
+        params: Number of groups, smallest number of rows of a counted cell, and number of permutations.
     """
 
     rows: np.ndarray
@@ -33,13 +34,14 @@ class LabelCells:
     def from_decisions(
         cls, confidence: np.ndarray, decision: np.ndarray, event: np.ndarray, params: MetricParams = METRIC_DEFAULTS
     ) -> "LabelCells":
-        """Sort rows into cells; their residual is event - confidence.
+        """Sort rows into cells; the residual of a row is `event` minus `confidence`.
 
         Args:
             confidence: Confidence in [0, 1], shape (n,).
             decision: Decided label, shape (n,).
-            event: Whether the decision is correct, shape (n,), bool; or P(decision | x) if the truth is known.
-            params: Number of groups, smallest counted cell and number of permutations.
+            event: Whether the decision is correct, shape (n,), bool. If the true probabilities are known, it may also
+                be the true probability that the decision is correct.
+            params: As in the attributes.
 
         Returns:
             The cells.
@@ -88,25 +90,25 @@ class LabelCells:
         Returns:
             The quantile; NaN where the spread is NaN.
         """
-        nonempty_groups = self.rows.any(axis=1)
-        nonempty_labels = self.rows.any(axis=0)
-        sizes = self.rows[nonempty_groups][:, nonempty_labels]
-        if not sizes.size:
+        has_group_rows = self.rows.any(axis=1)
+        has_label_rows = self.rows.any(axis=0)
+        cell_rows = self.rows[has_group_rows][:, has_label_rows]
+        if not cell_rows.size:
             return np.nan
         generator = np.random.default_rng(seed)
-        sums = _shuffled_sums(sizes, self.residual, self.params.spread_permutations, generator)
-        return float(np.quantile(mean_spread(self._counted_rows(sizes), sums), 0.95))
+        sums = _shuffled_sums(cell_rows, self.residual, self.params.spread_permutations, generator)
+        return float(np.quantile(mean_spread(self._counted_rows(cell_rows), sums), 0.95))
 
     def _counted_rows(self, rows: np.ndarray) -> np.ndarray:
-        """Set cells with too few rows to 0 and add an axis, shape (G, L, 1)."""
+        """Replace the number of rows of cells with too few rows by 0, and add an axis, shape (G, L, 1)."""
         return np.where(rows >= self.params.spread_minimum_cell, rows, 0)[..., None]
 
 
 def assign_confidence_groups(confidence: np.ndarray, n_groups: int) -> np.ndarray:
     """Divide rows into groups of equal size by confidence.
 
-    Rows of equal confidence are in one group, which the middle of their ranks determines. Ties can therefore make a
-    group larger and its neighbors smaller or empty.
+    Rows of equal confidence are in the same group; the mean of their ranks determines which. Ties can therefore make
+    a group larger and its neighbors smaller or empty.
 
     Args:
         confidence: Shape (n,).
@@ -119,13 +121,13 @@ def assign_confidence_groups(confidence: np.ndarray, n_groups: int) -> np.ndarra
         ValueError: A confidence is NaN; the message names the row.
     """
     reject_nan(confidence, "confidence")
-    # sorting values is several times faster than sorting rows
+    # finding the smallest confidence of each group is several times faster than sorting rows with argsort
     values, n_rows = np.unique(confidence, return_counts=True)
-    twice_middle_rank = 2 * np.cumsum(n_rows) - n_rows
-    group = n_groups * twice_middle_rank // (2 * max(len(confidence), 1))
-    starts = np.searchsorted(group, np.arange(1, n_groups))
-    thresholds = values[starts[starts < len(values)]]
-    return np.searchsorted(thresholds, confidence, side="right")
+    twice_mean_rank = 2 * np.cumsum(n_rows) - n_rows
+    group_of_value = n_groups * twice_mean_rank // (2 * max(len(confidence), 1))
+    starts = np.searchsorted(group_of_value, np.arange(1, n_groups))
+    smallest_of_group = values[starts[starts < len(values)]]
+    return np.searchsorted(smallest_of_group, confidence, side="right")
 
 
 def assign_label_cells(
@@ -139,7 +141,7 @@ def assign_label_cells(
         params: Number of groups.
 
     Returns:
-        Cell of each row, shape (n,), group by group; and the numbers (G, L) of groups and labels.
+        Cell of each row, group * L + label, shape (n,); and the numbers (G, L) of groups and labels.
 
     Raises:
         ValueError: A confidence is NaN; the message names the row.
@@ -163,6 +165,7 @@ def mean_spread(rows: np.ndarray, sums: np.ndarray) -> np.ndarray:
     """
     counted = rows > 0
     means = np.divide(sums, rows, out=np.zeros_like(sums), where=counted)
+    # the initial values lie outside the range of residuals; they remain only in groups without a counted cell
     spread = means.max(axis=1, where=counted, initial=-2.0) - means.min(axis=1, where=counted, initial=2.0)
     weight = rows.sum(axis=1) * (counted.sum(axis=1) > 1)
     weighted_sum = (spread * weight).sum(axis=0)
@@ -172,15 +175,15 @@ def mean_spread(rows: np.ndarray, sums: np.ndarray) -> np.ndarray:
 
 
 def _shuffled_sums(
-    sizes: np.ndarray, residual: np.ndarray, n_shuffles: int, generator: np.random.Generator
+    cell_rows: np.ndarray, residual: np.ndarray, n_shuffles: int, generator: np.random.Generator
 ) -> np.ndarray:
     """Sum centered residuals over cells after random shuffles of the rows of each group.
 
-    All rows of a residual bin are represented by their mean. The number of rows of a bin in each cell has a
-    multivariate hypergeometric distribution, which is drawn label by label.
+    All rows of a residual bin get the mean residual of the bin. The numbers of a bin's rows in the cells of its group
+    have a multivariate hypergeometric distribution, from which they are drawn label by label.
 
     Args:
-        sizes: Number of rows of each cell, shape (G, L); no group and no label is empty.
+        cell_rows: Number of rows of each cell, shape (G, L); no group and no label is empty.
         residual: Residuals, group after group, shape (n,).
         n_shuffles: Number of shuffles.
         generator: Source of randomness.
@@ -188,11 +191,13 @@ def _shuffled_sums(
     Returns:
         Sums, shape (G, L, n_shuffles).
     """
-    bin_rows, bin_means = _bin_residuals(sizes.sum(axis=1), residual)
-    free_rows = np.repeat(sizes.T[..., None], n_shuffles, axis=2)  # rows of each label and group that have no bin yet
+    bin_rows, bin_means = _bin_residuals(cell_rows.sum(axis=1), residual)
+    # rows of each label and group that have no bin yet
+    free_rows = np.repeat(cell_rows.T[..., None], n_shuffles, axis=2)
     sums = np.zeros(free_rows.shape)
     last_label = len(free_rows) - 1
     for residual_bin in np.flatnonzero(bin_rows.any(axis=0)):
+        # rows of the bin in each group that have no label yet
         remaining = np.repeat(bin_rows[:, residual_bin, None], n_shuffles, axis=1)
         free_of_later_labels = free_rows.sum(axis=0)
         for label in range(last_label):
@@ -207,10 +212,14 @@ def _shuffled_sums(
 
 
 def _bin_residuals(n_rows: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bin the centered residuals of each group; return rows and scaled mean of each bin, shape (G, bins) each.
+    """Divide the centered residuals of each group into bins of equal width, and average them in each bin.
 
     The means are scaled so that the variances and covariances of the shuffled sums are exact. The whole distribution is
-    exact if each bin contains one distinct value.
+    exact if the residuals of each bin are equal.
+
+    Args:
+        n_rows: Number of rows of each group, shape (G,).
+        residual: Residuals, group after group, shape (n,).
 
     Returns:
         Number of rows and scaled mean residual, shape (G, bins) each.
@@ -228,7 +237,7 @@ def _bin_residuals(n_rows: np.ndarray, residual: np.ndarray) -> tuple[np.ndarray
     bin_rows = np.bincount(group_bin, minlength=n_bins).reshape(n_groups, N_RESIDUAL_BINS)
     bin_sums = np.bincount(group_bin, residual, n_bins).reshape(n_groups, N_RESIDUAL_BINS)
     means = bin_sums / np.maximum(bin_rows, 1)
-    between_bins = (bin_rows * means**2).sum(axis=1)
-    total = np.add.reduceat(residual**2, starts)
-    means *= np.sqrt(total / np.where(between_bins > 0, between_bins, 1))[:, None]
+    squares_of_means = (bin_rows * means**2).sum(axis=1)
+    squares = np.add.reduceat(residual**2, starts)
+    means *= np.sqrt(squares / np.where(squares_of_means > 0, squares_of_means, 1))[:, None]
     return bin_rows, means

@@ -32,10 +32,10 @@ CELL_ROW_MULTIPLE = 64
 def fit_lattices(
     fits: Sequence[FitRows], *, n_labels: int, settings: ProjectionParams, device: str = "cpu"
 ) -> np.ndarray:
-    """Fit the published lattice to each of several fits.
+    """Fit the published lattice to the rows of each of several fits.
 
-    On one machine the order of the rows does not change a bit of the result. On the CPU the result of a fit does not
-    depend on the other fits. A label without rows keeps its initial curve.
+    On one machine, the result is the same, bit for bit, in any order of the rows. On the CPU, the result of a fit does
+    not depend on the other fits. A label without rows keeps its initial curve.
 
     Args:
         fits: Rows of each of B fits.
@@ -60,14 +60,17 @@ def fit_lattices(
 class CellTensors(NamedTuple):
     """Rows of B fits by cell: as nodes with masses, and row by row for curves that are too steep for the nodes.
 
+    R counts the rows of the cells with more rows than nodes, and the padding of these cells.
+
     Attributes:
         n_rows: Number of rows of each fit, at least 1, shape (B,), float64.
         correct_weight: Sum over the correct rows of their weights at each knot, shape (B, K, J), float64.
         nodes: Weight of the upper knot at the nodes of each cell, shape (B, K, J - 1, N), float64.
         masses: Masses of the nodes, shape (B, K, J - 1, N), float64.
-        weight: Weight of the upper knot of each row, for cells with more rows than nodes, shape (R,), float64.
+        weight: Weight of the upper knot of each row, 0 for padding, shape (R,), float64.
         is_row: 1 for rows and 0 for padding, shape (R,), float64.
-        rows_per_cell: Number of these rows of each cell, with padding, shape (B, K, J - 1), int64.
+        rows_per_cell: Number of the R entries in each cell, 0 for cells with at most as many rows as nodes, shape
+            (B, K, J - 1), int64.
     """
 
     n_rows: torch.Tensor
@@ -163,12 +166,12 @@ def _pad_large_cells(cells: SortedCells) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def _run_adam(theta: torch.Tensor, cells: CellTensors, settings: ProjectionParams) -> torch.Tensor:
-    """Run Adam (Kingma and Ba, 2015) from `theta` (B, K, J) and return the values (B, K, J) of the last epoch.
+    """Run Adam (Kingma and Ba, 2015) from the parameters `theta` (B, K, J).
 
     Sums run over the last axis in a fixed order, so that fits are independent and rounding makes no curve fall.
 
     Returns:
-        Values of the curves, shape (B, K, J).
+        Values of the curves after the last epoch, shape (B, K, J).
     """
     _, n_labels, n_knots = theta.shape
     identity = torch.eye(n_knots, dtype=theta.dtype, device=theta.device)
@@ -179,7 +182,7 @@ def _run_adam(theta: torch.Tensor, cells: CellTensors, settings: ProjectionParam
     values = _curve_values(theta, cumulative)
     for _ in range(settings.epochs):
         value_gradient = cells.gradient(values) + (values[..., None, :] * bending).sum(dim=-1)
-        # an increment changes all knots after it, and theta is an increment before the softplus
+        # an increment changes the values at its knot and all later knots; it is the softplus of an entry of theta
         gradient = (value_gradient[..., None, :] * cumulative.T).sum(dim=-1)
         gradient[..., 1:] *= torch.sigmoid(theta[..., 1:])
         theta = theta + optimizer.step(gradient)
@@ -198,7 +201,7 @@ _THREAD_LOCK = Lock()  # the number of threads is a setting of the process, so c
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Use one torch thread: more do not help at these sizes, and their split of an array can change the last bits."""
+    """Use one torch thread: more do not help at these sizes, and the way they split an array can change rounding."""
     with _THREAD_LOCK:
         n_threads = torch.get_num_threads()
         torch.set_num_threads(1)

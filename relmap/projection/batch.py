@@ -40,9 +40,10 @@ class FitBatch:
         fit_rows: Projection-fit rows under each calibrator.
         n_labels: Number of labels K.
         settings: Settings of the projection.
-        selection_rows: Projection-selection rows, which choose the penalty of label-wise shifts.
+        selection_rows: Projection-selection rows, by which the penalty of label-wise shifts is chosen.
         device: Device on which curves are fitted.
-        n_surfaces: Surfaces, the slowest models, are fitted only for the first `n_surfaces` calibrators; None for all.
+        n_surfaces: Surfaces, the slowest models, are fitted for this number of calibrators, the first ones; None for
+            all calibrators.
     """
 
     fit_rows: LabelledDecisions
@@ -95,7 +96,7 @@ class FitBatch:
 
     @cached_property
     def fallback(self) -> tuple[Fallback, ...]:
-        """Model that each label uses."""
+        """Fallback of each label; "none" for labels with enough rows."""
         return choose_fallbacks(self.rows_per_label, self.settings.minimum_rows)
 
     @cached_property
@@ -146,7 +147,7 @@ class FitBatch:
 
     @cached_property
     def fallback_values(self) -> np.ndarray:
-        """`shared_values` if a label uses them; otherwise zeros of that shape, without a fit."""
+        """`shared_values` if any label uses them; otherwise zeros of the same shape, to avoid an unneeded fit."""
         if "shared" in self.fallback:
             return self.shared_values
         return np.zeros((self.n_fits, self.settings.knots))
@@ -158,7 +159,7 @@ class FitBatch:
 
     @cached_property
     def exact_fit(self) -> ExactFit:
-        """Exact optimum of the convex problem that `adam_values` solve approximately."""
+        """Exact optimum of the convex problem of which `adam_values` are an approximate solution."""
         return fit_exact(self.lattice_rows(), n_labels=self.n_labels, settings=self.settings, device=self.device)
 
     def to_curves(self, values: np.ndarray) -> list[Curves]:
@@ -186,7 +187,7 @@ def fit_batch_lattices(batches: Sequence[FitBatch], *, shared: bool = False) -> 
         shared: Whether to fit one curve for all labels.
 
     Returns:
-        For each batch the logits at the knots, shape (B, K, J), or (B, 1, J) if `shared`.
+        Logits at the knots for each batch, shape (B, K, J), or (B, 1, J) if `shared`.
 
     Raises:
         InputError: torch is not installed.
@@ -218,7 +219,7 @@ def fit_mrp_batches(batches: Sequence[FitBatch]) -> list[list[Curves]]:
         batches: Batches with the same settings, number of labels and device; their rows may differ.
 
     Returns:
-        For each batch the curves of its fits.
+        Curves of the fits of each batch.
 
     Raises:
         InputError: torch is not installed.

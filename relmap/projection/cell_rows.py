@@ -101,7 +101,7 @@ class CellRows(NamedTuple):
         weight: Weight in [0, 1] of the upper knot of each row's interval, shape (R,), float64.
         nodes: Weights at the nodes of each cell, shape (C, N), float64.
         masses: Masses of the nodes, shape (C, N), float64.
-        backend: Library and device of the last three arrays.
+        backend: Library and device of `weight`, `nodes` and `masses`.
     """
 
     rows_per_cell: np.ndarray
@@ -111,7 +111,7 @@ class CellRows(NamedTuple):
     backend: ArrayBackend = NumpyBackend()
 
     def to_device(self, device: str) -> "CellRows":
-        """Copy the rows to a torch device; later calls transfer only one number for each cell.
+        """Copy the rows to a torch device; afterwards only numbers for each cell are transferred, not for each row.
 
         Args:
             device: Name of a torch device.
@@ -149,9 +149,9 @@ class CellRows(NamedTuple):
     def sum_terms(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
         """Sum the terms of the log loss and of its derivatives over the rows of each cell.
 
-        A row with weight w of the upper knot has the reliability q = sigmoid(t) with t = left + rise w. The six sums
-        are those of softplus(t); of q and q w; and of q (1 - q), q (1 - q) w and q (1 - q) w^2. They run over the nodes
-        of a cell, or over its rows where the curve is too steep for the nodes.
+        A row with weight w of the upper knot has the reliability q = sigmoid(t) with t = left + rise w. The six terms
+        are softplus(t); q and q w; and q (1 - q), q (1 - q) w and q (1 - q) w^2. Each is summed over the nodes of a
+        cell, or over its rows if the curve is too steep for the nodes.
 
         Args:
             left: Logit at the left knot of each cell, shape (C,).
@@ -168,7 +168,7 @@ class CellRows(NamedTuple):
         return sums
 
     def _sum_terms_by_row(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
-        """Compute the same sums row by row; there is at least one cell."""
+        """Compute the sums of `sum_terms` row by row; there is at least one cell."""
         row_rise = self._repeat(self.backend.from_host(rise))
         row_left = self._repeat(self.backend.from_host(left))
         t = row_rise * self.weight + row_left

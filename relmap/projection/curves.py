@@ -13,7 +13,8 @@ from pydantic import Field
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.serialization import Axes, Count, Share, Value
 
-# the model that a label uses: its own, the one shared by all labels, or reliability = confidence
+# Model that a label uses: "none" for its own model, "shared" for the model shared by all labels, "identity" for
+# reliability = confidence
 Fallback = Literal["none", "shared", "identity"]
 Fallbacks = Annotated[tuple[Fallback, ...], Axes("K")]
 Logit = Annotated[float, Field(ge=-1000, le=1000)]  # bounded, so that differences of a curve cannot overflow
@@ -30,7 +31,7 @@ class ReliabilityModel(Protocol):
 
 
 class Curves(Value, kind="lattice"):
-    """One monotone curve for each label, linear on the logit scale between knots (paper, section 3.4).
+    """One monotone curve for each label; the logit of the reliability is linear between knots (paper, section 3.4).
 
     Equal confidences of one label get equal reliabilities. The reliability never falls as the confidence rises, not
     even by rounding.

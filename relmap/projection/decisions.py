@@ -17,7 +17,7 @@ MIN_GAP_PROBABILITY = 1e-6  # probabilities are clipped to this and 1 minus this
 class CalibratedDecisions:
     """n fixed decisions with their confidences under one calibrator.
 
-    A reliability map and its SQL use only the first two attributes.
+    Each variant needs the first two attributes; some also need one or two of the others.
 
     Attributes:
         confidence_logit: Logit of the confidence of each decision, shape (n,), float64; may be infinite.

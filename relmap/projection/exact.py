@@ -39,7 +39,7 @@ class ExactFit(NamedTuple):
     Attributes:
         values: Logit of the reliability at each knot, shape (B, K, J), float64.
         kkt_residual: Largest change of a variable by a unit gradient step projected on the box, shape (B, K).
-        objective: Minimum of the objective with its ridge, shape (B,).
+        objective: Minimum of the objective, including the ridge, shape (B,).
         has_ridge: Whether the ridge was added for a label, shape (B, K), bool.
     """
 
@@ -52,11 +52,13 @@ class ExactFit(NamedTuple):
 def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: ProjectionParams, device: str = "cpu") -> ExactFit:
     """Find the convex optimum of MRP's objective for each fit and label.
 
-    The order of the rows does not matter, and fits are independent. A label without rows gets its initial curve.
+    The order of the rows does not matter, and fits are independent. A label without rows gets the curve at which its
+    optimization starts.
 
-    On "cpu", NumPy sums over the rows. On any other device torch does, in float64; the rest stays on the host. On
-    torch's own CPU ("cpu:0") the objectives agree up to rounding, and so do the values unless the smoothness is so
-    small that the objective hardly determines them. CUDA is tested only where it is available.
+    On the device "cpu", NumPy sums over the rows. On any other device, torch sums over the rows in float64, and NumPy
+    computes the rest on the host. The objectives of "cpu" and of torch's CPU ("cpu:0") agree up to rounding, and so do
+    the values unless the smoothness is so small that the objective hardly determines them. CUDA is tested only where it
+    is available.
 
     Args:
         fits: Rows of each of B fits.
@@ -124,7 +126,7 @@ class LatticeProblem(NamedTuple):
 
     Attributes:
         cell: Index (problem, interval) of each nonempty cell, increasing, shape (C,).
-        rows: Rows of these cells; they alone may be on a device.
+        rows: Rows of these cells. They may be on a device; all other arrays are on the host.
         scale: 1 / m for the m fit rows, shape (P,).
         correct_weight: Sum over the correct rows of their weights at each knot, shape (P, J).
         start: Values of the initial curve, shape (P, J).
@@ -238,7 +240,7 @@ def _state_problem(fits: Sequence[FitRows], n_labels: int, settings: ProjectionP
         rows=CellRows(cells.rows_per_cell[nonempty], cells.weight, cells.nodes[nonempty], cells.masses[nonempty]),
         scale=np.repeat(1 / cells.n_rows, n_labels),
         correct_weight=cells.correct_weight,
-        # the published initial curve: a line of slope 1.4 that equals the logit of the base rate at confidence 5/7
+        # a line of slope 1.4 that equals the logit of the base rate at confidence 5/7; Adam starts at another curve
         start=np.log((n_correct + 1) / (n_rows - n_correct + 1))[:, None] + 1.4 * (knots - 5 / 7),
         bending=settings.smoothness / (n_labels * (len(knots) - 2)),
         ridge=RIDGE * needs_ridge,

@@ -1,9 +1,9 @@
 """Simple label-wise variants: a shift, a line or isotonic steps for each label (paper, section 3.5).
 
-Each is fitted on the rows of one label, sorted by confidence, so that the order of the rows does not matter. The line
-(Platt, 1999, on the logit of the confidence) is not part of the paper; it is the simplest alternative to a curve. The
-fits do not treat labels with few rows specially; `WithFallbacks` replaces their models as MRP does. No model falls
-within a label as the confidence rises, not even by rounding.
+Each model is fitted on the rows of one label, sorted by confidence, so that the order of the rows does not matter. The
+line (Platt, 1999, on the logit of the confidence) is not part of the paper; it is the simplest alternative to a curve.
+The fits do not treat labels with few rows specially; `WithFallbacks` replaces the models of these labels as MRP does.
+Within a label, the reliability never falls as the confidence rises, not even by rounding.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -21,9 +21,9 @@ from relmap.serialization import Axes, Count, Share, Value
 if TYPE_CHECKING:
     from relmap.projection.batch import FitBatch
 
-MAX_SHIFT = 12.0  # shift of a label that is always correct; minus this of one that is always wrong
+MAX_SHIFT = 12.0  # bound of the absolute shift, which labels with only correct or only wrong rows would reach
 MAX_LOGIT = 40.0  # logits are clipped here before a line is applied; a float64 confidence is 1 from 37 on
-PENALTIES = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0)  # of the mean squared shift; the first of equals is chosen
+PENALTIES = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0)  # weights of the mean squared shift; of equally good ones, the first
 MIN_RELIABILITY = 1e-6  # of an isotonic step
 RIDGE = 1e-6  # weight of the squared distance of a line to the identity, relative to the mean log loss
 
@@ -189,9 +189,9 @@ class WithFallbacks(Value, kind="labelwise"):
 def fit_intercepts(batch: "FitBatch") -> list[Intercepts]:
     """Fit a shift for each label by penalized log loss.
 
-    The penalty is a weight of PENALTIES times the mean squared shift. The weight has the smallest log loss on the
-    selection rows; of equals the largest is chosen. Without selection rows it is 0; the reliabilities of a label then
-    sum to its number of correct rows. A label without rows is not shifted.
+    The penalty is a weight times the mean squared shift. Of the weights in PENALTIES, the one with the lowest log loss
+    on the selection rows is chosen, and the largest one of equally good weights. Without selection rows, the weight is
+    0; the reliabilities of a label then sum to its number of correct rows. A label without rows is not shifted.
 
     Args:
         batch: Batch of B fits.
@@ -202,12 +202,13 @@ def fit_intercepts(batch: "FitBatch") -> list[Intercepts]:
     n_rows = len(batch.fit_rows.correct)
     selection = batch.selection_rows
     weights = PENALTIES if selection is not None else PENALTIES[-1:]
+    # derivatives of the penalty in a shift are these numbers times the shift, if the log loss is summed over rows
     penalties = [2 * weight * n_rows / batch.n_labels for weight in weights]
     chosen = []
-    for fit, labels in enumerate(batch.rows_by_label):
+    for fit, rows_by_label in enumerate(batch.rows_by_label):
         candidates = []
         for penalty in penalties:
-            alpha = [_fit_shift(rows.confidence_logit, rows.correct, penalty) for rows in labels]
+            alpha = [_fit_shift(rows.confidence_logit, rows.correct, penalty) for rows in rows_by_label]
             candidates.append(Intercepts(np.array(alpha)))
         if selection is None:
             chosen.append(candidates[0])
@@ -221,7 +222,8 @@ def fit_intercepts(batch: "FitBatch") -> list[Intercepts]:
 def fit_isotonic(batch: "FitBatch") -> list[Isotonic]:
     """Fit an isotonic regression of correctness on confidence for each label.
 
-    A label with one distinct confidence gets the mean of its rows, a label without rows the identity.
+    A label with one distinct confidence gets the share of correct rows as a constant. A label without rows gets the
+    identity.
 
     Args:
         batch: Batch of B fits.
@@ -247,8 +249,8 @@ def fit_isotonic(batch: "FitBatch") -> list[Isotonic]:
 def fit_platt(batch: "FitBatch") -> list[Lines]:
     """Fit a line for each label.
 
-    It minimizes the mean log loss of the label plus RIDGE ((slope - 1)² + intercept²) with slope >= 0. The minimum is
-    unique and finite for any rows; without rows it is the identity.
+    The line minimizes the mean log loss of the label's rows plus RIDGE ((slope - 1)² + intercept²) with slope >= 0. The
+    minimum is unique and finite for any rows; without rows, it is the identity.
 
     Args:
         batch: Batch of B fits.
@@ -257,8 +259,8 @@ def fit_platt(batch: "FitBatch") -> list[Lines]:
         Lines of each fit.
     """
     fits = []
-    for labels in batch.rows_by_label:
-        lines = np.array([_fit_line(rows.confidence_logit, rows.correct) for rows in labels])
+    for rows_by_label in batch.rows_by_label:
+        lines = np.array([_fit_line(rows.confidence_logit, rows.correct) for rows in rows_by_label])
         fits.append(Lines(slope=lines[:, 0], intercept=lines[:, 1]))
     return fits
 
@@ -269,10 +271,17 @@ def _fit_shift(logits: np.ndarray, correct: np.ndarray, penalty: float) -> float
         return 0.0
 
     def derivative(shift: float) -> float:
-        """Sum of reliabilities minus correct rows, without cancellation, plus the penalty; it rises with the shift."""
-        missing = scipy.special.expit(-logits[correct] - shift)
-        excess = scipy.special.expit(logits[~correct] + shift)
-        return float(excess.sum() - missing.sum()) + penalty * shift
+        """Compute the derivative of the penalized log loss, which rises with the shift.
+
+        The derivative of the log loss is the sum of the reliabilities minus the number of correct rows. It is computed
+        without cancellation.
+
+        Returns:
+            The derivative.
+        """
+        excess_of_wrong = scipy.special.expit(logits[~correct] + shift)  # reliability - 0
+        deficit_of_correct = scipy.special.expit(-logits[correct] - shift)  # 1 - reliability
+        return float(excess_of_wrong.sum() - deficit_of_correct.sum()) + penalty * shift
 
     if derivative(-MAX_SHIFT) >= 0:
         return -MAX_SHIFT
@@ -285,7 +294,7 @@ def _fit_steps(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray,
     """Fit thresholds and reliabilities, shape (T,) each, to one label's rows, shape (r,) each."""
     if not len(correct):
         return np.array([0.0, 1.0]), np.array([0.0, 1.0])
-    # sorting values is several times faster than sorting rows
+    # sorting confidences is several times faster than argsort
     distinct, n_rows = np.unique(confidence, return_counts=True)
     distinct_correct, counts = np.unique(confidence[correct], return_counts=True)
     n_correct = np.zeros(len(distinct))
@@ -312,7 +321,7 @@ def _minimize_ridged_log_loss(features: np.ndarray, correct: np.ndarray, start: 
     n_rows = max(len(correct), 1)
 
     def objective(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        # sums, not matrix products, whose bits depend on the number of threads
+        # sums instead of matrix products, whose rounding errors depend on the number of threads
         logit = (theta[:, None] * features).sum(axis=0)
         reliability = scipy.special.expit(logit)
         distance = theta - start

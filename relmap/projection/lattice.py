@@ -2,11 +2,12 @@
 
 This module uses NumPy only. `adam_lattice` fits as published and `exact` finds the convex optimum; both sum smooth
 functions over many rows. A cell is one interval between knots of one label of one fit. Within a cell, the logit t of
-a row's reliability is linear in its weight w of the upper knot, so all sums are sums of f(t(w)) for functions f as
-smooth as the logistic function, whose poles have imaginary part pi. If t rises by at most MAX_NODE_RISE over a cell,
-the polynomial through 48 Chebyshev nodes equals f up to rounding (Trefethen, 2013, theorem 8.2: the error decreases as
-2.24^-n or faster). Its sum over the rows is then a sum over the nodes with fixed masses, for any curve. The rows
-are read once, and each iteration of a fit costs 48 nodes for each cell.
+a row's reliability is linear in the row's weight w of the upper knot. So all sums are sums of f(t(w)) for functions f
+as smooth as the logistic function, whose poles have an imaginary part of at least pi. If t rises by at most
+MAX_NODE_RISE over a cell, the polynomial through 48 Chebyshev nodes equals f up to rounding (Trefethen, 2013, theorem
+8.2: the error decreases as 2.24^-n or faster). The sum of the polynomial over the rows is a weighted sum of its values
+at the nodes, and the weights of the nodes, called masses, are the same for all curves. Therefore the rows are read only
+once, and each iteration of a fit evaluates 48 nodes for each cell.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ N_NODES = 48
 MAX_NODE_RISE = 7.0
 _ANGLES = np.pi * (np.arange(N_NODES) + 0.5) / N_NODES
 _CHEBYSHEV_NODES = (1 + np.cos(_ANGLES)) / 2  # in [0, 1]
-# from the sums of the Chebyshev polynomials over the rows to the masses of the nodes
+# converts moments, the sums of the Chebyshev polynomials over the rows, to the masses of the nodes
 _MOMENTS_TO_MASSES = 2 / N_NODES * np.cos(np.outer(np.arange(N_NODES), _ANGLES))
 _MOMENTS_TO_MASSES[0] /= 2
 
@@ -77,9 +78,9 @@ def mrp_objective(
 
 
 def initial_curve(n_knots: int) -> np.ndarray:
-    """Return the published initial parameters of a curve.
+    """Return the initial parameters of a curve for Adam, as in the authors' code.
 
-    The curve is the logit of the line from 0.03 to 0.97 over the knots.
+    The reliability of the curve at the knots rises linearly from 0.03 to 0.97.
 
     Args:
         n_knots: Number of knots J.
@@ -208,9 +209,9 @@ def compute_nodes(weight: np.ndarray, rows_per_cell: np.ndarray) -> tuple[np.nda
 
 
 def _chebyshev_moments(weight: np.ndarray, rows_per_cell: np.ndarray) -> np.ndarray:
-    """Sum the Chebyshev polynomials T_0 .. T_{N-1} over the rows of each cell, shape (N, C).
+    """Sum the Chebyshev polynomials T_0 .. T_{N-1} over the rows of each cell.
 
-    They follow the recurrence T_{k+1}(x) = 2 x T_k(x) - T_{k-1}(x) with x = 2 weight - 1.
+    The polynomials follow the recurrence T_{k+2}(x) = 2 x T_{k+1}(x) - T_k(x) with x = 2 weight - 1.
 
     Returns:
         Moments, shape (N, C).
@@ -219,11 +220,11 @@ def _chebyshev_moments(weight: np.ndarray, rows_per_cell: np.ndarray) -> np.ndar
     starts = np.cumsum(rows_per_cell) - rows_per_cell
     x = 2 * weight - 1
     twice_x = 2 * x
-    polynomial = np.ones_like(x)
-    following = x
+    polynomial = np.ones_like(x)  # T_k
+    next_polynomial = x  # T_{k+1}
     for moment in moments:
         np.add.reduceat(polynomial, starts, out=moment)
-        after = np.subtract(twice_x * following, polynomial, out=polynomial)
-        polynomial = following
-        following = after
+        second_next = np.subtract(twice_x * next_polynomial, polynomial, out=polynomial)  # in the memory of T_k
+        polynomial = next_polynomial
+        next_polynomial = second_next
     return moments

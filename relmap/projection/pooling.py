@@ -4,12 +4,13 @@ With z the logit of the confidence and x the standardized z, the logit of the re
 
     t = z + (a + a_k) + (b + b_k) x,   a, b ~ N(0, shared²),   a_k ~ N(0, intercept²),   b_k ~ N(0, slope²).
 
-The prior shrinks the shared coefficients to the identity and the coefficients of a label to the shared ones. Its
-standard deviations are the DEVIATION_LEVELS with the largest marginal likelihood (Laplace's approximation: MacKay,
-1992; Tierney and Kadane, 1986); 0 removes a part of the model. Slopes differ less between labels than shifts do, so
-their standard deviation has a half-normal prior (Gelman, 2006). A label with few rows therefore follows the other
-labels, and a label with many rows its own rows; the transition is gradual. Signals, further columns of shape (n, S),
-enter the model as x does.
+The prior shrinks the shared coefficients to the identity and the coefficients of a label to the shared ones. Each
+standard deviation of the prior is one of DEVIATION_LEVELS; those with the largest marginal likelihood are chosen
+(Laplace's approximation: MacKay, 1992; Tierney and Kadane, 1986). 0 removes a part of the model. Slopes differ less
+between labels than shifts do, so the standard deviation of the slopes has a half-normal prior (Gelman, 2006). The line
+of a label with few rows is therefore close to that of the other labels, and the line of a label with many rows is
+determined by its own rows; the transition is gradual. Signals, further columns of shape (n, S), enter the model as x
+does.
 """
 
 import math
@@ -29,7 +30,7 @@ from relmap.serialization import Axes, Number, Share, Value
 
 DEVIATION_LEVELS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)  # standard deviations of a prior that are compared, in logits
 TOLERANCE = 1e-12  # predicted decrease of the objective at which Newton's method ends, in nats
-SEARCH_TOLERANCE = 1e-5  # the same while priors are compared
+SEARCH_TOLERANCE = 1e-5  # the same, for the fits by which priors are compared
 MAX_NEWTON_STEPS = 100
 MIN_STEP_SIZE = 1e-6
 ARMIJO = 1e-4  # share of the predicted decrease that a step must achieve
@@ -104,11 +105,11 @@ class Prior:
     """Standard deviations of the coefficients, in logits; 0 removes a part of the model.
 
     Attributes:
-        shared: Of the shared intercept and slope.
-        intercept: Of the intercept of a label.
-        slope: Of the slope of a label.
-        signals: Of the shared weight of a signal.
-        signals_by_label: Of the weight of a signal for a label.
+        shared: For the shared intercept and slope.
+        intercept: For the intercepts of labels.
+        slope: For the slopes of labels.
+        signals: For the shared weights of signals.
+        signals_by_label: For the weights of signals by label.
     """
 
     shared: float = 0.0
@@ -275,7 +276,7 @@ class PooledRows:
 
         Args:
             prior: Standard deviations of the coefficients.
-            start: Prior whose fit, if it is known, is the starting point.
+            start: Prior whose fit is the starting point if it is in `fits`; otherwise all coefficients start at 0.
             tolerance: Predicted decrease of the objective, in nats, at which the method ends.
 
         Returns:
@@ -361,7 +362,7 @@ class PenalizedProblem:
             fit: Fit under another prior; None to start with all coefficients 0.
 
         Returns:
-            The free coefficients of that fit.
+            The free coefficients at the starting point.
         """
         if fit is None:
             shared = np.zeros(len(self._shared_columns))
@@ -419,7 +420,7 @@ class PenalizedProblem:
         )
 
     def line_search(self, point: Point, step: NewtonStep) -> Point | None:
-        """Halve the step until the objective decreases by ARMIJO times the predicted decrease.
+        """Halve the step until the objective decreases by at least ARMIJO times the predicted decrease.
 
         Args:
             point: Current coefficients.
@@ -503,10 +504,11 @@ def _log_prior(part: str, level: float) -> float:
 
 
 class PooledLineFitter:
-    """Fitter of pooled lines on n rows; fits under a prior are reused when other parts are free.
+    """Fitter of pooled lines on n rows.
 
-    A confidence of exactly 0 or 1 is moved to half the distance from it at which the nearest other confidence lies.
-    The order of the rows does not matter.
+    Fits under a prior are cached, because calls with different free parts try the same priors. Confidences of exactly 0
+    or 1 are replaced by finite logits, which are log 2 above the largest other one: if d is the distance of the most
+    extreme other confidence from 0 or 1, they move to a distance of about d / 2. The order of the rows does not matter.
 
     Args:
         confidence_logit: Logit of the confidence, shape (n,); may be infinite.
@@ -527,7 +529,7 @@ class PooledLineFitter:
         signal_columns = () if signals is None else tuple(signals.T)
         order = np.lexsort((*signal_columns, correct, confidence_logit, decision))
         logit = confidence_logit[order].astype(np.float64)
-        self._max_logit = _largest_finite_logit(logit)
+        self._max_logit = _choose_max_logit(logit)
         logit = np.clip(logit, -self._max_logit, self._max_logit)
         self._mean = float(logit.mean())
         self._spread = max(float(logit.std()), MIN_SPREAD)
@@ -561,8 +563,8 @@ class PooledLineFitter:
         return line
 
 
-def _largest_finite_logit(logit: np.ndarray) -> float:
-    """Choose the logit that replaces an infinite one: log 2 above the largest finite one, at most MAX_LOGIT."""
+def _choose_max_logit(logit: np.ndarray) -> float:
+    """Choose the logit to clip at: MAX_LOGIT, or if one is infinite, at most log 2 above the largest finite one."""
     is_infinite = np.isinf(logit)
     if not is_infinite.any():
         return MAX_LOGIT

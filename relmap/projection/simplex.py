@@ -1,16 +1,20 @@
-"""MRC: MRP's reliability as the largest probability of a row, along the row's power path (paper, section 6).
+"""MRC: change the probabilities of a row so that the largest one is the reliability (paper, section 6).
 
-A row raised to the power alpha and normalized is uniform for alpha = 0, unchanged for alpha = 1, and approaches its
-largest label as alpha grows; the order of its labels never changes. With the gaps D_j = log p_d - log p_j of the other
-labels and h(alpha) = sum_j exp(-alpha D_j), the decision d has the reliability q where
+The probabilities of a row are raised to a power alpha and normalized. The result is uniform for alpha = 0, unchanged
+for alpha = 1, and concentrates on the largest label as alpha grows; the order of the labels never changes. With the
+gaps D_j = log p_d - log p_j of the other labels and h(alpha) = sum_j exp(-alpha D_j), the probability of the decision d
+equals the reliability q if
 
     log h(alpha) = log((1 - q) / q) = -logit q.
 
 log h is convex and decreasing, so Newton's steps from below increase alpha and never pass the solution.
 
-Targets outside the path: q below 1/K is replaced by 1/K + 1e-7, as in the authors' code, and counts as solved. Our
-choices: q is at most 1 - 1e-6; alpha is at most 1e4, which is also the result for a row whose largest m labels tie and
-whose q is at least 1/m; a row whose decision is not a largest label does not change, and is the only unsolved one.
+Some reliabilities cannot be reached:
+
+- q below 1/K is replaced by 1/K + 1e-7, as in the authors' code, and the row counts as solved.
+- q above 1 - 1e-6 is replaced by 1 - 1e-6. This and the following rules are not from the authors' code.
+- alpha is at most 1e4. This is also the result if the m largest labels tie and q is at least 1/m.
+- If another label is more probable than the decision, the row does not change. Only such rows count as unsolved.
 """
 
 from dataclasses import dataclass
@@ -24,7 +28,7 @@ from relmap.metrics.probability import reject_nan
 MAX_RELIABILITY_LOGIT = np.log((1 - 1e-6) / 1e-6)  # q = 1 would need an infinite alpha
 MAX_ALPHA = 1e4
 MIN_EXCESS_OVER_UNIFORM = 1e-7
-MAX_GAP = 1e6  # a probability of 0 counts as exp(-1e6) of the largest one, so that it can increase
+MAX_GAP = 1e6  # a probability of 0 is replaced by exp(-1e6) times the largest one, so that it can increase
 TOLERANCE = 1e-13  # of log h, and so of logit q
 MAX_NEWTON_STEPS = 200  # a row takes about five
 CHUNK_ROWS = 2**13  # intermediate results of a chunk fit in a cache
@@ -32,11 +36,11 @@ CHUNK_ROWS = 2**13  # intermediate results of a chunk fit in a cache
 
 @dataclass(frozen=True, eq=False)
 class SimplexProjection:
-    """Rows moved along their power paths.
+    """Rows of probabilities, each raised to a power and normalized.
 
     Attributes:
         log_probabilities: Projected rows, shape (n, K), float64.
-        alpha: Power of each row in [0, 1e4], shape (n,), float64; `off_top_alpha` if the decision is not on top.
+        alpha: Power of each row in [0, 1e4], shape (n,), float64; `off_top_alpha` for unsolved rows.
         feasible: Whether q >= 1/K, compared as logit q >= -log(K - 1), shape (n,), bool.
         solved: Whether no label is more probable than the decision, shape (n,), bool; q < 1/K counts as solved.
     """
@@ -52,14 +56,14 @@ def project_simplex(
 ) -> SimplexProjection:
     """Project rows so that the probability of the decision is its reliability.
 
-    Rows are independent: neither the other rows nor their order change a bit of the result.
+    Rows are independent: the result of a row is the same, bit for bit, for any other rows and any order.
 
     Args:
         log_probabilities: Log-probabilities, shape (n, K), K >= 2.
         decision: Decided label 0..K-1, shape (n,).
         reliability_logit: Logit of the reliability, shape (n,).
-        off_top_alpha: Power of rows whose decision is not a largest label: 1 leaves them unchanged, 0 makes them
-            uniform.
+        off_top_alpha: Power of rows in which another label is more probable than the decision: 1 leaves them unchanged,
+            0 makes them uniform.
 
     Returns:
         The projected rows.
@@ -79,7 +83,7 @@ def project_simplex(
     on_top = by_label[decision, np.arange(n_rows)] == highest
     top = np.where(on_top, decision, by_label.argmax(axis=0))
     gaps = np.minimum(highest - by_label, MAX_GAP)
-    other_gaps = np.where(np.arange(n_labels - 1)[:, None] < top, gaps[:-1], gaps[1:])
+    other_gaps = np.where(np.arange(n_labels - 1)[:, None] < top, gaps[:-1], gaps[1:])  # of all labels but `top`
     min_logit = scipy.special.logit(1 / n_labels + MIN_EXCESS_OVER_UNIFORM)
     target = np.clip(reliability_logit, min_logit, MAX_RELIABILITY_LOGIT)
     alpha = np.full(n_rows, float(off_top_alpha))
@@ -125,7 +129,7 @@ def _solve_powers(gaps: np.ndarray, target: np.ndarray) -> np.ndarray:
         weight = np.exp(-power * gaps)
         total = _sum_labels(weight)
         excess = np.log(total) - power * nearest + target
-        decrease = nearest + _sum_labels(weight * gaps) / total
+        decrease = nearest + _sum_labels(weight * gaps) / total  # minus the derivative of log h
         # rows whose gaps are all 0 divide by 0: their alpha is infinite, and is limited below
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             next_power = power + np.maximum(excess, 0) / decrease
@@ -135,7 +139,7 @@ def _solve_powers(gaps: np.ndarray, target: np.ndarray) -> np.ndarray:
         n_unsolved = np.count_nonzero(unsolved)
         if n_unsolved == 0:
             break
-        if 2 * n_unsolved <= len(remaining):  # removing solved rows pays only if they are at least half of all
+        if 2 * n_unsolved <= len(remaining):  # removing solved rows saves time only if they are at least half of all
             alpha[remaining] = power
             remaining = remaining[unsolved]
             power = power[unsolved]
@@ -147,5 +151,5 @@ def _solve_powers(gaps: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def _sum_labels(terms: np.ndarray) -> np.ndarray:
-    """Sum over labels in a fixed order, so that the bits of a row do not depend on the other rows."""
+    """Sum over labels in a fixed order, so that rounding errors of a row do not depend on the other rows."""
     return reduce(np.add, terms)

@@ -1,7 +1,8 @@
 """Label-wise 2D: reliability as a surface of confidence and gap, fitted by Adam as in the authors' code.
 
-A surface on 8 by 6 knots is the sum of a start value and positive increments: along the confidence, along the gap, and
-of their product. It falls along neither variable, and rises faster along one the larger the other is.
+A surface is given by its values at J by 6 knots (J is 8 in the authors' code). They are sums of a start value and of
+positive increments: along the confidence, along the gap, and of the product of both. The surface falls along neither
+variable, and along each of them it rises faster if the other one is larger.
 """
 
 from typing import Annotated, NamedTuple
@@ -24,7 +25,7 @@ INITIAL_PRODUCT_INCREMENT = 1e-3
 class Surfaces(Value):
     """One surface for each label, bilinear on the logit scale and constant outside the gap knots.
 
-    The reliability falls neither with the confidence nor with the gap; along the gap, up to rounding.
+    The reliability never falls as the confidence rises. As the gap rises, it can fall by rounding errors only.
 
     Attributes:
         knots: Confidences of the knots, 0 = u_1 < ... < u_J = 1, shape (J,).
@@ -47,7 +48,7 @@ class Surfaces(Value):
         """
         clipped_gap = np.clip(decisions.gap, self.gap_knots[0], self.gap_knots[-1])
         gap_interval, gap_weight = locate_interval(clipped_gap, self.gap_knots)
-        values_by_knot = np.hstack([*self.values])
+        values_by_knot = np.hstack([*self.values])  # shape (J, K G)
         cell = decisions.decision * len(self.gap_knots) + gap_interval
         at_knots = interpolate(values_by_knot.take(cell, axis=1), values_by_knot.take(cell + 1, axis=1), gap_weight)
         at_knots = np.maximum.accumulate(at_knots, axis=0)  # otherwise rounding could make it fall with the confidence
@@ -117,7 +118,7 @@ def fit_surfaces(
         value_gradient += np.einsum("ij,kjg->kig", bending.confidence, values) + np.einsum(
             "gh,kih->kig", bending.gap, values
         )
-        # an increment changes all knots after it along both axes
+        # an increment changes its knot and all later knots along both axes
         reversed_gradient = value_gradient[:, ::-1, ::-1]
         increment_gradient = reversed_gradient.cumsum(axis=1).cumsum(axis=2)[:, ::-1, ::-1]
         softplus_slope = scipy.special.expit(theta)
@@ -187,9 +188,9 @@ def _bending_matrices(shape: tuple[int, int, int], smoothness: float) -> Bending
 def _initial_parameters(shape: tuple[int, int, int]) -> np.ndarray:
     """Return the initial parameters (K, J, G).
 
-    The first gap knot has the start value and the increments along the confidence, the first confidence knot the
-    increments along the gap, and the other knots the increments of the product. The softplus of a parameter is the
-    increment.
+    The entry at the first knot of both variables is the start value. The other entries at the first gap knot determine
+    the increments along the confidence, those at the first confidence knot the increments along the gap, and all others
+    the increments of the product. An increment is the softplus of its parameter.
     """
     theta = np.empty(shape)
     theta[:] = np.log(np.expm1(INITIAL_PRODUCT_INCREMENT))
@@ -199,7 +200,7 @@ def _initial_parameters(shape: tuple[int, int, int]) -> np.ndarray:
 
 
 def _surface_values(theta: np.ndarray) -> np.ndarray:
-    """Convert the start and the increments before the softplus to values at the knots, shape (K, J, G)."""
+    """Convert parameters, as in `_initial_parameters`, to values at the knots, shape (K, J, G)."""
     increments = np.logaddexp(0, theta)
     increments[:, 0, 0] = theta[:, 0, 0]
     return np.asarray(increments.cumsum(axis=1).cumsum(axis=2))

@@ -4,10 +4,10 @@ To add one, write a file with a function that maps a `FitBatch` to B fitted mode
 entry here. A model is frozen, maps `CalibratedDecisions` to the logit of the reliability, shape (n,), and has a method
 `violations()`. All rankings and comparisons use that logit, because the reliability itself saturates at 1.
 
-If the settings ask for it, a label with few projection-fit rows uses the shared curve in every label-wise variant, and
-a label without rows the identity. A map of a user's own predictions is fitted by `fit_pooled` where a variant has it:
-the same kind of model with partial pooling over labels (`pooling.py`). Nothing here imports torch, which reading a map
-does not need.
+If the setting `minimum_rows` is above 0, a label with fewer projection-fit rows uses the shared curve in the label-wise
+variants, and a label without rows the identity. For maps of users' own predictions, `fit_pooled` replaces `fit` if the
+variant has it; it fits a model with partial pooling over labels (`pooling.py`). This module does not import torch, so
+that maps can be read without it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -54,11 +54,11 @@ class Variant:
         title: Name in tables and figures.
         role: "paper" if the paper's tables have it; "rival" or "sensitivity" otherwise.
         model_types: Classes of the models that `fit` and `fit_pooled` return.
-        fit: Fits B models; None if only maps have the variant.
-        fit_pooled: Fits B models for a map, instead of `fit`; "auto" chooses among variants that have it.
+        fit: Fits B models; None if the variant exists for maps only.
+        fit_pooled: Fits B models for a map, instead of `fit`; "auto" chooses among variants with this function.
         description: Description on the page of a map; empty if a map cannot contain the variant.
-        required_input: What the model needs besides the decision.
-        color: Name of its color in figures of rankings; empty if it is not plotted.
+        required_input: What the model needs in addition to the decision.
+        color: Name of the variant's color in figures of rankings; empty if it is not plotted.
     """
 
     key: str
@@ -77,7 +77,7 @@ def _fit_confidence(batch: "FitBatch") -> list[Confidence]:
 
 
 def _fit_shared(batch: "FitBatch") -> list[SharedCurve]:
-    """Fit one curve for all labels; without rows it is the identity."""
+    """Fit one curve for all labels; the curve is the identity if there are no rows."""
     n_rows = np.array([len(batch.fit_rows.decision)])
     return [
         SharedCurve(build_curves_with_fallbacks(batch.knots, curve[None], n_rows, curve, minimum_rows=1))
@@ -350,7 +350,7 @@ def variants_with_role(*roles: str) -> tuple[str, ...]:
 
 
 def _list_deployable() -> tuple[str, ...]:
-    """List the variants that a map can contain, those that "auto" chooses among first."""
+    """List the variants that a map can contain: first the candidates of "auto", then the others."""
     deployable = [key for key, variant in VARIANTS.items() if variant.description]
     automatic = [key for key in deployable if key in AUTO_VARIANTS]
     others = [key for key in deployable if key not in AUTO_VARIANTS]
@@ -370,11 +370,11 @@ def fit_variants(
     Args:
         batch: Batch of B fits.
         names: Keys of the variants.
-        pool_labels: Whether to fit the models of a map, with partial pooling over labels, where a variant has them.
+        pool_labels: Whether to fit models for a map, by `fit_pooled` for the variants that have it.
 
     Returns:
-        Models of each variant in the order of the calibrators; surfaces only for the first `batch.n_surfaces`. Variants
-        that cannot be fitted in this way are omitted.
+        Models of each variant in the order of the calibrators; surfaces only for the first `batch.n_surfaces`
+        calibrators. Variants that only maps have are omitted unless `pool_labels`.
     """
     fitted = {}
     for name in names:

@@ -1,9 +1,10 @@
 """Reliability from all logits of a row: the probability of the decision under a class-wise recalibration.
 
-The logits are scaled by a temperature. A bias and a factor for each label and weights of the other labels' logits are
-then fitted with a ridge towards temperature scaling (structured matrix scaling: Berta et al., 2025, with their
-penalties). The result is averaged with temperature scaling by their marginal likelihoods, so it stays close to
-temperature scaling unless the rows support more. It scores the fixed decision; no decision or probability is changed.
+The logits are scaled by a temperature. Then each label gets a bias, a factor of its own logit, and weights of the other
+logits. They are fitted with a ridge towards temperature scaling (structured matrix scaling, with the penalties of Berta
+et al., 2025). The fit and temperature scaling are averaged, weighted by their marginal likelihoods, so that the result
+is close to temperature scaling unless the rows contain evidence against it. The result only scores the fixed decision;
+it changes neither decisions nor probabilities.
 """
 
 from typing import Annotated
@@ -20,8 +21,9 @@ from relmap.optimizers import newton
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.serialization import Axes, Value
 
-MAX_LABELS = 12  # for which weights are fitted; the time of a fit grows with the fourth power of K
-# relative to the largest logit of the row: e to this power is the smallest normal float32, and smaller logits mislead
+MAX_LABELS = 12  # with more labels, no weights are fitted; the time of a fit grows with the fourth power of K
+# Smaller differences from the largest logit of the row are raised to this limit: exp(-87) is about the smallest normal
+# float32, so that smaller probabilities of a float32 model are inaccurate.
 MIN_RELATIVE_LOGIT = -87.0
 
 
@@ -29,7 +31,7 @@ class WholeVector(Value, kind="whole_vector"):
     """The probability of the decision under recalibrated logits.
 
     Attributes:
-        weights: One row for each new logit, applied to the logits relative to the row's largest, shape (K, K).
+        weights: One row for each new logit, shape (K, K). They apply to the logits minus the largest logit of the row.
         bias: Bias of each new logit, shape (K,).
     """
 

@@ -276,7 +276,7 @@ def test_alternatives_are_the_other_variants_without_the_confidence_and_signals(
         "label_vector": variants["label_vector"],
     }
     result = replace(result, full_fit=replace(result.full_fit, variants=full_variants))
-    alternatives = map_fit._alternatives(choice_of(result))
+    alternatives = map_fit._build_alternatives(choice_of(result))
     assert tuple(alternatives.variants) == ("mrp", "label_vector")
     assert alternatives.matrix is None
     assert alternatives.recalibrated is None
@@ -292,7 +292,7 @@ def test_matrix_scaling_is_compared_with_the_deployed_variant(monkeypatch):
     monkeypatch.setattr(CrossFitResult, "matrix_scaling_comparison", lambda _: comparison)
     losses = result.out_of_fold_losses("label_intercept")
     difference = MeanDifference.from_differences(log_loss - losses, group, weight)
-    alternatives = map_fit._alternatives(choice_of(result))
+    alternatives = map_fit._build_alternatives(choice_of(result))
     assert alternatives.recalibrated == MatrixScalingResult(
         change=difference.mean,
         standard_error=difference.standard_error,
@@ -308,7 +308,7 @@ def test_alternatives_that_a_map_cannot_store_are_omitted(monkeypatch):
     result = made_up_result()
     infinite = Matrix(np.full((3, 3), np.inf), np.zeros(3))
     result = replace(result, full_fit=replace(result.full_fit, matrix=infinite))
-    alternatives = map_fit._alternatives(choice_of(result))
+    alternatives = map_fit._build_alternatives(choice_of(result))
     assert alternatives.matrix is None
     assert alternatives.variants == {}
     assert alternatives.recalibrated.decisions_changed == 0.25
@@ -318,6 +318,6 @@ def test_projection_counts_the_decisions_of_each_label():
     fitted = maps.make_variants(4)["label_intercept"]
     full_fit = replace(made_up_result().full_fit, variants={"label_intercept": fitted})
     result = replace(made_up_result(), full_fit=full_fit, projection_decisions=np.array([2, 0, 0, 2, 2]))
-    projection = map_fit._projection(choice_of(result), 4)
+    projection = map_fit._build_projection(choice_of(result), 4)
     assert (projection.name, projection.rows, projection.rows_by_label) == ("label_intercept", 5, (2, 0, 3, 0))
     assert projection.fitted.own.alpha.tolist() == fitted.own.alpha.tolist()

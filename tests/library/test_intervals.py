@@ -72,7 +72,7 @@ def test_weighted_rows_have_the_metrics_of_repeated_rows(rows):
     sums = np.stack(
         [np.bincount(order.cell, row_weights[order.row], 3 * order.groups) for row_weights in weights], axis=1
     )
-    groups = order.weighted(sums)
+    groups = order.build_tie_groups(sums)
     measured = ranking_metrics(groups)
     retained = expected_retained_errors(groups, COVERAGE)
     for index, copies in enumerate(weights):
@@ -203,7 +203,7 @@ def test_merging_tie_groups_sums_their_rows_and_is_finer_at_both_ends(max_groups
 
     def weigh(order: RiskOrder) -> TieGroups:
         sums = [np.bincount(order.cell, weight[order.row], 3 * order.groups) for weight in copies.T]
-        return order.weighted(np.stack(sums, axis=1))
+        return order.build_tie_groups(np.stack(sums, axis=1))
 
     order = order_by_risk(score, correct)
     coarse = order.coarsen(max_groups)

@@ -16,7 +16,7 @@ from relmap.fitting.label_order import (
     BetterAssignment,
     _are_codes,
     _columns_to_check,
-    _log_assignments,
+    _log_n_tests,
     _log_p_value,
     _remove_marginal_gain,
     check_label_order,
@@ -139,8 +139,8 @@ def test_log_p_value_uses_the_sum_of_each_group():
 
 def test_number_of_orders_that_move_the_same_number_of_columns():
     # sequences of the moved columns, times the number of labels
-    assert _log_assignments(5, 2) == pytest.approx(log(5 * 4 * 5))
-    assert _log_assignments(4, 3) == pytest.approx(log(4 * 3 * 2 * 4))
+    assert _log_n_tests(5, 2) == pytest.approx(log(5 * 4 * 5))
+    assert _log_n_tests(4, 3) == pytest.approx(log(4 * 3 * 2 * 4))
 
 
 @pytest.mark.parametrize(
