@@ -30,7 +30,7 @@ class PopulationSummary:
 
     Attributes:
         decision_counts: Number of rows of each decision, shape (K,).
-        mean_reliability: Mean reliability of each decision, shape (K,); arbitrary without rows.
+        mean_reliability: Mean reliability of each decision, shape (K,); arbitrary for decisions without rows.
         notes: Sentences on how the file was read.
     """
 
@@ -117,7 +117,7 @@ def measure_agreement(
         else:
             decision_share = (population.decision_counts / population.decision_counts.sum())[:, None]
         label_share = _estimate_label_shares(sums, label, decision_share, n_labelled)
-        # if a decision has no labelled rows, the estimates that need their labels are NaN
+        # true labels are unknown for a decision without labelled rows: estimates that depend on them are NaN
         correct_share = np.where(decision_share > 0, decision_share * n_correct / n_labelled, 0)
         chance_agreement = (decision_share * label_share).sum(axis=0)
         kappa = (correct_share.sum(axis=0) - chance_agreement) / (1 - chance_agreement)
@@ -195,7 +195,7 @@ class _ResampledSums:
     sample: EvaluationSample
 
     def by_cell(self, values: np.ndarray, cell: np.ndarray, n_cells: int) -> np.ndarray:
-        """Return sums of values by cell, shape (n_cells, 1 + R); the first column has the sums over all rows."""
+        """Sum values by cell, such as the decision, shape (n_cells, 1 + R); column 0 has the sums over all rows."""
         sums = np.bincount(cell, values, n_cells)[:, None]
         if self.sample.resamples is None:
             return sums
@@ -216,7 +216,7 @@ def _estimate_label_shares(
 
 
 def _count_groups(sample: EvaluationSample, cell: np.ndarray, n_cells: int) -> np.ndarray:
-    """Count the groups with a row in each cell, shape (n_cells,)."""
+    """For each cell, count the groups that have a row in it, shape (n_cells,)."""
     pairs = np.unique(cell * sample.n_clusters + sample.cluster)
     return np.bincount(pairs // sample.n_clusters, minlength=n_cells)
 
@@ -226,22 +226,24 @@ def _estimate_accuracy(
 ) -> np.ndarray:
     """Estimate the accuracy of each cell, with prediction-powered inference if the population is known.
 
-    With the accuracy a and the mean reliability r of the labelled rows, and the mean reliability R of the population,
-    the estimate is a + w (R - r), with the weight w = -cov(a, R - r) / var(R - r) of least variance, limited to [0, 1].
+    The labelled rows have the accuracy a and the mean reliability r; the population has the mean reliability m. The
+    estimate is a + w (m - r). The weight w = -cov(a, m - r) / var(m - r), limited to [0, 1], minimizes the
+    variance of the estimate.
 
     Args:
         n_correct: Number of correct labelled rows, shape (cells, 1 + R), as are the next two.
         n_labelled: Number of labelled rows.
         reliability_sum: Sum of the reliabilities of the labelled rows.
-        population: Mean reliability of all rows of each cell.
+        population: All rows of each cell; None to return the accuracy of the labelled rows.
 
     Returns:
-        Accuracy of the labelled rows and of each resample, shape (cells, 1 + R).
+        Estimates from the labelled rows and from each resample, shape (cells, 1 + R).
     """
     accuracy = np.asarray(n_correct / n_labelled)
     if population is None or accuracy.shape[1] == 1:
         return accuracy
     difference = population.mean_reliability[:, None] - reliability_sum / n_labelled
+    # NaN in a resample without labelled rows of the cell; 0 keeps it from making the weight NaN
     replicates = np.nan_to_num(np.stack([accuracy, difference])[:, :, 1:])
     centered = replicates - replicates.mean(axis=2, keepdims=True)
     covariance = (centered[0] * centered[1]).sum(axis=1)
@@ -254,8 +256,8 @@ def _estimate_accuracy(
 def _estimate_with_interval(replicated: np.ndarray, n_groups: int) -> JsonNumbers:
     """Return a value and its interval.
 
-    If all resamples give 0 or all give 1, as for rows that are all correct, the interval is the exact binomial interval
-    of one independent row for each group.
+    If all resamples give 0 or all give 1, as for rows that are all correct, the interval is the exact binomial one, and
+    each group counts as one independent row.
 
     Args:
         replicated: The value and its R replicates, shape (1 + R,).
