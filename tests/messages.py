@@ -43,7 +43,7 @@ class Message(NamedTuple):
 def kind_of_call(node: ast.Call) -> str | None:
     """Return the kind of the texts in a call; None if the call does not determine it."""
     name = called_name(node)
-    if name.endswith(("Error", "Exception", "Exit")) or name in {"BadParameter", "InputError"}:
+    if name.endswith(("Error", "Exception", "Exit")) or name == "BadParameter":
         return "error"
     if name == "warn":
         return "warning"
@@ -64,12 +64,12 @@ def is_for_users(text: str) -> bool:
 
 
 def messages_of_code(file: Path) -> Iterator[Message]:
-    """Yield the messages of a Python file. The only docstrings are those that are the help of a command."""
+    """Yield the messages of a Python file. Docstrings are omitted, except those of commands, which are their help."""
     path = file.relative_to(ROOT).as_posix()
     tree = ast.parse(file.read_text(encoding="utf-8"))
     yield from _help_of_commands(tree, path)
-    statements = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
-    docstrings = {id(value) for value in statements if isinstance(value, ast.Constant)}
+    expressions = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    docstrings = {id(value) for value in expressions if isinstance(value, ast.Constant)}
     yield from _messages_below(tree, "sentence", path, docstrings)
 
 
@@ -85,6 +85,7 @@ def _help_of_commands(tree: ast.Module, path: str) -> Iterator[Message]:
 
 
 def _messages_below(node: ast.AST, kind: str, path: str, docstrings: set[int]) -> Iterator[Message]:
+    """Yield the messages inside a node. They have the kind of the innermost call that has one, otherwise `kind`."""
     for child in ast.iter_child_nodes(node):
         if id(child) in docstrings:
             continue
@@ -101,7 +102,7 @@ def _messages_below(node: ast.AST, kind: str, path: str, docstrings: set[int]) -
 
 
 def messages_of_template(file: Path) -> Iterator[Message]:
-    """Yield the texts of a template: everything between tags, and texts in scripts."""
+    """Yield the texts of a page: all text between the tags of a template, and the string literals of a .js file."""
     path = file.relative_to(ROOT).as_posix()
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         if file.suffix == ".js":

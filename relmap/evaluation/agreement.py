@@ -195,7 +195,7 @@ class _ResampledSums:
     sample: EvaluationSample
 
     def by_cell(self, values: np.ndarray, cell: np.ndarray, n_cells: int) -> np.ndarray:
-        """Return sums of values by cell, shape (n_cells, 1 + R); the first column has the sums over all rows."""
+        """Sum values by cell, such as the decision, shape (n_cells, 1 + R); column 0 has the sums over all rows."""
         sums = np.bincount(cell, values, n_cells)[:, None]
         if self.sample.resamples is None:
             return sums
@@ -216,7 +216,7 @@ def _estimate_label_shares(
 
 
 def _count_groups(sample: EvaluationSample, cell: np.ndarray, n_cells: int) -> np.ndarray:
-    """Count the groups with a row in each cell, shape (n_cells,)."""
+    """For each cell, count the groups that have a row in it, shape (n_cells,)."""
     pairs = np.unique(cell * sample.n_clusters + sample.cluster)
     return np.bincount(pairs // sample.n_clusters, minlength=n_cells)
 
@@ -243,6 +243,7 @@ def _estimate_accuracy(
     if population is None or accuracy.shape[1] == 1:
         return accuracy
     difference = population.mean_reliability[:, None] - reliability_sum / n_labelled
+    # NaN in a resample without labelled rows of the cell; 0 keeps it from making the weight NaN
     replicates = np.nan_to_num(np.stack([accuracy, difference])[:, :, 1:])
     centered = replicates - replicates.mean(axis=2, keepdims=True)
     covariance = (centered[0] * centered[1]).sum(axis=1)

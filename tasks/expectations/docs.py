@@ -43,7 +43,7 @@ def build_docs(gates: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -
 def _add_check(context: Any, dataset: str, check: Mapping[str, Any], run_identifier: Any) -> None:
     """Add the recorded results of one check to the context."""
     great_expectations = import_great_expectations()
-    suite_name = f"{dataset}, {check['gate'].replace(':', '')}"
+    suite_name = f"{dataset}, {check['gate'].replace(':', '')}"  # names a folder
     results = [_to_validation_result(expectation, check["rows"]) for expectation in check["expectations"]]
     statistics = great_expectations.validator.validation_statistics.calc_validation_statistics(results)
     validation = great_expectations.core.ExpectationSuiteValidationResult(
@@ -71,6 +71,7 @@ def _to_validation_result(expectation: Mapping[str, Any], n_rows: int) -> Any:
     if observed["violations"] is None:
         result = {"observed_value": observed["value"]}
     else:
+        # if two columns are compared, the page shows only the values of the second one
         result = {
             "element_count": n_rows,
             "unexpected_count": observed["violations"],

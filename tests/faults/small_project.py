@@ -23,17 +23,31 @@ Fault = dict[str, Any]  # see injected/sitecustomize.py
 
 
 def kill_fault(call: str, path: str, whom: str = "everything", nth: int = 1) -> Fault:
-    """Return a fault: SIGKILL to `whom` in the `nth` call of `call` on `path`."""
+    """Return a fault that kills processes with SIGKILL.
+
+    Args:
+        call: `replace` (a whole file is moved into place) or `write` (a file is written in place).
+        path: Pattern of the file, relative to the project.
+        whom: Kind of the processes to kill, as in injected/sitecustomize.py.
+        nth: Number of the call with such a file in which the kill happens, from 1.
+    """
     return {"call": call, "path": path, "nth": nth, "do": "kill", "whom": whom}
 
 
 @dataclass(frozen=True)
 class RunningCommand:
-    """A running command with its child processes."""
+    """A running command with its child processes.
+
+    Attributes:
+        process: Process of the command.
+        log: File with the output of all its processes.
+        counts_folder: Folder in which the processes count the calls of each fault. Its path is in their environment,
+            by which they are found.
+    """
 
     process: subprocess.Popen[bytes]
     log: Path
-    counts_folder: Path  # identifies the run in the environment of its processes; counts the calls of each fault
+    counts_folder: Path
 
     def output(self) -> str:
         """Return the output of all its processes so far."""
@@ -49,7 +63,7 @@ class RunningCommand:
         return self.output()
 
     def n_faults_reached(self) -> int:
-        """Count the faults that have been reached."""
+        """Count the faults that have happened."""
         n_reached = 0
         for fault in json.loads((self.counts_folder / "faults.json").read_text()):
             calls = self.counts_folder / fault["name"]  # one byte per call
@@ -76,7 +90,7 @@ class RunningCommand:
 
 
 class SmallProject:
-    """A project in its own folder, used by its commands and files."""
+    """A project in its own folder. Tests run its commands and read its files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -85,7 +99,14 @@ class SmallProject:
     def start(
         self, *command: str, faults: tuple[Fault, ...] = (), server_of: RunningCommand | None = None, **options: Any
     ) -> RunningCommand:
-        """Start a command with faults. A fault that kills a server uses the server of the run `server_of`."""
+        """Start a command.
+
+        Args:
+            command: Module and its arguments.
+            faults: Faults to inject.
+            server_of: Running Prefect server that faults of the command may kill.
+            options: `wrapper` and environment variables of `start_module`.
+        """
         counts_folder = server_of.counts_folder if server_of else self.folder / ".faults" / str(len(self.started))
         counts_folder.mkdir(parents=True, exist_ok=True)
         named_faults = [{**fault, "name": str(index)} for index, fault in enumerate(faults)]
@@ -102,10 +123,10 @@ class SmallProject:
         return running
 
     def run(self, *command: str, faults: tuple[Fault, ...] = (), status: int = 0, **options: Any) -> str:
-        """Run a command to its end, check that it reached every fault and its exit status; return the output."""
+        """Run a command to its end, check its exit status and that every fault happened; return the output."""
         running = self.start(*command, faults=faults, **options)
         printed = running.wait(status)
-        assert running.n_faults_reached() == len(faults), f"not every fault was reached:\n{printed}"
+        assert running.n_faults_reached() == len(faults), f"not every fault happened:\n{printed}"
         return printed
 
     def start_paused(self, *command: str, at: str, until: Path) -> RunningCommand:
@@ -131,12 +152,12 @@ class SmallProject:
         """Return the modification time of each complete stored calibrator fit in nanoseconds."""
         times = {}
         for file in (self.folder / ".prefect/storage").glob("*"):
-            with suppress(ValueError):
+            with suppress(ValueError):  # the file is incomplete
                 json.loads(file.read_bytes())
                 times[file.name] = file.stat().st_mtime_ns
         return times
 
     def flow_states(self) -> list[str]:
         """Return the recorded state of every flow run."""
-        with closing(sqlite3.connect(self.folder / ".prefect/prefect.db")) as recorded:
-            return [state for (state,) in recorded.execute("select state_type from flow_run")]
+        with closing(sqlite3.connect(self.folder / ".prefect/prefect.db")) as connection:
+            return [state for (state,) in connection.execute("select state_type from flow_run")]

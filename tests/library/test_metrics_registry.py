@@ -63,7 +63,7 @@ def test_each_metric_is_registered_with_its_view_and_settings(key, title, direct
     assert metric.compared == (key in COMPARED_METRICS)
 
 
-def test_metrics_are_listed_in_the_order_of_the_registry_and_for_these_views_only():
+def test_metrics_are_listed_in_the_order_of_the_registry_and_for_the_given_views_only():
     assert len(METRICS) == 17
     assert COMPARED_METRICS == ("nll_correct", "aupr_error", "aurc")
     metrics = metrics_for_views(LabelView, DecisionView)
@@ -79,7 +79,7 @@ class Rows:
         self.decision = generator.integers(3, size=N_ROWS)
         self.label = generator.integers(3, size=N_ROWS)
         self.correct = self.decision == self.label
-        self.draws = draw_resamples(np.arange(N_ROWS) // 2, resamples=5, seed=1)
+        self.resamples = draw_resamples(np.arange(N_ROWS) // 2, resamples=5, seed=1)
 
     def view(self, draws: Resamples | None = None) -> ProbabilityView:
         return ProbabilityView(self.correct, PARAMS, draws, self.decision, self.log_p, self.label)
@@ -94,20 +94,20 @@ ROWS = Rows()
 def four_bin_error(confidence: np.ndarray, correct: np.ndarray) -> float:
     """Compute the calibration error over four bins by a loop."""
     total = 0.0
-    for number in range(4):
-        in_bin = np.floor(4 * confidence) == number
+    for bin_number in range(4):
+        in_bin = np.floor(4 * confidence) == bin_number
         total += abs((confidence - correct)[in_bin].sum())
     return total / len(confidence)
 
 
 def test_probability_metrics_equal_their_formulas_with_the_settings_given():
     probability = np.exp(ROWS.log_p)
-    each = np.arange(N_ROWS)
+    row = np.arange(N_ROWS)
     top = probability.argmax(axis=1)
     expected = {
-        "ece": four_bin_error(probability[each, ROWS.decision], ROWS.correct),
+        "ece": four_bin_error(probability[row, ROWS.decision], ROWS.correct),
         "top_ece": four_bin_error(probability.max(axis=1), top == ROWS.label),
-        "nll": -np.log(np.maximum(probability[each, ROWS.label], 0.2)).mean(),
+        "nll": -np.log(np.maximum(probability[row, ROWS.label], 0.2)).mean(),
         "brier": ((probability - np.eye(3)[ROWS.label]) ** 2).sum(axis=1).mean(),
     }
     measured = {metric.key: metric.function(ROWS.view()) for metric in metrics_for_views(ProbabilityView)}
@@ -121,10 +121,10 @@ def test_accuracy_is_the_share_of_correct_decisions():
     assert accuracy(DecisionView(correct, PARAMS, None)) == 0.75
     assert np.isnan(accuracy(DecisionView(correct[:0], PARAMS, None)))
 
-    draws = draw_resamples(np.arange(4), resamples=6, seed=0)
-    copies = draws.sums(np.ones(4), np.arange(4), 4)
-    resampled = accuracy(DecisionView(correct, PARAMS, draws))
-    assert resampled == pytest.approx(correct @ copies / 4, abs=1e-12)
+    resamples = draw_resamples(np.arange(4), resamples=6, seed=0)
+    row_counts = resamples.sums(np.ones(4), np.arange(4), 4)  # how often each row (first axis) is in each resample
+    resampled = accuracy(DecisionView(correct, PARAMS, resamples))
+    assert resampled == pytest.approx(correct @ row_counts / 4, abs=1e-12)
 
 
 def test_confidence_is_the_probability_of_the_decision():
@@ -137,18 +137,22 @@ def test_label_spread_uses_the_confidence_the_settings_and_the_seed():
     cells = LabelCells.from_decisions(confidence, ROWS.decision, ROWS.correct, PARAMS)
     view = ROWS.label_view(5)
     spread = METRICS["label_spread"].function
-    assert spread(view) == cells.spread() > 0
+    assert spread(view) == cells.spread()
+    assert spread(view) > 0
 
     shuffled = METRICS["label_spread_null_p95"].function
-    assert shuffled(view) == cells.shuffled_quantile(5) > 0
-    assert shuffled(ROWS.label_view(6)) == cells.shuffled_quantile(6) != cells.shuffled_quantile(5)
+    assert shuffled(view) == cells.shuffled_quantile(5)
+    assert shuffled(view) > 0
+    other_seed = ROWS.label_view(6)
+    assert shuffled(other_seed) == cells.shuffled_quantile(6)
+    assert shuffled(other_seed) != shuffled(view)
 
-    expected = ROWS.draws.label_spread(confidence, ROWS.decision, ROWS.correct, PARAMS)
-    assert spread(ROWS.label_view(5, ROWS.draws)).tolist() == expected.tolist()
+    expected = ROWS.resamples.label_spread(confidence, ROWS.decision, ROWS.correct, PARAMS)
+    assert spread(ROWS.label_view(5, ROWS.resamples)).tolist() == expected.tolist()
     assert len(set(expected)) == 5
 
 
-def test_shares_of_projected_rows_are_infeasible_and_solved():
+def test_shares_of_infeasible_and_of_solved_rows():
     view = SimplexView(
         ROWS.correct[:8],
         PARAMS,
@@ -160,11 +164,11 @@ def test_shares_of_projected_rows_are_infeasible_and_solved():
     assert METRICS["solved_share"].function(view) == 5 / 8
 
 
-def test_average_precision_by_threshold_has_no_resamples():
+def test_average_precision_by_threshold_is_nan_in_resamples():
     logit = np.round(ROWS.log_p[:, 0], 1)
     by_threshold = MetricParams(ties="threshold")
-    measured = compute_reliability_metrics(logit, ROWS.correct, by_threshold, ROWS.draws)
-    expected = compute_reliability_metrics(logit, ROWS.correct, METRIC_DEFAULTS, ROWS.draws)
+    measured = compute_reliability_metrics(logit, ROWS.correct, by_threshold, ROWS.resamples)
+    expected = compute_reliability_metrics(logit, ROWS.correct, METRIC_DEFAULTS, ROWS.resamples)
 
     assert measured["aupr_error"].shape == (5,)
     assert np.isnan(measured.pop("aupr_error")).all()
@@ -176,9 +180,13 @@ def test_average_precision_by_threshold_has_no_resamples():
 def test_metrics_of_a_reliability_have_the_order_of_the_registry():
     measured = compute_reliability_metrics(ROWS.log_p[:, 0], ROWS.correct, PARAMS)
     assert list(measured) == [metric.key for metric in metrics_for_views(ReliabilityView)]
+
+
+def test_correctness_log_loss_equals_its_formula_with_clipped_reliability():
+    measured = compute_reliability_metrics(ROWS.log_p[:, 0], ROWS.correct, PARAMS)
     reliability = np.clip(1 / (1 + np.exp(-ROWS.log_p[:, 0])), 0.3, 0.7)
-    probability_of_event = np.where(ROWS.correct, reliability, 1 - reliability)
-    assert measured["nll_correct"] == pytest.approx(-np.log(probability_of_event).mean(), abs=1e-12)
+    probability_of_outcome = np.where(ROWS.correct, reliability, 1 - reliability)
+    assert measured["nll_correct"] == pytest.approx(-np.log(probability_of_outcome).mean(), abs=1e-12)
 
 
 @pytest.mark.parametrize("number_type", [np.uint8, np.int64, np.float32, list])

@@ -1,4 +1,4 @@
-"""Write the report of a session: the outcome of each package and the change of each survivor."""
+"""Write the report of a session of Cosmic Ray: outcomes by package, and the change of each survivor."""
 
 import json
 from collections import Counter
@@ -18,11 +18,11 @@ class Outcome:
     """The result of one mutant.
 
     Attributes:
-        package: Stratum of the sample.
+        package: Package of the changed file; a stratum of the sample.
         place: File and line.
         operator: Operator that made the change.
         outcome: killed, timeout, survived or equivalent.
-        reason: Test that killed the mutant, or why it counts as equivalent.
+        reason: Why the mutant is equivalent; otherwise the output of the session, such as the test that failed.
         diff: The change.
     """
 
@@ -36,7 +36,7 @@ class Outcome:
 
 def changed_lines(diff: str) -> tuple[str, str]:
     """Return the removed and the added lines of a diff, without indentation."""
-    lines = diff.splitlines()[2:]
+    lines = diff.splitlines()[2:]  # without the two lines of file names
     removed = "\n".join(line[1:].strip() for line in lines if line.startswith("-"))
     added = "\n".join(line[1:].strip() for line in lines if line.startswith("+"))
     return removed, added
@@ -58,28 +58,33 @@ def read_equivalent(file: Path = EQUIVALENT_FILE) -> dict[tuple[str, str, str], 
     }
 
 
-def outcomes(database: WorkDB) -> list[Outcome]:
+def list_outcomes(database: WorkDB) -> list[Outcome]:
     """Return the result of each mutant that was run, in the order of the sample."""
     equivalent = read_equivalent()
-    found = []
+    outcomes = []
     for item, result in sorted(database.completed_work_items, key=lambda pair: pair[0].job_id):
         mutant = mutant_of(item)
         diff = result.diff or ""
-        known = equivalent.get((mutant.path, *changed_lines(diff)))
-        outcome = "timeout" if (result.output or "").startswith("time limit") else "killed"
-        if not result.is_killed:
-            outcome = "survived" if known is None else "equivalent"
-        found.append(
+        change = (mutant.path, *changed_lines(diff))
+        reason = result.output or ""
+        if result.is_killed:
+            outcome = "timeout" if reason.startswith("time limit") else "killed"  # text of session.py
+        elif change in equivalent:
+            outcome = "equivalent"
+            reason = equivalent[change]
+        else:
+            outcome = "survived"
+        outcomes.append(
             Outcome(
                 package=package_of(mutant.path),
                 place=f"{mutant.path}:{mutant.start[0]}",
                 operator=mutant.operator,
                 outcome=outcome,
-                reason=known if outcome == "equivalent" and known else result.output or "",
+                reason=reason,
                 diff=diff,
             )
         )
-    return found
+    return outcomes
 
 
 def write_report(database: WorkDB, folder: Path, facts: dict[str, str | int]) -> str:
@@ -93,36 +98,37 @@ def write_report(database: WorkDB, folder: Path, facts: dict[str, str | int]) ->
     Returns:
         The table of the outcomes of each package, in Markdown.
     """
-    found = outcomes(database)
-    table = _table(found)
+    outcomes = list_outcomes(database)
+    table = _format_table(outcomes)
     lines = ["# Mutants", "", *(f"- {name}: {value}" for name, value in facts.items()), "", table]
     for title in ("survived", "equivalent"):
         lines.extend(["", f"## {title.capitalize()}"])
-        for entry in found:
+        for entry in outcomes:
             if entry.outcome == title:
                 heading = f"### {entry.place} ({entry.operator})"
                 lines.extend(["", heading, "", entry.reason, "", "```diff", entry.diff, "```"])
     (folder / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    content = {**facts, "mutants": [asdict(entry) for entry in found]}
+    content = {**facts, "mutants": [asdict(entry) for entry in outcomes]}
     (folder / "report.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return table
 
 
-def _table(found: list[Outcome]) -> str:
+def _format_table(outcomes: list[Outcome]) -> str:
+    """Count the outcomes of each package. A timeout counts as killed in the last column."""
     columns = ("killed", "timeout", "survived", "equivalent")
-    count = Counter((entry.package, entry.outcome) for entry in found)
-    packages = sorted({entry.package for entry in found})
+    count = Counter((entry.package, entry.outcome) for entry in outcomes)
+    packages = sorted({entry.package for entry in outcomes})
     lines = [
         "| package | killed | timeout | survived | equivalent | killed of non-equivalent |",
         "|---|---|---|---|---|---|",
     ]
     for name in [*packages, "all"]:
-        members = packages if name == "all" else [name]
-        numbers = []
+        row_packages = packages if name == "all" else [name]
+        totals = {}
         for column in columns:
-            numbers.append(sum(count[member, column] for member in members))
-        killed = numbers[0] + numbers[1]
-        total = killed + numbers[2]
-        share = f"{killed / total:.0%}" if total else "none"
-        lines.append(f"| {name} | {' | '.join(map(str, numbers))} | {share} |")
+            totals[column] = sum(count[package, column] for package in row_packages)
+        n_killed = totals["killed"] + totals["timeout"]
+        n_non_equivalent = n_killed + totals["survived"]
+        share = f"{n_killed / n_non_equivalent:.0%}" if n_non_equivalent else "none"
+        lines.append(f"| {name} | {' | '.join(map(str, totals.values()))} | {share} |")
     return "\n".join(lines)

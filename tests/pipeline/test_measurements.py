@@ -1,4 +1,7 @@
-"""Measurements and lattices of a few made-up rows: affected metrics, members, and another power off the top."""
+"""Metrics and lattices of a few made-up rows, averages over members, and MRC with another power.
+
+MRC raises probabilities to a power. For rows whose decision is not the most probable label, the power is a setting.
+"""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -37,7 +40,7 @@ def make_decisions(logits: np.ndarray = LOGITS) -> ProtocolDecisions:
 
 
 def make_projection(decision: np.ndarray, off_top_alpha: float = 1.0) -> ProjectedDecisions:
-    """Project the rows of LOGITS with some decisions, to which the probabilities of a calibrator need not agree."""
+    """Project the rows of LOGITS with given decisions, which need not be the most probable labels."""
     log_probabilities = log_softmax(LOGITS / 2, axis=1)
     reliability = np.array([0.5, -0.25, 1.0, 2.0, 0.75, -3.0])
     return ProjectedDecisions(
@@ -77,20 +80,22 @@ def test_several_settings_affect_all_metrics_that_use_one_of_them():
     assert find_affected_metrics(METRIC_DEFAULTS, other) == {"ece", "top_ece", "nll"}
 
 
-def test_all_metrics_are_computed_of_the_decisions_themselves_by_default():
+def test_all_metrics_are_computed_and_only_the_label_spread_uses_the_spread_decisions():
     projection = make_projection(decide(LOGITS))
     settings = METRIC_DEFAULTS.model_copy(update={"spread_groups": 1, "spread_minimum_cell": 1})
-    measurements = list(compute_metrics(projection, LABELS, settings))
-    spread = [value for _, metric, value in measurements if metric == "label_spread"]
-    assert {metric for _, metric, _ in measurements} == set(METRICS)
-    assert np.isfinite(spread).all()
-    others = replace(projection, decision=(decide(LOGITS) + 1) % 3)
-    with_others = list(compute_metrics(projection, LABELS, settings, spread_decisions=others))
-    for (variant, metric, value), other in zip(measurements, with_others, strict=True):
-        assert other[:2] == (variant, metric)
+    spread_decisions = replace(projection, decision=(decide(LOGITS) + 1) % 3)
+    default = compute_metrics(projection, LABELS, settings)
+    changed = compute_metrics(projection, LABELS, settings, spread_decisions=spread_decisions)
+    default_values = {(variant, metric): value for variant, metric, value in default}
+    changed_values = {(variant, metric): value for variant, metric, value in changed}
+    assert {metric for _, metric in default_values} == set(METRICS)
+    assert list(changed_values) == list(default_values)
+    for (variant, metric), value in default_values.items():
         if metric not in SPREADS:
-            assert other[2] == value
-    assert [value for _, metric, value in with_others if metric == "label_spread"] != spread
+            assert changed_values[variant, metric] == value
+    spread = default_values["confidence", "label_spread"]
+    assert np.isfinite(spread)
+    assert changed_values["confidence", "label_spread"] != spread
 
 
 def test_only_the_requested_metrics_are_computed():
@@ -105,7 +110,7 @@ def test_only_the_requested_metrics_are_computed():
     ]
 
 
-def test_members_are_averaged_over_their_probabilities_before_and_after_calibration():
+def test_decision_is_from_mean_uncalibrated_and_confidence_from_mean_calibrated_probabilities_of_members():
     members = [make_decisions(LOGITS), make_decisions(LOGITS[:, ::-1] * 3), make_decisions(LOGITS[::-1] / 2)]
 
     def halve(logits: np.ndarray) -> np.ndarray:
@@ -125,15 +130,15 @@ def test_members_are_averaged_over_their_probabilities_before_and_after_calibrat
     assert averaged.reliability_logits is projection.reliability_logits
 
 
-def test_a_probability_of_zero_of_all_members_has_no_warning():
+def test_a_label_with_probability_zero_for_all_members_causes_no_warning():
     certain = np.array([[0.0, -np.inf, -np.inf]] * 6)
     averaged = average_members(make_projection(decide(LOGITS)), [make_decisions()], [lambda _: certain])
     np.testing.assert_array_equal(averaged.log_probabilities, certain)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 2.0])
-def test_another_power_off_the_top_gives_the_projection_with_this_power(alpha):
-    decision = np.array([0, 0, 1, 0, 2, 2])  # the second, third, fifth and last are not on top
+def test_changing_the_power_equals_projecting_with_the_new_power(alpha):
+    decision = np.array([0, 0, 1, 0, 2, 2])  # the second, third, fifth and last are not the most probable
     changed = change_off_top_alpha(make_projection(decision), alpha)
     expected = make_projection(decision, alpha).simplex
     assert expected.solved.tolist() == [True, False, False, True, False, False]
@@ -141,16 +146,22 @@ def test_another_power_off_the_top_gives_the_projection_with_this_power(alpha):
         np.testing.assert_array_equal(getattr(changed, field), getattr(expected, field))
 
 
-def test_another_power_off_the_top_leaves_the_first_projection_unchanged():
+def test_changing_the_power_leaves_the_original_projection_unchanged():
     decision = np.array([0, 0, 1, 0, 2, 2])
     projection = make_projection(decision)
     change_off_top_alpha(projection, 0.25)
     expected = make_projection(decision).simplex
     np.testing.assert_array_equal(projection.simplex.alpha, expected.alpha)
     np.testing.assert_array_equal(projection.simplex.log_probabilities, expected.log_probabilities)
-    solved = expected.solved & expected.feasible
-    probability = np.exp(expected.log_probabilities[np.arange(6), decision])
-    np.testing.assert_allclose(probability[solved], expit(projection.reliability_logits["mrp"][solved]))
+
+
+def test_the_probability_of_a_projected_decision_is_its_reliability():
+    decision = np.array([0, 0, 1, 0, 2, 2])
+    projection = make_projection(decision)
+    simplex = projection.simplex
+    projected = simplex.solved & simplex.feasible
+    probability = np.exp(simplex.log_probabilities[np.arange(6), decision])
+    np.testing.assert_allclose(probability[projected], expit(projection.reliability_logits["mrp"][projected]))
 
 
 def fake_model(*violations: str) -> Any:
@@ -163,33 +174,32 @@ def test_violations_are_listed_with_their_variant():
 
 
 def test_only_variants_that_are_curves_have_lattices():
-    curves = [
-        Curves(
-            knots=np.array([0.0, 0.25, 1.0]),
-            values=np.array([[-1.0, shift, 3.0]]),
-            rows=np.array([50]),
-            fallback=("none",),
-        )
-        for shift in (0.5, 0.75)
-    ]
-    models = {"mrp": curves[0], "confidence": Confidence(), "shared_1d": SharedCurve(curves[1])}
+    own_curves = Curves(
+        knots=np.array([0.0, 0.25, 1.0]),
+        values=np.array([[-1.0, 0.5, 3.0]]),
+        rows=np.array([50]),
+        fallback=("none",),
+    )
+    shared_curve = replace(own_curves, values=np.array([[-1.0, 0.75, 3.0]]))
+    models = {"mrp": own_curves, "confidence": Confidence(), "shared_1d": SharedCurve(shared_curve)}
     lattices = project._select_curves(models)
     assert [*lattices] == ["mrp", "shared_1d"]
-    assert lattices["mrp"] is models["mrp"]
-    assert lattices["shared_1d"].values.tolist() == [[-1.0, 0.75, 3.0]]
+    assert lattices["mrp"] is own_curves
+    assert lattices["shared_1d"] is shared_curve
 
 
 def make_lattice(*values: list[float], rows: list[int], fallback: list[str]) -> Any:
+    """Make a lattice with one list of values for each curve."""
     return SimpleNamespace(knots=np.array([0.0, 0.25, 1.0]), values=np.array(values), rows=rows, fallback=fallback)
 
 
 def test_lattices_are_listed_with_their_values_rows_and_fallbacks():
-    one = make_lattice([1.0, 2.0, 4.0], rows=[70], fallback=["none"])
-    two = make_lattice([1.0, 2.0, 3.0], [-1.0, 0.5, 0.75], rows=[60, 7], fallback=["none", "shared"])
+    one_curve = make_lattice([1.0, 2.0, 4.0], rows=[70], fallback=["none"])
+    two_curves = make_lattice([1.0, 2.0, 3.0], [-1.0, 0.5, 0.75], rows=[60, 7], fallback=["none", "shared"])
     results = []
     for seed in (3, 1):
         projections = [
-            SimpleNamespace(calibrator="ts", lattices={"mrp": two, "shared_1d": one}),
+            SimpleNamespace(calibrator="ts", lattices={"mrp": two_curves, "shared_1d": one_curve}),
             SimpleNamespace(calibrator="uncal", lattices={}),
         ]
         results.append(SeedResults(seed, projections, rows_per_label=(), fallbacks=(), gate_records=[]))
