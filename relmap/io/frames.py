@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     InputData: TypeAlias = IntoDataFrame | ArrayLike
 
 BATCH_ROWS = 2**17
-MAX_WHOLE_BYTES = 2**27  # of a file that cannot be read in pieces
+MAX_WHOLE_BYTES = 2**27  # maximum size of a file that cannot be read in pieces
 WRITE_AGAIN = "write the predictions again"
 HASHED_COLUMNS = (  # types that a map may read
     cs.numeric()
@@ -43,8 +43,9 @@ HASHED_COLUMNS = (  # types that a map may read
     | cs.list(cs.numeric())
     | cs.array(cs.numeric())
 )
-FLOAT32_ERROR = 1e-6  # of probabilities
+FLOAT32_ERROR = 1e-6  # tolerance for probabilities that were computed in float32
 MEBIBYTE = 2**20
+# names T of the functions pyarrow.types.is_T
 PLAIN_TYPES = ("integer", "floating", "boolean", "decimal128", "null", "date32", "timestamp")
 TEXT_TYPES = ("string", "large_string", "string_view")
 LIST_TYPES = ("list", "large_list", "fixed_size_list")
@@ -57,7 +58,7 @@ class FramePredictions:
     Attributes:
         frame: The rows.
         sha256: Hex SHA-256 of their file, or of the rows.
-        path: Their file; for a frame of the user X, as scikit-learn names it.
+        path: Their file; `X` for a frame in memory, since scikit-learn names the argument `X`.
         reading: Names and units of the columns.
         text: The text file from which the rows were taken, if there is one.
     """
@@ -130,11 +131,12 @@ def _read_json_list(path: Path) -> pl.DataFrame:
     content = path.read_bytes().removeprefix(BYTE_ORDER_MARK)
     if not content.lstrip().startswith(b"["):
         raise InputError(
-            f"{path} is not a JSON list of objects; name it .jsonl if it has one on each line, and write such a list "
-            "from pandas with to_json(orient='records')"
+            f"{path} is not a JSON list of objects; if it has one object on each line, rename it to .jsonl; to write a "
+            "list from pandas, use to_json(orient='records')"
         )
     with report_parse_errors(path, "a JSON list of objects", WRITE_AGAIN):
         frame = pl.read_json(content, infer_schema_length=None)
+    # the check needs an object, and finds repeated keys also in the objects of a list
     if not is_json_object(b'{"rows": %b}' % content):
         raise InputError(f"{path} has an object with a repeated key; keep one of the two")
     return frame
@@ -177,7 +179,7 @@ def to_polars(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> pl
         The frame; for an array, one with the column `logits` or `probabilities`.
 
     Raises:
-        InputError: It is neither a frame nor an array of numbers, or what an array contains is ambiguous.
+        InputError: `data` is neither a frame nor an array of numbers, or an array may be logits or probabilities.
     """
     if is_frame(data):
         try:
@@ -204,16 +206,17 @@ def read_array(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> P
     """Read an array of predictions.
 
     Args:
-        data: Numbers for each label, shape (n, K); or for the second of two labels, shape (n,).
+        data: Shape (n, K), one number for each label; or shape (n,), numbers of the second of two labels.
         kind: What the numbers are. With `auto`, they are logits if any lies outside [0, 1]; otherwise they are
-            probabilities, which must sum to 1 in each row, within rounding. None, for a map that does not know what it
-            was fitted on, rejects shape (n,) with numbers in [0, 1], which may be either.
+            probabilities, which must sum to 1 in each row of shape (n, K), within rounding. Use None for a map that
+            does not know whether it was fitted on logits or probabilities. None is like `auto`, but numbers in [0, 1]
+            of shape (n,) are an error, because they may be either.
 
     Returns:
         The numbers and what they are.
 
     Raises:
-        InputError: It is not an array of numbers, or what it contains is ambiguous.
+        InputError: `data` is not an array of numbers, or may be logits or probabilities.
     """
     try:
         numbers = np.asarray(data, dtype=np.float64)
@@ -228,15 +231,15 @@ def read_array(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> P
     if kind is not None and kind != "auto":
         known_kind = kind
     elif in_unit_interval:
-        _check_probabilities(numbers, is_kind_known=kind == "auto")
+        _reject_ambiguous(numbers, allow_vector=kind == "auto")
     if numbers.ndim == 1:
         first = 1 - numbers if known_kind == "probabilities" else np.zeros(len(numbers))
         numbers = np.column_stack([first, numbers])
     return PredictionArray(known_kind, numbers)
 
 
-def _check_probabilities(numbers: np.ndarray, *, is_kind_known: bool) -> None:
-    """Check that numbers in [0, 1] of shape (n,) or (n, K) can only be probabilities."""
+def _reject_ambiguous(numbers: np.ndarray, *, allow_vector: bool) -> None:
+    """Reject numbers in [0, 1] that may be logits: rows (n, K) that do not sum to 1, and shape (n,) if not allowed."""
     remedy = "give arrays='logits' or arrays='probabilities'"
     if numbers.ndim == 2:
         error = np.abs(numbers.sum(axis=1) - 1)
@@ -245,7 +248,7 @@ def _check_probabilities(numbers: np.ndarray, *, is_kind_known: bool) -> None:
                 f"X, row {int(error.argmax())} (from 0): all numbers lie in [0, 1], but this row does not sum "
                 f"to 1; {remedy}"
             )
-    elif not is_kind_known:
+    elif not allow_vector:
         raise InputError(
             "X may contain logits or probabilities, since all its numbers lie in [0, 1], and a map that was loaded or "
             f"fitted on a frame does not know which; {remedy} to `load`, or to the constructor before `fit`"
@@ -281,12 +284,13 @@ def unify_missing(values: ArrayLike) -> np.ndarray:
     """Convert values to an array in which None represents every missing value.
 
     Args:
-        values: An array, a sequence or a series; None, NaN and what pandas counts as such are missing.
+        values: An array, a sequence or a series. None, NaN and the missing values of pandas are missing.
 
     Returns:
         The array; of objects if a value is missing.
     """
     array = np.asarray(values)
+    # lists and tuples are checked whatever their type, since NumPy converts NaN among texts to the text 'nan'
     if array.dtype.kind not in "fO" and not isinstance(values, list | tuple):
         return array
     objects = np.array(values, dtype=object)  # a copy
@@ -331,7 +335,7 @@ def append_columns(data: "InputData", added: pl.DataFrame) -> "np.ndarray | Into
         added: The columns.
 
     Returns:
-        The frame in its library with the columns; for an array only the columns, as a structured array.
+        The frame with the columns, in its own library; for an array only the columns, as a structured array.
     """
     if not is_frame(data):
         return added.to_numpy(structured=True)
@@ -396,7 +400,7 @@ def arrow_to_polars(rows: pa.RecordBatch | pa.Table, path: Path) -> pl.DataFrame
 
 
 def is_readable(arrow_type: pa.DataType, *, nested: bool = True) -> bool:
-    """Return whether polars supports an Arrow type; where it does not, it may abort the process.
+    """Return whether polars supports an Arrow type. Polars may abort the process if it reads other types.
 
     Args:
         arrow_type: The type.
