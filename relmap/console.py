@@ -38,7 +38,8 @@ def fill_in_registry_names(text: str) -> str:
     """Fill in the names of calibrators and variants in a help text.
 
     Args:
-        text: The help; `{calibrators}`, `{variants}` and `{automatic}` are replaced.
+        text: The help; `{calibrators}` and `{variants}` are replaced by names, and `{automatic}` by the number of
+            variants that `auto` compares.
 
     Returns:
         The help for users.
@@ -48,7 +49,7 @@ def fill_in_registry_names(text: str) -> str:
     from relmap.projection.variants import AUTO_VARIANTS
 
     calibrators = ", ".join(calibrator_names())
-    variants = ", ".join(variant_names()[1:])
+    variants = ", ".join(name for name in variant_names() if name != "auto")
     return text.format(calibrators=calibrators, variants=variants, automatic=len(AUTO_VARIANTS))
 
 
@@ -73,7 +74,7 @@ def options_from_fields(
 
     Args:
         value_type: The dataclass. The types of its fields are `Annotated` with their help. A field `x_column` is also
-            the option `--x`, if the command has no such parameter.
+            the option `--x`, if the command has no parameter `x`.
         parameter: Parameter of the command that receives the value.
         without: Fields without an option.
 
@@ -170,7 +171,7 @@ def print_lines(lines: list[str]) -> list[str]:
     """Print messages to the error stream.
 
     Args:
-        lines: The lines; they may quote file content, so that unprintable characters are escaped.
+        lines: The lines. Unprintable characters are escaped, since lines may quote file content.
 
     Returns:
         The lines as printed.
