@@ -2,8 +2,9 @@
 
 Explored results are written to `data/explored` by runs outside of DVC, such as runs that a form started.
 
-`python -m flows.prune --days 30` removes older data; with `--dry-run` it only counts them. Files that DVC tracks do
-not change: use `dvc gc` to remove old versions. Files that forms wrote (`data/served`) belong to their users.
+`python -m flows.prune --days 30` removes data that were neither written nor used in the last 30 days; with `--dry-run`
+it only counts them. Files that DVC tracks do not change: use `dvc gc` to remove old versions. Files that forms wrote
+(`data/served`) are not removed, since they belong to their users.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ EXPLORED_FOLDER = DATA / "explored"
 SECONDS_PER_DAY = 24 * 60 * 60
 
 
-def old_files(folder: Path, before: float) -> list[Path]:
+def list_old_files(folder: Path, before: float) -> list[Path]:
     """List the files of a folder that were neither written nor used since a given time.
 
     Args:
@@ -49,7 +50,7 @@ def old_files(folder: Path, before: float) -> list[Path]:
     return old
 
 
-def old_results(folder: Path, before: float) -> list[Path]:
+def list_old_results(folder: Path, before: float) -> list[Path]:
     """List the folders of explored results in which no file was written since a given time.
 
     Args:
@@ -91,11 +92,11 @@ async def _count_old_runs(age: timedelta) -> int:
     from prefect.types._datetime import now  # noqa: PLC0415
 
     database = provide_database_interface()
-    run = database.FlowRun
-    old = sa.select(sa.func.count(run.id)).where(
-        run.parent_task_run_id.is_(None),
-        run.state_type.in_(TERMINAL_STATES),
-        run.end_time < now("UTC") - age,
+    flow_runs = database.FlowRun
+    old = sa.select(sa.func.count(flow_runs.id)).where(
+        flow_runs.parent_task_run_id.is_(None),
+        flow_runs.state_type.in_(TERMINAL_STATES),
+        flow_runs.end_time < now("UTC") - age,
     )
     async with database.session_context() as session:
         return int((await session.execute(old)).scalar_one())
@@ -122,7 +123,7 @@ def _shrink_database() -> None:
 
 
 def _prune_database(days: int, dry_run: bool) -> str:
-    """Remove old runs from Prefect's database; return a message."""
+    """Remove old runs from Prefect's database, or only count them; return a message."""
     is_own_database = "PREFECT_API_DATABASE_CONNECTION_URL" not in os.environ
     if is_own_database and not DATABASE.exists():
         return "Prefect's database does not exist yet."
@@ -145,7 +146,7 @@ def _prune_database(days: int, dry_run: bool) -> str:
 
 
 def _prune_paths(description: str, paths: list[Path], dry_run: bool) -> str:
-    """Remove files or folders; return a message."""
+    """Remove files or folders, or only count them; return a message."""
     freed = format_megabytes(sum(size_in_bytes(path) for path in paths))
     verb = "would be" if dry_run else "were"
     if not dry_run:
@@ -176,9 +177,9 @@ def main(
     with ExitStack() as locks:
         for name in ("refresh", *stage_names()):  # a run would fail if the fit that it reads were removed
             locks.enter_context(hold_lock(name))
-        fits = old_files(Path(str(PREFECT_LOCAL_STORAGE_PATH.value())), before)
+        fits = list_old_files(Path(str(PREFECT_LOCAL_STORAGE_PATH.value())), before)
         print(_prune_paths("Stored calibrator fits", fits, dry_run))
-        print(_prune_paths("Explored results", old_results(EXPLORED_FOLDER, before), dry_run))
+        print(_prune_paths("Explored results", list_old_results(EXPLORED_FOLDER, before), dry_run))
         print(_prune_database(days, dry_run))
 
 

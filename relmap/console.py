@@ -49,7 +49,7 @@ def fill_in_registry_names(text: str) -> str:
     from relmap.projection.variants import AUTO_VARIANTS
 
     calibrators = ", ".join(calibrator_names())
-    variants = ", ".join(variant_names()[1:])
+    variants = ", ".join(name for name in variant_names() if name != "auto")
     return text.format(calibrators=calibrators, variants=variants, automatic=len(AUTO_VARIANTS))
 
 
@@ -172,7 +172,7 @@ def print_lines(lines: list[str]) -> list[str]:
     """Print messages to the error stream.
 
     Args:
-        lines: The lines; they may quote file content, so that unprintable characters are escaped.
+        lines: The lines. Unprintable characters are escaped, since lines may quote file content.
 
     Returns:
         The lines as printed.

@@ -79,8 +79,8 @@ def write_table(name: str, runs: Runs, folder: Path = REPORT) -> pl.DataFrame:
     write_text(folder / f"{name}.md", formatted.markdown())
     write_text(folder / f"{name}.tex", render_latex(formatted, frame.schema))
     description = f"{formatted.caption} {formatted.note}"
-    if formatted.rows > MAX_ARTIFACT_ROWS:
-        description += f" The first {MAX_ARTIFACT_ROWS} of {formatted.rows} rows."
+    if formatted.n_rows > MAX_ARTIFACT_ROWS:
+        description += f" The first {MAX_ARTIFACT_ROWS} of {formatted.n_rows} rows."
     create_table_artifact(
         [dict(zip(formatted.columns, row, strict=True)) for row in formatted.texts[:MAX_ARTIFACT_ROWS]],
         key=name.replace("_", "-"),

@@ -22,7 +22,7 @@ from tasks.records.store import Base, base_folder, read_json, read_parquet
 from tasks.settings.params import Params
 
 MAX_SCORED_ROWS = 50_000  # scores.parquet contains a sample of this size if there are more test rows
-MAX_SIMPLEX_ROWS = 2000  # of simplex.parquet
+MAX_SIMPLEX_ROWS = 2000  # likewise for simplex.parquet
 DVC_METRICS = (  # numbers of a data set for `dvc metrics`
     "accuracy",
     "commonest_label",
@@ -71,7 +71,7 @@ def build_scores(results: list[SeedResults], test: ProtocolDecisions, calibrator
     Args:
         results: Results of each protocol seed.
         test: Test rows.
-        calibrators: Calibrators of the tables.
+        calibrators: Calibrators that the tables show.
 
     Returns:
         One row for each sampled test row, calibrator and seed. Rank rows by the columns `logit_<variant>`: confidence
@@ -97,7 +97,8 @@ def build_simplex_rows(
     Args:
         results: Results of each protocol seed; the first one is used.
         test: Test rows.
-        calibrators: Calibrators of the tables. The one of the paper's figures is used if it ran, else the last.
+        calibrators: Calibrators that the tables show. The calibrator of the paper's figures is used if it is one of
+            them, else the last of them.
 
     Returns:
         One row for each sampled test row.
@@ -124,8 +125,9 @@ def summarize_optimality(results: list[SeedResults], metrics: pl.DataFrame) -> d
         metrics: Metrics of all seeds.
 
     Returns:
-        Maxima over calibrators and seeds: `adam_objective_above_it`, `kkt_residual`, and for each metric
-        `largest_difference` between MRP as published and the optimum.
+        Maxima over calibrators and seeds. `adam_objective_above_it`: objective of MRP as published minus the optimum.
+        `kkt_residual`: residual of the optimality conditions at the optimum. `largest_difference`: for each metric, the
+        absolute difference between MRP as published and the optimum.
     """
     projections = [decisions for seed_results in results for decisions in seed_results.projections]
     both_variants = metrics.filter(pl.col("variant").is_in(["mrp", "mrp_exact"]))
@@ -140,15 +142,15 @@ def summarize_optimality(results: list[SeedResults], metrics: pl.DataFrame) -> d
 
 
 def list_lattices(results: list[SeedResults], labels: tuple[str, ...]) -> list[dict[str, Any]]:
-    """List all fitted lattices for curves.json.
+    """List all fitted curves for curves.json. A lattice has the curves of one calibrator, seed and variant.
 
     Args:
         results: Results of each protocol seed.
         labels: Names of the K labels.
 
     Returns:
-        For each lattice its calibrator, seed, variant, knots and curves. A curve has a label, values, the number of
-        fit rows and the fallback.
+        For each lattice its calibrator, seed, variant, knots and curves. A curve has a label, the values at the knots,
+        the number of fit rows, and the fallback: the model that the label uses instead of an own curve, or "none".
     """
     lattices = []
     for seed_results in results:
@@ -184,8 +186,8 @@ def write_runs(
 
     Args:
         base: Decisions of the base predictor.
-        results: Lists of the results of the tasks: records of `gates`, `projected` (one `SeedResults` for each seed),
-            and data frames of `metrics`, `rivals`, `sensitivity` and `intervals`.
+        results: Kind of result -> the results of all tasks of this kind: `gates` (records), `projected` (one
+            `SeedResults` for each seed), and `metrics`, `rivals`, `sensitivity` and `intervals` (data frames).
         params: Settings.
         provenance: Facts about the run for run.json.
         folder: Folder of the files.
@@ -277,7 +279,7 @@ def recommend(base: Base, params: Params, folder: Path, metrics_path: Path | Non
 
 @task(task_run_name="show gates/{base.name}")
 def show_gates(base: Base, gates: list[dict[str, Any]]) -> None:
-    """Show the failed expectations of gates in the Prefect UI: place, expectation and values found.
+    """Show the failed expectations of gates in the Prefect UI, with place and values found.
 
     Args:
         base: Decisions of the base predictor.

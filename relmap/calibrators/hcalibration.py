@@ -1,9 +1,9 @@
-"""h-calibration (Huang et al., 2025): calibrates the n K events "label k is true" of n rows together.
+"""h-calibration (Huang et al., 2025): calibrates the n * K events "label k is true" of n rows together.
 
 The residual of an event with probability p is p - [the label is true]. In calibrated predictions, the residuals of
 events with similar probabilities average to 0. The loss is therefore the mean absolute moving average of the residuals,
 in the order of the probabilities. The range of -log p is divided into segments. The mapping multiplies -log p by the
-factor of its segment; the factors are the same for all labels.
+factor of its segment, and normalizes the results by a softmax. The factors are the same for all labels.
 """
 
 from typing import Annotated, NamedTuple
@@ -14,7 +14,8 @@ from relmap.calibrators.identity import floored_log_softmax, log_softmax
 from relmap.optimizers import Adam
 from relmap.serialization import Axes, Positive, Value
 
-# residuals are counted in these parts of 1: sums of 2**14 integers are exact, and six times as fast as float sums
+# Residuals are truncated to multiples of 2**-48 and stored as integers. Sums of up to 2**14 of them fit in an int64.
+# They are exact, and six times as fast as float sums.
 RESIDUAL_UNITS = 2**48
 MAX_SURPRISAL = 100.0  # end of the segments of -log p; the last factor applies beyond it
 
@@ -27,8 +28,8 @@ class HCalibrationSettings(NamedTuple):
         window: Number of events in a moving average.
         learning_rate: Learning rate of Adam.
         epochs: Maximal number of epochs.
-        patience: Number of epochs without a lower loss after which the fit ends.
-        batch: Number of rows of a step.
+        patience: The fit ends after more than this number of epochs without a lower loss.
+        batch: Maximum number of rows in a step of Adam.
     """
 
     segments: int = 50
@@ -42,8 +43,8 @@ class HCalibrationSettings(NamedTuple):
 class HCalibration(Value, kind="hcalibration"):
     """`softmax(-f(-log p))`, where f multiplies -log p by the factor of its segment.
 
-    The mapping jumps between segments, as the published one does. A few rows therefore change the order of their
-    labels, possibly of the two largest.
+    As published, the mapping jumps between segments. It therefore changes the order of the label probabilities of a few
+    rows, and may change their most probable label.
 
     Attributes:
         factors: Factor of each of S equal segments of [0, MAX_SURPRISAL], shape (S,); all 1 is the identity.
@@ -99,9 +100,11 @@ def fit_hcal(
     them by probability, and takes the mean absolute moving average of their residuals, in a window of at most a fifth
     of these events. The loss is the mean over the labels k that have such rows.
 
-    With K = 2, the rows whose label is not k all have the same label. The loss then has no gradient before the
-    predictions are calibrated, and the mapping corrects too little. The paper's results of h-cal show the same, on its
-    data sets with two labels only. The authors multiply the loss by 1e5, which hardly affects Adam and is omitted here.
+    With K = 2, the rows whose label is not k all have the other label. If the labels are imbalanced, the loss is then
+    not lowest for calibrated predictions, and the fitted factors may not calibrate. In the paper, h-cal corrects too
+    little on the binary data sets, and only on these.
+
+    The authors multiply the loss by 1e5. This is omitted here, because Adam does not depend on the scale of the loss.
 
     Args:
         logits: Shape (n, K).
@@ -148,14 +151,14 @@ def _mapping_loss(
 ) -> tuple[float, np.ndarray]:
     """Return the loss of a mapping and its gradient (S,) in the log factors; zeros unless `with_gradient`."""
     mapped = np.exp(log_factors).take(events.segment) * events.surprisal
-    by_label = np.ascontiguousarray(mapped.T)  # sums over labels are then sums of whole arrays
-    by_label = by_label.min(axis=0) - by_label
-    # A quotient of exponentials would be rounded differently. That can change the order of the events, and after many
-    # steps the result.
-    p = np.ascontiguousarray(np.exp(by_label - np.log(np.exp(by_label).sum(axis=0))).T)
+    by_label = np.ascontiguousarray(mapped.T)  # shape (K, n): sums over labels then add whole arrays
+    shifted = by_label.min(axis=0) - by_label
+    # do not divide exponentials: their other rounding changes the order of events, and after many steps the factors
+    p = np.ascontiguousarray(np.exp(shifted - np.log(np.exp(shifted).sum(axis=0))).T)
     loss, p_gradient = _residual_loss(p, events.labels, window, with_gradient=with_gradient)
     if not with_gradient:
         return loss, np.zeros_like(log_factors)
+    # p = softmax(-mapped), and the derivative of `mapped` in the log factor of its segment is `mapped`
     mapped_gradient = p * (np.einsum("nk,nk->n", p, p_gradient)[:, None] - p_gradient)
     gradient = np.bincount(events.segment.ravel(), (mapped_gradient * mapped).ravel(), len(log_factors))
     return loss, gradient
@@ -180,7 +183,8 @@ def _residual_loss(p: np.ndarray, labels: np.ndarray, window: int, *, with_gradi
         events = np.flatnonzero(sorted_label != excluded_label)
         if len(events) == 0:
             continue
-        # the published loss also groups similar probabilities with equal counts, which has no visible effect
+        # the published loss also gives equal weight to clusters of events with similar probabilities; this has no
+        # visible effect
         half_window = (max(1, min(window, len(events) // 5)) - 1) // 2
         window_length = 2 * half_window + 1
         total = _moving_sum(sorted_residual[events], half_window)
@@ -210,16 +214,12 @@ def _stable_argsort(values: np.ndarray) -> np.ndarray:
 
 
 def _moving_sum(values: np.ndarray, half_window: int) -> np.ndarray:
-    """Sum each of the values (N,) and `half_window` values on either side, (N,).
-
-    The matrix of this linear map is symmetric, so the function also computes its gradients.
-
-    Returns:
-        Sums, shape (N,).
-    """
+    """Sum each of the values (N,) with up to `half_window` values on either side, (N,)."""
+    # the matrix of this linear function is symmetric, so that the function also propagates gradients
     n_values = len(values)
     cumulative = np.empty(n_values + 2 * half_window + 1, dtype=np.int64)
     cumulative[: half_window + 1] = 0
+    # cumulative sums may overflow; their differences are still exact, since integers wrap around modulo 2**64
     np.cumsum(values, out=cumulative[half_window + 1 : half_window + 1 + n_values])
     cumulative[half_window + n_values :] = cumulative[half_window + n_values]
     return np.asarray(cumulative[2 * half_window + 1 :] - cumulative[:n_values])

@@ -22,7 +22,7 @@ class SmartSettings(NamedTuple):
     Attributes:
         learning_rate: Learning rate of Adam.
         epochs: Maximal number of epochs.
-        patience: Number of epochs without a lower loss after which the fit ends.
+        patience: The fit ends after more than this number of epochs without a lower loss.
     """
 
     learning_rate: float = 0.005

@@ -206,7 +206,7 @@ def read_array(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> P
     """Read an array of predictions.
 
     Args:
-        data: Numbers for each label, shape (n, K); or for the second of two labels, shape (n,).
+        data: Shape (n, K), one number for each label; or shape (n,), numbers of the second of two labels.
         kind: What the numbers are. With `auto`, they are logits if any lies outside [0, 1]; otherwise they are
             probabilities, which must sum to 1 in each row, within rounding. None is for a map without information on
             the kind of arrays that it was fitted on. It is like `auto`, but rejects numbers in [0, 1] of shape (n,),
@@ -290,6 +290,7 @@ def unify_missing(values: ArrayLike) -> np.ndarray:
         The array; an array of objects if a value is missing.
     """
     array = np.asarray(values)
+    # lists and tuples are checked whatever their type, since NumPy converts NaN among texts to the text 'nan'
     if array.dtype.kind not in "fO" and not isinstance(values, list | tuple):
         return array
     objects = np.array(values, dtype=object)  # a copy

@@ -23,7 +23,8 @@ SIMULATED_NOTE = (
     "Rows marked simulated are results on simulated data. They show that the pipeline works. They do not show how the "
     "method performs on the real data set of the same name."
 )
-COLUMN_KINDS = {"conf": "Conf.", "base": "Base", "mrp": "MRP", "mrc": "MRC", "delta": "Δ"}  # suffix -> LaTeX header
+# kind of a column -> LaTeX header
+COLUMN_KINDS = {"conf": "Conf.", "base": "Base", "mrp": "MRP", "mrc": "MRC", "delta": "Δ"}
 TEMPLATES = Environment(  # noqa: S701 - Markdown and LaTeX; `render_latex` escapes for the latter
     loader=FileSystemLoader(Path(__file__).parent),
     undefined=StrictUndefined,
@@ -56,7 +57,7 @@ class Cell(NamedTuple):
 
     Attributes:
         text: Text of the cell.
-        improved: Whether it is a change that is an improvement.
+        improved: Whether the value is a change of a metric that is an improvement.
     """
 
     text: str
@@ -64,7 +65,7 @@ class Cell(NamedTuple):
 
 
 class MetricColumn(NamedTuple):
-    """Meaning of a column.
+    """Metric and kind of a column.
 
     Attributes:
         metric: Metric of the column; None for other columns.
@@ -77,15 +78,15 @@ class MetricColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class FormattedTable:
-    """A table with formatted cells and every row of its CSV.
+    """A table with formatted cells. It has all rows of the CSV file.
 
     Attributes:
         key: Name of its files.
         caption: Caption.
         note: What readers must know to interpret the numbers.
         columns: Names of the columns.
-        sections: Heading -> rows. The paper's data sets have no heading.
-        rows: Number of rows.
+        sections: Heading -> rows. The rows of the paper's data sets have the heading "".
+        n_rows: Number of rows of all sections.
     """
 
     key: str
@@ -93,7 +94,7 @@ class FormattedTable:
     note: str
     columns: list[str]
     sections: dict[str, list[list[Cell]]]
-    rows: int
+    n_rows: int
 
     @property
     def texts(self) -> list[list[str]]:
@@ -122,8 +123,8 @@ def format_table(table: Table, frame: pl.DataFrame) -> FormattedTable:
     Returns:
         The formatted table.
     """
-    paper_names = [*PAPER_DATASETS, BOOSTED, AVERAGE, "all"]
-    is_own = ~pl.col("dataset").is_in(paper_names) if "dataset" in frame.columns else pl.lit(value=False)
+    names_without_heading = [*PAPER_DATASETS, BOOSTED, AVERAGE, "all"]
+    is_own = ~pl.col("dataset").is_in(names_without_heading) if "dataset" in frame.columns else pl.lit(value=False)
     sections = {}
     for heading, rows in (("", frame.filter(~is_own)), (OWN_HEADING, frame.filter(is_own))):
         if len(rows):
@@ -135,7 +136,7 @@ def format_table(table: Table, frame: pl.DataFrame) -> FormattedTable:
         note=f"{table.note} {SIMULATED_NOTE if is_simulated else ''}".strip(),
         columns=[name for name in frame.columns if name != "source" and not name.endswith("_std")],
         sections=sections or {"": []},
-        rows=len(frame),
+        n_rows=len(frame),
     )
 
 
@@ -175,7 +176,7 @@ def parse_metric_column(column: str) -> MetricColumn:
         kind = "delta"
     else:
         name, _, kind = column.rpartition("_")
-    metric = METRICS.get(name.removeprefix("fixed_"))
+    metric = METRICS.get(name.removeprefix("fixed_"))  # the column `fixed_ece_mrp` has the metric `ece`
     if metric is None or kind not in COLUMN_KINDS:
         return MetricColumn(None, column)
     return MetricColumn(metric, kind)
@@ -192,7 +193,7 @@ def _format_row(table: Table, row: Mapping[str, Any]) -> list[Cell]:
             cells.append(Cell(display_name(value, row["source"] or "")))
         elif column != "source" and not column.endswith("_std"):
             cell = _format_number(column, value, row.get(f"{column}_std"), _digits_of(column, table))
-            cells.append(Cell(cell.text) if interval_covers_zero else cell)
+            cells.append(cell._replace(improved=False) if interval_covers_zero else cell)
     return cells
 
 
@@ -205,7 +206,7 @@ def _digits_of(column: str, table: Table) -> int:
 
 
 def _format_number(column: str, value: object, deviation: float | None, digits: int) -> Cell:
-    """Format a value with its standard deviation; mark a change that is an improvement."""
+    """Format a value, a number with its standard deviation; mark a change that is an improvement."""
     text = format_value(value, digits, signed="delta" in column or column == "difference")
     metric, kind = parse_metric_column(column)
     improved = False
@@ -242,7 +243,7 @@ def render_latex(table: FormattedTable, schema: pl.Schema) -> str:
     alignments = [_alignment(name, schema[name]) for name in table.columns]
     return TEMPLATES.get_template("table.tex.jinja").render(
         table=table,
-        long=table.rows > MAX_ROWS_ON_PAGE,
+        long=table.n_rows > MAX_ROWS_ON_PAGE,
         alignments="".join(alignments),
         caption=escape_latex(f"{table.caption} {table.note}".strip()),
         header=_latex_header(table.columns),
@@ -259,8 +260,8 @@ def _alignment(column: str, data_type: pl.DataType) -> str:
 def _latex_header(columns: Sequence[str]) -> list[str]:
     """Return one line with the names of the columns, or two lines if columns belong to metrics.
 
-    With two lines, the first one has the titles of the metrics. Columns `delta_<metric>` stay in one line, since each
-    belongs to another metric.
+    With two lines, the first has the titles of the metrics, each over its columns. A column `delta_<metric>` has no
+    title there, since each of them belongs to a different metric.
     """
     meanings = []
     for column in columns:

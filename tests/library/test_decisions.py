@@ -63,10 +63,10 @@ def test_every_value_of_the_selected_rows_is_selected(rows):
 
 def test_every_value_is_concatenated_in_the_order_of_the_parts():
     parts = [ALL_VALUES.take(slice(3, None)), ALL_VALUES, ALL_VALUES.take(slice(1))]
-    both = FixedDecisions.concatenate(parts)
+    concatenated = FixedDecisions.concatenate(parts)
     for name in ("decision", *OPTIONAL_VALUES):
         expected = getattr(ALL_VALUES, name)[[3, 0, 1, 2, 3, 0]]
-        np.testing.assert_array_equal(getattr(both, name), expected)
+        np.testing.assert_array_equal(getattr(concatenated, name), expected)
 
 
 def test_input_of_a_map_is_the_most_informative_known_value():
@@ -85,7 +85,7 @@ def test_rows_without_weights_have_one_copy_each():
 @pytest.mark.parametrize(
     ("weight", "max_copies", "expected"),
     [
-        ([1, 1, 1, 5], 10**6, [50, 50, 50, 250]),  # 100 copies of a row on average
+        ([1, 1, 1, 5], 10**6, [50, 50, 50, 250]),  # at most 100 copies of a row on average
         ([1, 1, 1, 5], 400, [50, 50, 50, 250]),
         ([1, 1, 1, 5], 80, [10, 10, 10, 50]),
         ([0.1, 0.3, 0.1, 0.3], 40, [5, 15, 5, 15]),
@@ -116,7 +116,7 @@ def test_copies_are_rounded_at_random_and_right_on_average(monkeypatch):
     n_copies = np.bincount(rows.copies).reshape(500, 2)
     assert [sorted(set(copies)) for copies in n_copies.T] == [[6, 7], [13, 14]]
     assert n_copies.mean(axis=0) == pytest.approx([20 / 3, 40 / 3], abs=0.06)
-    assert rows.copies.tolist() == rows.copies.tolist()
+    assert rows.copies.tolist() == rows.copies.tolist()  # computed twice, with the same random numbers
 
 
 def test_decision_ignores_differences_below_double_precision():
@@ -128,13 +128,13 @@ def test_decision_ignores_differences_below_double_precision():
 def test_confidence_logit_of_each_label_by_hand():
     log_probabilities = np.log([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.5, 0.3, 0.2]])
     original = log_probabilities.copy()
-    measured = confidence_logit(log_probabilities, np.array([0, 1, 2]))
-    np.testing.assert_allclose(measured, np.log([0.5 / 0.5, 0.3 / 0.7, 0.2 / 0.8]), atol=1e-15)
+    computed = confidence_logit(log_probabilities, np.array([0, 1, 2]))
+    np.testing.assert_allclose(computed, np.log([0.5 / 0.5, 0.3 / 0.7, 0.2 / 0.8]), atol=1e-15)
     np.testing.assert_array_equal(log_probabilities, original)
 
 
 def test_confidence_logit_of_tiny_probabilities_is_finite():
     log_probabilities = np.array([[-1000.0, -1000.0, -1002.0], [-5.0, -np.inf, -800.0]])
-    measured = confidence_logit(log_probabilities, np.array([2, 0]))
+    computed = confidence_logit(log_probabilities, np.array([2, 0]))
     # the odds are e^-1002 / (2 e^-1000) and e^-5 / e^-800
-    np.testing.assert_allclose(measured, [-2 - np.log(2), 795])
+    np.testing.assert_allclose(computed, [-2 - np.log(2), 795])

@@ -1,7 +1,7 @@
-"""Number of fits, optimizations, passes, draws and reads of the fast paths, which does not depend on the machine.
+"""Numbers of fits, passes, random draws and reads. Unlike durations, they do not depend on the machine.
 
-Other tests of this kind: sorts in test_metrics and test_labelwise, nodes in test_lattice, slopes in test_calibrators,
-cached fits in test_end_to_end.
+Other tests count sorts (test_metrics, test_labelwise), nodes (test_lattice), slopes (test_calibrators) and cached fits
+(test_end_to_end).
 """
 
 from collections.abc import Callable
@@ -30,13 +30,13 @@ from tests.maps import make_map, make_predictions
 CALIBRATE_ARGUMENTS = ("parts", "calibrator", "seed", "row_counts", "settings")
 
 
-def record_calls(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, entry: Callable[..., Any]) -> list[Any]:
-    """Return a list to which each later call of `owner.name` appends `entry(*arguments)`."""
+def record_calls(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, summarize: Callable[..., Any]) -> list[Any]:
+    """Return a list to which each later call of `owner.name` appends `summarize(*arguments)`."""
     calls: list[Any] = []
     original = getattr(owner, name)
 
     def record_call(*arguments: Any, **options: Any) -> Any:
-        calls.append(entry(*arguments, **options))
+        calls.append(summarize(*arguments, **options))
         return original(*arguments, **options)
 
     monkeypatch.setattr(owner, name, record_call)
@@ -49,7 +49,13 @@ def count_fits(rows_of_fits: Any, **_: Any) -> int:
 
 @pytest.fixture
 def parts(decisions) -> ValidationRows:
-    return ValidationRows(1, *[decisions] * 4)
+    return ValidationRows(
+        seed=1,
+        temperature_fit=decisions,
+        calibrator_fit=decisions,
+        projection_fit=decisions,
+        projection_selection=decisions,
+    )
 
 
 def test_the_calibrators_of_a_seed_are_projected_in_one_batch_of_each_kind(monkeypatch, decisions, parts, quick_params):
@@ -68,7 +74,7 @@ def test_a_calibrator_is_fitted_once_on_each_number_of_rows(monkeypatch, parts):
     n_rows = len(parts.calibrator_fit)
     fit = MagicMock(side_effect=diagonal.fit)
     monkeypatch.setitem(CALIBRATORS, "diag", replace(diagonal, fit=fit))
-    calibrate.fn(parts, "diag", 1, (100, n_rows, 2 * n_rows))
+    calibrate.fn(parts, "diag", 1, (100, n_rows, 2 * n_rows))  # only `n_rows` rows are available
     assert sorted(len(call.args[1]) for call in fit.call_args_list) == [100, n_rows]
 
 
@@ -86,16 +92,17 @@ def test_all_metrics_calibrators_and_seeds_share_the_resamples(monkeypatch, deci
     assert groupings == [len(decisions)] * n_projections  # for the label spread and its shuffles together
 
     cached_draws = resampling.Resamples._counts  # a cached property, whose function `func` draws the resamples
-    draws = record_calls(monkeypatch, cached_draws, "func", lambda resamples: resamples.resamples)
+    draws = record_calls(monkeypatch, cached_draws, "func", lambda draws: draws.resamples)
     sorts = record_calls(monkeypatch, resampling, "order_by_risk", lambda logit, _correct: len(logit))
-    passes = record_calls(
+    # each pass over a ranking handles the groups of rows with equal scores in chunks
+    group_counts = record_calls(
         monkeypatch, resampling.Resamples, "_tie_group_chunks", lambda _draws, order: order.groups
-    )  # of tied rows
+    )
     bootstrap_intervals.fn(results, metrics, decisions, quick_params.calibrators, quick_params.metrics)
     assert draws == [quick_params.metrics.resamples]
     assert sorts == [len(decisions)] * 2 * n_projections  # confidence and MRP
-    assert len(passes) == len(sorts)  # one for all metrics of a score
-    assert max(passes) <= resampling.MAX_TIE_GROUPS
+    assert len(group_counts) == len(sorts)  # one pass over each ranking, for all metrics
+    assert max(group_counts) <= resampling.MAX_TIE_GROUPS
 
 
 @pytest.mark.parametrize("rows", [200, 2 * CHUNK_ROWS + 5])
@@ -132,7 +139,8 @@ def test_each_fit_and_each_projection_of_a_data_set_is_submitted_once(
         source="simulated",
         seed0_accuracy=0.5,
     )
-    test_sizes = [[9 + 2 * run, 10 + 2 * run] for run in range(n_runs)]  # of the two members of each model run
+    # for each model run, the numbers of test rows of its two members
+    test_sizes = [[9 + 2 * run, 10 + 2 * run] for run in range(n_runs)]
 
     def make_member(test_size: int) -> Base:
         validation = decisions.take(slice(test_size, None))
@@ -165,6 +173,6 @@ def test_each_fit_and_each_projection_of_a_data_set_is_submitted_once(
     # with as many model runs as seeds, each seed uses its own run, otherwise the first
     expected_sizes = [test_sizes[run] for run in run_of_seed] if n_runs else [[]] * len(params.seeds)
     measured_sizes = []
-    for *_, tests_of_members, _ in calls["measure"]:
-        measured_sizes.append([len(test) for test in tests_of_members])
+    for _results, _labels, _params, member_tests, _fits_of_members in calls["measure"]:
+        measured_sizes.append([len(test) for test in member_tests])
     assert measured_sizes == expected_sizes

@@ -33,10 +33,10 @@ from tasks.simulation import simulate
 from tasks.train import PredictorChoice
 from tests.project_copy import OWN_PAIRS_DATASET, ROOT, edit_params, write_own_pairs
 
-FIRST = "a" * 40
-SECOND = "b" * 40
+FIRST_REVISION = "a" * 40
+SECOND_REVISION = "b" * 40
 TABLE = "data/test-00000-of-00001.parquet"
-NAME = "mteb/scidocs-reranking"
+REPOSITORY_NAME = "mteb/scidocs-reranking"
 SCIDOCS = {"source": "hub", "path": "tasks/datasets/scidocs.py", "preset": "paper"}
 
 
@@ -50,8 +50,12 @@ def _project(tmp_path, monkeypatch):
 def declare_data_set(name: str = "scidocs", train_section: dict[str, Any] | None = None, **entry: object) -> None:
     """Write params.yaml with one data set, by default with one base predictor."""
     shutil.copy(ROOT / "params.yaml", "params.yaml")
-    changes = {"alternatives": []} | (train_section or {})
-    edit_params(Path(), lambda params: params.update(datasets={name: entry}, train=params["train"] | changes))
+
+    def change(params: dict[str, Any]) -> None:
+        params["datasets"] = {name: entry}
+        params["train"] |= {"alternatives": []} | (train_section or {})
+
+    edit_params(Path(), change)
 
 
 def download_and_train(name: str, entry: dict[str, Any], **train_section: object) -> Path:
@@ -75,7 +79,7 @@ class Hub:
     """Fake of the Hugging Face hub that records requests."""
 
     def __init__(self, folder: Path) -> None:
-        self.commit = FIRST
+        self.commit = FIRST_REVISION
         self.folder = folder
         self.is_reachable = True
         self.exists = True
@@ -88,12 +92,13 @@ class Hub:
             raise httpx2.ConnectError("refused")
         path = unquote(request.url.path)
         self.requests.append(path)
-        api_path = f"/api/datasets/{NAME}"
-        files = f"/datasets/{NAME}/resolve/{self.commit}/"
+        api_path = f"/api/datasets/{REPOSITORY_NAME}"
+        files = f"/datasets/{REPOSITORY_NAME}/resolve/{self.commit}/"
         if self.exists and path in (api_path, f"{api_path}/revision/main", f"{api_path}/revision/{self.commit}"):
-            hashes = [(file, {"size": 1, "pointerSize": 1, "sha256": digest}) for file, digest in self.hashes.items()]
-            siblings = [{"rfilename": file, "lfs": large} for file, large in hashes]
-            return httpx2.Response(200, json={"id": NAME, "sha": self.commit, "siblings": siblings})
+            siblings = []
+            for file, sha256 in self.hashes.items():
+                siblings.append({"rfilename": file, "lfs": {"size": 1, "pointerSize": 1, "sha256": sha256}})
+            return httpx2.Response(200, json={"id": REPOSITORY_NAME, "sha": self.commit, "siblings": siblings})
         if self.exists and path == f"{api_path}/tree/{self.commit}":
             sizes = {str(file.relative_to(self.folder)): file.stat().st_size for file in self.folder.rglob("*.*")}
             entries = [{"type": "file", "path": file, "size": size, "oid": "0" * 40} for file, size in sizes.items()]
@@ -109,7 +114,7 @@ class Hub:
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch, repository):
-    """Replace the real hub by a fake, with its own cache, and declare a data set of it."""
+    """Replace the hub by a fake with an empty cache, and declare SciDocs, which is downloaded from it."""
     declare_data_set(**SCIDOCS)
     hub = Hub(repository)
     settings = {"HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True}
@@ -128,9 +133,9 @@ def download_and_verify() -> dict:
     return note
 
 
-@pytest.mark.parametrize("path", ["mine.csv", "."])
+@pytest.mark.parametrize("path", ["mine.csv", "."], ids=["file", "folder"])
 def test_simulated_data_set_is_reproducible_and_removed_when_the_source_changes(path):
-    declare_data_set(source="simulated", path="x", rows=500, residual=1.0, preset="paper")
+    declare_data_set(source="simulated", path="unused", rows=500, residual=1.0, preset="paper")
     note = download_and_verify()
     assert note["source"] == "simulated"
     assert "500 rows, residual 1.0, seed 0" in note["origin"]
@@ -139,35 +144,38 @@ def test_simulated_data_set_is_reproducible_and_removed_when_the_source_changes(
     write_own_pairs(Path("mine.csv"))
     declare_data_set(**OWN_PAIRS_DATASET | {"path": path})
     assert [file["path"] for file in download_and_verify()["files"]] == ["mine.csv"]
-    assert sorted(path.name for path in raw_folder("scidocs").iterdir()) == ["mine.csv", "source.json"]
+    assert sorted(file.name for file in raw_folder("scidocs").iterdir()) == ["mine.csv", "source.json"]
 
 
 def test_hub_data_set_is_downloaded_and_trained(hub):
     note = download_and_verify()
-    assert (note["source"], note["revision"], note["licence"]) == ("hub", FIRST, "CC BY 4.0")
+    assert (note["source"], note["revision"], note["licence"]) == ("hub", FIRST_REVISION, "CC BY 4.0")
     assert [file["path"] for file in note["files"]] == ["README.md", TABLE]
     train.main("scidocs")
     assert read_json(base_folder("scidocs") / "contract.json")["success"]
-    assert read_json(base_folder("scidocs") / "base.json")["origin"]["revision"] == FIRST
+    assert read_json(base_folder("scidocs") / "base.json")["origin"]["revision"] == FIRST_REVISION
 
 
-def test_only_missing_or_damaged_files_are_downloaded(hub, capsys):
+def test_unchanged_files_are_not_downloaded_and_damaged_ones_are_restored(hub, capsys):
     note = download_and_verify()
     hub.requests.clear()
     assert download_and_verify() == note
-    assert hub.requests == [f"/api/datasets/{NAME}"]
+    assert hub.requests == [f"/api/datasets/{REPOSITORY_NAME}"]
     assert ", unchanged\n" in capsys.readouterr().out
 
-    (raw_folder("scidocs") / TABLE).write_bytes(b"cut")
+    (raw_folder("scidocs") / TABLE).write_bytes(b"damaged")
     assert download_and_verify() == note
 
 
 def test_moved_revision_must_be_chosen(hub):
     download_and_verify()
-    hub.commit = SECOND
-    with pytest.raises(InputError, match=f"scidocs: .* has moved to revision {SECOND}.* holds {FIRST}; set .*revision"):
+    hub.commit = SECOND_REVISION
+    with pytest.raises(
+        InputError,
+        match=f"scidocs: .* has moved to revision {SECOND_REVISION}.* holds {FIRST_REVISION}; set .*revision",
+    ):
         download.main("scidocs")
-    for revision in (FIRST, SECOND):
+    for revision in (FIRST_REVISION, SECOND_REVISION):
         declare_data_set(**SCIDOCS | {"revision": revision})
         assert download_and_verify()["revision"] == revision
 
@@ -178,7 +186,8 @@ def test_offline_download_uses_the_cache_and_keeps_existing_files(hub, monkeypat
     hub.requests.clear()
     assert download_and_verify() == note
     shutil.rmtree(raw_folder("scidocs"))
-    assert (download_and_verify(), hub.requests) == (note, [])
+    assert download_and_verify() == note
+    assert hub.requests == []
 
 
 def test_downloaded_file_must_have_the_published_hash(hub, repository, capsys):
@@ -204,30 +213,32 @@ def test_mirror_has_the_layout_of_the_repository(hub, repository, tmp_path, monk
         download.main("scidocs")
 
 
-HUB_FAILURES = {  # attribute of the hub -> its value, message
+HUB_FAILURES = {  # attribute of `Hub`, or "offline" for the offline mode -> its value, message
     "exists": (False, "does not exist, or is private"),
     "is_gated": (True, "is gated: accept its terms there, then run `hf auth login` or set HF_TOKEN"),
-    "folder": (ROOT / "tasks/datasets", f"has no table of {NAME} .* scripts are never run"),
+    "folder": (ROOT / "tasks/datasets", f"has no table of {REPOSITORY_NAME} .* scripts are never run"),
     "is_reachable": (False, "cannot be reached .*DATA_MIRROR, or HF_HUB_OFFLINE=1"),
     "offline": (True, "is not complete in the cache of huggingface_hub, .*HF_HUB_OFFLINE"),
 }
 
 
-@pytest.mark.parametrize("revision", [None, FIRST])
+@pytest.mark.parametrize("revision", [None, FIRST_REVISION])
 @pytest.mark.parametrize("attribute", HUB_FAILURES)
 def test_hub_failure_is_reported_and_keeps_existing_files(hub, monkeypatch, attribute, revision):
     value, message = HUB_FAILURES[attribute]
     declare_data_set(**SCIDOCS, revision=revision)
     raw_folder("scidocs").mkdir(parents=True)
-    (raw_folder("scidocs") / "of_before.csv").write_text("whole\n")
-    setattr(hub, attribute, value)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", attribute == "offline")
-    monkeypatch.setattr("time.sleep", lambda _: None)  # between the attempts of the library
+    (raw_folder("scidocs") / "existing.csv").write_text("content\n")
+    if attribute == "offline":
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", value)
+    else:
+        setattr(hub, attribute, value)
+    monkeypatch.setattr("time.sleep", lambda _: None)  # retry without waiting
 
     with pytest.raises(InputError, match=f"scidocs: .*{message}") as error:
         download.main("scidocs")
     assert "\n" not in str(error.value)
-    assert [path.name for path in raw_folder("scidocs").rglob("*")] == ["of_before.csv"]
+    assert [path.name for path in raw_folder("scidocs").rglob("*")] == ["existing.csv"]
     assert not [*raw_folder("").glob(".scidocs.*")]
 
 
@@ -240,7 +251,7 @@ def test_missing_reader_or_file_is_named(entry):
 
 
 def write_pairs_with_splits(*splits: str) -> dict[str, Any]:
-    """Write labelled pairs with rotating splits, and return their entry in params.yaml."""
+    """Write labelled pairs whose splits are `splits` in turn, and return their entry in params.yaml."""
     write_own_pairs(Path("mine.csv"))
     frame = pl.read_csv("mine.csv")
     frame.with_columns(split=pl.Series(np.resize(splits, len(frame)))).write_csv("mine.csv")
@@ -254,15 +265,18 @@ def test_own_file_is_checked_before_use_and_differences_are_counted():
     assert download.main("mine") is None
 
     frame = pl.read_csv("mine.csv")
-    for changed, message in (
-        (
-            frame.with_columns(title=pl.when(pl.int_range(900) < 10).then(pl.lit("?")).otherwise("title")),
-            "10 of 900 rows",
-        ),
-        (frame.head(890), "10 of 890 rows are new, and 20 earlier rows were removed"),
-        (frame.head(890).reverse().with_columns(more=1), "the rows read from them do not"),
+    # each version is compared with the previous one
+    first_titles_changed = frame.with_columns(
+        title=pl.when(pl.int_range(900) < 10).then(pl.lit("?")).otherwise("title")
+    )
+    last_rows_removed = frame.head(890)  # with the original titles
+    reordered = last_rows_removed.reverse().with_columns(unused_column=1)
+    for version, message in (
+        (first_titles_changed, "10 of 900 rows differ"),
+        (last_rows_removed, "10 of 890 rows are new, and 20 earlier rows were removed"),
+        (reordered, "the files differ, but the rows read from them do not"),
     ):
-        changed.write_csv("mine.csv")
+        version.write_csv("mine.csv")
         assert message in str(download.main("mine"))
 
     frame.drop("grade").write_csv("mine.csv")
@@ -278,7 +292,7 @@ def test_own_file_is_checked_before_use_and_differences_are_counted():
     ):
         declare_data_set("mine", **invalid_entry)
         with pytest.raises(InputError, match=message):
-            refresh.main()  # before a stage is started
+            refresh.main()  # fails before it starts a stage
 
 
 def test_training_is_reproducible_and_decides_by_argmax():
@@ -317,20 +331,20 @@ def test_alternatives_members_and_runs_are_trained():
     wands = yaml.safe_load((ROOT / "params.yaml").read_text())["datasets"]["wands"]
     settings = {"members": 2, "runs": 2, "alternatives": alternatives, "alternatives_on_simulated": True}
     folder = download_and_train("wands", wands | {"rows": 1000}, **settings)
-    first = pl.read_parquet(folder / "logits.parquet")
-    runs = [f"members/run_{run}_member_{member}" for run in range(2) for member in range(2)]
+    base_logits = pl.read_parquet(folder / "logits.parquet")
+    members = [f"members/run_{run}_member_{member}" for run in range(2) for member in range(2)]
     paths = sorted(folder.glob("*/*.parquet"))
     frames = {f"{path.parent.name}/{path.stem}": pl.read_parquet(path) for path in paths}
 
-    assert [*frames] == [*runs, *(f"sensitivity/{name}" for name in sorted(alternatives))]
+    assert [*frames] == [*members, *(f"sensitivity/{name}" for name in sorted(alternatives))]
 
     equal_pairs = {(name, other) for name, other in combinations(frames, 2) if frames[name].equals(frames[other])}
-    assert equal_pairs == {(runs[1], "sensitivity/member_1")}  # every other one differs from all
-    assert frames[runs[0]].equals(first.select(frames[runs[0]].columns))
-    assert load_predictor(folder).header["seed"] == DATASETS["wands"].predictor_seed  # the first, not the last
+    assert equal_pairs == {(members[1], "sensitivity/member_1")}  # the only two with the same settings and seed
+    assert frames[members[0]].equals(base_logits.select(frames[members[0]].columns))
+    assert load_predictor(folder).header["seed"] == DATASETS["wands"].predictor_seed  # seed of the first member
     for frame in frames.values():
-        assert frame.schema == first.schema
-        assert frame.select("split", "group", "label").equals(first.select("split", "group", "label"))
+        assert frame.schema == base_logits.schema
+        assert frame.select("split", "group", "label").equals(base_logits.select("split", "group", "label"))
 
 
 def test_alternatives_are_not_trained_for_simulated_data_by_default():
@@ -383,7 +397,7 @@ OWN_ENTRY = {"source": "files", "reader": "files", "preset": None, "split": {"by
         ),
     ],
 )
-def test_presets_fix_the_class_weights_and_the_seed(entry, expected):
+def test_only_presets_fix_the_class_weights_and_the_seed(entry, expected):
     assert train._choose_predictor(DATASETS["wands"], entry, make_train_params()) == expected
 
 
@@ -402,7 +416,7 @@ def test_seeds_of_members_are_consecutive_and_those_of_runs_are_1000_apart():
 
 
 @pytest.mark.parametrize(("members", "runs", "n_others"), [(1, 1, 0), (2, 1, 2), (1, 2, 2), (1, 3, 3)])
-def test_members_are_trained_if_there_is_more_than_one(members, runs, n_others):
+def test_models_of_all_members_and_runs_are_trained_if_there_are_several(members, runs, n_others):
     choice = PredictorChoice("linear", "balanced", 7)
     others = train._other_choices(choice, make_entry(), make_train_params(members=members, runs=runs))
     assert len(others) == n_others
@@ -417,9 +431,8 @@ def test_each_alternative_changes_one_choice():
         "sensitivity/member_1": PredictorChoice("linear", "balanced", 8),
         "sensitivity/member_2": PredictorChoice("linear", "balanced", 9),
     }
-    assert list(train._other_choices(choice, make_entry(), make_train_params(alternatives=names[2:3]))) == [
-        "sensitivity/member_1"
-    ]
+    one_alternative = make_train_params(alternatives=("member_1",))
+    assert list(train._other_choices(choice, make_entry(), one_alternative)) == ["sensitivity/member_1"]
 
 
 SIMULATED = {"source": "simulated", "rows": 500, "residual": 1.0}
@@ -465,7 +478,7 @@ def test_data_sets_declare_settings_of_linear_predictors(name, predictor, expect
         ({"max_features": 9}, {"max_features": 9}),
     ],
 )
-def test_settings_of_the_params_replace_those_that_the_data_set_declares(own_settings, expected, monkeypatch):
+def test_settings_in_params_yaml_replace_the_declared_settings_of_the_data_set(own_settings, expected, monkeypatch):
     calls = []
     monkeypatch.setattr(train, "fit_predictor", lambda *rows, **options: calls.append((rows, options)))
     pairs = {"train": "train rows", "validation": "validation rows"}
@@ -517,7 +530,7 @@ def test_the_record_of_a_failed_contract_is_stored():
     }
 
 
-def test_splits_are_drawn_only_for_rows_without_one():
+def test_splits_are_drawn_if_a_row_has_none():
     options = {"labels": ["no", "yes"], "pairs": {"path": "a.csv", "group": "q", "query": "q"}}
     options["pairs"] |= {"candidate": "c", "label": "l"}
     dataset = find_dataset("mine", "files", options)
@@ -531,6 +544,7 @@ def test_splits_are_drawn_only_for_rows_without_one():
     shares = {"train": 0.45, "validation": 0.3, "test": 0.25}
     assert drawn.equals(draw_splits(frame, by="group", shares=shares, seed=6))
 
+    # if all rows have a split, the returned names are the splits that the data set declares as drawn by its reader
     complete = frame.with_columns(split=pl.lit("test"))
     assert train._draw_missing_splits(complete, DATASETS["amazon_esci"], entry) == (complete, ("train", "validation"))
 
@@ -541,9 +555,9 @@ def test_the_facts_of_a_data_set_with_drawn_splits_are_written():
     entry = OWN_PAIRS_DATASET | {"split": split, "class_weight": "balanced", "seed": 6, "path": "mine.csv"}
     folder = download_and_train("mine", entry)
     facts = read_json(folder / "base.json")
-    index = read_json(raw_folder("mine") / "source.json")
+    source = read_json(raw_folder("mine") / "source.json")
     base = read_base("mine")
-    assert facts["origin"] == {key: index[key] for key in ("origin", "revision", "licence")}
+    assert facts["origin"] == {key: source[key] for key in ("origin", "revision", "licence")}
     expected = {
         "dataset": "mine",
         "title": "mine",

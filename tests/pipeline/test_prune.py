@@ -6,7 +6,7 @@ import time
 import pytest
 
 from flows import prune
-from flows.prune import SECONDS_PER_DAY, old_files, old_results
+from flows.prune import SECONDS_PER_DAY, list_old_files, list_old_results
 from flows.reliability import record_use
 
 DAYS_AGO = {"new": 1, "old": 40}
@@ -36,23 +36,23 @@ def file_names(paths):
 
 def test_files_not_used_since_the_limit_are_old(state):
     before = time.time() - 30 * SECONDS_PER_DAY
-    assert file_names(old_files(state / "storage", before)) == ["old"]
-    assert file_names(old_results(state / "explored", before)) == ["old"]
-    assert old_files(state / "missing", before) == []
-    assert old_results(state / "missing", before) == []
+    assert file_names(list_old_files(state / "storage", before)) == ["old"]
+    assert file_names(list_old_results(state / "explored", before)) == ["old"]
+    assert list_old_files(state / "missing", before) == []
+    assert list_old_results(state / "missing", before) == []
 
 
 def test_a_used_fit_is_not_old_and_keeps_its_modification_time(state):
     file = state / "storage/old"
     written = file.stat().st_mtime_ns
     record_use([file, state / "storage/missing"])
-    assert old_files(state / "storage", time.time() - 30 * SECONDS_PER_DAY) == []
+    assert list_old_files(state / "storage", time.time() - 30 * SECONDS_PER_DAY) == []
     assert file.stat().st_mtime_ns == written
 
 
 def test_results_with_one_new_file_are_not_old(state):
     (state / "explored/old/curves.parquet").write_bytes(b"")
-    assert old_results(state / "explored", time.time() - 30 * SECONDS_PER_DAY) == []
+    assert list_old_results(state / "explored", time.time() - 30 * SECONDS_PER_DAY) == []
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

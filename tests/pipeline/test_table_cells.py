@@ -589,7 +589,7 @@ def test_cells_are_rounded_with_their_deviation_and_improvements_are_marked(smal
     (own,) = small_table.sections["Own data sets"]
     assert [cell.text for cell in own] == ["tickets", "ts", "0.500", "0.000", "0.000", "–", "–"]
     assert not any(cell.improved for cell in own)
-    assert small_table.rows == 3
+    assert small_table.n_rows == 3
     for texts, row in zip(small_table.texts, (first, second, own), strict=True):
         assert texts == [cell.text for cell in row]
 

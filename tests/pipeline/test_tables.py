@@ -420,7 +420,7 @@ def test_every_row_of_simulated_data_is_marked(key):
     table = format_cells(key, runs)
     for row in table.texts:
         assert any("simulated" in text for text in row)
-    has_rows = table.rows > 0
+    has_rows = table.n_rows > 0
     assert ("simulated" in table.markdown()) == has_rows
     assert ("simulated" in format_latex(key, runs)) == has_rows
 
