@@ -41,7 +41,7 @@ CONFIDENCE_LEVEL = 0.95
 MAX_STANDARD_ERRORS_BEHIND = 2  # of the preferred variant; chosen on data sets of 100 to 3,000 rows
 
 # Intervals are longer than for one fit, since the fits of the folds share rows and the best of several variants is
-# chosen. The factor was measured by simulation.
+# chosen. The factor was measured with random samples of real data sets.
 INTERVAL_INFLATION = 1.3
 
 
