@@ -40,8 +40,8 @@ MAX_CLASSWISE_LABELS = 50  # class-wise calibrators take too long for more
 CONFIDENCE_LEVEL = 0.95
 MAX_STANDARD_ERRORS_BEHIND = 2  # of the preferred variant; chosen on data sets of 100 to 3,000 rows
 
-# Factor by which intervals are longer than those of a single fit, since the fits of the folds share rows and the best
-# of several variants is chosen. It was measured by simulation.
+# Intervals are longer than for one fit, since the fits of the folds share rows and the best of several variants is
+# chosen. The factor was measured with random samples of real data sets.
 INTERVAL_INFLATION = 1.3
 
 

@@ -274,7 +274,12 @@ CASES_BY_COMMAND = {
         ),
         ("logits.csv --out logits.csv", None, "is an input file", "write to another file"),
         *cases_for_each("logits.csv --cut {}", "1.5 nan", "the cut is {}", r"in \[0, 1\]"),
-        ("logits.csv --cut 0.5 --cuts bad.json", b"{}", "combined with a cut or a coverage", "omit the output or these"),
+        (
+            "logits.csv --cut 0.5 --cuts bad.json",
+            b"{}",
+            "combined with a cut or a coverage",
+            "omit the output or these",
+        ),
         *(("logits.csv --cuts bad.json", json.dumps(content).encode(), *report) for content, *report in BAD_THRESHOLDS),
         *cases_for_each(
             "logits.csv --coverage {}", "1.01 -0.1 nan 70% 1e-999999999", "the coverage is '{}'", "such as 0.7"
