@@ -6,11 +6,14 @@ import pytest
 
 from relmap.calibrators.identity import Identity
 from relmap.calibrators.matrix import Matrix
+from relmap.calibrators.spline import Spline
 from relmap.calibrators.temperature import Temperature
+from relmap.decisions import FixedDecisions
 from relmap.io.signals import NumberSignal, TextSignal
 from relmap.maps.constant import Constant
 from relmap.maps.correction import Correction
 from relmap.maps.document import Cell, MapDocument
+from relmap.maps.reliability_map import FittedMap
 from tests import maps
 
 ROWS = maps.rows_of_frame(maps.make_predictions(200))
@@ -162,3 +165,11 @@ def test_all_violated_rules_are_named_together(document):
         "there are 3 labels and 3 names, of which 2 are distinct",
         "projection.rows_by_label has 2 numbers, but there are 3 labels",
     ]
+
+
+def test_a_spline_calibrates_confidences_without_logits():
+    spline = Spline(np.array([0.0, 1.0]), np.array([[-1.0, 2.0, 0.0, 0.5]]))
+    document = maps.make_map("confidence", calibrator=spline, confidence_only=True)
+    confidence = np.array([0.2, 0.9, 0.5])
+    scored = FittedMap.from_document(document)(FixedDecisions(decision=np.array([0, 1, 2]), confidence=confidence))
+    np.testing.assert_allclose(scored.confidence, spline.calibrate_confidence(confidence))

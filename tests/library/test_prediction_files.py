@@ -23,7 +23,7 @@ from relmap.errors import InputError
 from relmap.io import files
 from relmap.io.columns import FileRows, count_labels, read_numbers
 from relmap.io.files import open_predictions, read_columns
-from relmap.io.output import map_in_order, write_with_columns
+from relmap.io.output import check_output, map_in_order, write_with_columns
 from relmap.io.reading import find_layout
 from relmap.io.rows import read_rows
 from tests.maps import WRITERS, read_in_small_batches, write_frame
@@ -301,6 +301,13 @@ def test_a_column_that_only_parquet_files_can_contain_is_reported_with_its_file(
     with pytest.raises(InputError, match=rf"^{re.escape(str(path))}: the column bytes is binary"):
         write_with_columns(open_predictions(path), added_columns, tmp_path / f"out{suffix}")
     assert [file.name for file in tmp_path.iterdir()] == ["in.parquet"]
+
+
+def test_the_output_is_checked_and_not_the_input(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text("a\n1\n")
+    with pytest.raises(InputError, match=r"^~out\.csv begins with ~"):
+        check_output(open_predictions(path), Path("~out.csv"))
 
 
 def test_equal_keys_of_different_objects_are_not_repeated_keys(tmp_path):

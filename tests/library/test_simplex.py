@@ -163,6 +163,13 @@ def test_newton_starts_at_the_solution_of_two_labels(monkeypatch):
     np.testing.assert_allclose(projected.alpha, target / gap, rtol=1e-9)
 
 
+def test_a_probability_of_zero_counts_as_a_gap_of_a_million():
+    """With two labels, the power is the target divided by the gap."""
+    certain = np.array([[0.0, -np.inf]])
+    projected = project_simplex(certain, np.array([0]), np.array([3.0]))
+    assert projected.alpha[0] == pytest.approx(3e-6, rel=1e-9)
+
+
 def test_invalid_rows_are_named():
     rows, decision, reliability_logit = simulate_rows(3, 3)
     for invalid, message in ((np.nan, "the log-probability of row 1 is NaN"), (-np.inf, "row 1 has no finite")):

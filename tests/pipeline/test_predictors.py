@@ -438,3 +438,11 @@ def test_objects_are_neither_written_to_nor_read_from_a_model_file():
     predictor = linear.LinearPredictor(coefficients=np.zeros((1, 2)), intercept=objects, inputs={})
     with pytest.raises(ValueError, match="allow_pickle=False"):
         predictor.to_bytes()
+
+
+def test_repeated_terms_count_by_the_logarithm_of_their_number():
+    """Both words occur in all texts, so that their weights differ by their number in the text only."""
+    fitted, weights = linear._fit_tfidf(("desk desk desk lamp", "desk lamp", "lamp desk"), max_features=9, min_rows=3)
+    assert fitted["terms"].tobytes().decode().split(linear.TERM_SEPARATOR) == ["desk", "lamp"]
+    desk, lamp = weights.toarray()[0]
+    assert desk / lamp == pytest.approx(1 + np.log(3))
