@@ -17,7 +17,15 @@ from relmap.projection.cell_rows import CellRows
 from relmap.projection.curves import Curves
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.exact import fit_exact
-from relmap.projection.lattice import MAX_NODE_RISE, N_NODES, FitRows, compute_nodes, mrp_objective, uniform_knots
+from relmap.projection.lattice import (
+    MAX_NODE_RISE,
+    N_NODES,
+    FitRows,
+    compute_nodes,
+    mrp_objective,
+    sort_into_cells,
+    uniform_knots,
+)
 from relmap.settings import ProjectionParams
 from tests.fits import interpolation_weights, make_decisions, make_fit_rows, simulate_rows
 from tests.torch_fits import fit_mrp_with_torch, make_objective
@@ -223,3 +231,18 @@ def test_cost_of_an_iteration_does_not_depend_on_the_number_of_rows(monkeypatch,
     fit_exact(rows, n_labels=N_LABELS, settings=SETTINGS)
     assert max(n_evaluated) <= n_cells * N_NODES
     assert sum(n_evaluated) <= 12 * n_cells * N_NODES  # at most twelve iterations
+
+
+def test_the_order_of_the_rows_changes_no_bit_of_their_cells():
+    generator = np.random.default_rng(0)
+    n_rows = 2000
+    confidence = generator.random(n_rows).round(2)  # many ties
+    decision = generator.integers(0, N_LABELS, n_rows)
+    correct = generator.random(n_rows) < confidence
+    order = generator.permutation(n_rows)
+    rows = FitRows(confidence, decision, correct)
+    shuffled_rows = FitRows(confidence[order], decision[order], correct[order])
+    expected = sort_into_cells([rows], N_LABELS, KNOTS)
+    shuffled = sort_into_cells([shuffled_rows], N_LABELS, KNOTS)
+    for name in ("rows_per_cell", "confidence", "weight", "correct_weight", "nodes", "masses"):
+        np.testing.assert_array_equal(getattr(shuffled, name), getattr(expected, name), err_msg=name)
