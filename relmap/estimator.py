@@ -134,7 +134,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             contain logits if any number is outside [0, 1], and otherwise probabilities, whose rows must sum to 1.
         accept_label_order: Fit even if another order of the labels matches the predictions significantly better.
         probabilities: Columns of a frame with the probabilities: a list of columns in the order of the labels; or the
-            name of a column of lists; or the prefix of columns PREFIX_0, PREFIX_1, ... or PREFIX_ and a label name.
+            name of a column of lists; or the prefix of columns that end in numbers or names of labels, such as `p` for
+            `p_0`, `p_1`, ...
         logits: Columns with the logits, given in the same ways.
         probability: Column with the probability of one of two labels.
         score_column: Column with the scores of a ranker; scores above `border` decide for one of two labels.
