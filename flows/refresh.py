@@ -162,10 +162,10 @@ def show_progress(dvc_processes: list[Process], output: StageOutput, datasets: l
             output.wait()
         while not output.started.empty():
             shown.append(show_stage.submit(output.started.get(), output, since))
-        if advance is not None and running:
-            advance(len(ended_datasets(datasets, since)))
-        elif advance is not None:
-            advance(len(datasets))  # also the data sets that were up to date, which leave no record
+        if advance is not None:
+            # at the end also the data sets that were up to date, which leave no record
+            n_ended = len(ended_datasets(datasets, since)) if running else len(datasets)
+            advance(n_ended)
         if running:
             time.sleep(POLL_SECONDS)
     wait(shown)

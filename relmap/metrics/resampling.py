@@ -7,7 +7,7 @@ over seeds. Models are not refitted: intervals reflect the sampling of test clus
 say below 30, intervals are too short.
 
 If there are more than MAX_TIE_GROUPS tie groups, neighboring groups are merged. A resample then needs a few thousand
-sums for any number of rows. With so many tie groups, the order of two neighbors has little effect on the metrics.
+sums for any number of rows. The order of two neighbors among MAX_TIE_GROUPS groups hardly affects the metrics.
 
 For the label spread, the confidence groups and the cells with enough rows are determined once, from all rows, and are
 the same in every resample. Sampling noise increases calibration errors and label spreads, because they contain absolute

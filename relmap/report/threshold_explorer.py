@@ -16,7 +16,7 @@ from relmap.routing.reliability_thresholds import MAX_THRESHOLD_DECIMALS, MIN_TH
 
 MAX_THRESHOLDS = 1000
 MAX_CELLS = 20_000  # thresholds times lines of the table, which bounds the size of the page
-MIN_THRESHOLDS = 20  # lower limit, even with so many labels that MAX_CELLS is exceeded
+MIN_THRESHOLDS = 20  # also if the number of labels makes the table exceed MAX_CELLS
 HUNDREDTHS = np.arange(1, 100) / 100  # thresholds that users are likely to type
 INTERVAL_DECIMALS = 4
 

@@ -286,8 +286,13 @@ CASES_BY_COMMAND = {
         ),
     ],
     FIND_THRESHOLDS: [
-        ("logits.csv", None, "a target accuracy", "the costs"),
-        ("logits.csv --coverage 1 --target-accuracy 0.9", None, "a target accuracy", "the costs"),
+        ("logits.csv", None, "give exactly one of these: a target accuracy", "the costs"),
+        (
+            "logits.csv --coverage 1 --target-accuracy 0.9",
+            None,
+            "give exactly one of these: a target accuracy",
+            "the costs",
+        ),
         *cases_for_each(
             "logits.csv --cost-error {} --cost-review 1", "0.0 -1.0 inf nan", "an error is {}", "give an error cost"
         ),

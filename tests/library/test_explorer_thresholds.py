@@ -14,7 +14,6 @@ from relmap.decisions import FixedDecisions
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample
 from relmap.maps.reliability_map import ScoredDecisions
-from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
 from relmap.report import threshold_explorer
 from relmap.report.threshold_explorer import (
     MAX_CELLS,
@@ -60,9 +59,9 @@ def naive_interval(correct: list[bool], cluster: list[int], row: list[int]) -> t
         row: Row of each copy.
 
     Returns:
-        Lower and upper end; NaN for too few clusters.
+        Lower and upper end; NaN for fewer than ten clusters.
     """
-    if len(set(cluster)) < MIN_BOOTSTRAP_GROUPS:
+    if len(set(cluster)) < 10:
         return np.nan, np.nan
     n = len(correct)
     share = float(np.mean(correct))
@@ -277,7 +276,9 @@ def test_hundredths_are_included_if_all_99_are_less_than_half_of_the_thresholds(
     thresholds = choose_thresholds(np.array([0.25, 0.503, 0.7500000005]), n_max, 0.125)
     expected = {0.0, 0.125, 0.3, 0.6, 1.0}
     if has_hundredths:
-        expected |= {number / 100 for number in range(1, 100)} - {0.25, 0.75}  # these two equal a reliability
+        hundredths = {number / 100 for number in range(1, 100)}
+        hundredths_that_are_reliabilities = {0.25, 0.75}
+        expected |= hundredths - hundredths_that_are_reliabilities
     assert thresholds.tolist() == sorted(expected)
 
 

@@ -259,7 +259,7 @@ def test_row_counts_use_float32_only_where_it_is_exact(n_rows, number_type, monk
 
     monkeypatch.setattr(Resamples, "_resample_sums", recorded_sums)
     draws = draw_resamples(np.arange(4), resamples=2, seed=0)
-    vars(draws)["rows"] = np.array([4.0, n_rows])  # as if the second resample had so many rows
+    vars(draws)["rows"] = np.array([4.0, n_rows])  # the second resample seems to have n_rows rows
     (groups,) = draws._tie_group_chunks(order_by_risk(np.arange(4.0), np.array([True, False, True, True])))
     assert dtypes == [number_type]
     assert groups.upto.dtype == np.float64

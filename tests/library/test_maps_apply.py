@@ -24,6 +24,7 @@ from relmap.io.ranking import SCORES, rank_rows
 from relmap.maps import sql
 from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import FittedMap
+from relmap.maps.scoring import ignore_progress, score_file
 from relmap.maps.sql import sql_expression
 from relmap.projection.curves import Curves, SharedCurve
 from relmap.projection.labelwise import Isotonic, Lines, WithFallbacks
@@ -376,6 +377,14 @@ def test_sql_literals_are_parsed_as_the_same_doubles(engine, name):
     tree = sqlglot.parse_one(sql_expression(DOCUMENTS[name], "postgres"), read="postgres")
     for literal in tree.find_all(exp.Literal):
         assert literal.is_int or literal.parent.is_type("double")  # without a type, PostgreSQL reads a decimal
+
+
+def test_scores_of_a_file_without_rows_have_all_columns(tmp_path):
+    path = tmp_path / "empty.parquet"
+    make_predictions(3).head(0).write_parquet(path)
+    scores = score_file(make_map(), open_predictions(path), ignore_progress).scores
+    assert dict(scores.schema) == SCORES
+    assert scores.is_empty()
 
 
 @pytest.mark.parametrize(("values", "n_cases"), [((0.75, 0.75, 0.75), 2), ((0.75, 0.75, 0.8), 3)])

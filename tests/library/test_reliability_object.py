@@ -109,7 +109,11 @@ def test_estimator_and_commands_give_the_same_results(fitted, tmp_path, capsys):
     for method, options, message in (
         (saved.apply, {"cuts": 0.8}, "give the result of `thresholds` or the path of its file"),
         (saved.apply, {"cut": "0.8"}, "cut is '0.8'; give a number"),
-        (saved.thresholds, {"coverage": 0.5, "cost_review": 1}, "a target accuracy, a coverage, the costs"),
+        (
+            saved.thresholds,
+            {"coverage": 0.5, "cost_review": 1},
+            "give exactly one of these: a target accuracy, a coverage, the costs",
+        ),
         (saved.thresholds, {"target_accuracy": "0.9"}, "target_accuracy is '0.9'; give a number"),
     ):
         with pytest.raises(InputError, match=message):

@@ -140,6 +140,12 @@ def test_batches_fitted_together_equal_batches_fitted_separately():
             np.testing.assert_array_equal(curves.values, expected.values)
 
 
+@pytest.mark.parametrize("n_rows", [1, 2])
+def test_the_shared_curve_is_fitted_to_any_number_of_rows(n_rows):
+    (fitted,) = fit_variants(make_batch(simulate_rows(1, n_rows)), ("shared_1d",))["shared_1d"]
+    assert fitted.curves.fallback == ("none",)
+
+
 @pytest.mark.parametrize(
     ("probabilities", "logits", "expected"),
     [

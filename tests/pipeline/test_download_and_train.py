@@ -53,7 +53,8 @@ def declare_data_set(name: str = "scidocs", train_section: dict[str, Any] | None
 
     def change(params: dict[str, Any]) -> None:
         params["datasets"] = {name: entry}
-        params["train"] |= {"alternatives": []} | (train_section or {})
+        params["train"]["alternatives"] = []
+        params["train"].update(train_section or {})
 
     edit_params(Path(), change)
 
@@ -332,7 +333,7 @@ def test_alternatives_members_and_runs_are_trained():
     settings = {"members": 2, "runs": 2, "alternatives": alternatives, "alternatives_on_simulated": True}
     folder = download_and_train("wands", wands | {"rows": 1000}, **settings)
     base_logits = pl.read_parquet(folder / "logits.parquet")
-    members = [f"members/run_{run}_member_{member}" for run in range(2) for member in range(2)]
+    members = [f"members/run_{run}_member_{member}" for run, member in ((0, 0), (0, 1), (1, 0), (1, 1))]
     paths = sorted(folder.glob("*/*.parquet"))
     frames = {f"{path.parent.name}/{path.stem}": pl.read_parquet(path) for path in paths}
 
