@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.bench.commands import Duration, ProjectCopy
+from benchmarks.commands import Duration, ProjectCopy
 from tests.project_copy import edit_params, run_module
-
-pytestmark = pytest.mark.bench
 
 ROWS = 5000
 DATA_SETS = ("wands", "scidocs")
