@@ -1,7 +1,7 @@
 """Benchmarks of operations compared with alternatives, measured alternately in one process.
 
 `make bench` passes `--full`: benchmarks run on two cores, some on one too, and their results are printed as a table and
-written to `bench.json`. Without `--full`, each benchmark runs once with few rows and measures nothing, as in `make test`.
+written to `bench.json`. Without `--full`, each runs once with few rows and measures nothing, as in `make test`.
 
 pytest-benchmark times one function; alternatives are timed here, in the set-up of each of its rounds, so that a busy
 moment of the machine affects all of them. Numbers are medians over rounds after a warm-up; operations that take seconds
