@@ -76,9 +76,9 @@ def compare_with_torch(
     """Measure `fit` for all fits, and compare its time with that of torch."""
     rows = make_fit_rows(*simulate_rows(N_FITS, n_rows, K))
     n_tenth = n_rows // 10
-    tenth_of_rows = [
-        (confidence[:n_tenth], decision[:n_tenth], correct[:n_tenth]) for confidence, decision, correct in rows
-    ]
+    tenth_of_rows = []
+    for confidence, decision, correct in rows:
+        tenth_of_rows.append(FitRows(confidence[:n_tenth], decision[:n_tenth], correct[:n_tenth]))
     best = fastest_number_of_threads(threads) if comparison.is_full else 1
     comparison.add_alternative(ONE_AT_A_TIME, lambda: fit_with_torch(rows, best), aim=aim, times=N_FITS / N_TIMED)
     comparison.add_growth(lambda: fit(tenth_of_rows, n_labels=K, settings=SETTINGS))
