@@ -127,14 +127,18 @@ def row_progress() -> Iterator[Callable[[str, int], None]]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 
+    from relmap.maps.scoring import ignore_progress
+
     console = Console(stderr=True)
+    if not console.is_terminal:  # a disabled progress line of rich 13.0 prints an empty line
+        yield ignore_progress
+        return
     progress = Progress(
         SpinnerColumn(),
         "{task.completed:,} rows {task.description}",
         TimeElapsedColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
     )
     with progress:
         stages: dict[str, TaskID] = {}
