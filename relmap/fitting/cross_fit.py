@@ -23,7 +23,6 @@ from relmap.maps.document import Calibrator, Source
 from relmap.maps.reliability_map import FittedMap, ScoredDecisions, calibrated_logit, score_parts
 from relmap.projection.batch import FitBatch
 from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
-from relmap.projection.pooling import ShrunkCurves, fit_signals
 from relmap.projection.variants import VARIANTS
 from relmap.settings import Settings
 from relmap.splits import split_validation
@@ -191,7 +190,7 @@ def _fit_calibrators(rows: FixedDecisions, options: FitOptions) -> _Calibrators:
 def _fit_projection(
     calibrators: _Calibrators, rows: FixedDecisions, confidence_logit: np.ndarray, options: FitOptions
 ) -> FittedMap:
-    """Fit the projection, and the signals if there are any, on confidences with these logits, shape (n,)."""
+    """Fit the projection on confidences with these logits, shape (n,)."""
     decisions = CalibratedDecisions(
         confidence_logit=confidence_logit, decision=rows.decision, logits=rows.logits, signals=rows.signals
     )
@@ -200,11 +199,7 @@ def _fit_projection(
         n_labels=options.n_labels,
         settings=options.settings.projection,
     )
-    projection = VARIANTS[options.variant].fit(batch)[0]
-    if rows.signals is not None:
-        assert isinstance(projection, ShrunkCurves)
-        projection = fit_signals(projection, decisions, rows.correct, options.n_labels)
-    return FittedMap(calibrators.own, projection, calibrators.baseline)
+    return FittedMap(calibrators.own, VARIANTS[options.variant].fit(batch)[0], calibrators.baseline)
 
 
 class _PaperSplit(NamedTuple):

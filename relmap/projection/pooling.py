@@ -46,7 +46,7 @@ SLOPE_DEVIATION_SCALE = 0.5
 MIN_SPREAD = 0.01  # smallest standard deviation of the logits by which a slope is scaled
 N_SEARCH_ROWS = 1000  # rows of the first search, evenly spaced
 CURVE_WEIGHT_ROWS = 1000.0  # number of rows of a label at which its curve and its line have equal weight
-SIGNAL_DEVIATION = 1.0  # standard deviation of the prior of a signal's weight, per standard deviation of the signal
+SIGNAL_DEVIATION = 0.5  # standard deviation of the prior of a signal's weight, per standard deviation of the signal
 LINE_PARTS = ("shared", "intercept", "slope")  # parts of the prior that are searched
 
 
@@ -81,16 +81,14 @@ class ShrunkCurves(Value, kind="shrunk"):
 
 
 class SignalAdjusted(Value, kind="signal_adjusted"):
-    """Pooled curves with signals: a line in their logit for each label, plus weighted signals.
+    """Pooled curves plus weighted signals.
 
     Attributes:
         base: The pooled curves.
-        line: Lines in the logit of the pooled curves.
         weights: Weight of each signal, shape (S,).
     """
 
     base: ShrunkCurves
-    line: Lines
     weights: Annotated[np.ndarray, Axes("S", of=Number)]
 
     def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
@@ -103,12 +101,18 @@ class SignalAdjusted(Value, kind="signal_adjusted"):
             Logit of the reliability, shape (n,), float64.
         """
         assert decisions.signals is not None
-        base_logit = self.base(decisions)
-        adjusted = self.line(CalibratedDecisions(confidence_logit=base_logit, decision=decisions.decision))
-        return np.asarray(adjusted + (decisions.signals * self.weights).sum(axis=1))
+        return np.asarray(self.base(decisions) + (decisions.signals * self.weights).sum(axis=1))
 
-    def _content_violations(self) -> list[str]:
-        return self.base.violations() + self.line.violations(len(self.base.share))
+    def violations(self, n_labels: int | None = None) -> list[str]:
+        """Find violations of the pooled curves.
+
+        Args:
+            n_labels: Number of labels K; None if it is unknown.
+
+        Returns:
+            One sentence for each violation; empty if the curves are valid.
+        """
+        return self.base.violations(n_labels)
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,10 @@ class Prior:
             Standard deviations, shape (F,).
         """
         return np.array([self.intercept, self.slope, *[0.0] * (n_features - 2)])
+
+
+# if all confidences are equal, labels are expected to differ, and there is no slope
+CONSTANT_CONFIDENCE_PRIOR = Prior(shared=4.0, intercept=4.0)
 
 
 class PooledFit(NamedTuple):
@@ -555,9 +563,12 @@ def fit_pooled_line(
         [np.ones(len(logit)), (logit - mean) / spread, *(column[order] for column in signal_columns)]
     )
     rows = PooledRows(logit, features, decision[order], correct[order], n_labels)
-    search_rows = rows if len(logit) <= N_SEARCH_ROWS else _evenly_spaced_rows(rows, N_SEARCH_ROWS)
-    prior = search_prior(Prior(), search_rows, reach=len(DEVIATION_LEVELS))
-    search_prior(prior, rows, reach=1)
+    if (logit == logit[0]).all():
+        rows.fits[CONSTANT_CONFIDENCE_PRIOR] = rows.fit(CONSTANT_CONFIDENCE_PRIOR, CONSTANT_CONFIDENCE_PRIOR)
+    else:
+        search_rows = rows if len(logit) <= N_SEARCH_ROWS else _evenly_spaced_rows(rows, N_SEARCH_ROWS)
+        prior = search_prior(Prior(), search_rows, reach=len(DEVIATION_LEVELS))
+        search_prior(prior, rows, reach=1)
     coefficients = _average_over_priors(rows)
     slope = 1 + coefficients[:, 1] / spread
     intercept = coefficients[:, 0] - coefficients[:, 1] * mean / spread
@@ -577,48 +588,38 @@ def _average_over_priors(rows: PooledRows) -> np.ndarray:
     return np.asarray((posterior[:, None, None] * coefficients).sum(axis=0))
 
 
-def fit_mrp_pooled(batch: "FitBatch") -> list[ShrunkCurves]:
-    """Fit MRP at its optimum, averaged with pooled lines.
+def fit_mrp_pooled(batch: "FitBatch") -> list[ShrunkCurves | SignalAdjusted]:
+    """Fit MRP at its optimum, averaged with pooled lines; and weights of signals, if there are any.
 
-    The curve of a label with n rows has the weight n² / (n² + CURVE_WEIGHT_ROWS²).
+    The curve of a label with n rows has the weight n² / (n² + CURVE_WEIGHT_ROWS²), or 0 if all confidences are equal. With
+    signals, the curve of a label is
+    lowered by the mean contribution of the signals to the rows of the label.
 
     Args:
         batch: Batch of B fits.
 
     Returns:
-        Curves of each fit.
+        Model of each fit.
     """
     n_rows = batch.rows_per_label
-    share = n_rows**2 / (n_rows**2 + CURVE_WEIGHT_ROWS**2)
+    decision = batch.fit_rows.decision
+    curve_share = n_rows**2 / (n_rows**2 + CURVE_WEIGHT_ROWS**2)
     fallback = choose_fallbacks(n_rows, minimum_rows=0)
-    # where confidences nearly coincide, an optimum can exceed the logits that a float64 reliability distinguishes
-    clipped = np.clip(batch.exact_fit.values, -MAX_LOGIT, MAX_LOGIT)
-    fits = []
-    for decisions, values in zip(batch.fit_rows.by_calibrator, clipped, strict=True):
-        pooled = fit_pooled_line(
-            decisions.confidence_logit, batch.fit_rows.decision, batch.fit_rows.correct, batch.n_labels
-        )
-        curves = Curves(knots=batch.knots, values=values, rows=n_rows, fallback=fallback)
-        fits.append(ShrunkCurves(line=pooled.line, curves=curves, share=share))
+    fits: list[ShrunkCurves | SignalAdjusted] = []
+    for decisions, values in zip(batch.fit_rows.by_calibrator, batch.exact_fit.values, strict=True):
+        signals = decisions.signals
+        pooled = fit_pooled_line(decisions.confidence_logit, decision, batch.fit_rows.correct, batch.n_labels, signals)
+        if signals is not None:
+            contribution = np.bincount(decision, (signals * pooled.signal_weights).sum(axis=1), batch.n_labels)
+            values = values - (contribution / np.maximum(n_rows, 1))[:, None]
+        # where confidences nearly coincide, an optimum can exceed the logits that a float64 reliability distinguishes
+        clipped = np.clip(values, -MAX_LOGIT, MAX_LOGIT)
+        curves = Curves(knots=batch.knots, values=clipped, rows=n_rows, fallback=fallback)
+        has_one_confidence = bool((decisions.confidence_logit == decisions.confidence_logit[:1]).all())
+        share = np.zeros(batch.n_labels) if has_one_confidence else curve_share
+        shrunk = ShrunkCurves(line=pooled.line, curves=curves, share=share)
+        fits.append(shrunk if signals is None else SignalAdjusted(base=shrunk, weights=pooled.signal_weights))
     return fits
-
-
-def fit_signals(
-    base: ShrunkCurves, decisions: CalibratedDecisions, correct: np.ndarray, n_labels: int
-) -> SignalAdjusted:
-    """Fit weights of signals, and lines in the logit of the pooled curves, on the same rows.
-
-    Args:
-        base: Pooled curves.
-        decisions: n decisions with signals.
-        correct: Whether each decision is correct, shape (n,), bool.
-        n_labels: Number of labels K.
-
-    Returns:
-        The pooled curves with signals.
-    """
-    pooled = fit_pooled_line(base(decisions), decisions.decision, correct, n_labels, decisions.signals)
-    return SignalAdjusted(base=base, line=pooled.line, weights=pooled.signal_weights)
 
 
 def _choose_max_logit(logit: np.ndarray) -> float:
