@@ -73,12 +73,11 @@ def write_params(folder: Path, changes: dict[str, object]) -> Path:
 
 
 def clean_environment(folder: Path) -> dict[str, str]:
-    """Return the environment of a user without settings, with the Python of the tests and a private DVC site cache."""
+    """Return the environment of a user without settings, with the Python of the tests."""
     unset = ("PREFECT_", "DVC_", "MRP_", "DATA_MIRROR", "REAL_DATA", "PYTHONPATH")
     variables = {name: value for name, value in os.environ.items() if not name.startswith(unset)}
     variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     variables["COLUMNS"] = "400"  # messages are not wrapped
-    variables["DVC_SITE_CACHE_DIR"] = str(folder / ".dvc/site")
     return variables
 
 

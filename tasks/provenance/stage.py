@@ -162,9 +162,6 @@ def run_command(main: Callable[..., object], name: str) -> None:
     except (InputError, RunFailed) as error:
         lines = f"{name}: {error}".split("\n")
         sys.exit("\n".join(escape_unprintable(line) for line in lines))
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what Python still holds for the standard output
-        sys.exit(f"{name}: the program that read the output has ended; run the same command again to continue")
     except OSError as error:
         if error.errno in NOT_PERMITTED and error.filename:
             sys.exit(

@@ -19,6 +19,7 @@ DATA = Path("data")
 REPORT = DATA / "report"
 STATE = DATA / ".state"  # locks and records of runs on this machine; not the input of a stage
 PRIVATE_FOLDERS = (DATA, Path(".dvc"), Path(".dvc/cache"), Path(".dvc/tmp"), Path(".prefect"))
+DVC_STATE = Path(".dvc/tmp/site")
 Content = TypeVar("Content")
 
 # Each function takes the key of a data set.
@@ -35,12 +36,32 @@ def make_private() -> None:
     are left as they are. `dvc exp run --temp` and `--queue` run stages in a folder below `.dvc` of the checkout, and
     fill its cache, so a `.dvc` folder above the current folder is made private too.
     """
+    if Path(".dvc/config").exists():
+        _keep_dvc_state_private()
     outer_folders = [folder for folder in Path.cwd().parents if folder.name == ".dvc"]
     for folder in (*PRIVATE_FOLDERS, *outer_folders):
         with suppress(FileNotFoundError):
             state = folder.stat()
             if state.st_uid == os.getuid() and state.st_mode & 0o077:
                 folder.chmod(0o700)
+
+
+def _keep_dvc_state_private() -> None:
+    """Create the folder of DVC's state, and write its absolute path to `.dvc/config.local`.
+
+    DVC unpickles what it finds in this folder, and by default uses one that every user of the machine can change. The
+    path in `.dvc/config` protects a clone from its first command on, but DVC takes it relative to the current folder,
+    so it is right in the root folder of the project only.
+    """
+    (DVC_STATE / "repo").mkdir(mode=0o700, parents=True, exist_ok=True)  # DVC would make it writable for everyone
+    local_config = Path(".dvc/config.local")
+    folder = DVC_STATE.absolute()
+    if local_config.exists() and f"site_cache_dir = {folder}\n" in local_config.read_text(encoding="utf-8"):
+        return
+    from dvc.config import Config  # noqa: PLC0415 - takes half a second, and is needed once in a checkout
+
+    with Config(".dvc").edit("local") as config:
+        config["core"]["site_cache_dir"] = str(folder)
 
 
 def manifest_file(dataset: str, stage: str) -> Path:
