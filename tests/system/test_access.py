@@ -18,7 +18,7 @@ from threading import Thread
 import psutil
 import pytest
 
-from tests.project_copy import copy_project, start_module
+from tests.project_copy import ROOT, clean_environment, copy_project, run_module, start_module
 from tests.system.browser import open_browser, wait_until
 from tests.system.served import RunningServer, is_answering, run_server
 
@@ -187,6 +187,59 @@ def test_another_user_can_neither_read_the_secret_nor_use_the_api(served):
     assert served.secret not in served.log.read_text() + (served.project / "data/.state/server.log").read_text()
     lines = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
     assert not any(served.secret in line for line in lines)  # everybody may read command lines
+
+
+REPLACE_STATE = """
+import os, pickle, sqlite3, sys
+class RunCode:
+    def __reduce__(self):
+        return os.open, ({owned!r}, os.O_CREAT)
+folders = [folder + "/repo" for folder in ({site!r}, "/var/tmp/dvc") if os.access(folder + "/repo", os.R_OK)]
+states = [folder + "/" + name for folder in folders for name in os.listdir(folder) if len(name) == 32]
+for state in states:
+    try:
+        os.rename(state, state + "." + str(os.getpid()))
+    except PermissionError:
+        print("refused")
+        continue
+    os.makedirs(state + "/links", 0o777)
+    with sqlite3.connect(state + "/links/cache.db") as database:
+        database.execute("CREATE TABLE Settings (key TEXT NOT NULL UNIQUE, value)")
+        database.execute("CREATE TABLE Cache (rowid INTEGER PRIMARY KEY, key BLOB, raw INTEGER, store_time REAL, "
+            "expire_time REAL, access_time REAL, access_count INTEGER DEFAULT 0, tag BLOB, size INTEGER DEFAULT 0, "
+            "mode INTEGER DEFAULT 0, filename TEXT, value BLOB)")
+        database.execute("INSERT INTO Cache (key, raw, value) VALUES (?, 0, 1)", [pickle.dumps(RunCode())])
+    os.chmod(state, 0o777)
+    os.chmod(state + "/links", 0o777)
+    os.chmod(state + "/links/cache.db", 0o666)
+    print("replaced")
+"""
+
+
+@pytest.mark.parametrize("place", [".", "docs"])
+@pytest.mark.parametrize("is_set_up", [False, True], ids=["a new clone", "after make setup"])
+def test_another_user_cannot_replace_the_state_of_dvc(tmp_path, is_set_up, place):
+    """DVC unpickles what is in its state."""
+    if not is_set_up and place == "docs":
+        pytest.skip("before `make setup`, DVC runs in the root folder of a clone only")
+    for above in [tmp_path, *tmp_path.parents][:3]:
+        above.chmod(0o755)
+    subprocess.run(["git", "clone", "-q", str(ROOT), "clone"], cwd=tmp_path, umask=0o022, check=True)
+    clone = tmp_path / "clone"
+    if is_set_up:
+        run_module(clone, "-c", "from tasks.records.store import make_private; make_private()")
+    options = {"cwd": clone / place, "env": clean_environment(clone), "umask": 0o022, "capture_output": True}
+    subprocess.run([sys.executable, "-m", "dvc", "status"], **options, check=True)
+    owned = Path("/var/tmp") / f"owned-{os.getpid()}"
+    printed = run_as_other_user(REPLACE_STATE.format(site=str(clone / ".dvc/tmp/site"), owned=str(owned)))
+    subprocess.run([sys.executable, "-m", "dvc", "checkout"], **options, check=False)
+    assert not owned.exists()
+    assert "replaced" not in printed
+    (clone / ".dvc").chmod(0o755)  # so that it is the folder itself that is shut
+    assert run_as_other_user(REPLACE_STATE.format(site=str(clone / ".dvc/tmp/site"), owned=str(owned))) in {
+        "refused",
+        "",
+    }
 
 
 @pytest.mark.parametrize(
