@@ -90,7 +90,7 @@ def test_children_of_a_killed_run_end_within_seconds(project, finished, tmp_path
 def test_a_run_ends_if_the_reader_of_its_output_has_ended(project, finished, n_lines):
     """As in `python -m flows.refresh | head -1`."""
     command = [sys.executable, "-u", "-m", "flows.refresh"]
-    options = {"cwd": project.folder, "env": clean_environment(project.folder)}
+    options = {"cwd": project.folder, "env": clean_environment()}
     with subprocess.Popen(command, **options, stdout=subprocess.PIPE, start_new_session=True) as process:
         for _ in range(n_lines):
             assert process.stdout.readline()
@@ -214,7 +214,7 @@ def check_reported_and_restored(project: SmallProject, flipped: list[Path], word
         assert (name in problems) == (file in flipped), f"{name}\n{printed}"
     assert word in problems
     for command in (line for line in advice.splitlines() if line.startswith("  ")):
-        options = {"cwd": project.folder, "env": clean_environment(project.folder)}
+        options = {"cwd": project.folder, "env": clean_environment()}
         completed = subprocess.run(
             ["sh", "-c", f"{command} 2>&1"], **options, capture_output=True, text=True, check=False
         )
