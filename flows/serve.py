@@ -230,6 +230,8 @@ class StoppableRunner(Runner):
     """
 
     async def __aenter__(self) -> Self:
+        # Prefect's own folder is in /tmp/runner_storage, which may belong to another user
+        self._tmp_dir = (STATE / "runner" / self._tmp_dir.name).absolute()
         await super().__aenter__()
         loop = asyncio.get_running_loop()
         for stop_signal in (signal.SIGINT, signal.SIGTERM):

@@ -1,10 +1,12 @@
 """Deployments, their forms, and the server of the project."""
 
+import asyncio
 import signal
 import subprocess
 import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 from uuid import uuid4
 
 import pytest
@@ -54,6 +56,13 @@ def test_schedules_of_registered_deployments_are_not_sent_again(monkeypatch, cap
     assert new.schedules
     assert not {"paused", "schedules"} & known.model_dump(exclude_unset=True).keys()
     assert capsys.readouterr().out == "reliability keeps the schedule of the UI: cron 7 3 * * * timezone UTC (paused)\n"
+
+
+def test_the_runner_keeps_its_files_in_a_private_folder(monkeypatch):
+    monkeypatch.setattr(serve.Runner, "__aenter__", AsyncMock())
+    runner = serve.StoppableRunner()
+    asyncio.run(runner.__aenter__())
+    assert runner._tmp_dir.parent == (server.STATE / "runner").absolute()
 
 
 def test_the_installed_sqlalchemy_can_insert_scheduled_runs():
