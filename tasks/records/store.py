@@ -4,7 +4,9 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from configparser import RawConfigParser
 from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,7 +15,7 @@ import polars as pl
 
 from relmap.decisions import ProtocolDecisions
 from relmap.errors import InputError
-from relmap.io.atomic import write_atomically, write_json
+from relmap.io.atomic import write_atomically, write_json, write_text
 
 DATA = Path("data")
 REPORT = DATA / "report"
@@ -55,13 +57,16 @@ def _keep_dvc_state_private() -> None:
     """
     (DVC_STATE / "repo").mkdir(mode=0o700, parents=True, exist_ok=True)  # DVC would make it writable for everyone
     local_config = Path(".dvc/config.local")
-    folder = DVC_STATE.absolute()
-    if local_config.exists() and f"site_cache_dir = {folder}\n" in local_config.read_text(encoding="utf-8"):
-        return
-    from dvc.config import Config  # noqa: PLC0415 - takes half a second, and is needed once in a checkout
-
-    with Config(".dvc").edit("local") as config:
-        config["core"]["site_cache_dir"] = str(folder)
+    config = RawConfigParser()
+    config.read(local_config, encoding="utf-8")
+    if not config.has_section("core"):
+        config.add_section("core")
+    folder = f'"{DVC_STATE.absolute()}"'
+    if config.get("core", "site_cache_dir", fallback=None) != folder:
+        config.set("core", "site_cache_dir", folder)
+        text = StringIO()
+        config.write(text)
+        write_text(local_config, text.getvalue())
 
 
 def manifest_file(dataset: str, stage: str) -> Path:

@@ -122,8 +122,10 @@ def test_dvc_experiment_makes_the_cache_of_the_checkout_private(tmp_path, monkey
 
 
 def test_the_state_of_dvc_is_in_a_private_folder_from_every_folder_of_the_project(tmp_path, monkeypatch):
-    project, moved = tmp_path / "project", tmp_path / "moved"
+    project, moved = tmp_path / "project, #1", tmp_path / "moved"
     copy_project(project)
+    with (project / ".dvc/config.local").open("a") as config:
+        config.write("['remote \"shared\"']\n    url = /mnt/a\n")
     (project / "docs").mkdir()
     for folder in (project, moved):
         if folder == moved:
@@ -134,8 +136,9 @@ def test_the_state_of_dvc_is_in_a_private_folder_from_every_folder_of_the_projec
             monkeypatch.chdir(current)
             with Repo() as repo:
                 assert Path(repo.site_cache_dir).parent == folder / ".dvc/tmp/site/repo"
+                assert repo.config["remote"]["shared"]["url"] == "/mnt/a"
+                assert repo.config["core"]["no_scm"]
     assert (moved / ".dvc").stat().st_mode & 0o777 == 0o700
-    assert "no_scm = true" in (moved / ".dvc/config.local").read_text()
 
 
 def test_a_clone_has_a_folder_for_the_state_of_dvc_that_others_cannot_change():
