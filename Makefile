@@ -23,11 +23,12 @@ $(VENV)/.library: pyproject.toml constraints.txt
 	@touch $@
 
 # torch first and alone, so that nothing else chooses its build; then everything at the versions we tested
-$(VENV)/.ready: $(VENV)/.library
+$(VENV)/.ready: $(VENV)/.library .dvc/config
 	$(BIN)/pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	$(INSTALL) -e '.[all,pipeline,dev,docs]'
 	@git rev-parse -q --git-dir >/dev/null 2>&1 || $(BIN)/dvc config --local core.no_scm true
-	@mkdir -p .prefect && chmod 700 .prefect .dvc data # what runs leave here is for nobody else
+	@mkdir -p .prefect && chmod 700 .prefect # what runs leave here is for nobody else
+	@$(BIN)/python -c "from tasks.records.store import make_private; make_private()"
 	@DO_NOT_TRACK=1 $(BIN)/prefect server database upgrade -y >/dev/null
 	@touch $@
 
