@@ -17,7 +17,12 @@ import numpy as np
 from relmap import __version__
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError, escape_unprintable, needs_extra
-from relmap.evaluation.agreement import PopulationSummary, describe_agreement, format_share, measure_agreement
+from relmap.evaluation.agreement import (
+    PopulationSummary,
+    describe_agreement,
+    format_share,
+    measure_agreement,
+)
 from relmap.evaluation.description import (
     compare_log_loss,
     describe_comparison,
@@ -265,7 +270,8 @@ class MapAssessment:
             population: Summary of the file that these rows were sampled from, to estimate the accuracy on this file.
 
         Returns:
-            Comparison of reliability and confidence, calibration of the most reliable rows, agreement with the true labels, and drift.
+            Comparison of reliability and confidence, calibration of the most reliable rows, agreement with the true
+            labels, and drift.
 
         Raises:
             InputError: There are no labelled rows.
