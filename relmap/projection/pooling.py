@@ -40,7 +40,7 @@ MAX_NEWTON_STEPS = 100
 MIN_STEP_SIZE = 1e-6
 ARMIJO = 1e-4  # share of the predicted decrease that a step must achieve
 MAX_SEARCH_ROUNDS = 4  # the search usually ends in the second round
-# log prior odds of a deviation of 0: noise must hardly change a calibrated confidence; a confidence that is given without
+# log prior odds of a deviation of 0: noise must hardly change a calibrated confidence; one that is given without
 # logits, such as the words of a judge, is less likely to be calibrated
 ODDS_OF_NO_DEVIATION = 3.0
 ODDS_OF_NO_DEVIATION_GIVEN = 1.0
