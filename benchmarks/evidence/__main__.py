@@ -40,7 +40,7 @@ MEASURED_CODE = (
 )
 SIZES = (100, 300, 1_000, 3_000)
 N_SAMPLES = 4
-N_SAMPLES_NOTHING_TO_LEARN = 200
+N_SAMPLES_NOTHING_TO_LEARN = 120
 
 
 def measure_case(case: Case, sizes: tuple[int, ...], n_samples: int) -> CaseResult:

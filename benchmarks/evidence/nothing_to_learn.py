@@ -1,7 +1,7 @@
 """What the default costs where there is nothing to learn: one temperature calibrates the logits.
 
-The probabilities of the labels are known, so that the log loss of a reliability is its exact expectation over the labels
-of the test rows.
+The probabilities of the labels are known, so that the log loss of a reliability is its exact expectation over the
+labels of the test rows.
 """
 
 import time
@@ -18,7 +18,7 @@ SIZES = (100, 300, 1_000)
 N_LABELS = 3
 LOGIT_DEVIATION = 2.0
 INVERSE_TEMPERATURE = 0.6
-N_TEST_ROWS = 20_000
+N_TEST_ROWS = 5_000
 TEST_SEED = 0  # samples have the seeds 1, 2, ...
 TRUE_PROBABILITIES = "true probabilities"
 
