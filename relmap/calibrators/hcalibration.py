@@ -4,13 +4,14 @@ The residual of an event with probability p is p - [the label is true]. In calib
 events with similar probabilities average to 0. The loss is therefore the mean absolute moving average of the residuals,
 in the order of the probabilities.
 
-The mapping and its fit follow the code of the authors of MRP. The range of L = -log p is divided into S segments of width
-d = 100 / S, and there are S + 1 slopes a_0 .. a_S, which are the same for all labels. In segment m, which starts at m d,
+The mapping and its fit follow the code of the authors of MRP. The range of L = -log p is divided into S segments of
+width d = 100 / S, and there are S + 1 slopes a_0 .. a_S, which are the same for all labels. In segment m, which starts
+at m d,
 
     L becomes V + a_(m+1) (L - V),  where V = d (a_0 + .. + a_m - 1)
 
-is the cumulative offset; from 100 on, L becomes V. A softmax normalizes the results. V is a mapped value and not the start of
-the segment, so the mapping is continuous only where V = m d. With all slopes 1, it is the identity.
+is the cumulative offset; from 100 on, L becomes V. A softmax normalizes the results. V is a mapped value and not the
+start of the segment, so the mapping is continuous only where V = m d. With all slopes 1, it is the identity.
 """
 
 from typing import Annotated, NamedTuple
@@ -156,13 +157,13 @@ def fit_hcal(
     """Fit the slopes by Adam and return those of the epoch with the lowest loss on all rows.
 
     For each label k, the loss uses the events of the rows whose true label is not k: it sorts them by probability, and
-    takes the mean absolute moving average of their residuals. A window that extends beyond the first or the last event is
-    filled with zeros, also if there are fewer events than the window has. The loss is the mean over the labels k that at
-    least two rows do not have. The start, at which all slopes are 1, is not a candidate.
+    takes the mean absolute moving average of their residuals. A window that extends beyond the first or the last event
+    is filled with zeros, also if there are fewer events than the window has. The loss is the mean over the labels k
+    that at least two rows do not have. The start, at which all slopes are 1, is not a candidate.
 
     With K = 2, the rows whose label is not k all have the other label. If the labels are imbalanced, the loss is then
-    not lowest for calibrated predictions, and the fit may make calibration worse. In the paper, h-cal corrects too little
-    on the binary data sets, and only on these.
+    not lowest for calibrated predictions, and the fit may make calibration worse. In the paper, h-cal corrects too
+    little on the binary data sets, and only on these.
 
     Args:
         logits: Shape (n, K).
@@ -229,8 +230,8 @@ def _slope_gradient(
 ) -> np.ndarray:
     """Convert the gradient in the mapped values (n, K) to the gradient in the slopes, shape (S + 1,).
 
-    The derivative of a mapped value in the slope of its piece is L - V, and in its offset V it is 1 - slope. Slope a_j is
-    the slope of piece j - 1, and is part of the offsets of pieces j and above.
+    The derivative of a mapped value in the slope of its piece is L - V, and in its offset V it is 1 - slope. Slope a_j
+    is the slope of piece j - 1, and is part of the offsets of pieces j and above.
     """
     n_pieces = len(slopes)
     segment = events.segment.ravel()

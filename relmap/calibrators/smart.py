@@ -87,9 +87,9 @@ class TrainingRows(NamedTuple):
 def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: SmartSettings | None = None) -> Smart:
     """Fit the network by Adam and return the network after the step of the epoch with the lowest mean log loss.
 
-    The fit follows the code of the authors of MRP. The loss is the log loss; Guo et al. minimize a soft calibration error.
-    Each epoch is one step on all rows. The loss of an epoch is that before its step, but the network after its step is
-    returned.
+    The fit follows the code of the authors of MRP. The loss is the log loss; Guo et al. minimize a soft calibration
+    error. Each epoch is one step on all rows. The loss of an epoch is that before its step, but the network after its
+    step is returned.
 
     Args:
         logits: Shape (n, K).

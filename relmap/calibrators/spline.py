@@ -3,8 +3,8 @@
 As in the code of the paper's authors, the map is a logistic regression on cubic B-splines of the confidence; both are
 scikit-learn's. It differs from the method of Gupta et al. (2020), after which the paper names it.
 
-There are two forms of it. `Spline`, for maps, gives the decision the mapped confidence. `PublishedSpline`, for the tables of
-the paper, floors the remaining probability as the authors do.
+There are two forms of it. `Spline`, for maps, gives the decision the mapped confidence. `PublishedSpline`, for the
+tables of the paper, floors the remaining probability as the authors do.
 """
 
 from typing import Annotated
@@ -89,9 +89,9 @@ class Spline(Value, kind="spline"):
 class PublishedSpline(Value):
     """The spline with the floors of the code of the paper's authors.
 
-    The probabilities p of the labels start from float32 log(p + 1e-12). With the confidence c and its mapped value m, the
-    decision gets m and every other label p (1 - m) / max(1 - c, 1e-8), but at least 1e-8. All are then normalized. Where
-    1 - c is below 1e-8, the result is therefore near 1 whatever m is.
+    The probabilities p of the labels start from float32 log(p + 1e-12). With the confidence c and its mapped value m,
+    the decision gets m and every other label p (1 - m) / max(1 - c, 1e-8), but at least 1e-8. All are then normalized.
+    Where 1 - c is below 1e-8, the result is therefore near 1 whatever m is.
 
     Attributes:
         curve: Map of the confidence.
@@ -146,8 +146,8 @@ def fit_spline(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Spline: 
 def fit_published_spline(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> PublishedSpline:  # noqa: ARG001
     """Fit the spline as the code of the paper's authors does.
 
-    Unlike `fit_spline`, it has fewer knots if there are fewer distinct confidences, and its constant is 1 if all rows are
-    correct and 0 if all are wrong, both before the floor.
+    Unlike `fit_spline`, it has fewer knots if there are fewer distinct confidences, and its constant is 1 if all rows
+    are correct and 0 if all are wrong, both before the floor.
 
     Args:
         logits: Shape (n, K).

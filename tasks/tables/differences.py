@@ -1,7 +1,8 @@
 """Registry of the differences between the text of the paper, the code that its authors released, and this project.
 
 The page "How this differs from the paper's text and from its release", the note of the table `verdict` and the tutorial
-are generated from it. To add a difference, add an entry to `_DIFFERENCES`, under its topic. Its sentences are shown on the
+are generated from it. To add a difference, add an entry to `_DIFFERENCES`, under its topic. Its sentences are shown on
+the
 page: use plain English, name numbers, and write "unknown" where an effect has not been measured.
 """
 
