@@ -78,6 +78,7 @@ _DIFFERENCES = (
         code="tasks.measure.measure",
     ),
 )
+PAGE_TITLE = "How this differs from the paper's text and from its release"
 DIFFERENCES = {difference.key: difference for difference in _DIFFERENCES}
 
 
@@ -103,7 +104,7 @@ def summarize_differences() -> str:
     n_choices = len(differences_of_kind("choice"))
     n_inferred = len(differences_of_kind("inferred"))
     return (
-        f"The tables follow the code that the authors released. It differs from the text of the paper in {n_text} points. "
-        f"This project differs from it in {n_choices} further points, and infers {n_inferred} that it does not define. "
-        'The page "How this differs from the paper\'s text and from its release" of the documentation lists all of them.'
+        "The tables follow the code that the authors released. It differs from the text of the paper in "
+        f"{n_text} points. This project differs from it in {n_choices} further points, and infers {n_inferred} "
+        f'that it does not define. The page "{PAGE_TITLE}" of the documentation lists all of them.'
     )
