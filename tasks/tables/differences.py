@@ -194,7 +194,7 @@ _DIFFERENCES = (
         kind="choice",
         topic="projection",
         release="Shifts are fitted by L-BFGS in float32 with at most 80 iterations, without a bound.",
-        project="Shifts are the optimum within [-12, 12].",
+        project="Shifts are the optimum within [-30, 30].",
         effect="Shifts differ by less than 0.002 on artificial rows. Labels whose decisions are all correct or all "
         "wrong differ, if the chosen penalty is 0.",
         code="relmap.projection.labelwise.fit_intercepts",
