@@ -145,8 +145,9 @@ def create_form(
             if out is not None:
                 values["out"] = out
             output = command(**values)
-            lines = output if isinstance(output, list) else ["```sql", output, "```"]
-            create_markdown_artifact(key=key, markdown="\n".join(f"{line}  " for line in lines))
+            text = "\n".join(output) if isinstance(output, list) else output
+            # indented lines are code, which no label can end
+            create_markdown_artifact(key=key, markdown="\n".join(f"    {line}" for line in text.splitlines()))
 
     run.__name__ = key.replace("-", "_")  # the runner looks for a global of this name in this module
     run.__qualname__ = run.__name__

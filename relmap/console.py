@@ -3,7 +3,7 @@
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import wraps
@@ -28,29 +28,24 @@ def calibrator_names() -> list[str]:
 
 
 def variant_names() -> list[str]:
-    """Return `auto` and the keys of the variants that a map can contain."""
+    """Return the keys of the variants that a map can contain."""
     from relmap.projection.variants import DEPLOYABLE_VARIANTS
 
-    return ["auto", *DEPLOYABLE_VARIANTS]
+    return [*DEPLOYABLE_VARIANTS]
 
 
 def fill_in_registry_names(text: str) -> str:
     """Fill in the names of calibrators and variants in a help text.
 
     Args:
-        text: The help. `{calibrators}` and `{variants}` are replaced with names, and `{automatic}` with the number of
-            variants that `auto` compares.
+        text: The help. `{calibrators}` and `{variants}` are replaced with names.
 
     Returns:
         The help for users.
     """
     if "{" not in text:
         return text
-    from relmap.projection.variants import AUTO_VARIANTS
-
-    calibrators = ", ".join(calibrator_names())
-    variants = ", ".join(name for name in variant_names() if name != "auto")
-    return text.format(calibrators=calibrators, variants=variants, automatic=len(AUTO_VARIANTS))
+    return text.format(calibrators=", ".join(calibrator_names()), variants=", ".join(variant_names()))
 
 
 class CommandWithNames(TyperCommand):
@@ -132,14 +127,18 @@ def row_progress() -> Iterator[Callable[[str, int], None]]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 
+    from relmap.maps.scoring import ignore_progress
+
     console = Console(stderr=True)
+    if not console.is_terminal:  # a disabled progress line of rich 13.0 prints an empty line
+        yield ignore_progress
+        return
     progress = Progress(
         SpinnerColumn(),
         "{task.completed:,} rows {task.description}",
         TimeElapsedColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
     )
     with progress:
         stages: dict[str, TaskID] = {}
@@ -166,6 +165,24 @@ def write_json_output(content: dict[str, Any], out: Path | None) -> None:
         return
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     print("\n".join(errors.escape_unprintable(line) for line in text.split("\n")))
+
+
+def print_summary(
+    notes: Sequence[str], lines: Sequence[str], details: Sequence[str], *, verbose: bool, last: Sequence[str] = ()
+) -> list[str]:
+    """Print the notes on the input and the sentences of a result to the error stream.
+
+    Args:
+        notes: Sentences on how the input was read.
+        lines: The sentences.
+        details: Further sentences, which are printed only on request.
+        verbose: Whether to print the details.
+        last: Sentences that follow, such as on the files that were written.
+
+    Returns:
+        The lines as printed.
+    """
+    return print_lines([*notes, *lines, *(details if verbose else ()), *last])
 
 
 def print_lines(lines: list[str]) -> list[str]:

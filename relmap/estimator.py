@@ -123,9 +123,9 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     Args:
         classifier: Classifier that computes the predictions. `X` then has the features of the classifier. `fit` fits
             the classifier on all rows, and the map on out-of-fold predictions of the classifier.
-        calibrator: Key of the calibrator; None for `ts`, or `uncal` without logits. `hcal` can make the calibration of
+        calibrator: Key of the calibrator; None for `sms`, or `uncal` without logits. `hcal` can make the calibration of
             two imbalanced labels worse.
-        variant: Key of the model of the reliability, or `auto` for the one with the lowest out-of-fold loss.
+        variant: Key of the model of the reliability; None for `mrp_pooled`.
         seed: Seed of the folds, 0 or more.
         labels: Labels in their order, such as `classes_` of a classifier; None for 0..K-1.
         signals: Columns of a frame that may indicate whether a decision is correct.
@@ -152,7 +152,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
     Attributes:
         document_: The map, a frozen value.
-        recommendation_: Recommendation of the fit; a loaded map has none.
+        summary_: How the map compares with the confidence out of fold; a loaded map has none.
         arrays_: Whether arrays contain `logits` or `probabilities`, as found by `fit` or given by `arrays`; None if
             unknown.
         classes_: The labels, shape (K,).
@@ -177,7 +177,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         *,
         classifier: Classifier | None = None,
         calibrator: str | None = None,
-        variant: str = "auto",
+        variant: str | None = None,
         seed: int = 1,
         labels: Sequence[object] | None = None,
         signals: Sequence[str] = (),
@@ -264,7 +264,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             self.arrays_ = None if self.arrays == "auto" else self.arrays
         else:
             self.arrays_ = training.rows.frame.columns[0]
-        self.document_, self.recommendation_ = fit_map(
+        self.document_, self.summary_ = fit_map(
             training.rows,
             calibrator=self.calibrator,
             variant=self.variant,
@@ -488,7 +488,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             groups: Group of each row, shape (n,), or a column of `X`.
 
         Returns:
-            Recommendation, gains, and drift, in sentences and numbers.
+            Comparison with the confidence, and drift, in sentences and numbers.
 
         Raises:
             InputError: The rows cannot be read.
@@ -610,18 +610,20 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return state | {"fitted_rows_": None} if "fitted_rows_" in state else state
 
     @with_python_names
-    def sql(self, dialect: str = "duckdb") -> str:
+    def sql(self, dialect: str = "duckdb", column: Literal["reliability", "confidence"] = "reliability") -> str:
         """Write the map as an SQL expression.
 
         Args:
             dialect: `duckdb`, `postgres`, `bigquery` or `spark`.
+            column: What the expression computes. The `reliability` reads the columns `decision` (0..K-1) and
+                `confidence` (calibrated). The calibrated `confidence` reads `decision`, `logits_0`, `logits_1`, ....
 
         Returns:
-            Expression of the reliability. It reads the columns `decision` (0..K-1) and `confidence` (calibrated), or
-            `logits_0`, `logits_1` and so on.
+            The expression.
 
         Raises:
-            InputError: The extra `sql` is not installed, or the dialect is unknown.
+            InputError: The extra `sql` is not installed, the dialect or column is unknown, or SQL does not support the
+                models of the map.
 
         Example:
             >>> from relmap import ReliabilityMap
@@ -634,7 +636,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         with needs_extra("sql"):
             from relmap.maps.sql import sql_expression
 
-        return sql_expression(self._document, dialect)
+        return sql_expression(self._document, dialect, column)
 
     @with_python_names
     def save(self, path: str | Path) -> None:
@@ -697,7 +699,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         names = document.label_names
         model = cls(
             calibrator=document.calibrator.name,
-            variant=document.choice.asked,
+            variant=document.projection.name,
             seed=source.seed,
             labels=names,
             signals=tuple(signal.name for signal in document.signals),

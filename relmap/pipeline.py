@@ -103,7 +103,7 @@ class ReliabilityPipeline(Pipeline):
             groups: Group of each row, shape (n,), or a column of the transformed rows.
 
         Returns:
-            Recommendation, gains, and drift, in sentences and numbers.
+            Comparison with the confidence, and drift, in sentences and numbers.
 
         Example:
             >>> import numpy as np

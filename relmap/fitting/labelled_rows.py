@@ -429,7 +429,7 @@ def _score_fit_rows(document: MapDocument, rows: FixedDecisions, notes: list[str
     )
     return ScoredRows(
         rows=rows,
-        scored=FittedMap.from_document(document)(rows),
+        scored=FittedMap.from_document(document).score_for_comparison(rows),
         origin="held_out",
         notes=notes,
         fitted=np.zeros(len(rows), dtype=bool),
@@ -453,7 +453,9 @@ def _score_single_rows(
         notes += _recognition_limits(training, ids, file)
     fitted = fold != NOT_RECOGNIZED
     if not fitted.any():
-        return ScoredRows(rows=rows, scored=reliability_map(rows), origin="new", notes=notes, fitted=fitted)
+        return ScoredRows(
+            rows=rows, scored=reliability_map.score_for_comparison(rows), origin="new", notes=notes, fitted=fitted
+        )
     counts = f"{fitted.sum():,} of {len(rows):,} rows were used to fit the map"
     if not document.folds or (document.source.hold_out and not fitted.all()):
         rows = rows.take(~fitted)
@@ -462,7 +464,7 @@ def _score_single_rows(
         notes.append(f"{counts}: they are omitted.")
         return ScoredRows(
             rows=rows,
-            scored=reliability_map(rows),
+            scored=reliability_map.score_for_comparison(rows),
             origin="new",
             notes=notes,
             fitted=np.zeros(len(rows), dtype=bool),
@@ -481,7 +483,7 @@ def _score_single_rows(
 
 def _fold_maps(document: MapDocument) -> list[FittedMap]:
     """Return a map for each fold, which was fitted on the other folds."""
-    return [FittedMap(fold.calibrator, fold.projection, fold.correction) for fold in document.folds]
+    return [FittedMap(fold.calibrator, fold.projection, fold.baseline) for fold in document.folds]
 
 
 def _recognition_limits(training: TrainingRows, ids: np.ndarray | None, file: str) -> list[str]:

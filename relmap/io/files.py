@@ -22,6 +22,7 @@ from relmap.io.reading import DEFAULT_READING, Reading
 from relmap.io.text import SeparatedText
 
 BLOCK_BYTES = 2**22  # of text, read at once
+MAX_LINE_BYTES = 2**24  # of JSON; a line is read as a whole
 BATCH_BYTES = 2**26  # of decompressed parquet, read at once as one piece; each piece is written as one row group
 BUFFER_BYTES = 2**20
 PAGE_HEADER_BYTES = 32
@@ -392,7 +393,15 @@ def _text_blocks(path: Path) -> Iterator[_TextBlock]:
         if handle.read(len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK:
             handle.seek(0)
         while True:
-            content = handle.read(BLOCK_BYTES) + handle.readline()
+            content = handle.read(BLOCK_BYTES)
+            rest_of_line = handle.readline(MAX_LINE_BYTES)
+            if len(rest_of_line) == MAX_LINE_BYTES and not rest_of_line.endswith(b"\n"):
+                number = first_line + content.count(b"\n")
+                raise InputError(
+                    f"{path}, line {number} has more than {MAX_LINE_BYTES // 2**20} MiB; "
+                    "write one object on each line, or rename a JSON list to .json"
+                )
+            content += rest_of_line
             if not content:
                 return
             if content.strip():

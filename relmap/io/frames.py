@@ -5,11 +5,14 @@ Files that cannot be read in pieces are also read into memory: JSON lists, and t
 
 import hashlib
 import math
+import sys
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard
+from zipfile import BadZipFile, ZipFile, is_zipfile
 
 import narwhals as nw
 import numpy as np
@@ -149,11 +152,42 @@ def _read_workbook(path: Path) -> pl.DataFrame:
             f"{path} needs an optional package that reads workbooks; install it with pip install 'relmap[excel]', or "
             "save the sheet as .csv"
         ) from None
+    _limit_unpacked_size(path)
     try:
         # by default, values of another type than the first rows become null, and blank rows are omitted
         return pl.read_excel(path, infer_schema_length=None, drop_empty_rows=False)
     except (fastexcel.FastExcelError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path} is not a complete workbook ({first_line(error)}); {WRITE_AGAIN}") from None
+
+
+def _limit_unpacked_size(path: Path) -> None:
+    """Reject a workbook whose parts are too large when they are unpacked; a small file can hold gigabytes of zeros.
+
+    The declared sizes may be wrong, so parts are unpacked until the limit is reached.
+
+    Raises:
+        InputError: The parts are too large together, or cannot be unpacked.
+    """
+    if not is_zipfile(path):
+        return
+    n_bytes = 0
+    try:
+        with ZipFile(path) as archive:
+            for member in archive.infolist():
+                member.file_size = sys.maxsize  # else `read` stops at the declared size
+                with archive.open(member) as part:
+                    while n_bytes <= MAX_WHOLE_BYTES:
+                        piece = part.read(MEBIBYTE)
+                        if not piece:
+                            break
+                        n_bytes += len(piece)
+    except (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise InputError(f"{path} is not a complete workbook ({first_line(error)}); {WRITE_AGAIN}") from None
+    if n_bytes > MAX_WHOLE_BYTES:
+        raise InputError(
+            f"{path} unpacks to more than {MAX_WHOLE_BYTES / MEBIBYTE:,.0f} MiB, and workbooks are read into memory; "
+            "save the sheet as .csv, which is read in pieces"
+        )
 
 
 def is_frame(data: object) -> "TypeGuard[IntoDataFrame]":

@@ -7,6 +7,8 @@ import io
 import json
 import os
 import re
+import struct
+import zipfile
 from itertools import product
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from pyarrow import parquet
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.io import files
+from relmap.io import files, frames
 from relmap.io.columns import FileRows, count_labels, read_numbers
 from relmap.io.files import open_predictions, read_columns
 from relmap.io.output import check_output, map_in_order, write_with_columns
@@ -345,3 +347,35 @@ def test_a_file_has_checksums_only_if_every_column_has_one(tmp_path, monkeypatch
         checksums = iter(answers)
         monkeypatch.setattr(files, "_has_checksum", lambda *_, checksums=checksums: next(checksums))
         assert open_predictions(path).has_checksums() is expected
+
+
+def write_zeros(path: Path, *, n_bytes: int, declared: int) -> None:
+    """Write a zip archive of zeros, with the given size in its headers."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("xl/worksheets/sheet1.xml", bytes(n_bytes))
+    content = path.read_bytes()
+    path.write_bytes(content.replace(struct.pack("<I", n_bytes), struct.pack("<I", declared)))
+
+
+@pytest.mark.parametrize("declared", [2**21, 10])
+def test_workbook_that_unpacks_to_more_than_the_limit_is_rejected_whatever_size_it_declares(
+    declared, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(frames, "MAX_WHOLE_BYTES", 2**20)
+    path = tmp_path / "p.xlsx"
+    write_zeros(path, n_bytes=2**21, declared=declared)
+    assert path.stat().st_size < 2**13
+    with pytest.raises(InputError, match=r"p.xlsx unpacks to more than 1 MiB"):
+        open_predictions(path)
+
+
+@pytest.mark.parametrize("where", ["first", "later"])
+def test_json_line_that_is_too_long_is_rejected_with_its_number(where, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "BLOCK_BYTES", 2**10)
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 2**20)
+    before = b'{"a": "b"}\n' * 200 if where == "later" else b""
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(before + b'{"a": "' + b"x" * (2**20 + 2**12) + b'"}\n')
+    number = 201 if where == "later" else 1
+    with pytest.raises(InputError, match=rf"p.jsonl, line {number} has more than 1 MiB"):
+        open_predictions(path)

@@ -320,5 +320,6 @@ def test_the_page_of_dvc_plots_contains_vega_and_the_placeholder_of_the_plots(pl
     assert page.count("{plot_divs}") == 1
     assert "{scripts}" not in page  # DVC replaces it with scripts from a CDN
     assert not re.search(r"(src|href)=", re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL))
+    assert page.endswith("<plaintext>{plot_divs}\n")  # after it, a browser runs nothing
     assert "window.vegaEmbed" in page
     assert len(page) < 1_000_000

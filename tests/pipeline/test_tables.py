@@ -20,7 +20,15 @@ from relmap.metrics.registry import (
 from relmap.projection.variants import variants_with_role
 from tasks.records.results import FAILED, display_name
 from tasks.tables import TABLES
-from tasks.tables.display import FormattedTable, _latex_title, escape_latex, format_table, format_value, render_latex
+from tasks.tables.display import (
+    Cell,
+    FormattedTable,
+    _latex_title,
+    escape_latex,
+    format_table,
+    format_value,
+    render_latex,
+)
 from tasks.tables.overview import compute_headline, describe_headline
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 from tasks.tables.verdict import PAPER_FOLDER
@@ -497,3 +505,8 @@ def test_values_are_rounded(value, expected):
 )
 def test_text_is_escaped_for_latex(text, expected):
     assert escape_latex(text) == expected
+
+
+def test_a_vertical_bar_in_a_label_stays_in_its_cell_of_markdown():
+    table = FormattedTable("key", "caption", "", ["labels"], {"": [[Cell("a|b\nc")]]}, 1)
+    assert r"| a\|b c |" in table.markdown()
