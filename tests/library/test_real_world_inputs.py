@@ -292,7 +292,7 @@ def test_true_is_the_name_1_in_any_order_and_format(names, suffix, tmp_path):
 @pytest.mark.parametrize("labels", [[1, 0], [True, False], ["1", "0"], ["yes", "no"]])
 def test_true_is_1_in_python_in_any_order_of_the_labels(y, labels):
     model = ReliabilityMap(labels=labels, **MAP).fit(PROBABILITIES[:, ::-1], y)
-    assert model.recommendation_.numbers["accuracy"] == pytest.approx(ACCURACY)
+    assert model.summary_.numbers["accuracy"] == pytest.approx(ACCURACY)
 
 
 def test_truth_values_in_another_order_than_named_decisions_are_refused(tmp_path):
@@ -333,7 +333,7 @@ def test_a_label_that_is_listed_is_not_missing(tmp_path):
 @pytest.mark.parametrize("labels", [None, [0, 1]])
 def test_decimal_labels_are_numbers(y, labels, tmp_path):
     model = ReliabilityMap(labels=labels, **MAP).fit(PROBABILITIES, y)
-    assert model.recommendation_.numbers["accuracy"] == pytest.approx(ACCURACY)
+    assert model.summary_.numbers["accuracy"] == pytest.approx(ACCURACY)
     frame = judge(DECISION, LABEL).with_columns(label=pl.Series(y, dtype=pl.Decimal(38, 2)))
     assert accuracy(read(write(frame, tmp_path / "p.parquet"), labels and ("0", "1"))) == ACCURACY
 
@@ -386,7 +386,7 @@ class Tensor(LikeTensor):
 
 def test_tensors_are_read_or_refused_with_a_remedy():
     model = ReliabilityMap(**MAP).fit(Tensor(PROBABILITIES), Tensor(LABEL))
-    assert model.recommendation_.numbers["accuracy"] == pytest.approx(ACCURACY)
+    assert model.summary_.numbers["accuracy"] == pytest.approx(ACCURACY)
     rows = [Tensor(row) for row in PROBABILITIES]
     assert ReliabilityMap(**MAP).fit(rows, LABEL).arrays_ == "probabilities"
     frame = pd.DataFrame({"probabilities": rows, "label": LABEL})
@@ -402,7 +402,7 @@ def test_columns_that_are_not_needed_may_hold_any_object(other):
     frame = judge(WORDS[DECISION], WORDS[LABEL]).to_pandas()
     frame["other"] = [other] * (N_ROWS - 1) + ["text"]
     model = ReliabilityMap(labels=["no", "yes"], **MAP).fit(frame)
-    assert model.recommendation_.numbers["accuracy"] == pytest.approx(ACCURACY)
+    assert model.summary_.numbers["accuracy"] == pytest.approx(ACCURACY)
     assert model.apply(frame)["other"].iloc[0] is frame["other"].iloc[0]
 
 
