@@ -42,7 +42,7 @@ FIELD_TYPES: dict[str, Any] = {  # the command checks these values itself; the f
     "calibrator": CalibratorName | None,
     "variant": VariantName,
     "dialect": Dialect,
-    "confidence": PartialShare,
+    "confidence_level": PartialShare,
     "target": Annotated[float, Field(gt=0)] | None,
     "coverage": PartialShare | None,
     "cut": PartialShare | None,

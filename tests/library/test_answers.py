@@ -99,7 +99,7 @@ def test_the_heading_of_the_log_losses_names_the_evaluated_rows(origin, where, c
 @pytest.mark.parametrize("request_", [{"target_accuracy": 0.6}, {"coverage": "0.5"}, {"cut": 0.25}])
 @pytest.mark.parametrize("origin", ["new", "held_out", "out_of_fold", "partly_out_of_fold"])
 def test_cuts_of_each_origin_state_whether_they_are_guaranteed(request_, origin):
-    cuts = assess(origin, n_fitted=7).choose_cut(**request_, confidence=0.8)
+    cuts = assess(origin, n_fitted=7).choose_cut(**request_, confidence_level=0.8)
     expected = thresholds_of(request_, 0.8)
     is_guaranteed = origin in ("new", "held_out")
     notes = ["How it was read."]

@@ -181,7 +181,7 @@ NEW_ROWS = maps.make_predictions(200, seed=1).drop("group")
 @pytest.mark.parametrize("options", [{"coverage": 0.5}, {"target_accuracy": 0.7}, {"cut": 0.5}], ids=str)
 def test_confidence_outside_0_and_1_is_rejected(fitted_map, options, confidence):
     with pytest.raises(InputError, match=f"the confidence is {confidence}; give a number above 0"):
-        fitted_map.thresholds(NEW_ROWS, confidence=confidence, **options)
+        fitted_map.thresholds(NEW_ROWS, confidence_level=confidence, **options)
 
 
 @pytest.mark.parametrize(

@@ -77,13 +77,13 @@ def test_thresholds_are_found_on_the_sampled_rows(weighted, grouped):
     sampled, _ = sample_independent_rows(rows, 4)
     sample = reliability[sampled], rows.decision[sampled], rows.correct[sampled]
     groups = "group" if grouped else None
-    result = model.thresholds(frame, groups=groups, target_accuracy=0.7, confidence=0.8).to_dict()
+    result = model.thresholds(frame, groups=groups, target_accuracy=0.7, confidence_level=0.8).to_dict()
     assert (
         result["overall"]
         == find_accuracy_thresholds(model.document_, *sample, target=0.7, confidence=0.8).as_json()["overall"]
     )
 
-    result = model.thresholds(frame, groups=groups, coverage=0.4, confidence=0.8).to_dict()
+    result = model.thresholds(frame, groups=groups, coverage=0.4, confidence_level=0.8).to_dict()
     assert result["labels"] == find_coverage_threshold(*sample, coverage="0.4", confidence=0.8).as_json()["labels"]
     if weighted or grouped:
         assert len(sampled) < 1200
@@ -249,7 +249,7 @@ STANDARD_ERRORS_MATTER = [  # metric, target, seed, rows, whether rows are group
 def test_half_of_the_level_starts_at_the_score_with_the_most_standard_errors(metric, target, seed, n_rows, grouped):
     score, positive, groups = simulate_scored_rows(tied=False, seed=seed, n=n_rows)
     groups = groups if grouped else None
-    result = find_score_thresholds(score, positive, groups=groups, confidence=0.8, seed=seed, **{metric: target})
+    result = find_score_thresholds(score, positive, groups=groups, confidence_level=0.8, seed=seed, **{metric: target})
     expected = expected_threshold(metric, score, positive, groups, target, 0.8, seed)
     assert expected is not None
     assert result.thresholds[0].threshold == expected
@@ -301,7 +301,7 @@ def test_joint_thresholds_are_chosen_from_the_accepted_ones(metrics, grouped):
             metric: target for metric, target in zip(METRICS, targets, strict=True) if metric in metrics
         }
         options = {"groups": groups if grouped else None, "seed": seed}
-        result = find_score_thresholds(score, positive, **options, **target_of_metric, confidence=0.7)
+        result = find_score_thresholds(score, positive, **options, **target_of_metric, confidence_level=0.7)
         accepted = {
             metric: expected_accepted(
                 metric, score, positive, target=target, confidence=1 - 0.3 / len(target_of_metric), **options
@@ -490,7 +490,7 @@ def number_pairs(text: str) -> np.ndarray:
 def test_figure_draws_the_curve_and_one_point_per_threshold():
     score, positive, _ = simulate_scored_rows(tied=False)
     targets = {"precision": 0.9, "recall": 0.85, "npv": 0.7}
-    result = find_score_thresholds(score, positive, confidence=0.8, **targets)
+    result = find_score_thresholds(score, positive, confidence_level=0.8, **targets)
     with_threshold = [item for item in result.thresholds if item.threshold is not None]
     assert len({item.threshold for item in with_threshold}) > 1
 

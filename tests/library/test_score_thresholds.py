@@ -54,7 +54,7 @@ def test_precision_target_is_missed_no_more_often_than_stated(rows_per_group):
             positive,
             groups=None if rows_per_group == 1 else groups,
             precision=TARGET,
-            confidence=1 - LEVEL,
+            confidence_level=1 - LEVEL,
         )
         threshold = result.thresholds[0].threshold
         if threshold is not None:
