@@ -124,7 +124,7 @@ class RowGroups:
         used = f"All {len(self.code):,} rows of the {len(self):,} groups are used."
         if self.weight is not None:
             return f"{used} The bounds are for the accuracy of all rows, weighted by their sampling probabilities."
-        return f"{used} The bounds are for the mean accuracy of groups and, with many groups, for the accuracy of all rows."
+        return f"{used} The bounds are for the mean accuracy of groups and, with many groups, for that of all rows."
 
     def rates(self, is_counted: np.ndarray, is_successful: np.ndarray) -> "GroupRates":
         """Count the rows of each group.
