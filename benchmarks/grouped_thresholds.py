@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +33,8 @@ CONFIDENCE = 0.95
 COVERAGE = "0.5"
 ROWS_PER_GROUP = 10
 N_GROUPS = (150, 300, 600, 1_200)
-N_SAMPLES = 300
-N_POPULATION = 100_000  # groups
+N_SAMPLES = 100
+N_POPULATION = 50_000  # groups
 COLUMNS = [
     "errors",
     "groups of 10 rows",
@@ -198,13 +199,18 @@ def make_map(reliability: np.ndarray) -> MapDocument:
 
     The other contents of the map have no influence on the thresholds.
     """
-    confidence = np.linspace(0.5, 0.99, 100)
-    probabilities = np.column_stack([1 - confidence, confidence])
-    document = ReliabilityMap().fit(probabilities, (np.arange(100) % 5 > 0).astype(int)).document_
+    document = _fit_map()
     quantiles = np.quantile(reliability, np.linspace(0, 1, 101))
     return document.model_copy(
         update={"held_out": document.held_out.model_copy(update={"quantiles": tuple(quantiles.tolist())})}
     )
+
+
+@cache
+def _fit_map() -> MapDocument:
+    confidence = np.linspace(0.5, 0.99, 100)
+    probabilities = np.column_stack([1 - confidence, confidence])
+    return ReliabilityMap().fit(probabilities, (np.arange(100) % 5 > 0).astype(int)).document_
 
 
 def _find(

@@ -11,6 +11,7 @@ the size of groups. A cluster-robust t-test, which is valid for many groups, is 
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -19,7 +20,7 @@ import scipy
 BETS = np.geomspace(0.1, 0.98, 5)  # sizes of the fixed bets, as shares of the capital that can be lost
 MAX_ADAPTIVE_BET = 0.9
 START_BET = 0.7  # size of the first adaptive bet
-BOUND_TOLERANCE = 1e-5
+BOUND_TOLERANCE = 1e-4
 
 
 def betting_p_value(payoff: np.ndarray, max_loss: float) -> float:
@@ -44,11 +45,16 @@ def betting_p_value(payoff: np.ndarray, max_loss: float) -> float:
     """
     if len(payoff) == 0:
         return 1.0
-    fixed = np.cumsum(np.log1p(payoff[:, None] * (BETS / max_loss)), axis=0)
-    log_fixed = scipy.special.logsumexp(fixed, axis=1) - math.log(len(BETS))
-    log_adaptive = np.cumsum(np.log1p(_adaptive_bets(payoff, max_loss) * payoff))
-    log_capital = np.logaddexp(log_fixed, log_adaptive) - math.log(2)
-    return float(np.exp(-max(0.0, log_capital.max())))
+    n_fixed = len(BETS)
+    bets = np.empty((n_fixed + 1, len(payoff)))
+    bets[:n_fixed] = BETS[:, None] / max_loss
+    bets[n_fixed] = _adaptive_bets(payoff, max_loss)
+    log_capital = np.cumsum(np.log1p(bets * payoff), axis=1)
+    log_capital[:n_fixed] -= math.log(2 * n_fixed)
+    log_capital[n_fixed] -= math.log(2)
+    largest = log_capital.max(axis=0)
+    log_total = largest + np.log(np.exp(log_capital - largest).sum(axis=0))
+    return float(np.exp(-max(0.0, log_total.max())))
 
 
 def _adaptive_bets(payoff: np.ndarray, max_loss: float) -> np.ndarray:
@@ -115,13 +121,14 @@ class RowGroups:
         rank = np.random.default_rng(seed).permutation(len(distinct_names))
         return cls(rank[code], weight)
 
-    def __len__(self) -> int:
-        """Return the number of groups."""
+    @cached_property
+    def n_groups(self) -> int:
+        """Number of groups."""
         return int(self.code.max()) + 1
 
     def describe(self) -> str:
         """Describe which accuracy the bounds refer to."""
-        used = f"All {len(self.code):,} rows of the {len(self):,} groups are used."
+        used = f"All {len(self.code):,} rows of the {self.n_groups:,} groups are used."
         if self.weight is not None:
             return f"{used} The bounds are for the accuracy of all rows, weighted by their sampling probabilities."
         return f"{used} The bounds are for the mean accuracy of groups and, with many groups, for that of all rows."
@@ -136,14 +143,18 @@ class RowGroups:
         Returns:
             The numbers of rows of the groups where the rate is defined.
         """
-        row_weight = np.ones(len(self.code)) if self.weight is None else self.weight
-        n_counted = np.bincount(self.code, row_weight * is_counted, minlength=len(self))
-        n_successful = np.bincount(self.code, row_weight * (is_counted & is_successful), minlength=len(self))
+        n_counted = self._count(is_counted)
+        n_successful = self._count(is_counted & is_successful)
         is_defined = n_counted > 0
         max_weight = None
         if self.weight is not None:
-            max_weight = float(np.bincount(self.code, self.weight).max())
+            max_weight = float(self._count(np.full(len(self.code), True)).max())
         return GroupRates(n_counted[is_defined], n_successful[is_defined], max_weight)
+
+    def _count(self, is_member: np.ndarray) -> np.ndarray:
+        """Return the number of selected rows of each group, or their total weight, shape (g,)."""
+        weight = None if self.weight is None else self.weight[is_member]
+        return np.bincount(self.code[is_member], weight, minlength=self.n_groups)
 
 
 class GroupRates(NamedTuple):
@@ -176,11 +187,14 @@ class GroupRates(NamedTuple):
         """
         if len(self.counted) == 0:
             return 1.0
+        excess = self.successful - target * self.counted
+        p_value_of_rows = _t_test(np.tile(excess, factor))
+        if p_value_of_rows == 1:
+            return 1.0
         payoff = self.successful / self.counted - target
         if self.max_weight is not None:
             payoff = payoff * self.counted / self.max_weight
-        excess = self.successful - target * self.counted
-        return max(betting_p_value(np.tile(payoff, factor), target), _t_test(np.tile(excess, factor)))
+        return max(betting_p_value(np.tile(payoff, factor), target), p_value_of_rows)
 
     def lower_bound(self, level: float) -> float:
         """Compute the lower bound of the rate at a level: the largest target with a p-value of at most the level.

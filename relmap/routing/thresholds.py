@@ -171,7 +171,10 @@ def _advise(document: MapDocument, counts: "_RowCounts", target: float, level: f
         # the first accepted threshold inherits no level, so only thresholds with a level of their own are tested
         shares = threshold_grid(document, accuracy).level_shares
         starts = np.flatnonzero(shares)
-        return bool((counts.p_values(0, accuracy, factor, starts) <= level * shares[starts]).any())
+        for start in starts[np.argsort(-shares[starts])]:  # the threshold with the most evidence first
+            if counts.p_values(0, accuracy, factor, np.array([start]))[0] <= level * shares[start]:
+                return True
+        return False
 
     unit = "rows" if counts.groups is None else "groups"
     advice = []
@@ -415,7 +418,7 @@ class _RowCounts:
     @property
     def n_groups(self) -> int | None:
         """Number of groups; None for independent rows."""
-        return None if self.groups is None else len(self.groups)
+        return None if self.groups is None else self.groups.n_groups
 
     def units(self, k: int) -> np.ndarray:
         """Count the independent rows or groups at or above each threshold.
@@ -430,7 +433,7 @@ class _RowCounts:
             return np.asarray(self.rows[k])
         n_thresholds = self.rows.shape[1]
         is_of_label = self._is_of_label(k)
-        first_index = np.full(len(self.groups), n_thresholds)
+        first_index = np.full(self.groups.n_groups, n_thresholds)
         np.minimum.at(first_index, self.groups.code[is_of_label], self.threshold_index[is_of_label])
         return np.cumsum(np.bincount(first_index, minlength=n_thresholds)[:n_thresholds])
 
