@@ -18,8 +18,8 @@ from relmap.errors import InputError
 from relmap.maps.reliability_map import FittedMap
 from relmap.report.figure import LIGHT
 from relmap.report.score import precision_recall_svg
-from relmap.routing.score_thresholds import ScoreThreshold, ScoreThresholds, find_score_thresholds
 from relmap.routing.group_tests import RowGroups
+from relmap.routing.score_thresholds import ScoreThreshold, ScoreThresholds, find_score_thresholds
 from relmap.routing.thresholds import (
     bound_accuracy,
     find_accuracy_thresholds,
