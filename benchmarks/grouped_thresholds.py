@@ -18,7 +18,7 @@ from scipy.special import expit, ndtri
 
 from relmap import ReliabilityMap
 from relmap.maps.document import MapDocument
-from relmap.routing.group_tests import RowGroups
+from relmap.routing.group_tests import RowGroups, min_groups_to_reject
 from relmap.routing.reliability_thresholds import ThresholdEstimate
 from relmap.routing.thresholds import find_accuracy_thresholds, find_coverage_threshold
 
@@ -244,6 +244,9 @@ def main() -> None:
                 print(*rows[-1], sep=" | ", flush=True)
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%H", "--", *MEASURED_CODE]
     commit = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    values = {"samples": f"{arguments.samples:,}"}
+    for percent in (80, 90, 95):
+        values[f"min{percent}"] = str(min_groups_to_reject(percent / 100, 1 - CONFIDENCE))
     records = read_records(arguments.out)
     records["grouped-thresholds"] = Record(
         commit=commit,
@@ -251,7 +254,7 @@ def main() -> None:
         command="python -m benchmarks.grouped_thresholds",
         columns=COLUMNS,
         rows=rows,
-        values={"samples": f"{arguments.samples:,}"},
+        values=values,
     )
     write_records(records, arguments.out)
 

@@ -283,19 +283,25 @@ def simulate_groups(n_groups: int, seed: int, max_error_rate: float = 0.2) -> tu
 
 
 def test_every_row_of_groups_is_used_and_finds_more_than_one_row_of_each():
-    reliability, correct, groups = simulate_groups(75, seed=1)
-    found = find(reliability, correct, 0.85, groups=groups)
-    assert (found.n_groups, found.overall.n_rows) == (75, 750)
-    assert found.overall.lower_bound >= 0.85 - BOUND_TOLERANCE
-    one_row = np.arange(75) * ROWS_PER_GROUP
-    assert find(reliability[one_row], correct[one_row], 0.85).overall.threshold is None
+    n_found = 0
+    n_found_on_one_row = 0
+    one_row = np.arange(150) * ROWS_PER_GROUP
+    for seed in range(8):
+        reliability, correct, groups = simulate_groups(150, seed)
+        found = find(reliability, correct, 0.9, groups=groups)
+        assert (found.n_groups, found.overall.n_rows) == (150, 1500)
+        if found.overall.threshold is not None:
+            n_found += 1
+            assert found.overall.lower_bound >= 0.9 - BOUND_TOLERANCE
+        n_found_on_one_row += find(reliability[one_row], correct[one_row], 0.9).overall.threshold is not None
+    assert n_found > n_found_on_one_row + 2
 
 
 def test_accuracy_target_of_groups_is_missed_no_more_often_than_stated():
     target = 0.9
     n_missed = 0
     n_found = 0
-    for seed in range(100):
+    for seed in range(50):
         reliability, correct, groups = simulate_groups(100, seed)
         threshold = find(reliability, correct, target, groups=groups, confidence=0.8).overall.threshold
         n_found += threshold is not None
@@ -305,8 +311,8 @@ def test_accuracy_target_of_groups_is_missed_no_more_often_than_stated():
             reliability, np.zeros(1000, dtype=np.int64), correct, threshold=0.5, confidence=0.8, groups=groups
         )
         n_missed += bound.overall.lower_bound > 0.95
-    assert n_found > 50
-    assert n_missed <= 2 * (20 + 3 * 4)
+    assert n_found > 25
+    assert n_missed <= 20 + 3 * 4  # twice 50 statements that are wrong with a probability of 0.2
 
 
 def test_labels_of_groups_share_the_level_of_all_labels_of_the_map():
@@ -326,7 +332,7 @@ def test_reasons_and_advice_name_groups():
     found = find(np.full(300, 0.95), np.full(300, True), 0.95, groups=groups)
     n_needed = min_groups_to_reject(0.95, 0.05)
     assert found.overall.reason == f"30 groups are too few; {n_needed} are needed even if all are correct"
-    assert "About 4 times as many groups like these would suffice." in found.advice
+    assert "About 6 times as many groups like these would suffice." in found.advice
     assert any(line.startswith("The highest accuracy with a threshold on these rows is 8") for line in found.advice)
 
     groups = RowGroups(np.arange(1000) // 10)
