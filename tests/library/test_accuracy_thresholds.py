@@ -286,7 +286,7 @@ def test_every_row_of_groups_is_used_and_finds_more_than_one_row_of_each():
     n_found = 0
     n_found_on_one_row = 0
     one_row = np.arange(150) * ROWS_PER_GROUP
-    for seed in range(8):
+    for seed in range(5):
         reliability, correct, groups = simulate_groups(150, seed)
         found = find(reliability, correct, 0.9, groups=groups)
         assert (found.n_groups, found.overall.n_rows) == (150, 1500)
@@ -294,14 +294,14 @@ def test_every_row_of_groups_is_used_and_finds_more_than_one_row_of_each():
             n_found += 1
             assert found.overall.lower_bound >= 0.9 - BOUND_TOLERANCE
         n_found_on_one_row += find(reliability[one_row], correct[one_row], 0.9).overall.threshold is not None
-    assert n_found > n_found_on_one_row + 2
+    assert n_found > n_found_on_one_row + 1
 
 
 def test_accuracy_target_of_groups_is_missed_no_more_often_than_stated():
     target = 0.9
     n_missed = 0
     n_found = 0
-    for seed in range(50):
+    for seed in range(25):
         reliability, correct, groups = simulate_groups(100, seed)
         threshold = find(reliability, correct, target, groups=groups, confidence=0.8).overall.threshold
         n_found += threshold is not None
@@ -311,8 +311,8 @@ def test_accuracy_target_of_groups_is_missed_no_more_often_than_stated():
             reliability, np.zeros(1000, dtype=np.int64), correct, threshold=0.5, confidence=0.8, groups=groups
         )
         n_missed += bound.overall.lower_bound > 0.95
-    assert n_found > 25
-    assert n_missed <= 20 + 3 * 4  # twice 50 statements that are wrong with a probability of 0.2
+    assert n_found > 12
+    assert n_missed <= 10 + 3 * 2.8  # 50 statements, each wrong with a probability of at most 0.2
 
 
 def test_labels_of_groups_share_the_level_of_all_labels_of_the_map():
