@@ -48,12 +48,13 @@ from relmap.maps.document import MapDocument, Source
 from relmap.maps.reliability_map import ScoredDecisions
 from relmap.options import Protocol, assignment, option
 from relmap.routing.costs import estimate_costs
+from relmap.routing.group_tests import RowGroups
 from relmap.routing.reliability_thresholds import ReliabilityThresholds
 from relmap.routing.thresholds import (
     bound_accuracy,
     find_accuracy_thresholds,
     find_coverage_threshold,
-    sample_independent_rows,
+    sample_equally_likely_rows,
 )
 from relmap.settings import DEFAULTS
 from relmap.timestamps import current_timestamp
@@ -361,8 +362,13 @@ class MapAssessment:
         if has_costs:
             costs = estimate_costs(self.sample, cost_error, cost_review)
             return Cuts(tuple(costs.describe()), tuple(self.notes), map_identity | costs.as_json())
-        row_number, sampling_notes = sample_independent_rows(self.rows, self.document.source.seed)
-        thresholds = self._thresholds_on(row_number, target_accuracy, coverage, cut, confidence_level)
+        seed = self.document.source.seed
+        row_number, sampling_notes = sample_equally_likely_rows(self.rows, seed)
+        groups = None
+        if self.rows.group is not None:  # all rows are used
+            groups = RowGroups.from_names(self.rows.group, seed, self.rows.weight)
+            sampling_notes = [groups.describe()]
+        thresholds = self._thresholds_on(row_number, groups, target_accuracy, coverage, cut, confidence_level)
         is_guaranteed = self.origin not in OUT_OF_FOLD_ORIGINS
         notes = [*self.notes, *sampling_notes]
         if not is_guaranteed:
@@ -386,23 +392,30 @@ class MapAssessment:
     def _thresholds_on(
         self,
         row_number: np.ndarray,
+        groups: RowGroups | None,
         target_accuracy: float | None,
         coverage: object,
         cut: float | None,
         confidence_level: float,
     ) -> ReliabilityThresholds:
-        """Find or validate thresholds on the rows with these numbers, which must be independent."""
+        """Find or validate thresholds on the rows with these numbers, which must be independent or in groups."""
         reliability = self.scored.reliability[row_number]
         decision = self.rows.decision[row_number]
         correct = self.rows.correct[row_number]
         if target_accuracy is not None:
             return find_accuracy_thresholds(
-                self.document, reliability, decision, correct, target=target_accuracy, confidence=confidence_level
+                self.document,
+                reliability,
+                decision,
+                correct,
+                target=target_accuracy,
+                confidence=confidence_level,
+                groups=groups,
             )
         if cut is not None:
-            return bound_accuracy(reliability, decision, correct, threshold=cut, confidence=confidence_level)
+            return bound_accuracy(reliability, decision, correct, threshold=cut, confidence=confidence_level, groups=groups)
         return find_coverage_threshold(
-            reliability, decision, correct, coverage=str(coverage), confidence=confidence_level
+            reliability, decision, correct, coverage=str(coverage), confidence=confidence_level, groups=groups
         )
 
 

@@ -37,12 +37,12 @@ from relmap.io.columns import (
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
 from relmap.io.reading import WEIGHT_COLUMN, normalize_name, require_column
 from relmap.options import assignment, option
+from relmap.routing.group_tests import betting_p_value
 from relmap.routing.thresholds import SAMPLE_SIZE_FACTORS, reject_in_order
 
 PLANNING_SHARE = 0.25  # share of the rows or groups from which the candidates are computed
 N_CANDIDATES = 100
 MIN_UNITS = 8  # independent rows or groups
-N_BETS = 24  # sizes of the bets that a betting p-value averages
 N_CURVE_POINTS = 400
 SIGNIFICANT_DIGITS = 6  # of a threshold
 MAX_LISTED_LABELS = 6
@@ -480,25 +480,6 @@ def _review_band(chosen: Mapping[Metric, float], low_metric: Metric) -> tuple[fl
         return None
     high = chosen["precision"]
     return min(chosen[low_metric], high), high
-
-
-def betting_p_value(payoff: np.ndarray, max_loss: float) -> float:
-    """Return a p-value of the hypothesis that independent payoffs have a mean of at most 0.
-
-    The capital of a bettor, the mean over fixed bets b of prod(1 + b * payoff), is a nonnegative supermartingale under
-    the hypothesis. By Ville's inequality its maximum exceeds 1/p with a probability of at most p.
-
-    Args:
-        payoff: Payoff of each group, at least `-max_loss`, shape (g,), in an order that does not depend on the payoffs.
-        max_loss: Largest possible loss, above 0.
-
-    Returns:
-        The p-value, in (0, 1].
-    """
-    bets = np.geomspace(0.01, 0.98, N_BETS) / max_loss
-    log_capital = np.cumsum(np.log1p(payoff[:, None] * bets), axis=0)
-    log_mixture = scipy.special.logsumexp(log_capital, axis=1) - math.log(N_BETS)
-    return float(np.exp(-max(0.0, log_mixture.max(initial=0.0))))
 
 
 def _level_shares(metric: Metric, target: float, candidates: np.ndarray, planning: _LabelledScores) -> np.ndarray:
