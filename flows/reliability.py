@@ -29,6 +29,7 @@ from tasks.measure import bootstrap_intervals, compare_calibrators, measure, mea
 from tasks.project import project
 from tasks.provenance import lock, stage
 from tasks.records import store
+from tasks.records.measurements import FITTED_PER_MEMBER, average_members
 from tasks.records.results import SeedResults, display_name
 from tasks.records.store import Base
 from tasks.settings.params import Params, load_params
@@ -71,9 +72,21 @@ class Experiment:
         """
         if not self.members:
             return []
+        run = self.run_of_seed(seed)
+        return self.members[0 if run is None else run]
+
+    def run_of_seed(self, seed: int) -> int | None:
+        """Return the run of the base predictor that belongs to a protocol seed.
+
+        Args:
+            seed: Protocol seed.
+
+        Returns:
+            Number of the run; None if runs and seeds do not correspond.
+        """
         if len(self.members) == len(self.params.seeds) and seed in self.params.seeds:
-            return self.members[self.params.seeds.index(seed)]
-        return self.members[0]
+            return self.params.seeds.index(seed)
+        return None
 
 
 @dataclass(frozen=True)
@@ -83,12 +96,13 @@ class CalibratorFutures:
     Attributes:
         fits: Each calibrator, then each class-wise rival, fitted on its rows of the protocol.
         rivals_on_both_parts: Each rival, fitted on calibrator-fit and projection-fit rows together.
-        fits_of_members: For each ensemble member, a list of all calibrators and rivals, fitted on its rows.
+        spread_fits: For each calibrator and rival, the fit on the mean probabilities of the ensemble members, or a fit
+            for each member if the calibrator is in FITTED_PER_MEMBER; for the label spread. Empty without members.
     """
 
     fits: list[PrefectFuture[Any]]
     rivals_on_both_parts: list[PrefectFuture[Any]]
-    fits_of_members: list[list[PrefectFuture[Any]]]
+    spread_fits: list[list[PrefectFuture[Any]]]
 
 
 def with_calibrators(params: Params, names: tuple[str, ...]) -> Params:
@@ -189,7 +203,7 @@ def _submit_seed(
 
     futures["projected"][description] = checked
     futures["metrics"][description] = measure.submit(
-        checked, base.test.label, params.metrics, member_tests, calibrators.fits_of_members
+        checked, base.test.label, params.metrics, member_tests, calibrators.spread_fits
     )
     futures["rivals"][description] = compare_calibrators.submit(
         fits, calibrators.rivals_on_both_parts, row_counts, rows, base.test, params, device
@@ -224,16 +238,23 @@ def _submit_calibrators(
         futures[f"{name} on both parts, seed {seed}"] = future
         rivals_on_both_parts.append(future)
 
-    fits_of_members = []
-    for number, member in enumerate(members):
-        member_rows = select_validation_rows(member.validation, seed, params.protocol)
-        fits_of_member = []
-        for name in names:
-            future = calibrate_member.submit(member_rows, name, seed, (), settings.get(name))
-            futures[f"{name} of member {number}, seed {seed}"] = future
-            fits_of_member.append(future)
-        fits_of_members.append(fits_of_member)
-    return CalibratorFutures(fits, rivals_on_both_parts, fits_of_members)
+    spread_fits: list[list[PrefectFuture[Any]]] = []
+    if not members:
+        return CalibratorFutures(fits, rivals_on_both_parts, spread_fits)
+    # as in the authors' code, the number of the run replaces the protocol seed for the label spread
+    run = experiment.run_of_seed(seed)
+    split_seed = seed if run is None else run
+    validations = [member.validation for member in members]
+    rows_of_members = [select_validation_rows(validation, split_seed, params.protocol) for validation in validations]
+    mean_rows = select_validation_rows(average_members(validations), split_seed, params.protocol)
+    for name in names:
+        fits_of_calibrator = []
+        for number, member_rows in enumerate(rows_of_members if name in FITTED_PER_MEMBER else [mean_rows]):
+            future = calibrate_member.submit(member_rows, name, split_seed, (), settings.get(name))
+            futures[f"{name} of members {number}, seed {seed}"] = future
+            fits_of_calibrator.append(future)
+        spread_fits.append(fits_of_calibrator)
+    return CalibratorFutures(fits, rivals_on_both_parts, spread_fits)
 
 
 def wait_for_tasks(dataset: str, futures: Futures) -> None:

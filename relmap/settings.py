@@ -67,7 +67,8 @@ class MetricParams(Section):
         ece_bins: Number of bins of calibration errors.
         ties: Treatment of tied rows by AUPR-Error: the expectation over their orders, or one threshold that
             all of them reach together.
-        smallest_probability: Lower bound of a probability in the log loss.
+        smallest_probability: Class probabilities are clipped to this number and 1 minus it, in metrics of
+            probabilities.
         smallest_reliability: Lower bound of a reliability, and of 1 minus it, in the correctness log loss.
         spread_groups: Number of confidence groups of the label spread.
         spread_minimum_cell: Minimum number of rows of a cell; the label spread omits smaller cells.
