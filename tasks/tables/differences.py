@@ -60,8 +60,8 @@ _DIFFERENCES = (
         kind="text",
         topic="data",
         text="Three model seeds are named, but not what differs between them.",
-        release="Each training run samples other rows: run r adds 1009 r to the seed of the rows and 100 r to the seeds of "
-        "the base predictors. The three members of a run share their rows.",
+        release="Each training run samples other rows: run r adds 1009 r to the seed of the rows and 100 r to the seeds "
+        "of the base predictors. The three members of a run share their rows.",
         effect="Only on the label spread; all other tables use the first member of run 0.",
         code="tasks.train",
     ),
@@ -89,7 +89,7 @@ _DIFFERENCES = (
         kind="inferred",
         topic="base predictors",
         text="The LightGBM predictor is balanced.",
-        release="Class weights are off unless an option is given, and the seed of the run with weights is not recorded.",
+        release="Class weights are off unless an option is given; the seed of the run with weights is not recorded.",
         project="Class weights are balanced, with 9101, the seed of the script.",
         effect="Unknown, and only on the table `robustness`.",
         code="tasks.train",
@@ -100,8 +100,8 @@ _DIFFERENCES = (
         topic="base predictors",
         release="LightGBM uses 8 threads.",
         project="It uses one thread in its deterministic mode, so that every machine gives the same trees.",
-        effect="None on the inputs on which both were run: all logits are equal. Sums in another order may change the last "
-        "digits on more rows.",
+        effect="None on the inputs on which both were run: all logits are equal. Sums in another order may change the "
+        "last digits on more rows.",
         code="tasks.predictors.boosted.BoostedSettings",
     ),
     # --- protocol ---
