@@ -22,7 +22,6 @@ from relmap.evaluation.description import (
     compare_log_loss,
     describe_comparison,
     describe_limits,
-    describe_metrics,
     describe_pooled_labels,
 )
 from relmap.evaluation.drift import DriftResult, detect_drift
@@ -40,6 +39,7 @@ from relmap.fitting.labelled_rows import (
 from relmap.io.files import Predictions
 from relmap.maps.document import MapDocument, Source
 from relmap.maps.reliability_map import ScoredDecisions
+from relmap.metrics.comparison import describe_metrics
 from relmap.options import Protocol, assignment, option
 from relmap.routing.costs import estimate_costs
 from relmap.routing.reliability_thresholds import ReliabilityThresholds
@@ -287,7 +287,7 @@ class MapAssessment:
         accuracy = format_share(agreement["accuracy"])
         lines.append(f"Accuracy of the decisions: {accuracy} on {agreement['rows']:,} rows.")
         details = [
-            describe_metrics(evaluation),
+            *describe_metrics(evaluation["metrics"]),
             *top_lines[1:],
             *[line for line in drift_lines if line not in lines],
             *describe_agreement(agreement),

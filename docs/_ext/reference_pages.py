@@ -314,7 +314,7 @@ def empty_runs() -> Runs:
     }
     schemas = [results.METRICS_SCHEMA, intervals, results.RIVALS_SCHEMA, results.SENSITIVITY_SCHEMA]
     frames = [pl.DataFrame(schema={"dataset": pl.String, "source": pl.String, **schema}) for schema in schemas]
-    return Runs(*frames, (), (), PAPER_CALIBRATORS, {}, METRIC_DEFAULTS.smallest_relevant_change)
+    return Runs(*frames, (), (), PAPER_CALIBRATORS, {})
 
 
 def report_columns() -> dict[str, list[str]]:

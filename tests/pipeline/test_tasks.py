@@ -870,14 +870,14 @@ def test_confidence_and_mrp_are_shown_side_by_side_with_their_change(monkeypatch
     }
 
 
-def test_the_recommendation_uses_the_calibrators_of_the_tables_and_writes_its_numbers_on_request(params):
+def test_the_comparison_uses_the_calibrators_of_the_tables_and_writes_its_numbers_on_request(params):
     shop = make_results("shop", calibrators=("uncal", "ts", "matrix"), seeds=(1, 2, 3))
     write_files(shop)
     base = read_base("wands")._replace(name="shop")
     path = Path("numbers.json")
-    sentences = write.recommend.fn(base, params, runs_folder("shop"), None)
+    sentences = write.compare.fn(base, params, runs_folder("shop"), None)
     assert not path.exists()
-    assert write.recommend.fn(base, params, runs_folder("shop"), path) == sentences
+    assert write.compare.fn(base, params, runs_folder("shop"), path) == sentences
     assert sentences[-1].startswith("Means over 2 calibrators and 3 protocol seeds.")
     accuracies = shop.metrics.filter(metric="accuracy", variant="confidence", calibrator="ts")["value"]
     assert read_json(path)["accuracy"] == pytest.approx(accuracies.mean())
