@@ -29,7 +29,6 @@ from relmap.console import fill_in_registry_names
 from relmap.io.reading import COMMON_COLUMN_NAMES
 from relmap.metrics.registry import METRICS
 from relmap.projection.variants import AUTO_VARIANTS, DEPLOYABLE_VARIANTS, VARIANTS
-from relmap.settings import METRIC_DEFAULTS
 from relmap.simulation.predictions import simulate_predictions
 from tasks.records import results
 from tasks.settings.params import Params

@@ -138,12 +138,6 @@ def test_every_metric_of_every_variant_is_measured_once(metrics):
     assert not metrics.select(KEY_COLUMNS).is_duplicated().any()
 
 
-def test_a_variant_of_the_logits_is_computed_once_for_all_calibrators(results):
-    first, second = results.projections
-    assert first.reliability_logits["label_vector"] is second.reliability_logits["label_vector"]
-    assert first.reliability_logits["mrp"] is not second.reliability_logits["mrp"]
-
-
 def test_the_infeasible_share_counts_reliabilities_below_one_over_k(results, metrics):
     expected = [np.mean(expit(rows.reliability_logits["mrp"]) < 1 / 3) for rows in results.projections]
     assert metrics.filter(metric="infeasible_share")["value"].to_list() == expected
