@@ -232,7 +232,7 @@ def pdf(spec: dict[str, Any]) -> bytes:
         settings.write_text(f"<fontconfig><dir>{escape(folder)}</dir></fontconfig>", encoding="utf-8")
         completed = subprocess.run(  # noqa: S603 - this Python and a constant program
             [sys.executable, "-P", "-c", RENDER_PDF],
-            input=json.dumps(with_light_colors(spec)).encode(),
+            input=with_light_colors(spec).encode(),
             stdout=subprocess.PIPE,
             env=os.environ | {"FONTCONFIG_FILE": str(settings)},
             check=True,
