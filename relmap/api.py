@@ -17,11 +17,17 @@ import numpy as np
 from relmap import __version__
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError, escape_unprintable, needs_extra
-from relmap.evaluation.agreement import PopulationSummary, describe_agreement, format_share, measure_agreement
+from relmap.evaluation.agreement import (
+    PopulationSummary,
+    describe_agreement,
+    format_share,
+    measure_agreement,
+)
 from relmap.evaluation.description import (
     compare_log_loss,
     describe_comparison,
     describe_limits,
+    describe_lower_accuracy,
     describe_pooled_labels,
 )
 from relmap.evaluation.drift import DriftResult, detect_drift
@@ -56,6 +62,7 @@ LIBRARIES = ("numpy", "scipy")  # recorded with their versions in a map
 SUGGESTED_HOLD_OUT = 0.3
 OUT_OF_FOLD_ORIGINS = ("out_of_fold", "partly_out_of_fold")
 MAX_DRIFT_LINES = 3
+FIT_AGAIN = "Fit the map again on rows like these; until then its reliabilities are wrong."
 MAX_THRESHOLD_LINES = 8  # further labels are details
 NO_DRIFT_TEST = "Drift is not tested, because the map was fitted on these rows. Evaluate later rows to test it."
 CHOSEN_WITHOUT_ROWS = "The bounds hold if the cut was chosen without looking at these rows."
@@ -176,7 +183,7 @@ def fit_map(
     description = describe_fit(fit)
     summary = FitSummary(
         lines=description.lines,
-        notes=tuple(labelled.notes),
+        notes=(*labelled.notes, *description.notes),
         numbers=description.numbers,
         details=description.details,
     )
@@ -265,7 +272,8 @@ class MapAssessment:
             population: Summary of the file that these rows were sampled from, to estimate the accuracy on this file.
 
         Returns:
-            Comparison of reliability and confidence, calibration of the most reliable rows, agreement with the true labels, and drift.
+            Comparison of reliability and confidence, calibration of the most reliable rows, agreement with the true
+            labels, and drift.
 
         Raises:
             InputError: There are no labelled rows.
@@ -278,18 +286,18 @@ class MapAssessment:
         origin = "out of fold on" if self.origin in OUT_OF_FOLD_ORIGINS else "on these"
         comparison = describe_comparison(evaluation, document, f"{origin} {len(self.rows):,} rows")
         drift_lines = [NO_DRIFT_TEST] if drift is None else drift.describe(document.shown_names)
-        if drift is not None and not drift.holds:  # then nothing else matters
-            lines = [*drift_lines[:MAX_DRIFT_LINES], *comparison]
-        else:
-            lines = [*comparison, drift_lines[0]]
         top_lines = describe_top_calibration(top)
-        lines.append(top_lines[0])
-        accuracy = format_share(agreement["accuracy"])
-        lines.append(f"Accuracy of the decisions: {accuracy} on {agreement['rows']:,} rows.")
+        accuracy_line = (
+            f"Accuracy of the decisions: {format_share(agreement['accuracy'])} on {agreement['rows']:,} rows."
+        )
+        doubts = describe_lower_accuracy(document, evaluation) if self.origin == "new" else []
+        if drift is not None and not drift.holds:  # what the map promises no longer matters
+            lines = [*drift_lines[:MAX_DRIFT_LINES], FIT_AGAIN, *doubts, accuracy_line]
+        else:
+            lines = [*comparison, drift_lines[0], top_lines[0], *doubts, accuracy_line]
         details = [
+            *[line for line in (*comparison, *top_lines, *drift_lines) if line not in lines],
             *describe_metrics(evaluation["metrics"]),
-            *top_lines[1:],
-            *[line for line in drift_lines if line not in lines],
             *describe_agreement(agreement),
             *describe_pooled_labels(document),
             *describe_limits(evaluation, document),

@@ -160,7 +160,10 @@ def fit(
         accept_label_order=accept_label_order,
     )
     save_map(document, out)
-    next_step = f"{out} is written. Next: relmap apply --map {shlex.quote(str(out))} --predictions FILE --out FILE"
+    next_step = (
+        f"{out} is written. `relmap apply --map {shlex.quote(str(out))} --predictions FILE --out FILE` uses decisions "
+        f"with a reliability of {document.default_threshold:.4g} or more."
+    )
     details = [*summary.details, f"{describe_map(document)}."]
     return print_summary(summary.notes, summary.lines, details, verbose=verbose, last=[next_step])
 

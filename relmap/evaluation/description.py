@@ -14,6 +14,9 @@ from relmap.projection.variants import VARIANTS
 
 REVIEWED_SHARE = 0.3  # the sentence on reviews describes reviews of the least reliable 30% of the rows
 MOSTLY_WRONG = 0.5  # a lower accuracy is the first thing that is said
+MIN_DOUBTED_ROWS = 300  # with fewer rows, no wrong decision may be chance
+MAX_DOUBTED_SHARE = 0.002  # share of wrong decisions that a model seldom reaches on rows that it has not seen
+FAR_LOWER = 0.1  # difference of accuracies that drift seldom explains
 CONFIDENCE = "confidence"  # key of the variant that keeps the confidence
 
 Numbers = Mapping[str, Any]
@@ -168,6 +171,49 @@ def describe_pooled_labels(document: MapDocument) -> list[str]:
             name = document.shown_names[label]
             descriptions.append(f"{name} ({document.projection.rows_by_label[label]} rows) {replacements[fallback]}")
     return [f"Too few rows for a curve of its own: {join_names(descriptions)}."] if descriptions else []
+
+
+def describe_training_doubts(evaluation: Numbers) -> list[str]:
+    """Ask whether the model was trained on the rows, if hardly any decision is wrong.
+
+    Args:
+        evaluation: Number of `rows` and of `errors`.
+
+    Returns:
+        A sentence; empty if enough decisions are wrong.
+    """
+    rows = evaluation["rows"]
+    errors = evaluation["errors"]
+    if rows < MIN_DOUBTED_ROWS or errors > MAX_DOUBTED_SHARE * rows:
+        return []
+    return [
+        f"Only {errors} of {rows:,} decisions are wrong. Was the model trained on these rows? Then its confidence on "
+        "new rows is too high: fit the map on rows that the model has not seen."
+    ]
+
+
+def describe_lower_accuracy(document: MapDocument, evaluation: Numbers) -> list[str]:
+    """Ask whether the model was trained on the fit rows, if new decisions are far less accurate.
+
+    Args:
+        document: The map.
+        evaluation: Numbers of new rows, with the `accuracy` and its interval.
+
+    Returns:
+        A sentence; empty if the accuracy is not far lower.
+    """
+    n_correct = 0.0
+    n_rows = 0
+    for cell in document.held_out.cells:
+        n_correct += cell.rows * (cell.mean_reliability + cell.mean_residual)
+        n_rows += cell.rows
+    high = evaluation["accuracy"]["high"]
+    if not n_rows or high is None or high > n_correct / n_rows - FAR_LOWER:
+        return []
+    return [
+        f"The accuracy is {100 * evaluation['accuracy']['value']:.1f}%, and {100 * n_correct / n_rows:.1f}% on the fit "
+        "rows. Was the model trained on the fit rows? Then fit the map again, on rows that the model has not seen."
+    ]
 
 
 def describe_limits(sizes: Numbers, document: MapDocument) -> list[str]:

@@ -113,7 +113,7 @@ def _confidence_curves(document: MapDocument) -> list["_Curve"]:
     if document.input != "logits":
         raise InputError("this map reads no logits, so that the calibrated confidence is not computed by SQL")
     n_labels = document.n_labels
-    scale = None
+    scale: float | None = None
     match document.calibrator.fitted:
         case Identity():
             table = np.eye(n_labels, n_labels + 1)
@@ -121,8 +121,9 @@ def _confidence_curves(document: MapDocument) -> list["_Curve"]:
             table = beta * np.eye(n_labels, n_labels + 1)
         case Matrix(weights=weights, bias=bias):
             table = np.column_stack([weights - weights.mean(axis=1, keepdims=True), bias])
-        case StructuredMatrix(scale=scale, weights=weights, bias=bias):
-            table = np.column_stack([weights, bias])
+        case StructuredMatrix() as structured:
+            scale = structured.scale
+            table = np.column_stack([structured.weights, structured.bias])
         case _:
             raise InputError(
                 f"SQL does not support the calibrator {document.calibrator.name}; use apply, or fit with the "

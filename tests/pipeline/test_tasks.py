@@ -966,3 +966,50 @@ def test_unsolved_rows_have_the_power_from_the_settings(fits, parts, decisions, 
     changed = params.model_copy(update={"simplex": other_simplex})
     simplex = project.fn(fits, parts, decisions, changed, "cpu").projections[1].simplex
     assert set(simplex.alpha[~simplex.solved]) <= {0.25}
+
+
+@pytest.fixture(scope="module")
+def saturated(decisions) -> ProtocolDecisions:
+    """Decisions of an overconfident base predictor, most of whose confidences are beyond the clip."""
+    return replace(decisions, logits=100 * decisions.logits)
+
+
+@pytest.mark.parametrize(("clip", "largest_logit"), [(1e-6, np.log(1e6 - 1)), (1e-3, np.log(999)), (0.0, np.inf)])
+def test_everything_is_fitted_and_ranked_with_clipped_probabilities(saturated, params, clip, largest_logit):
+    protocol = params.protocol.model_copy(update={"clip": clip})
+    clipped_params = params.model_copy(update={"calibrators": ("uncal",), "protocol": protocol})
+    rows = use_for_all_parts(saturated)
+    fit = calibrate.fn(rows, "uncal", 1)
+
+    (projection,) = project.fn([fit], rows, saturated, clipped_params, "cpu").projections
+
+    confidence = projection.reliability_logits["confidence"]
+    unclipped = confidence_logit(projection.log_probabilities, saturated.decision)
+    assert unclipped.max() > 100  # the probabilities of the calibrator are stored without a clip
+    np.testing.assert_allclose(confidence, np.clip(unclipped, -largest_logit, largest_logit), rtol=1e-12)
+    for logits in projection.reliability_logits.values():
+        assert np.abs(logits).max() <= largest_logit * (1 + 1e-12)
+    batch = FitBatch.from_validation_rows([fit.model], rows, params.projection, "cpu", smallest_probability=clip)
+    clipped = CalibratedDecisions.from_calibrator(fit.model, saturated).clip(clip)
+    (shifts,) = fit_variants(batch, ("label_intercept",))["label_intercept"]
+    np.testing.assert_array_equal(projection.reliability_logits["label_intercept"], clip_logits(shifts(clipped), clip))
+
+
+def test_the_alternative_without_a_clip_shows_what_the_clip_is_worth(saturated, params):
+    write_base(saturated)
+    uncalibrated = params.model_copy(
+        update={
+            "calibrators": ("uncal",),
+            "sensitivity": params.sensitivity.model_copy(update={"calibrators": ("uncal",)}),
+        }
+    )
+    rows = use_for_all_parts(saturated)
+    fits = [calibrate.fn(rows, "uncal", 1)]
+    results = project.fn(fits, rows, saturated, uncalibrated, "cpu")
+    metrics = measure.fn(results, saturated.label, uncalibrated.metrics)
+
+    alternatives = measure_alternatives.fn(results, fits, rows, read_base("wands"), uncalibrated, "cpu")
+
+    key = {"variant": "label_intercept", "metric": "nll_correct"}
+    without_clip = alternatives.filter(option="no_clip", **key)["value"].item()
+    assert without_clip > 2 * metrics.filter(**key)["value"].item()
