@@ -66,7 +66,8 @@ Labelled = Annotated[
 Calibrator = Annotated[
     str | None,
     typer.Option(
-        help="Calibrator of the confidence: {calibrators} (default: ts, or uncal without logits).",
+        help="Calibrator of the confidence: {calibrators} (default: ts, or uncal without logits). hcal can make the "
+        "calibration of two imbalanced labels worse.",
         autocompletion=calibrator_names,
         rich_help_panel=FIT_PANEL,
     ),

@@ -123,7 +123,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     Args:
         classifier: Classifier that computes the predictions. `X` then has the features of the classifier. `fit` fits
             the classifier on all rows, and the map on out-of-fold predictions of the classifier.
-        calibrator: Key of the calibrator; None for `ts`, or `uncal` without logits.
+        calibrator: Key of the calibrator; None for `ts`, or `uncal` without logits. `hcal` can make the calibration of
+            two imbalanced labels worse.
         variant: Key of the model of the reliability, or `auto` for the one with the lowest out-of-fold loss.
         seed: Seed of the folds, 0 or more.
         labels: Labels in their order, such as `classes_` of a classifier; None for 0..K-1.

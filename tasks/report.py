@@ -138,6 +138,8 @@ def write_figures(dataset_figures: DatasetFigures, folder: Path = REPORT) -> Non
 def write_paper_figures(dataset_figures: DatasetFigures, folder: Path = REPORT) -> None:
     """Write the three figures of the paper from this run as SVG and PDF, and their captions.
 
+    Each caption names the simulated data sets of the run.
+
     Args:
         dataset_figures: Results and figures of each data set.
         folder: Folder of the report.
@@ -145,7 +147,9 @@ def write_paper_figures(dataset_figures: DatasetFigures, folder: Path = REPORT) 
     all_results = [replace(results, preferred_calibrator=PAPER_FIGURE_CALIBRATOR) for results, _ in dataset_figures]
     figures = draw_all("paper", all_results)
     figure_folder = folder / "figures"
-    captions = [f"**{figure.key}** {figure.caption}\n\n" for figure in figures]
+    simulated = [results.name for results in all_results if "simulated" in results.display_name]
+    remark = f" Simulated: {', '.join(simulated)}." if simulated else ""
+    captions = [f"**{figure.key}** {figure.caption}{remark}\n\n" for figure in figures]
     write_text(figure_folder / "captions.md", "".join(captions))
     for figure in figures:
         write_text(figure_folder / f"{figure.key}.svg", svg(figure.spec))

@@ -112,6 +112,7 @@ def build_simplex_rows(
     columns["alpha"] = simplex.alpha[rows]
     columns["feasible"] = simplex.feasible[rows]
     columns["solved"] = simplex.solved[rows]
+    columns["uncalibrated"] = scipy.special.softmax(test.logits[rows], axis=1).tolist()
     columns["base"] = np.exp(decisions.log_probabilities[rows]).tolist()
     columns["mrc"] = np.exp(simplex.log_probabilities[rows]).tolist()
     return pl.DataFrame(columns).drop("group", "confidence")

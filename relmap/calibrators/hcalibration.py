@@ -36,7 +36,7 @@ class HCalibrationSettings(NamedTuple):
 
     Attributes:
         segments: Number of segments S of the mapping.
-        window: Number of events in a moving average; odd.
+        window: Number of events in a moving average; an even number is reduced by 1.
         learning_rate: Learning rate of Adam.
         epochs: Maximal number of epochs.
         patience: The fit ends after this number of epochs in a row without a lower loss.
@@ -232,6 +232,9 @@ def _slope_gradient(
 
     The derivative of a mapped value in the slope of its piece is L - V, and in its offset V it is 1 - slope. Slope a_j
     is the slope of piece j - 1, and is part of the offsets of pieces j and above.
+
+    Returns:
+        The gradient in the slopes.
     """
     n_pieces = len(slopes)
     segment = events.segment.ravel()
@@ -260,6 +263,7 @@ def _residual_loss(p: np.ndarray, labels: np.ndarray, window: int, *, with_gradi
     sorted_residual = residual.astype(np.int64).take(order)
     sorted_label = np.repeat(labels.astype(np.int32), n_labels)[order]  # true label of the event's row
     half_window = (window - 1) // 2
+    window_length = 2 * half_window + 1
     losses = []
     sorted_gradient = np.zeros(len(order))
     for excluded_label in range(n_labels):
@@ -267,9 +271,9 @@ def _residual_loss(p: np.ndarray, labels: np.ndarray, window: int, *, with_gradi
         if len(events) < MIN_LABEL_ROWS * n_labels:
             continue
         total = _moving_sum(sorted_residual[events], half_window)
-        losses.append(np.abs(total).mean() / window)
+        losses.append(np.abs(total).mean() / window_length)
         if with_gradient:
-            sorted_gradient[events] += _moving_sum(np.sign(total), half_window) / (window * len(events))
+            sorted_gradient[events] += _moving_sum(np.sign(total), half_window) / (window_length * len(events))
     if not losses:
         return 0.0, np.zeros_like(p)
     gradient = np.zeros(len(order))

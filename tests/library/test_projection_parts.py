@@ -365,7 +365,12 @@ def test_weights_of_other_labels_are_fitted_for_at_most_twelve_labels(n_labels, 
 
 @pytest.mark.parametrize(
     ("gap", "ends"),
-    [([], (0.0, 1.0)), ([2.0] * 5, (2.0, 2.0 + 1e-6)), (np.linspace(-3, 7, 101), (-2.9, 6.9))],
+    [
+        ([], (0.0, 1.0)),
+        ([2.0] * 5, (2.0, 3.0)),
+        ([*[2.0] * 300, 5.0], (2.0, 5.0)),  # the quantiles coincide, but not all values do
+        (np.linspace(-3, 7, 101), (-2.9, 6.9)),
+    ],
 )
 def test_gap_knots_are_placed_between_the_outer_percentiles(gap, ends):
     gap = np.array(gap, dtype=float)

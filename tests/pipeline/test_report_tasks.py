@@ -82,7 +82,7 @@ def test_figures_of_the_paper_are_written_in_two_formats_with_their_captions(sho
     assert kind == "paper"
     assert [(each.name, each.preferred_calibrator) for each in results] == [("shop", "smart"), ("market", "smart")]
     assert {path.name: path.read_text() for path in Path("out/figures").iterdir()} == {
-        "captions.md": "**paper** About paper.\n\n",
+        "captions.md": "**paper** About paper. Simulated: shop.\n\n",
         "paper.svg": "svg of paper spec",
         "paper.pdf": "pdf of paper spec",
     }
