@@ -312,7 +312,9 @@ def simulate_files(name: str, folder: Path, residual: float) -> Twin:
     """
     entry = PARAMS.dataset(name)
     assert entry.rows is not None
-    simulate(name, folder, rows=entry.rows, residual=residual, twin=twin_params(name), seed=entry.seed)
+    # a multinomial regression learns evidence of few phrases completely
+    twin = twin_params(name) if residual else twin_params(name, strength=1.88, phrases=6)
+    simulate(name, folder, rows=entry.rows, residual=residual, twin=twin, seed=entry.seed)
     dataset = DATASETS[name]
     frame = dataset.read(folder).pairs
     parts = {part: frame.filter(pl.col("split") == part) for part in SPLITS}
@@ -354,6 +356,11 @@ def default_twins(tmp_path_factory) -> dict[str, Twin]:
     return {name: simulate_files(name, tmp_path_factory.mktemp(name), 1.0) for name in TWINS}
 
 
+# Numbers that no candidate brought within the tolerances. If one is within them after a change, remove it here and from
+# the page on simulated and real data.
+OUTSIDE: dict[str, set[str]] = {}
+
+
 @pytest.mark.parametrize("name", TWINS)
 def test_a_twin_behaves_like_its_data_set(name, default_twins):
     """The sign of each change and all numbers of the paper, with two calibrators and one protocol seed."""
@@ -362,7 +369,9 @@ def test_a_twin_behaves_like_its_data_set(name, default_twins):
     expected_shares = MIX_OF_CAPPED.get(name, twin_params(name).label_shares)
     np.testing.assert_allclose(shares, expected_shares, atol=MIX_TOLERANCE)
     measured = measure_twin(name, TwinDecisions(twin.validation, twin.test), PARAMS)
-    assert [comparison for comparison in compare_with_paper(name, measured) if not comparison.deviation <= 1] == []
+    comparisons = compare_with_paper(name, measured)
+    outside = {comparison.quantity for comparison in comparisons if not comparison.deviation <= 1}
+    assert outside == OUTSIDE.get(name, set())
     cells = LabelCells.from_decisions(
         expit(confidence_logit(twin.test.logits, twin.test.decision)), twin.test.decision, twin.test.correct
     )
