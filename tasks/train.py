@@ -60,7 +60,7 @@ def main(name: str) -> None:
     released = dataset.read(store.raw_folder(name))
     contract_record = _check_released_files(name, dataset, entry, released.pairs)
     pairs, drawn_splits = _draw_missing_splits(released.pairs, dataset, entry)
-    choice = _choose_predictor(dataset, entry, params.train)
+    choice = choose_predictor(dataset, entry, params.train)
     if released.members:
         pairs_by_split = _split_pairs(pairs, name, HELD_OUT_SPLITS)
         decisions = _write_saved_logits(name, released.members)
@@ -103,8 +103,17 @@ def _draw_missing_splits(
     return pairs, tuple(entry.split.shares)
 
 
-def _choose_predictor(dataset: base.Dataset, entry: DatasetParams, settings: TrainParams) -> PredictorChoice:
-    """Return the base predictor of a data set; presets fix the class weights and the seed."""
+def choose_predictor(dataset: base.Dataset, entry: DatasetParams, settings: TrainParams) -> PredictorChoice:
+    """Choose the base predictor of a data set; presets fix the class weights and the seed.
+
+    Args:
+        dataset: Declaration of the data set.
+        entry: Its entry in params.yaml.
+        settings: Section `train` of params.yaml.
+
+    Returns:
+        Type, class weights and seed.
+    """
     if entry.preset:
         seed = dataset.boosted_seed if entry.predictor == "boosted" else dataset.predictor_seed
         return PredictorChoice(entry.predictor, "balanced", seed)
@@ -134,19 +143,19 @@ def _train_predictors(
     pairs: PairsBySplit,
 ) -> DecisionsBySplit:
     """Train the predictors that params.yaml lists; save the base predictor and return its decisions."""
-    base_predictor = _fit_choice(choice, dataset, entry, pairs)
+    base_predictor = fit_choice(choice, dataset, entry, pairs)
     base_predictor.save(store.base_folder(name))
     # several paths may need the same predictor, which is trained once
-    decisions_by_choice = {choice: _decide_held_out(base_predictor, pairs)}
+    decisions_by_choice = {choice: decide_held_out(base_predictor, pairs)}
     for path, other in _other_choices(choice, entry, settings).items():
         if other not in decisions_by_choice:
-            other_predictor = _fit_choice(other, dataset, entry, pairs)
-            decisions_by_choice[other] = _decide_held_out(other_predictor, pairs)
+            other_predictor = fit_choice(other, dataset, entry, pairs)
+            decisions_by_choice[other] = decide_held_out(other_predictor, pairs)
         store.write_decisions(store.base_folder(name) / f"{path}.parquet", decisions_by_choice[other])
     for run in range(1, settings.runs):
         pairs_of_run = _read_run(name, dataset, run) or pairs
         for path, member in _member_choices(choice, settings, run).items():
-            decisions = _decide_held_out(_fit_choice(member, dataset, entry, pairs_of_run), pairs_of_run)
+            decisions = decide_held_out(fit_choice(member, dataset, entry, pairs_of_run), pairs_of_run)
             store.write_decisions(store.base_folder(name) / f"{path}.parquet", decisions)
     return decisions_by_choice[choice]
 
@@ -158,8 +167,18 @@ def _read_run(name: str, dataset: base.Dataset, run: int) -> PairsBySplit | None
     return _split_pairs(dataset.read_run(store.raw_folder(name), run).pairs, name, SPLITS)
 
 
-def _fit_choice(choice: PredictorChoice, dataset: base.Dataset, entry: DatasetParams, pairs: PairsBySplit) -> Predictor:
-    """Fit a base predictor; settings of params.yaml replace those that the data set declares."""
+def fit_choice(choice: PredictorChoice, dataset: base.Dataset, entry: DatasetParams, pairs: PairsBySplit) -> Predictor:
+    """Fit a base predictor; settings of params.yaml replace those that the data set declares.
+
+    Args:
+        choice: Type, class weights and seed.
+        dataset: Declaration of the data set.
+        entry: Its entry in params.yaml.
+        pairs: Labelled pairs of each split.
+
+    Returns:
+        The fitted predictor.
+    """
     return fit_predictor(
         choice.predictor,
         pairs["train"],
@@ -171,7 +190,16 @@ def _fit_choice(choice: PredictorChoice, dataset: base.Dataset, entry: DatasetPa
     )
 
 
-def _decide_held_out(predictor: Predictor, pairs: PairsBySplit) -> DecisionsBySplit:
+def decide_held_out(predictor: Predictor, pairs: PairsBySplit) -> DecisionsBySplit:
+    """Decide the validation and test rows.
+
+    Args:
+        predictor: Fitted base predictor.
+        pairs: Labelled pairs of each split.
+
+    Returns:
+        Decisions of both splits.
+    """
     return {split: _decisions(predictor(pairs[split]), pairs[split]) for split in HELD_OUT_SPLITS}
 
 

@@ -60,8 +60,8 @@ _DIFFERENCES = (
         kind="text",
         topic="data",
         text="Three model seeds are named, but not what differs between them.",
-        release="Each training run samples other rows: run r adds 1009 r to the seed of the rows and 100 r to the seeds "
-        "of the base predictors. The three members of a run share their rows.",
+        release="Each training run samples other rows: run r adds 1009 r to the seed of the rows and 100 r to the "
+        "seeds of the base predictors. The three members of a run share their rows.",
         effect="Only on the label spread; all other tables use the first member of run 0.",
         code="tasks.train",
     ),

@@ -33,6 +33,7 @@ from tasks.datasets.raw import (
     import_hub_library,
 )
 from tasks.datasets.sampling import draw_candidates, draw_documents, draw_rows, split_by_query, split_queries
+from tasks.settings.params import load_params
 from tasks.simulation import simulate, write_repository
 
 
@@ -324,7 +325,8 @@ WRONG_FILES = {  # data set, file, change, expected message
 
 @pytest.mark.parametrize(("name", "file", "change", "message"), WRONG_FILES.values(), ids=WRONG_FILES)
 def test_a_wrong_file_is_reported_in_one_line(tmp_path, name, file, change, message):
-    simulate(name, tmp_path / name, rows=300, residual=1.0, seed=0)
+    twin = load_params(Path(__file__).resolve().parents[2] / "params.yaml").dataset(name).twin
+    simulate(name, tmp_path / name, rows=300, residual=1.0, twin=twin, seed=0)
     change(tmp_path / name / f"{file}-00000-of-00001.parquet")
     with pytest.raises(InputError, match=name + message) as error:
         DATASETS[name].read(tmp_path / name)

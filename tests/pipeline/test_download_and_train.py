@@ -27,7 +27,7 @@ from tasks.predictors import load_predictor
 from tasks.provenance import stage
 from tasks.records.splits import SPLITS, draw_splits
 from tasks.records.store import base_folder, failed_gates_file, raw_folder, read_base, read_json
-from tasks.settings.dataset_params import DatasetParams
+from tasks.settings.dataset_params import DatasetParams, TwinParams
 from tasks.settings.params import TrainParams
 from tasks.simulation import simulate
 from tasks.train import PredictorChoice
@@ -66,11 +66,14 @@ def download_and_train(name: str, entry: dict[str, Any], **train_section: object
     return base_folder(name)
 
 
+TWIN = {"label_shares": [0.8, 0.2], "strength": 0.7, "log_sharpness": 0.0}
+
+
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory) -> Path:
     """Simulate a repository in the layout of SciDocs, with a file that no reader uses."""
     folder = tmp_path_factory.mktemp("repository")
-    simulate("scidocs", folder, rows=3000, residual=1.0, seed=0)
+    simulate("scidocs", folder, rows=3000, residual=1.0, twin=TwinParams.model_validate(TWIN), seed=0)
     (folder / "truth.parquet").unlink()
     (folder / "scidocs.py").write_text("raise SystemExit\n")
     return folder
@@ -136,7 +139,7 @@ def download_and_verify() -> dict:
 
 @pytest.mark.parametrize("path", ["mine.csv", "."], ids=["file", "folder"])
 def test_simulated_data_set_is_reproducible_and_removed_when_the_source_changes(path):
-    declare_data_set(source="simulated", path="unused", rows=500, residual=1.0, preset="paper")
+    declare_data_set(source="simulated", path="unused", rows=500, residual=1.0, twin=TWIN, preset="paper")
     note = download_and_verify()
     assert note["source"] == "simulated"
     assert "500 rows, residual 1.0, seed 0" in note["origin"]
@@ -406,7 +409,7 @@ OWN_ENTRY = {"source": "files", "reader": "files", "preset": None, "split": {"by
 )
 def test_only_presets_fix_the_class_weights_and_the_seed(entry, expected):
     """WANDS declares no seed of boosted trees, which cannot read its texts."""
-    assert train._choose_predictor(DATASETS["wands"], entry, make_train_params()) == expected
+    assert train.choose_predictor(DATASETS["wands"], entry, make_train_params()) == expected
 
 
 def test_seeds_of_members_are_consecutive_and_those_of_runs_are_100_apart():
@@ -450,7 +453,7 @@ def test_each_alternative_changes_one_choice():
     assert list(train._other_choices(choice, make_entry(), one_alternative)) == ["sensitivity/member_1"]
 
 
-SIMULATED = {"source": "simulated", "rows": 500, "residual": 1.0}
+SIMULATED = {"source": "simulated", "rows": 500, "residual": 1.0, "twin": TWIN}
 
 
 @pytest.mark.parametrize(
@@ -498,7 +501,7 @@ def test_settings_in_params_yaml_replace_the_declared_settings_of_the_data_set(o
     monkeypatch.setattr(train, "fit_predictor", lambda *rows, **options: calls.append((rows, options)))
     pairs = {"train": "train rows", "validation": "validation rows"}
     choice = PredictorChoice("linear", "balanced", 7)
-    train._fit_choice(choice, DATASETS["wands"], make_entry(settings=own_settings), pairs)
+    train.fit_choice(choice, DATASETS["wands"], make_entry(settings=own_settings), pairs)
     options = {"n_labels": 3, "class_weight": "balanced", "seed": 7, "settings": expected}
     assert calls == [(("linear", "train rows", "validation rows"), options)]
 
