@@ -908,6 +908,7 @@ def test_columns_of_summaries_and_deviations_have_an_order(runs):
         "value",
         "low",
         "high",
+        "groups",
         "kept_value",
         "kept_low",
         "kept_high",

@@ -893,7 +893,6 @@ def test_the_results_of_all_finished_data_sets_are_loaded_in_the_order_of_the_pa
     assert [fact["dataset"] for fact in runs.facts] == ["market", "shop", "fair"]
     assert (runs.missing, runs.calibrators) == (("wands",), CALIBRATORS)
     assert runs.calibrators_by_dataset == {"shop": ("ts",)}
-    assert runs.smallest_relevant_change == params.metrics.smallest_relevant_change
 
 
 @pytest.mark.parametrize(("n_rows", "remark"), [(2, ""), (3, " The first 2 of 3 rows.")])
