@@ -28,7 +28,6 @@ from relmap.evaluation.description import (
     describe_comparison,
     describe_limits,
     describe_lower_accuracy,
-    describe_metrics,
     describe_pooled_labels,
 )
 from relmap.evaluation.drift import DriftResult, detect_drift
@@ -46,6 +45,7 @@ from relmap.fitting.labelled_rows import (
 from relmap.io.files import Predictions
 from relmap.maps.document import MapDocument, Source
 from relmap.maps.reliability_map import ScoredDecisions
+from relmap.metrics.comparison import describe_metrics
 from relmap.options import Protocol, assignment, option
 from relmap.routing.costs import estimate_costs
 from relmap.routing.group_tests import RowGroups
@@ -298,7 +298,7 @@ class MapAssessment:
             lines = [*comparison, drift_lines[0], top_lines[0], *doubts, accuracy_line]
         details = [
             *[line for line in (*comparison, *top_lines, *drift_lines) if line not in lines],
-            describe_metrics(evaluation),
+            *describe_metrics(evaluation["metrics"]),
             *describe_agreement(agreement),
             *describe_pooled_labels(document),
             *describe_limits(evaluation, document),

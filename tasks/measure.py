@@ -79,8 +79,8 @@ def measure(
         results: Results of the seed.
         labels: True labels of the test rows, shape (n,).
         params: Settings of the metrics.
-        members: Test rows of the members of a model run. If there are any, the label spread is that of their mean
-            probabilities.
+        members: Test rows of the members of a model run, which are other rows than those of the tables in later runs.
+            If there are any, the label spread is that of their mean probabilities.
         spread_fits: For each of `results.projections`, the calibrator fitted on the mean probabilities of the members;
             for TS, the calibrators fitted on each member, whose calibrated probabilities are averaged.
 
@@ -90,7 +90,9 @@ def measure(
     rows: list[tuple[object, ...]] = []
     for index, decisions in enumerate(results.projections):
         spread_probabilities = None
+        spread_labels = None
         if members:
+            spread_labels = members[0].label
             calibrators = [fit.model for fit in spread_fits[index]]
             if decisions.calibrator in FITTED_PER_MEMBER:
                 spread_probabilities = average_calibrated_members(members, calibrators)
@@ -98,7 +100,12 @@ def measure(
                 (calibrator,) = calibrators
                 spread_probabilities = calibrator(average_members(members).logits)
         measurements = compute_metrics(
-            decisions, labels, params, seed=results.seed, spread_probabilities=spread_probabilities
+            decisions,
+            labels,
+            params,
+            seed=results.seed,
+            spread_probabilities=spread_probabilities,
+            spread_labels=spread_labels,
         )
         rows += [(decisions.calibrator, results.seed, *measurement) for measurement in measurements]
     return pl.DataFrame(rows, schema=METRICS_SCHEMA, orient="row")

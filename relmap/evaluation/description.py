@@ -10,8 +10,6 @@ from relmap.calibrators.registry import CALIBRATORS
 from relmap.io.columns import join_names
 from relmap.maps.document import MapDocument
 from relmap.metrics.comparison import WORSE, Comparison, ErrorsFound, describe_uncertainty
-from relmap.metrics.intervals import format_interval
-from relmap.metrics.registry import COMPARED_METRICS, METRICS
 from relmap.projection.variants import VARIANTS
 
 REVIEWED_SHARE = 0.3  # the sentence on reviews describes reviews of the least reliable 30% of the rows
@@ -112,24 +110,6 @@ def find_errors(evaluation: Numbers) -> ErrorsFound:
         low=review["low"],
         high=review["high"],
     )
-
-
-def describe_metrics(evaluation: Numbers) -> str:
-    """List the change of each compared metric with its interval.
-
-    Args:
-        evaluation: Numbers of `compare_scores`.
-
-    Returns:
-        A sentence.
-    """
-    changes = []
-    for metric in COMPARED_METRICS:
-        change = evaluation["metrics"][metric]
-        if change["change"] is not None:
-            interval = format_interval(change["low"], change["high"], "+z.4f")
-            changes.append(f"{METRICS[metric].title} {change['change']:+z.4f}{interval}")
-    return f"Changes from the confidence to the reliability: {', '.join(changes)}."
 
 
 def describe_models(document: MapDocument) -> str:
@@ -247,9 +227,10 @@ def describe_limits(sizes: Numbers, document: MapDocument) -> list[str]:
         The sentences.
     """
     units = "groups" if sizes["grouped"] else "rows"
+    calibrator = "" if document.input == "decision_only" else f", calibrator {document.calibrator.name}"
     lines = [
-        f"Based on {sizes['rows']:,} rows, calibrator {document.calibrator.name}. Intervals reflect the sampling of "
-        f"{units}, given the fit; they do not cover refitting or other data."
+        f"Based on {sizes['rows']:,} rows{calibrator}. Intervals reflect the sampling of {units}, given the fit; they do "
+        "not cover refitting or other data."
     ]
     if sizes["weighted"]:
         lines.append("Rows are weighted by the inverse of their sampling probability.")

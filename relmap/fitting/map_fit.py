@@ -14,7 +14,6 @@ from relmap.evaluation.description import (
     describe_comparison,
     describe_label_spread,
     describe_limits,
-    describe_metrics,
     describe_models,
     describe_pooled_labels,
     describe_training_doubts,
@@ -30,6 +29,7 @@ from relmap.io.columns import join_names
 from relmap.io.signals import Signal
 from relmap.maps.document import Calibration, Calibrator, Fold, HeldOut, MapDocument, Projection, Source
 from relmap.maps.reliability_map import ScoredDecisions
+from relmap.metrics.comparison import describe_metrics
 from relmap.metrics.resampling import BOOTSTRAP_SEED
 from relmap.metrics.spread import LabelCells
 from relmap.options import assignment, option
@@ -181,7 +181,7 @@ def describe_fit(fit: MapFit) -> FitDescription:
         " ".join([f"Accuracy of the decisions: {100 * accuracy:.1f}%.", *fit.label_warnings]),
         describe_models(document),
     ]
-    details = [describe_metrics(evaluation)]
+    details = describe_metrics(evaluation["metrics"])
     if document.input != "decision_only":
         held_out = document.held_out
         details.append(describe_label_spread(held_out.label_spread, held_out.label_spread_shuffled))

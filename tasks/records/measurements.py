@@ -55,6 +55,7 @@ def compute_metrics(
     *,
     seed: int = 0,
     spread_probabilities: np.ndarray | None = None,
+    spread_labels: np.ndarray | None = None,
     draws: Resamples | None = None,
     metric_keys: Collection[str] = METRICS.keys(),
 ) -> Iterator[Measurement]:
@@ -66,7 +67,9 @@ def compute_metrics(
         params: Settings of the metrics.
         seed: Seed of the shuffles of labels for the label spread under chance.
         spread_probabilities: Calibrated log-probabilities of the mean of the members of a model run, for the label
-            spread, shape (n, K); None to use those of `decisions`.
+            spread, shape (m, K); None to use those of `decisions`.
+        spread_labels: True labels of the test rows of that run, which may be other rows, shape (m,); None to use
+            `labels`.
         draws: Resamples of the rows; None for all rows.
         metric_keys: Keys of the metrics to compute.
 
@@ -75,7 +78,9 @@ def compute_metrics(
     """
     if spread_probabilities is None:
         spread_probabilities = decisions.log_probabilities
-    for variant, view in _build_views(decisions, labels, params, seed, spread_probabilities, draws):
+    if spread_labels is None:
+        spread_labels = labels
+    for variant, view in _build_views(decisions, labels, params, seed, spread_probabilities, spread_labels, draws):
         for metric in metrics_for_views(type(view)):
             if metric.key in metric_keys:
                 yield variant, metric.key, metric.function(view)
@@ -87,6 +92,7 @@ def _build_views(
     params: MetricParams,
     seed: int,
     spread_probabilities: np.ndarray,
+    spread_labels: np.ndarray,
     draws: Resamples | None,
 ) -> list[tuple[str, DecisionView]]:
     """Build the views that metrics are computed from, each with its variant."""
@@ -110,12 +116,12 @@ def _build_views(
     )
     top_label = decide(spread_probabilities)  # of the calibrator, as in the authors' code; not the fixed decision
     label_view = LabelView(
-        top_label == labels,
+        top_label == spread_labels,
         params,
         draws,
         decision=top_label,
         log_probabilities=spread_probabilities,
-        labels=labels,
+        labels=spread_labels,
         seed=seed,
     )
     reliability_views = [

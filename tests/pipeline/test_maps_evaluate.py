@@ -14,19 +14,20 @@ import polars as pl
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from relmap.evaluation.verdict import describe_alternatives, describe_evaluation, describe_recalibration
+from relmap.fitting.model_choice import lowest_loss_candidate
+from relmap.metrics.advice import KEEP, MIXED, SAFE, UNKNOWN, USE, WORSENS
 from scipy.special import expit, logit, ndtri
 from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
+from tasks.records.advice import describe_recommendation, summarize_datasets
 
 from relmap.calibrators.identity import Identity
 from relmap.decisions import FixedDecisions
 from relmap.evaluation.agreement import PopulationSummary, measure_agreement
 from relmap.evaluation.evaluate import EVALUATED_METRICS, evaluate_alternatives, evaluate_map
 from relmap.evaluation.sample import EvaluationSample
-from relmap.evaluation.verdict import describe_alternatives, describe_evaluation, describe_recalibration
-from relmap.fitting.model_choice import lowest_loss_candidate
 from relmap.maps.document import Candidate, MapDocument
 from relmap.maps.reliability_map import FittedMap, ScoredDecisions
-from relmap.metrics.advice import KEEP, MIXED, SAFE, UNKNOWN, USE, WORSENS
 from relmap.metrics.intervals import percentile_interval, two_sided_p
 from relmap.metrics.probability import ece
 from relmap.metrics.registry import compute_reliability_metrics
@@ -34,7 +35,6 @@ from relmap.metrics.resampling import draw_resamples
 from relmap.metrics.spread import LabelCells
 from relmap.routing.label import UNIFORM_SHARE, sample_systematically, sampling_probabilities
 from relmap.routing.thresholds import sample_equally_likely_rows
-from tasks.records.advice import describe_recommendation, summarize_datasets
 from tasks.records.measurements import bootstrap_rows, compute_metrics
 from tasks.records.results import ProjectedDecisions, SeedResults
 from tasks.tables.overview import overview_table

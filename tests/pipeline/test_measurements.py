@@ -244,3 +244,23 @@ def test_lattices_are_listed_with_their_values_rows_and_fallbacks():
             "curves": [{"label": "every label", "values": [1.0, 2.0, 4.0], "rows": 70, "fallback": "none"}],
         },
     ]
+
+
+def test_the_label_spread_of_a_run_with_other_rows_uses_the_labels_of_these_rows():
+    """All other metrics stay those of the rows of the tables."""
+    projection = make_projection(decide(LOGITS))
+    settings = METRIC_DEFAULTS.model_copy(update={"spread_groups": 1, "spread_minimum_cell": 1})
+    other_rows = np.tile(np.arange(len(LABELS)), 2)[1:]
+    expected = compute_metrics(projection, LABELS, settings)
+    found = compute_metrics(
+        projection,
+        LABELS,
+        settings,
+        spread_probabilities=projection.log_probabilities[other_rows],
+        spread_labels=LABELS[other_rows],
+    )
+    for (variant, metric, value), (_, _, found_value) in zip(expected, found, strict=True):
+        if metric == "label_spread":
+            assert found_value != value
+        elif metric not in SPREADS:
+            np.testing.assert_equal(found_value, value, err_msg=f"{variant} {metric}")
