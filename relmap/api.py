@@ -413,7 +413,9 @@ class MapAssessment:
                 groups=groups,
             )
         if cut is not None:
-            return bound_accuracy(reliability, decision, correct, threshold=cut, confidence=confidence_level, groups=groups)
+            return bound_accuracy(
+                reliability, decision, correct, threshold=cut, confidence=confidence_level, groups=groups
+            )
         return find_coverage_threshold(
             reliability, decision, correct, coverage=str(coverage), confidence=confidence_level, groups=groups
         )
