@@ -14,9 +14,9 @@ from relmap.evaluation.description import (
     describe_comparison,
     describe_label_spread,
     describe_limits,
-    describe_metrics,
     describe_models,
     describe_pooled_labels,
+    describe_training_doubts,
     find_errors,
 )
 from relmap.evaluation.drift import summarize_reference_cells, summarize_top_cells
@@ -29,6 +29,7 @@ from relmap.io.columns import join_names
 from relmap.io.signals import Signal
 from relmap.maps.document import Calibration, Calibrator, Fold, HeldOut, MapDocument, Projection, Source
 from relmap.maps.reliability_map import ScoredDecisions
+from relmap.metrics.comparison import describe_metrics
 from relmap.metrics.resampling import BOOTSTRAP_SEED
 from relmap.metrics.spread import LabelCells
 from relmap.options import assignment, option
@@ -149,12 +150,14 @@ class FitDescription:
     """Result of a fit in sentences and numbers.
 
     Attributes:
-        lines: The answer, the numbers behind it, and what was done.
+        lines: The answer, the numbers behind it, and what was done; at most seven.
+        notes: Sentences on labels with few rows, and doubts about the rows.
         details: Further sentences.
         numbers: Numbers for JSON.
     """
 
     lines: tuple[str, ...]
+    notes: tuple[str, ...]
     details: tuple[str, ...]
     numbers: dict[str, object]
 
@@ -177,13 +180,12 @@ def describe_fit(fit: MapFit) -> FitDescription:
         *describe_comparison(evaluation, document, where),
         " ".join([f"Accuracy of the decisions: {100 * accuracy:.1f}%.", *fit.label_warnings]),
         describe_models(document),
-        f"By default, `apply` uses decisions with a reliability of {document.default_threshold:.4g} or more.",
     ]
-    details = [describe_metrics(evaluation)]
+    details = describe_metrics(evaluation["metrics"])
     if document.input != "decision_only":
         held_out = document.held_out
         details.append(describe_label_spread(held_out.label_spread, held_out.label_spread_shuffled))
-    details += [*describe_pooled_labels(document), *describe_limits(evaluation, document)]
+    details += describe_limits(evaluation, document)
     comparison = compare_log_loss(evaluation)
     numbers = {
         "comparison": comparison.word,
@@ -197,7 +199,8 @@ def describe_fit(fit: MapFit) -> FitDescription:
         "errors": evaluation["errors"],
         "groups": evaluation["groups"],
     }
-    return FitDescription(tuple(lines), tuple(details), numbers)
+    notes = [*describe_pooled_labels(document), *describe_training_doubts(evaluation)]
+    return FitDescription(tuple(lines), tuple(notes), tuple(details), numbers)
 
 
 def check_calibrator(calibrator: str, rows: FixedDecisions, n_labels: int) -> None:

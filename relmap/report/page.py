@@ -79,16 +79,17 @@ def render_map_page(assessment: MapAssessment, fit: FitSummary, map_file: Path, 
         The page as HTML.
     """
     evaluation = assessment.evaluate()
-    sentences = _sentences(evaluation)
-    fit_sentences = [sentence for sentence in _sentences(fit) if sentence not in sentences]
+    evaluation_sentences = (*evaluation.lines, *evaluation.details)
+    fit_sentences = [line for line in (*fit.lines, *fit.details) if line not in evaluation_sentences]
     tables = _tables(assessment, evaluation)
     map_option = f"--map {shlex.quote(str(map_file))}"
     command = f"relmap apply {map_option} --predictions new.parquet --out scored.parquet{_reading_options(reading)}"
     return render_page(
         "map.html.jinja",
         name=assessment.document.source.file,
-        fit=fit_sentences[1:],  # the first one compares the same rows as the evaluation
-        comparison=sentences,
+        comparison=evaluation.lines,
+        fit=fit_sentences,
+        details=[line for line in evaluation.details if not line.startswith(" ")],  # the others are in a table
         notes=evaluation.notes,
         command=command,
         map=map_file.name,
@@ -112,18 +113,6 @@ def _reading_options(reading: Reading, *, labelled: bool = False) -> str:
         if value is not True:
             text += f" {shlex.quote(str(value))}"
     return text
-
-
-def _sentences(summary: Summary) -> list[str]:
-    """Return the lines of a summary that are not part of a table, which has a heading and indented rows."""
-    lines = [*summary.lines, *summary.details]
-    sentences = []
-    for line, next_line in zip(lines, [*lines[1:], ""], strict=True):
-        is_table_row = line.startswith(" ")
-        is_heading = line.endswith(":") or next_line.startswith(" ")
-        if not is_table_row and not is_heading:
-            sentences.append(line)
-    return sentences
 
 
 def _provenance(assessment: MapAssessment, numbers: Numbers) -> dict[str, str]:

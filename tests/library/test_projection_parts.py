@@ -6,6 +6,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from relmap.projection.whole_vector import MAX_LABELS, fit_whole_vector
 from scipy.special import expit, logit
 
 from relmap.decisions import ProtocolDecisions
@@ -27,7 +28,6 @@ from relmap.projection.pooling import (
 )
 from relmap.projection.surface import fit_surfaces
 from relmap.projection.variants import VARIANTS, fit_variants, variants_with_role
-from relmap.projection.whole_vector import MAX_LABELS, fit_whole_vector
 from relmap.settings import ProjectionParams
 from relmap.splits import ValidationRows
 from tests.fits import make_batch, simulate_logits_and_labels
@@ -365,7 +365,12 @@ def test_weights_of_other_labels_are_fitted_for_at_most_twelve_labels(n_labels, 
 
 @pytest.mark.parametrize(
     ("gap", "ends"),
-    [([], (0.0, 1.0)), ([2.0] * 5, (2.0, 2.0 + 1e-6)), (np.linspace(-3, 7, 101), (-2.9, 6.9))],
+    [
+        ([], (0.0, 1.0)),
+        ([2.0] * 5, (2.0, 3.0)),
+        ([*[2.0] * 300, 5.0], (2.0, 5.0)),  # the quantiles coincide, but not all values do
+        (np.linspace(-3, 7, 101), (-2.9, 6.9)),
+    ],
 )
 def test_gap_knots_are_placed_between_the_outer_percentiles(gap, ends):
     gap = np.array(gap, dtype=float)
