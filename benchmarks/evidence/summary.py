@@ -117,10 +117,10 @@ def summarize(results: list[CaseResult]) -> dict[str, Summary]:
             continue
         summaries[f"{kind}-methods"] = summarize_methods(cases)
         summaries[f"{kind}-differences"] = summarize_differences(cases)
-        summaries[f"{kind}-log-loss"] = summarize_cases(cases, "log loss")
-        summaries[f"{kind}-aurc"] = summarize_cases(cases, "AURC")
         summaries[f"{kind}-samples"] = summarize_samples(cases)
+        summaries[f"{kind}-log-loss"] = summarize_cases(cases, "log loss")
         if kind == "real":
+            summaries["real-aurc"] = summarize_cases(cases, "AURC")
             summaries["readme"] = summarize_for_readme(cases)
     judges = [result for result in results if result.kind == "judge"]
     if judges:
@@ -134,19 +134,22 @@ def summarize(results: list[CaseResult]) -> dict[str, Summary]:
 def summarize_methods(cases: list[CaseResult], methods: Iterable[str] = METHODS) -> Summary:
     """Return the mean metrics over cases, for each size and method; the lowest log loss and AURC in bold."""
     rows = []
+    values = {"cases": str(len(cases))}
     for size in _sizes(cases):
         measured = _with_size(cases, size)
         means = {method: _mean_metrics(measured, size, method) for method in methods}
         for method, metrics in means.items():
+            values[f"{_key(method)}-{size}-absolute-top-gap"] = _decimal(metrics["absolute top gap"], 3)
+        for method, metrics in means.items():
             cells = []
             for metric in METRICS:
-                best = min(values[metric] for values in means.values())
+                best = min(each[metric] for each in means.values())
                 is_bold = metric in ("log loss", "AURC") and metrics[metric] == best
                 is_signed = metric in SIGNED_METRICS
                 text = _signed(metrics[metric], 3) if is_signed else _decimal(metrics[metric], 4)
                 cells.append(f"**{text}**" if is_bold else text)
             rows.append([f"{size:,}", method, *cells])
-    return Summary(["labelled rows", "method", *METRICS], rows, {"cases": str(len(cases))}, _cases_note(cases))
+    return Summary(["labelled rows", "method", *METRICS], rows, values, _cases_note(cases))
 
 
 def summarize_differences(cases: list[CaseResult]) -> Summary:
@@ -168,9 +171,9 @@ def summarize_differences(cases: list[CaseResult]) -> Summary:
                 cells.append(f"{_signed(min(differences), 3)} to {_signed(max(differences), 3)}")
                 cells.append(f"{n_lower} of {len(differences)}")
                 if metric == "log loss":
-                    key = f"{other.strip('`').replace(' ', '-')}-{size}-log-loss"
-                    values[key] = _decimal(abs(fmean(differences)), 4)
-                    values[f"{key}-max"] = _decimal(max(differences), 3)
+                    key = f"{_key(other)}-{size}-log-loss"
+                    values[key] = _signed(fmean(differences), 4)
+                    values[f"{key}-max"] = _signed(max(differences), 3)
                     values[f"{key}-cases"] = cells[-1]
             rows.append([f"{size:,}", other, *cells])
     columns = ["labelled rows", f"{DEFAULT} minus"]
@@ -270,6 +273,11 @@ def _cases_note(cases: list[CaseResult]) -> str:
         if count < len(cases):
             sentences.append(f"Means for {size:,} rows are over {count} of the {len(cases)} cases.")
     return " ".join(sentences)
+
+
+def _key(method: str) -> str:
+    """Return the name of a method in the names of numbers."""
+    return method.strip("`").replace(" ", "-")
 
 
 def _decimal(value: float, digits: int) -> str:
