@@ -824,7 +824,10 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         frame = to_polars(predicted, None)
         kind, columns = self._columns_by_label(frame)
         if columns is None:
-            return frame, Reading(**options)
+            reading = Reading(**options)
+            if hasattr(self, "document_"):
+                reading = reading.completed_by(self.document_.reading)
+            return frame, reading
         frame = numbered_columns(frame, columns, kind, self._n_labels, self.label_names_)
         return frame, Reading(**(options | {kind: kind}))
 
