@@ -189,6 +189,11 @@ class Reading:
 DEFAULT_READING = Reading()
 
 
+def _plain_decimal(number: float) -> str:
+    """Write a number in [0, 1] without an exponent."""
+    return f"{number:.15f}".rstrip("0").rstrip(".")
+
+
 def words_to_text(words: Mapping[str, float]) -> str:
     """Convert the number of each word of confidence to the text that a `Reading` has.
 
@@ -207,7 +212,7 @@ def words_to_text(words: Mapping[str, float]) -> str:
             raise InputError(
                 f"{option('confidence_words')} has {word!r}: {number!r}; give each word a number in [0, 1]"
             )
-        pairs.append(f"{word}={float(number):.15f}")
+        pairs.append(f"{word}={_plain_decimal(float(number))}")
     return ",".join(pairs)
 
 
