@@ -356,8 +356,8 @@ def default_twins(tmp_path_factory) -> dict[str, Twin]:
     return {name: simulate_files(name, tmp_path_factory.mktemp(name), 1.0) for name in TWINS}
 
 
-# Numbers that no candidate brought within the tolerances, as the page on simulated and real data states. If one is within
-# them after a change, remove it here and there.
+# Numbers that no candidate brought within the tolerances; the page on simulated and real data lists them too. If one is
+# within them after a change, remove it from both.
 OUTSIDE = {
     "amazon_esci": {"aupr_error_conf uncal", "aupr_error_mrp uncal", "aupr_error_conf ts", "aupr_error_mrp ts"},
     "mslr_web10k": {
