@@ -90,7 +90,8 @@ def create_private_cluster(n_workers: int) -> "LocalCluster":
 
     Dask listens on TCP ports of the loopback interface, which every user of the machine can reach, and runs any code
     that a client sends. Therefore scheduler, nannies and workers accept only a certificate that is created here and
-    kept in the memory of the processes of this run. TLS does not cover the HTTP pages of Dask; they are disabled.
+    kept in the memory of the processes of this run. TLS does not cover the HTTP pages of Dask; they are disabled. Dask
+    imports modules from its temporary folder, which by default is one in `/tmp` that another user may own.
 
     Args:
         n_workers: Number of processes, each with one task at a time.
@@ -101,8 +102,13 @@ def create_private_cluster(n_workers: int) -> "LocalCluster":
     import dask  # noqa: PLC0415 - an extra
     from distributed import LocalCluster, Security  # noqa: PLC0415
 
-    no_pages: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
-    with dask.config.set(no_pages):
+    folder = str((STATE / "dask").absolute())
+    settings: dict[str, object] = {
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
+        "temporary-directory": folder,
+    }
+    with dask.config.set(settings):
         cluster = LocalCluster(
             n_workers=n_workers,
             threads_per_worker=1,
@@ -113,7 +119,7 @@ def create_private_cluster(n_workers: int) -> "LocalCluster":
             dashboard_address=None,
             scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # local only; the HTTP server is stopped below
             preload=[__name__],  # calls `dask_setup` in each worker
-            local_directory=str((STATE / "dask").absolute()),
+            local_directory=folder,
         )
     assert cluster.scheduler is not None
     cluster.scheduler.http_server.stop()

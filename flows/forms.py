@@ -35,15 +35,14 @@ from tasks.records.store import DATA, STATE, read_json
 
 # A form offers the content of the registries, which the type checker does not know.
 CalibratorName: TypeAlias = Literal[tuple(CALIBRATORS)]  # type: ignore[valid-type]
-VariantName: TypeAlias = Literal["auto", *DEPLOYABLE_VARIANTS]  # type: ignore[valid-type]
+VariantName: TypeAlias = Literal[DEPLOYABLE_VARIANTS]  # type: ignore[valid-type]
 Dialect = Literal["duckdb", "postgres", "bigquery", "spark"]
 Seed = Annotated[int, Field(ge=0)]
 FIELD_TYPES: dict[str, Any] = {  # the command checks these values itself; the form can reject them earlier
     "calibrator": CalibratorName | None,
-    "variant": VariantName,
+    "variant": VariantName | None,
     "dialect": Dialect,
-    "confidence": PartialShare,
-    "target": Annotated[float, Field(gt=0)] | None,
+    "confidence_level": PartialShare,
     "coverage": PartialShare | None,
     "cut": PartialShare | None,
     "target_accuracy": PartialShare | None,
@@ -145,8 +144,9 @@ def create_form(
             if out is not None:
                 values["out"] = out
             output = command(**values)
-            lines = output if isinstance(output, list) else ["```sql", output, "```"]
-            create_markdown_artifact(key=key, markdown="\n".join(f"{line}  " for line in lines))
+            text = "\n".join(output) if isinstance(output, list) else output
+            # indented lines are code, which no label can end
+            create_markdown_artifact(key=key, markdown="\n".join(f"    {line}" for line in text.splitlines()))
 
     run.__name__ = key.replace("-", "_")  # the runner looks for a global of this name in this module
     run.__qualname__ = run.__name__

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from logging import INFO, Formatter, LogRecord
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -49,7 +49,7 @@ def log_lines(stream: IO[bytes], path: Path, terminal: IO[bytes] | None = None) 
     Args:
         stream: Output of a process.
         path: Log file.
-        terminal: Second destination of the lines, if any.
+        terminal: Second destination of the lines, if any, until it can no longer be written to.
 
     Returns:
         The running thread.
@@ -57,12 +57,16 @@ def log_lines(stream: IO[bytes], path: Path, terminal: IO[bytes] | None = None) 
 
     def copy() -> None:
         log = RotatingLog(path)
+        is_open = terminal is not None
         with stream:
             for line in stream:
                 log.write(line)
-                if terminal is not None:
-                    terminal.write(line)
-                    terminal.flush()
+                if terminal is not None and is_open:
+                    try:
+                        terminal.write(line)
+                        terminal.flush()
+                    except OSError:  # the program that read it has ended
+                        is_open = False
         log.close()
 
     thread = Thread(target=copy, daemon=True)
@@ -98,4 +102,5 @@ def log_output(path: Path) -> Iterator[None]:
             os.dup2(descriptor, number)
             os.close(descriptor)
         log_thread.join(SECONDS_FOR_LAST_LINES)  # a child that is still running keeps the pipe open
-        terminal.close()
+        with suppress(OSError):  # the program that read it has ended
+            terminal.close()

@@ -152,6 +152,9 @@ def show_progress(dvc_processes: list[Process], output: StageOutput, datasets: l
         output: What they print.
         datasets: Data sets of the progress artifact. Without any, no progress is shown.
         since: Start of the refresh.
+
+    Raises:
+        OSError: The output cannot be printed, for example because the program that read it has ended.
     """
     advance = start_progress("refresh", len(datasets), "data sets that have ended") if datasets else None
     shown: list[PrefectFuture[State[None]]] = []
@@ -162,6 +165,8 @@ def show_progress(dvc_processes: list[Process], output: StageOutput, datasets: l
             output.wait()
         while not output.started.empty():
             shown.append(show_stage.submit(output.started.get(), output, since))
+        if output.error is not None:
+            raise output.error
         if advance is not None:
             # at the end also the data sets that were up to date, which leave no record
             n_ended = len(ended_datasets(datasets, since)) if running else len(datasets)
@@ -172,7 +177,7 @@ def show_progress(dvc_processes: list[Process], output: StageOutput, datasets: l
 
 
 def _write_incomplete_report(failed: Mapping[str, str], params: Params, outdated: set[str]) -> list[str]:
-    """Write the report outside of DVC, and mark the data sets that failed as missing.
+    """Write and show the report outside of DVC, and mark the data sets that failed as missing.
 
     Args:
         failed: Stage that failed -> reason.
@@ -193,6 +198,7 @@ def _write_incomplete_report(failed: Mapping[str, str], params: Params, outdated
         with hold_lock("report"):
             read_dvc_stage("report").manifest.unlink(missing_ok=True)
             report(missing=missing)
+        _show_report()
     except InputError as error:
         return [str(error)]
     return ["the report marks the missing data sets"]
@@ -240,6 +246,7 @@ def _run_and_show(
         return failures
     if not targets or "report" in targets:
         _show_headline()
+        _show_report()
     return []
 
 
@@ -327,11 +334,6 @@ def _refresh(dvc_processes: list[Process], output: StageOutput, targets: list[st
             clean_up(since)
         mark_crashed_runs()
         failures = _run_and_show(dvc_processes, output, targets, force, params, since)
-        if not targets or "report" in targets:
-            try:
-                _show_report()
-            except InputError as error:
-                failures.append(str(error))
         failures += find_outdated_maps(params.watched)
     if failures:
         raise RunFailed("\n  ".join(["the refresh failed:", *failures]))

@@ -34,7 +34,7 @@ from tasks.records.results import SeedResults, display_name
 from tasks.records.store import Base
 from tasks.settings.params import Params, load_params
 from tasks.validate import check_inputs, check_invariants
-from tasks.write import recommend, show_gates, show_metrics, write_runs
+from tasks.write import compare, show_gates, show_metrics, write_runs
 
 Futures = dict[str, dict[str, Any]]  # kind of result -> description of the task -> its future
 GateRecords = list[dict[str, Any]]
@@ -363,7 +363,7 @@ def write_results(experiment: Experiment, results: dict[str, list[Any]], is_expl
         is_exploration: Whether the run is not a stage of DVC.
 
     Returns:
-        The verdict, in sentences.
+        The comparison of reliability and confidence, in sentences.
     """
     base = experiment.base
     params = experiment.params
@@ -373,7 +373,7 @@ def write_results(experiment: Experiment, results: dict[str, list[Any]], is_expl
     with lock.hold_lock(f"explored@{base.name}") if is_exploration else nullcontext():
         metrics = write_runs(base, results, params, {"device": experiment.device}, folder)
         show_metrics(base, metrics, folder)
-        sentences: list[str] = recommend(base, params, folder, metrics_file)
+        sentences: list[str] = compare(base, params, folder, metrics_file)
     return sentences
 
 
@@ -393,7 +393,7 @@ def write_fit_counts(folder: Path, fit_states: Sequence[State]) -> None:
 
 @flow(flow_run_name="reliability/{dataset}", task_runner=ThreadPoolTaskRunner(max_workers=2))
 def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[str] | None = None) -> None:
-    """Calibrate, project, check and measure the fixed decisions of a data set, and print the verdict.
+    """Calibrate, project, check and measure the fixed decisions of a data set, and print the comparison.
 
     The results are written to `data/runs/<dataset>/`, which belongs to DVC. With chosen seeds or calibrators, they are
     written to `data/explored/<dataset>/`.
@@ -422,10 +422,10 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         for seed_results in results["projected"]:
             for sentence in seed_results.describe_fallbacks(base.labels):
                 print(f"{dataset}, {sentence}")
-        verdict_sentences = write_results(experiment, results, is_exploration)
+        sentences = write_results(experiment, results, is_exploration)
         fit_states = [fit.state for fit in futures["fits"].values()]
         write_fit_counts(results_folder(dataset, is_exploration), fit_states)
-        for sentence in verdict_sentences:
+        for sentence in sentences:
             print(f"{display_name(dataset, base.source)}: {sentence}")
         if params.dask.address is None:  # workers of a running scheduler store their fits on their own machines
             files = stored_files(fit_states)

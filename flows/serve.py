@@ -24,7 +24,9 @@ from prefect.client.schemas.filters import (
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.deployments.runner import RunnerDeployment
+from prefect.exceptions import ObjectNotFound
 from prefect.runner import Runner
 from prefect.runner.storage import LocalStorage
 from prefect.runtime import flow_run
@@ -157,6 +159,7 @@ def register_for_pool(deployments: Sequence[RunnerDeployment], pool: str) -> Non
     find_server()
     if PREFECT_API_URL.value() is None:
         raise InputError("a work pool needs a running server; set PREFECT_API_URL to its address")
+    keep_ui_schedules(deployments)
     for deployment in deployments:
         deployment.storage = LocalStorage(str(ROOT))
         deployment.apply(work_pool_name=pool)
@@ -183,19 +186,52 @@ def serve(deployments: Sequence[RunnerDeployment], port: int, open_to_all: bool)
         print(f"Prefect UI: {url.removesuffix('/api')}, serving {names}; stop it with Ctrl-C")
         if SECRET_FILE.exists():
             print(f"the page asks once for the secret in {SECRET_FILE.absolute()}, which only you can read")
+        keep_ui_schedules(deployments)
         asyncio.run(run_until_stopped(deployments))
         logging.shutdown()  # sends the last log lines while the server is running
+
+
+def keep_ui_schedules(deployments: Sequence[RunnerDeployment]) -> None:
+    """Keep the schedules that the server has, since users change them in the UI.
+
+    Deployments that are new to the server get their schedules from params.yaml.
+
+    Args:
+        deployments: Deployments that are about to be registered.
+    """
+    with get_client(sync_client=True) as client:
+        for deployment in deployments:
+            try:
+                registered = client.read_deployment_by_name(deployment.full_name)
+            except ObjectNotFound:
+                continue
+            if deployment.schedules or registered.schedules:
+                print(f"{deployment.name} keeps the schedule of the UI: {_describe_schedules(registered)}")
+            deployment.schedules = None
+            deployment.model_fields_set.difference_update({"paused", "schedules"})  # not sent to the server
+
+
+def _describe_schedules(deployment: DeploymentResponse) -> str:
+    """Describe the schedules of a deployment, and which of them are paused."""
+    texts = []
+    for entry in deployment.schedules:
+        is_paused = deployment.paused or not entry.active
+        times = entry.schedule.model_dump(mode="json", include={"cron", "interval", "rrule", "timezone"})
+        text = " ".join(f"{name} {value}" for name, value in times.items() if value is not None)
+        texts.append(f"{text} (paused)" if is_paused else text)
+    return ", ".join(texts) or "none"
 
 
 class StoppableRunner(Runner):
     """Prefect runner that stops in the same way at Ctrl-C and SIGTERM.
 
-    It cancels its runs, ends their child processes, and pauses the schedules. Prefect's own runner ends at Ctrl-C
-    without informing the server, which then shows the runs as running forever. At SIGTERM it ends before it has stopped
-    everything.
+    It cancels its runs, and ends their child processes. Prefect's own runner ends at Ctrl-C without informing the
+    server, which then shows the runs as running forever. At SIGTERM it ends before it has stopped everything.
     """
 
     async def __aenter__(self) -> Self:
+        # Prefect's own folder is in /tmp/runner_storage, which may belong to another user
+        self._tmp_dir = (STATE / "runner" / self._tmp_dir.name).absolute()
         await super().__aenter__()
         loop = asyncio.get_running_loop()
         for stop_signal in (signal.SIGINT, signal.SIGTERM):
@@ -209,7 +245,7 @@ async def run_until_stopped(deployments: Sequence[RunnerDeployment]) -> None:
     Args:
         deployments: Deployments.
     """
-    runner = StoppableRunner(query_seconds=POLL_SECONDS)
+    runner = StoppableRunner(query_seconds=POLL_SECONDS, pause_on_shutdown=False)
     deployment_ids = [await runner.aadd_deployment(deployment) for deployment in deployments]
     # Only on the server of this process: elsewhere, other processes may be about to start these runs.
     if ADDRESS_FILE.exists():

@@ -27,12 +27,14 @@ class StageOutput:
     Attributes:
         started: Names of stages that have started.
         stopped: Whether the refresh ends its stages itself, such as after a cancellation.
+        error: Why the lines cannot be printed, such as the end of the program that read them; None if they can.
     """
 
     def __init__(self) -> None:
         """Start without any lines."""
         self.started: SimpleQueue[str] = SimpleQueue()
         self.stopped = False
+        self.error: OSError | None = None
         self._lines: dict[str, SimpleQueue[str | None]] = {}
         self._readers: list[Thread] = []
 
@@ -76,8 +78,7 @@ class StageOutput:
         current: SimpleQueue[str | None] | None = None
         for raw in process.stdout:
             text = raw.decode(errors="replace")
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            self._print(text)
             header = STARTED.match(text.strip())
             if header is not None:
                 if current is not None:
@@ -90,6 +91,15 @@ class StageOutput:
                 current.put(text.rstrip())
         if current is not None:
             current.put(None)
+
+    def _print(self, text: str) -> None:
+        """Print a text. After an error, print nothing more: this thread has to read until the process ends."""
+        if self.error is None:
+            try:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            except OSError as error:
+                self.error = error
 
 
 @task(name="stage", task_run_name="{stage}")

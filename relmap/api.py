@@ -17,18 +17,23 @@ import numpy as np
 from relmap import __version__
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError, escape_unprintable, needs_extra
-from relmap.evaluation.agreement import PopulationSummary, describe_agreement, measure_agreement
+from relmap.evaluation.agreement import (
+    PopulationSummary,
+    describe_agreement,
+    format_share,
+    measure_agreement,
+)
+from relmap.evaluation.description import (
+    compare_log_loss,
+    describe_comparison,
+    describe_limits,
+    describe_lower_accuracy,
+    describe_pooled_labels,
+)
 from relmap.evaluation.drift import DriftResult, detect_drift
-from relmap.evaluation.evaluate import evaluate_alternatives, evaluate_map
+from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample
 from relmap.evaluation.top_calibration import describe_top_calibration, measure_top_calibration, top_calibration_as_json
-from relmap.evaluation.verdict import (
-    OUT_OF_FOLD,
-    advise_from_evaluation,
-    describe_alternatives,
-    describe_evaluation,
-    describe_limits,
-)
 from relmap.fitting.labelled_rows import (
     LabelledRows,
     RowOrigin,
@@ -40,23 +45,26 @@ from relmap.fitting.labelled_rows import (
 from relmap.io.files import Predictions
 from relmap.maps.document import MapDocument, Source
 from relmap.maps.reliability_map import ScoredDecisions
+from relmap.metrics.comparison import describe_metrics
 from relmap.options import Protocol, assignment, option
 from relmap.routing.costs import estimate_costs
+from relmap.routing.group_tests import RowGroups
 from relmap.routing.reliability_thresholds import ReliabilityThresholds
 from relmap.routing.thresholds import (
     bound_accuracy,
     find_accuracy_thresholds,
     find_coverage_threshold,
-    sample_independent_rows,
+    sample_equally_likely_rows,
 )
 from relmap.settings import DEFAULTS
 from relmap.timestamps import current_timestamp
 
 LIBRARIES = ("numpy", "scipy")  # recorded with their versions in a map
-DEFAULT_CALIBRATORS = {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}
-MIN_TARGET = 1e-5
 SUGGESTED_HOLD_OUT = 0.3
 OUT_OF_FOLD_ORIGINS = ("out_of_fold", "partly_out_of_fold")
+MAX_DRIFT_LINES = 3
+FIT_AGAIN = "Fit the map again on rows like these; until then its reliabilities are wrong."
+MAX_THRESHOLD_LINES = 8  # further labels are details
 NO_DRIFT_TEST = "Drift is not tested, because the map was fitted on these rows. Evaluate later rows to test it."
 CHOSEN_WITHOUT_ROWS = "The bounds hold if the cut was chosen without looking at these rows."
 
@@ -64,18 +72,20 @@ Numbers = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Answer:
+class Summary:
     """A result as sentences, with the numbers that they are based on.
 
     Attributes:
-        lines: Sentences and table rows; the first one recommends what to do.
+        lines: Sentences, at most eight; the first one is the answer.
         notes: Sentences on how the rows were read.
         numbers: Numbers and words for JSON.
+        details: Further sentences and table rows.
     """
 
     lines: tuple[str, ...]
     notes: tuple[str, ...] = ()
     numbers: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    details: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Copy the numbers and words, ready for JSON."""
@@ -90,15 +100,15 @@ class Answer:
         return f'<p><strong>{first}</strong></p><pre style="white-space: pre-wrap">{rest}</pre>'
 
 
-class Recommendation(Answer):
-    """Model that `fit` recommends to deploy, and the reasons."""
+class FitSummary(Summary):
+    """What `fit` did, and how its map compares with the confidence out of fold."""
 
 
-class Evaluation(Answer):
+class Evaluation(Summary):
     """Comparison of the reliability with the confidence on labelled rows."""
 
 
-class Cuts(Answer):
+class Cuts(Summary):
     """Minimum reliability of decisions that can be used automatically."""
 
     @property
@@ -112,40 +122,35 @@ def fit_map(
     file: Predictions,
     *,
     calibrator: str | None = None,
-    variant: str = "auto",
+    variant: str | None = None,
     seed: int = 1,
     group: str | None = None,
     names: tuple[str, ...] | None = None,
     signals: tuple[str, ...] = (),
     hold_out: float = 0,
     protocol: Protocol = "own",
-    target: float | None = None,
     accept_label_order: bool = False,
-) -> tuple[MapDocument, Recommendation]:
+) -> tuple[MapDocument, FitSummary]:
     """Fit a reliability map on labelled predictions.
 
     Args:
         file: Labelled predictions.
         calibrator: Key of the calibrator; None for the default of the kind of predictions.
-        variant: Key of the variant, or "auto".
+        variant: Key of the variant; None for `mrp_pooled`, or `mrp` under the paper's protocol.
         seed: Seed of the folds.
         group: Column of the groups; rows of one group stay in the same fold. None without groups.
         names: Names of the labels in their order; None for 0..K-1.
         signals: Columns that may indicate whether a decision is correct.
         hold_out: Share of the rows to hold out, in [0, 0.9].
         protocol: "own", or "paper" for the split and the fits of the paper's tables.
-        target: Half-width of the interval of the gain, in nats. The recommendation states how many labelled rows this
-            half-width requires; None to omit this statement.
         accept_label_order: Whether to accept names in an order that matches the predictions worse than another order.
 
     Returns:
-        The map, and the recommendation.
+        The map, and its description.
 
     Raises:
         InputError: The rows cannot be read or fitted, or an option is invalid.
     """
-    if target is not None and not target >= MIN_TARGET:
-        raise InputError(f"{option('target')} is {target}; give a log loss of {MIN_TARGET} or more, such as 0.01")
     if not (group or "").isprintable():
         raise InputError(f"the name of the group column, {group!r}, has unprintable characters; rename the column")
     labelled = read_labelled_rows(
@@ -162,14 +167,13 @@ def fit_map(
             "the paper's protocol splits the rows itself and supports no signals; omit "
             f"{option('signals')} and {option('hold_out')}"
         )
-    from relmap.fitting.map_fit import fit_labelled_rows  # noqa: PLC0415 - slow; errors in the rows come first
+    from relmap.fitting.map_fit import describe_fit, fit_labelled_rows  # noqa: PLC0415 - slow; check the rows first
 
-    rows = labelled.rows
     fit = fit_labelled_rows(
-        rows,
+        labelled.rows,
         _describe_source(file, labelled, seed=seed, group=group, hold_out=hold_out, protocol=protocol),
         DEFAULTS,
-        calibrator=calibrator or DEFAULT_CALIBRATORS[rows.kind],
+        calibrator=calibrator,
         variant=variant,
         n_labels=labelled.n_labels,
         names=labelled.names,
@@ -177,21 +181,14 @@ def fit_map(
         ids=labelled.ids,
         id_column=labelled.id_column,
     )
-    document = fit.document
-    sizes = {
-        "rows": len(fit.rows),
-        "grouped": fit.rows.group is not None,
-        "weighted": fit.rows.weight is not None,
-    }
-    lines = [str(fit.advice), *fit.advice.next_steps, *describe_limits(sizes, document), *fit.describe(target)]
-    numbers = {
-        "advice": fit.advice.answer,
-        "variant": document.projection.name,
-        "calibrator": document.calibrator.name,
-        "accuracy": fit.accuracy,
-        **document.choice.model_dump(),
-    }
-    return document, Recommendation(tuple(lines), tuple(labelled.notes), numbers)
+    description = describe_fit(fit)
+    summary = FitSummary(
+        lines=description.lines,
+        notes=(*labelled.notes, *description.notes),
+        numbers=description.numbers,
+        details=description.details,
+    )
+    return fit.document, summary
 
 
 def _describe_source(
@@ -269,14 +266,6 @@ class MapAssessment:
         """Rows with their confidence and reliability, for metrics and intervals."""
         return EvaluationSample.from_rows(self.rows, self.scored, DEFAULTS.metrics)
 
-    @property
-    def _chosen_on_these_rows(self) -> bool:
-        """Whether the variant was chosen on exactly these rows."""
-        if self.document.source.hold_out:  # held-out rows are not used for the choice
-            return False
-        has_rows_of_fit = self.origin in ("held_out", "out_of_fold")
-        return has_rows_of_fit and len(self.rows) == self.document.held_out.rows
-
     def evaluate(self, population: PopulationSummary | None = None) -> Evaluation:
         """Compare the reliability with the confidence.
 
@@ -284,47 +273,46 @@ class MapAssessment:
             population: Summary of the file that these rows were sampled from, to estimate the accuracy on this file.
 
         Returns:
-            Recommendation, gains, calibration of the most reliable rows, agreement with the true labels, and drift.
+            Comparison of reliability and confidence, calibration of the most reliable rows, agreement with the true
+            labels, and drift.
 
         Raises:
             InputError: There are no labelled rows.
         """
         document = self.document
-        smallest = DEFAULTS.metrics.smallest_relevant_change
-        evaluation = self._evaluation_numbers()
+        evaluation = evaluate_map(document, self.sample)
         agreement = measure_agreement(document, self.sample, population)
         top = measure_top_calibration(self.sample)
         drift = self._test_drift()
-        where = OUT_OF_FOLD if self.origin in OUT_OF_FOLD_ORIGINS else "on these rows"
+        origin = "out of fold on" if self.origin in OUT_OF_FOLD_ORIGINS else "on these"
+        comparison = describe_comparison(evaluation, document, f"{origin} {len(self.rows):,} rows")
         drift_lines = [NO_DRIFT_TEST] if drift is None else drift.describe(document.shown_names)
-        gain_lines = [*describe_evaluation(evaluation, document, smallest), *describe_top_calibration(top)]
-        has_drifted = drift is not None and not drift.holds  # if so, drift is described first
-        lines = [
-            *([*drift_lines, *gain_lines] if has_drifted else [*gain_lines, *drift_lines]),
-            *describe_alternatives(evaluation, document, where),
-            *describe_agreement(agreement, len(self.rows)),
+        top_lines = describe_top_calibration(top)
+        accuracy_line = (
+            f"Accuracy of the decisions: {format_share(agreement['accuracy'])} on {agreement['rows']:,} rows."
+        )
+        doubts = describe_lower_accuracy(document, evaluation) if self.origin == "new" else []
+        if drift is not None and not drift.holds:  # what the map promises no longer matters
+            lines = [*drift_lines[:MAX_DRIFT_LINES], FIT_AGAIN, *doubts, accuracy_line]
+        else:
+            lines = [*comparison, drift_lines[0], top_lines[0], *doubts, accuracy_line]
+        details = [
+            *[line for line in (*comparison, *top_lines, *drift_lines) if line not in lines],
+            *describe_metrics(evaluation["metrics"]),
+            *describe_agreement(agreement),
+            *describe_pooled_labels(document),
+            *describe_limits(evaluation, document),
         ]
         numbers = {
             **evaluation,
             "agreement": agreement,
             "drift": None if drift is None else drift.as_json(),
-            "advice": advise_from_evaluation(evaluation, document, smallest).answer,
+            "comparison": compare_log_loss(evaluation).word,
             "top": top_calibration_as_json(top),
             "fitted_rows": int(self.fitted.sum()),
         }
         population_notes = [] if population is None else population.notes
-        return Evaluation(tuple(lines), (*self.notes, *population_notes), numbers)
-
-    def _evaluation_numbers(self) -> Numbers:
-        """Compute the numbers of the map and of its alternatives."""
-        numbers = evaluate_map(self.document, self.sample)
-        if self.origin in OUT_OF_FOLD_ORIGINS or self._chosen_on_these_rows:
-            numbers |= self.document.out_of_fold_results
-        else:
-            numbers |= evaluate_alternatives(self.document, self.sample)
-        if self._chosen_on_these_rows:
-            return _with_adjusted_interval(numbers, self.document)
-        return numbers
+        return Evaluation(tuple(lines), (*self.notes, *population_notes), numbers, tuple(details))
 
     def _test_drift(self) -> DriftResult | None:
         """Test for drift on the rows that are not fit rows; None without such rows."""
@@ -339,7 +327,7 @@ class MapAssessment:
         *,
         target_accuracy: float | None = None,
         coverage: object = None,
-        confidence: float = 0.95,
+        confidence_level: float = 0.95,
         cost_error: float | None = None,
         cost_review: float | None = None,
         cut: float | None = None,
@@ -351,7 +339,7 @@ class MapAssessment:
         Args:
             target_accuracy: Accuracy that automatic rows must have, in (0, 1).
             coverage: Share of the rows that is automatic, in (0, 1]; pass a string to avoid rounding.
-            confidence: Confidence of the guarantee, over random samples of labelled rows.
+            confidence_level: Confidence level of the guarantee, over random samples of labelled rows.
             cost_error: Cost of a wrong decision that is used. With `cost_review`, the result is the cut with the lowest
                 expected cost according to the map, without a guarantee.
             cost_review: Cost of a review.
@@ -374,8 +362,13 @@ class MapAssessment:
         if has_costs:
             costs = estimate_costs(self.sample, cost_error, cost_review)
             return Cuts(tuple(costs.describe()), tuple(self.notes), map_identity | costs.as_json())
-        row_number, sampling_notes = sample_independent_rows(self.rows, self.document.source.seed)
-        thresholds = self._thresholds_on(row_number, target_accuracy, coverage, cut, confidence)
+        seed = self.document.source.seed
+        row_number, sampling_notes = sample_equally_likely_rows(self.rows, seed)
+        groups = None
+        if self.rows.group is not None:  # all rows are used
+            groups = RowGroups.from_names(self.rows.group, seed, self.rows.weight)
+            sampling_notes = [groups.describe()]
+        thresholds = self._thresholds_on(row_number, groups, target_accuracy, coverage, cut, confidence_level)
         is_guaranteed = self.origin not in OUT_OF_FOLD_ORIGINS
         notes = [*self.notes, *sampling_notes]
         if not is_guaranteed:
@@ -388,37 +381,44 @@ class MapAssessment:
             **map_identity,
             **thresholds.as_json(),
         }
-        return Cuts(tuple(thresholds.describe(self.document.shown_names)), tuple(notes), numbers)
+        described = thresholds.describe(self.document.shown_names)
+        return Cuts(
+            lines=tuple(described[:MAX_THRESHOLD_LINES]),
+            notes=tuple(notes),
+            numbers=numbers,
+            details=tuple(described[MAX_THRESHOLD_LINES:]),
+        )
 
     def _thresholds_on(
         self,
         row_number: np.ndarray,
+        groups: RowGroups | None,
         target_accuracy: float | None,
         coverage: object,
         cut: float | None,
-        confidence: float,
+        confidence_level: float,
     ) -> ReliabilityThresholds:
-        """Find or validate thresholds on the rows with these numbers, which must be independent."""
+        """Find or validate thresholds on the rows with these numbers, which must be independent or in groups."""
         reliability = self.scored.reliability[row_number]
         decision = self.rows.decision[row_number]
         correct = self.rows.correct[row_number]
         if target_accuracy is not None:
             return find_accuracy_thresholds(
-                self.document, reliability, decision, correct, target=target_accuracy, confidence=confidence
+                self.document,
+                reliability,
+                decision,
+                correct,
+                target=target_accuracy,
+                confidence=confidence_level,
+                groups=groups,
             )
         if cut is not None:
-            return bound_accuracy(reliability, decision, correct, threshold=cut, confidence=confidence)
-        return find_coverage_threshold(reliability, decision, correct, coverage=str(coverage), confidence=confidence)
-
-
-def _with_adjusted_interval(evaluation: Numbers, document: MapDocument) -> Numbers:
-    """Replace the interval of the log loss with the interval in the map, which is adjusted for the model choice."""
-    adjusted = {}
-    for candidate in document.choice.candidates:
-        if candidate.variant == document.projection.name:
-            adjusted = {"low": candidate.low, "high": candidate.high}
-    log_loss = evaluation["metrics"]["nll_correct"] | adjusted
-    return evaluation | {"metrics": evaluation["metrics"] | {"nll_correct": log_loss}}
+            return bound_accuracy(
+                reliability, decision, correct, threshold=cut, confidence=confidence_level, groups=groups
+            )
+        return find_coverage_threshold(
+            reliability, decision, correct, coverage=str(coverage), confidence=confidence_level, groups=groups
+        )
 
 
 def _estimate_note() -> str:

@@ -4,10 +4,11 @@ Messages go to the error stream; JSON and SQL go to the output stream or to a fi
 orchestrator. Each command imports what it needs when it runs, so that `--help` and errors in options are fast.
 """
 
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -17,6 +18,7 @@ from relmap.console import (
     calibrator_names,
     options_from_fields,
     print_lines,
+    print_summary,
     row_progress,
     variant_names,
     write_json_output,
@@ -26,7 +28,7 @@ from relmap.io.reading import DEFAULT_READING, Reading, split_names
 from relmap.options import Protocol, assignment, assignments, option
 
 if TYPE_CHECKING:
-    from relmap.api import Recommendation
+    from relmap.api import FitSummary
     from relmap.io.files import Predictions as PredictionFile
     from relmap.maps.document import MapDocument
 
@@ -66,16 +68,16 @@ Labelled = Annotated[
 Calibrator = Annotated[
     str | None,
     typer.Option(
-        help="Calibrator of the confidence: {calibrators} (default: ts, or uncal without logits). hcal can make the "
+        help="Calibrator of the confidence: {calibrators} (default: sms, or uncal without logits). hcal can make the "
         "calibration of two imbalanced labels worse.",
         autocompletion=calibrator_names,
         rich_help_panel=FIT_PANEL,
     ),
 ]
 Variant = Annotated[
-    str,
+    str | None,
     typer.Option(
-        help="Model of the reliability: {variants}; auto compares the first {automatic} and takes the best.",
+        help="Model of the reliability: {variants} (default: mrp_pooled).",
         autocompletion=variant_names,
         rich_help_panel=FIT_PANEL,
     ),
@@ -110,7 +112,9 @@ HoldOut = Annotated[
 Group = Annotated[
     str | None, typer.Option(help="Column of groups, such as the query, whose rows are not independent of each other.")
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all results, not only the most important ones.")]
 Out = Annotated[Path | None, typer.Option(help="File for the JSON (default: print it).")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the files to write if they exist.")]
 with_column_options = options_from_fields(Reading, "reading", without=("label", "id", "drop_unlabelled"))
 with_labelled_column_options = options_from_fields(Reading, "reading")
 
@@ -121,7 +125,7 @@ def fit(
     predictions: Labelled,
     out: Annotated[Path, typer.Option(help="File for the map.")],
     calibrator: Calibrator = None,
-    variant: Variant = "auto",
+    variant: Variant = None,
     seed: Seed = 1,
     group: Group = None,
     labels: Labels = None,
@@ -134,23 +138,19 @@ def fit(
     ] = "own",
     signals: Signals = None,
     hold_out: HoldOut = 0.0,
-    target: Annotated[
-        float | None,
-        typer.Option(
-            help="Report the number of labelled rows needed to estimate the gain with this precision (log loss).",
-            rich_help_panel=FIT_PANEL,
-        ),
-    ] = None,
     accept_label_order: AcceptLabelOrder = False,
+    verbose: Verbose = False,
+    force: Force = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
-    """Fit a reliability map on labelled predictions, and recommend a model to deploy."""
-    from relmap.io.atomic import check_output_path
+    """Fit a reliability map on labelled predictions, and compare it with the confidence out of fold."""
+    from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions
     from relmap.maps.map_file import describe_map, save_map
 
     check_output_path(out, predictions)
-    document, recommendation = _fit_map(
+    check_new_file(out, force=force)
+    document, summary = _fit_map(
         open_predictions(predictions, reading),
         labels=labels,
         signals=signals,
@@ -160,11 +160,15 @@ def fit(
         group=group,
         hold_out=hold_out,
         protocol=protocol,
-        target=target,
         accept_label_order=accept_label_order,
     )
     save_map(document, out)
-    return print_lines([*recommendation.notes, *recommendation.lines, f"{out}: {describe_map(document)}."])
+    next_step = (
+        f"{out} is written. `relmap apply --map {shlex.quote(str(out))} --predictions FILE --out FILE` uses decisions "
+        f"with a reliability of {document.default_threshold:.4g} or more."
+    )
+    details = [*summary.details, f"{describe_map(document)}."]
+    return print_summary(summary.notes, summary.lines, details, verbose=verbose, last=[next_step])
 
 
 @app.command(cls=CommandWithNames)
@@ -173,13 +177,14 @@ def report(
     predictions: Labelled,
     out: Annotated[Path, typer.Option(help="File for the page, ending in .html; the map is written next to it.")],
     calibrator: Calibrator = None,
-    variant: Variant = "auto",
+    variant: Variant = None,
     seed: Seed = 1,
     group: Group = None,
     labels: Labels = None,
     signals: Signals = None,
     hold_out: HoldOut = 0.0,
     accept_label_order: AcceptLabelOrder = False,
+    verbose: Verbose = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Fit a map, evaluate it out of fold, and write an HTML page with the results. The map is saved next to it."""
@@ -193,7 +198,7 @@ def report(
     check_output_path(map_file, predictions)
     check_suffix(out, ".html")
     file = open_predictions(predictions, reading)
-    document, recommendation = _fit_map(
+    document, summary = _fit_map(
         file,
         labels=labels,
         signals=signals,
@@ -208,11 +213,12 @@ def report(
         from relmap.report.page import render_map_page
 
     assessment = MapAssessment.from_predictions(document, file)
-    text = render_map_page(assessment, recommendation, map_file, reading)
+    text = render_map_page(assessment, summary, map_file, reading)
     save_map(document, map_file)
     write_text(out, text)
-    lines = [*recommendation.notes, *recommendation.lines]
-    return print_lines([*lines, f"{map_file}: {describe_map(document)}.", f"{out}: page with the results."])
+    details = [*summary.details, f"{describe_map(document)}."]
+    written = [f"{out} and {map_file} are written: the page with the results, and the map."]
+    return print_summary(summary.notes, summary.lines, details, verbose=verbose, last=written)
 
 
 @app.command(cls=CommandWithNames)
@@ -235,15 +241,17 @@ def apply(
             help="File that relmap thresholds wrote, with one cut or one per label; replaces --coverage and --cut."
         ),
     ] = None,
+    force: Force = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Add decision, confidence, reliability, review rank and route (automatic or review) to every row."""
-    from relmap.io.atomic import check_output_path
+    from relmap.io.atomic import check_new_file, check_output_path
     from relmap.maps.map_file import load_map
     from relmap.routing.apply import apply_map
 
     inputs = [map_file, predictions] if cuts is None else [map_file, predictions, cuts]
     check_output_path(out, *inputs)
+    check_new_file(out, force=force)
     document = load_map(map_file)
     with row_progress() as advance:
         applied = apply_map(
@@ -267,14 +275,16 @@ def label(
     rows: Annotated[int, typer.Option(min=1, help="Number of rows to select.")],
     out: Annotated[Path, typer.Option(help="File for the rows to label, in any format that can be read.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random sample.")] = 1,
+    force: Force = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Select rows to label next, at random with known probabilities: uncertain rows and rare labels more often."""
-    from relmap.io.atomic import check_output_path
+    from relmap.io.atomic import check_new_file, check_output_path
     from relmap.maps.map_file import load_map
     from relmap.routing.label import sample_rows_to_label
 
     check_output_path(out, map_file, predictions)
+    check_new_file(out, force=force)
     document = load_map(map_file)
     with row_progress() as advance:
         selected = sample_rows_to_label(
@@ -294,17 +304,20 @@ def evaluate(
         typer.Option(help="File from which the labelled rows were sampled; estimates the accuracy of this file."),
     ] = None,
     out: Out = None,
+    verbose: Verbose = False,
+    force: Force = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
-    """Compare reliability and confidence on labelled rows, report gains of the alternatives, and test for drift."""
+    """Compare reliability and confidence on labelled rows, and test for drift."""
     from relmap.api import MapAssessment
     from relmap.evaluation.agreement import PopulationSummary
-    from relmap.io.atomic import check_output_path
+    from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions
     from relmap.maps.map_file import load_map
 
     inputs = [map_file, predictions] if unlabelled is None else [map_file, predictions, unlabelled]
     check_output_path(out, *inputs)
+    check_new_file(out, force=force)
     document = load_map(map_file)
     assessment = MapAssessment.from_predictions(document, open_predictions(predictions, reading), group)
     population = None
@@ -313,7 +326,7 @@ def evaluate(
             population = PopulationSummary.from_file(document, open_predictions(unlabelled, reading), advance)
     evaluation = assessment.evaluate(population)
     write_json_output({"predictions": predictions.name, "map": map_file.name} | evaluation.to_dict(), out)
-    return print_lines([*evaluation.notes, *evaluation.lines])
+    return print_summary(evaluation.notes, evaluation.lines, evaluation.details, verbose=verbose)
 
 
 @app.command(cls=CommandWithNames)
@@ -369,19 +382,23 @@ def thresholds(
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the random split of the rows.", rich_help_panel=SCORE_PANEL)
     ] = 1,
-    confidence: Annotated[
-        float, typer.Option(help="Confidence of the guarantee, over random samples of labelled rows.")
+    confidence_level: Annotated[
+        float, typer.Option(help="Confidence level of the guarantee, over random samples of labelled rows.")
     ] = 0.95,
     group: Group = None,
     out: Out = None,
+    verbose: Verbose = False,
+    force: Force = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Find or validate a threshold with a guarantee, on the reliability of a map or on a raw score."""
     from relmap.api import MapAssessment
-    from relmap.io.atomic import check_output_path
+    from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions
     from relmap.maps.map_file import load_map
 
+    check_new_file(out, force=force)
+    check_new_file(figure, force=force)
     score_targets = {"precision": precision, "recall": recall, "npv": npv}
     map_options = {
         "target_accuracy": target_accuracy,
@@ -394,7 +411,7 @@ def thresholds(
         alternatives = f"{option('precision')}, {option('recall')} or {option('npv')}"
         _refuse_options(map_options, f"needs a map; give {option('map_file')}, or use {alternatives} instead")
         return _score_thresholds(
-            open_predictions(predictions, reading), score_targets, confidence, seed, group, figure, out
+            open_predictions(predictions, reading), score_targets, confidence_level, seed, group, figure, out
         )
     score_options = score_targets | {"figure": figure}
     score_example = f"omit {option('map_file')}, and name the column with {option('score')}"
@@ -404,13 +421,13 @@ def thresholds(
     cuts = assessment.choose_cut(
         target_accuracy=target_accuracy,
         coverage=coverage,
-        confidence=confidence,
+        confidence_level=confidence_level,
         cost_error=cost_error,
         cost_review=cost_review,
         cut=cut,
     )
     write_json_output({"predictions": predictions.name, "map": map_file.name} | cuts.to_dict(), out)
-    return print_lines([*cuts.notes, *cuts.lines])
+    return print_summary(cuts.notes, cuts.lines, cuts.details, verbose=verbose)
 
 
 def _refuse_options(options: Mapping[str, object], reason: str) -> None:
@@ -423,7 +440,7 @@ def _refuse_options(options: Mapping[str, object], reason: str) -> None:
 def _score_thresholds(
     file: "PredictionFile",
     targets: Mapping[str, float | None],
-    confidence: float,
+    confidence_level: float,
     seed: int,
     group: str | None,
     figure: Path | None,
@@ -451,7 +468,7 @@ def _score_thresholds(
         precision=targets["precision"],
         recall=targets["recall"],
         npv=targets["npv"],
-        confidence=confidence,
+        confidence_level=confidence_level,
         seed=seed,
     )
     figure_lines = []
@@ -477,17 +494,22 @@ def _score_thresholds(
 def sql(
     map_file: MapFile,
     dialect: Annotated[str, typer.Option(help="SQL dialect: duckdb, postgres, bigquery or spark.")] = "duckdb",
+    column: Annotated[
+        str,
+        typer.Option(
+            help="What to compute: reliability, from decision (0..K-1) and the calibrated confidence; or confidence, "
+            "from decision and logits."
+        ),
+    ] = "reliability",
 ) -> str:
-    """Print an SQL expression that computes the reliability from decision (0..K-1) and confidence, or from logits."""
+    """Print an SQL expression that computes the reliability, or the calibrated confidence that it reads."""
     from relmap.maps.map_file import load_map
 
     with needs_extra("sql"):
-        from relmap.maps.sql import describe_logit_columns, sql_expression
+        from relmap.maps.sql import sql_expression
 
-    document = load_map(map_file)
-    expression = sql_expression(document, dialect)
+    expression = sql_expression(load_map(map_file), dialect, cast("Literal['reliability', 'confidence']", column))
     print(expression)
-    print_lines(describe_logit_columns(document))
     return expression
 
 
@@ -507,14 +529,13 @@ def _fit_map(
     labels: str | None,
     signals: str | None,
     calibrator: str | None,
-    variant: str,
+    variant: str | None,
     seed: int,
     group: str | None,
     hold_out: float,
     accept_label_order: bool,
     protocol: Protocol = "own",
-    target: float | None = None,
-) -> tuple["MapDocument", "Recommendation"]:
+) -> tuple["MapDocument", "FitSummary"]:
     """Fit a map with options as they were typed; before a fit that takes long, print a message."""
     from relmap.api import fit_map
     from relmap.calibrators.registry import CALIBRATORS
@@ -533,7 +554,6 @@ def _fit_map(
         signals=signal_columns,
         hold_out=hold_out,
         protocol=protocol,
-        target=target,
         accept_label_order=accept_label_order,
     )
 

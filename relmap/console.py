@@ -3,7 +3,7 @@
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import wraps
@@ -16,6 +16,7 @@ from typer.core import TyperCommand
 from relmap import errors
 
 COLUMNS_PANEL = "How the file is read"
+FORMER_NAMES = {"confidence": "confidence_column"}  # names of options in earlier versions, by field
 ANNOTATED: Any = Annotated  # as `Any`, because type checkers reject `Annotated` with a type known only at run time
 Output = TypeVar("Output")
 
@@ -28,29 +29,24 @@ def calibrator_names() -> list[str]:
 
 
 def variant_names() -> list[str]:
-    """Return `auto` and the keys of the variants that a map can contain."""
+    """Return the keys of the variants that a map can contain."""
     from relmap.projection.variants import DEPLOYABLE_VARIANTS
 
-    return ["auto", *DEPLOYABLE_VARIANTS]
+    return [*DEPLOYABLE_VARIANTS]
 
 
 def fill_in_registry_names(text: str) -> str:
     """Fill in the names of calibrators and variants in a help text.
 
     Args:
-        text: The help. `{calibrators}` and `{variants}` are replaced with names, and `{automatic}` with the number of
-            variants that `auto` compares.
+        text: The help. `{calibrators}` and `{variants}` are replaced with names.
 
     Returns:
         The help for users.
     """
     if "{" not in text:
         return text
-    from relmap.projection.variants import AUTO_VARIANTS
-
-    calibrators = ", ".join(calibrator_names())
-    variants = ", ".join(name for name in variant_names() if name != "auto")
-    return text.format(calibrators=calibrators, variants=variants, automatic=len(AUTO_VARIANTS))
+    return text.format(calibrators=", ".join(calibrator_names()), variants=", ".join(variant_names()))
 
 
 class CommandWithNames(TyperCommand):
@@ -74,8 +70,7 @@ def options_from_fields(
     and passes the value to the original command.
 
     Args:
-        value_type: The dataclass. The type of each field is `Annotated` with the help of the option. A field `x_column`
-            has the option `--x` in addition to `--x-column`, if the command has no parameter `x`.
+        value_type: The dataclass. The type of each field is `Annotated` with the help of the option.
         parameter: Parameter of the original command that receives the value.
         without: Fields without an option.
 
@@ -85,7 +80,7 @@ def options_from_fields(
 
     def decorate(command: Callable[..., Output]) -> Callable[..., Output]:
         command_parameters = inspect.signature(command).parameters
-        options = _field_options(value_type, [*command_parameters], without)
+        options = _field_options(value_type, without)
 
         @wraps(command)
         def run(*arguments: object, **keywords: object) -> Output:
@@ -103,7 +98,7 @@ def options_from_fields(
     return decorate
 
 
-def _field_options(value_type: type, taken_names: list[str], without: tuple[str, ...]) -> list[inspect.Parameter]:
+def _field_options(value_type: type, without: tuple[str, ...]) -> list[inspect.Parameter]:
     """Build a keyword parameter for each field, annotated with its option."""
     hints = get_type_hints(value_type, include_extras=True)
     options = []
@@ -111,9 +106,9 @@ def _field_options(value_type: type, taken_names: list[str], without: tuple[str,
         if field.name in without:
             continue
         spellings = [field.name]
-        if field.name.endswith("_column"):
-            spellings.append(field.name.removesuffix("_column"))
-        flags = [f"--{spelling.replace('_', '-')}" for spelling in spellings if spelling not in taken_names]
+        if field.name in FORMER_NAMES:
+            spellings.append(FORMER_NAMES[field.name])
+        flags = [f"--{spelling.replace('_', '-')}" for spelling in spellings]
         kind, help_text = get_args(hints[field.name])
         annotation = ANNOTATED[kind, typer.Option(*flags, help=help_text, rich_help_panel=COLUMNS_PANEL)]
         options.append(
@@ -132,14 +127,18 @@ def row_progress() -> Iterator[Callable[[str, int], None]]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 
+    from relmap.maps.scoring import ignore_progress
+
     console = Console(stderr=True)
+    if not console.is_terminal:  # a disabled progress line of rich 13.0 prints an empty line
+        yield ignore_progress
+        return
     progress = Progress(
         SpinnerColumn(),
         "{task.completed:,} rows {task.description}",
         TimeElapsedColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
     )
     with progress:
         stages: dict[str, TaskID] = {}
@@ -166,6 +165,24 @@ def write_json_output(content: dict[str, Any], out: Path | None) -> None:
         return
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     print("\n".join(errors.escape_unprintable(line) for line in text.split("\n")))
+
+
+def print_summary(
+    notes: Sequence[str], lines: Sequence[str], details: Sequence[str], *, verbose: bool, last: Sequence[str] = ()
+) -> list[str]:
+    """Print the notes on the input and the sentences of a result to the error stream.
+
+    Args:
+        notes: Sentences on how the input was read.
+        lines: The sentences.
+        details: Further sentences, which are printed only on request.
+        verbose: Whether to print the details.
+        last: Sentences that follow, such as on the files that were written.
+
+    Returns:
+        The lines as printed.
+    """
+    return print_lines([*notes, *lines, *(details if verbose else ()), *last])
 
 
 def print_lines(lines: list[str]) -> list[str]:

@@ -73,8 +73,6 @@ class MetricParams(Section):
         spread_groups: Number of confidence groups of the label spread.
         spread_minimum_cell: Minimum number of rows of a cell; the label spread omits smaller cells.
         spread_permutations: Number of shuffles of the label spread.
-        smallest_relevant_change: Smaller changes are reported as no relevant difference. It is in the unit of each
-            metric, such as nats for the log loss.
         resamples: Number of bootstrap resamples; with fewer than 300, no change could be significant after correction
             for six data sets.
     """
@@ -86,7 +84,6 @@ class MetricParams(Section):
     spread_groups: PositiveCount = 10
     spread_minimum_cell: PositiveCount = 30
     spread_permutations: PositiveCount = 200
-    smallest_relevant_change: Annotated[float, Field(ge=1e-4)] = 1e-3
     resamples: Annotated[int, Field(ge=300)] = 1000
 
 

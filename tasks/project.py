@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
 from prefect import task
 
 from relmap.decisions import ProtocolDecisions, clip_log_probabilities, clip_logits
@@ -11,7 +10,7 @@ from relmap.projection.batch import FitBatch, measure_optimality_gap
 from relmap.projection.curves import Curves, ReliabilityModel, SharedCurve
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.simplex import project_simplex
-from relmap.projection.variants import VARIANTS, fit_variants
+from relmap.projection.variants import fit_variants
 from relmap.splits import ValidationRows
 from tasks.records.results import CalibratorFit, ProjectedDecisions, SeedResults
 from tasks.settings.params import Params
@@ -43,7 +42,6 @@ def project(
     models_by_variant = fit_variants(batch)
     gap = measure_optimality_gap(batch)
     projections: list[ProjectedDecisions] = []
-    shared_logits: dict[str, np.ndarray] = {}  # of variants that do not depend on the calibrator
     for index, fit in enumerate(fits):
         variants = {}
         for variant, fitted in models_by_variant.items():
@@ -53,15 +51,7 @@ def project(
         log_probabilities = calibrated.log_probabilities
         assert log_probabilities is not None
         clipped = calibrated.clip(clip)
-        reliability_logits = {}
-        for variant, model in variants.items():
-            if variant in shared_logits:
-                logit = shared_logits[variant]
-            else:
-                logit = clip_logits(model(clipped), clip)
-            if VARIANTS[variant].required_input == "logits":
-                shared_logits[variant] = logit
-            reliability_logits[variant] = logit
+        reliability_logits = {variant: clip_logits(model(clipped), clip) for variant, model in variants.items()}
         simplex = project_simplex(
             clip_log_probabilities(log_probabilities, clip),
             test.decision,

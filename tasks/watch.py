@@ -1,5 +1,6 @@
 """Prefect task: test whether reliability maps in use still agree with newer labelled rows, and show the results."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,12 +41,19 @@ def watch(name: str, entry: WatchedMap) -> str:
     reliability = scored_rows.scored.reliability[is_new]
     verdict = detect_drift(document, reliability, rows.decision, rows.correct, rows.group)
     lines = [*verdict.describe(document.shown_names), *scored_rows.notes]
-    bullets = [f"- {line}" for line in lines]
-    artifact = "\n".join([f"# {name}", "", *bullets])
-    create_markdown_artifact(key=f"map-{name.replace('_', '-')}", markdown=artifact, description=lines[0])
+    bullets = [f"- {_escape_markdown(line)}" for line in lines]
+    artifact = "\n".join([f"# {_escape_markdown(name)}", "", *bullets])
+    create_markdown_artifact(
+        key=f"map-{name.replace('_', '-')}", markdown=artifact, description=_escape_markdown(lines[0])
+    )
     if not verdict.holds:
         raise RunFailed(f"{name}: {lines[0]}")
     return lines[0]
+
+
+def _escape_markdown(text: str) -> str:
+    """Escape a line of plain text for Markdown, since a label in it could contain HTML or a link."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)  # ASCII punctuation
 
 
 def find_outdated_maps(maps: Mapping[str, WatchedMap]) -> list[str]:

@@ -52,8 +52,8 @@ CLIP = 1e-6
 PARAMS = METRIC_DEFAULTS.model_copy(update={"smallest_probability": CLIP, "smallest_reliability": CLIP})
 EXACT = 1e-9
 SINGLE = 2e-5
-ADAM = 5e-3
-HCAL_LOSS = 3e-3
+ADAM = 1e-2
+HCAL_LOSS = 5e-3
 HCAL_FIT = 1e-3
 DIAG = 1e-3
 INTERCEPT = 2e-3

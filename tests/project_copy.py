@@ -72,13 +72,12 @@ def write_params(folder: Path, changes: dict[str, object]) -> Path:
     return folder / "params.yaml"
 
 
-def clean_environment(folder: Path) -> dict[str, str]:
-    """Return the environment of a user without settings, with the Python of the tests and a private DVC site cache."""
+def clean_environment() -> dict[str, str]:
+    """Return the environment of a user without settings, with the Python of the tests."""
     unset = ("PREFECT_", "DVC_", "MRP_", "DATA_MIRROR", "REAL_DATA", "PYTHONPATH")
     variables = {name: value for name, value in os.environ.items() if not name.startswith(unset)}
     variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     variables["COLUMNS"] = "400"  # messages are not wrapped
-    variables["DVC_SITE_CACHE_DIR"] = str(folder / ".dvc/site")
     return variables
 
 
@@ -88,7 +87,7 @@ def run_module(folder: Path, *command: str, status: int = 0, **variables: str) -
     completed = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
-        env=clean_environment(folder) | variables,
+        env=clean_environment() | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -114,7 +113,7 @@ def start_module(
         return subprocess.Popen(
             [*wrapper, sys.executable, "-u", "-m", *command],
             cwd=folder,
-            env=clean_environment(folder) | variables,
+            env=clean_environment() | variables,
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=output,

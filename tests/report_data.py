@@ -64,7 +64,6 @@ EMPTY_RUNS = Runs(
     missing=(),
     calibrators=PAPER_CALIBRATORS,
     calibrators_by_dataset={},
-    smallest_relevant_change=METRIC_DEFAULTS.smallest_relevant_change,
 )
 
 

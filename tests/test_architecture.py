@@ -258,17 +258,3 @@ def test_no_stage_depends_on_an_address_on_the_network():
 def test_dvc_ignores_caches():
     ignored = set((ROOT / ".dvcignore").read_text().split())
     assert ignored >= {"__pycache__", "*.pyc", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
-
-
-def test_benchmarks_share_functions_that_exist():
-    """`make test` does not run the benchmarks, so a function that was renamed would be missed."""
-    folder = ROOT / "tests/bench"
-    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in folder.glob("test_*.py")}
-    used = set()
-    for tree in trees.values():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in trees:
-                used.add((node.value.id, node.attr))
-    assert used
-    for module, name in used:
-        assert name in {getattr(node, "name", None) for node in trees[module].body}, f"{module}.{name}"

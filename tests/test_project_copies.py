@@ -103,7 +103,7 @@ def test_new_component_needs_one_file_and_one_line(tmp_path):
     shutil.copy(ROOT / "tests/report_data.py", tmp_path / "tests")
     command = [sys.executable, "-c", INSPECT_ADDITIONS]
     completed = subprocess.run(
-        command, cwd=tmp_path, env=clean_environment(tmp_path), capture_output=True, text=True, check=False
+        command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False
     )
 
     assert not completed.returncode, completed.stderr
@@ -164,9 +164,7 @@ def owned_by_another_user(tmp_path_factory) -> Path:
 def run_unprivileged(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a module of the copy as a user without special rights."""
     command = [*WITHOUT_ROOT_CAPABILITIES, sys.executable, "-m", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=folder, env=clean_environment(folder), capture_output=True, text=True, check=False
-    )
+    return subprocess.run(command, cwd=folder, env=clean_environment(), capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,6 @@ from relmap.console import fill_in_registry_names
 from relmap.io.reading import COMMON_COLUMN_NAMES
 from relmap.metrics.registry import METRICS
 from relmap.projection.variants import AUTO_VARIANTS, DEPLOYABLE_VARIANTS, VARIANTS
-from relmap.settings import METRIC_DEFAULTS
 from relmap.simulation.predictions import simulate_predictions
 from tasks.records import results
 from tasks.settings.params import Params
@@ -314,7 +313,7 @@ def empty_runs() -> Runs:
     }
     schemas = [results.METRICS_SCHEMA, intervals, results.RIVALS_SCHEMA, results.SENSITIVITY_SCHEMA]
     frames = [pl.DataFrame(schema={"dataset": pl.String, "source": pl.String, **schema}) for schema in schemas]
-    return Runs(*frames, (), (), PAPER_CALIBRATORS, {}, METRIC_DEFAULTS.smallest_relevant_change)
+    return Runs(*frames, (), (), PAPER_CALIBRATORS, {})
 
 
 def report_columns() -> dict[str, list[str]]:

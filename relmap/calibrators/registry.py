@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from relmap.calibrators import diagonal, hcalibration, identity, matrix, smart, spline, temperature
+from relmap.calibrators import diagonal, hcalibration, identity, matrix, smart, spline, structured, temperature
 from relmap.decisions import Calibrator as FittedCalibrator
 from relmap.errors import InputError
 from relmap.serialization import Value
@@ -93,6 +93,13 @@ _CALIBRATORS = (
         model_type=smart.Smart,
         fit=smart.fit_smart,
         settings_type=smart.SmartSettings,
+    ),
+    CalibratorSpec(
+        key="sms",
+        title="structured matrix scaling",
+        role="rival",
+        model_type=structured.StructuredMatrix,
+        fit=structured.fit_sms,
     ),
     CalibratorSpec(
         key="vector",

@@ -142,19 +142,16 @@ def measure_agreement(
     }
 
 
-def describe_agreement(agreement: dict[str, Any], n_labelled: int) -> list[str]:
+def describe_agreement(agreement: dict[str, Any]) -> list[str]:
     """Describe the agreement of decisions with true labels.
 
     Args:
         agreement: Numbers of `measure_agreement`.
-        n_labelled: Number of labelled rows. The accuracy is omitted if it is that of the labelled rows only.
 
     Returns:
         One line for each estimate.
     """
     lines = []
-    if agreement["rows"] > n_labelled:
-        lines.append(f"Accuracy on all {agreement['rows']:,} rows: {format_share(agreement['accuracy'])}.")
     kappa = agreement["kappa"]
     if kappa["value"] is not None:
         interval = format_interval(kappa["low"], kappa["high"], ".2f")

@@ -8,18 +8,15 @@ inverse of their probability.
 from typing import Any
 
 import numpy as np
-import scipy
 
-from relmap.decisions import confidence_logit
 from relmap.evaluation.sample import SCORES, EvaluationSample, JsonNumbers, finite_or_none
 from relmap.maps.document import MapDocument
 from relmap.metrics.intervals import Estimate, effective_rows, errors_found_per_1000, wilson_interval
 from relmap.metrics.probability import ece
 from relmap.metrics.registry import MetricValue, ReliabilityView, compute_reliability_metrics, metrics_for_views
-from relmap.metrics.reliability import correctness_log_loss, count_retained_rows
+from relmap.metrics.reliability import count_retained_rows
 from relmap.metrics.resampling import BOOTSTRAP_SEED, MIN_BOOTSTRAP_GROUPS, Resamples
 from relmap.metrics.spread import LabelCells
-from relmap.projection.decisions import CalibratedDecisions
 
 EVALUATED_METRICS = (*(metric.key for metric in metrics_for_views(ReliabilityView)), "ece")
 RETAINED_TENTHS = {10: 9, 30: 7, 50: 5, 90: 1}  # percent of the rows that are reviewed -> tenths that are not
@@ -83,67 +80,6 @@ def compare_scores(sample: EvaluationSample) -> dict[str, Any]:
         "resamples": 0 if sample.resamples is None else sample.resamples.resamples,
         "metrics": {name: _compare_metric(name, values, replicates) for name in EVALUATED_METRICS},
         "reviews": reviews,
-    }
-
-
-def evaluate_alternatives(document: MapDocument, sample: EvaluationSample) -> dict[str, Any]:
-    """Compute the log loss of the alternatives to a map: the other candidates of its fit, and matrix scaling.
-
-    Args:
-        document: The map.
-        sample: Labelled rows that no model was fitted on.
-
-    Returns:
-        Numbers for JSON: `candidates` compares each candidate with the confidence, and `recalibrated` compares matrix
-        scaling with the map. Each is None if the map does not contain these alternatives.
-    """
-    alternatives = document.others
-    if alternatives is None:
-        return {"candidates": None, "recalibrated": None}
-    rows = sample.rows
-    logit_of_confidence = scipy.special.logit(sample.scored.confidence)
-    decisions = CalibratedDecisions(
-        confidence_logit=logit_of_confidence, decision=rows.decision, logits=rows.logits, signals=rows.signals
-    )
-    reliability_logits = {"confidence": logit_of_confidence, document.projection.name: sample.scored.logit}
-    for name, variant in alternatives.variants.items():
-        reliability_logits[name] = np.asarray(variant(decisions))
-    losses = {name: _log_loss(sample, logit) for name, logit in reliability_logits.items()}
-    recalibrated = None
-    if alternatives.matrix is not None and rows.logits is not None:
-        probabilities = alternatives.matrix(rows.logits)
-        matrix_loss = _log_loss(sample, confidence_logit(probabilities, rows.decision))
-        is_changed = probabilities.argmax(axis=1) != rows.decision
-        recalibrated = _mean_change(sample, matrix_loss - losses[document.projection.name])
-        recalibrated["decisions_changed"] = float(np.mean(is_changed[sample.row_number]))
-    candidates = []
-    for candidate in document.choice.candidates:
-        name = candidate.variant
-        if name in losses:
-            change = _mean_change(sample, losses[name] - losses["confidence"])
-            candidates.append({"variant": name, "nll_correct": float(losses[name].mean())} | change)
-    return {"candidates": candidates, "recalibrated": recalibrated}
-
-
-def _log_loss(sample: EvaluationSample, logit: np.ndarray) -> np.ndarray:
-    """Return the correctness log loss of each copy of a row, in nats, shape (n,).
-
-    Args:
-        sample: Labelled rows, n copies.
-        logit: Logit of the probability that the decision is correct, for each row.
-    """
-    loss = correctness_log_loss(logit, sample.rows.correct, sample.params.smallest_reliability)
-    return np.asarray(loss[sample.row_number])
-
-
-def _mean_change(sample: EvaluationSample, differences: np.ndarray) -> JsonNumbers:
-    """Return the mean of differences, its standard error and its 95% interval."""
-    mean = sample.mean_with_interval(differences)
-    return {
-        "change": mean["value"],
-        "standard_error": mean["standard_error"],
-        "low": mean["low"],
-        "high": mean["high"],
     }
 
 

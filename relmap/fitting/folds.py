@@ -17,7 +17,6 @@ from relmap.options import option
 from relmap.splits import expand_units, group_row_numbers, split_validation
 
 N_FOLDS = 5
-MIN_FIT_ROWS = 60
 MAX_FIT_ROWS = 16_000  # more rows hardly improve a fit, so they are held out
 
 
@@ -58,7 +57,8 @@ def split_folds(
 ) -> FoldSplit:
     """Split rows, or whole groups of rows, into folds and held-out rows.
 
-    The same rows, groups and seed give the same split on every machine.
+    The same rows, groups and seed give the same split on every machine. If all rows belong to one group, the rows are
+    split.
 
     Args:
         n_rows: Number of rows n.
@@ -73,6 +73,8 @@ def split_folds(
         The split.
     """
     units = None if group is None else group_row_numbers(group)
+    if units is not None and len(units) == 1:
+        units = None  # rows of a single group cannot be evaluated on other groups
     n_units = n_rows if units is None else len(units)
     order = np.random.default_rng(seed).permutation(n_units)
     n_held_out = round(hold_out * n_units)
@@ -109,7 +111,7 @@ def restore_fold_split(document: MapDocument, rows: FixedDecisions) -> FoldSplit
 
 
 def check_fit_rows(rows: FixedDecisions, split: FoldSplit, hold_out: float) -> None:
-    """Check that there are enough rows, groups and labels to fit a map.
+    """Check that rows can be held out as requested, and that there are rows to fit on.
 
     Args:
         rows: All labelled rows.
@@ -117,26 +119,15 @@ def check_fit_rows(rows: FixedDecisions, split: FoldSplit, hold_out: float) -> N
         hold_out: Share of the rows to hold out.
 
     Raises:
-        InputError: No row is held out although `hold_out` is above 0; or there are fewer than `MIN_FIT_ROWS` rows, two
-            labels or two groups to fit on.
+        InputError: No row is held out although `hold_out` is above 0; or there are fewer than two rows to fit on.
     """
-    assert rows.label is not None
     if hold_out and not len(split.held_out):
         raise InputError(
             f"a hold-out of {hold_out:g} of {len(rows):,} rows, or of their groups, is less than one row or group; "
             f"increase {option('hold_out')}"
         )
-    n_fit_rows = len(split.fit_rows)
-    if n_fit_rows < MIN_FIT_ROWS:
-        raise InputError(
-            f"there are {n_fit_rows} labelled rows to fit on; label more: a map needs at least {MIN_FIT_ROWS}, "
-            "and 1,000 are better"
-        )
-    label = rows.label[split.fit_rows]
-    if (label == label[0]).all():
-        raise InputError(f"every label is {label[0]}; a map needs rows of at least two labels; label more")
     if len(split.folds) < 2:
-        raise InputError("all rows to fit on belong to one group, and cross-fitting needs two; omit the groups")
+        raise InputError(f"there are {len(split.fit_rows)} labelled rows to fit on; label more: 1,000 are good")
 
 
 def paper_fit_rows(source: Source, rows: FixedDecisions, calibrator: Calibrator) -> np.ndarray:

@@ -2,55 +2,46 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 from pydantic import ValidationError
 
+from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError, describe_validation_errors
-from relmap.evaluation.drift import summarize_reference_cells, summarize_top_cells
-from relmap.evaluation.sample import finite_or_none
-from relmap.evaluation.top_calibration import TOP_TENTHS
-from relmap.evaluation.verdict import (
-    OUT_OF_FOLD,
-    describe_candidates,
+from relmap.evaluation.description import (
+    compare_log_loss,
+    describe_comparison,
     describe_label_spread,
+    describe_limits,
+    describe_models,
     describe_pooled_labels,
-    describe_recalibration,
+    describe_training_doubts,
+    find_errors,
 )
-from relmap.fitting.cross_fit import CrossFitResult
+from relmap.evaluation.drift import summarize_reference_cells, summarize_top_cells
+from relmap.evaluation.evaluate import evaluate_map
+from relmap.evaluation.sample import EvaluationSample, finite_or_none
+from relmap.fitting.cross_fit import CONSTANT_CALIBRATOR, CrossFit, FitOptions, cross_fit, fit_paper_protocol
 from relmap.fitting.folds import check_fit_rows, paper_fit_rows, split_folds
-from relmap.fitting.model_choice import (
-    AUTO,
-    CONFIDENCE,
-    MeanDifference,
-    ModelChoice,
-    check_calibrator_and_variant,
-    choose_model,
-    variant_with_gains,
-)
 from relmap.fitting.training_rows import hash_training_rows
 from relmap.io.columns import join_names
 from relmap.io.signals import Signal
-from relmap.maps.document import (
-    Calibration,
-    FittedAlternatives,
-    Fold,
-    HeldOut,
-    MapDocument,
-    MatrixScalingResult,
-    Projection,
-    Source,
-)
+from relmap.maps.document import Calibration, Calibrator, Fold, HeldOut, MapDocument, Projection, Source
 from relmap.maps.reliability_map import ScoredDecisions
-from relmap.metrics.advice import Advice, format_change
-from relmap.metrics.reliability import count_retained_rows
+from relmap.metrics.comparison import describe_metrics
 from relmap.metrics.resampling import BOOTSTRAP_SEED
 from relmap.metrics.spread import LabelCells
-from relmap.projection.variants import VARIANTS
-from relmap.settings import METRIC_DEFAULTS, MetricParams, Settings
+from relmap.options import assignment, option
+from relmap.projection.variants import DEFAULT_VARIANT, DEPLOYABLE_VARIANTS
+from relmap.settings import MetricParams, Settings
 
+DEFAULT_CALIBRATORS = {"logits": "sms", "confidence_only": "uncal", "decision_only": CONSTANT_CALIBRATOR}
+PAPER_CALIBRATOR = "ts"  # default under the paper's protocol
+PAPER_VARIANT = "mrp"  # default under the paper's protocol
+DECISION_ONLY_VARIANTS = ("confidence", DEFAULT_VARIANT)  # other curves need a confidence
+MAX_CLASSWISE_LABELS = 50  # vector and matrix scaling take too long for more
+UNLIMITED_CALIBRATOR = "sms"  # beyond its own limit it fits only a temperature
 DEFAULT_COVERAGE = 0.7  # share of the rows that are used automatically by default
 MIN_DEFAULT_THRESHOLD = 0.5  # below, a decision is more likely wrong than right
 N_QUANTILES = 101  # of the reliability, from 0% to 100%
@@ -62,52 +53,17 @@ class MapFit:
 
     Attributes:
         document: The map.
-        rows: Rows with an out-of-fold prediction.
-        scored: Out-of-fold confidence and reliability of these rows.
-        accuracy: Share of all labelled rows whose decision is correct.
+        rows: Rows with an out-of-fold prediction, in the order of the file.
+        scored: Out-of-fold confidence under the baseline, and reliability, of these rows.
         label_warnings: Sentences on possible errors in the labels.
-        advice: Recommendation on the fit.
-        correction_summary: Sentence on the effect of the correction; empty without one.
-        smallest_relevant_change: Smallest relevant change of a metric.
+        settings: Settings of the fit.
     """
 
     document: MapDocument
     rows: FixedDecisions
     scored: ScoredDecisions
-    accuracy: float
     label_warnings: tuple[str, ...]
-    advice: Advice
-    correction_summary: tuple[str, ...] = ()
-    smallest_relevant_change: float = METRIC_DEFAULTS.smallest_relevant_change
-
-    def describe(self, target: float | None = None) -> list[str]:
-        """Describe the map, the precision of its gain, the candidates, and warnings.
-
-        Args:
-            target: Half-width of the interval of the gain, in nats, for which the required number of labelled rows is
-                reported; None for none.
-
-        Returns:
-            One sentence or table row each.
-        """
-        document = self.document
-        lines = [
-            f"The map contains {document.choice.reason}.",
-            f"By default, `apply` uses decisions with a reliability of {document.default_threshold:.4g} or more.",
-            *self.correction_summary,
-            *_describe_gain(document, target, self.smallest_relevant_change),
-        ]
-        comparison = document.out_of_fold_results
-        if document.choice.asked == AUTO:
-            lines += describe_candidates(comparison["candidates"], document, OUT_OF_FOLD)
-        if document.input != "decision_only":
-            held_out = document.held_out
-            lines.append(describe_label_spread(held_out.label_spread, held_out.label_spread_shuffled))
-        lines += describe_pooled_labels(document)
-        lines += _describe_gains_by_rows(document)
-        lines += describe_recalibration(comparison["recalibrated"], document)
-        accuracy = f"Accuracy of the decisions: {100 * self.accuracy:.1f}%."
-        return [*lines, " ".join([accuracy, *self.label_warnings])]
+    settings: Settings
 
 
 def fit_labelled_rows(
@@ -115,8 +71,8 @@ def fit_labelled_rows(
     source: Source,
     settings: Settings,
     *,
-    calibrator: str,
-    variant: str,
+    calibrator: str | None,
+    variant: str | None,
     n_labels: int,
     names: Sequence[str] | None,
     signals: tuple[Signal, ...] = (),
@@ -129,8 +85,8 @@ def fit_labelled_rows(
         rows: Labelled rows, n of them.
         source: Origin of the rows, with the seed, the share to hold out, and the protocol.
         settings: Settings of the fit and of the metrics.
-        calibrator: Key of the calibrator.
-        variant: Key of the variant, or "auto".
+        calibrator: Key of the calibrator; None for the default of the kind of rows.
+        variant: Key of the variant; None for the default.
         n_labels: Number of labels K.
         names: Names of the labels; None for 0..K-1.
         signals: How each signal is read.
@@ -141,34 +97,37 @@ def fit_labelled_rows(
         The map, with its out-of-fold predictions.
 
     Raises:
-        InputError: The calibrator or variant is unknown or cannot be fitted to these rows; or there are too few rows,
-            groups or labels; or fitted values are too large for a map.
+        InputError: The calibrator or variant is unknown or cannot be fitted to these rows; or there are too few rows;
+            or fitted values are too large for a map.
     """
-    check_calibrator_and_variant(calibrator, variant, rows, n_labels)
+    is_paper_protocol = source.protocol is not None
+    if calibrator is None:
+        uses_paper_default = is_paper_protocol and rows.kind == "logits"
+        calibrator = PAPER_CALIBRATOR if uses_paper_default else DEFAULT_CALIBRATORS[rows.kind]
+    if variant is None:
+        variant = PAPER_VARIANT if is_paper_protocol else DEFAULT_VARIANT
+    check_calibrator(calibrator, rows, n_labels)
+    check_variant(variant, rows)
     split = split_folds(len(rows), rows.group, source.seed, hold_out=source.hold_out)
     check_fit_rows(rows, split, source.hold_out)
-    model = choose_model(rows, split, n_labels, calibrator, variant, settings, source)
-    result = model.result
+    options = FitOptions(n_labels=n_labels, calibrator=calibrator, variant=variant, settings=settings, seed=source.seed)
+    fit = fit_paper_protocol(rows, source, options) if is_paper_protocol else cross_fit(rows, split, options)
     fitted_parts = split.folds
-    if source.protocol is not None:
-        fitted_parts = (paper_fit_rows(source, rows, result.full_fit.calibrator),)
+    if is_paper_protocol:
+        fitted_parts = (paper_fit_rows(source, rows, fit.deployed.calibrator),)
     training_rows = hash_training_rows(rows, fitted_parts, source, ids=ids, id_column=id_column)
-    uses_signals = model.variant == "label_signals"
-    corrections = result.corrections.get(model.variant)
     try:
         document = MapDocument(
             input=rows.kind,
             n_labels=n_labels,
             label_names=tuple(names) if names else None,
-            calibrator=Calibration(name=calibrator, rows=result.n_calibrator_rows, fitted=result.full_fit.calibrator),
-            projection=_build_projection(model, n_labels),
-            correction=None if corrections is None else corrections.full,
-            signals=signals if uses_signals else (),
-            choice=model.choice,
-            others=_build_alternatives(model),
-            held_out=summarize_out_of_fold_rows(result, model.variant, n_labels, settings.metrics),
-            default_threshold=compute_default_threshold(result, model.variant),
-            folds=_build_folds(model) if source.protocol is None else (),
+            calibrator=_calibration(calibrator, fit.deployed.calibrator, fit),
+            projection=_projection(variant, fit, n_labels),
+            baseline=None if fit.deployed.baseline is None else _calibration("ts", fit.deployed.baseline, fit),
+            signals=signals,
+            held_out=summarize_out_of_fold_rows(fit, n_labels, settings.metrics),
+            default_threshold=compute_default_threshold(fit),
+            folds=() if is_paper_protocol else _folds(fit),
             source=source.model_copy(update={"training_rows": training_rows}),
         )
     except ValidationError as error:
@@ -176,36 +135,154 @@ def fit_labelled_rows(
             f"a map cannot store the fit ({describe_validation_errors(error, 'fit')[0]}), as happens with logits that "
             "are far too large or too small; rescale the logits, or use the calibrator ts"
         ) from None
+    order = np.arange(len(fit.rows)) if is_paper_protocol else np.argsort(split.fit_rows)
     return MapFit(
         document=document,
-        rows=result.rows,
-        scored=result.out_of_fold_scores(model.variant),
-        accuracy=float(np.average(rows.correct, weights=rows.weight)),
+        rows=fit.rows.take(order),
+        scored=fit.scored.take(order),
         label_warnings=tuple(_find_label_problems(rows, document)),
-        advice=model.advice,
-        correction_summary=_summarize_correction(model),
-        smallest_relevant_change=settings.metrics.smallest_relevant_change,
+        settings=settings,
     )
 
 
-def summarize_out_of_fold_rows(result: CrossFitResult, variant: str, n_labels: int, params: MetricParams) -> HeldOut:
+@dataclass(frozen=True)
+class FitDescription:
+    """Result of a fit in sentences and numbers.
+
+    Attributes:
+        lines: The answer, the numbers behind it, and what was done; at most seven.
+        notes: Sentences on labels with few rows, and doubts about the rows.
+        details: Further sentences.
+        numbers: Numbers for JSON.
+    """
+
+    lines: tuple[str, ...]
+    notes: tuple[str, ...]
+    details: tuple[str, ...]
+    numbers: dict[str, object]
+
+
+def describe_fit(fit: MapFit) -> FitDescription:
+    """Describe a fitted map by its out-of-fold predictions.
+
+    Args:
+        fit: The fit.
+
+    Returns:
+        The description.
+    """
+    document = fit.document
+    sample = EvaluationSample.from_rows(fit.rows, fit.scored, fit.settings.metrics)
+    evaluation = evaluate_map(document, sample)
+    accuracy = evaluation["accuracy"]["value"]
+    where = f"out of fold on {len(fit.rows):,} rows"
+    lines = [
+        *describe_comparison(evaluation, document, where),
+        " ".join([f"Accuracy of the decisions: {100 * accuracy:.1f}%.", *fit.label_warnings]),
+        describe_models(document),
+    ]
+    details = describe_metrics(evaluation["metrics"])
+    if document.input != "decision_only":
+        held_out = document.held_out
+        details.append(describe_label_spread(held_out.label_spread, held_out.label_spread_shuffled))
+    details += describe_limits(evaluation, document)
+    comparison = compare_log_loss(evaluation)
+    numbers = {
+        "comparison": comparison.word,
+        "variant": document.projection.name,
+        "calibrator": document.calibrator.name,
+        "baseline": None if document.baseline is None else document.baseline.name,
+        "accuracy": accuracy,
+        "log_loss": evaluation["metrics"]["nll_correct"],
+        "errors_found": find_errors(evaluation)._asdict(),
+        "rows": evaluation["rows"],
+        "errors": evaluation["errors"],
+        "groups": evaluation["groups"],
+    }
+    notes = [*describe_pooled_labels(document), *describe_training_doubts(evaluation)]
+    return FitDescription(tuple(lines), tuple(notes), tuple(details), numbers)
+
+
+def check_calibrator(calibrator: str, rows: FixedDecisions, n_labels: int) -> None:
+    """Check that a calibrator exists, and that it can be fitted to the given rows.
+
+    Args:
+        calibrator: Key of the calibrator.
+        rows: Labelled rows to fit on.
+        n_labels: Number of labels K.
+
+    Raises:
+        InputError: The calibrator is unknown, needs inputs that the rows lack, or takes too long for the number of
+            labels.
+    """
+    if rows.kind == "decision_only":
+        if calibrator != CONSTANT_CALIBRATOR:
+            raise InputError(
+                f"the calibrator {calibrator} needs a confidence, and the rows have only decisions; omit the calibrator"
+            )
+        return
+    if calibrator not in CALIBRATORS:
+        raise InputError(f"unknown calibrator {calibrator!r}; choose one of {', '.join(CALIBRATORS)}")
+    if rows.logits is None and not CALIBRATORS[calibrator].accepts_confidence:
+        accepting = [key for key, entry in CALIBRATORS.items() if entry.accepts_confidence]
+        raise InputError(
+            f"the calibrator {calibrator} needs logits or probabilities; with a decision and a confidence, use "
+            f"{' or '.join(accepting)}"
+        )
+    is_slow = calibrator in calibrators_with_role("rival") and calibrator != UNLIMITED_CALIBRATOR
+    if is_slow and n_labels > MAX_CLASSWISE_LABELS:
+        raise InputError(
+            f"the calibrator {calibrator} takes too long for {n_labels} labels; use sms or ts, which have no such limit"
+        )
+
+
+def check_variant(variant: str, rows: FixedDecisions) -> None:
+    """Check that a variant exists, and that it can be fitted to the given rows.
+
+    Args:
+        variant: Key of the variant.
+        rows: Labelled rows to fit on.
+
+    Raises:
+        InputError: The variant is unknown, or needs inputs that the rows lack, or does not read the signals.
+    """
+    if variant == "auto":
+        raise InputError(
+            f"the variant auto does not exist any more: every map is fitted in the same way; omit {option('variant')}"
+        )
+    if variant not in DEPLOYABLE_VARIANTS:
+        reason = ", which needs the runner-up as well as the confidence" if variant == "label_2d" else ""
+        raise InputError(
+            f"a map cannot contain the variant {variant!r}{reason}; choose one of {', '.join(DEPLOYABLE_VARIANTS)}"
+        )
+    if rows.kind == "decision_only" and variant not in DECISION_ONLY_VARIANTS:
+        raise InputError(
+            f"the variant {variant} needs a confidence, and the rows have only decisions; omit {option('variant')}"
+        )
+    if rows.signals is not None and variant != DEFAULT_VARIANT:
+        raise InputError(
+            f"the variant {variant} does not read signals; omit {option('variant')}, which is the same as "
+            f"{assignment('variant', DEFAULT_VARIANT)}, or omit {option('signals')}"
+        )
+
+
+def summarize_out_of_fold_rows(fit: CrossFit, n_labels: int, params: MetricParams) -> HeldOut:
     """Summarize the out-of-fold predictions, as a reference for the drift test and for thresholds.
 
     Args:
-        result: Out-of-fold predictions.
-        variant: Key of the deployed variant.
+        fit: Out-of-fold predictions.
         n_labels: Number of labels K.
         params: Settings of the metrics.
 
     Returns:
         Label spread, quantiles of the reliability, and mean residuals by cell.
     """
-    rows = result.rows
-    scored = result.out_of_fold_scores(variant)
-    reliability = result.with_deployed_correction().out_of_fold_scores(variant).reliability
+    rows = fit.rows
+    scored = fit.scored
+    reliability = scored.reliability
     label_cells = LabelCells.from_decisions(scored.confidence, rows.decision, rows.correct, params)
     halves, reference_cells = summarize_reference_cells(reliability, rows.decision, rows.correct, rows.group, n_labels)
-    quantiles = tuple(np.quantile(scored.reliability, np.linspace(0, 1, N_QUANTILES)).tolist())
+    quantiles = tuple(np.quantile(reliability, np.linspace(0, 1, N_QUANTILES)).tolist())
     return HeldOut(
         rows=len(rows),
         label_spread=finite_or_none(label_cells.spread()),
@@ -217,75 +294,43 @@ def summarize_out_of_fold_rows(result: CrossFitResult, variant: str, n_labels: i
     )
 
 
-def compute_default_threshold(result: CrossFitResult, variant: str) -> float:
+def compute_default_threshold(fit: CrossFit) -> float:
     """Compute the reliability that 70% of the rows reach, at least 0.5.
 
     Args:
-        result: Out-of-fold predictions.
-        variant: Key of the deployed variant.
+        fit: Out-of-fold predictions.
 
     Returns:
         The threshold, in [0.5, 1].
     """
-    rows = result.rows
+    rows = fit.rows
+    reliability = fit.scored.reliability
     if rows.kind == "decision_only":
         # Reliabilities have few distinct values. Those of the fold models differ slightly from those of the deployed
         # map, so that an out-of-fold threshold could exclude all rows of a label.
-        reliability = result.deployed_map(variant)(rows).reliability
-    else:
-        reliability = result.out_of_fold_scores(variant).reliability
+        reliability = fit.deployed(rows).reliability
     threshold = np.quantile(reliability, 1 - DEFAULT_COVERAGE, weights=rows.weight, method="inverted_cdf")
     return max(float(threshold), MIN_DEFAULT_THRESHOLD)
 
 
-def _build_projection(model: ModelChoice, n_labels: int) -> Projection:
-    decisions = model.result.projection_decisions
+def _calibration(name: str, fitted: Calibrator, fit: CrossFit) -> Calibration:
+    return Calibration(name=name, rows=fit.n_calibrator_rows, fitted=fitted)
+
+
+def _projection(name: str, fit: CrossFit, n_labels: int) -> Projection:
+    decisions = fit.projection_decisions
     return Projection(
-        name=model.variant,
+        name=name,
         rows=len(decisions),
         rows_by_label=tuple(np.bincount(decisions, minlength=n_labels).tolist()),
-        fitted=model.result.full_fit.variants[model.variant],
+        fitted=fit.deployed.projection,
     )
 
 
-def _build_folds(model: ModelChoice) -> tuple[Fold, ...]:
-    """Return the models of each fold, which were fitted on the other folds, with their corrections."""
-    folds = []
-    for fold_map in model.result.fold_maps(model.variant):
-        folds.append(
-            Fold(calibrator=fold_map.calibrator, projection=fold_map.projection, correction=fold_map.correction)
-        )
-    return tuple(folds)
-
-
-def _build_alternatives(model: ModelChoice) -> FittedAlternatives:
-    """Return the candidates that were not chosen and read no signals, and matrix scaling, for `evaluate`."""
-    result = model.result
-    recalibrated = _compare_matrix_scaling(model)
-    omitted = (model.variant, CONFIDENCE, "label_signals")
-    variants = {name: fitted for name, fitted in result.full_fit.variants.items() if name not in omitted}
-    try:
-        return FittedAlternatives(variants=variants, matrix=result.full_fit.matrix, recalibrated=recalibrated)
-    except ValidationError:  # a map cannot store one of these models, as happens with logits that are far too small
-        return FittedAlternatives(recalibrated=recalibrated)
-
-
-def _compare_matrix_scaling(model: ModelChoice) -> MatrixScalingResult | None:
-    """Compare matrix scaling with the deployed variant by the out-of-fold log loss."""
-    result = model.result
-    comparison = result.matrix_scaling_comparison()
-    if comparison is None:
-        return None
-    difference = MeanDifference.from_differences(
-        comparison.log_loss - result.out_of_fold_losses(model.variant), result.rows.group, result.rows.weight
-    )
-    low, high = difference.interval
-    return MatrixScalingResult(
-        change=difference.mean,
-        standard_error=difference.standard_error,
-        low=low,
-        high=high,
-        decisions_changed=comparison.changed_share,
+def _folds(fit: CrossFit) -> tuple[Fold, ...]:
+    """Return the models of each fold, which were fitted on the other folds."""
+    return tuple(
+        Fold(calibrator=fold.calibrator, projection=fold.projection, baseline=fold.baseline) for fold in fit.folds
     )
 
 
@@ -308,62 +353,3 @@ def _find_label_problems(rows: FixedDecisions, document: MapDocument) -> list[st
     if chance_correct_times_rows > len(rows) * int(rows.correct.sum()):
         problems.append("Decisions and labels agree less often than by chance: check the numbering of the labels.")
     return problems
-
-
-def _summarize_correction(model: ModelChoice) -> tuple[str, ...]:
-    """Describe the out-of-fold effect of the correction on the log loss and on the most reliable rows."""
-    result = model.result
-    if model.variant not in result.corrections:
-        return ()
-    uncorrected = result.without_corrections()
-    rows = result.rows
-    uncorrected_scores = uncorrected.out_of_fold_scores(model.variant)
-    corrected_scores = result.out_of_fold_scores(model.variant)
-    order = np.argsort(-uncorrected_scores.logit[rows.copies], kind="stable")
-    top = rows.copies[order[: count_retained_rows(len(rows.copies), TOP_TENTHS[0])]]
-    loss_before = np.average(uncorrected.out_of_fold_losses(model.variant), weights=rows.weight)
-    loss_after = np.average(result.out_of_fold_losses(model.variant), weights=rows.weight)
-    return (
-        "A monotone correction of the score, which preserves the ranking, changes the out-of-fold log loss from "
-        f"{loss_before:.4f} to {loss_after:.4f}, and the mean reliability of the most reliable {10 * TOP_TENTHS[0]}% "
-        f"from {uncorrected_scores.reliability[top].mean():.3f} to {corrected_scores.reliability[top].mean():.3f}; "
-        f"their accuracy is {rows.correct[top].mean():.3f}.",
-    )
-
-
-def _describe_gain(document: MapDocument, target: float | None, smallest: float) -> list[str]:
-    """Describe the gain in log loss, its interval, and how many rows would shorten the interval."""
-    variant = document.projection.name
-    if variant == CONFIDENCE:
-        return []
-    candidate = next(candidate for candidate in document.choice.candidates if candidate.variant == variant)
-    n_rows = document.held_out.rows
-    baseline = "the confidence" if document.input != "decision_only" else "one reliability for all decisions"
-    interval = f" (95% interval, adjusted for the model choice: {candidate.low:+z.4f} to {candidate.high:+z.4f})"
-    change = format_change(
-        f"the log loss compared with {baseline}",
-        candidate.change,
-        interval,
-        smallest,
-    )
-    lines = [f"{change} With {3 * n_rows:,} more labelled rows, that interval would be half as wide."]
-    if target is not None:
-        half_width = (candidate.high - candidate.low) / 2
-        required_rows = ceil(n_rows * (half_width / target) ** 2)
-        n_more_rows = max(required_rows - n_rows, 0)
-        lines.append(f"For an interval of ±{target:g}, about {n_more_rows:,} more labelled rows are needed.")
-    return lines
-
-
-def _describe_gains_by_rows(document: MapDocument) -> list[str]:
-    """Describe the learning curve: the gain over the confidence by number of labelled rows."""
-    if not document.choice.gains:
-        return []
-    variant = variant_with_gains(document.projection.name, document.choice.candidates)
-    assert variant is not None
-    description = VARIANTS[variant].description
-    lines = [f"Change of the metrics from the confidence to {description}, by number of labelled rows:"]
-    for gain in document.choice.gains:
-        log_loss = f"log loss {gain.nll_correct:+z.4f} (standard error {gain.nll_correct_standard_error:.4f})"
-        lines.append(f"    {gain.rows:>6,} rows: {log_loss}, AURC {gain.aurc:+z.4f}")
-    return lines

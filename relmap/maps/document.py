@@ -9,23 +9,24 @@ from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeAlias, Union
 
 import numpy as np
+import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from relmap.calibrators.matrix import Matrix
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.io.signals import Signal, TextSignal
 from relmap.maps.constant import Constant
-from relmap.maps.correction import Correction
+from relmap.maps.earlier import EARLIER_TYPES, Corrected, LinesWithSignals, WholeVector, version_3_parts
 from relmap.projection.curves import Fallback
 from relmap.projection.labelwise import Lines
-from relmap.projection.pooling import ShrunkCurves, WithSignals
+from relmap.projection.pooling import ShrunkCurves, SignalAdjusted
 from relmap.projection.variants import DEPLOYABLE_VARIANTS, VARIANTS
-from relmap.projection.whole_vector import WholeVector
 from relmap.serialization import Count, Share, Value
 from relmap.settings import ProtocolParams
 
 MAX_FOLDS = 50
 MAX_HASH_CHARACTERS = 10**6  # of all hashes of training rows: 1 MB
+# parts that determine the scores of a row
+SCORING_PARTS = {"input", "n_labels", "label_names", "calibrator", "projection", "signals"}
 MIN_LABEL_ROWS = 20  # labels with fewer rows are mostly pooled with the others; reports name them
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -38,7 +39,7 @@ CALIBRATOR_TYPES = (*(calibrator.model_type for calibrator in CALIBRATORS.values
 
 def _variant_types() -> list[type[Value]]:
     """Return the types of fitted variants that a map can have, sorted by name."""
-    types: set[type[Value]] = set()
+    types: set[type[Value]] = set(EARLIER_TYPES)
     for name in DEPLOYABLE_VARIANTS:
         types.update(VARIANTS[name].model_types)
     return sorted(types, key=attrgetter("__name__"))
@@ -48,8 +49,6 @@ VARIANT_TYPES = _variant_types()
 # unions that are built from registries at run time, so a type checker cannot know their members
 Calibrator: TypeAlias = Union[tuple(CALIBRATOR_TYPES)]  # type: ignore[valid-type]  # noqa: UP007
 Variant: TypeAlias = Union[tuple(VARIANT_TYPES)]  # type: ignore[valid-type]  # noqa: UP007
-
-CORRECTABLE_TYPES = (Lines, ShrunkCurves, WholeVector, WithSignals)  # variants that `auto` can correct
 
 
 class MapPart(BaseModel):
@@ -109,9 +108,11 @@ class Projection(MapPart):
 
         Partially pooled variants have no fallbacks. For them, it is "shared" for labels with few rows, else "none".
         """
-        if isinstance(self.fitted, Lines | ShrunkCurves | WithSignals) and self.name != "shared_1d":
+        pooled = (Lines, ShrunkCurves, SignalAdjusted, LinesWithSignals)
+        fitted = self.fitted.base if isinstance(self.fitted, Corrected) else self.fitted
+        if isinstance(fitted, pooled) and self.name != "shared_1d":
             return tuple("none" if rows >= MIN_LABEL_ROWS else "shared" for rows in self.rows_by_label)
-        return getattr(self.fitted, "fallback", ())
+        return getattr(fitted, "fallback", ())
 
 
 class Fold(MapPart):
@@ -120,96 +121,12 @@ class Fold(MapPart):
     Attributes:
         calibrator: The calibrator.
         projection: The variant.
-        correction: Correction of the logit, fitted on the out-of-fold logits of the other folds.
+        baseline: Calibrator of the confidence that the map is compared with; null if it is `calibrator`.
     """
 
     calibrator: Annotated[Calibrator, Field(discriminator="kind")]
     projection: Annotated[Variant, Field(discriminator="kind")]
-    correction: Correction | None = None
-
-
-class Candidate(MapPart):
-    """A variant that was compared with the confidence on out-of-fold rows.
-
-    Attributes:
-        variant: Name of the variant.
-        nll_correct: Correctness log loss, in nats.
-        change: Log loss minus the log loss of the confidence; negative is better.
-        low: Lower end of the 95% interval of the change.
-        high: Upper end.
-    """
-
-    variant: str
-    nll_correct: float
-    change: float
-    low: float
-    high: float
-
-
-class MatrixScalingResult(MapPart):
-    """Comparison of matrix scaling with the map on out-of-fold rows.
-
-    It is for users who may change probabilities and decisions.
-
-    Attributes:
-        change: Change of the log loss, in nats; negative is better than the map.
-        standard_error: Standard error of the change.
-        low: Lower end of the 95% interval of the change.
-        high: Upper end.
-        decisions_changed: Share of the decisions that matrix scaling would change.
-    """
-
-    change: float
-    standard_error: Annotated[float, Field(ge=0)]
-    low: float
-    high: float
-    decisions_changed: Share
-
-
-class FittedAlternatives(MapPart):
-    """Alternatives to the map that were fitted on the same rows; only `evaluate` uses them.
-
-    Attributes:
-        variants: Fitted variants by name, except variants that read signals.
-        matrix: Matrix scaling.
-        recalibrated: Comparison of matrix scaling with the map.
-    """
-
-    variants: dict[str, Annotated[Variant, Field(discriminator="kind")]] = {}
-    matrix: Matrix | None = None
-    recalibrated: MatrixScalingResult | None = None
-
-
-class Gain(MapPart):
-    """Gain of a variant over the confidence, both fitted on the given number of labelled rows.
-
-    Attributes:
-        rows: Number of labelled rows.
-        nll_correct: Change of the correctness log loss on out-of-fold rows, in nats; negative is better.
-        nll_correct_standard_error: Standard error of the change.
-        aurc: Change of the area under the risk-coverage curve.
-    """
-
-    rows: Count
-    nll_correct: float
-    nll_correct_standard_error: float
-    aurc: float
-
-
-class Choice(MapPart):
-    """How the variant was chosen.
-
-    Attributes:
-        asked: The requested variant, or `auto`.
-        reason: Reason of the choice, as a sentence.
-        candidates: The compared variants: all candidates of `auto`, or the confidence and the requested variant.
-        gains: Gains by number of labelled rows.
-    """
-
-    asked: str
-    reason: str
-    candidates: tuple[Candidate, ...]
-    gains: tuple[Gain, ...]
+    baseline: Annotated[Calibrator, Field(discriminator="kind")] | None = None
 
 
 class Cell(MapPart):
@@ -351,31 +268,29 @@ class MapDocument(MapPart):
         label_names: Names of the labels.
         calibrator: The calibrator.
         projection: The variant.
-        correction: Correction of the logit of the projection; only `auto` fits one.
+        baseline: Calibrator of the confidence that the map is compared with; null if it is `calibrator`.
         signals: Signals that are read, in the order of their weights in the projection.
-        choice: How the variant was chosen.
-        others: Fitted alternatives; null in maps written by earlier versions.
         held_out: Summary of out-of-fold rows.
         default_threshold: Minimum reliability of automatic rows in `apply`; null in maps written by earlier versions.
         folds: Models that scored the out-of-fold rows; empty under the paper's protocol.
         source: Origin of the map.
+        earlier_version: Version of the format that the map was written in, if it was converted.
     """
 
     format: Literal["mrp-reliability-map"] = "mrp-reliability-map"
-    version: Literal[3] = 3
+    version: Literal[4] = 4
     input: Literal["logits", "confidence_only", "decision_only"]
     n_labels: Annotated[int, Field(ge=2, le=100_000)]
     label_names: tuple[str, ...] | None
     calibrator: Calibration
     projection: Projection
-    correction: Correction | None = None
+    baseline: Calibration | None = None
     signals: tuple[Signal, ...] = ()
-    choice: Choice
-    others: FittedAlternatives | None = None
     held_out: HeldOut
     default_threshold: Annotated[float, Field(ge=0.5, le=1)] | None = None
     folds: tuple[Fold, ...] = ()
     source: Source
+    earlier_version: Literal[3] | None = None
 
     @property
     def shown_names(self) -> tuple[str, ...]:
@@ -385,18 +300,10 @@ class MapDocument(MapPart):
     @property
     def fingerprint(self) -> str:
         """Hex SHA-256 of everything that determines the scores of a row, independent of the origin of the map."""
-        parts = {"input", "n_labels", "label_names", "calibrator", "projection", "signals"}
-        if self.correction is not None:  # maps without one keep the fingerprint that earlier versions computed
-            parts.add("correction")
-        return hashlib.sha256(self.model_dump_json(include=parts).encode()).hexdigest()
-
-    @property
-    def out_of_fold_results(self) -> dict[str, Any]:
-        """Candidates, and the comparison with matrix scaling, on the fit rows; ready for JSON."""
-        recalibrated = None
-        if self.others is not None and self.others.recalibrated is not None:
-            recalibrated = self.others.recalibrated.model_dump()
-        return {"candidates": self.choice.model_dump()["candidates"], "recalibrated": recalibrated}
+        text = self.model_dump_json(include=SCORING_PARTS).encode()
+        if self.earlier_version is not None:  # files of thresholds name the fingerprint that this version computed
+            text = pydantic_core.to_json(version_3_parts(self.model_dump(mode="json", include=SCORING_PARTS)))
+        return hashlib.sha256(text).hexdigest()
 
     @model_validator(mode="after")
     def _validate_parts(self) -> "MapDocument":
@@ -407,31 +314,21 @@ class MapDocument(MapPart):
             *self._input_violations(),
             *self._fold_violations(),
             *self._signal_violations(),
-            *self._correction_violations(),
             *self._summary_violations(),
         ]
         if violations:
             raise ValueError("; ".join(violations))
         return self
 
-    def _fits(self) -> list[tuple[Any, Any]]:
-        """Return pairs of calibrator and variant: of the map, then of each fold."""
-        fold_fits = [(fold.calibrator, fold.projection) for fold in self.folds]
-        return [(self.calibrator.fitted, self.projection.fitted), *fold_fits]
-
-    def _alternatives(self) -> list[Any]:
-        """Return the fitted alternatives."""
-        if self.others is None:
-            return []
-        matrix = [] if self.others.matrix is None else [self.others.matrix]
-        return [*self.others.variants.values(), *matrix]
+    def _fits(self) -> list[tuple[Any, Any, Any]]:
+        """Return calibrator, variant and baseline: of the map, then of each fold."""
+        baseline = None if self.baseline is None else self.baseline.fitted
+        fold_fits = [(fold.calibrator, fold.projection, fold.baseline) for fold in self.folds]
+        return [(self.calibrator.fitted, self.projection.fitted, baseline), *fold_fits]
 
     def _values(self) -> list[Any]:
-        """Return all fitted calibrators and variants of the map, its folds and its alternatives."""
-        values = []
-        for calibrator, projection in self._fits():
-            values += [calibrator, projection]
-        return values + self._alternatives()
+        """Return all fitted calibrators and variants of the map and of its folds."""
+        return [value for fit in self._fits() for value in fit if value is not None]
 
     def _value_violations(self) -> list[str]:
         violations = []
@@ -454,13 +351,15 @@ class MapDocument(MapPart):
             violations.append(f"the calibrator {calibrator.name} needs logits, and the input is {self.input}")
         if (self.input == "decision_only") != isinstance(calibrator.fitted, Constant):
             violations.append(f"the calibrator {calibrator.name} does not match the input {self.input}")
-        if self.input != "logits" and any(isinstance(value, WholeVector | Matrix) for value in self._values()):
-            violations.append(f"an all-logits model needs logits, and the input is {self.input}")
+        fitted = self.projection.fitted
+        model = fitted.base if isinstance(fitted, Corrected) else fitted
+        if self.input != "logits" and (self.baseline is not None or isinstance(model, WholeVector)):
+            violations.append(f"a model of all logits needs logits, and the input is {self.input}")
         return violations
 
     def _fold_violations(self) -> list[str]:
         """Check the number of folds, and that all fits have the same types."""
-        types = {(type(calibrator), type(projection)) for calibrator, projection in self._fits()}
+        types = {tuple(type(value) for value in fit) for fit in self._fits()}
         n_folds = len(self.folds)
         violations = []
         if len(types) > 1 or n_folds == 1 or n_folds > MAX_FOLDS:
@@ -473,30 +372,15 @@ class MapDocument(MapPart):
         return violations
 
     def _signal_violations(self) -> list[str]:
-        """Check that there is one weight for each column of signals, and that alternatives read none."""
-        violations = []
-        if any(isinstance(value, WithSignals) for value in self._alternatives()):
-            violations.append("others.variants reads signals, which only the projection of a map may do")
+        """Check that there is one weight for each column of signals."""
         n_columns = sum(len(signal.values) if isinstance(signal, TextSignal) else 1 for signal in self.signals)
         n_weights = set()
-        for _, projection in self._fits():
-            n_weights.add(len(projection.weights) if isinstance(projection, WithSignals) else 0)
+        for _, projection, _ in self._fits():
+            model = projection.base if isinstance(projection, Corrected) else projection
+            n_weights.add(len(model.weights) if isinstance(model, SignalAdjusted | LinesWithSignals) else 0)
         if n_weights != {n_columns}:
-            violations.append(f"the signals have {n_columns} columns, but there are weights for {sorted(n_weights)}")
-        return violations
-
-    def _correction_violations(self) -> list[str]:
-        """Check the corrections of the map and of its folds."""
-        corrections = [self.correction, *(fold.correction for fold in self.folds)]
-        violations = []
-        for correction in corrections:
-            if correction is not None:
-                violations += correction.violations()
-        if len({correction is None for correction in corrections}) > 1:
-            violations.append("the map and its folds must all have a correction, or none of them")
-        if self.correction is not None and not isinstance(self.projection.fitted, CORRECTABLE_TYPES):
-            violations.append(f"a correction does not apply to the variant {self.projection.name}")
-        return violations
+            return [f"the signals have {n_columns} columns, but there are weights for {sorted(n_weights)}"]
+        return []
 
     def _summary_violations(self) -> list[str]:
         """Check the summaries of the rows."""

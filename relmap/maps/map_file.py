@@ -9,10 +9,11 @@ from pydantic import ValidationError
 from relmap.calibrators.identity import Identity
 from relmap.errors import InputError, describe_validation_errors
 from relmap.io.atomic import check_file, write_text
+from relmap.maps import earlier
 from relmap.maps.document import MapDocument
 
 FORMAT = "mrp-reliability-map"
-VERSION = 3
+VERSION = 4
 SCHEMA_FILE = Path(__file__).with_name("map.schema.json")
 MAX_FILE_BYTES = 64 * 2**20  # a map of 8,000 thresholds for each of 100 labels is smaller
 
@@ -112,10 +113,12 @@ def load_map(path: Path) -> MapDocument:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{path} is not a reliability map: it lacks the format {FORMAT!r}; give a map that fit wrote")
     version = content.get("version")
-    if version != VERSION:
+    if version == earlier.VERSION:
+        text = json.dumps(earlier.convert_version_3(content, VERSION))
+    elif version != VERSION:
         raise InputError(
-            f"{path} has version {version!r} of the map format, and this program reads version {VERSION}; fit the map "
-            "again, or use the version of the program that wrote it"
+            f"{path} has version {version!r} of the map format, and this program reads the versions {earlier.VERSION} "
+            f"and {VERSION}; fit the map again, or use the version of the program that wrote it"
         )
     try:
         return MapDocument.model_validate_json(text)

@@ -1,6 +1,6 @@
 """Score predictions with a fitted reliability map."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +10,6 @@ from relmap.calibrators.identity import Identity
 from relmap.calibrators.spline import Spline
 from relmap.decisions import FixedDecisions, confidence_logit
 from relmap.maps.constant import Constant
-from relmap.maps.correction import Correction
 from relmap.maps.document import Calibrator, MapDocument, Variant
 from relmap.projection.curves import Confidence
 from relmap.projection.decisions import CalibratedDecisions
@@ -54,12 +53,12 @@ class FittedMap:
     Attributes:
         calibrator: Calibrator of the confidence.
         projection: Model of the reliability.
-        correction: Correction of the logit of the reliability, if there is one.
+        baseline: Calibrator of the confidence that the map is compared with; None if it is `calibrator`.
     """
 
     calibrator: Calibrator
     projection: Variant = field(default_factory=Confidence)
-    correction: Correction | None = None
+    baseline: Calibrator | None = None
 
     @classmethod
     def from_document(cls, document: MapDocument) -> "FittedMap":
@@ -71,7 +70,8 @@ class FittedMap:
         Returns:
             The fitted map.
         """
-        return cls(document.calibrator.fitted, document.projection.fitted, document.correction)
+        baseline = None if document.baseline is None else document.baseline.fitted
+        return cls(document.calibrator.fitted, document.projection.fitted, baseline)
 
     def __call__(self, rows: FixedDecisions) -> ScoredDecisions:
         """Score rows.
@@ -88,8 +88,7 @@ class FittedMap:
         """
         confidences = [np.empty(0)]
         logits = [np.empty(0)]
-        for start in range(0, len(rows), CHUNK_ROWS):
-            chunk = rows.take(slice(start, start + CHUNK_ROWS))
+        for chunk in _chunks(rows):
             confidence = calibrated_confidence(self.calibrator, chunk)
             decisions = CalibratedDecisions(
                 confidence_logit=scipy.special.logit(confidence),
@@ -97,28 +96,46 @@ class FittedMap:
                 logits=chunk.logits,
                 signals=chunk.signals,
             )
-            logit = np.asarray(self.projection(decisions))
-            if self.correction is not None:
-                logit = self.correction(logit)
             confidences.append(confidence)
-            logits.append(logit)
+            logits.append(np.asarray(self.projection(decisions)))
         return ScoredDecisions(confidence=np.concatenate(confidences), logit=np.concatenate(logits))
+
+    def score_for_comparison(self, rows: FixedDecisions) -> ScoredDecisions:
+        """Score rows, with the confidence that the map is compared with.
+
+        Args:
+            rows: n validated rows.
+
+        Returns:
+            Confidence under the baseline, and reliability.
+        """
+        scored = self(rows)
+        if self.baseline is None:
+            return scored
+        confidences = [np.empty(0), *(calibrated_confidence(self.baseline, chunk) for chunk in _chunks(rows))]
+        return ScoredDecisions(confidence=np.concatenate(confidences), logit=scored.logit)
+
+
+def _chunks(rows: FixedDecisions) -> Iterator[FixedDecisions]:
+    """Yield consecutive rows that are scored together."""
+    for start in range(0, len(rows), CHUNK_ROWS):
+        yield rows.take(slice(start, start + CHUNK_ROWS))
 
 
 def score_parts(rows: FixedDecisions, parts: Iterable[tuple[FittedMap, np.ndarray]]) -> ScoredDecisions:
-    """Score rows with several maps, each part of the rows with one of them.
+    """Score rows for a comparison with several maps, each part of the rows with one of them.
 
     Args:
         rows: n validated rows.
         parts: Maps, each with the numbers of its rows, or a mask of shape (n,). Together they contain every row.
 
     Returns:
-        Confidence and reliability of all rows.
+        Confidence under the baseline, and reliability, of all rows.
     """
     confidence = np.empty(len(rows))
     logit = np.empty(len(rows))
     for reliability_map, part in parts:
-        scored = reliability_map(rows.take(part))
+        scored = reliability_map.score_for_comparison(rows.take(part))
         confidence[part] = scored.confidence
         logit[part] = scored.logit
     return ScoredDecisions(confidence=confidence, logit=logit)

@@ -5,26 +5,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from sqlglot import expressions as exp
 from sqlglot import parse_one
 
+from relmap.calibrators.identity import Identity
+from relmap.calibrators.matrix import Matrix
+from relmap.calibrators.structured import StructuredMatrix
+from relmap.calibrators.temperature import Temperature
 from relmap.errors import InputError
 from relmap.maps.constant import Constant
-from relmap.maps.correction import Correction
 from relmap.maps.document import MapDocument, Variant
-from relmap.projection.curves import Curves, SharedCurve
+from relmap.projection.curves import Confidence, Curves, SharedCurve
 from relmap.projection.labelwise import Intercepts, Isotonic, Labelwise, Lines, WithFallbacks
-from relmap.projection.pooling import ShrunkCurves, WithSignals
-from relmap.projection.whole_vector import MIN_RELATIVE_LOGIT, WholeVector
+from relmap.projection.pooling import ShrunkCurves, SignalAdjusted
 
+Column = Literal["reliability", "confidence"]
+COLUMNS: tuple[Column, ...] = ("reliability", "confidence")
 DIALECTS = ("duckdb", "postgres", "postgresql", "bigquery", "spark")
 
 # PostgreSQL rejects results that overflow or underflow; BigQuery those that overflow
 MAX_EXPONENT = 700.0  # exp(700) is finite, and exp(-700) is positive
 MAX_LOGIT_SUM = 1e300
+MAX_DISTANCE = 1e100  # of a logit from the largest one, relative to the scale; its square does not overflow
 MIN_DIVIDEND = 1e-300  # the quotient does not underflow for divisors up to 1e6
 MIN_RISE = 1e-15  # minimum rise of a curve between two knots; smaller ones are rounding errors
 
@@ -36,79 +41,100 @@ class _Curve(Protocol):
         """Return the reliability, in [0, 1]."""
 
 
-class _LogitCurve(_Curve, Protocol):
-    """A curve whose logit can be corrected."""
+def sql_expression(document: MapDocument, dialect: str, column: Column = "reliability") -> str:
+    """Write the reliability or the calibrated confidence, a double in [0, 1], as an SQL expression.
 
-    def logit(self) -> exp.Expr:
-        """Return the logit of the reliability."""
-
-
-def sql_expression(document: MapDocument, dialect: str) -> str:
-    """Write the reliability, a double in [0, 1], as an SQL expression.
-
-    The expression reads the columns `decision` (integer 0..K-1) and `confidence` (calibrated, a double in [0, 1]). For
-    an all-logits model, it reads `decision` and `logits_0`, `logits_1`, ..., which a comment states. For a map of
-    decisions only, it reads `decision`. The expression is NULL if the decision is NULL or not a label of the map, or if
-    the confidence is NULL, NaN or outside [0, 1].
+    The expression of the reliability reads the columns `decision` (integer 0..K-1) and `confidence` (calibrated, a
+    double in [0, 1]); for a map of decisions only, it reads `decision`. The expression of the confidence reads
+    `decision` and `logits_0`, `logits_1`, .... An expression is NULL if the decision is NULL or not a label of the map,
+    or if the confidence or a logit is NULL, NaN or out of range.
 
     The expression agrees with `FittedMap` to 1e-12, unless a map is so steep that rounding the confidence changes the
     reliability by more. No part of the expression overflows or divides by zero. Equal maps give equal texts. The text
-    is longer for more knots or thresholds; labels with the same curve share its text. A correction repeats the text of
-    the score once per knot. Spark compiles corrections with a few hundred knots in seconds; a few thousand knots need
-    more than a gigabyte of driver memory.
+    is longer for more knots or thresholds; labels with the same curve share its text.
 
     Args:
         document: The map.
         dialect: duckdb, postgres (or postgresql), bigquery or spark.
+        column: What the expression computes.
 
     Returns:
-        The expression, after comments if the map reads logits.
+        The expression, after comments on the columns that it reads.
 
     Raises:
-        InputError: The dialect is unknown, or the map reads signals.
+        InputError: The dialect or the column is unknown; or the map reads signals, was written by an earlier version,
+            or has a calibrator without an SQL expression.
     """
     if dialect not in DIALECTS:
         raise InputError(f"the dialect is {dialect!r}; give one of {', '.join(DIALECTS)}")
-    tree = _select_valid_input(document, _select_label(_label_curves(document), document.n_labels))
+    if column not in COLUMNS:
+        raise InputError(f"the column is {column!r}; give one of {', '.join(COLUMNS)}")
+    if column == "confidence":
+        curves = _confidence_curves(document)
+        is_valid = _has_finite_logits(document.n_labels)
+    else:
+        curves = _reliability_curves(document.projection.fitted, document.n_labels)
+        is_valid = _confidence().between(0, 1)
+    tree: exp.Expr = exp.Case(ifs=[exp.If(this=is_valid, true=_select_label(curves, document.n_labels))])
     if isinstance(document.calibrator.fitted, Constant):
         tree = _replace_confidence(tree, document.calibrator.fitted.share)
     if dialect.startswith("postgres"):
         tree = tree.transform(_cast_to_double, copy=False)
     text = tree.sql(dialect="postgres" if dialect == "postgresql" else dialect)
-    comments = "".join(f"/* {sentence} */\n" for sentence in describe_logit_columns(document))
+    comments = "".join(f"/* {sentence} */\n" for sentence in describe_columns(document, column))
     return comments + text.replace(" WHEN ", "\nWHEN ")  # one line for each case
 
 
-def describe_logit_columns(document: MapDocument) -> list[str]:
-    """Describe the columns of logits that the expression of a map reads.
+def describe_columns(document: MapDocument, column: Column) -> list[str]:
+    """Describe the columns that an expression reads, if the map reads logits.
 
     Args:
         document: The map.
+        column: What the expression computes.
 
     Returns:
-        One sentence if the map contains an all-logits model; else none.
+        One sentence; none if the map does not read logits.
     """
-    if not isinstance(document.projection.fitted, WholeVector):
+    if document.input != "logits":
         return []
+    if column == "confidence":
+        return [
+            "This expression reads the column decision, and logits from the columns logits_0 to logits_"
+            f"{document.n_labels - 1}. If the model returns a probability p, use ln(greatest(p, 1e-12)) as its logit."
+        ]
     return [
-        "This expression reads the column decision, and logits from the columns logits_0 to logits_"
-        f"{document.n_labels - 1}. If the model returns a probability p, use ln(greatest(p, 1e-12)) as its logit."
+        "This expression reads the columns decision and confidence. The confidence is calibrated: compute it with "
+        "the expression of the column confidence."
     ]
 
 
-def _label_curves(document: MapDocument) -> Sequence[_Curve]:
-    """Return the curve of each label 0..K-1, with the correction of the map."""
-    fitted = document.projection.fitted
-    if isinstance(fitted, WithSignals):
-        raise InputError("this map reads signals, which SQL does not support; use apply, or fit without signals")
-    curves: Sequence[_Curve]
-    if isinstance(fitted, WholeVector):
-        curves = _vector_curves(fitted)
-    else:
-        curves = _uncorrected_curves(fitted, document.n_labels)
-    if document.correction is None:
-        return curves
-    return _corrected_curves(document.correction, curves)
+def _confidence_curves(document: MapDocument) -> list["_Curve"]:
+    """Return the calibrated confidence of each label 0..K-1 as a function of the logits."""
+    if document.input != "logits":
+        raise InputError("this map reads no logits, so that the calibrated confidence is not computed by SQL")
+    n_labels = document.n_labels
+    scale: float | None = None
+    match document.calibrator.fitted:
+        case Identity():
+            table = np.eye(n_labels, n_labels + 1)
+        case Temperature(beta=beta):
+            table = beta * np.eye(n_labels, n_labels + 1)
+        case Matrix(weights=weights, bias=bias):
+            table = np.column_stack([weights - weights.mean(axis=1, keepdims=True), bias])
+        case StructuredMatrix() as structured:
+            scale = structured.scale
+            table = np.column_stack([structured.weights, structured.bias])
+        case _:
+            raise InputError(
+                f"SQL does not support the calibrator {document.calibrator.name}; use apply, or fit with the "
+                "calibrator sms or ts"
+            )
+    curves: list[_Curve] = []
+    for label, own in enumerate(table):
+        differences = np.delete(table - own, label, axis=0)
+        rows = tuple(_LogitDifference(tuple(row[:-1]), row[-1]) for row in differences.tolist())
+        curves.append(_VectorScore(rows, scale))
+    return curves
 
 
 def _select_label(curves: Sequence[_Curve], n_labels: int) -> exp.Expr:
@@ -122,15 +148,10 @@ def _select_label(curves: Sequence[_Curve], n_labels: int) -> exp.Expr:
     return exp.Case(ifs=cases)
 
 
-def _select_valid_input(document: MapDocument, tree: exp.Expr) -> exp.Expr:
-    """Extend an expression so that it is NULL where the confidence, or a logit, is NULL, NaN or out of range."""
-    is_valid: exp.Expr = _confidence().between(0, 1)
-    if isinstance(document.projection.fitted, WholeVector):
-        logit_sum = " + ".join(f"logits_{label}" for label in range(document.n_labels))
-        is_valid = exp.Between(
-            this=parse_one(f"({logit_sum})"), low=_number(-MAX_LOGIT_SUM), high=_number(MAX_LOGIT_SUM)
-        )
-    return exp.Case(ifs=[exp.If(this=is_valid, true=tree)])
+def _has_finite_logits(n_labels: int) -> exp.Expr:
+    """Return the condition that no logit is NULL, NaN or infinite."""
+    logit_sum = " + ".join(f"abs(logits_{label})" for label in range(n_labels))
+    return exp.Between(this=parse_one(f"({logit_sum})"), low=_number(0), high=_number(MAX_LOGIT_SUM))
 
 
 def _replace_confidence(tree: exp.Expr, confidence: float) -> exp.Expr:
@@ -140,12 +161,14 @@ def _replace_confidence(tree: exp.Expr, confidence: float) -> exp.Expr:
     return tree.transform(lambda node: number.copy() if node == column else node, copy=False)
 
 
-def _uncorrected_curves(projection: Variant | Labelwise, n_labels: int) -> list[_Curve]:
-    """Return the curve of each label 0..K-1, without a correction."""
-    curves: Sequence[_Curve] = [_Identity()] * n_labels
+def _reliability_curves(projection: Variant | Labelwise, n_labels: int) -> list[_Curve]:
+    """Return the curve of each label 0..K-1."""
+    curves: Sequence[_Curve]
     match projection:
+        case Confidence():
+            curves = [_Identity()] * n_labels
         case SharedCurve(curves=shared):
-            curves = _uncorrected_curves(shared, 1) * n_labels
+            curves = _reliability_curves(shared, 1) * n_labels
         case Curves():
             curves = _lattices_with_fallbacks(projection)
         case WithFallbacks():
@@ -160,6 +183,10 @@ def _uncorrected_curves(projection: Variant | Labelwise, n_labels: int) -> list[
         case Isotonic(confidence=knots_by_label, reliability=values_by_label):
             points = zip(knots_by_label, values_by_label, strict=True)
             curves = [_Interpolation(tuple(knots.tolist()), tuple(values.tolist())) for knots, values in points]
+        case SignalAdjusted():
+            raise InputError("this map reads signals, which SQL does not support; use apply, or fit without signals")
+        case _:
+            raise InputError("this map was written by an earlier version; use apply, or fit it again to export SQL")
     return [*curves]
 
 
@@ -182,31 +209,11 @@ def _line_curves(lines: Lines) -> list["_Line"]:
 
 def _curves_with_fallbacks(projection: WithFallbacks, n_labels: int) -> list[_Curve]:
     curves_by_fallback: dict[str, Sequence[_Curve]] = {
-        "none": _uncorrected_curves(projection.own, n_labels),
-        "shared": _uncorrected_curves(projection.shared, n_labels),
+        "none": _reliability_curves(projection.own, n_labels),
+        "shared": _reliability_curves(projection.shared, n_labels),
         "identity": [_Identity()] * n_labels,
     }
     return [curves_by_fallback[fallback][label] for label, fallback in enumerate(projection.fallback)]
-
-
-def _vector_curves(projection: WholeVector) -> list[_Curve]:
-    """Return the probability of each label 0..K-1 as a function of all logits."""
-    table = np.column_stack([projection.weights, projection.bias])
-    curves: list[_Curve] = []
-    for label, own in enumerate(table):
-        differences = np.delete(table - own, label, axis=0)
-        curves.append(_VectorScore(tuple(_LogitDifference(tuple(row[:-1]), row[-1]) for row in differences.tolist())))
-    return curves
-
-
-def _corrected_curves(correction: Correction, curves: Sequence[_Curve]) -> list[_Curve]:
-    """Correct the logit of each curve; `MapDocument` allows a correction only of curves that have one."""
-    points = tuple(zip(correction.knots.tolist(), correction.values.tolist(), strict=True))
-    corrected: list[_Curve] = []
-    for curve in curves:
-        assert isinstance(curve, _Line | _ShrunkCurve | _VectorScore)
-        corrected.append(_CorrectedCurve(points, correction.first_slope, correction.last_slope, curve))
-    return corrected
 
 
 @dataclass(frozen=True)
@@ -314,12 +321,10 @@ class _LogitDifference(NamedTuple):
 
 @dataclass(frozen=True)
 class _VectorScore:
-    """Probability of the decision by recalibrated logits: 1 / (1 + odds of the other labels)."""
+    """Probability of the decision by calibrated logits: 1 / (1 + odds of the other labels)."""
 
     differences: tuple[_LogitDifference, ...]
-
-    def logit(self) -> exp.Expr:
-        return exp.Neg(this=exp.Ln(this=self._odds()))
+    scale: float | None  # at which distances from the largest logit are compressed; None for no compression
 
     def reliability(self) -> exp.Expr:
         divisor = exp.Add(this=exp.Literal.number(1), expression=self._odds())
@@ -334,44 +339,22 @@ class _VectorScore:
         for difference in self.differences:
             total: exp.Expr = _number(difference.bias)
             for logit, weight in zip(logits, difference.weights, strict=True):
-                relative = _at_least(exp.paren(exp.Sub(this=logit, expression=largest)), MIN_RELATIVE_LOGIT)
-                total = exp.Add(this=total, expression=_number(weight) * relative)
+                if weight == 0:
+                    continue
+                distance = exp.paren(exp.Sub(this=largest, expression=logit))
+                total = exp.Add(this=total, expression=_number(-weight) * self._compressed(distance))
             clipped = _at_most(_at_least(total, -MAX_EXPONENT), MAX_EXPONENT)
             powers.append(exp.Exp(this=clipped))
         return reduce(lambda odds, power: exp.Add(this=odds, expression=power), powers)
 
-
-@dataclass(frozen=True)
-class _CorrectedCurve:
-    """A curve with a corrected logit.
-
-    With knots u_1..u_J, the value v_1 at the first knot, and slopes s_0..s_J before, between and after the knots, the
-    logit z becomes
-
-        v_1 + s_0 (min(z, u_1) - u_1) + sum_{j<J} s_j (min(max(z, u_j), u_{j+1}) - u_j) + s_J (max(z, u_J) - u_J).
-    """
-
-    points: tuple[tuple[float, float], ...]  # logits before and after the correction
-    first_slope: float
-    last_slope: float
-    curve: _LogitCurve
-
-    def reliability(self) -> exp.Expr:
-        logit = exp.paren(self.curve.logit())
-        first, first_value = self.points[0]
-        last, _ = self.points[-1]
-        total = _add_distance(_number(first_value), self.first_slope, _lesser(logit.copy(), first), first)
-        for (left, low), (right, high) in pairwise(self.points):
-            position = _lesser(_at_least(logit.copy(), left), right)
-            total = _add_distance(total, (high - low) / (right - left), position, left)
-        total = _add_distance(total, self.last_slope, _at_least(logit.copy(), last), last)
-        return _expit(total, np.inf)
-
-
-def _add_distance(total: exp.Expr, slope: float, position: exp.Expr, start: float) -> exp.Expr:
-    """Add the slope times the signed distance of a position from the start."""
-    distance = exp.paren(exp.Sub(this=position, expression=_number(start)))
-    return exp.Add(this=total, expression=_number(slope) * distance)
+    def _compressed(self, distance: exp.Expr) -> exp.Expr:
+        """Return scale * asinh(distance / scale) with logarithm and root, which every dialect has."""
+        if self.scale is None:
+            return distance
+        ratio = exp.paren(_at_most(_divide(distance, _number(self.scale)), MAX_DISTANCE))
+        square = exp.Add(this=ratio * ratio.copy(), expression=exp.Literal.number(1))
+        root = exp.Sqrt(this=square)
+        return _number(self.scale) * exp.Ln(this=exp.Add(this=ratio.copy(), expression=root))
 
 
 def _decision_is_one_of(labels: list[int], n_labels: int) -> exp.Expr:

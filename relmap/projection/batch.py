@@ -13,7 +13,6 @@ from relmap.projection.curves import Curves, Fallback, build_curves_with_fallbac
 from relmap.projection.decisions import LabelledDecisions
 from relmap.projection.exact import ExactFit, fit_exact
 from relmap.projection.lattice import FitRows, mrp_objective, uniform_knots
-from relmap.projection.pooling import PooledLineFitter
 from relmap.settings import ProjectionParams
 from relmap.splits import ValidationRows
 
@@ -139,14 +138,6 @@ class FitBatch:
             decision = np.zeros_like(decision)
         return [
             FitRows(decisions.confidence, decision, self.fit_rows.correct) for decisions in self.fit_rows.by_calibrator
-        ]
-
-    @cached_property
-    def line_fitters(self) -> list[PooledLineFitter]:
-        """Fitter of pooled lines for each fit."""
-        return [
-            PooledLineFitter(decisions.confidence_logit, self.fit_rows.decision, self.fit_rows.correct, self.n_labels)
-            for decisions in self.fit_rows.by_calibrator
         ]
 
     @cached_property

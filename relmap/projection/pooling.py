@@ -1,73 +1,56 @@
-"""Lines and shifts of the logit of the confidence with partial pooling over labels, for few labelled rows.
+"""MRP with partial pooling over labels, the model of reliability maps, and its signals.
 
-With z the logit of the confidence and x the standardized z, the logit of the reliability of a decision for label k is
+With z the logit of the confidence and x the standardized z, a pooled line has the logit of the reliability
 
-    t = z + (a + a_k) + (b + b_k) x,   a, b ~ N(0, shared²),   a_k ~ N(0, intercept²),   b_k ~ N(0, slope²).
+    t = z + (a + a_k) + (b + b_k) x,   a, b ~ N(0, shared²),   a_k ~ N(0, intercept²),   b_k ~ N(0, slope²)
 
-The prior shrinks the shared coefficients to the identity and the coefficients of a label to the shared ones. Each
-standard deviation of the prior is one of DEVIATION_LEVELS; those with the largest marginal likelihood are chosen
-(Laplace's approximation: MacKay, 1992; Tierney and Kadane, 1986). 0 removes a part of the model. Slopes differ less
-between labels than shifts do, so the standard deviation of the slopes has a half-normal prior (Gelman, 2006). The line
-of a label with few rows is therefore close to that of the other labels, and the line of a label with many rows is
-determined by its own rows; the transition is gradual. Signals, further columns of shape (n, S), enter the model as x
-does.
+for a decision for label k. The prior shrinks the shared coefficients to the identity and the coefficients of a label to
+the shared ones. Each standard deviation of the prior is one of DEVIATION_LEVELS. Coefficients are averaged over priors,
+weighted by their marginal likelihoods (Laplace's approximation: MacKay, 1992; Tierney and Kadane, 1986). Slopes differ
+less between labels than shifts do, so the standard deviation of the slopes has a half-normal prior (Gelman, 2006). The
+line of a label with few rows is therefore close to that of the other labels, and the line of a label with many rows is
+determined by its own rows; the transition is gradual.
+
+The pooled model of a label is a weighted mean of its line and of its monotone curve (MRP at its convex optimum). The
+weight of the curve rises with the number of rows of the label.
+
+Signals, further columns of shape (n, S), are added to the logit with weights that all labels share.
 """
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 import scipy
 
-from relmap.projection.curves import Curves
+from relmap.projection.curves import Curves, choose_fallbacks
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import MAX_LOGIT, Lines
 from relmap.serialization import Axes, Number, Share, Value
 
-DEVIATION_LEVELS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)  # standard deviations of a prior that are compared, in logits
+if TYPE_CHECKING:
+    from relmap.projection.batch import FitBatch
+
+DEVIATION_LEVELS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)  # standard deviations of a prior that are compared, in logits
 TOLERANCE = 1e-12  # predicted decrease of the objective at which Newton's method ends, in nats
 SEARCH_TOLERANCE = 1e-5  # the same, for the fits by which priors are compared
 MAX_NEWTON_STEPS = 100
 MIN_STEP_SIZE = 1e-6
 ARMIJO = 1e-4  # share of the predicted decrease that a step must achieve
 MAX_SEARCH_ROUNDS = 4  # the search usually ends in the second round
-MIN_EVIDENCE_GAIN = 1.0  # nats of evidence required to include a part, so that noise seldom includes one
+# log prior odds of a deviation of 0: noise must hardly change a calibrated confidence; one that is given without
+# logits, such as the words of a judge, is less likely to be calibrated
+ODDS_OF_NO_DEVIATION = 3.0
+ODDS_OF_NO_DEVIATION_GIVEN = 1.0
 # scale of the half-normal prior of the slopes' standard deviation; without it few rows can make a slope far too steep
 SLOPE_DEVIATION_SCALE = 0.5
 MIN_SPREAD = 0.01  # smallest standard deviation of the logits by which a slope is scaled
 N_SEARCH_ROWS = 1000  # rows of the first search, evenly spaced
-
-
-class WithSignals(Value, kind="signals"):
-    """A line for each label plus weighted signals; for given signals, it rises with the confidence.
-
-    Attributes:
-        line: The lines.
-        weights: Weight of each signal for each label, shape (S, K).
-    """
-
-    line: Lines
-    weights: Annotated[np.ndarray, Axes("S", "K", of=Number)]
-
-    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
-        """Score decisions by confidence, label and signals.
-
-        Args:
-            decisions: n decisions with signals, shape (n, S).
-
-        Returns:
-            Logit of the reliability, shape (n,), float64.
-        """
-        assert decisions.signals is not None
-        weights = self.weights.T[decisions.decision]
-        return np.asarray(self.line(decisions) + (decisions.signals * weights).sum(axis=1))
-
-    def _content_violations(self) -> list[str]:
-        return self.line.violations(self.weights.shape[1])
+CURVE_WEIGHT_ROWS = 1000.0  # number of rows of a label at which its curve and its line have equal weight
+SIGNAL_DEVIATION = 0.5  # standard deviation of the prior of a signal's weight, per standard deviation of the signal
+LINE_PARTS = ("shared", "intercept", "slope")  # parts of the prior that are searched
 
 
 class ShrunkCurves(Value, kind="shrunk"):
@@ -100,6 +83,41 @@ class ShrunkCurves(Value, kind="shrunk"):
         return self.line.violations(len(self.share)) + self.curves.violations(len(self.share))
 
 
+class SignalAdjusted(Value, kind="signal_adjusted"):
+    """Pooled curves plus weighted signals.
+
+    Attributes:
+        base: The pooled curves.
+        weights: Weight of each signal, shape (S,).
+    """
+
+    base: ShrunkCurves
+    weights: Annotated[np.ndarray, Axes("S", of=Number)]
+
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
+        """Score decisions by confidence, label and signals.
+
+        Args:
+            decisions: n decisions with signals, shape (n, S).
+
+        Returns:
+            Logit of the reliability, shape (n,), float64.
+        """
+        assert decisions.signals is not None
+        return np.asarray(self.base(decisions) + (decisions.signals * self.weights).sum(axis=1))
+
+    def violations(self, n_labels: int | None = None) -> list[str]:
+        """Find violations of the pooled curves.
+
+        Args:
+            n_labels: Number of labels K; None if it is unknown.
+
+        Returns:
+            One sentence for each violation; empty if the curves are valid.
+        """
+        return self.base.violations(n_labels)
+
+
 @dataclass(frozen=True)
 class Prior:
     """Standard deviations of the coefficients, in logits; 0 removes a part of the model.
@@ -108,15 +126,11 @@ class Prior:
         shared: For the shared intercept and slope.
         intercept: For the intercepts of labels.
         slope: For the slopes of labels.
-        signals: For the shared weights of signals.
-        signals_by_label: For the weights of signals by label.
     """
 
     shared: float = 0.0
     intercept: float = 0.0
     slope: float = 0.0
-    signals: float = 0.0
-    signals_by_label: float = 0.0
 
     def shared_deviations(self, n_features: int) -> np.ndarray:
         """List the standard deviations of the shared coefficients.
@@ -127,7 +141,7 @@ class Prior:
         Returns:
             Standard deviations, shape (F,).
         """
-        return np.array([self.shared, self.shared, *[self.signals] * (n_features - 2)])
+        return np.array([self.shared, self.shared, *[SIGNAL_DEVIATION] * (n_features - 2)])
 
     def label_deviations(self, n_features: int) -> np.ndarray:
         """List the standard deviations of the coefficients of a label.
@@ -138,7 +152,11 @@ class Prior:
         Returns:
             Standard deviations, shape (F,).
         """
-        return np.array([self.intercept, self.slope, *[self.signals_by_label] * (n_features - 2)])
+        return np.array([self.intercept, self.slope, *[0.0] * (n_features - 2)])
+
+
+# if all confidences are equal, labels are expected to differ, and there is no slope
+CONSTANT_CONFIDENCE_PRIOR = Prior(shared=4.0, intercept=4.0)
 
 
 class PooledFit(NamedTuple):
@@ -259,11 +277,19 @@ class PooledRows:
         label: Decided label 0..K-1, nondecreasing, shape (n,).
         correct: Whether the decision is correct, shape (n,), bool.
         n_labels: Number of labels K.
+        log_odds: Log prior odds of a deviation of 0.
     """
 
     def __init__(
-        self, offset: np.ndarray, features: np.ndarray, label: np.ndarray, correct: np.ndarray, n_labels: int
+        self,
+        offset: np.ndarray,
+        features: np.ndarray,
+        label: np.ndarray,
+        correct: np.ndarray,
+        n_labels: int,
+        log_odds: float = ODDS_OF_NO_DEVIATION,
     ) -> None:
+        self.log_odds = log_odds
         self.offset = offset
         self.features = features
         self.label = label
@@ -461,12 +487,11 @@ class PenalizedProblem:
         return PooledFit(log_evidence, shared, by_label)
 
 
-def search_prior(prior: Prior, parts: Sequence[str], rows: PooledRows, reach: int) -> Prior:
-    """Search for the prior with the largest evidence, one part at a time.
+def search_prior(prior: Prior, rows: PooledRows, reach: int) -> Prior:
+    """Search for the prior with the largest posterior density, one part at a time.
 
     Args:
         prior: Prior at which the search starts.
-        parts: Names of the standard deviations that may change.
         rows: Fit rows; the fits under all priors tried are added to `rows.fits`.
         reach: Number of DEVIATION_LEVELS by which a part may move at once.
 
@@ -475,7 +500,7 @@ def search_prior(prior: Prior, parts: Sequence[str], rows: PooledRows, reach: in
     """
     for _ in range(MAX_SEARCH_ROUNDS):
         previous = prior
-        for part in parts:
+        for part in LINE_PARTS:
             prior = _best_level(prior, part, rows, reach)
         if prior == previous:
             break
@@ -483,7 +508,7 @@ def search_prior(prior: Prior, parts: Sequence[str], rows: PooledRows, reach: in
 
 
 def _best_level(prior: Prior, part: str, rows: PooledRows, reach: int) -> Prior:
-    """Choose the level of one part with the largest sum of log evidence and log prior, the first of equals."""
+    """Choose the level of one part with the largest posterior density, the first of equals."""
     current = DEVIATION_LEVELS.index(getattr(prior, part))
     candidates = []
     scores = []
@@ -492,75 +517,130 @@ def _best_level(prior: Prior, part: str, rows: PooledRows, reach: int) -> Prior:
         if candidate not in rows.fits:
             rows.fits[candidate] = rows.fit(candidate, prior)
         candidates.append(candidate)
-        scores.append(rows.fits[candidate].log_evidence + _log_prior(part, level))
+        scores.append(rows.fits[candidate].log_evidence + _log_prior(candidate, rows.log_odds))
     return candidates[scores.index(max(scores))]
 
 
-def _log_prior(part: str, level: float) -> float:
-    """Log prior of a standard deviation: a bonus for 0, and a half-normal density for slopes."""
-    bonus = MIN_EVIDENCE_GAIN if level == 0 else 0.0
-    scale = SLOPE_DEVIATION_SCALE if part == "slope" else math.inf
-    return bonus - (level / scale) ** 2 / 2
+def _log_prior(prior: Prior, log_odds: float) -> float:
+    """Log prior of the standard deviations: the log odds for each 0, and a half-normal density for slopes."""
+    n_removed = (prior.shared, prior.intercept, prior.slope).count(0.0)
+    return float(log_odds * n_removed - (prior.slope / SLOPE_DEVIATION_SCALE) ** 2 / 2)
 
 
-class PooledLineFitter:
-    """Fitter of pooled lines on n rows.
+class PooledLine(NamedTuple):
+    """Fitted lines, and weights of signals.
 
-    Fits under a prior are cached, because calls with different free parts try the same priors. Confidences of exactly 0
-    or 1 are replaced by finite logits, which are log 2 above the largest other one: if d is the distance of the most
-    extreme other confidence from 0 or 1, they move to a distance of about d / 2. The order of the rows does not matter.
+    Attributes:
+        line: The lines.
+        signal_weights: Weight of each signal, shape (S,).
+    """
+
+    line: Lines
+    signal_weights: np.ndarray
+
+
+def fit_pooled_line(
+    confidence_logit: np.ndarray,
+    decision: np.ndarray,
+    correct: np.ndarray,
+    n_labels: int,
+    signals: np.ndarray | None = None,
+    *,
+    log_odds: float = ODDS_OF_NO_DEVIATION,
+) -> PooledLine:
+    """Fit pooled lines, averaged over priors by their marginal likelihoods.
+
+    Confidences of exactly 0 or 1 are replaced by finite logits, which are log 2 above the largest other one: if d is
+    the distance of the most extreme other confidence from 0 or 1, they move to a distance of about d / 2. The order of
+    the rows does not matter.
 
     Args:
         confidence_logit: Logit of the confidence, shape (n,); may be infinite.
         decision: Decided label 0..K-1, shape (n,).
         correct: Whether the decision is correct, shape (n,), bool.
         n_labels: Number of labels K.
-        signals: Further features, shape (n, S).
+        signals: Further features, shape (n, S); None without any.
+        log_odds: Log prior odds of a deviation of 0.
+
+    Returns:
+        The lines and the weights of the signals. A label whose line would fall gets a constant: the mean reliability of
+        its rows.
     """
+    signal_columns = () if signals is None else tuple(signals.T)
+    order = np.lexsort((*signal_columns, correct, confidence_logit, decision))
+    logit = confidence_logit[order].astype(np.float64)
+    max_logit = _choose_max_logit(logit)
+    logit = np.clip(logit, -max_logit, max_logit)
+    mean = float(logit.mean())
+    spread = max(float(logit.std()), MIN_SPREAD)
+    features = np.column_stack(
+        [np.ones(len(logit)), (logit - mean) / spread, *(column[order] for column in signal_columns)]
+    )
+    rows = PooledRows(logit, features, decision[order], correct[order], n_labels, log_odds)
+    if (logit == logit[0]).all():
+        rows.fits[CONSTANT_CONFIDENCE_PRIOR] = rows.fit(CONSTANT_CONFIDENCE_PRIOR, CONSTANT_CONFIDENCE_PRIOR)
+    else:
+        search_rows = rows if len(logit) <= N_SEARCH_ROWS else _evenly_spaced_rows(rows, N_SEARCH_ROWS)
+        prior = search_prior(Prior(), search_rows, reach=len(DEVIATION_LEVELS))
+        search_prior(prior, rows, reach=1)
+    coefficients = _average_over_priors(rows)
+    slope = 1 + coefficients[:, 1] / spread
+    intercept = coefficients[:, 0] - coefficients[:, 1] * mean / spread
+    intercept = np.where(slope >= 0, intercept, rows.mean_logits(coefficients[:, :2]))
+    line = Lines(slope=np.maximum(slope, 0), intercept=intercept, farthest=max_logit)
+    return PooledLine(line=line, signal_weights=coefficients[0, 2:])
 
-    def __init__(
-        self,
-        confidence_logit: np.ndarray,
-        decision: np.ndarray,
-        correct: np.ndarray,
-        n_labels: int,
-        signals: np.ndarray | None = None,
-    ) -> None:
-        signal_columns = () if signals is None else tuple(signals.T)
-        order = np.lexsort((*signal_columns, correct, confidence_logit, decision))
-        logit = confidence_logit[order].astype(np.float64)
-        self._max_logit = _choose_max_logit(logit)
-        logit = np.clip(logit, -self._max_logit, self._max_logit)
-        self._mean = float(logit.mean())
-        self._spread = max(float(logit.std()), MIN_SPREAD)
-        x = (logit - self._mean) / self._spread
-        features = np.column_stack([np.ones(len(logit)), x, *(column[order] for column in signal_columns)])
-        self.rows = PooledRows(logit, features, decision[order], correct[order], n_labels)
-        self._search_rows = _evenly_spaced_rows(self.rows, N_SEARCH_ROWS)
-        self._has_signals = signals is not None
 
-    def fit_lines(self, *free_parts: str) -> Lines | WithSignals:
-        """Fit the lines under the prior with the largest marginal likelihood.
+def _average_over_priors(rows: PooledRows) -> np.ndarray:
+    """Average the coefficients of each label over the priors tried, by their posterior probability, shape (K, F)."""
+    log_posterior = []
+    coefficients = []
+    for prior, fit in rows.fits.items():
+        log_posterior.append(fit.log_evidence + _log_prior(prior, rows.log_odds))
+        coefficients.append(fit.shared + fit.by_label)
+    posterior = scipy.special.softmax(log_posterior)
+    return np.asarray((posterior[:, None, None] * coefficients).sum(axis=0))
 
-        Args:
-            *free_parts: Names of the standard deviations of `Prior` that may be positive. Without "slope" labels
-                differ only by shifts; without "intercept" and "slope" they share one line.
 
-        Returns:
-            The lines, with weights of the signals if there are any. A label whose line would fall gets a constant: the
-            mean reliability of its rows.
-        """
-        prior = search_prior(Prior(), free_parts, self._search_rows, reach=len(DEVIATION_LEVELS))
-        prior = search_prior(prior, free_parts, self.rows, reach=1)
-        fit = self.rows.fit(prior, prior, TOLERANCE)
-        coefficients = fit.shared + fit.by_label
-        slope = 1 + coefficients[:, 1] / self._spread
-        intercept = coefficients[:, 0] - coefficients[:, 1] * self._mean / self._spread
-        intercept = np.where(slope >= 0, intercept, self.rows.mean_logits(coefficients[:, :2]))
-        line = Lines(np.maximum(slope, 0), intercept, self._max_logit)
-        if self._has_signals:
-            return WithSignals(line, coefficients[:, 2:].T)
-        return line
+def fit_mrp_pooled(batch: "FitBatch") -> list[ShrunkCurves | SignalAdjusted]:
+    """Fit MRP at its optimum, averaged with pooled lines; and weights of signals, if there are any.
+
+    The curve of a label with n rows has the weight n² / (n² + CURVE_WEIGHT_ROWS²), or 0 if all confidences are equal.
+    With signals, the curve of a label is lowered by the mean contribution of the signals to the rows of the label.
+
+    Args:
+        batch: Batch of B fits.
+
+    Returns:
+        Model of each fit.
+    """
+    n_rows = batch.rows_per_label
+    decision = batch.fit_rows.decision
+    curve_share = n_rows**2 / (n_rows**2 + CURVE_WEIGHT_ROWS**2)
+    fallback = choose_fallbacks(n_rows, minimum_rows=0)
+    fits: list[ShrunkCurves | SignalAdjusted] = []
+    for decisions, optimum in zip(batch.fit_rows.by_calibrator, batch.exact_fit.values, strict=True):
+        values = optimum
+        signals = decisions.signals
+        pooled = fit_pooled_line(
+            decisions.confidence_logit,
+            decision,
+            batch.fit_rows.correct,
+            batch.n_labels,
+            signals,
+            log_odds=ODDS_OF_NO_DEVIATION_GIVEN if decisions.logits is None else ODDS_OF_NO_DEVIATION,
+        )
+        if signals is not None:
+            contribution = np.bincount(decision, (signals * pooled.signal_weights).sum(axis=1), batch.n_labels)
+            values = values - (contribution / np.maximum(n_rows, 1))[:, None]
+        # where confidences nearly coincide, an optimum can exceed the logits that a float64 reliability distinguishes
+        clipped = np.clip(values, -MAX_LOGIT, MAX_LOGIT)
+        curves = Curves(knots=batch.knots, values=clipped, rows=n_rows, fallback=fallback)
+        has_one_confidence = bool((decisions.confidence_logit == decisions.confidence_logit[:1]).all())
+        share = np.zeros(batch.n_labels) if has_one_confidence else curve_share
+        shrunk = ShrunkCurves(line=pooled.line, curves=curves, share=share)
+        fits.append(shrunk if signals is None else SignalAdjusted(base=shrunk, weights=pooled.signal_weights))
+    return fits
 
 
 def _choose_max_logit(logit: np.ndarray) -> float:
@@ -577,5 +657,10 @@ def _evenly_spaced_rows(rows: PooledRows, max_rows: int) -> PooledRows:
     n_rows = len(rows.offset)
     selected = np.unique(np.linspace(0, n_rows - 1, min(max_rows, n_rows)).astype(np.int64))
     return PooledRows(
-        rows.offset[selected], rows.features[selected], rows.label[selected], rows.correct[selected], rows.n_labels
+        rows.offset[selected],
+        rows.features[selected],
+        rows.label[selected],
+        rows.correct[selected],
+        rows.n_labels,
+        rows.log_odds,
     )

@@ -42,11 +42,11 @@ CONCEPTS = {
             "another.",
         ),
         Concept(
-            name="auto",
-            title="What auto chooses",
-            definition="With the variant auto, the fit compares the out-of-fold log loss of candidate models and takes "
-            "the candidate with the lowest loss. With logits, it takes the all-logits model unless another "
-            "candidate is better by more than two standard errors.",
+            name="reliability-map",
+            title="What a map contains",
+            definition="A calibrator that sees all logits, and on its confidence a monotone curve for each label "
+            "(MRP), partially pooled with the other labels. Every map is fitted in this way, whatever the number of "
+            "rows.",
         ),
         Concept(
             name="guarantees",

@@ -5,10 +5,16 @@ the light colors. The colors can be distinguished by colorblind readers (Okabe a
 """
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
 import altair as alt
@@ -22,6 +28,11 @@ ROWS = alt.NamedData(name="rows")  # charts contain no data; the rows of the fig
 # Dictionaries of resource names in a PDF. vl-convert writes their lines in a random order. Sorting the lines makes the
 # file reproducible, and does not change the byte offsets that it contains.
 PDF_RESOURCES = re.compile(rb"(/(?:XObject|ExtGState|Font|Pattern|Shading) <<\n)(.*?)(\n *>>)", re.DOTALL)
+RENDER_PDF = """
+import sys
+import vl_convert
+sys.stdout.buffer.write(vl_convert.vegalite_to_pdf(sys.stdin.buffer.read().decode()))
+"""
 MIN_FIT_ROWS = 100  # a label with fewer projection-fit rows is marked
 FEW_ROWS = "few rows"
 DEFAULT_CALIBRATOR = "ts"
@@ -205,9 +216,28 @@ def svg(spec: dict[str, Any]) -> str:
 
 
 def pdf(spec: dict[str, Any]) -> bytes:
-    """Render a chart with its data as PDF, one point for each pixel; the same chart gives the same bytes."""
-    written = bytes(vl_convert.vegalite_to_pdf(with_light_colors(spec)))
-    return PDF_RESOURCES.sub(_sort_lines, written)
+    """Render a chart with its data as PDF, one point for each pixel; the same chart gives the same bytes.
+
+    vl-convert prefers fonts of the machine to the ones that it includes, and reads its font settings once in a process.
+    A new process finds no fonts of the machine: its settings name a folder without fonts.
+
+    Args:
+        spec: Chart in Vega-Lite with its data.
+
+    Returns:
+        Content of the file.
+    """
+    with TemporaryDirectory() as folder:
+        settings = Path(folder, "fonts.conf")
+        settings.write_text(f"<fontconfig><dir>{escape(folder)}</dir></fontconfig>", encoding="utf-8")
+        completed = subprocess.run(  # noqa: S603 - this Python and a constant program
+            [sys.executable, "-P", "-c", RENDER_PDF],
+            input=with_light_colors(spec).encode(),
+            stdout=subprocess.PIPE,
+            env=os.environ | {"FONTCONFIG_FILE": str(settings)},
+            check=True,
+        )
+    return PDF_RESOURCES.sub(_sort_lines, completed.stdout)
 
 
 def _sort_lines(resources: re.Match[bytes]) -> bytes:
@@ -250,6 +280,7 @@ class Results:
         simplex: Rows of simplex.parquet.
         preferred_calibrator: Calibrator of the figures, if it was run.
         variant: Variant that the column `reliability` comes from.
+        confidence: What the confidence is, for the line above figures; empty to name the calibrator.
     """
 
     name: str
@@ -263,6 +294,7 @@ class Results:
     simplex: pl.DataFrame = field(default_factory=pl.DataFrame)
     preferred_calibrator: str = DEFAULT_CALIBRATOR
     variant: str = "mrp"
+    confidence: str = ""
 
     @cached_property
     def calibrators(self) -> list[str]:
@@ -328,7 +360,8 @@ class Results:
         """Line above a figure: data set, calibrator, and size of the sample."""
         n_rows = self.scores["row"].n_unique()
         sample = f", {n_rows:,} of {self.test_rows:,} test rows" if n_rows < self.test_rows else ""
-        return f"{self.display_name}, calibrator {self.calibrator}{sample}"
+        confidence = self.confidence or f"calibrator {self.calibrator}"
+        return f"{self.display_name}, {confidence}{sample}"
 
     @property
     def averaging_note(self) -> str:

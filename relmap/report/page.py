@@ -1,4 +1,4 @@
-"""Page of `relmap report`: recommendation, threshold control, figures and tables in one HTML file."""
+"""Page of `relmap report`: comparison, threshold control, figures and tables in one HTML file."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from relmap.api import Answer, Cuts, MapAssessment, Recommendation
+from relmap.api import Cuts, FitSummary, MapAssessment, Summary
 from relmap.evaluation.agreement import format_share
 from relmap.io.columns import join_names
 from relmap.io.reading import DEFAULT_READING, Reading
 from relmap.maps.map_file import describe_map
-from relmap.projection.variants import VARIANTS
 from relmap.report.curves import reliability_by_label
 from relmap.report.figure import DrawnFigure
 from relmap.report.html import read_script, render_page
@@ -24,9 +23,9 @@ from relmap.routing.apply import default_threshold
 
 LABEL_OPTIONS = ("label", "id", "drop_unlabelled")  # only commands that read labelled rows have them
 TARGET_ACCURACIES = (0.8, 0.9, 0.95, 0.99)
-CONCEPTS_OF_PAGE = ("fixed-decisions", "label-wise-reliability", "auto", "guarantees", "intervals")
+CONCEPTS_OF_PAGE = ("fixed-decisions", "label-wise-reliability", "reliability-map", "guarantees", "intervals")
 
-Numbers = Mapping[str, Any]  # part of the JSON of an answer
+Numbers = Mapping[str, Any]  # part of the JSON of a summary
 
 
 @dataclass(frozen=True)
@@ -67,12 +66,12 @@ class ExplorerSection:
     command_after: str
 
 
-def render_map_page(assessment: MapAssessment, recommendation: Recommendation, map_file: Path, reading: Reading) -> str:
+def render_map_page(assessment: MapAssessment, fit: FitSummary, map_file: Path, reading: Reading) -> str:
     """Render the page of a map.
 
     Args:
         assessment: The map, and labelled rows that it has scored.
-        recommendation: Recommendation of the fit.
+        fit: Summary of the fit.
         map_file: File of the map, which the commands on the page name.
         reading: How the columns of the rows are read; the commands read other files in the same way.
 
@@ -80,16 +79,17 @@ def render_map_page(assessment: MapAssessment, recommendation: Recommendation, m
         The page as HTML.
     """
     evaluation = assessment.evaluate()
-    verdict = _sentences(evaluation)
-    recommended = [sentence for sentence in _sentences(recommendation) if sentence not in verdict]
-    tables = _tables(assessment, evaluation, recommendation)
+    evaluation_sentences = (*evaluation.lines, *evaluation.details)
+    fit_sentences = [line for line in (*fit.lines, *fit.details) if line not in evaluation_sentences]
+    tables = _tables(assessment, evaluation)
     map_option = f"--map {shlex.quote(str(map_file))}"
     command = f"relmap apply {map_option} --predictions new.parquet --out scored.parquet{_reading_options(reading)}"
     return render_page(
         "map.html.jinja",
         name=assessment.document.source.file,
-        recommended=recommended,
-        verdict=verdict,
+        comparison=evaluation.lines,
+        fit=fit_sentences,
+        details=[line for line in evaluation.details if not line.startswith(" ")],  # the others are in a table
         notes=evaluation.notes,
         command=command,
         map=map_file.name,
@@ -113,18 +113,6 @@ def _reading_options(reading: Reading, *, labelled: bool = False) -> str:
         if value is not True:
             text += f" {shlex.quote(str(value))}"
     return text
-
-
-def _sentences(answer: Answer) -> list[str]:
-    """Return the lines of an answer that are not part of a table, which has a heading and indented rows."""
-    sentences = []
-    next_lines = [*answer.lines[1:], ""]
-    for line, next_line in zip(answer.lines, next_lines, strict=True):
-        is_table_row = line.startswith(" ")
-        is_heading = line.endswith(":") or next_line.startswith(" ")
-        if not is_table_row and not is_heading:
-            sentences.append(line)
-    return sentences
 
 
 def _provenance(assessment: MapAssessment, numbers: Numbers) -> dict[str, str]:
@@ -179,7 +167,7 @@ def _figures(assessment: MapAssessment) -> list[DrawnFigure]:
     return [figure for figure in drawn_figures if figure is not None]
 
 
-def _tables(assessment: MapAssessment, evaluation: Answer, recommendation: Recommendation) -> list[Table]:
+def _tables(assessment: MapAssessment, evaluation: Summary) -> list[Table]:
     """Build all tables; some may be empty."""
     numbers = evaluation.to_dict()
     cuts = {target: assessment.choose_cut(target_accuracy=target) for target in TARGET_ACCURACIES}
@@ -189,7 +177,6 @@ def _tables(assessment: MapAssessment, evaluation: Answer, recommendation: Recom
         cuts_table(cuts, notes_on_cuts),
         top_rows_table(numbers["top"]),
         label_table(numbers["labels"], numbers["agreement"]["labels"]),
-        candidate_table(recommendation.to_dict()),
     ]
 
 
@@ -204,8 +191,8 @@ def cuts_table(cuts: Mapping[float, Cuts], notes: Sequence[str]) -> Table:
         The table.
     """
     rows = []
-    for target, answer in cuts.items():
-        overall = answer.numbers["overall"]
+    for target, found in cuts.items():
+        overall = found.numbers["overall"]
         if overall["cut"] is None:
             rows.append([f"{target:.0%}", "none", "", "", overall["why"]])
             continue
@@ -292,39 +279,6 @@ def label_table(labels: Sequence[Numbers], agreement: Sequence[Numbers]) -> Tabl
         columns=("label", "decisions", "mean confidence", "mean reliability", "accuracy", "recall"),
         rows=rows,
         concept="label-wise-reliability",
-    )
-
-
-def candidate_table(recommendation: Numbers) -> Table:
-    """Tabulate the candidates of the model choice.
-
-    Args:
-        recommendation: Numbers of the recommendation.
-
-    Returns:
-        The table.
-    """
-    rows = []
-    for candidate in recommendation["candidates"]:
-        gain = -candidate["change"]
-        low = -candidate["high"]
-        high = -candidate["low"]
-        rows.append(
-            [
-                VARIANTS[candidate["variant"]].description,
-                f"{candidate['nll_correct']:.4f}",
-                f"{gain:+z.4f}",
-                f"{low:+z.4f} to {high:+z.4f}",
-                "yes" if candidate["variant"] == recommendation["variant"] else "",
-            ]
-        )
-    return Table(
-        title="Candidate models",
-        note="Out-of-fold log loss of the estimated probability that a decision is correct. Gain: reduction of this "
-        "loss compared with the confidence.",
-        columns=("candidate", "log loss", "gain", "95% interval", "chosen"),
-        rows=rows,
-        concept="auto",
     )
 
 

@@ -13,11 +13,13 @@ import vl_convert
 
 from relmap.api import MapAssessment
 from relmap.errors import InputError
+from relmap.evaluation.description import describe_baseline
 from relmap.io.atomic import check_output_path, write_atomically, write_text
 from relmap.maps.document import MapDocument
+from relmap.projection.curves import Confidence, Curves, SharedCurve
 from relmap.projection.decisions import CalibratedDecisions
-from relmap.projection.pooling import WithSignals
-from relmap.projection.whole_vector import WholeVector
+from relmap.projection.labelwise import WithFallbacks
+from relmap.projection.pooling import ShrunkCurves
 from relmap.report.curves import MapCurves, map_curves
 from relmap.report.figure import DrawnFigure, Results, pdf, svg, theme, with_light_colors
 from relmap.report.ranking import risk_coverage
@@ -27,6 +29,7 @@ CHART_WIDTH = 480  # width of a chart without panels
 CHART_SPACING = 30
 SUFFIXES = (".html", ".json", ".pdf", ".png", ".svg")
 GRID = np.unique(np.r_[np.linspace(0.001, 0.999, 150), 0.9995, 0.9999])  # confidences at which curves are evaluated
+CURVE_TYPES = (Confidence, Curves, SharedCurve, ShrunkCurves, WithFallbacks)  # functions of the confidence
 MAX_GROUPS = 12  # groups of rows with similar confidence, for a label without a curve over the confidence
 MIN_GROUP_ROWS = 10
 
@@ -133,7 +136,7 @@ def results_of_map(assessment: MapAssessment) -> Results:
             "group": row_number.astype(str) if rows.group is None else rows.group,
             "label": rows.label,
             "decision": rows.decision,
-            "calibrator": document.calibrator.name,
+            "calibrator": (document.baseline or document.calibrator).name,
             "seed": document.source.seed,
             "confidence": scored.confidence,
             "reliability": scored.reliability,
@@ -147,14 +150,15 @@ def results_of_map(assessment: MapAssessment) -> Results:
         scores=scores.with_columns(pl.Series(f"logit_{variant}", scored.logit)),
         test_rows=len(rows),
         variant=variant,
+        confidence=f"confidence: {describe_baseline(document)}",
     )
 
 
 def fitted_curves(assessment: MapAssessment) -> list[pl.DataFrame]:
     """Compute the reliability by calibrated confidence for each label.
 
-    A map that uses more than the confidence has no such curve. It is replaced with the mean reliability of groups of
-    rows that have similar confidence.
+    A map that uses more than the shown confidence has no such curve. It is replaced with the mean reliability of groups
+    of rows that have similar confidence.
 
     Args:
         assessment: The map, and labelled rows that it has scored.
@@ -163,7 +167,7 @@ def fitted_curves(assessment: MapAssessment) -> list[pl.DataFrame]:
         A frame with columns `confidence` and `reliability` for each label.
     """
     document = assessment.document
-    if isinstance(document.projection.fitted, WholeVector | WithSignals):
+    if document.baseline is not None or not isinstance(document.projection.fitted, CURVE_TYPES):
         return [_mean_reliability(assessment, label) for label in range(document.n_labels)]
     return [_curve(document, label) for label in range(document.n_labels)]
 
@@ -171,8 +175,6 @@ def fitted_curves(assessment: MapAssessment) -> list[pl.DataFrame]:
 def _curve(document: MapDocument, label: int) -> pl.DataFrame:
     decisions = CalibratedDecisions(scipy.special.logit(GRID), np.full(len(GRID), label))
     logit = np.asarray(document.projection.fitted(decisions))
-    if document.correction is not None:
-        logit = document.correction(logit)
     return pl.DataFrame({"confidence": GRID, "reliability": scipy.special.expit(logit)})
 
 

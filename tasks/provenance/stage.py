@@ -6,11 +6,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import Timer
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import psutil
 import typer
+import yaml
 from pydantic import BaseModel, ValidationError
 
 from relmap.errors import InputError, escape_unprintable
@@ -34,6 +36,8 @@ from tasks.settings.params import load_params
 RECORDS = STATE / "stages"  # record of the last run of each stage on this machine
 # Manifest of the last finished run of each stage. DVC removes the manifest that is an output before a stage runs.
 LAST_MANIFESTS = STATE / "manifests"
+DVC_LOCK = Path("dvc.lock")
+DVC_CACHE = Path(".dvc/cache/files/md5")
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 NOT_PERMITTED = {errno.EACCES, errno.EPERM, errno.EROFS}
 REASON_UNKNOWN = "the run ended before the reason was known"
@@ -46,7 +50,7 @@ class StageRecord(BaseModel):
         stage: Name of the stage in DVC.
         process: Process number.
         started: Start of the run.
-        why: What had changed since the last finished run.
+        why: What had changed since the last state of the stage.
         outcome: State of the run.
         ended: End of the run.
         reason: Reason of a failure.
@@ -105,7 +109,7 @@ def run_stage(name: str) -> Iterator[StageRecord]:
         try:
             _remove_outputs(stage)
             before = build_manifest(stage, inputs=hash_files(stage.inputs), code=code, outputs={})
-            record.why = explain_run(_read_last_manifest(name), before)
+            record.why = explain_run(_read_last_manifest(stage), before)
             record.write()
             with _time_limit(record, load_params().stage_minutes):
                 yield record
@@ -173,12 +177,30 @@ def run_command(main: Callable[..., object], name: str) -> None:
         raise
 
 
-def _read_last_manifest(name: str) -> Manifest | None:
-    """Read the manifest of the last finished run; return None if it is missing or damaged."""
+def _read_last_manifest(stage: DvcStage) -> Manifest | None:
+    """Read the manifest of the last state of a stage; return None if it is missing or damaged.
+
+    DVC may have restored that state from its cache after a later run of the stage. Without an entry in dvc.lock or in
+    the cache, this is the manifest of the last finished run on this machine.
+    """
+    paths = [LAST_MANIFESTS / f"{stage.name}.json"]
+    for output in _locked_outputs(stage.name):
+        if output.get("path") == stage.manifest.as_posix() and output.get("md5"):
+            digest = output["md5"]
+            paths.insert(0, DVC_CACHE / digest[:2] / digest[2:])
+    for path in paths:
+        with suppress(InputError):
+            return read_manifest(path)
+    return None
+
+
+def _locked_outputs(name: str) -> list[dict[str, Any]]:
+    """Return the outputs of a stage in dvc.lock; empty if it has none or the file is incomplete."""
     try:
-        return read_manifest(LAST_MANIFESTS / f"{name}.json")
-    except InputError:
-        return None
+        content = yaml.safe_load(DVC_LOCK.read_text(encoding="utf-8"))
+        return list(content["stages"][name]["outs"])
+    except (FileNotFoundError, yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError):
+        return []
 
 
 @contextmanager

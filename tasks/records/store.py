@@ -4,7 +4,9 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from configparser import RawConfigParser
 from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,12 +15,13 @@ import polars as pl
 
 from relmap.decisions import ProtocolDecisions
 from relmap.errors import InputError
-from relmap.io.atomic import write_atomically, write_json
+from relmap.io.atomic import write_atomically, write_json, write_text
 
 DATA = Path("data")
 REPORT = DATA / "report"
 STATE = DATA / ".state"  # locks and records of runs on this machine; not the input of a stage
 PRIVATE_FOLDERS = (DATA, Path(".dvc"), Path(".dvc/cache"), Path(".dvc/tmp"), Path(".prefect"))
+DVC_STATE = Path(".dvc/tmp/site")
 Content = TypeVar("Content")
 
 # Each function takes the key of a data set.
@@ -35,12 +38,35 @@ def make_private() -> None:
     are left as they are. `dvc exp run --temp` and `--queue` run stages in a folder below `.dvc` of the checkout, and
     fill its cache, so a `.dvc` folder above the current folder is made private too.
     """
+    if Path(".dvc/config").exists():
+        _keep_dvc_state_private()
     outer_folders = [folder for folder in Path.cwd().parents if folder.name == ".dvc"]
     for folder in (*PRIVATE_FOLDERS, *outer_folders):
         with suppress(FileNotFoundError):
             state = folder.stat()
             if state.st_uid == os.getuid() and state.st_mode & 0o077:
                 folder.chmod(0o700)
+
+
+def _keep_dvc_state_private() -> None:
+    """Create the folder of DVC's state, and write its absolute path to `.dvc/config.local`.
+
+    DVC unpickles what it finds in this folder, and by default uses one that every user of the machine can change. The
+    path in `.dvc/config` protects a clone from its first command on, but DVC takes it relative to the current folder,
+    so it is right in the root folder of the project only.
+    """
+    (DVC_STATE / "repo").mkdir(mode=0o700, parents=True, exist_ok=True)  # DVC would make it writable for everyone
+    local_config = Path(".dvc/config.local")
+    config = RawConfigParser()
+    config.read(local_config, encoding="utf-8")
+    if not config.has_section("core"):
+        config.add_section("core")
+    folder = f'"{DVC_STATE.absolute()}"'
+    if config.get("core", "site_cache_dir", fallback=None) != folder:
+        config.set("core", "site_cache_dir", folder)
+        text = StringIO()
+        config.write(text)
+        write_text(local_config, text.getvalue())
 
 
 def manifest_file(dataset: str, stage: str) -> Path:

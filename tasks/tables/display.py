@@ -34,6 +34,7 @@ TEMPLATES = Environment(  # noqa: S701 - Markdown and LaTeX; `render_latex` esca
     variable_start_string="<<",
     variable_end_string=">>",
 )
+TEMPLATES.filters["cell"] = lambda text: text.replace("|", r"\|").replace("\n", " ")  # of a Markdown table
 ARROWS = {HIGHER: r"\uparrow", LOWER: r"\downarrow", NEITHER: ""}  # in the direction of improvement
 METRIC_SYMBOLS = {"nll_correct": r"\mathrm{NLL}_{\mathrm{correct}}"}
 SHORT_TITLES = {"ece": "Fixed ECE", "top_ece": "Top ECE", "brier": "Brier"}  # as in the paper

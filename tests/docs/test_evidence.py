@@ -122,7 +122,7 @@ def test_a_row_with_a_missing_cell_is_refused(tmp_path):
 
 
 def run_evidence(folder: Path) -> str:
-    """Measure small simulated data with `python -m tests.bench.evidence`, and return what it prints."""
+    """Measure small simulated data with `python -m benchmarks.evidence`, and return what it prints."""
     options = {
         "--out": folder / "results.json",
         "--readme": folder / "README.md",
@@ -130,7 +130,7 @@ def run_evidence(folder: Path) -> str:
         "--sizes": "300",
         "--store": folder / "cases",
     }
-    command = [sys.executable, "-m", "tests.bench.evidence"]
+    command = [sys.executable, "-m", "benchmarks.evidence"]
     for option, value in options.items():
         command += [option, str(value)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout

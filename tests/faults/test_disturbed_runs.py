@@ -8,13 +8,15 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 
 import pytest
 
 from flows.server import is_api_available
-from tests.faults.small_project import SmallProject, kill_fault
+from tasks.provenance.lock import is_lock_held
+from tests.faults.small_project import COMMAND_TIMEOUT, SmallProject, kill_fault
 from tests.project_copy import clean_environment, flip_bit
 from tests.system.browser import wait_until
 from tests.system.served import free_port
@@ -80,6 +82,22 @@ def test_children_of_a_killed_run_end_within_seconds(project, finished, tmp_path
     first.kill_command()
     wait_until(lambda: not first.find_processes(), timeout=15)
     assert not stage.is_running()
+    assert "Traceback" not in project.run("flows.refresh")
+    assert project.result_digests() == finished.result_digests()
+
+
+@pytest.mark.parametrize("n_lines", [1, 8])
+def test_a_run_ends_if_the_reader_of_its_output_has_ended(project, finished, n_lines):
+    """As in `python -m flows.refresh | head -1`."""
+    command = [sys.executable, "-u", "-m", "flows.refresh"]
+    options = {"cwd": project.folder, "env": clean_environment()}
+    with subprocess.Popen(command, **options, stdout=subprocess.PIPE, start_new_session=True) as process:
+        for _ in range(n_lines):
+            assert process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(COMMAND_TIMEOUT) == 1
+    assert not is_lock_held(project.folder / "data/.state/locks/refresh.lock")
+    assert "RUNNING" not in project.flow_states()
     assert "Traceback" not in project.run("flows.refresh")
     assert project.result_digests() == finished.result_digests()
 
@@ -196,7 +214,7 @@ def check_reported_and_restored(project: SmallProject, flipped: list[Path], word
         assert (name in problems) == (file in flipped), f"{name}\n{printed}"
     assert word in problems
     for command in (line for line in advice.splitlines() if line.startswith("  ")):
-        options = {"cwd": project.folder, "env": clean_environment(project.folder)}
+        options = {"cwd": project.folder, "env": clean_environment()}
         completed = subprocess.run(
             ["sh", "-c", f"{command} 2>&1"], **options, capture_output=True, text=True, check=False
         )

@@ -7,6 +7,8 @@ import io
 import json
 import os
 import re
+import struct
+import zipfile
 from itertools import product
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from pyarrow import parquet
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.io import files
+from relmap.io import files, frames
 from relmap.io.columns import FileRows, count_labels, read_numbers
 from relmap.io.files import open_predictions, read_columns
 from relmap.io.output import check_output, map_in_order, write_with_columns
@@ -97,7 +99,7 @@ def test_csv_fields_are_read_as_text(tmp_path):
 
 def test_numbers_labels_and_probabilities_are_parsed():
     assert read_numbers(pl.Series("x", [" 0.5", "1 "]), FileRows("file")).tolist() == [0.5, 1]
-    assert count_labels(pl.DataFrame({"label": [0, 0]}), ["label"], FileRows("file")) == 2
+    assert count_labels(pl.DataFrame({"label": [0, 0]}), "label", "label", FileRows("file")) == 2
     columns = ["logits", "probabilities", "decision", "confidence"]
     assert find_layout(columns, "file", labelled=False, map_input="confidence_only").kind == "confidence_only"
     logits = read_labelled_frame(
@@ -225,7 +227,7 @@ INVALID_FILES = {  # file, its bytes or a function that creates it, message
     "two columns of one name": ("p.csv", b"a,b,a\n1,2,3\n", "p.csv has more than one column named a"),
     "csv in no encoding": ("p.csv", b"a,b\n1,\xff\x81\n", "p.csv is not a complete csv file .*UTF8"),
     "a line that is cut off": ("p.jsonl", b'{"a": 1}\n\n{"a": ', "p.jsonl, line 3 is not one JSON"),
-    "a NaN in JSON": ("p.jsonl", b'{"a": 1}\n{"a": NaN}\n', "p.jsonl, line 2 is not one JSON"),
+    "a NaN in JSON": ("p.jsonl", b'{"a": 1}\n{"a": NaN}\n', "p.jsonl, line 2 has NaN, which is not JSON"),
     "a key twice": ("p.jsonl", b'{"a": 1}\n\n{"a": 1, "b": 2, "a" :3}\n', "line 3 has an .* a repeated key"),
     "a key twice within a value": ("p.jsonl", b'{"a": {"b": 1, "b": 1}}\n', "line 1 has an .* repeated key"),
     "no gzip": ("p.csv.gz", b"a,b\n", "is not a complete gzip file"),
@@ -345,3 +347,35 @@ def test_a_file_has_checksums_only_if_every_column_has_one(tmp_path, monkeypatch
         checksums = iter(answers)
         monkeypatch.setattr(files, "_has_checksum", lambda *_, checksums=checksums: next(checksums))
         assert open_predictions(path).has_checksums() is expected
+
+
+def write_zeros(path: Path, *, n_bytes: int, declared: int) -> None:
+    """Write a zip archive of zeros, with the given size in its headers."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("xl/worksheets/sheet1.xml", bytes(n_bytes))
+    content = path.read_bytes()
+    path.write_bytes(content.replace(struct.pack("<I", n_bytes), struct.pack("<I", declared)))
+
+
+@pytest.mark.parametrize("declared", [2**21, 10])
+def test_workbook_that_unpacks_to_more_than_the_limit_is_rejected_whatever_size_it_declares(
+    declared, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(frames, "MAX_WHOLE_BYTES", 2**20)
+    path = tmp_path / "p.xlsx"
+    write_zeros(path, n_bytes=2**21, declared=declared)
+    assert path.stat().st_size < 2**13
+    with pytest.raises(InputError, match=r"p.xlsx unpacks to more than 1 MiB"):
+        open_predictions(path)
+
+
+@pytest.mark.parametrize("where", ["first", "later"])
+def test_json_line_that_is_too_long_is_rejected_with_its_number(where, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "BLOCK_BYTES", 2**10)
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 2**20)
+    before = b'{"a": "b"}\n' * 200 if where == "later" else b""
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(before + b'{"a": "' + b"x" * (2**20 + 2**12) + b'"}\n')
+    number = 201 if where == "later" else 1
+    with pytest.raises(InputError, match=rf"p.jsonl, line {number} has more than 1 MiB"):
+        open_predictions(path)

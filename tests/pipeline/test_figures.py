@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
 
@@ -18,7 +20,7 @@ from scipy.stats import binomtest
 
 from relmap.projection.variants import VARIANTS
 from relmap.report.curves import MIN_BIN_ROWS, N_BARS, N_BINS, binned_accuracy, curve_rows, histogram_bars
-from relmap.report.figure import DARK, LIGHT, DrawnFigure, Results, css_color, pdf, svg, with_light_colors
+from relmap.report.figure import DARK, LIGHT, RENDER_PDF, DrawnFigure, Results, css_color, pdf, svg, with_light_colors
 from relmap.report.ranking import retained_errors
 from tasks.figures import FIGURES, draw_all
 from tasks.figures.overview import overview_picture, select_changes
@@ -539,3 +541,20 @@ def test_curves_are_drawn_inside_of_their_axes():
     drawn = curve_rows(results("three labels")).filter(kind="curve")["confidence"]
     assert drawn.min() >= results("three labels").min_confidence()
     assert 0.99 < drawn.max() < 1
+
+
+def test_a_pdf_does_not_depend_on_the_fonts_of_the_machine(tmp_path, monkeypatch):
+    spec = paper_figures("two labels", "three labels", "ten labels of the hub")["simplex_paths"].spec
+    with_fonts = pdf(spec)
+    settings = tmp_path / "fonts.conf"
+    settings.write_text(f"<fontconfig><dir>{tmp_path}</dir></fontconfig>")
+    monkeypatch.setenv("FONTCONFIG_FILE", str(settings))
+    without_fonts = subprocess.run(
+        [sys.executable, "-P", "-c", RENDER_PDF],
+        input=json.dumps(with_light_colors(spec)).encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+    ).stdout
+    fonts = set(re.findall(rb"/BaseFont /[A-Z]+\+(\S+)", with_fonts))
+    assert sorted(with_fonts.split(b"\n")) == sorted(without_fonts.split(b"\n"))
+    assert fonts <= {b"LiberationSans", b"LiberationSans-Bold", b"LiberationSans-Italic"}

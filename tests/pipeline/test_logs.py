@@ -5,6 +5,7 @@ import sys
 
 from flows import logs
 from flows.logs import RotatingLog, log_lines
+from tests.project_copy import ROOT
 
 
 def test_a_full_log_is_renamed_and_the_oldest_is_removed(tmp_path, monkeypatch):
@@ -56,3 +57,18 @@ def test_output_of_a_process_and_its_children_is_printed_and_logged(tmp_path):
     lines = ["of this process", "of a library", "of a child"]
     assert (tmp_path / "serve.log").read_text().splitlines() == lines
     assert printed.splitlines() == [*lines, "after"]
+
+
+def test_the_log_continues_after_the_reader_of_the_terminal_has_ended(tmp_path):
+    program = f"""
+from pathlib import Path
+from flows.logs import log_output
+with log_output(Path({str(tmp_path / "serve.log")!r})):
+    for number in range(1000):
+        print(number, flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(60) == 0
+    assert (tmp_path / "serve.log").read_text().split() == [str(number) for number in range(1000)]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -307,6 +308,33 @@ def test_corrupted_records_are_ignored(manifest, content):
     (LAST_MANIFESTS / f"{STAGE}.json").write_bytes(content)
     complete_stage(STAGE)
     assert read_record(STAGE).why == FIRST_RUN_REASON
+
+
+def restore(name: str, run: Path) -> None:
+    """Put the manifest of an earlier run where DVC has it after it restores that run."""
+    content = run.read_bytes()
+    digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    cached = Path(".dvc/cache/files/md5", digest[:2], digest[2:])
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(content)
+    outputs = [{"path": read_dvc_stage(name).manifest.as_posix(), "md5": digest}]
+    Path("dvc.lock").write_text(yaml.safe_dump({"stages": {name: {"outs": outputs}}}))
+
+
+def test_reason_of_a_run_names_the_changes_since_a_state_that_dvc_restored(manifest):
+    complete_stage(STAGE)
+    first = Path("first.json")
+    first.write_bytes((LAST_MANIFESTS / f"{STAGE}.json").read_bytes())
+    change_seed(1)
+    complete_stage(STAGE)
+    assert read_record(STAGE).why == "train.seed: 0 → 1"
+    restore(STAGE, first)
+    change_seed(2)
+    complete_stage(STAGE)
+    assert read_record(STAGE).why == "train.seed: 0 → 2"
+    Path("dvc.lock").write_text("stages: [")
+    complete_stage(STAGE)
+    assert read_record(STAGE).why.startswith("nothing that it reads had changed")
 
 
 def test_commit_description_marks_uncommitted_changes(tmp_path, monkeypatch):

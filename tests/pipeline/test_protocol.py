@@ -541,7 +541,6 @@ LIMITS = [  # setting, the valid value nearest to a limit, the nearest invalid o
     ("datasets.wands.rows", 100, 99),
     ("datasets.wands.residual", 0, -0.5),
     ("metrics.resamples", 300, 299),
-    ("metrics.smallest_relevant_change", 1e-4, 9e-5),
 ]
 
 

@@ -1,15 +1,19 @@
 """Deployments, their forms, and the server of the project."""
 
+import asyncio
 import signal
 import subprocess
 import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 from uuid import uuid4
 
 import pytest
 import sqlalchemy
 from filelock import FileLock
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.exceptions import ObjectNotFound
 from prefect.server.database import provide_database_interface
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import validate
@@ -33,6 +37,32 @@ def test_all_commands_are_deployed_and_only_the_refresh_has_a_schedule():
     assert (entry.schedule.cron, entry.schedule.timezone or "UTC") == (load_params().schedule.refresh, "UTC")
     assert deployed["refresh"].concurrency_limit == 1
     assert all(deployment.entrypoint.startswith("flows/") for deployment in deployed.values())
+
+
+def test_schedules_of_registered_deployments_are_not_sent_again(monkeypatch, capsys):
+    new, known = serve.create_deployments(load_params())[:2]
+    paused = SimpleNamespace(active=False, schedule=CronSchedule(cron="7 3 * * *", timezone="UTC"))
+    registered = SimpleNamespace(paused=False, schedules=[paused])
+
+    def read(name: str) -> SimpleNamespace:
+        if name == new.full_name:
+            raise ObjectNotFound(RuntimeError(name))
+        return registered
+
+    client = SimpleNamespace(read_deployment_by_name=read)
+    monkeypatch.setattr(serve, "get_client", lambda **_: nullcontext(client))
+    serve.keep_ui_schedules([new, known])
+    assert new.model_dump(exclude_unset=True).keys() >= {"paused", "schedules"}
+    assert new.schedules
+    assert not {"paused", "schedules"} & known.model_dump(exclude_unset=True).keys()
+    assert capsys.readouterr().out == "reliability keeps the schedule of the UI: cron 7 3 * * * timezone UTC (paused)\n"
+
+
+def test_the_runner_keeps_its_files_in_a_private_folder(monkeypatch):
+    monkeypatch.setattr(serve.Runner, "__aenter__", AsyncMock())
+    runner = serve.StoppableRunner()
+    asyncio.run(runner.__aenter__())
+    assert runner._tmp_dir.parent == (server.STATE / "runner").absolute()
 
 
 def test_the_installed_sqlalchemy_can_insert_scheduled_runs():

@@ -6,6 +6,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from configparser import ConfigParser
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,8 +26,9 @@ from relmap.settings import DEFAULTS
 from tasks.measure import measure
 from tasks.provenance.lock import hold_lock
 from tasks.records.errors import RunFailed
-from tasks.records.store import make_private
+from tasks.records.store import DVC_STATE, make_private
 from tasks.settings.params import load_params
+from tests.project_copy import copy_project
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_VARIABLES = {
@@ -119,6 +121,34 @@ def test_dvc_experiment_makes_the_cache_of_the_checkout_private(tmp_path, monkey
 
     assert (tmp_path / ".dvc").stat().st_mode & 0o777 == 0o700
     assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_the_state_of_dvc_is_in_a_private_folder_from_every_folder_of_the_project(tmp_path, monkeypatch):
+    project, moved = tmp_path / "project, #1", tmp_path / "moved"
+    copy_project(project)
+    with (project / ".dvc/config.local").open("a") as config:
+        config.write("['remote \"shared\"']\n    url = /mnt/a\n")
+    (project / "docs").mkdir()
+    for folder in (project, moved):
+        if folder == moved:
+            project.rename(moved)
+        monkeypatch.chdir(folder)
+        make_private()
+        for current in (folder, folder / "docs"):
+            monkeypatch.chdir(current)
+            with Repo() as repo:
+                assert Path(repo.site_cache_dir).parent == folder / ".dvc/tmp/site/repo"
+                assert repo.config["remote"]["shared"]["url"] == "/mnt/a"
+                assert repo.config["core"]["no_scm"]
+    assert (moved / ".dvc").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_clone_has_a_folder_for_the_state_of_dvc_that_others_cannot_change():
+    settings = ConfigParser()
+    settings.read(ROOT / ".dvc/config")
+    assert Path(settings["core"]["site_cache_dir"]) == DVC_STATE
+    # DVC creates the folder with permissions for everyone, unless git has created it
+    assert (ROOT / DVC_STATE / "repo/.gitignore").exists()
 
 
 def test_folders_of_another_user_are_unchanged(tmp_path, monkeypatch):

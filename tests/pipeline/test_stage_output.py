@@ -4,6 +4,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from prefect.client.schemas.objects import StateType
@@ -43,6 +44,20 @@ def test_bytes_that_are_not_utf_8_do_not_stop_the_reader():
         output.follow(process)
         output.wait()
     assert list(output.lines("a")) == ["\ufffd"]
+
+
+def test_after_the_reader_of_the_output_has_ended_all_lines_are_still_read(monkeypatch):
+    output = StageOutput()
+    program = "print('Running stage \\'a\\':'); print('line\\n' * 100_000)"  # more than the pipe holds
+    with (
+        monkeypatch.context() as patch,
+        subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process,
+    ):
+        patch.setattr(sys.stdout, "flush", Mock(side_effect=BrokenPipeError))
+        output.follow(process)
+        output.wait()
+    assert isinstance(output.error, BrokenPipeError)
+    assert list(output.lines("a")) == ["line"] * 100_000
 
 
 def test_lines_yield_none_while_a_stage_prints_nothing(monkeypatch):

@@ -138,12 +138,6 @@ def test_every_metric_of_every_variant_is_measured_once(metrics):
     assert not metrics.select(KEY_COLUMNS).is_duplicated().any()
 
 
-def test_a_variant_of_the_logits_is_computed_once_for_all_calibrators(results):
-    first, second = results.projections
-    assert first.reliability_logits["label_vector"] is second.reliability_logits["label_vector"]
-    assert first.reliability_logits["mrp"] is not second.reliability_logits["mrp"]
-
-
 def test_the_infeasible_share_counts_reliabilities_below_one_over_k(results, metrics):
     expected = [np.mean(expit(rows.reliability_logits["mrp"]) < 1 / 3) for rows in results.projections]
     assert metrics.filter(metric="infeasible_share")["value"].to_list() == expected
@@ -870,14 +864,14 @@ def test_confidence_and_mrp_are_shown_side_by_side_with_their_change(monkeypatch
     }
 
 
-def test_the_recommendation_uses_the_calibrators_of_the_tables_and_writes_its_numbers_on_request(params):
+def test_the_comparison_uses_the_calibrators_of_the_tables_and_writes_its_numbers_on_request(params):
     shop = make_results("shop", calibrators=("uncal", "ts", "matrix"), seeds=(1, 2, 3))
     write_files(shop)
     base = read_base("wands")._replace(name="shop")
     path = Path("numbers.json")
-    sentences = write.recommend.fn(base, params, runs_folder("shop"), None)
+    sentences = write.compare.fn(base, params, runs_folder("shop"), None)
     assert not path.exists()
-    assert write.recommend.fn(base, params, runs_folder("shop"), path) == sentences
+    assert write.compare.fn(base, params, runs_folder("shop"), path) == sentences
     assert sentences[-1].startswith("Means over 2 calibrators and 3 protocol seeds.")
     accuracies = shop.metrics.filter(metric="accuracy", variant="confidence", calibrator="ts")["value"]
     assert read_json(path)["accuracy"] == pytest.approx(accuracies.mean())
@@ -899,7 +893,6 @@ def test_the_results_of_all_finished_data_sets_are_loaded_in_the_order_of_the_pa
     assert [fact["dataset"] for fact in runs.facts] == ["market", "shop", "fair"]
     assert (runs.missing, runs.calibrators) == (("wands",), CALIBRATORS)
     assert runs.calibrators_by_dataset == {"shop": ("ts",)}
-    assert runs.smallest_relevant_change == params.metrics.smallest_relevant_change
 
 
 @pytest.mark.parametrize(("n_rows", "remark"), [(2, ""), (3, " The first 2 of 3 rows.")])

@@ -18,7 +18,7 @@ from threading import Thread
 import psutil
 import pytest
 
-from tests.project_copy import copy_project, start_module
+from tests.project_copy import ROOT, clean_environment, copy_project, run_module, start_module
 from tests.system.browser import open_browser, wait_until
 from tests.system.served import RunningServer, is_answering, run_server
 
@@ -187,6 +187,53 @@ def test_another_user_can_neither_read_the_secret_nor_use_the_api(served):
     assert served.secret not in served.log.read_text() + (served.project / "data/.state/server.log").read_text()
     lines = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
     assert not any(served.secret in line for line in lines)  # everybody may read command lines
+
+
+REPLACE_STATE = """
+import os, pickle, sqlite3
+class RunCode:
+    def __reduce__(self):
+        return os.open, ({owned!r}, os.O_CREAT)
+state = {state!r}
+os.umask(0)
+try:
+    os.rename(state, state + ".away")
+    os.makedirs(state + "/links")
+    with sqlite3.connect(state + "/links/cache.db") as database:
+        database.execute("CREATE TABLE Settings (key TEXT NOT NULL UNIQUE, value)")
+        database.execute("CREATE TABLE Cache (rowid INTEGER PRIMARY KEY, key BLOB, raw INTEGER, store_time REAL, "
+            "expire_time REAL, access_time REAL, access_count INTEGER DEFAULT 0, tag BLOB, size INTEGER DEFAULT 0, "
+            "mode INTEGER DEFAULT 0, filename TEXT, value BLOB)")
+        database.execute("INSERT INTO Cache (key, raw, value) VALUES (?, 0, 1)", [pickle.dumps(RunCode())])
+    print("replaced")
+except PermissionError:
+    print("refused")
+"""
+STATE_FOLDER = "from dvc.repo import Repo; print(Repo().site_cache_dir)"
+
+
+@pytest.mark.parametrize(
+    ("is_set_up", "place"), [(False, "."), (True, "."), (True, "docs")], ids=["new clone", "set up", "subfolder"]
+)
+def test_another_user_cannot_replace_the_state_of_dvc(tmp_path, is_set_up, place):
+    """DVC unpickles what is in its state, so whoever can write there runs code."""
+    for above in [tmp_path, *tmp_path.parents][:3]:
+        above.chmod(0o755)
+    subprocess.run(["git", "clone", "-q", str(ROOT), "clone"], cwd=tmp_path, umask=0o022, check=True)
+    clone = tmp_path / "clone"
+    if is_set_up:
+        run_module(clone, "-c", "from tasks.records.store import make_private; make_private()")
+    options = {"cwd": clone / place, "env": clean_environment(), "umask": 0o022, "capture_output": True}
+    command = [sys.executable, "-c", STATE_FOLDER]
+    state = (clone / place / subprocess.run(command, **options, text=True, check=True).stdout.strip()).resolve()
+    assert state.parent == clone / ".dvc/tmp/site/repo"
+    owned = tmp_path / "owned"
+    attack = REPLACE_STATE.format(state=str(state), owned=str(owned))
+    assert run_as_other_user(attack) == "refused"
+    (clone / ".dvc").chmod(0o755)  # so that it is the folder itself that is shut
+    assert run_as_other_user(attack) == "refused"
+    subprocess.run([sys.executable, "-m", "dvc", "checkout"], **options, check=False)
+    assert not owned.exists()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 import yaml
 
@@ -47,6 +48,9 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
+HOSTILE = "</script></plaintext><script>window.attacked = true</script><img src=x onerror='window.attacked = true'>"
+
+
 @pytest.fixture
 def driver(tmp_path):
     with open_browser(tmp_path / "browser") as browser:
@@ -62,3 +66,18 @@ def test_every_plot_is_drawn_without_network_requests(project, driver, subcomman
     assert min(n_marks) > 5
     assert driver.get_log("browser") == []
     assert [url for url in requested_urls(driver) if url.startswith("http")] == []
+
+
+def test_a_label_runs_no_script_and_is_drawn(project, driver):
+    curves = project / "data/report/figures/curves.csv"
+    rows = pl.read_csv(curves).with_columns(label=pl.lit(HOSTILE))
+    before = curves.read_bytes()
+    rows.write_csv(curves)
+    try:
+        run_command(project, sys.executable, "-m", "dvc", "plots", "show", "-q")
+    finally:
+        curves.write_bytes(before)
+    driver.get((project / "dvc_plots/index.html").as_uri())
+    wait_until(lambda: len(driver.execute_script(COUNT_MARKS)) == N_PLOTS, timeout=30)
+    assert driver.execute_script("return window.attacked") is None
+    assert driver.get_log("browser") == []

@@ -6,9 +6,9 @@ from timeit import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from scipy.special import expit, logit
 
+from benchmarks.conftest import ON_ONE_CORE_TOO
 from relmap.projection.adam_lattice import fit_lattices
 from relmap.projection.batch import FitBatch
 from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
@@ -16,13 +16,11 @@ from relmap.projection.exact import fit_exact
 from relmap.projection.labelwise import MIN_RELIABILITY, Isotonic, fit_isotonic
 from relmap.projection.lattice import N_NODES, FitRows, mrp_objective
 from relmap.settings import ProjectionParams
-from tests.bench.conftest import ON_ONE_CORE_TOO
 from tests.fits import make_fit_rows, simulate_rows
 from tests.torch_fits import fit_mrp_with_torch
 
-pytestmark = pytest.mark.bench
 N_FITS = 108
-N_ROWS = 8000
+ROWS = (8000, 400)  # of each fit: measured, and in a quick run
 K = 5
 N_TIMED = 2  # number of fits that torch computes, one at a time
 ONE_AT_A_TIME = f"one at a time, torch autograd ({N_TIMED} of them, times {N_FITS // N_TIMED})"
@@ -54,7 +52,7 @@ def fit_with_torch(rows: list[FitRows], threads: int) -> np.ndarray:
 @cache
 def fastest_number_of_threads(threads: int) -> int:
     """Return the fastest number of threads for torch, at most the given one."""
-    first = make_fit_rows(*simulate_rows(1, N_ROWS, K))
+    first = make_fit_rows(*simulate_rows(1, ROWS[0], K))
     fit_with_torch(first, 1)  # torch loads code at the first step
 
     def longest_time(n_threads: int) -> float:
@@ -65,20 +63,28 @@ def fastest_number_of_threads(threads: int) -> int:
 
 
 def compare_with_torch(
-    comparison, threads: int, operation: str, fit: Callable, *, aim: float, rounds: int, warm_up: bool = True
+    comparison,
+    threads: int,
+    n_rows: int,
+    operation: str,
+    fit: Callable,
+    *,
+    aim: float,
+    rounds: int,
+    warm_up: bool = True,
 ) -> FitResults:
     """Measure `fit` for all fits, and compare its time with that of torch."""
-    rows = make_fit_rows(*simulate_rows(N_FITS, N_ROWS, K))
-    n_tenth = N_ROWS // 10
-    tenth_of_rows = [
-        (confidence[:n_tenth], decision[:n_tenth], correct[:n_tenth]) for confidence, decision, correct in rows
-    ]
-    best = fastest_number_of_threads(threads)
+    rows = make_fit_rows(*simulate_rows(N_FITS, n_rows, K))
+    n_tenth = n_rows // 10
+    tenth_of_rows = []
+    for confidence, decision, correct in rows:
+        tenth_of_rows.append(FitRows(confidence[:n_tenth], decision[:n_tenth], correct[:n_tenth]))
+    best = fastest_number_of_threads(threads) if comparison.is_full else 1
     comparison.add_alternative(ONE_AT_A_TIME, lambda: fit_with_torch(rows, best), aim=aim, times=N_FITS / N_TIMED)
     comparison.add_growth(lambda: fit(tenth_of_rows, n_labels=K, settings=SETTINGS))
     fitted, torch_values, _ = comparison.run(
         operation,
-        N_FITS * N_ROWS,
+        N_FITS * n_rows,
         lambda: fit(rows, n_labels=K, settings=SETTINGS),
         rounds=rounds,
         warm_up=warm_up,
@@ -93,11 +99,11 @@ def compute_objectives(values: np.ndarray, rows: list[FitRows]) -> np.ndarray:
 
 
 @ON_ONE_CORE_TOO
-def test_exact_fits(comparison, threads):
-    confidence, *_ = simulate_rows(N_FITS, N_ROWS, K)
+def test_exact_fits(comparison, threads, size):
+    confidence, *_ = simulate_rows(N_FITS, size(*ROWS), K)
     # every row is read and sorted once; the steps read a tenth as many nodes
     comparison.add_floor(lambda: np.sort(confidence))
-    results = compare_with_torch(comparison, threads, "mrp_exact", fit_exact, aim=250, rounds=3)
+    results = compare_with_torch(comparison, threads, size(*ROWS), "mrp_exact", fit_exact, aim=250, rounds=3)
 
     assert results.fitted.kkt_residual.max() <= 1e-8
 
@@ -106,12 +112,19 @@ def test_exact_fits(comparison, threads):
     assert (objectives <= torch_objectives).all()
 
 
-def test_fits_by_adam(comparison, threads):
+def test_fits_by_adam(comparison, threads, size):
     nodes = np.zeros((N_FITS * K * (SETTINGS.knots - 1), N_NODES))
     # one exponential of each node in each epoch
     comparison.add_floor(lambda: np.exp(nodes).sum(), times=SETTINGS.epochs)
     results = compare_with_torch(
-        comparison, threads, "mrp, Adam as published", fit_lattices, aim=20, rounds=1, warm_up=False
+        comparison,
+        threads,
+        size(*ROWS),
+        "mrp, Adam as published",
+        fit_lattices,
+        aim=20,
+        rounds=1,
+        warm_up=False,
     )
     np.testing.assert_allclose(results.fitted[:N_TIMED], results.torch_values, atol=1e-6)
 

@@ -1,8 +1,8 @@
 """Ten times the rows take at most eleven times the memory.
 
-`python -m tests.bench.test_bench_memory NAME …` prints a line of JSON for each operation, with all rows and with a
-tenth of them: seconds, and MiB beyond what was there before it, its input included. Each is measured in a process of
-its own, where it is done with few rows first, so that what it imports then is not counted.
+`python -m benchmarks.test_bench_memory DIVISOR NAME …` prints a line of JSON for each operation, with its rows
+divided by DIVISOR and with a tenth of these: seconds, and MiB beyond what was there before it, its input included. Each
+is measured in a process of its own, where it is done with few rows first, so that what it imports then is not counted.
 """
 
 import ctypes
@@ -22,8 +22,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import pytest
 
+from benchmarks import test_bench_metrics, test_bench_predictors, test_bench_projection
+from benchmarks.conftest import MILLION, ROOT, simulate_predictions
 from relmap import cli as rerank
 from relmap.calibrators.hcalibration import fit_hcal
 from relmap.calibrators.smart import fit_smart
@@ -35,11 +36,10 @@ from relmap.projection.exact import fit_exact
 from relmap.routing.apply import apply_map
 from relmap.settings import ProjectionParams
 from tests import fits, maps
-from tests.bench import test_bench_metrics, test_bench_predictors, test_bench_projection
-from tests.bench.conftest import MILLION, ROOT, simulate_predictions
 
 FITS = 108
 K = 5
+TINY = 200  # of the rows of each operation, the part that a quick run reads
 
 Operation = Callable[[], object]
 
@@ -148,28 +148,28 @@ def measure(prepare: Callable[[int, Path], Operation], rows: int) -> tuple[float
 
 def _measure(prepare: Callable[[int, Path], Operation], rows: int) -> tuple[float, float]:
     with TemporaryDirectory() as folder:
-        prepare(max(rows // 100, 1000), Path(folder))()
+        prepare(min(rows, max(rows // 100, 1000)), Path(folder))()
         return measure_peak(prepare(rows, Path(folder)))
 
 
-def measurements(*names: str) -> Iterator[dict[str, Any]]:
+def measurements(divisor: int, *names: str) -> Iterator[dict[str, Any]]:
     """Return what a new process prints for the operations."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "SOURCE_DATE_EPOCH": "0"}
-    command = [sys.executable, "-m", "tests.bench.test_bench_memory", *names]
+    command = [sys.executable, "-m", "benchmarks.test_bench_memory", str(divisor), *names]
     completed = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stderr
     return map(json.loads, completed.stdout.splitlines())
 
 
-@pytest.mark.bench
-def test_memory_of_every_operation(comparison):
-    for measured in measurements(*OPERATIONS):
+def test_memory_of_every_operation(comparison, size):
+    for measured in measurements(size(1, TINY), *OPERATIONS):
         comparison.record_memory(**measured)
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
+    for name in sys.argv[2:]:
         n_rows, prepare = OPERATIONS[name]
+        n_rows //= int(sys.argv[1])
         whole = measure(prepare, n_rows)
         tenth = measure(prepare, n_rows // 10)
         print(json.dumps({"operation": name, "rows": n_rows, "whole": whole, "tenth": tenth}), flush=True)

@@ -16,19 +16,19 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks.evidence.cases import Case, real_cases, simulated_cases
+from benchmarks.evidence.methods import measure, predict_reliabilities
+from benchmarks.evidence.summary import CaseResult, Measurement, summarize
 from relmap import InputError
 from relmap.io.atomic import write_text
-from tests.bench.evidence.cases import Case, real_cases, simulated_cases
-from tests.bench.evidence.methods import measure, predict_reliabilities
-from tests.bench.evidence.summary import CaseResult, Measurement, summarize
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs/_ext"))
 
 from evidence_records import RESULTS, Record, read_records, with_tables, write_records  # noqa: E402 - needs the path above
 
 STORE = ROOT / "data/evidence"
-MEASURED_CODE = ("relmap", "tests/bench/evidence/methods.py", "tests/bench/evidence/cases.py")
+MEASURED_CODE = ("relmap", "benchmarks/evidence/methods.py", "benchmarks/evidence/cases.py")
 SIZES = (300, 1_000, 3_000)
 N_SAMPLES = 4
 
@@ -70,7 +70,7 @@ def measure_case(case: Case, sizes: tuple[int, ...], n_samples: int) -> CaseResu
 
 def main() -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.evidence", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.evidence", description=__doc__)
     parser.add_argument("--real-data", type=Path, help="folder of the real data sets; without it they are skipped")
     parser.add_argument("--out", type=Path, default=RESULTS, help="file of records; other records in it are kept")
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md", help="page whose table is updated")

@@ -9,7 +9,7 @@ from relmap.metrics.registry import compute_reliability_metrics
 from relmap.metrics.reliability import average_precision_by_threshold
 from relmap.metrics.resampling import MAX_CLUSTERS, draw_resamples
 
-pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("default")]  # other libraries emit warnings
+pytestmark = pytest.mark.filterwarnings("default")  # other libraries emit warnings
 BINS = 15
 
 
@@ -82,10 +82,10 @@ def test_every_metric_of_one_run(comparison, rows):
     np.testing.assert_allclose(metrics["aurc"], area, atol=100 / rows)
 
 
-def test_bootstrap(comparison):
-    rows = 40_000
-    resamples = 1000
-    n_timed = 20
+def test_bootstrap(comparison, size):
+    rows = size(40_000, 10_000)
+    resamples = size(1000, 60)
+    n_timed = size(20, 3)
     logit, correct = simulate(rows)
     query = np.arange(rows) // 10
     tenth = slice(0, rows // 10)
@@ -108,7 +108,10 @@ def test_bootstrap(comparison):
 
     weights = np.ones((resamples, rows), dtype=np.uint8)
     comparison.add_alternative(
-        f"one at a time ({n_timed} of them, times {resamples // n_timed})", one_at_a_time, aim=50, times=50
+        f"one at a time ({n_timed} of them, times {resamples // n_timed})",
+        one_at_a_time,
+        aim=50,
+        times=resamples / n_timed,
     )
     comparison.add_growth(lambda: bootstrap_metrics(tenth))
     comparison.add_floor(lambda: weights.sum(axis=1))  # every weight is read once

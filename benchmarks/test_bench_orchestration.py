@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.bench.commands import Duration, ProjectCopy
+from benchmarks.commands import Duration, ProjectCopy
 from tests.project_copy import edit_params, run_module
-
-pytestmark = pytest.mark.bench
 
 ROWS = 5000
 DATA_SETS = ("wands", "scidocs")
@@ -29,6 +27,16 @@ def select_two_data_sets(params: dict[str, Any]) -> None:
     params["sensitivity"]["calibrators"] = []
 
 
+def shrink_two_data_sets(params: dict[str, Any]) -> None:
+    """Select the same data sets with little to compute."""
+    select_two_data_sets(params)
+    params["datasets"] = {name: entry | {"rows": 2000} for name, entry in params["datasets"].items()}
+    params["seeds"] = [1]
+    params["calibrators"] = ["uncal", "ts"]
+    params["projection"]["epochs"] = 100
+    params["metrics"]["resamples"] = 300
+
+
 @dataclass(frozen=True)
 class Project:
     """A copy of the project after its first refresh, and the duration of that refresh."""
@@ -39,16 +47,18 @@ class Project:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory, threads) -> Project:
-    copy = ProjectCopy(tmp_path_factory.mktemp("project"), select_two_data_sets)
+def project(tmp_path_factory, threads, is_full) -> Project:
+    change = select_two_data_sets if is_full else shrink_two_data_sets
+    copy = ProjectCopy(tmp_path_factory.mktemp("project"), change)
     first_refresh = copy.measure(copy.refresh)
     return Project(copy, first_refresh, copy.stage_seconds())
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory, threads) -> ProjectCopy:
+def plain(tmp_path_factory, threads, is_full) -> ProjectCopy:
     """Copy the project to compute the same results with plain function calls, without DVC and Prefect."""
-    return ProjectCopy(tmp_path_factory.mktemp("plain"), select_two_data_sets, server=False)
+    change = select_two_data_sets if is_full else shrink_two_data_sets
+    return ProjectCopy(tmp_path_factory.mktemp("plain"), change, server=False)
 
 
 def test_first_refresh(comparison, project, plain):

@@ -17,10 +17,8 @@ from relmap.projection.labelwise import Isotonic, WithFallbacks
 from relmap.routing.apply import apply_map
 from tests import maps
 
-pytestmark = pytest.mark.bench
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 K = 5
-N_SINGLE_ROWS = 1000
 
 
 @pytest.fixture(scope="module")
@@ -92,16 +90,17 @@ def test_apply(comparison, rows, predictions, isotonic, tmp_path):
     assert scored["route"].sort().equals(expected["route"].sort())
 
 
-def test_single_rows(comparison, tmp_path):
+def test_single_rows(comparison, size, tmp_path):
+    n_rows = size(1000, 20)
     file = tmp_path / "map.json"
     file.write_text(maps.make_map("mrp", n_labels=K).model_dump_json(), encoding="utf-8")
     scored = ReliabilityMap.load(file, arrays="probabilities")
-    probabilities = softmax(np.random.default_rng(0).normal(size=(N_SINGLE_ROWS, K)), axis=1)
-    comparison.add_time("a limit of 1 ms per row", N_SINGLE_ROWS / 1000, aim=1)
+    probabilities = softmax(np.random.default_rng(0).normal(size=(n_rows, K)), axis=1)
+    comparison.add_time("a limit of 1 ms per row", n_rows / 1000, aim=1)
     comparison.run(
         "apply a map to single rows of an array",
-        N_SINGLE_ROWS,
-        lambda: [scored.apply(probabilities[row : row + 1])["reliability"][0] for row in range(N_SINGLE_ROWS)],
+        n_rows,
+        lambda: [scored.apply(probabilities[row : row + 1])["reliability"][0] for row in range(n_rows)],
         rounds=3,
     )
 

@@ -1,8 +1,11 @@
 """Benchmarks of operations compared with alternatives, measured alternately in one process.
 
-`make bench` runs them on two cores, some on one too, prints one table and writes `bench.json`. pytest-benchmark times
-one function; alternatives are timed here, in the set-up of each of its rounds, so that a busy moment of the machine
-affects all of them. Numbers are medians over rounds after a warm-up; operations that take seconds are timed once.
+`make bench` passes `--full`: benchmarks run on two cores, some on one too, and their results are printed as a table and
+written to `bench.json`. Without `--full`, each runs once with few rows and measures nothing, as in `make test`.
+
+pytest-benchmark times one function; alternatives are timed here, in the set-up of each of its rounds, so that a busy
+moment of the machine affects all of them. Numbers are medians over rounds after a warm-up; operations that take seconds
+are timed once.
 """
 
 import json
@@ -21,7 +24,7 @@ import pytest
 
 from relmap.io.atomic import write_atomically
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 MILLION = 1_000_000
 PAUSE = 0.02  # seconds before each turn: the threads of torch spin for a while after their work is done
 NOISE_MIB = 1.0  # differences up to this are random
@@ -70,6 +73,7 @@ class Comparison:
 
     request: pytest.FixtureRequest
     threads: int
+    is_full: bool  # else everything runs once, without a clock
     measured: list[Measured]
     alternatives: list[Alternative] = field(default_factory=list)
     known_times: list[Compared] = field(default_factory=list)  # measured before, or limits
@@ -105,6 +109,10 @@ class Comparison:
                 results[index] = alternative.call()
                 seconds[index].append(alternative.times * (time.perf_counter() - start))
             time.sleep(PAUSE)
+
+        if not self.is_full:
+            run_alternatives()
+            return (call(), *results[: len(self.alternatives)])
 
         benchmark = self.request.getfixturevalue("benchmark")
         result = benchmark.pedantic(call, setup=run_alternatives, rounds=rounds, warmup_rounds=int(warm_up))
@@ -150,11 +158,15 @@ class Comparison:
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     """Pin this process and its children to the given number of cores, and limit all thread pools.
 
-    Polars and the pool of the library use two threads on one core, as they would on a machine with one core.
+    Polars and the pool of the library use two threads on one core, as they would on a machine with one core. Without
+    `--full`, nothing is pinned: other tests run in the same process.
     """
     import torch
     from threadpoolctl import threadpool_limits
 
+    if not request.config.getoption("--full"):
+        yield request.param
+        return
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < request.param:
         pytest.fail(f"the benchmarks need {request.param} cores, and there are {len(cores)}")
@@ -171,14 +183,26 @@ def _pin(cores: list[int]) -> None:
 
 
 @pytest.fixture
-def comparison(threads: int, request: pytest.FixtureRequest) -> Comparison:
-    return Comparison(request, threads, request.config.stash.setdefault(MEASURED, []))
+def comparison(threads: int, is_full: bool, request: pytest.FixtureRequest) -> Comparison:
+    return Comparison(request, threads, is_full, request.config.stash.setdefault(MEASURED, []))
 
 
 @pytest.fixture(scope="session")
-def rows(request: pytest.FixtureRequest) -> int:
-    """Return the number of rows: a million, or the value of `--rows`."""
-    return request.config.getoption("--rows")
+def is_full(request: pytest.FixtureRequest) -> bool:
+    """Return whether to measure at full size."""
+    return request.config.getoption("--full")
+
+
+@pytest.fixture(scope="session")
+def size(is_full: bool) -> Callable[[int, int], int]:
+    """Return a function that chooses between the size that is measured and a tiny one."""
+    return lambda full, tiny: full if is_full else tiny
+
+
+@pytest.fixture(scope="session")
+def rows(size: Callable[[int, int], int]) -> int:
+    """Return the number of rows of the large benchmarks."""
+    return size(MILLION, 2000)
 
 
 @pytest.fixture(scope="session")
@@ -202,20 +226,23 @@ def simulate_predictions(n: int, n_labels: int, seed: int) -> pl.DataFrame:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--rows", type=int, default=MILLION, help="rows of the large benchmarks")
+    parser.addoption("--full", action="store_true", help="measure the benchmarks at full size")
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Write `bench.json` only after a complete and successful run of all benchmarks."""
     measured = session.config.stash.get(MEASURED, [])
     options = session.config.option
-    is_complete = options.markexpr == "bench" and not options.keyword
+    is_complete = options.full and not options.keyword
     if measured and is_complete and exitstatus == pytest.ExitCode.OK:
         text = json.dumps([asdict(row) for row in measured], indent=2) + "\n"
         write_atomically(ROOT / "bench.json", lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what was measured at full size."""
+    if not config.option.full:
+        return
     timed = []
     grown = []
     for result in config.stash.get(MEASURED, []):

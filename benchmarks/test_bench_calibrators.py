@@ -4,32 +4,33 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from relmap.projection.whole_vector import fit_whole_vector
 from scipy.special import expit, softmax
 
+from benchmarks.conftest import ON_ONE_CORE_TOO
 from relmap.calibrators.hcalibration import HCalibrationSettings, fit_hcal
 from relmap.calibrators.identity import floored_log_softmax, log_softmax
 from relmap.calibrators.smart import N_HIDDEN, SmartSettings, fit_smart, initial_parameters
 from relmap.calibrators.temperature import fit_temperature
 from relmap.projection.decisions import CalibratedDecisions
-from relmap.projection.whole_vector import fit_whole_vector
-from tests.bench.conftest import ON_ONE_CORE_TOO
 from tests.fits import simulate_logits_and_labels
 from tests.torch_fits import minimize_with_adam
 
-pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("default")]  # other libraries emit warnings
-ROWS = 8000
+pytestmark = pytest.mark.filterwarnings("default")  # other libraries emit warnings
 K = 5
 FITS = 18
+ROWS = (8000, 400)  # measured, and in a quick run
 ONE_AT_A_TIME = f"one at a time, torch autograd (1 of them, times {FITS})"
 
 
 @ON_ONE_CORE_TOO
-def test_temperature(comparison):
+def test_temperature(comparison, size):
     from netcal.scaling import TemperatureScaling
     from sklearn.calibration import _TemperatureScaling  # what its CalibratedClassifierCV fits
 
-    logits, labels = simulate_logits_and_labels(ROWS, K)
-    tenth = simulate_logits_and_labels(ROWS // 10, K)
+    rows = size(*ROWS)
+    logits, labels = simulate_logits_and_labels(rows, K)
+    tenth = simulate_logits_and_labels(rows // 10, K)
     probabilities = softmax(logits, axis=1)
 
     def netcal() -> float:
@@ -41,7 +42,7 @@ def test_temperature(comparison):
     comparison.add_growth(lambda: fit_temperature(*tenth, seed=0))
     comparison.add_floor(lambda: np.exp(logits).sum())  # one exponential of each logit
     fitted, scikit_learn_beta, netcal_beta, _ = comparison.run(
-        "temperature", ROWS, lambda: fit_temperature(logits, labels, seed=0), rounds=10
+        "temperature", rows, lambda: fit_temperature(logits, labels, seed=0), rounds=10
     )
 
     np.testing.assert_allclose(fitted.beta, scikit_learn_beta, rtol=1e-6)
@@ -49,41 +50,47 @@ def test_temperature(comparison):
 
 
 @ON_ONE_CORE_TOO
-def test_whole_vector(comparison):
+def test_whole_vector(comparison, size):
     from probmetrics.calibrators import SMSCalibrator  # of the method's authors
 
-    logits, labels = simulate_logits_and_labels(ROWS, K)
-    tenth = simulate_logits_and_labels(ROWS // 10, K)
+    rows = size(*ROWS)
+    logits, labels = simulate_logits_and_labels(rows, K)
+    tenth = simulate_logits_and_labels(rows // 10, K)
     probabilities = softmax(logits, axis=1)
     comparison.add_alternative(
         "probmetrics", lambda: SMSCalibrator().fit(probabilities, labels).predict_proba(probabilities), aim=2
     )
     comparison.add_growth(lambda: fit_whole_vector(*tenth))
     comparison.add_floor(lambda: np.exp(logits).sum())  # one exponential of each logit
-    fitted, reference, _ = comparison.run("all-logits model", ROWS, lambda: fit_whole_vector(logits, labels))
+    fitted, reference, _ = comparison.run("all-logits model", rows, lambda: fit_whole_vector(logits, labels))
     decision = logits.argmax(axis=1)
-    row = np.arange(ROWS)
-    reliability = expit(fitted(CalibratedDecisions(np.zeros(ROWS), decision, None, logits)))
+    row = np.arange(rows)
+    reliability = expit(fitted(CalibratedDecisions(np.zeros(rows), decision, None, logits)))
 
-    assert np.abs(reliability - reference[row, decision]).mean() < 0.02  # relmap averages it with temperature scaling
+    if comparison.is_full:  # with few rows they differ more: relmap averages it with temperature scaling
+        assert np.abs(reliability - reference[row, decision]).mean() < 0.02
 
 
-def compare_with_autograd(comparison, operation: str, fit: Callable, autograd: Callable, **tenth_options: object):
+def compare_with_autograd(
+    comparison, rows: int, operation: str, fit: Callable, autograd: Callable, **tenth_options: object
+):
     """Compare all fits with one fit by autograd; return the rows and result of the first fit and that of autograd."""
-    sets = [simulate_logits_and_labels(ROWS, K, seed) for seed in range(FITS)]
-    tenths = [simulate_logits_and_labels((ROWS // 10), K, seed) for seed in range(FITS)]
+    sets = [simulate_logits_and_labels(rows, K, seed) for seed in range(FITS)]
+    tenths = [simulate_logits_and_labels(rows // 10, K, seed) for seed in range(FITS)]
     autograd(*tenths[0])  # torch loads code at the first step
     comparison.add_alternative(ONE_AT_A_TIME, lambda: autograd(*sets[0]), aim=5, times=FITS)
     comparison.add_growth(lambda: [fit(*data, seed=0, **tenth_options) for data in tenths])
     fitted, reference, _ = comparison.run(
-        operation, FITS * ROWS, lambda: [fit(*data, seed=0) for data in sets], rounds=1, warm_up=False
+        operation, FITS * rows, lambda: [fit(*data, seed=0) for data in sets], rounds=1, warm_up=False
     )
     return sets[0], fitted[0], reference
 
 
-def test_smart(comparison):
-    (logits, labels), fitted, reference = compare_with_autograd(comparison, "SMART, 18 fits", fit_smart, autograd_smart)
-    assert -fitted(logits)[np.arange(ROWS), labels].mean() <= reference + 1e-9
+def test_smart(comparison, size):
+    (logits, labels), fitted, reference = compare_with_autograd(
+        comparison, size(*ROWS), "SMART, 18 fits", fit_smart, autograd_smart
+    )
+    assert -fitted(logits)[np.arange(len(labels)), labels].mean() <= reference + 1e-9
 
 
 def autograd_smart(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -105,10 +112,10 @@ def autograd_smart(logits: np.ndarray, labels: np.ndarray) -> float:
     return loss(minimize_with_adam(initial_parameters(0), loss, SmartSettings())).item()
 
 
-def test_hcal(comparison):
+def test_hcal(comparison, size):
     tenth_settings = HCalibrationSettings(batch=HCalibrationSettings().batch // 10)
     _, fitted, reference = compare_with_autograd(
-        comparison, "h-cal, 18 fits", fit_hcal, autograd_hcal, settings=tenth_settings
+        comparison, size(*ROWS), "h-cal, 18 fits", fit_hcal, autograd_hcal, settings=tenth_settings
     )
     np.testing.assert_allclose(np.append(fitted.first_slope, fitted.factors), reference, atol=1e-5)
 

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
-from tests.bench.evidence.cases import Kind
-from tests.bench.evidence.methods import DECISION_ONLY_METHODS, METHODS, METRICS, TRAINED_MODELS
+from benchmarks.evidence.cases import Kind
+from benchmarks.evidence.methods import DECISION_ONLY_METHODS, METHODS, METRICS, TRAINED_MODELS
 
 AUTO = "`auto`"
 KINDS: dict[Kind, str] = {"real": "real", "simulated": "simulated"}

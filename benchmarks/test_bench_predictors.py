@@ -6,7 +6,6 @@ import pytest
 
 from tasks.predictors import Predictor, fit_predictor
 
-pytestmark = pytest.mark.bench
 K = 4
 WORDS = 20_000
 

@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.preprocessing import StandardScaler
 
-from tests.bench.evidence.methods import LabelledRows
+from benchmarks.evidence.methods import LabelledRows
 
 Kind = Literal["real", "simulated", "judge"]
 BASE_SHARE = 0.35  # of the queries or rows, to train the base model

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench.commands import ProjectCopy
+from benchmarks.commands import ProjectCopy
 
 pytestmark = pytest.mark.study
 
