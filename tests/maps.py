@@ -16,14 +16,12 @@ from relmap.io import files
 from relmap.io.columns import FileRows
 from relmap.io.reading import find_layout
 from relmap.io.rows import read_rows
-from relmap.maps.correction import Correction
-from relmap.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
+from relmap.maps.document import Calibration, HeldOut, MapDocument, Projection, Source
 from relmap.projection import pooling
 from relmap.projection.curves import Confidence, Curves, SharedCurve
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
 from relmap.projection.pooling import ShrunkCurves
-from relmap.projection.whole_vector import WholeVector
 from relmap.settings import DEFAULTS, ProtocolParams, Settings
 
 SETTINGS = DEFAULTS
@@ -44,9 +42,6 @@ INVALID_DECISIONS = [  # decision, confidence
 ]
 EXTREME_CONFIDENCES = (0.0, 5e-324, 1e-310, 2.3e-308, 1e-300, 1e-17, 0.3, 0.5, 0.65, 1 - 2**-53, 1.0)
 WRITERS = {".parquet": pl.DataFrame.write_parquet, ".csv": pl.DataFrame.write_csv, ".jsonl": pl.DataFrame.write_ndjson}
-CORRECTION = Correction(
-    np.array([-2.0, -0.5, 0.1, 1.0]), np.array([-2.6, -0.4, 0.2, 0.3]), first_slope=1.7, last_slope=0.05
-)
 
 
 def run_command(*arguments: object) -> object:
@@ -73,7 +68,7 @@ def limit_resamples(patch: pytest.MonkeyPatch, resamples: int) -> None:
 
 
 def limit_prior_deviations(patch: pytest.MonkeyPatch) -> None:
-    """Let pooled fits search two standard deviations of a prior in place of six."""
+    """Let pooled fits search two standard deviations of a prior in place of seven."""
     patch.setattr(pooling, "DEVIATION_LEVELS", (0.0, 0.5))
 
 
@@ -85,8 +80,8 @@ def rows_of_frame(frame: pl.DataFrame, group: str | None = None, n_labels: int =
 
 def fit_map(
     rows: FixedDecisions,
-    variant: str = "auto",
-    calibrator: str = "ts",
+    variant: str | None = None,
+    calibrator: str | None = None,
     seed: int = 1,
     protocol: ProtocolParams | None = None,
     names: tuple[str, ...] | None = LABEL_NAMES,
@@ -167,12 +162,11 @@ def make_variants(n_labels: int = 3, seed: int = 0) -> dict[str, object]:
         "confidence": Confidence(),
         "shared_1d": shared,
         "mrp": Curves(KNOTS, values, rows, fallback),
-        "mrp, shrunk": ShrunkCurves(
+        "mrp_pooled": ShrunkCurves(
             Lines(generator.random(n_labels), generator.normal(size=n_labels), 5.0),
             Curves(KNOTS, values, rows, ("none",) * n_labels),
             generator.random(n_labels),
         ),
-        "label_vector": WholeVector(generator.normal(size=(n_labels, n_labels)), generator.normal(size=n_labels)),
         **{name: WithFallbacks(variant, shared, fallback, rows) for name, variant in label_wise.items()},
     }
 
@@ -210,7 +204,6 @@ def make_map(
         label_names=names,
         calibrator=Calibration(name="uncal" if confidence_only else "ts", rows=500, fitted=calibrator),
         projection=Projection(name=name, rows=507, rows_by_label=rows_by_label, fitted=fitted),
-        choice=Choice(asked=name, reason="made up for a test", candidates=(), gains=()),
         held_out=HeldOut(
             rows=500,
             label_spread=0.1,
@@ -229,19 +222,13 @@ def make_map_with_held_out(**fields: object) -> MapDocument:
     return document.model_copy(update={"held_out": document.held_out.model_copy(update=fields)})
 
 
-def add_correction(document: MapDocument, correction: Correction = CORRECTION) -> MapDocument:
-    """Return the map, and the fits of its folds, with a correction of the logit."""
-    folds = [fold.model_copy(update={"correction": correction}) for fold in document.folds]
-    return MapDocument(**dict(document) | {"correction": correction, "folds": tuple(folds)})
-
-
 def make_maps_for_sql(n_thresholds: int) -> dict[str, MapDocument]:
-    """Make maps of each form for 2 and 5 labels, with extreme numbers, with many thresholds and with corrections."""
+    """Make maps of each form for 2 and 5 labels, with extreme numbers and with many thresholds."""
     documents = {}
     for n_labels in (2, 5):
         for name, fitted in make_variants(n_labels, seed=n_labels).items():
             documents[f"{name}, K = {n_labels}"] = make_map(name, fitted, n_labels=n_labels)
-    return documents | _extreme_maps(n_thresholds) | _corrected_maps()
+    return documents | _extreme_maps(n_thresholds)
 
 
 def _extreme_maps(n_thresholds: int) -> dict[str, MapDocument]:
@@ -270,30 +257,6 @@ def _extreme_maps(n_thresholds: int) -> dict[str, MapDocument]:
     return documents
 
 
-def _corrected_maps() -> dict[str, MapDocument]:
-    """Make maps with a correction of the logit, one of them with extreme slopes."""
-    documents = {}
-    corrected = {
-        2: ("label_platt", "mrp, shrunk", "label_vector"),
-        5: ("label_platt", "label_vector"),
-    }  # by number of labels
-    for n_labels, names in corrected.items():
-        variants = make_variants(n_labels, seed=n_labels)
-        variants["label_platt"] = Lines(np.linspace(0, 2, n_labels), np.linspace(-1, 1, n_labels))
-        for name in names:
-            document = make_map(name, variants[name], n_labels=n_labels)
-            documents[f"{name}, corrected, K = {n_labels}"] = add_correction(document)
-    extreme_correction = Correction(
-        np.array([-39.0, 1e-9, 2e-9, 40.0]),
-        np.array([-990.0, -980.0, 980.0, 1000.0]),
-        first_slope=1000.0,
-        last_slope=1e-6,
-    )
-    steep_lines = make_map("label_platt", Lines(np.array([30.0, 0.0]), np.array([-20.0, 3.0])), n_labels=2)
-    documents["label_platt, corrected, extreme"] = add_correction(steep_lines, extreme_correction)
-    return documents
-
-
 def make_rows_for_sql(document: MapDocument, n_random: int = 3000) -> tuple[pl.DataFrame, np.ndarray]:
     """Make rows to compare SQL with the map.
 
@@ -316,8 +279,6 @@ def make_rows_for_sql(document: MapDocument, n_random: int = 3000) -> tuple[pl.D
     logits = generator.normal(size=(len(decision), document.n_labels)) * scale
     with np.errstate(divide="ignore"):
         reliability_logit = document.projection.fitted(CalibratedDecisions(logit(confidence), decision, None, logits))
-        if document.correction is not None:
-            reliability_logit = document.correction(reliability_logit)
         reliability = expit(reliability_logit)
     schema = {"decision": pl.Int32, "confidence": pl.Float64}
     valid_rows = pl.DataFrame([decision.astype(np.int32), confidence], schema=schema)
