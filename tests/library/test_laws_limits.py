@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from relmap.maps.correction import Correction
 
 from relmap import InputError, ReliabilityMap
 from relmap.cli import app
-from relmap.maps.correction import Correction
 from relmap.projection.curves import Curves, SharedCurve
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 import vl_convert
+from relmap.projection.whole_vector import WholeVector
 from scipy.special import expit, logit
 
 from relmap.api import MapAssessment
@@ -16,7 +17,6 @@ from relmap.errors import InputError
 from relmap.maps.reliability_map import ScoredDecisions
 from relmap.metrics.resampling import draw_resamples
 from relmap.projection.labelwise import Lines
-from relmap.projection.whole_vector import WholeVector
 from relmap.report import plot as plot_module
 from relmap.report.curves import curve_rows, reliability_by_label
 from relmap.report.figure import (
