@@ -283,10 +283,10 @@ def test_recommendation_of_the_fit_equals_the_evaluation(weighted, grouped, monk
     assert [recommended[key] for key in ("rows", "errors", "groups")] == [
         expected[key] for key in ("rows", "errors", "groups")
     ]
-    assert str(model.recommendation_).splitlines()[0] == str(evaluation).splitlines()[0]
-    assert model.recommendation_.to_dict()["accuracy"] == pytest.approx(expected["accuracy"]["value"])
-    assert ("Rows are weighted by" in str(model.recommendation_)) == weighted
-    assert ("the sampling of groups" in str(model.recommendation_)) == grouped
+    assert str(model.summary_).splitlines()[0] == str(evaluation).splitlines()[0]
+    assert model.summary_.to_dict()["accuracy"] == pytest.approx(expected["accuracy"]["value"])
+    assert ("Rows are weighted by" in str(model.summary_)) == weighted
+    assert ("the sampling of groups" in str(model.summary_)) == grouped
 
 
 @pytest.mark.parametrize("grouped", [False, True])

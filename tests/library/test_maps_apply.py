@@ -259,7 +259,7 @@ def test_signals_of_groups_do_not_depend_on_the_batches_in_which_a_file_is_read(
     labelled = make_predictions(300, seed=5).with_columns(query=pl.int_range(pl.len()) % 60)
     new = make_predictions(100, seed=6).drop("label").with_columns(query=pl.int_range(pl.len()) % 9)
     new.write_parquet(tmp_path / "new.parquet")
-    model = ReliabilityMap(variant="label_signals", signals=("group_rank", "group_gap")).fit(labelled, groups="query")
+    model = ReliabilityMap(variant="mrp_pooled", signals=("group_rank", "group_gap")).fit(labelled, groups="query")
     apply_map(model.document_, tmp_path / "new.parquet", tmp_path / "at_once.parquet")
     maps.read_in_small_batches(monkeypatch)
     apply_map(model.document_, tmp_path / "new.parquet", tmp_path / "in_batches.parquet")

@@ -237,8 +237,8 @@ def test_evaluation_has_text_and_escaped_html():
     evaluation = fitted.evaluate(NEW_ROWS)
     assert "<b>bad</b>" in str(evaluation)
     assert "<b>bad</b>" not in evaluation._repr_html_()
-    assert "\nThe map contains a monotone curve for each label (MRP)" in str(fitted.recommendation_)
-    assert fitted.recommendation_.to_dict()["variant"] == "mrp"
+    assert "\nThe map contains a monotone curve for each label (MRP)" in str(fitted.summary_)
+    assert fitted.summary_.to_dict()["variant"] == "mrp"
 
     evaluation.to_dict()["metrics"].clear()
     assert evaluation.to_dict()["metrics"]

@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 import vl_convert
-from relmap.projection.whole_vector import WholeVector
 from scipy.special import expit, logit
 
 from relmap.api import MapAssessment
@@ -17,6 +16,7 @@ from relmap.errors import InputError
 from relmap.maps.reliability_map import ScoredDecisions
 from relmap.metrics.resampling import draw_resamples
 from relmap.projection.labelwise import Lines
+from relmap.projection.pooling import SignalAdjusted
 from relmap.report import plot as plot_module
 from relmap.report.curves import curve_rows, reliability_by_label
 from relmap.report.figure import (
@@ -316,30 +316,27 @@ def test_rows_without_groups_are_their_own_groups():
     assert results.scores["group"].to_list() == [str(row) for row in range(11)]
 
 
-def test_the_curve_of_a_map_includes_its_correction():
+def test_the_curve_of_a_map_is_its_reliability_by_confidence():
     lines = Lines(np.array([1.0, 0.5, 2.0]), np.array([0.0, -1.0, 0.25]))
-    assessment = assess_random_rows(8)
-    document = maps.make_map("label_platt", lines)
-    corrected_document = maps.add_correction(document)
-    for plotted, apply_correction in ((document, lambda z: z), (corrected_document, maps.CORRECTION)):
-        curves = fitted_curves(replace(assessment, document=plotted))
-        assert len(curves) == 3
-        for label, curve in enumerate(curves):
-            confidence = curve["confidence"].to_numpy()
-            uncorrected_logit = lines.intercept[label] + lines.slope[label] * logit(confidence)
-            np.testing.assert_allclose(curve["reliability"], expit(apply_correction(uncorrected_logit)))
-            expected_grid = sorted([*np.linspace(0.001, 0.999, 150), 0.9995, 0.9999])
-            np.testing.assert_allclose(confidence, expected_grid)
+    curves = fitted_curves(replace(assess_random_rows(8), document=maps.make_map("label_platt", lines)))
+    assert len(curves) == 3
+    for label, curve in enumerate(curves):
+        confidence = curve["confidence"].to_numpy()
+        expected = expit(lines.intercept[label] + lines.slope[label] * logit(confidence))
+        np.testing.assert_allclose(curve["reliability"], expected)
+        expected_grid = sorted([*np.linspace(0.001, 0.999, 150), 0.9995, 0.9999])
+        np.testing.assert_allclose(confidence, expected_grid)
 
 
 @pytest.mark.parametrize(("n_rows", "n_bins"), [(0, 0), (1, 1), (9, 1), (19, 1), (20, 2), (119, 11), (140, 12)])
-def test_the_curve_of_an_all_logits_model_has_the_means_of_bins_of_rows(n_rows, n_bins):
+def test_the_curve_of_a_map_with_signals_has_the_means_of_bins_of_rows(n_rows, n_bins):
     generator = np.random.default_rng(n_rows)
     decision = np.r_[np.ones(n_rows, dtype=np.int64), np.zeros(7, dtype=np.int64)]
     order = generator.permutation(len(decision))
     confidence = generator.uniform(0.4, 0.9, len(decision))
-    whole_vector = WholeVector(np.eye(3), np.zeros(3))
-    assessment = assess(decision[order], confidence, confidence**2, "label_vector", whole_vector)
+    adjusted = SignalAdjusted(maps.make_variants()["mrp_pooled"], np.ones(1))
+    signals = np.zeros((len(decision), 1))
+    assessment = assess(decision[order], confidence, confidence**2, "mrp_pooled", adjusted, signals=signals)
     curve = fitted_curves(assessment)[1]
     assert curve.schema == {"confidence": pl.Float64, "reliability": pl.Float64}
     assert len(curve) == n_bins
