@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from relmap.metrics.advice import USE, Advice
 
 from relmap import __version__, api
 from relmap.api import fit_map

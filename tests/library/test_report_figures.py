@@ -15,8 +15,7 @@ from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.maps.reliability_map import ScoredDecisions
 from relmap.metrics.resampling import draw_resamples
-from relmap.projection.labelwise import Lines
-from relmap.projection.pooling import SignalAdjusted
+from relmap.projection.labelwise import Lines, WithFallbacks
 from relmap.report import plot as plot_module
 from relmap.report.curves import curve_rows, reliability_by_label
 from relmap.report.figure import (
@@ -318,7 +317,8 @@ def test_rows_without_groups_are_their_own_groups():
 
 def test_the_curve_of_a_map_is_its_reliability_by_confidence():
     lines = Lines(np.array([1.0, 0.5, 2.0]), np.array([0.0, -1.0, 0.25]))
-    curves = fitted_curves(replace(assess_random_rows(8), document=maps.make_map("label_platt", lines)))
+    fitted = WithFallbacks(lines, maps.make_variants()["shared_1d"], ("none",) * 3, np.full(3, 99))
+    curves = fitted_curves(replace(assess_random_rows(8), document=maps.make_map("label_platt", fitted)))
     assert len(curves) == 3
     for label, curve in enumerate(curves):
         confidence = curve["confidence"].to_numpy()
@@ -329,15 +329,14 @@ def test_the_curve_of_a_map_is_its_reliability_by_confidence():
 
 
 @pytest.mark.parametrize(("n_rows", "n_bins"), [(0, 0), (1, 1), (9, 1), (19, 1), (20, 2), (119, 11), (140, 12)])
-def test_the_curve_of_a_map_with_signals_has_the_means_of_bins_of_rows(n_rows, n_bins):
+def test_a_map_that_is_compared_with_another_confidence_has_the_means_of_bins_of_rows(n_rows, n_bins):
     generator = np.random.default_rng(n_rows)
     decision = np.r_[np.ones(n_rows, dtype=np.int64), np.zeros(7, dtype=np.int64)]
     order = generator.permutation(len(decision))
     confidence = generator.uniform(0.4, 0.9, len(decision))
-    adjusted = SignalAdjusted(maps.make_variants()["mrp_pooled"], np.ones(1))
-    signals = np.zeros((len(decision), 1))
-    assessment = assess(decision[order], confidence, confidence**2, "mrp_pooled", adjusted, signals=signals)
-    curve = fitted_curves(assessment)[1]
+    assessment = assess(decision[order], confidence, confidence**2, "mrp_pooled")
+    document = assessment.document.model_copy(update={"baseline": assessment.document.calibrator})
+    curve = fitted_curves(replace(assessment, document=document))[1]
     assert curve.schema == {"confidence": pl.Float64, "reliability": pl.Float64}
     assert len(curve) == n_bins
     sorted_confidence = np.sort(confidence[decision[order] == 1])

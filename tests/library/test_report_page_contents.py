@@ -11,7 +11,7 @@ import pytest
 from jinja2 import UndefinedError
 from scipy.special import logit
 
-from relmap.api import MapAssessment, Recommendation
+from relmap.api import FitSummary, MapAssessment
 from relmap.decisions import FixedDecisions
 from relmap.io.reading import Reading
 from relmap.maps.map_file import describe_map
@@ -27,12 +27,10 @@ from relmap.routing.apply import default_threshold
 from relmap.routing.score_thresholds import ScoreThreshold, ScoreThresholds
 from tests import maps
 
-RECOMMENDATION = Recommendation(
-    lines=("Use the map.", "A table:", "  first row", "  second row", "A list of", "  one row", "The end."),
-    numbers={
-        "variant": "mrp",
-        "candidates": [{"variant": "mrp", "nll_correct": 0.5, "change": -0.25, "low": -0.5, "high": 0.125}],
-    },
+SUMMARY = FitSummary(
+    lines=("Better.", "A table:", "  first row", "  second row", "A list of", "  one row", "The end."),
+    numbers={"variant": "mrp"},
+    details=("A detail.",),
 )
 
 
@@ -66,9 +64,9 @@ def page_variables(
 ) -> dict[str, Any]:
     """Return what the page is rendered from."""
     monkeypatch.setattr(page_module, "render_page", lambda template, **variables: {"template": template} | variables)
-    recommendation = others.get("recommendation", RECOMMENDATION)
+    summary = others.get("summary", SUMMARY)
     map_file = others.get("map_file", Path("some folder/a.map.json"))
-    return render_map_page(assessment, recommendation, map_file, reading or Reading())
+    return render_map_page(assessment, summary, map_file, reading or Reading())
 
 
 def test_the_page_names_the_map_and_its_commands(monkeypatch):
@@ -91,12 +89,13 @@ def test_the_page_shows_sentences_but_no_lines_of_tables(monkeypatch):
     assessment = assess()
     evaluation = assessment.evaluate()
     first = evaluation.lines[0]
-    lines = (*RECOMMENDATION.lines, first, "The end of the end.")
-    variables = page_variables(monkeypatch, assessment, recommendation=replace(RECOMMENDATION, lines=lines))
-    assert variables["recommended"] == ["Use the map.", "The end.", "The end of the end."]
-    assert variables["verdict"][0] == first
-    assert not [line for line in variables["verdict"] if line.startswith(" ") or line.endswith(":")]
-    assert set(variables["verdict"]) < set(evaluation.lines)
+    lines = (*SUMMARY.lines, first, "The end of the end.")
+    variables = page_variables(monkeypatch, assessment, summary=replace(SUMMARY, lines=lines))
+    # the comparison of the fit is replaced with that of the rows on the page, and nothing is stated twice
+    assert variables["fit"] == ["The end.", "The end of the end.", "A detail."]
+    assert variables["comparison"][0] == first
+    assert not [line for line in variables["comparison"] if line.startswith(" ") or line.endswith(":")]
+    assert set(variables["comparison"]) <= {*evaluation.lines, *evaluation.details}
     assert variables["notes"] == ("A note on the rows.",)
 
 
@@ -167,13 +166,10 @@ def test_figures_need_rows_of_equal_weight_and_a_reliability(monkeypatch, varian
     assert [figure.key for figure in variables["figures"]] == keys
 
 
-def test_tables_without_rows_are_omitted(monkeypatch):
-    titles = ["Cuts", "The most reliable rows", "Results by label", "Candidate models"]
-    without_candidates = replace(RECOMMENDATION, numbers={"variant": "mrp", "candidates": []})
-    for recommendation, expected in ((RECOMMENDATION, titles), (without_candidates, titles[:3])):
-        tables = page_variables(monkeypatch, assess(), recommendation=recommendation)["tables"]
-        assert [table.title for table in tables] == expected
-        assert all(table.rows for table in tables)
+def test_the_page_has_three_tables(monkeypatch):
+    tables = page_variables(monkeypatch, assess())["tables"]
+    assert [table.title for table in tables] == ["Cuts", "The most reliable rows", "Results by label"]
+    assert all(table.rows for table in tables)
 
 
 def test_the_table_of_cuts_has_four_targets_and_only_its_own_notes(monkeypatch):
@@ -217,9 +213,9 @@ def test_templates_of_given_folders_come_first_and_escape_their_variables(tmp_pa
 
 
 def test_lines_of_template_blocks_leave_no_blank_lines(tmp_path):
-    (tmp_path / "page.jinja").write_text("a\n  {% if true %}\n  b\n  {% endif %}\nc{{ CONCEPTS['auto'].title }}")
+    (tmp_path / "page.jinja").write_text("a\n  {% if true %}\n  b\n  {% endif %}\nc{{ CONCEPTS['guarantees'].title }}")
     template = template_environment(tmp_path).get_template("page.jinja")
-    assert template.render() == "a\n  b\ncWhat auto chooses"
+    assert template.render() == "a\n  b\ncGuarantees"
 
 
 def make_score_threshold(metric: str, target: float, threshold: float | None) -> ScoreThreshold:
