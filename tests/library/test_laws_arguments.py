@@ -130,9 +130,7 @@ ESTIMATOR_PROBES: dict[str, tuple[tuple, dict[str, object], object, object]] = {
 def describe_fit(inputs: tuple, **settings: object) -> str:
     """Describe the observable results of a fit."""
     model = ReliabilityMap(**{"variant": "label_intercept", "accept_label_order": True} | settings).fit(*inputs)
-    return (
-        f"{model.document_.model_dump_json()} {model.summary_} {model.classes_} {model.predict(inputs[0])[:9]}"
-    )
+    return f"{model.document_.model_dump_json()} {model.summary_} {model.classes_} {model.predict(inputs[0])[:9]}"
 
 
 CACHED_FITS: dict[str, tuple[str, object]] = {}

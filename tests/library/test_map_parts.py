@@ -3,7 +3,6 @@
 import numpy as np
 import pydantic
 import pytest
-from relmap.maps.correction import Correction
 
 from relmap.calibrators.identity import Identity
 from relmap.calibrators.spline import Spline

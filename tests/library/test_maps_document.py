@@ -106,7 +106,11 @@ INVALID_MAPS = {
     "another number of labels": (("n_labels",), 4, "than 0..3"),
     "a group that steers the terminal": (("source", "group"), "\x9b2J", "source.group"),
     "another format": (("format",), "pmml", "not a reliability map"),
-    "an older version": (("version",), 1, "version 1 of the map format, and this program reads the versions 3 and 4; fit"),
+    "an older version": (
+        ("version",),
+        1,
+        "version 1 of the map format, and this program reads the versions 3 and 4; fit",
+    ),
     "logits that are not there": (("input",), "confidence_only", "needs logits"),
     "quantiles that fall": (("held_out", "quantiles", 50), 0.0, "quantiles decrease"),
     "halves of other labels": (("held_out", "halves"), [0.5], "other labels"),
