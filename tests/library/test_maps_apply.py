@@ -471,11 +471,6 @@ REFUSED_IN_SQL = {  # map, column, message
     ),
     "correction": (map_of(Corrected(maps.make_variants()["mrp_pooled"], CORRECTION)), "reliability", EARLIER),
     "all logits": (map_of(WholeVector(np.eye(3), np.zeros(3))), "reliability", EARLIER),
-    "corrected all logits": (
-        map_of(Corrected(WholeVector(np.eye(3), np.zeros(3)), CORRECTION)),
-        "reliability",
-        EARLIER,
-    ),
     "no logits": (make_map(confidence_only=True), "confidence", "reads no logits"),
     "unknown projection": (
         map_of(UnknownModel()),
