@@ -344,7 +344,7 @@ def test_sql_does_not_test_for_null_since_only_valid_rows_reach_it(name):
     assert "IS NULL" not in sql_expression(DOCUMENTS[name], "duckdb")
 
 
-@pytest.mark.parametrize("variant", ["confidence", "label_intercept"])
+@pytest.mark.parametrize("variant", ["confidence", "mrp_pooled"])
 def test_sql_of_a_map_without_confidence_reads_the_decision_only(engine, variant):
     frame = maps.make_confidence_predictions(300).drop("confidence")
     model = ReliabilityMap(variant=variant).fit(frame)
@@ -403,7 +403,7 @@ def test_sql_of_a_shared_curve_does_not_grow_with_the_labels():
     assert len(sql_of_500_labels) - len(sql_of_2_labels) <= 3  # only the number of the last label is longer
 
 
-CALIBRATORS_IN_SQL = ("uncal", "ts", "matrix", "sms")
+CALIBRATORS_IN_SQL = ("uncal", "ts", "vector", "matrix", "sms")
 
 
 def make_extreme_logits(n_rows: int = 400) -> np.ndarray:

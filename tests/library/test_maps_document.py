@@ -109,7 +109,7 @@ INVALID_MAPS = {
     "an older version": (
         ("version",),
         1,
-        "version 1 of the map format, and this program reads the versions 3 and 4; fit",
+        "version 1 of the map format, and this program reads the versions 3 and 4",
     ),
     "logits that are not there": (("input",), "confidence_only", "needs logits"),
     "quantiles that fall": (("held_out", "quantiles", 50), 0.0, "quantiles decrease"),

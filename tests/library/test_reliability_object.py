@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 from relmap import ReliabilityMap, cli
 from relmap.errors import InputError
+from relmap.projection.variants import VARIANTS
 from tests import maps
 
 ROWS = maps.make_predictions(600)
