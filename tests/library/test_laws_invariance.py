@@ -188,14 +188,13 @@ def renumber_labels(frame: pl.DataFrame) -> pl.DataFrame:
     ("rows", "settings"),
     [
         (LOGITS, {}),
-        (LOGITS, {"variant": "mrp"}),
-        (LOGITS, {"variant": "label_vector"}),
+        (LOGITS, {"calibrator": "matrix", "variant": "mrp_exact"}),
         (LOGITS, {"calibrator": "vector", "variant": "label_isotonic"}),
         (CONFIDENCES, {}),
         (CONFIDENCES.drop("confidence"), {}),
-        (SIGNALS, {"variant": "mrp_pooled", "signals": ["agreement", "source"]}),
+        (SIGNALS, {"signals": ["agreement", "source"]}),
     ],
-    ids=["logits", "mrp", "vector", "isotonic", "judge", "decisions", "signals"],
+    ids=["logits", "exact", "isotonic", "judge", "decisions", "signals"],
 )
 def test_results_do_not_depend_on_label_numbers(rows, settings):
     names = np.array(["bad", "fair", "good"])
