@@ -273,7 +273,7 @@ def test_all_fit_rows_are_scored_out_of_fold(grouped):
     split = split_folds(N_ROWS, ROWS["group"].to_numpy(), 1)
     expected = np.empty(N_ROWS)
     for fold, members in zip(grouped.folds, split.folds, strict=True):
-        model = FittedMap(fold.calibrator, fold.projection, fold.correction)
+        model = FittedMap(fold.calibrator, fold.projection)
         expected[members] = model(scored.rows.take(members)).logit
     np.testing.assert_array_equal(scored.scored.logit, expected)
     assert scored.notes == ["Rows are grouped by group, as when the map was fitted.", ALL_ROWS_NOTE]
@@ -345,7 +345,7 @@ def test_fit_rows_among_others_are_scored_without_their_fold(document):
     np.testing.assert_array_equal(scored.scored.logit[:40], new.logit)
     for fold, members in zip(document.folds, split.folds, strict=True):
         positions = 129 - members
-        expected = FittedMap(fold.calibrator, fold.projection, fold.correction)(rows.take(positions)).logit
+        expected = FittedMap(fold.calibrator, fold.projection)(rows.take(positions)).logit
         np.testing.assert_array_equal(scored.scored.logit[positions], expected)
     assert scored.origin == "partly_out_of_fold"
     assert scored.fitted.tolist() == [False] * 40 + [True] * 90
