@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from relmap.projection.whole_vector import fit_whole_vector
 from scipy.special import expit, softmax
 
 from benchmarks.conftest import ON_ONE_CORE_TOO
 from relmap.calibrators.hcalibration import HCalibrationSettings, fit_hcal
-from relmap.calibrators.identity import floored_log_softmax
+from relmap.calibrators.identity import floored_log_softmax, log_softmax
 from relmap.calibrators.smart import N_HIDDEN, SmartSettings, fit_smart, initial_parameters
 from relmap.calibrators.temperature import fit_temperature
 from relmap.projection.decisions import CalibratedDecisions
-from relmap.projection.whole_vector import fit_whole_vector
 from tests.fits import simulate_logits_and_labels
 from tests.torch_fits import minimize_with_adam
 
@@ -117,49 +117,58 @@ def test_hcal(comparison, size):
     _, fitted, reference = compare_with_autograd(
         comparison, size(*ROWS), "h-cal, 18 fits", fit_hcal, autograd_hcal, settings=tenth_settings
     )
-    np.testing.assert_allclose(fitted.factors, reference, atol=1e-5)
+    np.testing.assert_allclose(np.append(fitted.first_slope, fitted.factors), reference, atol=1e-5)
 
 
 def autograd_hcal(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Fit h-cal with autograd and the same steps and rules, and return its factors."""
+    """Fit h-cal with autograd and the same steps and rules, and return its slopes."""
     import torch
 
     torch.set_num_threads(1)  # two are slower at this size
     chosen = HCalibrationSettings()
-    surprise = torch.from_numpy(-floored_log_softmax(logits))
+    surprise = torch.from_numpy(-log_softmax(floored_log_softmax(logits)))
     y = torch.from_numpy(labels)
-    segment = (surprise * chosen.segments / 100).long().clamp(max=chosen.segments - 1)
+    width = 100 / chosen.segments
+    segment = (surprise / width).long()  # no event is beyond the last segment
     generator = np.random.default_rng(0)
-    log_factors = torch.zeros(chosen.segments, dtype=torch.float64)
-    descent = torch.optim.Adam([log_factors.requires_grad_()], lr=chosen.learning_rate)
+    slopes = torch.ones(chosen.segments + 1, dtype=torch.float64)
+    descent = torch.optim.Adam([slopes.requires_grad_()], lr=chosen.learning_rate)
 
     def loss_of(rows: slice | np.ndarray) -> torch.Tensor:
-        p = (-log_factors.exp()[segment[rows]] * surprise[rows]).softmax(dim=1)
+        magnitudes = slopes.abs()
+        offset = width * (magnitudes.cumsum(dim=0) - 1)[segment[rows]]
+        mapped = offset + magnitudes[segment[rows] + 1] * (surprise[rows] - offset)
+        p = (-mapped).softmax(dim=1)
         labels_of_rows = y[rows]
-        return torch.stack(
-            [
-                mean_moving_average(p[labels_of_rows != excluded], labels_of_rows[labels_of_rows != excluded], chosen)
-                for excluded in range(K)
-            ]
-        ).mean()
+        return (
+            1e5
+            * torch.stack(
+                [
+                    mean_moving_average(
+                        p[labels_of_rows != excluded], labels_of_rows[labels_of_rows != excluded], chosen
+                    )
+                    for excluded in range(K)
+                ]
+            ).mean()
+        )
 
     best = None
     lowest = np.inf
     stale = 0
-    for _ in range(chosen.epochs + 1):
-        with torch.no_grad():
-            loss = loss_of(slice(None)).item()
-        stale = 0 if loss < lowest else stale + 1
-        if stale == 0:
-            best = log_factors.detach().exp().numpy()
-            lowest = loss
-        elif stale > chosen.patience:
-            break
+    for _ in range(chosen.epochs):
         order = generator.permutation(len(logits))
         for rows in np.split(order, range(chosen.batch, len(order), chosen.batch)):
             descent.zero_grad()
             loss_of(rows).backward()
             descent.step()
+        with torch.no_grad():
+            loss = loss_of(slice(None)).item()
+        stale = 0 if loss < lowest else stale + 1
+        if stale == 0:
+            best = slopes.detach().abs().clone().numpy()
+            lowest = loss
+        elif stale == chosen.patience:
+            break
     return best
 
 
@@ -169,6 +178,6 @@ def mean_moving_average(p, y, chosen: HCalibrationSettings):
 
     order = p.flatten().argsort(stable=True)
     residual = (p - torch.nn.functional.one_hot(y, K)).flatten()[order]
-    half = (min(chosen.window, len(residual) // 5) - 1) // 2
+    half = (chosen.window - 1) // 2
     total = torch.nn.functional.pad(residual, (half + 1, half)).cumsum(dim=0)
     return ((total[2 * half + 1 :] - total[: -2 * half - 1]) / (2 * half + 1)).abs().mean()

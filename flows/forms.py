@@ -35,15 +35,14 @@ from tasks.records.store import DATA, STATE, read_json
 
 # A form offers the content of the registries, which the type checker does not know.
 CalibratorName: TypeAlias = Literal[tuple(CALIBRATORS)]  # type: ignore[valid-type]
-VariantName: TypeAlias = Literal["auto", *DEPLOYABLE_VARIANTS]  # type: ignore[valid-type]
+VariantName: TypeAlias = Literal[DEPLOYABLE_VARIANTS]  # type: ignore[valid-type]
 Dialect = Literal["duckdb", "postgres", "bigquery", "spark"]
 Seed = Annotated[int, Field(ge=0)]
 FIELD_TYPES: dict[str, Any] = {  # the command checks these values itself; the form can reject them earlier
     "calibrator": CalibratorName | None,
-    "variant": VariantName,
+    "variant": VariantName | None,
     "dialect": Dialect,
-    "confidence": PartialShare,
-    "target": Annotated[float, Field(gt=0)] | None,
+    "confidence_level": PartialShare,
     "coverage": PartialShare | None,
     "cut": PartialShare | None,
     "target_accuracy": PartialShare | None,

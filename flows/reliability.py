@@ -29,11 +29,12 @@ from tasks.measure import bootstrap_intervals, compare_calibrators, measure, mea
 from tasks.project import project
 from tasks.provenance import lock, stage
 from tasks.records import store
+from tasks.records.measurements import FITTED_PER_MEMBER, average_members
 from tasks.records.results import SeedResults, display_name
 from tasks.records.store import Base
 from tasks.settings.params import Params, load_params
 from tasks.validate import check_inputs, check_invariants
-from tasks.write import recommend, show_gates, show_metrics, write_runs
+from tasks.write import compare, show_gates, show_metrics, write_runs
 
 Futures = dict[str, dict[str, Any]]  # kind of result -> description of the task -> its future
 GateRecords = list[dict[str, Any]]
@@ -71,9 +72,21 @@ class Experiment:
         """
         if not self.members:
             return []
+        run = self.run_of_seed(seed)
+        return self.members[0 if run is None else run]
+
+    def run_of_seed(self, seed: int) -> int | None:
+        """Return the run of the base predictor that belongs to a protocol seed.
+
+        Args:
+            seed: Protocol seed.
+
+        Returns:
+            Number of the run; None if runs and seeds do not correspond.
+        """
         if len(self.members) == len(self.params.seeds) and seed in self.params.seeds:
-            return self.members[self.params.seeds.index(seed)]
-        return self.members[0]
+            return self.params.seeds.index(seed)
+        return None
 
 
 @dataclass(frozen=True)
@@ -83,12 +96,13 @@ class CalibratorFutures:
     Attributes:
         fits: Each calibrator, then each class-wise rival, fitted on its rows of the protocol.
         rivals_on_both_parts: Each rival, fitted on calibrator-fit and projection-fit rows together.
-        fits_of_members: For each ensemble member, a list of all calibrators and rivals, fitted on its rows.
+        spread_fits: For each calibrator and rival, the fit on the mean probabilities of the ensemble members, or a fit
+            for each member if the calibrator is in FITTED_PER_MEMBER; for the label spread. Empty without members.
     """
 
     fits: list[PrefectFuture[Any]]
     rivals_on_both_parts: list[PrefectFuture[Any]]
-    fits_of_members: list[list[PrefectFuture[Any]]]
+    spread_fits: list[list[PrefectFuture[Any]]]
 
 
 def with_calibrators(params: Params, names: tuple[str, ...]) -> Params:
@@ -189,7 +203,7 @@ def _submit_seed(
 
     futures["projected"][description] = checked
     futures["metrics"][description] = measure.submit(
-        checked, base.test.label, params.metrics, member_tests, calibrators.fits_of_members
+        checked, base.test.label, params.metrics, member_tests, calibrators.spread_fits
     )
     futures["rivals"][description] = compare_calibrators.submit(
         fits, calibrators.rivals_on_both_parts, row_counts, rows, base.test, params, device
@@ -224,16 +238,23 @@ def _submit_calibrators(
         futures[f"{name} on both parts, seed {seed}"] = future
         rivals_on_both_parts.append(future)
 
-    fits_of_members = []
-    for number, member in enumerate(members):
-        member_rows = select_validation_rows(member.validation, seed, params.protocol)
-        fits_of_member = []
-        for name in names:
-            future = calibrate_member.submit(member_rows, name, seed, (), settings.get(name))
-            futures[f"{name} of member {number}, seed {seed}"] = future
-            fits_of_member.append(future)
-        fits_of_members.append(fits_of_member)
-    return CalibratorFutures(fits, rivals_on_both_parts, fits_of_members)
+    spread_fits: list[list[PrefectFuture[Any]]] = []
+    if not members:
+        return CalibratorFutures(fits, rivals_on_both_parts, spread_fits)
+    # as in the authors' code, the number of the run replaces the protocol seed for the label spread
+    run = experiment.run_of_seed(seed)
+    split_seed = seed if run is None else run
+    validations = [member.validation for member in members]
+    rows_of_members = [select_validation_rows(validation, split_seed, params.protocol) for validation in validations]
+    mean_rows = select_validation_rows(average_members(validations), split_seed, params.protocol)
+    for name in names:
+        fits_of_calibrator = []
+        for number, member_rows in enumerate(rows_of_members if name in FITTED_PER_MEMBER else [mean_rows]):
+            future = calibrate_member.submit(member_rows, name, split_seed, (), settings.get(name))
+            futures[f"{name} of members {number}, seed {seed}"] = future
+            fits_of_calibrator.append(future)
+        spread_fits.append(fits_of_calibrator)
+    return CalibratorFutures(fits, rivals_on_both_parts, spread_fits)
 
 
 def wait_for_tasks(dataset: str, futures: Futures) -> None:
@@ -342,7 +363,7 @@ def write_results(experiment: Experiment, results: dict[str, list[Any]], is_expl
         is_exploration: Whether the run is not a stage of DVC.
 
     Returns:
-        The verdict, in sentences.
+        The comparison of reliability and confidence, in sentences.
     """
     base = experiment.base
     params = experiment.params
@@ -352,7 +373,7 @@ def write_results(experiment: Experiment, results: dict[str, list[Any]], is_expl
     with lock.hold_lock(f"explored@{base.name}") if is_exploration else nullcontext():
         metrics = write_runs(base, results, params, {"device": experiment.device}, folder)
         show_metrics(base, metrics, folder)
-        sentences: list[str] = recommend(base, params, folder, metrics_file)
+        sentences: list[str] = compare(base, params, folder, metrics_file)
     return sentences
 
 
@@ -372,7 +393,7 @@ def write_fit_counts(folder: Path, fit_states: Sequence[State]) -> None:
 
 @flow(flow_run_name="reliability/{dataset}", task_runner=ThreadPoolTaskRunner(max_workers=2))
 def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[str] | None = None) -> None:
-    """Calibrate, project, check and measure the fixed decisions of a data set, and print the verdict.
+    """Calibrate, project, check and measure the fixed decisions of a data set, and print the comparison.
 
     The results are written to `data/runs/<dataset>/`, which belongs to DVC. With chosen seeds or calibrators, they are
     written to `data/explored/<dataset>/`.
@@ -401,10 +422,10 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         for seed_results in results["projected"]:
             for sentence in seed_results.describe_fallbacks(base.labels):
                 print(f"{dataset}, {sentence}")
-        verdict_sentences = write_results(experiment, results, is_exploration)
+        sentences = write_results(experiment, results, is_exploration)
         fit_states = [fit.state for fit in futures["fits"].values()]
         write_fit_counts(results_folder(dataset, is_exploration), fit_states)
-        for sentence in verdict_sentences:
+        for sentence in sentences:
             print(f"{display_name(dataset, base.source)}: {sentence}")
         if params.dask.address is None:  # workers of a running scheduler store their fits on their own machines
             files = stored_files(fit_states)

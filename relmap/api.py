@@ -17,12 +17,17 @@ import numpy as np
 from relmap import __version__
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError, escape_unprintable, needs_extra
-from relmap.evaluation.agreement import PopulationSummary, describe_agreement, format_share, measure_agreement
+from relmap.evaluation.agreement import (
+    PopulationSummary,
+    describe_agreement,
+    format_share,
+    measure_agreement,
+)
 from relmap.evaluation.description import (
     compare_log_loss,
     describe_comparison,
     describe_limits,
-    describe_metrics,
+    describe_lower_accuracy,
     describe_pooled_labels,
 )
 from relmap.evaluation.drift import DriftResult, detect_drift
@@ -40,14 +45,16 @@ from relmap.fitting.labelled_rows import (
 from relmap.io.files import Predictions
 from relmap.maps.document import MapDocument, Source
 from relmap.maps.reliability_map import ScoredDecisions
+from relmap.metrics.comparison import describe_metrics
 from relmap.options import Protocol, assignment, option
 from relmap.routing.costs import estimate_costs
+from relmap.routing.group_tests import RowGroups
 from relmap.routing.reliability_thresholds import ReliabilityThresholds
 from relmap.routing.thresholds import (
     bound_accuracy,
     find_accuracy_thresholds,
     find_coverage_threshold,
-    sample_independent_rows,
+    sample_equally_likely_rows,
 )
 from relmap.settings import DEFAULTS
 from relmap.timestamps import current_timestamp
@@ -56,6 +63,7 @@ LIBRARIES = ("numpy", "scipy")  # recorded with their versions in a map
 SUGGESTED_HOLD_OUT = 0.3
 OUT_OF_FOLD_ORIGINS = ("out_of_fold", "partly_out_of_fold")
 MAX_DRIFT_LINES = 3
+FIT_AGAIN = "Fit the map again on rows like these; until then its reliabilities are wrong."
 MAX_THRESHOLD_LINES = 8  # further labels are details
 NO_DRIFT_TEST = "Drift is not tested, because the map was fitted on these rows. Evaluate later rows to test it."
 CHOSEN_WITHOUT_ROWS = "The bounds hold if the cut was chosen without looking at these rows."
@@ -172,11 +180,12 @@ def fit_map(
         signals=labelled.signals,
         ids=labelled.ids,
         id_column=labelled.id_column,
+        reading=file.reading,
     )
     description = describe_fit(fit)
     summary = FitSummary(
         lines=description.lines,
-        notes=tuple(labelled.notes),
+        notes=(*labelled.notes, *description.notes),
         numbers=description.numbers,
         details=description.details,
     )
@@ -265,7 +274,8 @@ class MapAssessment:
             population: Summary of the file that these rows were sampled from, to estimate the accuracy on this file.
 
         Returns:
-            Comparison of reliability and confidence, calibration of the most reliable rows, agreement with the true labels, and drift.
+            Comparison of reliability and confidence, calibration of the most reliable rows, agreement with the true
+            labels, and drift.
 
         Raises:
             InputError: There are no labelled rows.
@@ -278,18 +288,18 @@ class MapAssessment:
         origin = "out of fold on" if self.origin in OUT_OF_FOLD_ORIGINS else "on these"
         comparison = describe_comparison(evaluation, document, f"{origin} {len(self.rows):,} rows")
         drift_lines = [NO_DRIFT_TEST] if drift is None else drift.describe(document.shown_names)
-        if drift is not None and not drift.holds:  # then nothing else matters
-            lines = [*drift_lines[:MAX_DRIFT_LINES], *comparison]
-        else:
-            lines = [*comparison, drift_lines[0]]
         top_lines = describe_top_calibration(top)
-        lines.append(top_lines[0])
-        accuracy = format_share(agreement["accuracy"])
-        lines.append(f"Accuracy of the decisions: {accuracy} on {agreement['rows']:,} rows.")
+        accuracy_line = (
+            f"Accuracy of the decisions: {format_share(agreement['accuracy'])} on {agreement['rows']:,} rows."
+        )
+        doubts = describe_lower_accuracy(document, evaluation) if self.origin == "new" else []
+        if drift is not None and not drift.holds:  # what the map promises no longer matters
+            lines = [*drift_lines[:MAX_DRIFT_LINES], FIT_AGAIN, *doubts, accuracy_line]
+        else:
+            lines = [*comparison, drift_lines[0], top_lines[0], *doubts, accuracy_line]
         details = [
-            describe_metrics(evaluation),
-            *top_lines[1:],
-            *[line for line in drift_lines if line not in lines],
+            *[line for line in (*comparison, *top_lines, *drift_lines) if line not in lines],
+            *describe_metrics(evaluation["metrics"]),
             *describe_agreement(agreement),
             *describe_pooled_labels(document),
             *describe_limits(evaluation, document),
@@ -318,7 +328,7 @@ class MapAssessment:
         *,
         target_accuracy: float | None = None,
         coverage: object = None,
-        confidence: float = 0.95,
+        confidence_level: float = 0.95,
         cost_error: float | None = None,
         cost_review: float | None = None,
         cut: float | None = None,
@@ -330,7 +340,7 @@ class MapAssessment:
         Args:
             target_accuracy: Accuracy that automatic rows must have, in (0, 1).
             coverage: Share of the rows that is automatic, in (0, 1]; pass a string to avoid rounding.
-            confidence: Confidence of the guarantee, over random samples of labelled rows.
+            confidence_level: Confidence level of the guarantee, over random samples of labelled rows.
             cost_error: Cost of a wrong decision that is used. With `cost_review`, the result is the cut with the lowest
                 expected cost according to the map, without a guarantee.
             cost_review: Cost of a review.
@@ -353,8 +363,13 @@ class MapAssessment:
         if has_costs:
             costs = estimate_costs(self.sample, cost_error, cost_review)
             return Cuts(tuple(costs.describe()), tuple(self.notes), map_identity | costs.as_json())
-        row_number, sampling_notes = sample_independent_rows(self.rows, self.document.source.seed)
-        thresholds = self._thresholds_on(row_number, target_accuracy, coverage, cut, confidence)
+        seed = self.document.source.seed
+        row_number, sampling_notes = sample_equally_likely_rows(self.rows, seed)
+        groups = None
+        if self.rows.group is not None:  # all rows are used
+            groups = RowGroups.from_names(self.rows.group, seed, self.rows.weight)
+            sampling_notes = [groups.describe()]
+        thresholds = self._thresholds_on(row_number, groups, target_accuracy, coverage, cut, confidence_level)
         is_guaranteed = self.origin not in OUT_OF_FOLD_ORIGINS
         notes = [*self.notes, *sampling_notes]
         if not is_guaranteed:
@@ -378,22 +393,33 @@ class MapAssessment:
     def _thresholds_on(
         self,
         row_number: np.ndarray,
+        groups: RowGroups | None,
         target_accuracy: float | None,
         coverage: object,
         cut: float | None,
-        confidence: float,
+        confidence_level: float,
     ) -> ReliabilityThresholds:
-        """Find or validate thresholds on the rows with these numbers, which must be independent."""
+        """Find or validate thresholds on the rows with these numbers, which must be independent or in groups."""
         reliability = self.scored.reliability[row_number]
         decision = self.rows.decision[row_number]
         correct = self.rows.correct[row_number]
         if target_accuracy is not None:
             return find_accuracy_thresholds(
-                self.document, reliability, decision, correct, target=target_accuracy, confidence=confidence
+                self.document,
+                reliability,
+                decision,
+                correct,
+                target=target_accuracy,
+                confidence=confidence_level,
+                groups=groups,
             )
         if cut is not None:
-            return bound_accuracy(reliability, decision, correct, threshold=cut, confidence=confidence)
-        return find_coverage_threshold(reliability, decision, correct, coverage=str(coverage), confidence=confidence)
+            return bound_accuracy(
+                reliability, decision, correct, threshold=cut, confidence=confidence_level, groups=groups
+            )
+        return find_coverage_threshold(
+            reliability, decision, correct, coverage=str(coverage), confidence=confidence_level, groups=groups
+        )
 
 
 def _estimate_note() -> str:

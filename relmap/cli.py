@@ -37,6 +37,7 @@ MAP_PANEL = "Threshold on the reliability of a map"
 SCORE_PANEL = "Threshold on a score, without a map"
 MAP_SUFFIX = ".map.json"  # suffix of the map that `report` writes next to its page
 MIN_LABELS = 2
+DRIFT_STATUS = 3  # exit status of `evaluate --fail-on-drift` after drift
 app = typer.Typer(
     help="Find out which decisions of your model can be used automatically and which need review.",
     no_args_is_help=True,
@@ -68,7 +69,8 @@ Labelled = Annotated[
 Calibrator = Annotated[
     str | None,
     typer.Option(
-        help="Calibrator of the confidence: {calibrators} (default: sms, or uncal without logits).",
+        help="Calibrator of the confidence: {calibrators} (default: sms, or uncal without logits). hcal can make the "
+        "calibration of two imbalanced labels worse.",
         autocompletion=calibrator_names,
         rich_help_panel=FIT_PANEL,
     ),
@@ -113,6 +115,7 @@ Group = Annotated[
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all results, not only the most important ones.")]
 Out = Annotated[Path | None, typer.Option(help="File for the JSON (default: print it).")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the files to write if they exist.")]
 with_column_options = options_from_fields(Reading, "reading", without=("label", "id", "drop_unlabelled"))
 with_labelled_column_options = options_from_fields(Reading, "reading")
 
@@ -138,14 +141,16 @@ def fit(
     hold_out: HoldOut = 0.0,
     accept_label_order: AcceptLabelOrder = False,
     verbose: Verbose = False,
+    force: Force = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and compare it with the confidence out of fold."""
-    from relmap.io.atomic import check_output_path
+    from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions
     from relmap.maps.map_file import describe_map, save_map
 
     check_output_path(out, predictions)
+    check_new_file(out, force=force)
     document, summary = _fit_map(
         open_predictions(predictions, reading),
         labels=labels,
@@ -159,7 +164,10 @@ def fit(
         accept_label_order=accept_label_order,
     )
     save_map(document, out)
-    next_step = f"{out} is written. Next: relmap apply --map {shlex.quote(str(out))} --predictions FILE --out FILE"
+    next_step = (
+        f"{out} is written. `relmap apply --map {shlex.quote(str(out))} --predictions FILE --out FILE` uses decisions "
+        f"with a reliability of {document.default_threshold:.4g} or more."
+    )
     details = [*summary.details, f"{describe_map(document)}."]
     return print_summary(summary.notes, summary.lines, details, verbose=verbose, last=[next_step])
 
@@ -206,7 +214,7 @@ def report(
         from relmap.report.page import render_map_page
 
     assessment = MapAssessment.from_predictions(document, file)
-    text = render_map_page(assessment, summary, map_file, reading)
+    text = render_map_page(assessment, summary, map_file)
     save_map(document, map_file)
     write_text(out, text)
     details = [*summary.details, f"{describe_map(document)}."]
@@ -234,16 +242,19 @@ def apply(
             help="File that relmap thresholds wrote, with one cut or one per label; replaces --coverage and --cut."
         ),
     ] = None,
+    force: Force = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Add decision, confidence, reliability, review rank and route (automatic or review) to every row."""
-    from relmap.io.atomic import check_output_path
+    from relmap.io.atomic import check_new_file, check_output_path
     from relmap.maps.map_file import load_map
     from relmap.routing.apply import apply_map
 
     inputs = [map_file, predictions] if cuts is None else [map_file, predictions, cuts]
     check_output_path(out, *inputs)
+    check_new_file(out, force=force)
     document = load_map(map_file)
+    reading = reading.completed_by(document.reading)
     with row_progress() as advance:
         applied = apply_map(
             document,
@@ -266,15 +277,18 @@ def label(
     rows: Annotated[int, typer.Option(min=1, help="Number of rows to select.")],
     out: Annotated[Path, typer.Option(help="File for the rows to label, in any format that can be read.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random sample.")] = 1,
+    force: Force = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Select rows to label next, at random with known probabilities: uncertain rows and rare labels more often."""
-    from relmap.io.atomic import check_output_path
+    from relmap.io.atomic import check_new_file, check_output_path
     from relmap.maps.map_file import load_map
     from relmap.routing.label import sample_rows_to_label
 
     check_output_path(out, map_file, predictions)
+    check_new_file(out, force=force)
     document = load_map(map_file)
+    reading = reading.completed_by(document.reading)
     with row_progress() as advance:
         selected = sample_rows_to_label(
             document, predictions, out, rows=rows, seed=seed, progress=advance, reading=reading
@@ -294,18 +308,24 @@ def evaluate(
     ] = None,
     out: Out = None,
     verbose: Verbose = False,
+    force: Force = False,
+    fail_on_drift: Annotated[
+        bool, typer.Option("--fail-on-drift", help="Exit with status 3 if the map no longer holds, for scripts.")
+    ] = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Compare reliability and confidence on labelled rows, and test for drift."""
     from relmap.api import MapAssessment
     from relmap.evaluation.agreement import PopulationSummary
-    from relmap.io.atomic import check_output_path
+    from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions
     from relmap.maps.map_file import load_map
 
     inputs = [map_file, predictions] if unlabelled is None else [map_file, predictions, unlabelled]
     check_output_path(out, *inputs)
+    check_new_file(out, force=force)
     document = load_map(map_file)
+    reading = reading.completed_by(document.reading)
     assessment = MapAssessment.from_predictions(document, open_predictions(predictions, reading), group)
     population = None
     if unlabelled is not None:
@@ -313,7 +333,11 @@ def evaluate(
             population = PopulationSummary.from_file(document, open_predictions(unlabelled, reading), advance)
     evaluation = assessment.evaluate(population)
     write_json_output({"predictions": predictions.name, "map": map_file.name} | evaluation.to_dict(), out)
-    return print_summary(evaluation.notes, evaluation.lines, evaluation.details, verbose=verbose)
+    printed = print_summary(evaluation.notes, evaluation.lines, evaluation.details, verbose=verbose)
+    drift = evaluation.numbers["drift"]
+    if fail_on_drift and drift is not None and not drift["holds"]:
+        raise typer.Exit(DRIFT_STATUS)
+    return printed
 
 
 @app.command(cls=CommandWithNames)
@@ -369,20 +393,23 @@ def thresholds(
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the random split of the rows.", rich_help_panel=SCORE_PANEL)
     ] = 1,
-    confidence: Annotated[
-        float, typer.Option(help="Confidence of the guarantee, over random samples of labelled rows.")
+    confidence_level: Annotated[
+        float, typer.Option(help="Confidence level of the guarantee, over random samples of labelled rows.")
     ] = 0.95,
     group: Group = None,
     out: Out = None,
     verbose: Verbose = False,
+    force: Force = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Find or validate a threshold with a guarantee, on the reliability of a map or on a raw score."""
     from relmap.api import MapAssessment
-    from relmap.io.atomic import check_output_path
+    from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions
     from relmap.maps.map_file import load_map
 
+    check_new_file(out, force=force)
+    check_new_file(figure, force=force)
     score_targets = {"precision": precision, "recall": recall, "npv": npv}
     map_options = {
         "target_accuracy": target_accuracy,
@@ -395,17 +422,19 @@ def thresholds(
         alternatives = f"{option('precision')}, {option('recall')} or {option('npv')}"
         _refuse_options(map_options, f"needs a map; give {option('map_file')}, or use {alternatives} instead")
         return _score_thresholds(
-            open_predictions(predictions, reading), score_targets, confidence, seed, group, figure, out
+            open_predictions(predictions, reading), score_targets, confidence_level, seed, group, figure, out
         )
     score_options = score_targets | {"figure": figure}
     score_example = f"omit {option('map_file')}, and name the column with {option('score')}"
     _refuse_options(score_options, f"is for thresholds on a score, without a map; {score_example}")
     check_output_path(out, map_file, predictions)
-    assessment = MapAssessment.from_predictions(load_map(map_file), open_predictions(predictions, reading), group)
+    document = load_map(map_file)
+    reading = reading.completed_by(document.reading)
+    assessment = MapAssessment.from_predictions(document, open_predictions(predictions, reading), group)
     cuts = assessment.choose_cut(
         target_accuracy=target_accuracy,
         coverage=coverage,
-        confidence=confidence,
+        confidence_level=confidence_level,
         cost_error=cost_error,
         cost_review=cost_review,
         cut=cut,
@@ -424,7 +453,7 @@ def _refuse_options(options: Mapping[str, object], reason: str) -> None:
 def _score_thresholds(
     file: "PredictionFile",
     targets: Mapping[str, float | None],
-    confidence: float,
+    confidence_level: float,
     seed: int,
     group: str | None,
     figure: Path | None,
@@ -452,7 +481,7 @@ def _score_thresholds(
         precision=targets["precision"],
         recall=targets["recall"],
         npv=targets["npv"],
-        confidence=confidence,
+        confidence_level=confidence_level,
         seed=seed,
     )
     figure_lines = []

@@ -145,6 +145,37 @@ def decide(logits: np.ndarray) -> np.ndarray:
     return np.asarray(np.argmax(np.asarray(logits, dtype=np.float64), axis=1))
 
 
+def clip_log_probabilities(log_probabilities: np.ndarray, smallest: float) -> np.ndarray:
+    """Clip each probability to [smallest, 1 - smallest], without normalizing again.
+
+    Args:
+        log_probabilities: Of any shape.
+        smallest: Smallest probability, below 0.5; 0 changes nothing.
+
+    Returns:
+        Clipped log-probabilities, of the same shape.
+    """
+    if smallest == 0:
+        return log_probabilities
+    return np.asarray(np.clip(log_probabilities, np.log(smallest), np.log1p(-smallest)))
+
+
+def clip_logits(logits: np.ndarray, smallest: float) -> np.ndarray:
+    """Clip logits of probabilities to those of [smallest, 1 - smallest].
+
+    Args:
+        logits: Of any shape; may be infinite.
+        smallest: Smallest probability, below 0.5; 0 changes nothing.
+
+    Returns:
+        Clipped logits, of the same shape.
+    """
+    if smallest == 0:
+        return logits
+    largest_logit = np.log1p(-smallest) - np.log(smallest)
+    return np.asarray(np.clip(logits, -largest_logit, largest_logit))
+
+
 def confidence_logit(log_probabilities: np.ndarray, decision: np.ndarray) -> np.ndarray:
     """Compute the logit of the confidence, log p_d - log of the sum of the other probabilities.
 

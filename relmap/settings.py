@@ -67,13 +67,12 @@ class MetricParams(Section):
         ece_bins: Number of bins of calibration errors.
         ties: Treatment of tied rows by AUPR-Error: the expectation over their orders, or one threshold that
             all of them reach together.
-        smallest_probability: Lower bound of a probability in the log loss.
+        smallest_probability: Class probabilities are clipped to this number and 1 minus it, in metrics of
+            probabilities.
         smallest_reliability: Lower bound of a reliability, and of 1 minus it, in the correctness log loss.
         spread_groups: Number of confidence groups of the label spread.
         spread_minimum_cell: Minimum number of rows of a cell; the label spread omits smaller cells.
         spread_permutations: Number of shuffles of the label spread.
-        smallest_relevant_change: Smaller changes are reported as no relevant difference. It is in the unit of each
-            metric, such as nats for the log loss.
         resamples: Number of bootstrap resamples; with fewer than 300, no change could be significant after correction
             for six data sets.
     """
@@ -85,7 +84,6 @@ class MetricParams(Section):
     spread_groups: PositiveCount = 10
     spread_minimum_cell: PositiveCount = 30
     spread_permutations: PositiveCount = 200
-    smallest_relevant_change: Annotated[float, Field(ge=1e-4)] = 1e-3
     resamples: Annotated[int, Field(ge=300)] = 1000
 
 

@@ -121,10 +121,10 @@ def split_validation(n: int, seed: int, params: ProtocolParams, group: np.ndarra
     """Split validation rows into calibrator-fit, projection-fit and projection-selection rows.
 
     Rows are permuted and split as in the code of the paper's authors, so that each row is in the same part as there.
-    The size of the first part is rounded half to even, the size of the second part is rounded down, and the third part
-    has the remaining rows. If a projection part has more rows than the cap, a random sample of them is retained, in
-    increasing order. With `params.split` "group" the groups are permuted instead of the rows, and no group is in two
-    parts.
+    The size of the first part is rounded half to even. The second part has its share of the rows that then remain,
+    rounded half to even, and the third part has all others. If a projection part has more rows than the cap, a random
+    sample of them is retained, in increasing order. With `params.split` "group" the groups are permuted instead of the
+    rows, and no group is in two parts.
 
     Args:
         n: Number of rows.
@@ -140,7 +140,9 @@ def split_validation(n: int, seed: int, params: ProtocolParams, group: np.ndarra
     n_units = n if units is None else len(units)
     order = np.random.default_rng(base_seed).permutation(n_units)
     first_end = round(params.parts[0] * n_units)
-    second_end = first_end + int(params.parts[1] * n_units)
+    share_of_rest = params.parts[1] / (params.parts[1] + params.parts[2])
+    n_rest = n_units - first_end
+    second_end = first_end + max(0, min(round(share_of_rest * n_rest), n_rest - 1))
     parts = ValidationParts(*expand_units(np.split(order, [first_end, second_end]), units))
     cap = params.projection_cap
     return ValidationParts(

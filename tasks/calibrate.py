@@ -100,12 +100,26 @@ def calibrate(
     calibrator_fit = parts.calibrator_fit
     if rows is calibrator_fit:  # one call, which fits once if a row count is the number of all rows
         model, *prefix_models = fit_prefixes(
-            calibrator, rows.logits, rows.label, [len(rows), *row_counts], seed=seed, settings=settings
+            calibrator,
+            rows.logits,
+            rows.label,
+            [len(rows), *row_counts],
+            seed=seed,
+            settings=settings,
+            published=True,
         )
     else:
-        (model,) = fit_prefixes(calibrator, rows.logits, rows.label, [len(rows)], seed=seed, settings=settings)
+        (model,) = fit_prefixes(
+            calibrator, rows.logits, rows.label, [len(rows)], seed=seed, settings=settings, published=True
+        )
         prefix_models = fit_prefixes(
-            calibrator, calibrator_fit.logits, calibrator_fit.label, row_counts, seed=seed, settings=settings
+            calibrator,
+            calibrator_fit.logits,
+            calibrator_fit.label,
+            row_counts,
+            seed=seed,
+            settings=settings,
+            published=True,
         )
     return CalibratorFit(
         calibrator=calibrator,

@@ -71,7 +71,8 @@ def _simulate(dataset: base.Dataset, entry: DatasetParams, folder: Path) -> dict
     """Write simulated files; return facts about them for `source.json`."""
     assert entry.rows is not None
     assert entry.residual is not None
-    simulate(dataset.name, folder, rows=entry.rows, residual=entry.residual, seed=entry.seed)
+    assert entry.twin is not None
+    simulate(dataset.name, folder, rows=entry.rows, residual=entry.residual, twin=entry.twin, seed=entry.seed)
     size = f"{entry.rows} rows, residual {entry.residual}, seed {entry.seed}"
     return {"origin": f"simulated twin of {dataset.title}: {size}", "licence": None}
 

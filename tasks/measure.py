@@ -1,6 +1,6 @@
 """Prefect tasks: metrics of one protocol seed, comparisons with fewer rows or other choices, and intervals."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,17 +9,20 @@ import polars as pl
 from prefect import task
 
 from relmap.calibrators.registry import fit_prefixes
-from relmap.decisions import Calibrator, ProtocolDecisions
+from relmap.decisions import Calibrator, ProtocolDecisions, clip_log_probabilities, clip_logits
 from relmap.metrics.probability import accuracy
 from relmap.metrics.registry import ProbabilityView, ReliabilityView, compute_compared_metrics, metrics_for_views
 from relmap.projection.batch import FitBatch, fit_mrp_batches
+from relmap.projection.curves import ReliabilityModel
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.simplex import SimplexProjection, project_simplex
 from relmap.projection.variants import fit_variants
 from relmap.settings import MetricParams
 from relmap.splits import ValidationRows, select_validation_rows
 from tasks.records.measurements import (
+    FITTED_PER_MEMBER,
     Measurement,
+    average_calibrated_members,
     average_members,
     bootstrap_rows,
     compute_metrics,
@@ -56,6 +59,7 @@ class _Refit(NamedTuple):
     """Calibrators and a batch of fits for an alternative that needs new fits."""
 
     option: str
+    clip: float
     calibrators: list[Calibrator]
     batch: FitBatch
     test: ProtocolDecisions
@@ -67,7 +71,7 @@ def measure(
     labels: np.ndarray,
     params: MetricParams,
     members: Sequence[ProtocolDecisions] = (),
-    fits_of_members: Sequence[Sequence[CalibratorFit]] = (),
+    spread_fits: Sequence[Sequence[CalibratorFit]] = (),
 ) -> pl.DataFrame:
     """Compute the metrics of one protocol seed on the test rows.
 
@@ -75,20 +79,34 @@ def measure(
         results: Results of the seed.
         labels: True labels of the test rows, shape (n,).
         params: Settings of the metrics.
-        members: Test rows of the members of a model run. If there are any, the label spread is that of their mean
-            probabilities.
-        fits_of_members: Fitted calibrators of each member, in the order of `results.projections`.
+        members: Test rows of the members of a model run, which are other rows than those of the tables in later runs.
+            If there are any, the label spread is that of their mean probabilities.
+        spread_fits: For each of `results.projections`, the calibrator fitted on the mean probabilities of the members;
+            for TS, the calibrators fitted on each member, whose calibrated probabilities are averaged.
 
     Returns:
         Rows with the columns of METRICS_SCHEMA.
     """
     rows: list[tuple[object, ...]] = []
     for index, decisions in enumerate(results.projections):
-        spread_decisions = None
+        spread_probabilities = None
+        spread_labels = None
         if members:
-            calibrators = [fits[index].model for fits in fits_of_members]
-            spread_decisions = average_members(decisions, members, calibrators)
-        measurements = compute_metrics(decisions, labels, params, seed=results.seed, spread_decisions=spread_decisions)
+            spread_labels = members[0].label
+            calibrators = [fit.model for fit in spread_fits[index]]
+            if decisions.calibrator in FITTED_PER_MEMBER:
+                spread_probabilities = average_calibrated_members(members, calibrators)
+            else:
+                (calibrator,) = calibrators
+                spread_probabilities = calibrator(average_members(members).logits)
+        measurements = compute_metrics(
+            decisions,
+            labels,
+            params,
+            seed=results.seed,
+            spread_probabilities=spread_probabilities,
+            spread_labels=spread_labels,
+        )
         rows += [(decisions.calibrator, results.seed, *measurement) for measurement in measurements]
     return pl.DataFrame(rows, schema=METRICS_SCHEMA, orient="row")
 
@@ -152,21 +170,25 @@ def compare_calibrators(
     batches = []
     for row_count, limited in zip(row_counts, limited_parts, strict=True):
         calibrators = [fit.models_by_row_count[row_count] for fit in fits]
-        batches.append(FitBatch.from_validation_rows(calibrators, limited, params.projection, device))
+        batches.append(
+            FitBatch.from_validation_rows(
+                calibrators, limited, params.projection, device, smallest_probability=params.protocol.clip
+            )
+        )
     rows: list[tuple[object, ...]] = []
     curves_of_batches = fit_mrp_batches(batches)
     for row_count, limited, curves in zip(row_counts, limited_parts, curves_of_batches, strict=True):
         n_rows = (len(limited.calibrator_fit), len(limited.projection_fit))
         for fit, mrp in zip(fits, curves, strict=True):
             calibrated = CalibratedDecisions.from_calibrator(fit.models_by_row_count[row_count], test)
-            logits = {"confidence": calibrated.confidence_logit, "mrp": mrp(calibrated)}
+            logits = _score_variants({"mrp": mrp}, calibrated, params.protocol.clip)
             for measurement in compute_compared_metrics(logits, test.correct, params.metrics):
                 rows.append((parts.seed, row_count, *n_rows, fit.calibrator, *measurement))
     for fit in fits_on_both_parts:
         for row_count in row_counts:
             n_rows = (min(2 * row_count, fit.n_rows), 0)
             calibrated = CalibratedDecisions.from_calibrator(fit.models_by_row_count[2 * row_count], test)
-            logits = {"confidence": calibrated.confidence_logit}
+            logits = _score_variants({}, calibrated, params.protocol.clip)
             for measurement in compute_compared_metrics(logits, test.correct, params.metrics):
                 rows.append((parts.seed, row_count, *n_rows, fit.calibrator, *measurement))
     return pl.DataFrame(rows, schema=RIVALS_SCHEMA, orient="row")
@@ -185,7 +207,7 @@ def measure_alternatives(
 
     Only the calibrators of the tables are varied, and only metrics that an alternative affects are measured. Another
     projection affects MRP, but its MRC is not measured. Another protocol or base predictor needs new fits, which are
-    made for the calibrators of `sensitivity` only.
+    made for the calibrators of `sensitivity` only, and of which confidence, label intercept and MRP are measured.
 
     Args:
         results: Results of one protocol seed.
@@ -201,7 +223,9 @@ def measure_alternatives(
     indices = [index for index, fit in enumerate(fits) if fit.calibrator in params.calibrators]
     results = replace(results, projections=[results.projections[index] for index in indices])
     calibrators = [fits[index].model for index in indices]
-    batch = FitBatch.from_validation_rows(calibrators, parts, params.projection, device)
+    batch = FitBatch.from_validation_rows(
+        calibrators, parts, params.projection, device, smallest_probability=params.protocol.clip
+    )
     measurements = [
         *_measure_refits(parts, base, params, device),
         *_measure_other_settings(results, batch, base.test.label, params),
@@ -217,13 +241,25 @@ def _measure_refits(parts: ValidationRows, base: Base, params: Params, device: s
     curves_of_refits = fit_mrp_batches([refit.batch for refit in refits])
     for refit, curves in zip(refits, curves_of_refits, strict=True):
         test = refit.test
-        for name, calibrator, mrp in zip(names, refit.calibrators, curves, strict=True):
+        shifts = fit_variants(refit.batch, ("label_intercept",))["label_intercept"]
+        for name, calibrator, shift, mrp in zip(names, refit.calibrators, shifts, curves, strict=True):
             calibrated = CalibratedDecisions.from_calibrator(calibrator, test)
             test_accuracy = accuracy(test.decision, test.label)
             yield AlternativeMeasurement(name, refit.option, ("confidence", "accuracy", test_accuracy))
-            logits = {"confidence": calibrated.confidence_logit, "mrp": mrp(calibrated)}
+            logits = _score_variants({"label_intercept": shift, "mrp": mrp}, calibrated, refit.clip)
             for measurement in compute_compared_metrics(logits, test.correct, params.metrics):
                 yield AlternativeMeasurement(name, refit.option, measurement)
+
+
+def _score_variants(
+    models: Mapping[str, ReliabilityModel], calibrated: CalibratedDecisions, clip: float
+) -> dict[str, np.ndarray]:
+    """Return the clipped logits of the confidence and of each model."""
+    clipped = calibrated.clip(clip)
+    logits = {"confidence": clipped.confidence_logit}
+    for variant, model in models.items():
+        logits[variant] = clip_logits(model(clipped), clip)
+    return logits
 
 
 def _prepare_refits(parts: ValidationRows, base: Base, params: Params, device: str) -> list[_Refit]:
@@ -245,9 +281,13 @@ def _prepare_refits(parts: ValidationRows, base: Base, params: Params, device: s
         calibrators = []
         for name in names:
             fit_rows = rows.rows_for_calibrator(name)
-            calibrators += fit_prefixes(name, fit_rows.logits, fit_rows.label, [len(fit_rows)], seed=rows.seed)
-        batch = FitBatch.from_validation_rows(calibrators, rows, params.projection, device)
-        refits.append(_Refit(option, calibrators, batch, alternative_base.test))
+            calibrators += fit_prefixes(
+                name, fit_rows.logits, fit_rows.label, [len(fit_rows)], seed=rows.seed, published=True
+            )
+        batch = FitBatch.from_validation_rows(
+            calibrators, rows, params.projection, device, smallest_probability=protocol.clip
+        )
+        refits.append(_Refit(option, protocol.clip, calibrators, batch, alternative_base.test))
     return refits
 
 
@@ -260,12 +300,13 @@ def _measure_other_settings(
         projections = results.projections
         metric_keys: Collection[str] = find_affected_metrics(params.metrics, changed.metrics)
         if changed.projection != params.projection:
-            projections = _refit_mrp(projections, replace(batch, settings=changed.projection))
+            projections = _refit_mrp(projections, replace(batch, settings=changed.projection), params.protocol.clip)
             metric_keys = {metric.key for metric in metrics_for_views(ReliabilityView)}
         elif changed.simplex != params.simplex:
             alpha = changed.simplex.off_top_alpha
             projections = [
-                replace(decisions, simplex=change_off_top_alpha(decisions, alpha)) for decisions in projections
+                replace(decisions, simplex=change_off_top_alpha(decisions, alpha, params.protocol.clip))
+                for decisions in projections
             ]
             metric_keys = {metric.key for metric in metrics_for_views(ProbabilityView)}
         for decisions in projections:
@@ -279,22 +320,23 @@ def _measure_other_settings(
                     yield AlternativeMeasurement(decisions.calibrator, option, measurement)
 
 
-def _refit_mrp(projections: Sequence[ProjectedDecisions], batch: FitBatch) -> list[ProjectedDecisions]:
+def _refit_mrp(projections: Sequence[ProjectedDecisions], batch: FitBatch, clip: float) -> list[ProjectedDecisions]:
     """Fit MRP again; return the test rows with the new reliability only."""
     models = fit_variants(batch, ("mrp",))["mrp"]
     refitted = []
     for decisions, mrp in zip(projections, models, strict=True):
         calibrated = CalibratedDecisions(decisions.reliability_logits["confidence"], decisions.decision)
-        refitted.append(replace(decisions, reliability_logits={"mrp": mrp(calibrated)}))
+        refitted.append(replace(decisions, reliability_logits={"mrp": clip_logits(mrp(calibrated), clip)}))
     return refitted
 
 
-def change_off_top_alpha(decisions: ProjectedDecisions, off_top_alpha: float) -> SimplexProjection:
+def change_off_top_alpha(decisions: ProjectedDecisions, off_top_alpha: float, clip: float) -> SimplexProjection:
     """Project test rows again with another power for rows whose decision is not the most probable label.
 
     Args:
         decisions: Projected test rows.
         off_top_alpha: New power of these rows.
+        clip: Bound to which the probabilities are clipped.
 
     Returns:
         The projection; all other rows are unchanged.
@@ -302,7 +344,7 @@ def change_off_top_alpha(decisions: ProjectedDecisions, off_top_alpha: float) ->
     before = decisions.simplex
     off_top = ~before.solved
     projected = project_simplex(
-        decisions.log_probabilities[off_top],
+        clip_log_probabilities(decisions.log_probabilities[off_top], clip),
         decisions.decision[off_top],
         decisions.reliability_logits["mrp"][off_top],
         off_top_alpha=off_top_alpha,

@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
 from prefect import task
 
-from relmap.decisions import ProtocolDecisions
+from relmap.decisions import ProtocolDecisions, clip_log_probabilities, clip_logits
 from relmap.projection.batch import FitBatch, measure_optimality_gap
 from relmap.projection.curves import Curves, ReliabilityModel, SharedCurve
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.simplex import project_simplex
-from relmap.projection.variants import VARIANTS, fit_variants
+from relmap.projection.variants import fit_variants
 from relmap.splits import ValidationRows
 from tasks.records.results import CalibratorFit, ProjectedDecisions, SeedResults
 from tasks.settings.params import Params
@@ -23,6 +22,9 @@ def project(
 ) -> SeedResults:
     """Fit every variant on the projection-fit rows of one seed, and score the test rows.
 
+    Confidences, probabilities and reliabilities are clipped to the bounds of `params.protocol.clip`, so that rows
+    beyond them tie.
+
     Args:
         fits: Fitted calibrators of the seed; calibrators of the tables come first.
         parts: Validation rows of the seed.
@@ -33,31 +35,25 @@ def project(
     Returns:
         Results of the seed, without gate records.
     """
-    batch = FitBatch.from_validation_rows([fit.model for fit in fits], parts, params.projection, device)
+    clip = params.protocol.clip
+    models = [fit.model for fit in fits]
+    batch = FitBatch.from_validation_rows(models, parts, params.projection, device, smallest_probability=clip)
     batch = replace(batch, n_surfaces=len(params.calibrators))  # surfaces take most time, and only tables show them
     models_by_variant = fit_variants(batch)
     gap = measure_optimality_gap(batch)
     projections: list[ProjectedDecisions] = []
-    shared_logits: dict[str, np.ndarray] = {}  # of variants that do not depend on the calibrator
     for index, fit in enumerate(fits):
-        models = {}
+        variants = {}
         for variant, fitted in models_by_variant.items():
             if index < len(fitted):  # surfaces are fitted for the calibrators of the tables only
-                models[variant] = fitted[index]
+                variants[variant] = fitted[index]
         calibrated = CalibratedDecisions.from_calibrator(fit.model, test)
         log_probabilities = calibrated.log_probabilities
         assert log_probabilities is not None
-        reliability_logits = {}
-        for variant, model in models.items():
-            if variant in shared_logits:
-                logit = shared_logits[variant]
-            else:
-                logit = model(calibrated)
-            if VARIANTS[variant].required_input == "logits":
-                shared_logits[variant] = logit
-            reliability_logits[variant] = logit
+        clipped = calibrated.clip(clip)
+        reliability_logits = {variant: clip_logits(model(clipped), clip) for variant, model in variants.items()}
         simplex = project_simplex(
-            log_probabilities,
+            clip_log_probabilities(log_probabilities, clip),
             test.decision,
             reliability_logits["mrp"],
             off_top_alpha=params.simplex.off_top_alpha,
@@ -68,11 +64,11 @@ def project(
                 decision=test.decision.copy(),  # a gate refuses arrays that share memory
                 log_probabilities=log_probabilities,
                 reliability_logits=reliability_logits,
-                lattices=_select_curves(models),
+                lattices=_select_curves(variants),
                 simplex=simplex,
                 objective_excess=float(gap.excess[index]),
                 kkt_residual=float(gap.kkt_residual[index]),
-                violations=_list_violations(models),
+                violations=_list_violations(variants),
             )
         )
     return SeedResults(

@@ -18,6 +18,7 @@ from tasks.figures.overview import overview_picture
 from tasks.page import page
 from tasks.provenance import checkout, manifest
 from tasks.records import store
+from tasks.records.comparison import compare_dataset, describe_change
 from tasks.records.results import FAILED, display_name
 from tasks.records.store import REPORT, read_json, read_parquet
 from tasks.settings.params import Params
@@ -57,7 +58,6 @@ def load_runs(params: Params, missing: list[str]) -> Runs:
         calibrators_by_dataset={
             name: entry.calibrators for name, entry in params.datasets.items() if entry.calibrators
         },
-        smallest_relevant_change=params.metrics.smallest_relevant_change,
     )
 
 
@@ -138,6 +138,8 @@ def write_figures(dataset_figures: DatasetFigures, folder: Path = REPORT) -> Non
 def write_paper_figures(dataset_figures: DatasetFigures, folder: Path = REPORT) -> None:
     """Write the three figures of the paper from this run as SVG and PDF, and their captions.
 
+    Each caption names the simulated data sets of the run.
+
     Args:
         dataset_figures: Results and figures of each data set.
         folder: Folder of the report.
@@ -145,7 +147,9 @@ def write_paper_figures(dataset_figures: DatasetFigures, folder: Path = REPORT) 
     all_results = [replace(results, preferred_calibrator=PAPER_FIGURE_CALIBRATOR) for results, _ in dataset_figures]
     figures = draw_all("paper", all_results)
     figure_folder = folder / "figures"
-    captions = [f"**{figure.key}** {figure.caption}\n\n" for figure in figures]
+    simulated = [results.name for results in all_results if "simulated" in results.display_name]
+    remark = f" Simulated: {', '.join(simulated)}." if simulated else ""
+    captions = [f"**{figure.key}** {figure.caption}{remark}\n\n" for figure in figures]
     write_text(figure_folder / "captions.md", "".join(captions))
     for figure in figures:
         write_text(figure_folder / f"{figure.key}.svg", svg(figure.spec))
@@ -181,7 +185,7 @@ def write_page(
     text = page.render_report(
         tables,
         _dataset_sections(runs, overview, dataset_figures, reasons),
-        verdict=page.describe_verdict(overview, headline),
+        summary=page.summarize_overview(overview, headline),
         overview_figures=overview_figures,
         simulated=[
             results.display_name
@@ -204,7 +208,8 @@ def _dataset_sections(
     overview_rows = {row["dataset"]: row for row in overview.to_dicts()}
     sections = []
     for facts, (results, figures) in zip(runs.facts, dataset_figures, strict=True):
-        overview_row = overview_rows.get(results.display_name, {})
+        overview_row = overview_rows[results.display_name]
+        comparison = compare_dataset(overview_row)
         sections.append(
             page.DatasetSection(
                 name=results.name,
@@ -212,8 +217,8 @@ def _dataset_sections(
                 gates=page.summarize_gates(_read_gate_records(results.name)),
                 facts=page.describe_facts(facts, results.labels_with_few_rows),
                 figures=figures,
-                advice=overview_row.get("advice") or "",
-                remarks=overview_row.get("remarks") or "",
+                comparison=describe_change(comparison, facts["rows"]["test"]) if comparison else "",
+                remarks=overview_row["remarks"],
                 command=page.map_command(results.name, results.labels),
             )
         )

@@ -31,9 +31,8 @@ logger = logging.getLogger(__name__)
 PairsBySplit = Mapping[str, pl.DataFrame]
 DecisionsBySplit = dict[str, ProtocolDecisions]
 HELD_OUT_SPLITS = SPLITS[1:]
-# The seeds of the members of a run are consecutive; each run starts 1000 after the one before. Inferred: the authors'
-# code has a single run.
-RUN_SEED_STEP = 1000
+# The seeds of the members of a run are consecutive; each run starts 100 after the one before, as in the release.
+RUN_SEED_STEP = 100
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def main(name: str) -> None:
     released = dataset.read(store.raw_folder(name))
     contract_record = _check_released_files(name, dataset, entry, released.pairs)
     pairs, drawn_splits = _draw_missing_splits(released.pairs, dataset, entry)
-    choice = _choose_predictor(dataset, entry, params.train)
+    choice = choose_predictor(dataset, entry, params.train)
     if released.members:
         pairs_by_split = _split_pairs(pairs, name, HELD_OUT_SPLITS)
         decisions = _write_saved_logits(name, released.members)
@@ -82,6 +81,7 @@ def main(name: str) -> None:
         "labels": dataset.labels,
         "split_by": entry.split.by if entry.split else dataset.split_by,
         "drawn": drawn_splits,
+        "repeats_pairs": dataset.repeats_pairs,
         "predictor": entry.predictor if entry.reader != "logits" else "saved logits",
         "class_weight": choice.class_weight,
         **_count_rows(dataset, pairs_by_split),
@@ -103,10 +103,20 @@ def _draw_missing_splits(
     return pairs, tuple(entry.split.shares)
 
 
-def _choose_predictor(dataset: base.Dataset, entry: DatasetParams, settings: TrainParams) -> PredictorChoice:
-    """Return the base predictor of a data set; presets fix the class weights and the seed."""
+def choose_predictor(dataset: base.Dataset, entry: DatasetParams, settings: TrainParams) -> PredictorChoice:
+    """Choose the base predictor of a data set; presets fix the class weights and the seed.
+
+    Args:
+        dataset: Declaration of the data set.
+        entry: Its entry in params.yaml.
+        settings: Section `train` of params.yaml.
+
+    Returns:
+        Type, class weights and seed.
+    """
     if entry.preset:
-        return PredictorChoice(entry.predictor, "balanced", dataset.predictor_seed)
+        seed = dataset.boosted_seed if entry.predictor == "boosted" else dataset.predictor_seed
+        return PredictorChoice(entry.predictor, "balanced", seed)
     return PredictorChoice(entry.predictor, entry.class_weight, settings.seed)
 
 
@@ -133,20 +143,42 @@ def _train_predictors(
     pairs: PairsBySplit,
 ) -> DecisionsBySplit:
     """Train the predictors that params.yaml lists; save the base predictor and return its decisions."""
-    base_predictor = _fit_choice(choice, dataset, entry, pairs)
+    base_predictor = fit_choice(choice, dataset, entry, pairs)
     base_predictor.save(store.base_folder(name))
     # several paths may need the same predictor, which is trained once
-    decisions_by_choice = {choice: _decide_held_out(base_predictor, pairs)}
+    decisions_by_choice = {choice: decide_held_out(base_predictor, pairs)}
     for path, other in _other_choices(choice, entry, settings).items():
         if other not in decisions_by_choice:
-            other_predictor = _fit_choice(other, dataset, entry, pairs)
-            decisions_by_choice[other] = _decide_held_out(other_predictor, pairs)
+            other_predictor = fit_choice(other, dataset, entry, pairs)
+            decisions_by_choice[other] = decide_held_out(other_predictor, pairs)
         store.write_decisions(store.base_folder(name) / f"{path}.parquet", decisions_by_choice[other])
+    for run in range(1, settings.runs):
+        pairs_of_run = _read_run(name, dataset, run) or pairs
+        for path, member in _member_choices(choice, settings, run).items():
+            decisions = decide_held_out(fit_choice(member, dataset, entry, pairs_of_run), pairs_of_run)
+            store.write_decisions(store.base_folder(name) / f"{path}.parquet", decisions)
     return decisions_by_choice[choice]
 
 
-def _fit_choice(choice: PredictorChoice, dataset: base.Dataset, entry: DatasetParams, pairs: PairsBySplit) -> Predictor:
-    """Fit a base predictor; settings of params.yaml replace those that the data set declares."""
+def _read_run(name: str, dataset: base.Dataset, run: int) -> PairsBySplit | None:
+    """Read the rows of a training run; None if all runs of the data set have the same rows."""
+    if dataset.read_run is None:
+        return None
+    return _split_pairs(dataset.read_run(store.raw_folder(name), run).pairs, name, SPLITS)
+
+
+def fit_choice(choice: PredictorChoice, dataset: base.Dataset, entry: DatasetParams, pairs: PairsBySplit) -> Predictor:
+    """Fit a base predictor; settings of params.yaml replace those that the data set declares.
+
+    Args:
+        choice: Type, class weights and seed.
+        dataset: Declaration of the data set.
+        entry: Its entry in params.yaml.
+        pairs: Labelled pairs of each split.
+
+    Returns:
+        The fitted predictor.
+    """
     return fit_predictor(
         choice.predictor,
         pairs["train"],
@@ -158,7 +190,16 @@ def _fit_choice(choice: PredictorChoice, dataset: base.Dataset, entry: DatasetPa
     )
 
 
-def _decide_held_out(predictor: Predictor, pairs: PairsBySplit) -> DecisionsBySplit:
+def decide_held_out(predictor: Predictor, pairs: PairsBySplit) -> DecisionsBySplit:
+    """Decide the validation and test rows.
+
+    Args:
+        predictor: Fitted base predictor.
+        pairs: Labelled pairs of each split.
+
+    Returns:
+        Decisions of both splits.
+    """
     return {split: _decisions(predictor(pairs[split]), pairs[split]) for split in HELD_OUT_SPLITS}
 
 
@@ -173,16 +214,13 @@ def _dataset_settings(dataset: base.Dataset, predictor: str) -> dict[str, Any]:
 
 
 def _other_choices(choice: PredictorChoice, entry: DatasetParams, settings: TrainParams) -> dict[str, PredictorChoice]:
-    """Return the other base predictors by the paths of their files.
+    """Return the other base predictors on the rows of the first run by the paths of their files.
 
-    These are the members of all runs, if there is more than one, and the alternatives of the sensitivity tables.
+    These are its members, if there is more than one member or run, and the alternatives of the sensitivity tables.
     """
     others = {}
     if settings.runs * settings.members > 1:
-        for run in range(settings.runs):
-            for member in range(settings.members):
-                seed = choice.seed + RUN_SEED_STEP * run + member
-                others[f"members/run_{run}_member_{member}"] = replace(choice, seed=seed)
+        others = _member_choices(choice, settings, run=0)
     if _has_alternatives(entry, settings):
         alternatives = {
             "unweighted": replace(choice, class_weight="none"),
@@ -193,6 +231,15 @@ def _other_choices(choice: PredictorChoice, entry: DatasetParams, settings: Trai
         for alternative in settings.alternatives:
             others[f"sensitivity/{alternative}"] = alternatives[alternative]
     return others
+
+
+def _member_choices(choice: PredictorChoice, settings: TrainParams, run: int) -> dict[str, PredictorChoice]:
+    """Return the members of a run by the paths of their files."""
+    members = {}
+    for member in range(settings.members):
+        seed = choice.seed + RUN_SEED_STEP * run + member
+        members[f"members/run_{run}_member_{member}"] = replace(choice, seed=seed)
+    return members
 
 
 def _has_alternatives(entry: DatasetParams, settings: TrainParams) -> bool:
@@ -213,7 +260,12 @@ def _check_released_files(
     if entry.preset is None or entry.source != "hub":
         return None
     try:
-        return check_contract(pairs, n_labels=len(dataset.labels), coordinates={"dataset": name})
+        return check_contract(
+            pairs,
+            n_labels=len(dataset.labels),
+            coordinates={"dataset": name},
+            repeats_pairs=dataset.repeats_pairs,
+        )
     except GateFailed as error:
         atomic.write_json(failed_gates_file, {"dataset": name, "source": entry.source, "gates": [error.record]})
         raise

@@ -36,6 +36,7 @@ def check_inputs(dataset: str) -> dict[str, Any]:
         groups_stay_together=base.split_by == "group",
         coordinates={"dataset": dataset},
         drawn=base.drawn,
+        repeats_pairs=base.repeats_pairs,
     )
 
 

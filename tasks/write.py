@@ -16,7 +16,7 @@ from relmap.metrics.registry import COMPARED_METRICS
 from relmap.projection.curves import Curves
 from tasks.expectations.check import list_failed_expectations
 from tasks.provenance.manifest import library_versions
-from tasks.records.advice import describe_recommendation, summarize_datasets
+from tasks.records.comparison import describe_comparison, summarize_datasets
 from tasks.records.results import ProjectedDecisions, SeedResults, display_name
 from tasks.records.store import Base, base_folder, read_json, read_parquet
 from tasks.settings.params import Params
@@ -112,6 +112,7 @@ def build_simplex_rows(
     columns["alpha"] = simplex.alpha[rows]
     columns["feasible"] = simplex.feasible[rows]
     columns["solved"] = simplex.solved[rows]
+    columns["uncalibrated"] = scipy.special.softmax(test.logits[rows], axis=1).tolist()
     columns["base"] = np.exp(decisions.log_probabilities[rows]).tolist()
     columns["mrc"] = np.exp(simplex.log_probabilities[rows]).tolist()
     return pl.DataFrame(columns).drop("group", "confidence")
@@ -255,9 +256,9 @@ def show_metrics(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
     )
 
 
-@task(task_run_name="recommend/{base.name}")
-def recommend(base: Base, params: Params, folder: Path, metrics_path: Path | None) -> list[str]:
-    """Recommend the reliability or the confidence for one data set.
+@task(task_run_name="compare/{base.name}")
+def compare(base: Base, params: Params, folder: Path, metrics_path: Path | None) -> list[str]:
+    """Compare reliability and confidence for one data set.
 
     Args:
         base: Decisions of the base predictor.
@@ -266,7 +267,7 @@ def recommend(base: Base, params: Params, folder: Path, metrics_path: Path | Non
         metrics_path: Path to write the numbers for `dvc metrics` to; None to write nothing.
 
     Returns:
-        Sentences, the recommendation first.
+        Sentences, the comparison first.
     """
     metrics = read_parquet(folder / "metrics.parquet").filter(pl.col("calibrator").is_in(params.calibrators))
     intervals = read_parquet(folder / "intervals.parquet")
@@ -274,7 +275,7 @@ def recommend(base: Base, params: Params, folder: Path, metrics_path: Path | Non
     (row,) = summarize_datasets(metrics, intervals, [facts]).iter_rows(named=True)
     if metrics_path is not None:
         write_json(metrics_path, {name: row[name] for name in DVC_METRICS if row[name] is not None})
-    return describe_recommendation(row, intervals, params.metrics.smallest_relevant_change)
+    return describe_comparison(row, intervals)
 
 
 @task(task_run_name="show gates/{base.name}")

@@ -64,7 +64,6 @@ EMPTY_RUNS = Runs(
     missing=(),
     calibrators=PAPER_CALIBRATORS,
     calibrators_by_dataset={},
-    smallest_relevant_change=METRIC_DEFAULTS.smallest_relevant_change,
 )
 
 
@@ -189,6 +188,7 @@ def make_results(
             alpha=1.2,
             feasible=True,
             solved=True,
+            uncalibrated=pl.Series(softmax(logits / 2, axis=1).tolist()),
             base=pl.Series(softmax(logits, axis=1).tolist()),
             mrc=pl.Series(softmax(1.2 * logits, axis=1).tolist()),
         ),

@@ -29,11 +29,11 @@ from relmap.console import fill_in_registry_names
 from relmap.io.reading import COMMON_COLUMN_NAMES
 from relmap.metrics.registry import METRICS
 from relmap.projection.variants import AUTO_VARIANTS, DEPLOYABLE_VARIANTS, VARIANTS
-from relmap.settings import METRIC_DEFAULTS
 from relmap.simulation.predictions import simulate_predictions
 from tasks.records import results
 from tasks.settings.params import Params
 from tasks.tables import TABLES
+from tasks.tables.differences import KIND_TITLES, differences_of_kind, summarize_differences
 from tasks.tables.display import parse_metric_column
 from tasks.tables.runs import PAPER_CALIBRATORS, Runs
 
@@ -313,7 +313,7 @@ def empty_runs() -> Runs:
     }
     schemas = [results.METRICS_SCHEMA, intervals, results.RIVALS_SCHEMA, results.SENSITIVITY_SCHEMA]
     frames = [pl.DataFrame(schema={"dataset": pl.String, "source": pl.String, **schema}) for schema in schemas]
-    return Runs(*frames, (), (), PAPER_CALIBRATORS, {}, METRIC_DEFAULTS.smallest_relevant_change)
+    return Runs(*frames, (), (), PAPER_CALIBRATORS, {})
 
 
 def report_columns() -> dict[str, list[str]]:
@@ -388,6 +388,28 @@ def models() -> str:
     return f"{calibrators}\n## Models of the reliability\n\n{variants}"
 
 
+# --- Differences from the paper ---
+
+
+def differences() -> str:
+    """Return a section for each kind of difference from the paper's text and from its release."""
+    parts = [f"{summarize_differences()}\n"]
+    for kind, title in KIND_TITLES.items():
+        parts.append(f"## {title}\n")
+        for each in differences_of_kind(kind):
+            rows = [["topic", each.topic]]
+            sentences = {
+                "text of the paper": each.text,
+                "release": each.release,
+                "this project": each.project or "As the release.",
+                "effect": each.effect,
+            }
+            rows += [[name, sentence] for name, sentence in sentences.items() if sentence]
+            rows.append(["code", code(each.code)])
+            parts.append(f"### {each.key}\n\n{table(['', ''], rows)}")
+    return "\n".join(parts)
+
+
 # --- Errors ---
 
 
@@ -425,6 +447,8 @@ GENERATED = {
     "report-tables": report_tables,
     "metrics": metrics,
     "models": models,
+    "differences": differences,
+    "differences-summary": summarize_differences,
     "errors": errors,
 }
 

@@ -2,8 +2,16 @@
 
 The residual of an event with probability p is p - [the label is true]. In calibrated predictions, the residuals of
 events with similar probabilities average to 0. The loss is therefore the mean absolute moving average of the residuals,
-in the order of the probabilities. The range of -log p is divided into segments. The mapping multiplies -log p by the
-factor of its segment, and normalizes the results by a softmax. The factors are the same for all labels.
+in the order of the probabilities.
+
+The mapping and its fit follow the code of the authors of MRP. The range of L = -log p is divided into S segments of
+width d = 100 / S, and there are S + 1 slopes a_0 .. a_S, which are the same for all labels. In segment m, which starts
+at m d,
+
+    L becomes V + a_(m+1) (L - V),  where V = d (a_0 + .. + a_m - 1)
+
+is the cumulative offset; from 100 on, L becomes V. A softmax normalizes the results. V is a mapped value and not the
+start of the segment, so the mapping is continuous only where V = m d. With all slopes 1, it is the identity.
 """
 
 from typing import Annotated, NamedTuple
@@ -17,7 +25,10 @@ from relmap.serialization import Axes, Positive, Value
 # Residuals are truncated to multiples of 2**-48 and stored as integers. Sums of up to 2**14 of them fit in an int64.
 # They are exact, and six times as fast as float sums.
 RESIDUAL_UNITS = 2**48
-MAX_SURPRISAL = 100.0  # end of the segments of -log p; the last factor applies beyond it
+MAX_SURPRISAL = 100.0  # end of the segments of -log p
+LOSS_WEIGHT = 1e5  # weight of the loss in the authors' code; with it, epsilon does not affect Adam
+MIN_LABEL_ROWS = 2  # labels that fewer rows do not have are not part of the loss
+MIN_SLOPE = 1e-12
 
 
 class HCalibrationSettings(NamedTuple):
@@ -25,10 +36,10 @@ class HCalibrationSettings(NamedTuple):
 
     Attributes:
         segments: Number of segments S of the mapping.
-        window: Number of events in a moving average.
+        window: Number of events in a moving average; an even number is reduced by 1.
         learning_rate: Learning rate of Adam.
         epochs: Maximal number of epochs.
-        patience: The fit ends after more than this number of epochs without a lower loss.
+        patience: The fit ends after this number of epochs in a row without a lower loss.
         batch: Maximum number of rows in a step of Adam.
     """
 
@@ -41,16 +52,22 @@ class HCalibrationSettings(NamedTuple):
 
 
 class HCalibration(Value, kind="hcalibration"):
-    """`softmax(-f(-log p))`, where f multiplies -log p by the factor of its segment.
+    """`softmax(-f(-log p))` with a piecewise linear f.
 
-    As published, the mapping jumps between segments. It therefore changes the order of the label probabilities of a few
-    rows, and may change their most probable label.
+    In segment m of -log p, f(x) = V + factors[m] (x - V). The offset V is the width of a segment times
+    `first_slope` - 1 + the sum of the factors of the segments before m. From MAX_SURPRISAL on, f is constant.
+
+    The mapping jumps between segments. It therefore changes the order of the label probabilities of a few rows, and may
+    change their most probable label.
 
     Attributes:
-        factors: Factor of each of S equal segments of [0, MAX_SURPRISAL], shape (S,); all 1 is the identity.
+        factors: Slope of each of S equal segments of [0, MAX_SURPRISAL], shape (S,).
+        first_slope: Slope that only shifts the offsets. None in maps written by earlier versions, whose mapping has no
+            offsets: f multiplies -log p by the factor of its segment, and by the last one beyond MAX_SURPRISAL.
     """
 
     factors: Annotated[np.ndarray, Axes("S", of=Positive)]
+    first_slope: Positive | None = None
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Calibrate logits.
@@ -61,9 +78,52 @@ class HCalibration(Value, kind="hcalibration"):
         Returns:
             Log-probabilities, shape (n, K), float64.
         """
-        surprisal = -floored_log_softmax(logits)
-        factors = self.factors[_locate_segment(surprisal, len(self.factors))]
-        return log_softmax(-factors * surprisal)
+        surprisal = -log_softmax(floored_log_softmax(logits))
+        segment = _locate_segment(surprisal, len(self.factors))
+        if self.first_slope is None:
+            segment = np.minimum(segment, len(self.factors) - 1)
+            return log_softmax(-self.factors[segment] * surprisal)
+        pieces = Pieces.from_slopes(np.append(self.first_slope, self.factors))
+        return log_softmax(-pieces.map(surprisal, segment))
+
+
+class Pieces(NamedTuple):
+    """Linear pieces of the mapping; piece m maps L to offset[m] + slope[m] (L - offset[m]).
+
+    Attributes:
+        offset: Offset of each of S segments, and of the range beyond them, shape (S + 1,).
+        slope: Slope of each of them; 0 for the last one, shape (S + 1,).
+    """
+
+    offset: np.ndarray
+    slope: np.ndarray
+
+    @classmethod
+    def from_slopes(cls, slopes: np.ndarray) -> "Pieces":
+        """Compute the pieces.
+
+        Args:
+            slopes: a_0 .. a_S, of which the absolute values count, shape (S + 1,).
+
+        Returns:
+            The pieces.
+        """
+        magnitudes = np.abs(slopes)
+        width = MAX_SURPRISAL / (len(slopes) - 1)
+        return cls(offset=width * (np.cumsum(magnitudes) - 1), slope=np.append(magnitudes[1:], 0.0))
+
+    def map(self, surprisal: np.ndarray, segment: np.ndarray) -> np.ndarray:
+        """Map values of -log p.
+
+        Args:
+            surprisal: Values, at least 0, of any shape.
+            segment: Segment 0..S of each of them, of the same shape.
+
+        Returns:
+            Mapped values, of the same shape.
+        """
+        offset = self.offset.take(segment)
+        return np.asarray(offset + self.slope.take(segment) * (surprisal - offset))
 
 
 class TrainingEvents(NamedTuple):
@@ -94,17 +154,16 @@ class TrainingEvents(NamedTuple):
 def fit_hcal(
     logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: HCalibrationSettings | None = None
 ) -> HCalibration:
-    """Fit the factors by Adam and return those of the epoch with the lowest loss on all rows.
+    """Fit the slopes by Adam and return those of the epoch with the lowest loss on all rows.
 
-    The objective is as published. For each label k, it uses the events of the rows whose true label is not k: it sorts
-    them by probability, and takes the mean absolute moving average of their residuals, in a window of at most a fifth
-    of these events. The loss is the mean over the labels k that have such rows.
+    For each label k, the loss uses the events of the rows whose true label is not k: it sorts them by probability, and
+    takes the mean absolute moving average of their residuals. A window that extends beyond the first or the last event
+    is filled with zeros, also if there are fewer events than the window has. The loss is the mean over the labels k
+    that at least two rows do not have. The start, at which all slopes are 1, is not a candidate.
 
     With K = 2, the rows whose label is not k all have the other label. If the labels are imbalanced, the loss is then
-    not lowest for calibrated predictions, and the fitted factors may not calibrate. In the paper, h-cal corrects too
+    not lowest for calibrated predictions, and the fit may make calibration worse. In the paper, h-cal corrects too
     little on the binary data sets, and only on these.
-
-    The authors multiply the loss by 1e5. This is omitted here, because Adam does not depend on the scale of the loss.
 
     Args:
         logits: Shape (n, K).
@@ -116,57 +175,83 @@ def fit_hcal(
         The fitted calibrator.
     """
     settings = settings or HCalibrationSettings()
-    surprisal = np.ascontiguousarray(-floored_log_softmax(logits))  # events are read row by row
+    log_p = log_softmax(floored_log_softmax(logits))
+    surprisal = np.ascontiguousarray(-log_p)  # events are read row by row
     events = TrainingEvents(surprisal, _locate_segment(surprisal, settings.segments), np.asarray(labels))
     n_rows = len(events.labels)
     generator = np.random.default_rng(seed)
     adam = Adam(settings.learning_rate)
-    log_factors = np.zeros(settings.segments)
-    best = log_factors
+    slopes = np.ones(settings.segments + 1)
+    best = slopes
     lowest_loss = np.inf
     n_stale_epochs = 0
     one_batch = n_rows <= settings.batch
-    for _ in range(settings.epochs + 1):
-        loss, gradient = _mapping_loss(log_factors, events, settings.window, with_gradient=one_batch)
-        if loss < lowest_loss:
-            best = log_factors
+    for epoch in range(settings.epochs + 1):  # the loss after an epoch is computed with the gradient of the next one
+        loss, gradient = _mapping_loss(slopes, events, settings.window, with_gradient=one_batch)
+        if epoch > 0 and loss < lowest_loss:
+            best = slopes
             lowest_loss = loss
             n_stale_epochs = 0
-        else:
+        elif epoch > 0:
             n_stale_epochs += 1
-            if n_stale_epochs > settings.patience:
+            if n_stale_epochs == settings.patience:
                 break
         if one_batch:
-            log_factors = log_factors + adam.step(gradient)
+            slopes = slopes + adam.step(gradient)
             continue
         order = generator.permutation(n_rows)
         for rows in np.split(order, range(settings.batch, n_rows, settings.batch)):
-            _, gradient = _mapping_loss(log_factors, events.select(rows), settings.window)
-            log_factors = log_factors + adam.step(gradient)
-    return HCalibration(np.exp(best))
+            _, gradient = _mapping_loss(slopes, events.select(rows), settings.window)
+            slopes = slopes + adam.step(gradient)
+    first_slope, *factors = np.maximum(np.abs(best), MIN_SLOPE)
+    return HCalibration(np.array(factors), float(first_slope))
 
 
 def _mapping_loss(
-    log_factors: np.ndarray, events: TrainingEvents, window: int, *, with_gradient: bool = True
+    slopes: np.ndarray, events: TrainingEvents, window: int, *, with_gradient: bool = True
 ) -> tuple[float, np.ndarray]:
-    """Return the loss of a mapping and its gradient (S,) in the log factors; zeros unless `with_gradient`."""
-    mapped = np.exp(log_factors).take(events.segment) * events.surprisal
+    """Return the weighted loss of a mapping and its gradient (S + 1,) in the slopes; zeros unless `with_gradient`."""
+    pieces = Pieces.from_slopes(slopes)
+    mapped = pieces.map(events.surprisal, events.segment)
     by_label = np.ascontiguousarray(mapped.T)  # shape (K, n): sums over labels then add whole arrays
     shifted = by_label.min(axis=0) - by_label
-    # do not divide exponentials: their other rounding changes the order of events, and after many steps the factors
+    # do not divide exponentials: their other rounding changes the order of events, and after many steps the slopes
     p = np.ascontiguousarray(np.exp(shifted - np.log(np.exp(shifted).sum(axis=0))).T)
     loss, p_gradient = _residual_loss(p, events.labels, window, with_gradient=with_gradient)
     if not with_gradient:
-        return loss, np.zeros_like(log_factors)
-    # p = softmax(-mapped), and the derivative of `mapped` in the log factor of its segment is `mapped`
+        return LOSS_WEIGHT * loss, np.zeros_like(slopes)
+    # p = softmax(-mapped)
     mapped_gradient = p * (np.einsum("nk,nk->n", p, p_gradient)[:, None] - p_gradient)
-    gradient = np.bincount(events.segment.ravel(), (mapped_gradient * mapped).ravel(), len(log_factors))
-    return loss, gradient
+    return LOSS_WEIGHT * loss, LOSS_WEIGHT * _slope_gradient(slopes, pieces, events, mapped_gradient)
+
+
+def _slope_gradient(
+    slopes: np.ndarray, pieces: Pieces, events: TrainingEvents, mapped_gradient: np.ndarray
+) -> np.ndarray:
+    """Convert the gradient in the mapped values (n, K) to the gradient in the slopes, shape (S + 1,).
+
+    The derivative of a mapped value in the slope of its piece is L - V, and in its offset V it is 1 - slope. Slope a_j
+    is the slope of piece j - 1, and is part of the offsets of pieces j and above.
+
+    Returns:
+        The gradient in the slopes.
+    """
+    n_pieces = len(slopes)
+    segment = events.segment.ravel()
+    sums = np.bincount(segment, mapped_gradient.ravel(), n_pieces)
+    surprisal_sums = np.bincount(segment, (mapped_gradient * events.surprisal).ravel(), n_pieces)
+    piece_slope_gradient = surprisal_sums - pieces.offset * sums
+    offset_gradient = (1 - pieces.slope) * sums
+    width = MAX_SURPRISAL / (n_pieces - 1)
+    gradient = width * offset_gradient[::-1].cumsum()[::-1]
+    gradient[1:] += piece_slope_gradient[:-1]
+    return np.asarray(np.sign(slopes) * gradient)
 
 
 def _locate_segment(surprisal: np.ndarray, n_segments: int) -> np.ndarray:
+    """Return the segment of each value; a left edge belongs to its segment, and values beyond the last one get S."""
     segment = (surprisal * (n_segments / MAX_SURPRISAL)).astype(np.int64)
-    return np.asarray(np.minimum(segment, n_segments - 1))
+    return np.asarray(np.minimum(segment, n_segments))
 
 
 def _residual_loss(p: np.ndarray, labels: np.ndarray, window: int, *, with_gradient: bool) -> tuple[float, np.ndarray]:
@@ -177,20 +262,20 @@ def _residual_loss(p: np.ndarray, labels: np.ndarray, window: int, *, with_gradi
     residual[np.arange(n_rows), labels] -= RESIDUAL_UNITS
     sorted_residual = residual.astype(np.int64).take(order)
     sorted_label = np.repeat(labels.astype(np.int32), n_labels)[order]  # true label of the event's row
+    half_window = (window - 1) // 2
+    window_length = 2 * half_window + 1
     losses = []
     sorted_gradient = np.zeros(len(order))
     for excluded_label in range(n_labels):
         events = np.flatnonzero(sorted_label != excluded_label)
-        if len(events) == 0:
+        if len(events) < MIN_LABEL_ROWS * n_labels:
             continue
-        # the published loss also gives equal weight to clusters of events with similar probabilities; this has no
-        # visible effect
-        half_window = (max(1, min(window, len(events) // 5)) - 1) // 2
-        window_length = 2 * half_window + 1
         total = _moving_sum(sorted_residual[events], half_window)
         losses.append(np.abs(total).mean() / window_length)
         if with_gradient:
             sorted_gradient[events] += _moving_sum(np.sign(total), half_window) / (window_length * len(events))
+    if not losses:
+        return 0.0, np.zeros_like(p)
     gradient = np.zeros(len(order))
     gradient[order] = sorted_gradient / len(losses)
     return float(np.mean(losses)) / RESIDUAL_UNITS, gradient.reshape(p.shape)

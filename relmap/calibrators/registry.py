@@ -29,6 +29,8 @@ class CalibratorSpec:
         role: "paper" for calibrators in the paper's tables; "rival" for others, which treat labels separately.
         model_type: Class of the fitted calibrator.
         fit: Fits the calibrator to logits (n, K) and labels (n,), with a seed.
+        published_fit: Fits it as the code of the paper's authors does, if `fit` differs; for the paper's tables only,
+            since maps cannot contain the result.
         settings_type: Class of the settings, for calibrators that are trained iteratively, which takes long; None for
             the others.
         accepts_confidence: Whether the calibrator can be fitted to the confidence of the decision alone.
@@ -39,6 +41,7 @@ class CalibratorSpec:
     role: Literal["paper", "rival"]
     model_type: type[Value]
     fit: Callable[..., FittedCalibrator]
+    published_fit: Callable[..., FittedCalibrator] | None = None
     settings_type: Callable[..., object] | None = None
     accepts_confidence: bool = False
 
@@ -72,6 +75,7 @@ _CALIBRATORS = (
         role="paper",
         model_type=spline.Spline,
         fit=spline.fit_spline,
+        published_fit=spline.fit_published_spline,
         accepts_confidence=True,
     ),
     CalibratorSpec(
@@ -135,6 +139,7 @@ def fit_prefixes(
     *,
     seed: int,
     settings: Mapping[str, int] | None = None,
+    published: bool = False,
 ) -> list[FittedCalibrator]:
     """Fit a calibrator to the first rows, for several numbers of rows.
 
@@ -145,6 +150,7 @@ def fit_prefixes(
         n_rows: Numbers of rows; numbers above n are replaced by n.
         seed: Seed of the fit.
         settings: Settings of the calibrator that differ from its defaults, by name.
+        published: Whether to fit as the code of the paper's authors does, where that differs.
 
     Returns:
         The fitted calibrator for each number of rows; equal numbers share a calibrator.
@@ -155,7 +161,8 @@ def fit_prefixes(
     calibrator = CALIBRATORS[name]
     options = {"settings": _build_settings(calibrator, settings)} if settings else {}
     limited = [min(n, len(labels)) for n in n_rows]
-    fits = {n: calibrator.fit(logits[:n], labels[:n], seed=seed, **options) for n in set(limited)}
+    fit = calibrator.published_fit if published and calibrator.published_fit else calibrator.fit
+    fits = {n: fit(logits[:n], labels[:n], seed=seed, **options) for n in set(limited)}
     return [fits[n] for n in limited]
 
 

@@ -12,6 +12,7 @@ from relmap.serialization import Axes, Number, Positive, Value
 
 N_HIDDEN = 16  # units of each of two hidden layers
 MIN_TEMPERATURE = 0.1
+MIN_DECREASE = 1e-7  # of the loss, for an epoch to count as better
 # Rows of a matrix product. Products of more rows are split among threads, which takes more time than it saves.
 CHUNK_ROWS = 512
 
@@ -22,7 +23,7 @@ class SmartSettings(NamedTuple):
     Attributes:
         learning_rate: Learning rate of Adam.
         epochs: Maximal number of epochs.
-        patience: The fit ends after more than this number of epochs without a lower loss.
+        patience: The fit ends after this number of epochs in a row whose loss is not lower by more than MIN_DECREASE.
     """
 
     learning_rate: float = 0.005
@@ -84,10 +85,11 @@ class TrainingRows(NamedTuple):
 
 
 def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: SmartSettings | None = None) -> Smart:
-    """Fit the network by Adam and return the network of the epoch with the lowest mean log loss.
+    """Fit the network by Adam and return the network after the step of the epoch with the lowest mean log loss.
 
-    The loss is the log loss, as in the code of the authors of MRP. Guo et al. minimize a soft calibration error. Each
-    epoch is one step on all rows.
+    The fit follows the code of the authors of MRP. The loss is the log loss; Guo et al. minimize a soft calibration
+    error. Each epoch is one step on all rows. The loss of an epoch is that before its step, but the network after its
+    step is returned.
 
     Args:
         logits: Shape (n, K).
@@ -102,7 +104,7 @@ def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: Sm
     log_p = floored_log_softmax(logits)
     margin = _margin(log_p)
     mean = float(margin.mean())
-    deviation = max(float(margin.std()), 1e-8)
+    deviation = max(float(margin.std(ddof=min(1, len(margin) - 1))), 1e-8)
     standardized = (margin - mean) / deviation
     chunks = _split_rows(standardized, log_p, np.asarray(labels))
     n_rows = len(margin)
@@ -111,19 +113,19 @@ def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: Sm
     best = parameters
     lowest_loss = np.inf
     n_stale_epochs = 0
-    for _ in range(settings.epochs + 1):
+    for _ in range(settings.epochs):
         chunk_losses = [_summed_loss(parameters, chunk) for chunk in chunks]
         loss = sum(chunk_loss.loss for chunk_loss in chunk_losses) / n_rows
-        if loss < lowest_loss:
+        gradient = np.sum([chunk_loss.gradient for chunk_loss in chunk_losses], axis=0) / n_rows
+        parameters = parameters + adam.step(gradient)
+        if loss < lowest_loss - MIN_DECREASE:
             best = parameters
             lowest_loss = loss
             n_stale_epochs = 0
         else:
             n_stale_epochs += 1
-            if n_stale_epochs > settings.patience:
+            if n_stale_epochs == settings.patience:
                 break
-        gradient = np.sum([chunk_loss.gradient for chunk_loss in chunk_losses], axis=0) / n_rows
-        parameters = parameters + adam.step(gradient)
     return Smart(mean, deviation, best)
 
 

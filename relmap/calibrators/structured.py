@@ -1,14 +1,13 @@
-"""Structured matrix scaling (Berta et al., 2025): biases and weights of all logits, with a ridge towards one temperature.
+"""Structured matrix scaling (Berta et al., 2025): biases and weights of all logits, with a ridge towards a temperature.
 
-A class-wise calibrator sees all logits, so its confidence can depend on the decided label. With few rows the ridge keeps
-it close to temperature scaling, and the fit is averaged with temperature scaling by their marginal likelihoods.
+A class-wise calibrator sees all logits, so its confidence can depend on the decided label. With few rows the ridge
+keeps it close to temperature scaling, and the fit is averaged with temperature scaling by their marginal likelihoods.
 
 Three details are ours. The ridge is a quarter of the published one. Logits far below the largest one of their row are
 compressed, since single rows with huge logits would otherwise determine the weights. The temperature is bounded, since
 it would be infinite if every row is correct.
 """
 
-import math
 from typing import Annotated
 
 import numpy as np
@@ -17,7 +16,7 @@ import scipy
 from relmap.calibrators.identity import log_softmax
 from relmap.calibrators.linear import transform_rows
 from relmap.calibrators.matrix import add_ridge, median_spread, multinomial_loss
-from relmap.calibrators.temperature import fit_temperature
+from relmap.calibrators.temperature import fit_bounded_temperature
 from relmap.optimizers import newton
 from relmap.serialization import Axes, Positive, Value
 
@@ -71,7 +70,7 @@ def fit_sms(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> StructuredM
     n_rows, n_labels = np.shape(logits)
     scale = COMPRESSION_SPREADS * median_spread(logits)
     compressed = compress(logits, scale)
-    beta = min(fit_temperature(compressed, labels, seed=seed).beta, _max_beta(compressed))
+    beta = fit_bounded_temperature(compressed, labels, seed=seed).beta
     temperature_scaling = np.eye(n_labels, n_labels + 1)  # factors 1; the last column is the bias
     table = temperature_scaling
     if n_labels <= MAX_LABELS:
@@ -93,15 +92,6 @@ def compress(logits: np.ndarray, scale: float) -> np.ndarray:
     logits = np.asarray(logits, dtype=np.float64)
     relative = logits - logits.max(axis=1, keepdims=True)
     return np.asarray(scale * np.arcsinh(relative / scale))
-
-
-def _max_beta(compressed: np.ndarray) -> float:
-    """Return the factor at which the odds of half of the decisions reach 2 n + 2, those of one half of an error."""
-    runner_up = np.partition(compressed, -2, axis=1)[:, -2]
-    median_gap = float(np.median(-runner_up))
-    if median_gap == 0:
-        return math.inf
-    return math.log(2 * len(compressed) + 2) / median_gap
 
 
 def _average_by_evidence(features: np.ndarray, labels: np.ndarray, start: np.ndarray) -> np.ndarray:

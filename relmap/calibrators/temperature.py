@@ -80,6 +80,28 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Tem
     return Temperature(math.exp(_find_root(derivatives, start=-math.log(scale))))
 
 
+def fit_bounded_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Temperature:
+    """Fit the inverse temperature, bounded for rows that are all correct.
+
+    At the bound, the odds of the median row, for the largest logit against the second largest, are 2 n + 2: those of
+    one half of an error in the rows.
+
+    Args:
+        logits: Shape (n, K).
+        labels: True labels 0..K-1, shape (n,).
+        seed: Unused.
+
+    Returns:
+        The fitted calibrator.
+    """
+    fitted = fit_temperature(logits, labels, seed=seed)
+    largest_two = np.partition(np.asarray(logits, dtype=np.float64), -2, axis=1)[:, -2:]
+    median_gap = float(np.median(largest_two[:, 1] - largest_two[:, 0]))
+    if median_gap == 0:
+        return fitted
+    return Temperature(min(fitted.beta, math.log(2 * len(largest_two) + 2) / median_gap))
+
+
 def _find_root(derivatives: Callable[[float], tuple[float, float]], start: float) -> float:
     """Find the root of an increasing function of log beta by Newton's method within a bracket.
 

@@ -10,12 +10,13 @@ from relmap.calibrators.registry import CALIBRATORS
 from relmap.io.columns import join_names
 from relmap.maps.document import MapDocument
 from relmap.metrics.comparison import WORSE, Comparison, ErrorsFound, describe_uncertainty
-from relmap.metrics.intervals import format_interval
-from relmap.metrics.registry import COMPARED_METRICS, METRICS
 from relmap.projection.variants import VARIANTS
 
 REVIEWED_SHARE = 0.3  # the sentence on reviews describes reviews of the least reliable 30% of the rows
 MOSTLY_WRONG = 0.5  # a lower accuracy is the first thing that is said
+MIN_DOUBTED_ROWS = 300  # with fewer rows, no wrong decision may be chance
+MAX_DOUBTED_SHARE = 0.002  # share of wrong decisions that a model seldom reaches on rows that it has not seen
+FAR_LOWER = 0.1  # difference of accuracies that drift seldom explains
 CONFIDENCE = "confidence"  # key of the variant that keeps the confidence
 
 Numbers = Mapping[str, Any]
@@ -111,24 +112,6 @@ def find_errors(evaluation: Numbers) -> ErrorsFound:
     )
 
 
-def describe_metrics(evaluation: Numbers) -> str:
-    """List the change of each compared metric with its interval.
-
-    Args:
-        evaluation: Numbers of `compare_scores`.
-
-    Returns:
-        A sentence.
-    """
-    changes = []
-    for metric in COMPARED_METRICS:
-        change = evaluation["metrics"][metric]
-        if change["change"] is not None:
-            interval = format_interval(change["low"], change["high"], "+z.4f")
-            changes.append(f"{METRICS[metric].title} {change['change']:+z.4f}{interval}")
-    return f"Changes from the confidence to the reliability: {', '.join(changes)}."
-
-
 def describe_models(document: MapDocument) -> str:
     """Describe what a map contains, and the rows that it was fitted on.
 
@@ -190,6 +173,49 @@ def describe_pooled_labels(document: MapDocument) -> list[str]:
     return [f"Too few rows for a curve of its own: {join_names(descriptions)}."] if descriptions else []
 
 
+def describe_training_doubts(evaluation: Numbers) -> list[str]:
+    """Ask whether the model was trained on the rows, if hardly any decision is wrong.
+
+    Args:
+        evaluation: Number of `rows` and of `errors`.
+
+    Returns:
+        A sentence; empty if enough decisions are wrong.
+    """
+    rows = evaluation["rows"]
+    errors = evaluation["errors"]
+    if rows < MIN_DOUBTED_ROWS or errors > MAX_DOUBTED_SHARE * rows:
+        return []
+    return [
+        f"Only {errors} of {rows:,} decisions are wrong. Was the model trained on these rows? Then its confidence on "
+        "new rows is too high: fit the map on rows that the model has not seen."
+    ]
+
+
+def describe_lower_accuracy(document: MapDocument, evaluation: Numbers) -> list[str]:
+    """Ask whether the model was trained on the fit rows, if new decisions are far less accurate.
+
+    Args:
+        document: The map.
+        evaluation: Numbers of new rows, with the `accuracy` and its interval.
+
+    Returns:
+        A sentence; empty if the accuracy is not far lower.
+    """
+    n_correct = 0.0
+    n_rows = 0
+    for cell in document.held_out.cells:
+        n_correct += cell.rows * (cell.mean_reliability + cell.mean_residual)
+        n_rows += cell.rows
+    high = evaluation["accuracy"]["high"]
+    if not n_rows or high is None or high > n_correct / n_rows - FAR_LOWER:
+        return []
+    return [
+        f"The accuracy is {100 * evaluation['accuracy']['value']:.1f}%, and {100 * n_correct / n_rows:.1f}% on the fit "
+        "rows. Was the model trained on the fit rows? Then fit the map again, on rows that the model has not seen."
+    ]
+
+
 def describe_limits(sizes: Numbers, document: MapDocument) -> list[str]:
     """State the number of rows, and what the intervals cover.
 
@@ -201,9 +227,10 @@ def describe_limits(sizes: Numbers, document: MapDocument) -> list[str]:
         The sentences.
     """
     units = "groups" if sizes["grouped"] else "rows"
+    calibrator = "" if document.input == "decision_only" else f", calibrator {document.calibrator.name}"
     lines = [
-        f"Based on {sizes['rows']:,} rows, calibrator {document.calibrator.name}. Intervals reflect the sampling of "
-        f"{units}, given the fit; they do not cover refitting or other data."
+        f"Based on {sizes['rows']:,} rows{calibrator}. Intervals reflect the sampling of {units}, given the fit; they "
+        "do not cover refitting or other data."
     ]
     if sizes["weighted"]:
         lines.append("Rows are weighted by the inverse of their sampling probability.")

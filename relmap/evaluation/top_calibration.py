@@ -16,10 +16,9 @@ from relmap.evaluation.sample import EvaluationSample, finite_or_none
 from relmap.metrics.intervals import SIGNIFICANCE_LEVEL, TAIL_PROBABILITY, format_interval, holm_adjust
 from relmap.metrics.reliability import count_retained_rows
 from relmap.metrics.resampling import Resamples
-from relmap.settings import METRIC_DEFAULTS
 
 TOP_TENTHS = (1, 3)  # shares of the most reliable rows, in tenths
-MIN_RELEVANT_GAP = METRIC_DEFAULTS.smallest_relevant_change  # with many rows, even irrelevant gaps are significant
+MIN_RELEVANT_GAP = 0.001  # with many rows, even irrelevant gaps are significant
 
 
 @dataclass(frozen=True)

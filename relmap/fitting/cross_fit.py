@@ -2,8 +2,8 @@
 
 The calibrator is fitted once on all rows and once without each fold. The projection is fitted on out-of-fold
 confidences: each row has the confidence of the calibrator that was fitted without its fold, so that a calibrator that
-overfits does not mislead the projection. The projection, too, is fitted once on all rows and once without each fold. The
-fits on all rows are deployed, and the others score the rows of the fold that they were fitted without.
+overfits does not mislead the projection. The projection, too, is fitted once on all rows and once without each fold.
+The fits on all rows are deployed, and the others score the rows of the fold that they were fitted without.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ import numpy as np
 from relmap.calibrators.identity import Identity
 from relmap.calibrators.registry import calibrators_with_role, fit_prefixes
 from relmap.calibrators.spline import fit_spline_of_confidence
+from relmap.calibrators.temperature import fit_bounded_temperature
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.fitting.folds import FoldSplit
@@ -28,7 +29,6 @@ from relmap.settings import Settings
 from relmap.splits import split_validation
 
 CONSTANT_CALIBRATOR = "constant"  # key of the calibrator of decisions without a confidence
-BASELINE_CALIBRATOR = "ts"  # calibrator with which a map is compared if its own one treats labels separately
 
 
 @dataclass(frozen=True)
@@ -179,11 +179,13 @@ def fit_calibrator(name: str, rows: FixedDecisions, *, seed: int) -> Calibrator:
 
 
 def _fit_calibrators(rows: FixedDecisions, options: FitOptions) -> _Calibrators:
-    """Fit the calibrator, and the baseline if the calibrator treats labels separately."""
+    """Fit the calibrator, and temperature scaling as the baseline if the calibrator treats labels separately."""
     own = fit_calibrator(options.calibrator, rows, seed=options.seed)
     baseline = None
     if options.calibrator in calibrators_with_role("rival"):
-        baseline = fit_calibrator(BASELINE_CALIBRATOR, rows, seed=options.seed)
+        assert rows.logits is not None
+        assert rows.label is not None
+        baseline = fit_bounded_temperature(rows.logits, rows.label, seed=options.seed)
     return _Calibrators(own, baseline)
 
 

@@ -57,7 +57,8 @@ def split_folds(
 ) -> FoldSplit:
     """Split rows, or whole groups of rows, into folds and held-out rows.
 
-    The same rows, groups and seed give the same split on every machine. If all rows belong to one group, rows are split.
+    The same rows, groups and seed give the same split on every machine. If all rows belong to one group, the rows are
+    split.
 
     Args:
         n_rows: Number of rows n.

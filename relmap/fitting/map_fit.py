@@ -14,9 +14,9 @@ from relmap.evaluation.description import (
     describe_comparison,
     describe_label_spread,
     describe_limits,
-    describe_metrics,
     describe_models,
     describe_pooled_labels,
+    describe_training_doubts,
     find_errors,
 )
 from relmap.evaluation.drift import summarize_reference_cells, summarize_top_cells
@@ -26,9 +26,11 @@ from relmap.fitting.cross_fit import CONSTANT_CALIBRATOR, CrossFit, FitOptions, 
 from relmap.fitting.folds import check_fit_rows, paper_fit_rows, split_folds
 from relmap.fitting.training_rows import hash_training_rows
 from relmap.io.columns import join_names
+from relmap.io.reading import DEFAULT_READING, Reading
 from relmap.io.signals import Signal
 from relmap.maps.document import Calibration, Calibrator, Fold, HeldOut, MapDocument, Projection, Source
 from relmap.maps.reliability_map import ScoredDecisions
+from relmap.metrics.comparison import describe_metrics
 from relmap.metrics.resampling import BOOTSTRAP_SEED
 from relmap.metrics.spread import LabelCells
 from relmap.options import assignment, option
@@ -77,6 +79,7 @@ def fit_labelled_rows(
     signals: tuple[Signal, ...] = (),
     ids: np.ndarray | None = None,
     id_column: str | None = None,
+    reading: Reading = DEFAULT_READING,
 ) -> MapFit:
     """Fit a reliability map to labelled rows.
 
@@ -91,6 +94,7 @@ def fit_labelled_rows(
         signals: How each signal is read.
         ids: Id of each row, shape (n,), by which fit rows are recognized if their predictions repeat.
         id_column: Name of the column of the ids.
+        reading: How the rows were read, which the map remembers.
 
     Returns:
         The map, with its out-of-fold predictions.
@@ -128,6 +132,7 @@ def fit_labelled_rows(
             default_threshold=compute_default_threshold(fit),
             folds=() if is_paper_protocol else _folds(fit),
             source=source.model_copy(update={"training_rows": training_rows}),
+            reading=reading.to_stored(),
         )
     except ValidationError as error:
         raise InputError(
@@ -149,12 +154,14 @@ class FitDescription:
     """Result of a fit in sentences and numbers.
 
     Attributes:
-        lines: The answer, the numbers behind it, and what was done.
+        lines: The answer, the numbers behind it, and what was done; at most seven.
+        notes: Sentences on labels with few rows, and doubts about the rows.
         details: Further sentences.
         numbers: Numbers for JSON.
     """
 
     lines: tuple[str, ...]
+    notes: tuple[str, ...]
     details: tuple[str, ...]
     numbers: dict[str, object]
 
@@ -177,13 +184,12 @@ def describe_fit(fit: MapFit) -> FitDescription:
         *describe_comparison(evaluation, document, where),
         " ".join([f"Accuracy of the decisions: {100 * accuracy:.1f}%.", *fit.label_warnings]),
         describe_models(document),
-        f"By default, `apply` uses decisions with a reliability of {document.default_threshold:.4g} or more.",
     ]
-    details = [describe_metrics(evaluation)]
+    details = describe_metrics(evaluation["metrics"])
     if document.input != "decision_only":
         held_out = document.held_out
         details.append(describe_label_spread(held_out.label_spread, held_out.label_spread_shuffled))
-    details += [*describe_pooled_labels(document), *describe_limits(evaluation, document)]
+    details += describe_limits(evaluation, document)
     comparison = compare_log_loss(evaluation)
     numbers = {
         "comparison": comparison.word,
@@ -197,7 +203,8 @@ def describe_fit(fit: MapFit) -> FitDescription:
         "errors": evaluation["errors"],
         "groups": evaluation["groups"],
     }
-    return FitDescription(tuple(lines), tuple(details), numbers)
+    notes = [*describe_pooled_labels(document), *describe_training_doubts(evaluation)]
+    return FitDescription(tuple(lines), tuple(notes), tuple(details), numbers)
 
 
 def check_calibrator(calibrator: str, rows: FixedDecisions, n_labels: int) -> None:

@@ -193,7 +193,7 @@ def convert_version_3(content: dict[str, Any], version: int) -> dict[str, Any]:
     return converted
 
 
-def _convert_fold(fold: Any) -> Any:
+def _convert_fold(fold: object) -> object:
     """Move the correction of a fold into its projection; leave what is no fold to the validation."""
     if not isinstance(fold, dict):
         return fold
@@ -203,13 +203,13 @@ def _convert_fold(fold: Any) -> Any:
     return converted
 
 
-def _with_correction(fitted: Any, correction: Any) -> Any:
+def _with_correction(fitted: object, correction: object) -> object:
     if correction is None:
         return fitted
     return {"kind": "corrected", "base": fitted, "correction": correction}
 
 
-def _kind(fitted: Any) -> Any:
+def _kind(fitted: object) -> object:
     return fitted.get("kind") if isinstance(fitted, dict) else None
 
 

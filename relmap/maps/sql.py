@@ -18,6 +18,7 @@ from relmap.calibrators.temperature import Temperature
 from relmap.errors import InputError
 from relmap.maps.constant import Constant
 from relmap.maps.document import MapDocument, Variant
+from relmap.maps.earlier import Corrected, LinesWithSignals, WholeVector
 from relmap.projection.curves import Confidence, Curves, SharedCurve
 from relmap.projection.labelwise import Intercepts, Isotonic, Labelwise, Lines, WithFallbacks
 from relmap.projection.pooling import ShrunkCurves, SignalAdjusted
@@ -113,7 +114,7 @@ def _confidence_curves(document: MapDocument) -> list["_Curve"]:
     if document.input != "logits":
         raise InputError("this map reads no logits, so that the calibrated confidence is not computed by SQL")
     n_labels = document.n_labels
-    scale = None
+    scale: float | None = None
     match document.calibrator.fitted:
         case Identity():
             table = np.eye(n_labels, n_labels + 1)
@@ -121,8 +122,9 @@ def _confidence_curves(document: MapDocument) -> list["_Curve"]:
             table = beta * np.eye(n_labels, n_labels + 1)
         case Matrix(weights=weights, bias=bias):
             table = np.column_stack([weights - weights.mean(axis=1, keepdims=True), bias])
-        case StructuredMatrix(scale=scale, weights=weights, bias=bias):
-            table = np.column_stack([weights, bias])
+        case StructuredMatrix() as structured:
+            scale = structured.scale
+            table = np.column_stack([structured.weights, structured.bias])
         case _:
             raise InputError(
                 f"SQL does not support the calibrator {document.calibrator.name}; use apply, or fit with the "
@@ -184,8 +186,10 @@ def _reliability_curves(projection: Variant | Labelwise, n_labels: int) -> list[
             curves = [_Interpolation(tuple(knots.tolist()), tuple(values.tolist())) for knots, values in points]
         case SignalAdjusted():
             raise InputError("this map reads signals, which SQL does not support; use apply, or fit without signals")
-        case _:
+        case Corrected() | WholeVector() | LinesWithSignals():
             raise InputError("this map was written by an earlier version; use apply, or fit it again to export SQL")
+        case _:
+            raise InputError(f"SQL does not support the model {type(projection).__name__} of this map; use apply")
     return [*curves]
 
 

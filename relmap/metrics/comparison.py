@@ -4,16 +4,38 @@ The pipeline's report and the commands on a user's own predictions use this modu
 measured; it never decides what a map contains.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from relmap.metrics.intervals import format_interval
+from relmap.metrics.registry import COMPARED_METRICS, METRICS
 
 BETTER = "better"
 NO_DIFFERENCE = "no measurable difference"
 WORSE = "worse"
 RETAINED_TENTHS = 7  # share of decisions that are not reviewed, in tenths, as in selacc_70
 FEW_UNITS = 100  # with fewer rows, or groups, of one kind, a result is called uncertain
+
+
+def compare_interval(low: float | None, high: float | None, *, direction: int = -1) -> str:
+    """Describe a change in one of three words.
+
+    Args:
+        low: Lower end of the 95% interval of the change; None or NaN if unknown.
+        high: Upper end.
+        direction: Sign of an improvement, 1 or -1.
+
+    Returns:
+        BETTER or WORSE if the interval excludes zero, else NO_DIFFERENCE.
+    """
+    is_decrease = high is not None and high < 0
+    is_increase = low is not None and low > 0
+    if is_decrease:
+        return BETTER if direction < 0 else WORSE
+    if is_increase:
+        return WORSE if direction < 0 else BETTER
+    return NO_DIFFERENCE
 
 
 @dataclass(frozen=True)
@@ -33,18 +55,15 @@ class Comparison:
     @property
     def word(self) -> str:
         """BETTER if the interval is below zero, WORSE if it is above zero, else NO_DIFFERENCE."""
-        if self.high is not None and self.high < 0:
-            return BETTER
-        if self.low is not None and self.low > 0:
-            return WORSE
-        return NO_DIFFERENCE
+        return compare_interval(self.low, self.high)
 
-    def describe(self, baseline: str, where: str) -> str:
+    def describe(self, baseline: str, where: str, model: str = "the map") -> str:
         """Describe the comparison.
 
         Args:
             baseline: Name of the confidence that the map is compared with.
             where: Phrase that names the rows, such as "out of fold on 1,000 rows".
+            model: Name of the model of the reliability.
 
         Returns:
             A sentence that begins with the word.
@@ -58,7 +77,25 @@ class Comparison:
         if self.change is None:
             return f"{beginning}: there are too few rows {where} to compare the log loss."
         interval = format_interval(self.low, self.high, "+z.4f") or " (too few groups for an interval)"
-        return f"{beginning}: the map changes the log loss by {self.change:+z.4f}{interval}, {where}."
+        return f"{beginning}: {model} changes the log loss by {self.change:+z.4f}{interval}, {where}."
+
+
+def describe_metrics(changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """List the change of each compared metric with its interval.
+
+    Args:
+        changes: Metric -> `change`, `low` and `high`; None if unknown. Metrics without a known change are omitted.
+
+    Returns:
+        A sentence; empty if no change is known.
+    """
+    descriptions = []
+    for metric in COMPARED_METRICS:
+        numbers = changes.get(metric)
+        if numbers is not None and numbers["change"] is not None:
+            interval = format_interval(numbers["low"], numbers["high"], "+z.4f")
+            descriptions.append(f"{METRICS[metric].title} {numbers['change']:+z.4f}{interval}")
+    return [f"Changes from the confidence to the reliability: {', '.join(descriptions)}."] if descriptions else []
 
 
 def describe_uncertainty(rows: int, errors: int, groups: int) -> str:

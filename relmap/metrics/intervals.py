@@ -1,12 +1,11 @@
-"""Bootstrap intervals and p-values, Holm's correction, intervals of shares, and the classification of changes.
+"""Bootstrap intervals and p-values, Holm's correction, and intervals of shares.
 
 Bootstrap intervals and p-values need no normal approximation (Efron and Tibshirani, 1993, chapter 13; Davison and
 Hinkley, 1997, section 4.4). Two scores of the same fixed decisions are compared by a paired bootstrap: both scores use
 the same resamples, and the difference of the two is computed for each resample.
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import scipy
@@ -17,18 +16,6 @@ if TYPE_CHECKING:
 MAX_UNDEFINED_SHARE = 0.05  # largest share of replicates that may be NaN
 TAIL_PROBABILITY = (1 - 0.95) / 2  # below a 95% interval; the same above it
 SIGNIFICANCE_LEVEL = 0.05  # familywise, over all changes that are tested together
-Sign = Literal[
-    "better",
-    "worse",
-    "with no significant difference",
-    "better by one metric and worse by another",
-    "with no relevant difference",
-]
-BETTER: Sign = "better"
-WORSE: Sign = "worse"
-NOT_SIGNIFICANT: Sign = "with no significant difference"
-MIXED_SIGNS: Sign = "better by one metric and worse by another"
-NO_RELEVANT_DIFFERENCE: Sign = "with no relevant difference"
 Numbers = TypeVar("Numbers", float, np.ndarray, "pl.Expr")
 
 
@@ -213,79 +200,6 @@ class Estimate(NamedTuple):
     def p_value(self) -> float:
         """p-value of the hypothesis that the number is 0; NaN without replicates."""
         return np.nan if self.replicates is None else two_sided_p(self.replicates)
-
-
-def classify_change(direction: int, low: float | None, high: float | None, p: float | None) -> Sign:
-    """Classify a change as better, worse or not significant.
-
-    Args:
-        direction: Sign of an improvement, 1 or -1.
-        low: Lower end of the 95% interval of the change; None or NaN if unknown.
-        high: Upper end.
-        p: p-value of the hypothesis of no change, corrected for multiple tests; None or NaN if unknown.
-
-    Returns:
-        BETTER or WORSE if the interval excludes 0 and the p-value is below SIGNIFICANCE_LEVEL, else NOT_SIGNIFICANT.
-    """
-    if low is None or high is None or p is None:
-        return NOT_SIGNIFICANT
-    excludes_zero = low > 0 or high < 0  # false if the ends are NaN
-    is_significant = excludes_zero and p < SIGNIFICANCE_LEVEL
-    if not is_significant:
-        return NOT_SIGNIFICANT
-    return BETTER if (low > 0) == (direction > 0) else WORSE
-
-
-def classify_relevant_change(
-    direction: int,
-    change: float | None,
-    low: float | None,
-    high: float | None,
-    p: float | None,
-    smallest: float,
-) -> Sign:
-    """Classify a change when changes below `smallest` are irrelevant.
-
-    Args:
-        direction: Sign of an improvement, 1 or -1.
-        change: The change; None if it is unknown. An unknown change counts as relevant.
-        low: Lower end of its 95% interval; None or NaN if it is unknown.
-        high: Upper end.
-        p: p-value of the hypothesis of no change, corrected for multiple tests; None or NaN if it is unknown.
-        smallest: Smallest relevant change, 0 or more, in the unit of the change.
-
-    Returns:
-        BETTER or WORSE if the change is significant and relevant. NO_RELEVANT_DIFFERENCE if the change is significant
-        but not relevant, or if the whole interval is within ±`smallest`. Otherwise NOT_SIGNIFICANT.
-    """
-    sign = classify_change(direction, low, high, p)
-    if sign == NOT_SIGNIFICANT:
-        is_small = low is not None and high is not None and -smallest < low <= high < smallest
-        return NO_RELEVANT_DIFFERENCE if is_small else NOT_SIGNIFICANT
-    is_relevant = change is None or abs(change) >= smallest
-    return sign if is_relevant else NO_RELEVANT_DIFFERENCE
-
-
-def combine_signs(signs: Iterable[Sign]) -> Sign:
-    """Combine the signs of several metrics of the same property.
-
-    Args:
-        signs: Sign of each metric.
-
-    Returns:
-        MIXED_SIGNS if there are both BETTER and WORSE; BETTER or WORSE if there is one of them;
-        NO_RELEVANT_DIFFERENCE if there is no other sign; else NOT_SIGNIFICANT.
-    """
-    distinct = set(signs)
-    if {BETTER, WORSE} <= distinct:
-        return MIXED_SIGNS
-    if distinct == {NO_RELEVANT_DIFFERENCE}:
-        return NO_RELEVANT_DIFFERENCE
-    if BETTER in distinct:
-        return BETTER
-    if WORSE in distinct:
-        return WORSE
-    return NOT_SIGNIFICANT
 
 
 def format_interval(low: float | None, high: float | None, number_format: str) -> str:

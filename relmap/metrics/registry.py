@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from relmap.decisions import clip_log_probabilities
 from relmap.metrics import reliability
-from relmap.metrics.probability import brier_score_per_row, ece, log_loss_per_row, top_label
+from relmap.metrics.probability import brier_score_per_row, ece, log_loss_per_row, reject_nan, top_label
 from relmap.metrics.resampling import Resamples
 from relmap.metrics.spread import LabelCells
 from relmap.settings import METRIC_DEFAULTS, MetricParams
@@ -60,6 +61,8 @@ def _accuracy(view: DecisionView) -> MetricValue:
 class ProbabilityView(DecisionView):
     """Fixed decisions with class probabilities of the calibrator or of MRC.
 
+    All metrics use probabilities clipped to [s, 1 - s], with s the setting `smallest_probability`.
+
     Attributes:
         decision: Decided labels, shape (n,), int64.
         log_probabilities: Shape (n, K).
@@ -71,9 +74,15 @@ class ProbabilityView(DecisionView):
     labels: np.ndarray
 
     @cached_property
+    def clipped(self) -> np.ndarray:
+        """Log-probabilities, clipped and not normalized again, shape (n, K)."""
+        reject_nan(self.log_probabilities, "log-probability")
+        return clip_log_probabilities(self.log_probabilities, self.params.smallest_probability)
+
+    @cached_property
     def confidence(self) -> np.ndarray:
-        """Probability of the decision, shape (n,)."""
-        return np.asarray(np.exp(self.log_probabilities[np.arange(len(self.labels)), self.decision]))
+        """Clipped probability of the decision, shape (n,)."""
+        return np.asarray(np.exp(self.clipped[np.arange(len(self.labels)), self.decision]))
 
     def ece(self, confidence: np.ndarray, correct: np.ndarray) -> MetricValue:
         """Compute the expected calibration error.
@@ -98,16 +107,16 @@ def _confidence_ece(view: ProbabilityView) -> MetricValue:
 
 
 def _top_label_ece(view: ProbabilityView) -> MetricValue:
-    confidence, correct = top_label(view.log_probabilities, view.labels)
+    confidence, correct = top_label(view.clipped, view.labels)
     return view.ece(confidence, correct)
 
 
 def _log_loss(view: ProbabilityView) -> MetricValue:
-    return view.mean(log_loss_per_row(view.log_probabilities, view.labels, view.params.smallest_probability))
+    return view.mean(log_loss_per_row(view.clipped, view.labels, smallest=0))
 
 
 def _brier_score(view: ProbabilityView) -> MetricValue:
-    return view.mean(brier_score_per_row(view.log_probabilities, view.labels))
+    return view.mean(brier_score_per_row(view.clipped, view.labels))
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +233,7 @@ def _ranking_metric(key: str, title: str, direction: Direction, *, compared: boo
     )
 
 
-_SPREAD_CHOICES = ("spread_groups", "spread_minimum_cell")
+_SPREAD_CHOICES = ("spread_groups", "spread_minimum_cell", "smallest_probability")
 _METRICS = (
     Metric(
         key="accuracy",
@@ -239,7 +248,7 @@ _METRICS = (
         direction=LOWER,
         view=ProbabilityView,
         function=_confidence_ece,
-        choices=("ece_bins",),
+        choices=("ece_bins", "smallest_probability"),
     ),
     Metric(
         key="top_ece",
@@ -247,7 +256,7 @@ _METRICS = (
         direction=LOWER,
         view=ProbabilityView,
         function=_top_label_ece,
-        choices=("ece_bins",),
+        choices=("ece_bins", "smallest_probability"),
     ),
     Metric(
         key="nll",
@@ -263,6 +272,7 @@ _METRICS = (
         direction=LOWER,
         view=ProbabilityView,
         function=_brier_score,
+        choices=("smallest_probability",),
     ),
     Metric(
         key="label_spread",

@@ -54,7 +54,13 @@ class FitBatch:
 
     @classmethod
     def from_validation_rows(
-        cls, calibrators: Sequence[Calibrator], rows: ValidationRows, settings: ProjectionParams, device: str
+        cls,
+        calibrators: Sequence[Calibrator],
+        rows: ValidationRows,
+        settings: ProjectionParams,
+        device: str,
+        *,
+        smallest_probability: float = 0.0,
     ) -> "FitBatch":
         """Create a batch from the validation rows of one protocol seed and several calibrators.
 
@@ -63,15 +69,18 @@ class FitBatch:
             rows: Validation rows.
             settings: Settings of the projection.
             device: Device on which curves are fitted.
+            smallest_probability: Bound to which calibrated probabilities are clipped; the paper's tables use 1e-6.
 
         Returns:
             The batch of B fits.
         """
         selection_rows = None
         if len(rows.projection_selection):
-            selection_rows = LabelledDecisions.from_calibrators(calibrators, rows.projection_selection)
+            selection_rows = LabelledDecisions.from_calibrators(
+                calibrators, rows.projection_selection, smallest_probability
+            )
         return cls(
-            fit_rows=LabelledDecisions.from_calibrators(calibrators, rows.projection_fit),
+            fit_rows=LabelledDecisions.from_calibrators(calibrators, rows.projection_fit, smallest_probability),
             n_labels=rows.projection_fit.n_labels,
             settings=settings,
             selection_rows=selection_rows,

@@ -1,14 +1,14 @@
 """Inputs of the variants: fixed decisions with calibrated confidences."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import scipy
 
-from relmap.decisions import Calibrator, ProtocolDecisions, confidence_logit
+from relmap.decisions import Calibrator, ProtocolDecisions, clip_log_probabilities, clip_logits, confidence_logit
 
 MIN_GAP_PROBABILITY = 1e-6  # probabilities are clipped to this and 1 minus this, so that the gap is finite
 
@@ -47,6 +47,26 @@ class CalibratedDecisions:
         log_probabilities = calibrator(fixed.logits)
         confidence = confidence_logit(log_probabilities, fixed.decision)
         return cls(confidence, fixed.decision, log_probabilities, fixed.logits)
+
+    def clip(self, smallest_probability: float) -> "CalibratedDecisions":
+        """Clip confidences and probabilities to [smallest_probability, 1 - smallest_probability].
+
+        Rows beyond the bounds tie. The probabilities of a row are not normalized again.
+
+        Args:
+            smallest_probability: Smallest probability; 0 changes nothing.
+
+        Returns:
+            The same decisions with clipped confidences and probabilities.
+        """
+        log_probabilities = self.log_probabilities
+        if log_probabilities is not None:
+            log_probabilities = clip_log_probabilities(log_probabilities, smallest_probability)
+        return replace(
+            self,
+            confidence_logit=clip_logits(self.confidence_logit, smallest_probability),
+            log_probabilities=log_probabilities,
+        )
 
     @cached_property
     def confidence(self) -> np.ndarray:
@@ -90,17 +110,23 @@ class LabelledDecisions(NamedTuple):
     label: np.ndarray | None = None
 
     @classmethod
-    def from_calibrators(cls, calibrators: Sequence[Calibrator], fixed: ProtocolDecisions) -> "LabelledDecisions":
+    def from_calibrators(
+        cls, calibrators: Sequence[Calibrator], fixed: ProtocolDecisions, smallest_probability: float = 0.0
+    ) -> "LabelledDecisions":
         """Calibrate labelled fixed decisions with each of several calibrators.
 
         Args:
             calibrators: B calibrators.
             fixed: m fixed decisions.
+            smallest_probability: Bound to which calibrated probabilities are clipped.
 
         Returns:
             The decisions under each calibrator.
         """
-        by_calibrator = [CalibratedDecisions.from_calibrator(calibrator, fixed) for calibrator in calibrators]
+        by_calibrator = []
+        for calibrator in calibrators:
+            decisions = CalibratedDecisions.from_calibrator(calibrator, fixed)
+            by_calibrator.append(decisions.clip(smallest_probability))
         return cls(by_calibrator, fixed.correct, fixed.label)
 
     @property

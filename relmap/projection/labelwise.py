@@ -21,7 +21,9 @@ from relmap.serialization import Axes, Count, Share, Value
 if TYPE_CHECKING:
     from relmap.projection.batch import FitBatch
 
-MAX_SHIFT = 12.0  # bound of the absolute shift, which labels with only correct or only wrong rows would reach
+# Bound of the absolute shift, which labels with only correct or only wrong rows would reach. It is larger than any
+# shift between two probabilities in [1e-6, 1 - 1e-6].
+MAX_SHIFT = 30.0
 MAX_LOGIT = 40.0  # logits are clipped here before a line is applied; a float64 confidence is 1 from 37 on
 PENALTIES = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0)  # weights of the mean squared shift; of equally good ones, the first
 MIN_RELIABILITY = 1e-6  # of an isotonic step

@@ -40,7 +40,10 @@ MAX_NEWTON_STEPS = 100
 MIN_STEP_SIZE = 1e-6
 ARMIJO = 1e-4  # share of the predicted decrease that a step must achieve
 MAX_SEARCH_ROUNDS = 4  # the search usually ends in the second round
-MIN_EVIDENCE_GAIN = 3.0  # log prior odds of a deviation of 0, so that noise hardly changes a calibrated confidence
+# log prior odds of a deviation of 0: noise must hardly change a calibrated confidence; one that is given without
+# logits, such as the words of a judge, is less likely to be calibrated
+ODDS_OF_NO_DEVIATION = 3.0
+ODDS_OF_NO_DEVIATION_GIVEN = 1.0
 # scale of the half-normal prior of the slopes' standard deviation; without it few rows can make a slope far too steep
 SLOPE_DEVIATION_SCALE = 0.5
 MIN_SPREAD = 0.01  # smallest standard deviation of the logits by which a slope is scaled
@@ -274,11 +277,19 @@ class PooledRows:
         label: Decided label 0..K-1, nondecreasing, shape (n,).
         correct: Whether the decision is correct, shape (n,), bool.
         n_labels: Number of labels K.
+        log_odds: Log prior odds of a deviation of 0.
     """
 
     def __init__(
-        self, offset: np.ndarray, features: np.ndarray, label: np.ndarray, correct: np.ndarray, n_labels: int
+        self,
+        offset: np.ndarray,
+        features: np.ndarray,
+        label: np.ndarray,
+        correct: np.ndarray,
+        n_labels: int,
+        log_odds: float = ODDS_OF_NO_DEVIATION,
     ) -> None:
+        self.log_odds = log_odds
         self.offset = offset
         self.features = features
         self.label = label
@@ -506,14 +517,14 @@ def _best_level(prior: Prior, part: str, rows: PooledRows, reach: int) -> Prior:
         if candidate not in rows.fits:
             rows.fits[candidate] = rows.fit(candidate, prior)
         candidates.append(candidate)
-        scores.append(rows.fits[candidate].log_evidence + _log_prior(candidate))
+        scores.append(rows.fits[candidate].log_evidence + _log_prior(candidate, rows.log_odds))
     return candidates[scores.index(max(scores))]
 
 
-def _log_prior(prior: Prior) -> float:
-    """Log prior of the standard deviations: a bonus for each 0, and a half-normal density for slopes."""
-    n_removed = sum(getattr(prior, part) == 0 for part in LINE_PARTS)
-    return MIN_EVIDENCE_GAIN * n_removed - (prior.slope / SLOPE_DEVIATION_SCALE) ** 2 / 2
+def _log_prior(prior: Prior, log_odds: float) -> float:
+    """Log prior of the standard deviations: the log odds for each 0, and a half-normal density for slopes."""
+    n_removed = (prior.shared, prior.intercept, prior.slope).count(0.0)
+    return float(log_odds * n_removed - (prior.slope / SLOPE_DEVIATION_SCALE) ** 2 / 2)
 
 
 class PooledLine(NamedTuple):
@@ -534,6 +545,8 @@ def fit_pooled_line(
     correct: np.ndarray,
     n_labels: int,
     signals: np.ndarray | None = None,
+    *,
+    log_odds: float = ODDS_OF_NO_DEVIATION,
 ) -> PooledLine:
     """Fit pooled lines, averaged over priors by their marginal likelihoods.
 
@@ -547,6 +560,7 @@ def fit_pooled_line(
         correct: Whether the decision is correct, shape (n,), bool.
         n_labels: Number of labels K.
         signals: Further features, shape (n, S); None without any.
+        log_odds: Log prior odds of a deviation of 0.
 
     Returns:
         The lines and the weights of the signals. A label whose line would fall gets a constant: the mean reliability of
@@ -562,7 +576,7 @@ def fit_pooled_line(
     features = np.column_stack(
         [np.ones(len(logit)), (logit - mean) / spread, *(column[order] for column in signal_columns)]
     )
-    rows = PooledRows(logit, features, decision[order], correct[order], n_labels)
+    rows = PooledRows(logit, features, decision[order], correct[order], n_labels, log_odds)
     if (logit == logit[0]).all():
         rows.fits[CONSTANT_CONFIDENCE_PRIOR] = rows.fit(CONSTANT_CONFIDENCE_PRIOR, CONSTANT_CONFIDENCE_PRIOR)
     else:
@@ -582,7 +596,7 @@ def _average_over_priors(rows: PooledRows) -> np.ndarray:
     log_posterior = []
     coefficients = []
     for prior, fit in rows.fits.items():
-        log_posterior.append(fit.log_evidence + _log_prior(prior))
+        log_posterior.append(fit.log_evidence + _log_prior(prior, rows.log_odds))
         coefficients.append(fit.shared + fit.by_label)
     posterior = scipy.special.softmax(log_posterior)
     return np.asarray((posterior[:, None, None] * coefficients).sum(axis=0))
@@ -591,9 +605,8 @@ def _average_over_priors(rows: PooledRows) -> np.ndarray:
 def fit_mrp_pooled(batch: "FitBatch") -> list[ShrunkCurves | SignalAdjusted]:
     """Fit MRP at its optimum, averaged with pooled lines; and weights of signals, if there are any.
 
-    The curve of a label with n rows has the weight n² / (n² + CURVE_WEIGHT_ROWS²), or 0 if all confidences are equal. With
-    signals, the curve of a label is
-    lowered by the mean contribution of the signals to the rows of the label.
+    The curve of a label with n rows has the weight n² / (n² + CURVE_WEIGHT_ROWS²), or 0 if all confidences are equal.
+    With signals, the curve of a label is lowered by the mean contribution of the signals to the rows of the label.
 
     Args:
         batch: Batch of B fits.
@@ -606,9 +619,17 @@ def fit_mrp_pooled(batch: "FitBatch") -> list[ShrunkCurves | SignalAdjusted]:
     curve_share = n_rows**2 / (n_rows**2 + CURVE_WEIGHT_ROWS**2)
     fallback = choose_fallbacks(n_rows, minimum_rows=0)
     fits: list[ShrunkCurves | SignalAdjusted] = []
-    for decisions, values in zip(batch.fit_rows.by_calibrator, batch.exact_fit.values, strict=True):
+    for decisions, optimum in zip(batch.fit_rows.by_calibrator, batch.exact_fit.values, strict=True):
+        values = optimum
         signals = decisions.signals
-        pooled = fit_pooled_line(decisions.confidence_logit, decision, batch.fit_rows.correct, batch.n_labels, signals)
+        pooled = fit_pooled_line(
+            decisions.confidence_logit,
+            decision,
+            batch.fit_rows.correct,
+            batch.n_labels,
+            signals,
+            log_odds=ODDS_OF_NO_DEVIATION_GIVEN if decisions.logits is None else ODDS_OF_NO_DEVIATION,
+        )
         if signals is not None:
             contribution = np.bincount(decision, (signals * pooled.signal_weights).sum(axis=1), batch.n_labels)
             values = values - (contribution / np.maximum(n_rows, 1))[:, None]
@@ -636,5 +657,10 @@ def _evenly_spaced_rows(rows: PooledRows, max_rows: int) -> PooledRows:
     n_rows = len(rows.offset)
     selected = np.unique(np.linspace(0, n_rows - 1, min(max_rows, n_rows)).astype(np.int64))
     return PooledRows(
-        rows.offset[selected], rows.features[selected], rows.label[selected], rows.correct[selected], rows.n_labels
+        rows.offset[selected],
+        rows.features[selected],
+        rows.label[selected],
+        rows.correct[selected],
+        rows.n_labels,
+        rows.log_odds,
     )

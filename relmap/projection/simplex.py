@@ -11,10 +11,13 @@ log h is convex and decreasing, so Newton's steps from below increase alpha and 
 
 Some reliabilities cannot be reached:
 
-- q below 1/K is replaced by 1/K + 1e-7, as in the authors' code, and the row counts as solved.
-- q above 1 - 1e-6 is replaced by 1 - 1e-6. This and the following rules are not from the authors' code.
-- alpha is at most 1e4. This is also the result if the m largest labels tie and q is at least 1/m.
-- If another label is more probable than the decision, the row does not change. Only such rows count as unsolved.
+- For q up to 1/K + 2e-7, alpha is 0, and the row counts as solved.
+- q above 1 - 1e-6 is replaced by 1 - 1e-6.
+- alpha is at most 512. This is also the result if the m largest labels tie and q is at least 1/m.
+- If the decision is not the first of the most probable labels, the row does not change. Only such rows count as
+  unsolved.
+
+The rules are those of the authors' code, which searches alpha by bisection.
 """
 
 from dataclasses import dataclass
@@ -26,8 +29,8 @@ import scipy
 from relmap.metrics.probability import reject_nan
 
 MAX_RELIABILITY_LOGIT = np.log((1 - 1e-6) / 1e-6)  # q = 1 would need an infinite alpha
-MAX_ALPHA = 1e4
-MIN_EXCESS_OVER_UNIFORM = 1e-7
+MAX_ALPHA = 512.0
+MIN_EXCESS_OVER_UNIFORM = 2e-7
 MAX_GAP = 1e6  # a probability of 0 is replaced by exp(-1e6) times the largest one, so that it can increase
 TOLERANCE = 1e-13  # of log h, and so of logit q
 MAX_NEWTON_STEPS = 200  # a row takes about five
@@ -40,9 +43,10 @@ class SimplexProjection:
 
     Attributes:
         log_probabilities: Projected rows, shape (n, K), float64.
-        alpha: Power of each row in [0, 1e4], shape (n,), float64; `off_top_alpha` for unsolved rows.
+        alpha: Power of each row in [0, 512], shape (n,), float64; `off_top_alpha` for unsolved rows.
         feasible: Whether q >= 1/K, compared as logit q >= -log(K - 1), shape (n,), bool.
-        solved: Whether no label is more probable than the decision, shape (n,), bool; q < 1/K counts as solved.
+        solved: Whether the decision is the first of the most probable labels, shape (n,), bool; q < 1/K counts as
+            solved.
     """
 
     log_probabilities: np.ndarray
@@ -62,8 +66,8 @@ def project_simplex(
         log_probabilities: Log-probabilities, shape (n, K), K >= 2.
         decision: Decided label 0..K-1, shape (n,).
         reliability_logit: Logit of the reliability, shape (n,).
-        off_top_alpha: Power of rows in which another label is more probable than the decision: 1 leaves them unchanged,
-            0 makes them uniform.
+        off_top_alpha: Power of rows whose decision is not the first of the most probable labels: 1 leaves them
+            unchanged, 0 makes them uniform.
 
     Returns:
         The projected rows.
@@ -75,19 +79,19 @@ def project_simplex(
     by_label = np.ascontiguousarray(np.transpose(log_probabilities), dtype=np.float64)
     reject_nan(by_label.T, "log-probability")
     reject_nan(reliability_logit, "reliability")
-    n_labels, n_rows = by_label.shape
+    n_labels = len(by_label)
     highest = by_label.max(axis=0)
     if not np.isfinite(highest).all():
         raise ValueError(f"row {np.flatnonzero(~np.isfinite(highest))[0]} has no finite log-probability")
 
-    on_top = by_label[decision, np.arange(n_rows)] == highest
-    top = np.where(on_top, decision, by_label.argmax(axis=0))
+    top = by_label.argmax(axis=0)
+    on_top = top == decision
     gaps = np.minimum(highest - by_label, MAX_GAP)
     other_gaps = np.where(np.arange(n_labels - 1)[:, None] < top, gaps[:-1], gaps[1:])  # of all labels but `top`
     min_logit = scipy.special.logit(1 / n_labels + MIN_EXCESS_OVER_UNIFORM)
-    target = np.clip(reliability_logit, min_logit, MAX_RELIABILITY_LOGIT)
-    alpha = np.full(n_rows, float(off_top_alpha))
-    solved_rows = np.flatnonzero(on_top)
+    target = np.minimum(reliability_logit, MAX_RELIABILITY_LOGIT)
+    alpha = np.where(on_top, 0.0, off_top_alpha)
+    solved_rows = np.flatnonzero(on_top & (target > min_logit))
     for rows in np.split(solved_rows, range(CHUNK_ROWS, len(solved_rows), CHUNK_ROWS)):
         alpha[rows] = _solve_powers(other_gaps[:, rows], target[rows])
 

@@ -18,6 +18,7 @@ from relmap.serialization import Axes, Value
 from relmap.settings import ProjectionParams
 
 N_GAP_KNOTS = 6
+MIN_GAP_WIDTH = 1e-8
 INITIAL_GAP_INCREMENT = 1e-2
 INITIAL_PRODUCT_INCREMENT = 1e-3
 
@@ -129,11 +130,16 @@ def fit_surfaces(
 
 
 def _place_gap_knots(gap: np.ndarray) -> np.ndarray:
-    """Place the gap knots uniformly between the 1% and 99% quantiles, shape (G,)."""
+    """Place the gap knots uniformly between the 1% and 99% quantiles, or all values if these coincide, shape (G,)."""
     if not len(gap):
         return np.linspace(0.0, 1.0, N_GAP_KNOTS)
     low, high = np.quantile(gap, [0.01, 0.99])
-    return np.linspace(low, max(high, low + 1e-6), N_GAP_KNOTS)
+    if high - low < MIN_GAP_WIDTH:
+        low = gap.min()
+        high = gap.max()
+    if high - low < MIN_GAP_WIDTH:
+        high = low + 1
+    return np.linspace(low, high, N_GAP_KNOTS)
 
 
 def _bilinear_basis(

@@ -44,8 +44,9 @@ CONCEPTS = {
         Concept(
             name="reliability-map",
             title="What a map contains",
-            definition="A calibrator that sees all logits, and on its confidence a monotone curve for each label (MRP), "
-            "partially pooled with the other labels. Every map is fitted in this way, whatever the number of rows.",
+            definition="A calibrator that sees all logits, and on its confidence a monotone curve for each label "
+            "(MRP), partially pooled with the other labels. Every map is fitted in this way, whatever the number of "
+            "rows.",
         ),
         Concept(
             name="guarantees",

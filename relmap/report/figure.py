@@ -232,7 +232,7 @@ def pdf(spec: dict[str, Any]) -> bytes:
         settings.write_text(f"<fontconfig><dir>{escape(folder)}</dir></fontconfig>", encoding="utf-8")
         completed = subprocess.run(  # noqa: S603 - this Python and a constant program
             [sys.executable, "-P", "-c", RENDER_PDF],
-            input=json.dumps(with_light_colors(spec)).encode(),
+            input=with_light_colors(spec).encode(),
             stdout=subprocess.PIPE,
             env=os.environ | {"FONTCONFIG_FILE": str(settings)},
             check=True,
@@ -280,6 +280,7 @@ class Results:
         simplex: Rows of simplex.parquet.
         preferred_calibrator: Calibrator of the figures, if it was run.
         variant: Variant that the column `reliability` comes from.
+        confidence: What the confidence is, for the line above figures; empty to name the calibrator.
     """
 
     name: str
@@ -293,6 +294,7 @@ class Results:
     simplex: pl.DataFrame = field(default_factory=pl.DataFrame)
     preferred_calibrator: str = DEFAULT_CALIBRATOR
     variant: str = "mrp"
+    confidence: str = ""
 
     @cached_property
     def calibrators(self) -> list[str]:
@@ -358,7 +360,8 @@ class Results:
         """Line above a figure: data set, calibrator, and size of the sample."""
         n_rows = self.scores["row"].n_unique()
         sample = f", {n_rows:,} of {self.test_rows:,} test rows" if n_rows < self.test_rows else ""
-        return f"{self.display_name}, calibrator {self.calibrator}{sample}"
+        confidence = self.confidence or f"calibrator {self.calibrator}"
+        return f"{self.display_name}, {confidence}{sample}"
 
     @property
     def averaging_note(self) -> str:

@@ -1,12 +1,13 @@
 """Rendering of HTML pages that need no network: styles, scripts, charts and their data are inside the file."""
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from relmap.report.concepts import CONCEPTS
 from relmap.report.figure import DARK, FONT, LIGHT, DrawnFigure
@@ -31,8 +32,22 @@ def template_environment(*folders: Path) -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["figure_json"] = figure_json
+    environment.filters["code"] = mark_code
     environment.globals["CONCEPTS"] = CONCEPTS
     return environment
+
+
+def mark_code(text: str) -> Markup:
+    """Escape a sentence, and mark up what is between backticks as code.
+
+    Args:
+        text: The sentence.
+
+    Returns:
+        HTML.
+    """
+    escaped = str(escape(text))  # `re.sub` of a Markup would escape the tags
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped))  # noqa: S704 - the text is escaped
 
 
 def render_page(template: str, *, folders: tuple[Path, ...] = (), **variables: object) -> str:

@@ -13,6 +13,7 @@ import vl_convert
 
 from relmap.api import MapAssessment
 from relmap.errors import InputError
+from relmap.evaluation.description import describe_baseline
 from relmap.io.atomic import check_output_path, write_atomically, write_text
 from relmap.maps.document import MapDocument
 from relmap.projection.curves import Confidence, Curves, SharedCurve
@@ -149,6 +150,7 @@ def results_of_map(assessment: MapAssessment) -> Results:
         scores=scores.with_columns(pl.Series(f"logit_{variant}", scored.logit)),
         test_rows=len(rows),
         variant=variant,
+        confidence=f"confidence: {describe_baseline(document)}",
     )
 
 

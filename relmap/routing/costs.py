@@ -12,7 +12,8 @@ import numpy as np
 
 from relmap.errors import InputError
 from relmap.evaluation.sample import EvaluationSample, JsonNumbers
-from relmap.metrics.intervals import BETTER, WORSE, classify_change, format_interval
+from relmap.metrics.comparison import BETTER, WORSE, compare_interval
+from relmap.metrics.intervals import format_interval
 from relmap.routing.reliability_thresholds import TIE_TOLERANCE, ThresholdEstimate, round_threshold
 
 ROUNDING_TOLERANCE = 1e-12  # keeps 1 - 1/5 from rounding to just above 0.8
@@ -82,13 +83,12 @@ class CostEstimate:
         warnings = []
         lines = [f"The mean cost of a row is {_format_number(self.cost)}, where {costs}. Alternatives:"]
         for policy in self.alternatives:
-            # no p-value: 0.0 lets the interval alone decide
-            sign = classify_change(-1, policy.change["low"], policy.change["high"], 0.0)
-            if sign == WORSE:  # one warning suffices, for the last such policy
+            word = compare_interval(policy.change["low"], policy.change["high"])
+            if word == WORSE:  # one warning suffices, for the last such policy
                 warnings = [
                     f"Warning: {policy.name} is significantly cheaper on these rows; the map may be wrong for them."
                 ]
-            comparison = COMPARISONS.get(sign, "not significantly different")
+            comparison = COMPARISONS.get(word, "not significantly different")
             lines.append(
                 f"  {policy.name}: {policy.cost['value']:.4g}, {comparison}; cost with the threshold minus this cost: "
                 f"{_format_number(policy.change)}"

@@ -11,11 +11,12 @@ every sharpness is 1 and P(y|x) = softmax(f(x)). Otherwise, decisions with equal
 some labels than for others. Neither a linear model nor a calibrator that treats labels alike can represent this. The
 pivot is a typical g of the label, so that a linear model cannot represent the difference by a constant either.
 
-Each twin has its own `Difficulty`. It was chosen such that the paper's base predictor, trained on the twin with the
-number of rows and the seed of params.yaml, has about the accuracy and the label spread that the paper reports for the
-data set. With other seeds, the accuracy differs by up to 6 percentage points and the label spread by up to 12. The
-paper's base predictors use balanced class weights. If evidence is weak and a label is rare, these weights alone cause a
-large label spread, as on the paper's data; the sharpness adds the rest. No result of MRP was used for this choice.
+Each twin has its own `Difficulty`. It is chosen with the other parameters of the twin such that the paper's base
+predictor, trained with the number of rows and the seed of params.yaml, behaves as the paper reports: accuracy,
+calibration, label spread, and the metrics of confidence and MRP. With other seeds, the accuracy differs by up to 6
+percentage points and the label spread by up to 12. The paper's base predictors use balanced class weights. If evidence
+is weak and a label is rare, these weights alone cause a large label spread, as on the paper's data; the sharpness adds
+the rest.
 """
 
 from typing import NamedTuple
@@ -26,7 +27,7 @@ import scipy
 from relmap.decisions import decide
 
 N_SLOTS = 6  # properties of a candidate that depend on its label
-N_PHRASES = 6  # values of each property
+N_PHRASES = 6  # values of each property, by default
 LOG_SHARPNESS = 1.5  # default of `Difficulty.log_sharpness`
 MAX_SOLVER_ROWS = 20_000  # rows used to solve for the bias
 DAMPING_FACTORS = 40 * (0.6,) + 10 * (0.2,)  # of each step of the solver
@@ -43,10 +44,14 @@ class Difficulty(NamedTuple):
         strength: Standard deviation of the evidence for a label, in logits. It sets the accuracy that is attainable.
         log_sharpness: Logarithm of the sharpness of the most frequent label at residual 1; all other labels have the
             negative of this logarithm. Below 0, the margin is least informative for the most frequent label.
+        noise: Share of the labels that are drawn uniformly, independent of the evidence.
+        pivot_scale: Factor of the pivots. With 0, labels differ only where the margin is large.
     """
 
     strength: float
     log_sharpness: float
+    noise: float = 0.0
+    pivot_scale: float = 1.0
 
 
 class Relevance(NamedTuple):
@@ -56,11 +61,13 @@ class Relevance(NamedTuple):
         bias: Bias of each label, shape (K,).
         sharpness: Sharpness of each label, above 0, shape (K,).
         pivot: Pivot of each label in logits, shape (K,).
+        noise: Share of the labels that are drawn uniformly, independent of the evidence.
     """
 
     bias: np.ndarray
     sharpness: np.ndarray
     pivot: np.ndarray
+    noise: float = 0.0
 
     def __call__(self, evidence: np.ndarray) -> np.ndarray:
         """Compute the true probabilities.
@@ -77,7 +84,7 @@ class Relevance(NamedTuple):
         remaining = (1 - p_decided) * np.exp(decided.margin)
         probabilities = decided.odds * remaining[:, None]
         probabilities[np.arange(len(evidence)), decided.decision] = p_decided
-        return np.asarray(probabilities)
+        return np.asarray((1 - self.noise) * probabilities + self.noise / probabilities.shape[1])
 
 
 class DecidedScores(NamedTuple):
@@ -112,7 +119,12 @@ def decisions_with_margins(scores: np.ndarray) -> DecidedScores:
 
 
 def solve_relevance(
-    evidence: np.ndarray, mix: np.ndarray, residual: float, log_sharpness: float = LOG_SHARPNESS
+    evidence: np.ndarray,
+    mix: np.ndarray,
+    residual: float,
+    log_sharpness: float = LOG_SHARPNESS,
+    noise: float = 0.0,
+    pivot_scale: float = 1.0,
 ) -> Relevance:
     """Find the true probabilities under which the labels have given shares.
 
@@ -124,6 +136,8 @@ def solve_relevance(
         mix: Required share of each label, shape (K,).
         residual: Factor of `log_sharpness`; with 0, the true probabilities are a softmax of linear scores.
         log_sharpness: As in `Difficulty`.
+        noise: As in `Difficulty`; each label needs a share above noise / K.
+        pivot_scale: As in `Difficulty`.
 
     Returns:
         The model of the true probabilities.
@@ -133,9 +147,9 @@ def solve_relevance(
     sharpness = np.exp(log_sharpness * residual * sign)
     bias = np.log(mix)
     for damping in DAMPING_FACTORS:
-        relevance = Relevance(bias, sharpness, _pivots(evidence + bias))
+        relevance = Relevance(bias, sharpness, pivot_scale * _pivots(evidence + bias), noise)
         bias = bias + damping * (np.log(mix) - np.log(relevance(evidence).mean(axis=0)))
-    return Relevance(bias, sharpness, _pivots(evidence + bias))
+    return Relevance(bias, sharpness, pivot_scale * _pivots(evidence + bias), noise)
 
 
 def _pivots(scores: np.ndarray) -> np.ndarray:
@@ -174,7 +188,7 @@ class Judgements(NamedTuple):
     Attributes:
         candidate: Candidate 0..m-1 of each judgement, shape (n,), int64.
         first: First judgement of each candidate, shape (m,), int64.
-        choice: Phrase of each candidate in each slot, shape (m, N_SLOTS), int64.
+        choice: Phrase of each candidate in each slot, from 0, shape (m, N_SLOTS), int64.
         probabilities: True P(y|x), shape (n, K), float64.
         label: Label of each judgement, shape (n,), int64.
     """
@@ -187,7 +201,12 @@ class Judgements(NamedTuple):
 
 
 def simulate_judgements(
-    rows: int, mix: tuple[float, ...], difficulty: Difficulty, residual: float, generator: np.random.Generator
+    rows: int,
+    mix: tuple[float, ...],
+    difficulty: Difficulty,
+    residual: float,
+    generator: np.random.Generator,
+    n_phrases: int = N_PHRASES,
 ) -> Judgements:
     """Draw judgements whose labels are independent given the evidence.
 
@@ -198,6 +217,7 @@ def simulate_judgements(
         residual: Factor of the logarithm of the sharpness; with 0, the true probabilities are a softmax of linear
             scores.
         generator: Source of randomness.
+        n_phrases: Number of phrases of each slot.
 
     Returns:
         The judgements, their true probabilities and their labels.
@@ -206,12 +226,14 @@ def simulate_judgements(
     is_repeat = (row >= REPEAT_LAG) & (row % REPEAT_EVERY == 0)
     candidate = np.cumsum(~is_repeat) - 1
     candidate[is_repeat] = candidate[row[is_repeat] - REPEAT_LAG]
-    choice = generator.integers(N_PHRASES, size=(int((~is_repeat).sum()), N_SLOTS))
-    weights = generator.normal(size=(N_SLOTS, N_PHRASES, len(mix)))
+    choice = generator.integers(n_phrases, size=(int((~is_repeat).sum()), N_SLOTS))
+    weights = generator.normal(size=(N_SLOTS, n_phrases, len(mix)))
     weights -= weights.mean(axis=1, keepdims=True)
     weights *= difficulty.strength / np.sqrt(N_SLOTS) / weights.std(axis=1, keepdims=True)
     evidence = sum(weights[slot, choice[:, slot]] for slot in range(N_SLOTS))[candidate]
-    relevance = solve_relevance(evidence, np.array(mix), residual, difficulty.log_sharpness)
+    relevance = solve_relevance(
+        evidence, np.array(mix), residual, difficulty.log_sharpness, difficulty.noise, difficulty.pivot_scale
+    )
     probabilities = relevance(evidence)
     return Judgements(
         candidate=candidate,

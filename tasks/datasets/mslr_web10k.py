@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from tasks.datasets import base, raw
+from tasks.datasets import base, raw, sampling
 from tasks.sources.hub import Repository
 
 SEED = 20260620
@@ -11,21 +11,24 @@ LABELS = ("0", "1", "2", "3", "4")
 N_FEATURES = 136
 
 
-def sample_splits(read_split: raw.RepositoryReader) -> dict[str, pl.DataFrame]:
+def sample_splits(read_split: raw.RepositoryReader, run: int = 0) -> dict[str, pl.DataFrame]:
     """Draw documents from each released split.
 
     Args:
         read_split: Reader of the repository.
+        run: Training run.
 
     Returns:
         Rows of each split.
     """
+    seed = SEED + sampling.RUN_SEED_STEP * run
     samples = {}
     for number, (split, size) in enumerate(SIZES.items()):
-        samples[split] = base.draw_documents(read_split(split), LABELS, N_FEATURES, size, SEED + number)
+        samples[split] = sampling.draw_documents(read_split(split), LABELS, N_FEATURES, size, seed + number)
     return samples
 
 
+READ = sampling.repository_reader(sample_splits, "group")
 DATASET = base.Dataset(
     name="mslr_web10k",
     title="MSLR-WEB10K",
@@ -33,8 +36,10 @@ DATASET = base.Dataset(
     task="Learning-to-rank relevance prediction",
     labels=LABELS,
     licence="Microsoft Research terms, for research",
-    read=base.repository_reader(sample_splits, "group"),
+    read=READ,
+    read_run=READ,
     repository=Repository("philipphager/MSLR-WEB10k"),
     split_by="group",
     predictor_seed=7101,
+    boosted_seed=9101,
 )

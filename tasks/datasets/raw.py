@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 
 ROW_NUMBER = "(row)"  # column that counts the rows of a raw file from 1, for messages and pair identifiers
 
+# Characters that Python's `str.strip` removes. Polars removes them too by default, except U+001C to U+001F.
+WHITE_SPACE = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 GZIP_MAGIC = b"\x1f\x8b"
 FETCH_AGAIN = "run the download stage again, or fetch the file again"
@@ -222,28 +228,48 @@ class RepositoryRows:
         Raises:
             InputError: A label is not in 0..K-1.
         """
-        frame = self.table(kinds)
+        return self.check_labels(self.table(kinds), labels, label)
+
+    def check_labels(self, frame: pl.DataFrame, labels: tuple[str, ...], label: str = "label") -> pl.DataFrame:
+        """Check the labels of rows, and add identifiers.
+
+        Args:
+            frame: Rows of `table`.
+            labels: Names of the labels 0..K-1.
+            label: Column of the labels.
+
+        Returns:
+            The rows with `pair` (`<split>:<row>`, rows counted from 1) and `label`.
+
+        Raises:
+            InputError: A label is not in 0..K-1.
+        """
         is_known = pl.col(label).is_between(0, len(labels) - 1).fill_null(False)
         names = ", ".join(f"{code} ({name})" for code, name in enumerate(labels))
         forbid_rows(frame, ~is_known, self.path, label, f"it must be one of {names}")
         pair = pl.format("{}:{}", pl.lit(self.path.name), ROW_NUMBER)
         return frame.with_columns(pl.col(label).cast(pl.Int8).alias("label"), pair=pair)
 
-    def texts_by_id(self) -> pl.DataFrame:
-        """Read the texts of queries or documents, without blank texts.
+    def texts_by_id(self, *, with_title: bool = True) -> pl.DataFrame:
+        """Read the texts of queries or documents. Texts and titles are stripped; a text may be empty.
+
+        Args:
+            with_title: True if a title that is not blank comes first, on a line of its own.
 
         Returns:
-            Frame with `id` and `text`; a title comes first, on a line of its own.
+            Frame with `id` and `text`.
 
         Raises:
             InputError: An identifier occurs twice.
         """
         key = "_id" if "_id" in self.data.column_names else "id"
-        title = {"title": "text"} if "title" in self.data.column_names else {}
+        title = {"title": "text"} if with_title and "title" in self.data.column_names else {}
         frame = self.table({key: "text or number", "text": "text", **title})
         forbid_rows(frame, pl.col(key).is_duplicated(), self.path, key, "each row needs a unique id")
-        lines = [pl.when(pl.col(column) != "").then(column) for column in (*title, "text")]
-        frame = frame.filter(pl.col("text").str.strip_chars() != "")
+        lines = []
+        for column in (*title, "text"):
+            stripped = pl.col(column).str.strip_chars(WHITE_SPACE)
+            lines.append(pl.when(stripped != "").then(stripped))
         return frame.select(pl.col(key).alias("id"), text=pl.concat_str(lines, separator="\n", ignore_nulls=True))
 
 

@@ -2,14 +2,14 @@
 
 import polars as pl
 
-from tasks.datasets import base, raw
+from tasks.datasets import base, raw, sampling
 from tasks.sources.hub import Repository
 
 SEED = 20260623
 SIZES = {"train": 90_000, "dev": 25_000, "test": 40_000}  # rows of the released splits
 SPLIT_NAMES = {"train": "train", "dev": "validation", "test": "test"}  # released name -> name in this project
 LABELS = ("Irrelevant", "Partial", "Exact")
-TEXT = {  # prefix in the text of a pair -> column
+FIELDS = {  # prefix in the text of a pair -> column
     "query: ": "query",
     "product_name: ": "product_name",
     "product_class: ": "product_class",
@@ -19,24 +19,27 @@ TEXT = {  # prefix in the text of a pair -> column
 }
 
 
-def sample_splits(read_split: raw.RepositoryReader) -> dict[str, pl.DataFrame]:
+def sample_splits(read_split: raw.RepositoryReader, run: int = 0) -> dict[str, pl.DataFrame]:
     """Draw rows from each released split.
 
     Args:
         read_split: Reader of the repository.
+        run: Training run.
 
     Returns:
         Rows of each split.
     """
-    kinds = {**dict.fromkeys(TEXT.values(), "text"), "label": "integer"}
+    kinds = {**dict.fromkeys(FIELDS.values(), "text"), "label": "integer"}
+    seed = SEED + sampling.RUN_SEED_STEP * run
     samples = {}
-    for index, (split, size) in enumerate(SIZES.items()):
+    for number, (split, size) in enumerate(SIZES.items()):
         frame = read_split(split).labelled_table(kinds, LABELS)
-        (sample,) = base.draw_samples(frame, SEED + index, size)
-        samples[SPLIT_NAMES[split]] = sample
+        samples[SPLIT_NAMES[split]] = sampling.draw_rows(frame, seed + number, size)
     return samples
 
 
+TEXT = sampling.prefixed_lines({prefix: sampling.stripped(column) for prefix, column in FIELDS.items()})
+READ = sampling.repository_reader(sample_splits, "query", TEXT.str.strip_chars_end(raw.WHITE_SPACE))
 DATASET = base.Dataset(
     name="wands",
     title="WANDS",
@@ -44,7 +47,8 @@ DATASET = base.Dataset(
     task="Product search relevance prediction",
     labels=LABELS,
     licence="MIT",
-    read=base.repository_reader(sample_splits, "query", TEXT),
+    read=READ,
+    read_run=READ,
     repository=Repository("napsternxg/wands", revision="f60bd9f0bb488ab25ef990c8ebd61434754340f5"),
     drawn_splits=("train", "validation", "test"),  # the authors of WANDS split single rows at random
     predictor_seed=10101,

@@ -21,13 +21,16 @@ CONTRACT_REMEDY = (
 FALSE_ALARM_PROBABILITY = 1e-9
 
 
-def check_contract(pairs: pl.DataFrame, *, n_labels: int, coordinates: Mapping[str, object]) -> dict[str, Any]:
+def check_contract(
+    pairs: pl.DataFrame, *, n_labels: int, coordinates: Mapping[str, object], repeats_pairs: bool = False
+) -> dict[str, Any]:
     """Compare the pairs in released files with what the data set declares.
 
     Args:
         pairs: Labelled pairs with the columns `pair` and `label`.
         n_labels: Number of labels K; each of 0..K-1 must occur, and no other label.
         coordinates: Data set.
+        repeats_pairs: True if a pair may occur more than once.
 
     Returns:
         Record of the gate.
@@ -39,8 +42,9 @@ def check_contract(pairs: pl.DataFrame, *, n_labels: int, coordinates: Mapping[s
     counts = [
         {"count": "labels that occur", "declared": n_labels, "found": valid_labels.n_unique()},
         {"count": "rows with another label", "declared": 0, "found": len(pairs) - len(valid_labels)},
-        {"count": "distinct pairs", "declared": len(pairs), "found": pairs["pair"].n_unique()},
     ]
+    if not repeats_pairs:
+        counts.append({"count": "distinct pairs", "declared": len(pairs), "found": pairs["pair"].n_unique()})
     as_declared = make_expectation(
         "equal", "declared", "found", description="the released files contain what is declared"
     )
@@ -74,12 +78,13 @@ def check_pairs(
     groups_stay_together: bool,
     coordinates: Mapping[str, object],
     drawn: Sequence[str] = (),
+    repeats_pairs: bool = False,
 ) -> dict[str, Any]:
     """Check the labelled pairs of a data set.
 
-    Labels must be known, texts must not be empty, features must be finite, pairs must be distinct, and every split must
-    have rows of every class. If splits are by group, no group may be in two splits. The class shares of randomly drawn
-    splits must be close to the shares of the pool from which they were drawn.
+    Labels must be known, texts must not be empty, features must be finite, pairs must be distinct unless the data set
+    repeats some, and every split must have rows of every class. If splits are by group, no group may be in two splits.
+    The class shares of randomly drawn splits must be close to the shares of the pool from which they were drawn.
 
     The check of class shares finds labels that are coded differently in one source file, a filter or a join that lost
     rows of one class in one split, and a split in file order. It cannot find labels that are shuffled over all rows,
@@ -92,6 +97,7 @@ def check_pairs(
         coordinates: Data set.
         drawn: Splits that were drawn at random from one pool. Empty if the source fixes all splits, since class
             shares of fixed splits may differ for good reasons.
+        repeats_pairs: True if a pair may occur more than once.
 
     Returns:
         Record of the gate.
@@ -104,7 +110,7 @@ def check_pairs(
         yield Check(
             name="pairs",
             frame=frame,
-            expectations=_row_expectations(n_labels, frame.columns),
+            expectations=_row_expectations(n_labels, frame.columns, repeats_pairs=repeats_pairs),
             row_name_column="pair",
         )
         yield Check(
@@ -177,9 +183,11 @@ def bound_class_shares(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str],
     return pl.concat(shares)
 
 
-def _row_expectations(n_labels: int, columns: Sequence[str]) -> list[Any]:
+def _row_expectations(n_labels: int, columns: Sequence[str], *, repeats_pairs: bool) -> list[Any]:
     """Return the expectations of each pair."""
-    expectations = [make_expectation("unique", "pair", description="a pair occurs only once")]
+    expectations = []
+    if not repeats_pairs:
+        expectations.append(make_expectation("unique", "pair", description="a pair occurs only once"))
     for column in ("pair", "group", "label", "split"):
         expectations.append(make_expectation("not null", column, description=f"{column} is never null"))
     for column, allowed in (("label", list(range(n_labels))), ("split", list(SPLITS))):

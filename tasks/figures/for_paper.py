@@ -105,8 +105,9 @@ def labelwise_curves(all_results: Sequence[Results]) -> Drawing:
     "simplex_paths",
     "MRC on the simplex",
     "Each line connects a calibrated probability vector with the vector of MRC. For one row of each decision: the "
-    "vector (1), the contour on which the decision has MRP's reliability (dashed), and MRC (2), where the power path "
-    "meets it. Rows with a reliability below 1/K, which become uniform, are omitted.",
+    "uncalibrated vector (1), the calibrated vector (2), the contour on which the decision has MRP's reliability "
+    "(dashed), and MRC (3), where the power path meets it. Rows with a reliability below 1/K, which become uniform, "
+    "are omitted.",
     "paper",
 )
 def simplex_paths(all_results: Sequence[Results]) -> Drawing | None:
@@ -135,6 +136,7 @@ def simplex_paths(all_results: Sequence[Results]) -> Drawing | None:
         _simplex_layer("corner").mark_text(**text_style).encode(text="text:N"),
         moves.encode(x2="to_x:Q", y2="to_y:Q", color=alt.Color("moved:N", scale=color_scale)),
         _simplex_line("contour", color=css_color("ink"), strokeWidth=0.7, strokeDash=[2, 2]),
+        _simplex_line("calibration", color=css_color("ink"), strokeWidth=0.8),
         _simplex_line("path", color=css_color("ink"), strokeWidth=1.6),
         _simplex_layer("end").mark_point(filled=True, color=css_color("ink"), size=14, opacity=1),
         _simplex_layer("end").mark_text(dx=6, dy=-4, **text_style).encode(text="text:N"),
@@ -156,7 +158,7 @@ def _simplex_rows(results: Results) -> pl.DataFrame:
         _points("move", start, to_x=end[:, 0], to_y=end[:, 1], moved=direction),
     ]
     for row in longest.iter_rows(named=True):
-        frames += _path_rows(row["base"], row["decision"], row["alpha"])
+        frames += _path_rows(row["uncalibrated"], row["base"], row["decision"], row["alpha"])
     return pl.concat(frames, how="diagonal")
 
 
@@ -230,8 +232,14 @@ def _points(kind: str, points: np.ndarray, **columns: Any) -> pl.DataFrame:
     return coordinates.with_columns(kind=pl.lit(kind), **columns)
 
 
-def _path_rows(probabilities: Sequence[float], decision: int, alpha: float) -> list[pl.DataFrame]:
-    """Return the power path from a vector to the vector of MRC, the contour of equal reliability, and both ends."""
+def _path_rows(
+    uncalibrated: Sequence[float], probabilities: Sequence[float], decision: int, alpha: float
+) -> list[pl.DataFrame]:
+    """Return the way of a row on the simplex.
+
+    It leads from the uncalibrated to the calibrated vector, and along the power path to the vector of MRC. The frames
+    also have the contour of equal reliability, and the three vectors as ends.
+    """
     with np.errstate(divide="ignore"):
         log_probabilities = np.log(probabilities)
     powers = np.linspace(1.0, alpha, N_PATH_POINTS)
@@ -240,9 +248,11 @@ def _path_rows(probabilities: Sequence[float], decision: int, alpha: float) -> l
     corners = np.eye(len(log_probabilities))
     other_corners = np.delete(corners, decision, axis=0)
     contour = reliability * corners[decision] + (1 - reliability) * other_corners
+    ends = np.stack([np.asarray(uncalibrated), path[0], path[-1]])
     frames = [
+        _points("calibration", ends[:2] @ CORNERS),
         _points("path", path @ CORNERS),
         _points("contour", contour @ CORNERS),
-        _points("end", path[[0, -1]] @ CORNERS, text=pl.Series(["1", "2"])),
+        _points("end", ends @ CORNERS, text=pl.Series(["1", "2", "3"])),
     ]
     return [frame.with_columns(decision=decision) for frame in frames]

@@ -19,8 +19,7 @@ CUT_OFF_NOTE = "An arrow at the edge marks an interval that is cut off; its numb
     "overview",
     "Does the reliability predict better than the confidence?",
     "Change of the correctness log loss, MRP minus confidence, with its 95% interval. Left of zero, MRP is better. If "
-    "the interval includes zero, the difference is not significant. Means over calibrators and protocol seeds. The "
-    "intervals are not corrected over data sets; the advice is.",
+    "the interval includes zero, there is no measurable difference. Means over calibrators and protocol seeds.",
     "all data sets",
 )
 def overview(table: pl.DataFrame) -> Drawing:

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
-from relmap.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS
+from relmap.metrics.comparison import BETTER, NO_DIFFERENCE, WORSE
 from relmap.report.figure import FEW_ROWS, MIN_FIT_ROWS, DrawnFigure
 from relmap.report.html import render_page, template_environment, vega_script
 from tasks.records.results import FAILED, display_name
@@ -21,12 +21,10 @@ from tasks.tables.display import format_table
 from tasks.tables.overview import COLUMN_TITLES
 
 TEMPLATE_FOLDER = Path(__file__).parent
-GROUP_SENTENCES = {  # answer -> start of a sentence that lists data sets
-    USE: "Rerank by the reliability on",
-    MIXED: "The results are mixed on",
-    WORSENS: "The reliability is worse, so keep your confidence on",
-    KEEP: "Keep your confidence on",
-    UNKNOWN: "There are too few data for a recommendation on",
+GROUP_SENTENCES = {  # word of the comparison -> start of a sentence that lists data sets
+    BETTER: "The reliability is better on",
+    NO_DIFFERENCE: "There is no measurable difference on",
+    WORSE: "The reliability is worse on",
 }
 CONCEPTS_OF_PAGE = ("fixed-decisions", "label-wise-reliability", "intervals", "simulated-and-real-data")
 MAX_LISTED_DATASETS = 3  # a sentence that holds for all data sets lists no more names than this
@@ -60,8 +58,8 @@ class DatasetSection:
         gates: Expectations of the gates of this data set.
         facts: Title -> fact about the data set.
         figures: Its figures; none if it failed.
-        advice: Recommendation.
-        remarks: Remarks on the recommendation.
+        comparison: Comparison of reliability and confidence, in a sentence.
+        remarks: Remarks on the comparison.
         command: Command that fits a map on the predictions of the data set.
         failure: Reason of the failure; empty if it finished.
     """
@@ -71,7 +69,7 @@ class DatasetSection:
     gates: Sequence[GateSummary]
     facts: Mapping[str, str] = field(default_factory=dict)
     figures: Sequence[DrawnFigure] = ()
-    advice: str = ""
+    comparison: str = ""
     remarks: str = ""
     command: str = ""
     failure: str = ""
@@ -81,7 +79,7 @@ def render_report(
     tables: Mapping[str, pl.DataFrame],
     sections: Sequence[DatasetSection],
     *,
-    verdict: Sequence[str],
+    summary: Sequence[str],
     overview_figures: Sequence[DrawnFigure],
     simulated: Sequence[str],
     provenance: Mapping[str, str],
@@ -91,7 +89,7 @@ def render_report(
     Args:
         tables: Key -> rows of each table.
         sections: Sections of the data sets.
-        verdict: Sentences, the main result first.
+        summary: Sentences, the main result first.
         overview_figures: Figures about all data sets.
         simulated: Names of simulated data sets.
         provenance: Title -> fact about the origin of data and code.
@@ -106,7 +104,7 @@ def render_report(
         column_titles=COLUMN_TITLES,
         concepts=CONCEPTS_OF_PAGE,
         sections=sections,
-        verdict=verdict,
+        summary=summary,
         overview_figures=overview_figures,
         simulated=simulated,
         provenance=provenance,
@@ -123,8 +121,8 @@ def render_dvc_plots_page() -> str:
     return template_environment(TEMPLATE_FOLDER).get_template("dvc_plots.html.jinja").render(library=script) + "\n"
 
 
-def describe_verdict(overview: pl.DataFrame, headline: str) -> list[str]:
-    """Describe the main result, the recommendation for each data set, and the evidence.
+def summarize_overview(overview: pl.DataFrame, headline: str) -> list[str]:
+    """Describe the main result, the comparison of each data set, and the evidence.
 
     Args:
         overview: The table `overview`, with display names in `dataset`.
@@ -135,8 +133,8 @@ def describe_verdict(overview: pl.DataFrame, headline: str) -> list[str]:
     """
     finished = overview.filter(pl.col("source") != FAILED)
     sentences = [describe_finding(finished)]
-    for answer, start in GROUP_SENTENCES.items():
-        names = finished.filter(pl.col("advice").str.starts_with(answer))["dataset"].to_list()
+    for word, start in GROUP_SENTENCES.items():
+        names = finished.filter(comparison=word)["dataset"].to_list()
         holds_for_all = len(names) == len(finished)
         if holds_for_all and len(names) > MAX_LISTED_DATASETS:
             sources = "+".join(finished["source"].unique(maintain_order=True))
@@ -159,28 +157,28 @@ def describe_finding(finished: pl.DataFrame) -> str:
     Returns:
         One sentence.
     """
-    advised = finished.drop_nulls("advice")
-    if advised.is_empty():
-        return "No interval was computed, so there is no recommendation."
-    n_better = advised.filter(pl.col("advice").str.starts_with(USE)).height
-    sources = advised["source"].unique(maintain_order=True).to_list()
+    compared = finished.drop_nulls("comparison")
+    if compared.is_empty():
+        return "No interval was computed, so there is no comparison."
+    n_better = compared.filter(comparison=BETTER).height
+    sources = compared["source"].unique(maintain_order=True).to_list()
     n_datasets = "1 data set" if len(finished) == 1 else f"{len(finished)} data sets"
     datasets = f"{n_datasets} ({', '.join(sources)})"
     if not n_better:
-        return f"The reliability is not significantly better than the confidence on any of {datasets}."
-    return f"The reliability is significantly better than the confidence on {n_better} of {datasets}."
+        return f"The reliability is not better than the confidence on any of {datasets}."
+    return f"The reliability is better than the confidence on {n_better} of {datasets}."
 
 
 def _describe_review_gains(finished: pl.DataFrame) -> list[str]:
-    """Describe on how many of the improved data sets reviews find significantly more errors."""
-    improved = finished.filter(pl.col("advice").str.starts_with(USE)).drop_nulls("found_per_1000_mrp")
+    """Describe on how many of the improved data sets the interval of the errors found is above zero."""
+    improved = finished.filter(comparison=BETTER).drop_nulls("found_per_1000_mrp")
     if improved.is_empty():
         return []
-    n_significant = int((improved["found_per_1000_low"] > 0).sum())
+    n_above_zero = int((improved["found_per_1000_low"] > 0).sum())
     return [
-        f"Data sets where the reliability is better: on {n_significant} of {len(improved)}, 1,000 reviews of the least "
-        "reliable 30% find significantly more errors than 1,000 reviews of the least confident 30%; the table has the "
-        "numbers. All decisions and probabilities are unchanged."
+        f"Data sets where the reliability is better: on {n_above_zero} of {len(improved)}, 1,000 reviews of the least "
+        "reliable 30% find more errors than 1,000 reviews of the least confident 30%, with a 95% interval above zero; "
+        "the table has the numbers. All decisions and probabilities are unchanged."
     ]
 
 

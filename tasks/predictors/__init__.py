@@ -110,10 +110,13 @@ class Predictor:
 
 
 def predictor_rows(frame: pl.DataFrame, form: str) -> Any:
-    """Return the texts of labelled pairs, or their features `(n, F)` with 0 for values that are not finite."""
+    """Return the texts of labelled pairs, or their features `(n, F)` with 0 for values that are not finite.
+
+    Features are float32, as in the release of the paper's authors: the linear predictor is then fitted in float32.
+    """
     if form == "text":
         return frame["text"]
-    features = frame["features"].to_numpy().astype(np.float64)
+    features = frame["features"].to_numpy().astype(np.float32)
     return np.nan_to_num(features, nan=0, posinf=0, neginf=0)
 
 

@@ -85,13 +85,13 @@ class LinearPredictor:
                 text has none of the terms.
 
         Returns:
-            Decision values, shape (n, K), float64.
+            Decision values, shape (n, K), in the type of the coefficients.
         """
         with threadpool_limits(limits=1):  # so that the order of sums does not depend on the number of cores
             if isinstance(rows, pl.Series):
                 matrix = _transform_texts(self.inputs["terms"].tobytes(), self.inputs["idf"].tobytes(), tuple(rows))
             else:
-                matrix = (rows - self.inputs["mean"]) / self.inputs["scale"]
+                matrix = _standardize(rows, self.inputs, self.coefficients.dtype)
             return np.asarray(matrix @ self.coefficients + self.intercept)
 
     def to_bytes(self) -> bytes:
@@ -100,6 +100,14 @@ class LinearPredictor:
         arrays = {"coefficients": self.coefficients, "intercept": self.intercept, **self.inputs}
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         return buffer.getvalue()
+
+
+def _standardize(rows: np.ndarray, inputs: Mapping[str, np.ndarray], dtype: Any) -> np.ndarray:
+    """Return standardized features, computed in `dtype` as scikit-learn's `StandardScaler` does."""
+    matrix = rows.astype(dtype)
+    matrix -= inputs["mean"].astype(dtype)
+    matrix /= inputs["scale"].astype(dtype)
+    return matrix
 
 
 def read_linear(content: bytes) -> LinearPredictor:
@@ -167,6 +175,8 @@ def fit_multinomial(
         InputError: The optimum is not reached within `max_iterations`.
     """
     n_steps = settings.max_iterations
+    if not isinstance(rows, pl.Series):
+        rows = rows.astype(np.float64)  # an optimum needs double precision
     classifier = LogisticRegression(C=settings.inverse_penalty, max_iter=n_steps, class_weight=class_weight)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)

@@ -40,6 +40,8 @@ AFTER_VARIANTS = ("mrp", SIMPLEX)  # compared with the confidence, or with the c
 RECALIBRATION = ("matrix", "confidence")
 RECALIBRATION_BASELINE = ("ts", "mrp")
 
+FITTED_PER_MEMBER = ("ts",)  # calibrators that the label spread averages over members; others are fitted on their mean
+
 Key = tuple[str, str, str]  # calibrator, variant and metric
 MeanValues = Mapping[Key, float]  # means over seeds
 Measurement = tuple[str, str, MetricValue]  # variant, metric and value
@@ -52,7 +54,8 @@ def compute_metrics(
     params: MetricParams,
     *,
     seed: int = 0,
-    spread_decisions: ProjectedDecisions | None = None,
+    spread_probabilities: np.ndarray | None = None,
+    spread_labels: np.ndarray | None = None,
     draws: Resamples | None = None,
     metric_keys: Collection[str] = METRICS.keys(),
 ) -> Iterator[Measurement]:
@@ -63,17 +66,21 @@ def compute_metrics(
         labels: True labels, shape (n,).
         params: Settings of the metrics.
         seed: Seed of the shuffles of labels for the label spread under chance.
-        spread_decisions: Averaged decisions of all members of a model run, for the label spread; None to use
-            `decisions`.
+        spread_probabilities: Calibrated log-probabilities of the mean of the members of a model run, for the label
+            spread, shape (m, K); None to use those of `decisions`.
+        spread_labels: True labels of the test rows of that run, which may be other rows, shape (m,); None to use
+            `labels`.
         draws: Resamples of the rows; None for all rows.
         metric_keys: Keys of the metrics to compute.
 
     Yields:
         Variant, metric and value: a float for all rows, or one value for each of R resamples, shape (R,).
     """
-    if spread_decisions is None:
-        spread_decisions = decisions
-    for variant, view in _build_views(decisions, labels, params, seed, spread_decisions, draws):
+    if spread_probabilities is None:
+        spread_probabilities = decisions.log_probabilities
+    if spread_labels is None:
+        spread_labels = labels
+    for variant, view in _build_views(decisions, labels, params, seed, spread_probabilities, spread_labels, draws):
         for metric in metrics_for_views(type(view)):
             if metric.key in metric_keys:
                 yield variant, metric.key, metric.function(view)
@@ -84,7 +91,8 @@ def _build_views(
     labels: np.ndarray,
     params: MetricParams,
     seed: int,
-    spread_decisions: ProjectedDecisions,
+    spread_probabilities: np.ndarray,
+    spread_labels: np.ndarray,
     draws: Resamples | None,
 ) -> list[tuple[str, DecisionView]]:
     """Build the views that metrics are computed from, each with its variant."""
@@ -106,13 +114,14 @@ def _build_views(
         log_probabilities=simplex.log_probabilities,
         labels=labels,
     )
+    top_label = decide(spread_probabilities)  # of the calibrator, as in the authors' code; not the fixed decision
     label_view = LabelView(
-        spread_decisions.decision == labels,
+        top_label == spread_labels,
         params,
         draws,
-        decision=spread_decisions.decision,
-        log_probabilities=spread_decisions.log_probabilities,
-        labels=labels,
+        decision=top_label,
+        log_probabilities=spread_probabilities,
+        labels=spread_labels,
         seed=seed,
     )
     reliability_views = [
@@ -129,27 +138,32 @@ def _build_views(
     ]
 
 
-def average_members(
-    decisions: ProjectedDecisions, members: Sequence[ProtocolDecisions], calibrators: Sequence[Calibrator]
-) -> ProjectedDecisions:
+def average_members(members: Sequence[ProtocolDecisions]) -> ProtocolDecisions:
     """Average the probabilities of the members of a model run.
 
-    The decision is the first largest of the mean uncalibrated probabilities. This is inferred: the paper does not
-    define it.
+    Args:
+        members: Decisions of each member on the same rows.
+
+    Returns:
+        The rows with log(mean probability + 1e-12) as logits, and the first largest of them as decision.
+    """
+    logits = np.log(np.mean([scipy.special.softmax(member.logits, axis=1) for member in members], axis=0) + 1e-12)
+    return replace(members[0], decision=decide(logits), logits=logits)
+
+
+def average_calibrated_members(members: Sequence[ProtocolDecisions], calibrators: Sequence[Calibrator]) -> np.ndarray:
+    """Average the calibrated probabilities of the members of a model run.
 
     Args:
-        decisions: Test rows to replace decision and probabilities of.
-        members: Decisions of each member on the same rows.
+        members: Decisions of each member on the same n rows.
         calibrators: Calibrator of each member.
 
     Returns:
-        The rows with the decision and the mean probabilities of the members.
+        Logarithm of the mean probabilities, shape (n, K).
     """
-    uncalibrated = np.mean([scipy.special.softmax(member.logits, axis=1) for member in members], axis=0)
     calibrated = [np.exp(calibrator(member.logits)) for calibrator, member in zip(calibrators, members, strict=True)]
     with np.errstate(divide="ignore"):
-        log_mean = np.log(np.mean(calibrated, axis=0))
-    return replace(decisions, decision=decide(uncalibrated), log_probabilities=log_mean)
+        return np.asarray(np.log(np.mean(calibrated, axis=0)))
 
 
 def find_affected_metrics(params: MetricParams, other: MetricParams) -> set[str]:

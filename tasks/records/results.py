@@ -74,8 +74,8 @@ class ProjectedDecisions:
     Attributes:
         calibrator: Key of the calibrator.
         decision: Decisions of the base predictor, shape (n,), int.
-        log_probabilities: Calibrated log-probabilities, shape (n, K).
-        reliability_logits: Variant -> logit of the probability that the decision is correct, shape (n,).
+        log_probabilities: Calibrated log-probabilities, not clipped, shape (n, K).
+        reliability_logits: Variant -> clipped logit of the probability that the decision is correct, shape (n,).
         lattices: Variant -> fitted curves, for variants that are curves.
         simplex: Probability vectors of MRC.
         objective_excess: Objective of MRP that the published optimizer (Adam) reaches on the projection-fit rows, minus

@@ -184,6 +184,7 @@ class Base(NamedTuple):
         drawn: Splits that were drawn at random from one pool, instead of being fixed by the source.
         source: Source of the data set: "simulated", "hub" or "files".
         seed0_accuracy: Accuracy on the test rows, as computed by the stage `train`.
+        repeats_pairs: True if a pair may occur more than once.
     """
 
     name: str
@@ -194,6 +195,7 @@ class Base(NamedTuple):
     drawn: tuple[str, ...]
     source: str
     seed0_accuracy: float
+    repeats_pairs: bool = False
 
 
 def write_decisions(path: Path, parts: Mapping[str, ProtocolDecisions]) -> None:
@@ -285,6 +287,7 @@ def read_base(dataset: str, other: str | None = None, subfolder: str = "sensitiv
         labels=labels,
         split_by=facts["split_by"],
         drawn=tuple(facts["drawn"]),
+        repeats_pairs=facts.get("repeats_pairs", False),
         source=facts["source"],
         seed0_accuracy=facts["accuracy"]["test"],
     )

@@ -33,6 +33,40 @@ class SplitParams(Section):
         return self
 
 
+class TwinParams(Section):
+    """Parameters of a simulated twin, chosen by `tasks/simulation/choose.py`.
+
+    Attributes:
+        label_shares: Share of each label in the files; if candidates are capped, before the cap.
+        strength: Standard deviation of the evidence for a label, in logits. It sets the attainable accuracy.
+        log_sharpness: Logarithm of the sharpness of the most frequent label at residual 1, as in
+            `relmap.simulation.judgements.Difficulty`.
+        noise: Share of the labels that are drawn uniformly, independent of the evidence.
+        pivot_scale: Factor of the pivots of the labels. With 0, labels differ only where the margin is large.
+        phrases: Number of values of each property of a text. With more of them, each is in fewer training rows, and
+            the base predictor is less confident.
+        stock_phrases: Number of phrases in a text that do not depend on its label. With more of them, the base
+            predictor memorizes more, and is more confident than correct.
+        varying_features: Number of features of MSLR-WEB10K that vary; the others are constant. With more of them, the
+            decision values of the base predictor are noisier.
+    """
+
+    label_shares: Annotated[tuple[PartialShare, ...], Field(min_length=2)]
+    strength: Annotated[float, Field(gt=0)]
+    log_sharpness: float
+    noise: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    pivot_scale: Annotated[float, Field(ge=0)] = 1.0
+    phrases: Annotated[int, Field(ge=2)] = 6
+    stock_phrases: Annotated[int, Field(ge=1)] = 2
+    varying_features: Annotated[int, Field(ge=1, le=136)] = 136
+
+    @model_validator(mode="after")
+    def _require_shares_of_one(self) -> "TwinParams":
+        if abs(sum(self.label_shares) - 1) > 1e-9:
+            raise ValueError(f"the label shares sum to {sum(self.label_shares):g}, not to 1")
+        return self
+
+
 class DatasetParams(Section):
     """One data set.
 
@@ -43,6 +77,7 @@ class DatasetParams(Section):
             other data sets.
         rows: Number of rows to simulate.
         residual: Strength of the simulated label-dependent reliability; 0 for none.
+        twin: Other parameters of the simulation.
         seed: Seed of the simulation and of drawn splits.
         revision: Another commit of a data set of the paper.
         calibrators: Calibrators of this data set, instead of the common list.
@@ -60,6 +95,7 @@ class DatasetParams(Section):
     reader: str | None = None
     rows: Annotated[int, Field(ge=100)] | None = None
     residual: Annotated[float, Field(ge=0)] | None = None
+    twin: TwinParams | None = None
     seed: int = 0
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
     calibrators: tuple[str, ...] | None = None
@@ -84,8 +120,8 @@ class DatasetParams(Section):
             raise ValueError("`preset: paper` defines split, class weights and options; remove these keys")
         if is_own and self.reader != "logits" and self.split is None:
             raise ValueError("`split` is missing")
-        if self.source == "simulated" and (self.rows is None or self.residual is None):
-            raise ValueError("a simulated data set needs `rows` and `residual`")
+        if self.source == "simulated" and (self.rows is None or self.residual is None or self.twin is None):
+            raise ValueError("a simulated data set needs `rows`, `residual` and `twin`")
         if self.source not in OWN_READERS.get(self.reader or "", ("simulated", "hub")):
             raise ValueError(f"reader {self.reader!r} does not read the source `{self.source}`")
         return self

@@ -16,6 +16,17 @@ PARAMS_FILE = Path("params.yaml")
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
 
 
+class PipelineProtocolParams(ProtocolParams):
+    """Protocol of the paper's tables: the split of the validation rows, and the bounds of all probabilities.
+
+    Attributes:
+        clip: Calibrated probabilities and reliabilities are clipped to [clip, 1 - clip] before anything is fitted,
+            ranked or projected; 0 does not clip. Maps of users' own predictions are never clipped.
+    """
+
+    clip: Annotated[float, Field(ge=0, lt=0.5)]
+
+
 class SimplexParams(Section):
     """Setting of MRC: the exponent alpha for rows whose decision is not the most probable label."""
 
@@ -127,7 +138,7 @@ class Params(Section):
     stage_minutes: Annotated[float, Field(ge=0)] = 0  # time limit of one stage; 0 means no limit
     engine: Literal["thread", "dask"]  # what runs the tasks of a flow
     dask: DaskParams
-    protocol: ProtocolParams
+    protocol: PipelineProtocolParams
     projection: ProjectionParams
     simplex: SimplexParams
     metrics: MetricParams
@@ -173,7 +184,7 @@ class Params(Section):
     def library_settings(self) -> Settings:
         """The settings of the library."""
         return Settings(
-            protocol=self.protocol,
+            protocol=ProtocolParams.model_validate(self.protocol.model_dump(exclude={"clip"})),
             projection=self.projection,
             metrics=self.metrics,
             learning_curve_rows=self.rivals.rows,

@@ -15,15 +15,17 @@ import numpy as np
 import polars as pl
 
 from relmap.errors import InputError
+from tasks.settings.dataset_params import TwinParams
 from tasks.simulation.mslr_web10k import simulate_mslr_web10k
 from tasks.simulation.texts import TWIN_DESIGNS, Tables, simulate_texts
 
-Simulation = Callable[[int, float, np.random.Generator], tuple[Tables, pl.DataFrame]]  # rows, residual, generator
+# rows, residual, other parameters, generator -> tables and truth
+Simulation = Callable[[int, float, TwinParams, np.random.Generator], tuple[Tables, pl.DataFrame]]
 TWINS: dict[str, Simulation] = {name: partial(simulate_texts, design) for name, design in TWIN_DESIGNS.items()}
 TWINS["mslr_web10k"] = simulate_mslr_web10k
 
 
-def simulate(name: str, folder: Path, *, rows: int, residual: float, seed: int) -> None:
+def simulate(name: str, folder: Path, *, rows: int, residual: float, twin: TwinParams, seed: int) -> None:
     """Write a twin of a repository and `truth.parquet` to a folder. The same arguments give the same bytes.
 
     Args:
@@ -32,6 +34,7 @@ def simulate(name: str, folder: Path, *, rows: int, residual: float, seed: int) 
         rows: Number of labelled pairs in all files together.
         residual: Size of the label-dependent residual. With 0, a linear model can represent the truth; the default of
             params.yaml is 1.
+        twin: Other parameters of the twin.
         seed: Seed.
 
     Raises:
@@ -40,7 +43,7 @@ def simulate(name: str, folder: Path, *, rows: int, residual: float, seed: int) 
     if name not in TWINS:
         raise InputError(f"there is no simulated twin of {name!r}; there is one of {', '.join(TWINS)}")
     generator = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    tables, pairs = TWINS[name](rows, residual, generator)
+    tables, pairs = TWINS[name](rows, residual, twin, generator)
     write_repository(folder, tables)
     pairs.select("pair", "probabilities").write_parquet(folder / "truth.parquet")
 

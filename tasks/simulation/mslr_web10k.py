@@ -1,18 +1,18 @@
 """Twin of MSLR-WEB10K: queries with lists of documents, each with 136 features and a label.
 
 Every other feature is a count. The evidence is linear in the features, as the base predictor is. Features are
-correlated with each other, and slightly between the documents of a query.
+correlated with each other, and slightly between the documents of a query. Some features may be constant, since a twin
+has fewer rows than the data set: stochastic gradient descent over few rows and many features ends far from its optimum.
 """
 
 import numpy as np
 import polars as pl
 
-from relmap.simulation.judgements import Difficulty, draw_labels, draw_queries, solve_relevance
+from relmap.simulation.judgements import draw_labels, draw_queries, solve_relevance
+from tasks.settings.dataset_params import TwinParams
 
 N_FEATURES = 136
 N_FACTORS = 16  # latent factors that the features share
-LABEL_SHARES = (0.5201, 0.3219, 0.1329, 0.0178, 0.0073)
-DIFFICULTY = Difficulty(strength=1.22, log_sharpness=0.2)  # chosen to match accuracy and label spread
 QUERY_SIZES = (1, 239)  # documents of a query, 120 on average
 MIN_QUERIES = 20  # no query has more than 1/20 of the rows, so that few rows still give about 40 queries
 SPLIT_SHARES = {"train": 0.6, "validation": 0.2, "test": 0.2}  # of the queries
@@ -25,13 +25,14 @@ IS_COUNT = np.arange(N_FEATURES) % 2 == 0
 
 
 def simulate_mslr_web10k(
-    rows: int, residual: float, generator: np.random.Generator
+    rows: int, residual: float, twin: TwinParams, generator: np.random.Generator
 ) -> tuple[dict[tuple[str, str], pl.DataFrame], pl.DataFrame]:
     """Simulate the tables of the twin.
 
     Args:
         rows: Number of documents.
         residual: Size of the residual.
+        twin: Parameters of the twin.
         generator: Random generator.
 
     Returns:
@@ -39,10 +40,14 @@ def simulate_mslr_web10k(
     """
     query = draw_queries(rows, (QUERY_SIZES[0], min(QUERY_SIZES[1], rows // MIN_QUERIES)), generator)
     features = _draw_features(query, generator)
-    weights = generator.normal(size=(N_FEATURES, len(LABEL_SHARES)))
+    features[:, twin.varying_features :] = CENTER[twin.varying_features :]
+    weights = generator.normal(size=(N_FEATURES, len(twin.label_shares)))
     evidence = ((features - CENTER) / SCALE) @ weights
-    evidence *= DIFFICULTY.strength / evidence.std(axis=0)
-    relevance = solve_relevance(evidence, np.array(LABEL_SHARES), residual, DIFFICULTY.log_sharpness)
+    evidence *= twin.strength / evidence.std(axis=0)
+    shares = np.array(twin.label_shares)
+    relevance = solve_relevance(
+        evidence, shares, residual, twin.log_sharpness, twin.noise, pivot_scale=twin.pivot_scale
+    )
     probabilities = relevance(evidence)
     documents = pl.DataFrame(
         {

@@ -2,14 +2,13 @@
 
 A text consists of three kinds of words:
 
-- Evidence: one phrase for each of N_SLOTS properties, out of N_PHRASES. Nothing else in a text depends on its label.
+- Evidence: one phrase for each of N_SLOTS properties. Nothing else in a text depends on its label.
 - Stock phrases of a topic. Some are very frequent and most are rare (Zipf), as are their words.
 - Names: two words that make a text unique.
 
-A linear model over words and word pairs must learn the evidence from about 5,000 rows. Its penalty shrinks the
-coefficients, which leaves a label-dependent residual even if the truth has none. Therefore there are few phrases for
-each property, all of them frequent; they have a fixed order and occur twice; and texts have stock phrases instead of
-single words, since a word pair that never occurs again only helps to memorize the training rows.
+A linear model over words and word pairs must learn the evidence from some thousand rows. Its penalty shrinks the
+coefficients of rare phrases. Phrases have a fixed order and occur twice, and texts have stock phrases instead of single
+words, since a word pair that never occurs again only helps to memorize the training rows.
 """
 
 import math
@@ -19,20 +18,13 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from relmap.simulation.judgements import (
-    N_PHRASES,
-    N_SLOTS,
-    Difficulty,
-    Judgements,
-    draw_queries,
-    simulate_judgements,
-)
+from relmap.simulation.judgements import N_SLOTS, Difficulty, Judgements, draw_queries, simulate_judgements
+from tasks.settings.dataset_params import TwinParams
 
 WORDS_PER_PHRASE = 3
 N_TOPICS = 12
 N_STOCK_PHRASES = 60  # of each topic
 N_STOCK_WORDS = 1500
-N_STOCK_PHRASES_PER_TEXT = 2
 
 # Each syllable begins with a consonant, so that a word has only one division into syllables.
 SYLLABLES = {
@@ -41,7 +33,7 @@ SYLLABLES = {
 }
 
 WANDS_SPLIT_ENDS_IN_TENTHS = (6, 8)  # 60% train, 20% dev, 20% test
-ESCI_TEST_SHARE = 0.302  # share of the queries
+ESCI_TEST_SHARE = 0.2  # share of the queries; in the release, there are more test than validation rows
 SCIDOCS_REPEATED_SHARE = 0.17  # share of the queries that have the same title as the previous query
 
 Tables = dict[tuple[str, str], pl.DataFrame]  # (configuration, split) -> rows
@@ -68,15 +60,11 @@ class TwinDesign(NamedTuple):
     With two labels, each query has candidates of both.
 
     Attributes:
-        label_shares: Shares of the labels in the files; if candidates are capped, before the cap.
-        difficulty: Strength of the evidence and size of the residual, chosen to match accuracy and label spread.
         query_sizes: Function of the number of rows that returns the fewest and the most candidates of a query.
         language: Key of SYLLABLES.
         layout: Function that writes rows in the layout of the released repository.
     """
 
-    label_shares: tuple[float, ...]
-    difficulty: Difficulty
     query_sizes: Callable[[int], tuple[int, int]]
     language: str
     layout: Layout
@@ -157,7 +145,9 @@ def combine_names(count: int, names: np.ndarray) -> np.ndarray:
     return join_words(np.column_stack([names[first], names[len(names) - base + second]]))
 
 
-def simulate_texts(design: TwinDesign, rows: int, residual: float, generator: np.random.Generator) -> TwinTables:
+def simulate_texts(
+    design: TwinDesign, rows: int, residual: float, twin: TwinParams, generator: np.random.Generator
+) -> TwinTables:
     """Simulate the tables of a twin.
 
     Titles and queries are distinguished by their names. A body repeats the evidence of its title.
@@ -166,22 +156,24 @@ def simulate_texts(design: TwinDesign, rows: int, residual: float, generator: np
         design: Properties of the released data set.
         rows: Number of labelled pairs.
         residual: Size of the residual.
+        twin: Parameters of the twin.
         generator: Random generator.
 
     Returns:
         Tables in the layout of the repository, and the rows with their true probabilities.
     """
-    judgements = simulate_judgements(rows, design.label_shares, design.difficulty, residual, generator)
-    labels_in_each_query = judgements.label if len(design.label_shares) == 2 else None
+    difficulty = Difficulty(twin.strength, twin.log_sharpness, twin.noise, twin.pivot_scale)
+    judgements = simulate_judgements(rows, twin.label_shares, difficulty, residual, generator, twin.phrases)
+    labels_in_each_query = judgements.label if len(twin.label_shares) == 2 else None
     query = draw_queries(rows, design.query_sizes(rows), generator, labels_in_each_query)
     n_queries = int(query[-1]) + 1
-    vocabulary = _draw_vocabulary(design.language, len(judgements.choice), generator)
+    vocabulary = _draw_vocabulary(design.language, twin.phrases, len(judgements.choice), generator)
     stock_words = vocabulary.stock[
         draw_zipf_ranks(N_STOCK_WORDS, (N_TOPICS, N_STOCK_PHRASES, WORDS_PER_PHRASE), generator)
     ]
     topic_of_query = generator.integers(N_TOPICS, size=n_queries)
     topic = topic_of_query[query[judgements.first]]
-    candidates = _write_candidates(judgements, topic, vocabulary, join_words(stock_words), generator)
+    candidates = _write_candidates(judgements, topic, vocabulary, join_words(stock_words), twin, generator)
     queries = join_words(
         np.column_stack([vocabulary.topics[topic_of_query], combine_names(n_queries, vocabulary.names)])
     )
@@ -199,8 +191,8 @@ def simulate_texts(design: TwinDesign, rows: int, residual: float, generator: np
     return design.layout(pairs, generator)
 
 
-def _draw_vocabulary(language: str, n_candidates: int, generator: np.random.Generator) -> Vocabulary:
-    n_evidence_words = WORDS_PER_PHRASE * N_SLOTS * N_PHRASES
+def _draw_vocabulary(language: str, n_phrases: int, n_candidates: int, generator: np.random.Generator) -> Vocabulary:
+    n_evidence_words = WORDS_PER_PHRASE * N_SLOTS * n_phrases
     n_names = 2 * math.isqrt(n_candidates) + 2  # enough to distinguish all candidates
     ends = np.cumsum([n_evidence_words, N_STOCK_WORDS, N_TOPICS])
     evidence, stock, topics, names = np.split(draw_words(language, ends[-1] + n_names, generator), ends)
@@ -212,12 +204,13 @@ def _write_candidates(
     topic: np.ndarray,
     vocabulary: Vocabulary,
     stock_phrases: np.ndarray,
+    twin: TwinParams,
     generator: np.random.Generator,
 ) -> dict[str, np.ndarray]:
     """Return `title`, `body` and topic `word` of each candidate, of shape (candidates,)."""
-    phrases = join_words(vocabulary.evidence.reshape(N_SLOTS, N_PHRASES, WORDS_PER_PHRASE))
+    phrases = join_words(vocabulary.evidence.reshape(N_SLOTS, twin.phrases, WORDS_PER_PHRASE))
     evidence = phrases[np.arange(N_SLOTS), judgements.choice]
-    ranks = draw_zipf_ranks(N_STOCK_PHRASES, (len(topic), N_STOCK_PHRASES_PER_TEXT), generator)
+    ranks = draw_zipf_ranks(N_STOCK_PHRASES, (len(topic), twin.stock_phrases), generator)
     stock = stock_phrases[topic[:, None], ranks]
     names = combine_names(len(topic), vocabulary.names)
     return {
@@ -375,42 +368,12 @@ def wands_query_sizes(rows: int) -> tuple[int, int]:
 
 
 TWIN_DESIGNS = {
-    "amazon_esci": TwinDesign(
-        label_shares=(0.1004, 0.0289, 0.2191, 0.6516),
-        difficulty=Difficulty(strength=0.4, log_sharpness=2.7),
-        query_sizes=lambda _: (8, 32),
-        language="us",
-        layout=lay_out_amazon_esci,
-    ),
-    "alloprof_rerank": TwinDesign(
-        label_shares=(0.8812, 0.1188),
-        difficulty=Difficulty(strength=0.97, log_sharpness=0.2),
-        query_sizes=lambda _: (8, 8),
-        language="fr",
-        layout=retrieval_layout(""),
-    ),
-    "esci_rerank_us": TwinDesign(
-        # In the released lists, 72.52% of the candidates are relevant. The irrelevant ones are concentrated
-        # in some queries, so about 64% are relevant after the cap (inferred from the paper's numbers). In a twin the
-        # labels of a query are independent, and a larger share before the cap gives the same share after it.
-        label_shares=(0.22, 0.78),
-        difficulty=Difficulty(strength=0.39, log_sharpness=0.3),
-        query_sizes=lambda _: (4, 21),
-        language="us",
-        layout=retrieval_layout("us-"),
-    ),
-    "wands": TwinDesign(
-        label_shares=(0.2622, 0.6281, 0.1097),
-        difficulty=Difficulty(strength=1.88, log_sharpness=0.5),
-        query_sizes=wands_query_sizes,
-        language="us",
-        layout=lay_out_wands,
-    ),
-    "scidocs": TwinDesign(
-        label_shares=(0.8347, 0.1653),
-        difficulty=Difficulty(strength=0.67, log_sharpness=-1.0),
-        query_sizes=lambda _: (26, 33),
-        language="us",
-        layout=lay_out_scidocs,
-    ),
+    "amazon_esci": TwinDesign(query_sizes=lambda _: (8, 32), language="us", layout=lay_out_amazon_esci),
+    "alloprof_rerank": TwinDesign(query_sizes=lambda _: (8, 8), language="fr", layout=retrieval_layout("")),
+    # In the released lists, 72.52% of the candidates are relevant. The irrelevant ones are concentrated in some
+    # queries, so about 64% are relevant after the cap (inferred from the paper's numbers). In a twin the labels of a
+    # query are independent, and a larger share before the cap gives the same share after it.
+    "esci_rerank_us": TwinDesign(query_sizes=lambda _: (4, 21), language="us", layout=retrieval_layout("us-")),
+    "wands": TwinDesign(query_sizes=wands_query_sizes, language="us", layout=lay_out_wands),
+    "scidocs": TwinDesign(query_sizes=lambda _: (26, 33), language="us", layout=lay_out_scidocs),
 }

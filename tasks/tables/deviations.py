@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from tasks.records.advice import count_test_rows
+from tasks.records.comparison import count_test_rows
 from tasks.records.results import AVERAGE, SIMPLEX
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 

@@ -1,4 +1,4 @@
-"""Overview table and headline: whether MRP helps, on which data sets and by how much, and what to do."""
+"""Overview table and headline: whether MRP helps, on which data sets and by how much."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,10 +6,9 @@ from typing import Any
 
 import polars as pl
 
-from relmap.metrics.advice import MIXED, USE
-from relmap.metrics.intervals import BETTER, WORSE, classify_change
+from relmap.metrics.comparison import BETTER, WORSE, compare_interval
 from relmap.metrics.registry import COMPARED_METRICS, METRICS
-from tasks.records.advice import advise_dataset, list_remarks, summarize_datasets
+from tasks.records.comparison import compare_dataset, list_remarks, summarize_datasets
 from tasks.records.results import AVERAGE, FAILED, display_name
 from tasks.tables.additional import intervals_table, rivals_table
 from tasks.tables.paper import ablation_by_dataset, main_table
@@ -32,58 +31,54 @@ COLUMN_TITLES = {  # of the columns that the page shows, numbers first; the CSV 
     "high": "at most",
     "accuracy": "accuracy",
     "commonest_label": "accuracy of the most frequent label",
-    "advice": "what to do",
+    "comparison": "reliability compared with confidence",
 }
 FURTHER_COLUMNS = ("aurc_conf", "aurc_mrp", "label_spread_pp", "random_p95_pp")
 SCHEMA = pl.Schema(
     dict.fromkeys((*COLUMN_TITLES, *FURTHER_COLUMNS), NUMBER)
-    | dict.fromkeys(("dataset", "advice", "remarks", "source"), TEXT)
+    | dict.fromkeys(("dataset", "comparison", "remarks", "source"), TEXT)
 )
 SCOPE_OF_INTERVALS = (
-    "Advice and changes are about means over the calibrators and protocol seeds that ran. Intervals reflect the "
+    "Comparisons and changes are about means over the calibrators and protocol seeds that ran. Intervals reflect the "
     "sampling of test groups, for the given fits. They cover neither other training and validation rows nor other data "
-    "sets."
+    "sets, and are not corrected for the number of data sets."
 )
 
 
 @table(
     "overview",
-    "Does reranking by reliability help, by how much, and what to do.",
+    "Does reranking by reliability help, and by how much.",
     "Means over calibrators and protocol seeds, with 95% intervals of the changes. Errors are found among the least "
-    "reliable 30% of decisions; log loss means correctness log loss. Advice uses 95% intervals and p-values corrected "
-    "over data sets (Holm); a better ranking has a better AUPR-Error or AURC. A method is as good as MRP if its log "
-    "loss and AURC are higher by at most .001 and by at most a tenth of the gain of MRP. It is significantly better if "
-    "the 95% interval of the difference in log loss excludes 0.",
+    "reliable 30% of decisions; log loss means correctness log loss. The reliability is better or worse than the "
+    "confidence if the 95% interval of the change of the log loss excludes 0. A method is as good as MRP if its log "
+    "loss and AURC are higher by at most .001 and by at most a tenth of the gain of MRP. It is better if the 95% "
+    "interval of the difference in log loss excludes 0.",
     placement="first",
 )
 def overview_table(runs: Runs) -> pl.DataFrame:
-    """Summarize each data set in one row, with advice.
+    """Summarize each data set in one row, with the comparison of reliability and confidence.
 
     Args:
         runs: Results of all data sets.
 
     Returns:
-        Numbers of `summarize_datasets`, advice and remarks. The intervals are not corrected over data sets; the advice
-        is. The label spread and its 95th percentile over shuffled labels are in percentage points.
+        Numbers of `summarize_datasets`, the comparison in one of three words, and remarks. The label spread and its
+        95th percentile over shuffled labels are in percentage points.
     """
     rows = summarize_datasets(runs.table_metrics(include_own=True), runs.intervals, runs.facts)
-    averages = classify_averages(runs).drop("p").rename({"delta": "value", "p_holm": "p"})
     ablation = ablation_by_dataset(runs)
     rivals = rivals_table(runs)
-    advice_rows = []
+    comparison_rows = []
     for row in rows.iter_rows(named=True):
-        dataset = row["dataset"]
-        changes = averages.filter(dataset=dataset)
-        advice = None
+        comparison = compare_dataset(row)
+        word = None if comparison is None else comparison.word
         remarks = []
-        if len(changes):
-            advice = advise_dataset(row, changes, runs.smallest_relevant_change)
-            if advice.answer in (USE, MIXED):
-                remarks += _list_alternatives(runs, dataset, ablation, rivals)
-        remarks += list_remarks(advice, row)
-        advice_rows.append((str(advice) if advice else None, " ".join(remarks)))
-    advice_columns = pl.DataFrame(advice_rows, schema={"advice": TEXT, "remarks": TEXT}, orient="row")
-    return finish_table(rows.hstack(advice_columns).select(SCHEMA.names()), runs, include_own=True)
+        if word == BETTER:
+            remarks += _list_alternatives(runs, row["dataset"], ablation, rivals)
+        remarks += list_remarks(row)
+        comparison_rows.append((word, " ".join(remarks)))
+    comparison_columns = pl.DataFrame(comparison_rows, schema={"comparison": TEXT, "remarks": TEXT}, orient="row")
+    return finish_table(rows.hstack(comparison_columns).select(SCHEMA.names()), runs, include_own=True)
 
 
 @dataclass(frozen=True)
@@ -134,7 +129,7 @@ def _list_alternatives(runs: Runs, dataset: str, ablation: pl.DataFrame, rivals:
     if matrix and mrp and confidence:
         is_better = _is_recalibration_better(runs, dataset)
         if is_better or matrix.is_as_good_as(mrp, confidence):
-            comparison = "significantly better" if is_better else "as good"
+            comparison = "better" if is_better else "as good"
             sentences.append(f"If probabilities may change, matrix scaling is {comparison} ({matrix.describe(mrp)}).")
     return sentences
 
@@ -142,10 +137,8 @@ def _list_alternatives(runs: Runs, dataset: str, ablation: pl.DataFrame, rivals:
 def _is_recalibration_better(runs: Runs, dataset: str) -> bool:
     """Return whether the interval of matrix scaling minus MRP is below 0."""
     intervals = runs.intervals.filter(dataset=dataset, quantity="versus_mrp")
-    direction = METRICS["nll_correct"].direction
-    # with p=0, only the interval decides
-    signs = [classify_change(direction, low, high, p=0) for low, high in intervals.select("low", "high").iter_rows()]
-    return BETTER in signs
+    words = [compare_interval(low, high) for low, high in intervals.select("low", "high").iter_rows()]
+    return BETTER in words
 
 
 def compute_headline(runs: Runs) -> dict[str, Any]:
@@ -166,33 +159,33 @@ def compute_headline(runs: Runs) -> dict[str, Any]:
     for row in means.iter_rows(named=True):
         name = display_name(row["dataset"], row["source"])
         headline[name] = {metric: row[metric] for metric in COMPARED_METRICS}
-    averages = classify_averages(runs)
-    counts = {metric: _count_signs(averages.filter(metric=metric)) for metric in COMPARED_METRICS}
+    averages = compare_averages(runs)
+    counts = {metric: _count_comparisons(averages.filter(metric=metric)) for metric in COMPARED_METRICS}
     return headline | {"data_sets": counts}
 
 
-def classify_averages(runs: Runs) -> pl.DataFrame:
-    """Classify the average change of each data set and metric.
+def compare_averages(runs: Runs) -> pl.DataFrame:
+    """Compare reliability and confidence by the average change of each data set and metric.
 
     Args:
         runs: Results of all data sets.
 
     Returns:
-        Averages over calibrators of `intervals_table`, with `sign`: better, worse or not certain, by the 95% interval
-        and by the p-value with Holm's correction over data sets.
+        Averages over calibrators of `intervals_table`, with `comparison`: better, worse or no measurable difference, by
+        the 95% interval.
     """
     averages = intervals_table(runs).filter(pl.col("calibrator") == AVERAGE)
-    signs = [
-        classify_change(METRICS[metric].direction, low, high, p_value)
-        for metric, low, high, p_value in averages.select("metric", "low", "high", "p_holm").iter_rows()
+    words = [
+        compare_interval(low, high, direction=METRICS[metric].direction)
+        for metric, low, high in averages.select("metric", "low", "high").iter_rows()
     ]
-    return averages.with_columns(pl.Series("sign", signs, dtype=pl.String))
+    return averages.with_columns(comparison=pl.Series(words, dtype=pl.String))
 
 
-def _count_signs(averages: pl.DataFrame) -> dict[str, int]:
+def _count_comparisons(averages: pl.DataFrame) -> dict[str, int]:
     return {
-        "improved": averages.filter(sign=BETTER).height,
-        "worsened": averages.filter(sign=WORSE).height,
+        "improved": averages.filter(comparison=BETTER).height,
+        "worsened": averages.filter(comparison=WORSE).height,
         "of": averages["low"].count(),
     }
 
@@ -206,7 +199,7 @@ def describe_headline(runs: Runs) -> str:
     Returns:
         Sentences about the paper's data sets, own data sets and failed data sets.
     """
-    averages = classify_averages(runs).filter(metric="nll_correct")
+    averages = compare_averages(runs).filter(metric="nll_correct")
     is_paper_dataset = pl.col("dataset").is_in(PAPER_DATASETS)
     sentences = []
     for family, name in (
@@ -223,13 +216,13 @@ def describe_headline(runs: Runs) -> str:
 
 
 def _describe_family(averages: pl.DataFrame, name: str) -> str:
-    counts = _count_signs(averages)
+    counts = _count_comparisons(averages)
     sources = []
     for source, count in averages.group_by("source", maintain_order=True).len().iter_rows():
         sources.append(source if count == len(averages) else f"{count} {source}")
     sentence = (
         f"On {counts['improved']} of {len(averages)} {name} ({', '.join(sources)}) MRP lowers the correctness "
-        "log loss: the 95% interval is below zero, and p < .05 after Holm's correction over data sets"
+        "log loss: the 95% interval is below zero"
     )
     if counts["worsened"]:
         sentence += f"; on {counts['worsened']} it is higher with MRP"

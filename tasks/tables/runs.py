@@ -44,7 +44,6 @@ class Runs:
         missing: Data sets without results, because one of their stages failed.
         calibrators: Calibrators shown in tables, by default.
         calibrators_by_dataset: Data set -> calibrators shown in tables, for data sets that differ from the default.
-        smallest_relevant_change: Smaller changes are reported as no relevant difference.
     """
 
     metrics: pl.DataFrame
@@ -55,7 +54,6 @@ class Runs:
     missing: tuple[str, ...]
     calibrators: tuple[str, ...]
     calibrators_by_dataset: Mapping[str, tuple[str, ...]]
-    smallest_relevant_change: float
 
     def own_datasets(self) -> list[str]:
         """List the data sets that are not in the paper.

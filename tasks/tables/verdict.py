@@ -19,6 +19,7 @@ import polars as pl
 from relmap.metrics.registry import METRICS
 from tasks.records.results import AVERAGE, FAILED
 from tasks.tables.deviations import CELL, compute_deviations
+from tasks.tables.differences import summarize_differences
 from tasks.tables.display import parse_metric_column
 from tasks.tables.paper import BASE_PREDICTORS, TABLES, UNCALIBRATED
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs, finish_table, table
@@ -58,10 +59,8 @@ ROUNDING = 1e-12  # rounding error of a difference
 @table(
     "verdict",
     "The numbers of the paper compared with this run.",
-    "The tables follow the code that the authors released. It differs from the text of the paper in two places: the "
-    "temperature is fitted on all validation rows instead of the calibrator-fit rows, and the label spread is the "
-    "mean over six calibrators and three training runs instead of SMART and three protocol seeds. A choice in "
-    "chosen_to_match was inferred from the paper's own tables, so agreement is not an independent confirmation.",
+    f"{summarize_differences()} A choice in chosen_to_match was inferred from the paper's own tables, so agreement is "
+    "not an independent confirmation.",
     digits=4,
     placement="comparison",
 )

@@ -8,6 +8,7 @@ import pytest
 import relmap
 from relmap import cli
 from tasks.tables import TABLES
+from tasks.tables.differences import DIFFERENCES
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs/_ext"))
@@ -97,3 +98,11 @@ def test_every_added_column_is_described_and_nothing_else():
 
 def test_messages_of_errors_are_listed():
     assert len(reference.errors().splitlines()) > 50
+
+
+def test_the_page_of_differences_has_every_sentence_of_the_registry():
+    page = reference.differences()
+    for difference in DIFFERENCES.values():
+        assert f"### {difference.key}" in page
+        for sentence in (difference.text, difference.release, difference.project, difference.effect):
+            assert sentence.replace("|", "\\|") in page

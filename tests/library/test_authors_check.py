@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
-from relmap.decisions import ProtocolDecisions, decide
+from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role, fit_prefixes
+from relmap.decisions import ProtocolDecisions, clip_logits, decide
 from relmap.metrics.probability import ece
 from relmap.metrics.registry import compute_reliability_metrics
 from relmap.projection.batch import FitBatch
@@ -33,6 +33,7 @@ pytestmark = [
     pytest.mark.skipif(not CHECK_FOLDER.is_dir(), reason="REAL_DATA has no authors_check"),
 ]
 SETTINGS = DEFAULTS
+CLIP = 1e-6
 REFERENCE_CALIBRATORS = {name: CALIBRATORS[name].title for name in calibrators_with_role("paper")}
 REFERENCE_VARIANTS = {
     "confidence": "M0_confidence",
@@ -75,13 +76,18 @@ def differences(request) -> Differences:
     for seed in (1, 2, 3):
         validation_rows = select_validation_rows(validation, seed, SETTINGS.protocol)
         rows = {name: validation_rows.rows_for_calibrator(name) for name in REFERENCE_CALIBRATORS}
-        fits = [CALIBRATORS[name].fit(fit.logits, fit.label, seed=seed) for name, fit in rows.items()]
-        batch = FitBatch.from_validation_rows(fits, validation_rows, label_wise_settings, "cpu")
+        fits = [
+            fit_prefixes(name, fit.logits, fit.label, [len(fit)], seed=seed, published=True)[0]
+            for name, fit in rows.items()
+        ]
+        batch = FitBatch.from_validation_rows(
+            fits, validation_rows, label_wise_settings, "cpu", smallest_probability=CLIP
+        )
         variants = fit_variants(batch, tuple(REFERENCE_VARIANTS))
-        decisions_by_calibrator = [CalibratedDecisions.from_calibrator(fit, test) for fit in fits]
+        decisions_by_calibrator = [CalibratedDecisions.from_calibrator(fit, test).clip(CLIP) for fit in fits]
         for index, calibrator in enumerate(REFERENCE_CALIBRATORS):
             for variant, fits_by_calibrator in variants.items():
-                logit = fits_by_calibrator[index](decisions_by_calibrator[index])
+                logit = clip_logits(fits_by_calibrator[index](decisions_by_calibrator[index]), CLIP)
                 metrics = compute_reliability_metrics(logit, test.correct, SETTINGS.metrics)
                 metrics["ece"] = ece(expit(logit), test.correct)
                 row = reference_rows[seed, REFERENCE_CALIBRATORS[calibrator], REFERENCE_VARIANTS[variant]]

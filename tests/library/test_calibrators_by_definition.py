@@ -10,6 +10,7 @@ from relmap.calibrators.diagonal import Diagonal, fit_diagonal
 from relmap.calibrators.hcalibration import (
     HCalibration,
     HCalibrationSettings,
+    Pieces,
     TrainingEvents,
     _locate_segment,
     _mapping_loss,
@@ -31,7 +32,13 @@ from relmap.calibrators.matrix import (
 )
 from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role, fit_prefixes
 from relmap.calibrators.smart import Smart, SmartSettings, fit_smart, initial_parameters
-from relmap.calibrators.spline import Spline, fit_spline, fit_spline_of_confidence
+from relmap.calibrators.spline import (
+    PublishedSpline,
+    Spline,
+    fit_published_spline,
+    fit_spline,
+    fit_spline_of_confidence,
+)
 from relmap.calibrators.structured import StructuredMatrix, fit_sms
 from relmap.calibrators.temperature import LOG_BETA_BOUNDS, Temperature, _find_root, fit_temperature
 from relmap.decisions import decide
@@ -352,7 +359,7 @@ def test_knots_of_a_spline_increase(knots, expected):
 
 
 @pytest.mark.parametrize(
-    ("surprisal", "segment"), [(0.0, 0), (1.999, 0), (2.001, 1), (99.9, 49), (100.0, 49), (500.0, 49)]
+    ("surprisal", "segment"), [(0.0, 0), (1.999, 0), (2.001, 1), (2.0, 1), (99.9, 49), (100.0, 50), (500.0, 50)]
 )
 def test_events_belong_to_equal_segments_up_to_100(surprisal, segment):
     assert _locate_segment(np.array([surprisal]), 50).tolist() == [segment]
@@ -383,19 +390,19 @@ def expected_residual_loss(p: np.ndarray, labels: np.ndarray, window: int) -> fl
                 if labels[row] != excluded:
                     residual = p[row, label] - (label == labels[row])
                     events.append((p[row, label], row, label, residual))
-        if not events:
+        if len(events) < 2 * p.shape[1]:
             continue
         residuals = [residual for *_, residual in sorted(events)]
-        half = (max(1, min(window, len(events) // 5)) - 1) // 2
+        half = (window - 1) // 2
         sums = [sum(residuals[max(0, i - half) : i + half + 1]) for i in range(len(residuals))]
         losses.append(np.abs(sums).mean() / (2 * half + 1))
-    return float(np.mean(losses))
+    return float(np.mean(losses)) if losses else 0.0
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4, 7, 201])
 @pytest.mark.parametrize("n_rows", [1, 4, 12])
 def test_residual_loss_equals_loops_for_each_window(n_rows, window):
-    """The window has at most a fifth of the events, and an odd number of them."""
+    """The window has an odd number of events, and zeros outside of them; a label that one row lacks is not counted."""
     logits, labels = simulate_logits_and_labels(n_rows, 3, seed=2)
     p = softmax(logits, axis=1)
     value, gradient = _residual_loss(p, labels, window, with_gradient=True)
@@ -404,7 +411,7 @@ def test_residual_loss_equals_loops_for_each_window(n_rows, window):
     assert without_gradient == value
     np.testing.assert_array_equal(zeros, np.zeros((n_rows, 3)))
     assert gradient.shape == (n_rows, 3)
-    assert gradient.any()
+    assert gradient.any() == (n_rows > 1)
 
 
 def test_residual_loss_with_absent_labels_is_the_mean_over_the_others():
@@ -434,28 +441,29 @@ class AdamByHand:
 
 
 def hcal_by_hand(logits: np.ndarray, labels: np.ndarray, seed: int, settings: HCalibrationSettings) -> np.ndarray:
+    """Return the slopes after the epoch of the lowest loss; the start is not a candidate."""
     surprisal = -np.log(softmax(logits, axis=1) + 1e-12)
-    segment = np.minimum((surprisal * settings.segments / 100).astype(int), settings.segments - 1)
+    segment = np.minimum((surprisal * settings.segments / 100).astype(int), settings.segments)
     generator = np.random.default_rng(seed)
     adam = AdamByHand(settings.learning_rate)
     n_rows = len(labels)
-    factors = np.zeros(settings.segments)
+    slopes = np.ones(settings.segments + 1)
     path = []
     losses = []
-    for _ in range(settings.epochs + 1):
-        path.append(factors)
-        all_rows = TrainingEvents(surprisal, segment, labels)
-        losses.append(_mapping_loss(factors, all_rows, settings.window)[0])
-        if len(losses) - 1 - int(np.argmin(losses)) > settings.patience:
-            break
+    for _ in range(settings.epochs):
         order = np.arange(n_rows)
         if n_rows > settings.batch:
             order = generator.permutation(n_rows)
         for start in range(0, n_rows, settings.batch):
             rows = order[start : start + settings.batch]
             batch = TrainingEvents(surprisal[rows], segment[rows], labels[rows])
-            factors = factors + adam.step(_mapping_loss(factors, batch, settings.window)[1])
-    return np.exp(path[int(np.argmin(losses))])
+            slopes = slopes + adam.step(_mapping_loss(slopes, batch, settings.window)[1])
+        path.append(slopes)
+        all_rows = TrainingEvents(surprisal, segment, labels)
+        losses.append(_mapping_loss(slopes, all_rows, settings.window)[0])
+        if len(losses) - 1 - int(np.argmin(losses)) == settings.patience:
+            break
+    return np.abs(path[int(np.argmin(losses))])
 
 
 @pytest.mark.parametrize("batch", [10, 39, 40, 100])
@@ -464,27 +472,78 @@ def test_hcal_factors_equal_a_plain_loop(batch, learning_rate):
     logits, labels = simulate_logits_and_labels(40, 3)
     settings = HCalibrationSettings(30, 11, learning_rate, epochs=12, patience=2, batch=batch)
     expected = hcal_by_hand(logits, labels, 5, settings)
-    np.testing.assert_allclose(fit_hcal(logits, labels, seed=5, settings=settings).factors, expected, rtol=1e-6)
+    fitted = fit_hcal(logits, labels, seed=5, settings=settings)
+    np.testing.assert_allclose(np.append(fitted.first_slope, fitted.factors), expected, rtol=1e-6)
     assert not np.allclose(expected, 1)
 
 
-def test_mapping_multiplies_surprisals_by_the_factors_of_their_segments():
+def map_by_hand(value: float, slopes: np.ndarray) -> float:
+    """Map one value of -log p: the distance from the cumulative offset is multiplied by the slope of the segment."""
+    width = 100 / (len(slopes) - 1)
+    magnitudes = np.abs(slopes)
+    if value >= 100:
+        return width * (magnitudes.sum() - 1)
+    segment = int(value / width)
+    offset = width * (magnitudes[: segment + 1].sum() - 1)
+    return offset + magnitudes[segment + 1] * (value - offset)
+
+
+def map_values(values: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    return Pieces.from_slopes(slopes).map(values, _locate_segment(values, len(slopes) - 1))
+
+
+def test_mapping_equals_a_plain_computation_for_slopes_of_either_sign():
+    generator = np.random.default_rng(4)
+    slopes = generator.uniform(-0.2, 2, 51)
+    values = np.concatenate([np.linspace(0, 130, 400), 2.0 * np.arange(51)])
+    expected = [map_by_hand(value, slopes) for value in values]
+    np.testing.assert_allclose(map_values(values, slopes), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(map_values(values, -slopes), map_values(values, slopes))
+
+
+def test_mapping_with_slopes_of_1_is_the_identity_up_to_100():
+    values = np.array([0.0, 1.5, 2.0, 57.3, 99.9, 100.0, 250.0])
+    np.testing.assert_allclose(map_values(values, np.ones(51)), [0, 1.5, 2, 57.3, 99.9, 100, 100], rtol=1e-12)
+
+
+def test_mapping_jumps_between_segments_where_the_offset_is_not_their_start():
+    only_first_segment = np.ones(51)
+    only_first_segment[1] = 1.2
+    below = np.nextafter(2.0, 0)
+    # the first segment has the offset 0, and the second one the offset 2 (1 + 1.2 - 1) = 2.4, but a slope of 1
+    mapped = map_values(np.array([1.0, below, 2.0, 3.0]), only_first_segment)
+    np.testing.assert_allclose(mapped, [1.2, 2.4, 2.0, 3.0])
+    shifted_only = np.ones(51)
+    shifted_only[0] = 1.2  # has no segment, and changes nothing where the slopes are 1
+    np.testing.assert_allclose(map_values(np.array([1.0, 99.0, 100.0]), shifted_only), [1.0, 99.0, 100.4])
+
+
+def test_loss_of_slopes_is_that_of_the_softmax_of_the_mapped_values():
     logits, labels = simulate_logits_and_labels(20, 3)
     surprisal = -floored_log_softmax(logits)
     segment = _locate_segment(surprisal, 40)
-    log_factors = np.linspace(-0.4, 0.8, 40)
-    p = softmax(-np.exp(log_factors)[segment] * surprisal, axis=1)
+    slopes = np.linspace(0.7, 2.2, 41)
+    p = softmax(-map_values(surprisal, slopes), axis=1)
     events = TrainingEvents(surprisal, segment, labels)
-    value, _ = _mapping_loss(log_factors, events, 5)
-    assert value == pytest.approx(_residual_loss(p, labels, 5, with_gradient=False)[0], rel=1e-9)
-    same, zeros = _mapping_loss(log_factors, events, 5, with_gradient=False)
+    value, _ = _mapping_loss(slopes, events, 5)
+    assert value == pytest.approx(1e5 * _residual_loss(p, labels, 5, with_gradient=False)[0], rel=1e-9)
+    same, zeros = _mapping_loss(slopes, events, 5, with_gradient=False)
     assert same == value
-    np.testing.assert_array_equal(zeros, np.zeros(40))
-    np.testing.assert_allclose(HCalibration(np.exp(log_factors))(logits), np.log(p), atol=1e-9)
+    np.testing.assert_array_equal(zeros, np.zeros(41))
+    np.testing.assert_allclose(HCalibration(slopes[1:], slopes[0])(logits), np.log(p), atol=1e-9)
     rows = np.array([3, 0, 7])
     selected = events.select(rows)
     for array, original in zip(selected, events, strict=True):
         np.testing.assert_array_equal(array, original[rows])
+
+
+def test_mapping_of_earlier_maps_multiplies_by_the_factor_of_the_segment():
+    logits = np.array([[0.0, -3.0, -500.0]])
+    factors = np.linspace(0.5, 2, 40)
+    log_p = floored_log_softmax(logits)[0]
+    segments = [0, 1, 11]  # of width 2.5; the floor makes the last value 27.6
+    expected = log_softmax(factors[segments] * log_p)
+    np.testing.assert_allclose(HCalibration(factors)(logits)[0], expected, atol=1e-9)
 
 
 # SMART
@@ -521,11 +580,12 @@ def test_initial_parameters_are_uniform_within_the_bounds_of_their_layers():
 
 
 def smart_by_hand(logits: np.ndarray, labels: np.ndarray, seed: int, settings: SmartSettings) -> Smart:
+    """Return the network after the step of the epoch with the lowest loss, which is that before the step."""
     log_p = np.log(softmax(logits, axis=1) + 1e-12)
     ordered = np.sort(log_p, axis=1)
     margin = ordered[:, -1] - ordered[:, -2]
     mean = margin.mean()
-    deviation = margin.std()
+    deviation = margin.std(ddof=1)
     rows = smart.TrainingRows(
         (margin - mean) / deviation,
         (log_p - ordered[:, -1:]).T,
@@ -535,13 +595,13 @@ def smart_by_hand(logits: np.ndarray, labels: np.ndarray, seed: int, settings: S
     parameters = initial_parameters(seed)
     path = []
     losses = []
-    for _ in range(settings.epochs + 1):
-        path.append(parameters)
+    for _ in range(settings.epochs):
         summed = smart._summed_loss(parameters, rows)
         losses.append(summed.loss / len(labels))
-        if len(losses) - 1 - int(np.argmin(losses)) > settings.patience:
-            break
         parameters = parameters + adam.step(summed.gradient / len(labels))
+        path.append(parameters)
+        if len(losses) - 1 - int(np.argmin(losses)) == settings.patience:
+            break
     return Smart(mean, deviation, path[int(np.argmin(losses))])
 
 
@@ -608,18 +668,25 @@ def test_margin_is_the_difference_of_the_two_largest_logits():
     assert smart._margin(np.array([[1.0, 5.0, 3.0], [2.0, 2.0, 1.0], [7.0, -1.0, 0.5]])).tolist() == [2, 0, 6.5]
 
 
-# losses of the epochs, patience, epochs; steps before the best epoch, number of losses that are computed
-PATIENCE_CASES = [
-    ([5.0, 4.0, 6.0, 6.0, 3.0, 7.0, 7.0, 7.0, 1.0], 2, 9, 4, 8),
-    ([5.0, 5.0, 5.0, 5.0, 1.0], 2, 9, 0, 4),
-    ([5.0, 4.0, 3.0, 2.0, 1.0, 0.0], 2, 4, 4, 5),
-    ([5.0, 6.0, 4.0], 0, 9, 0, 2),
+# losses, patience, epochs; steps before the returned parameters, number of losses that are computed
+SMART_PATIENCE_CASES = [
+    ([5.0, 4.0, 6.0, 6.0, 3.0], 2, 9, 2, 4),
+    ([5.0, 5.0, 5.0, 1.0], 2, 9, 1, 3),
+    ([5.0, 5 - 5e-8, 5 - 9e-8, 1.0], 2, 9, 1, 3),  # lower by less than 1e-7
+    ([5.0, 5 - 2e-7, 6.0, 6.0, 1.0], 2, 9, 2, 4),
+    ([5.0, 4.0, 3.0, 2.0, 1.0], 9, 4, 4, 4),
+]
+HCAL_PATIENCE_CASES = [  # the first loss is that of the start, which is not a candidate
+    ([5.0, 4.0, 6.0, 6.0, 3.0], 2, 9, 1, 4),
+    ([1.0, 5.0, 5.0, 5.0, 1.0], 2, 9, 1, 4),
+    ([9.0, 5.0, 5 - 5e-8, 6.0, 6.0, 1.0], 2, 9, 2, 5),
+    ([9.0, 4.0, 3.0, 2.0, 1.0, 0.0], 9, 4, 4, 5),
 ]
 
 
-@pytest.mark.parametrize(("losses", "patience", "epochs", "n_best_steps", "n_losses"), PATIENCE_CASES)
-def test_smart_ends_after_more_stale_epochs_than_its_patience(
-    losses, patience, epochs, n_best_steps, n_losses, monkeypatch
+@pytest.mark.parametrize(("losses", "patience", "epochs", "n_steps", "n_losses"), SMART_PATIENCE_CASES)
+def test_smart_ends_after_its_patience_and_returns_the_network_after_the_best_epoch(
+    losses, patience, epochs, n_steps, n_losses, monkeypatch
 ):
     """A constant gradient makes each step of Adam as long as the learning rate."""
     remaining = iter(losses)
@@ -629,20 +696,75 @@ def test_smart_ends_after_more_stale_epochs_than_its_patience(
     )
     fit_settings = SmartSettings(learning_rate=0.1, epochs=epochs, patience=patience)
     fitted = fit_smart(LOGITS, np.array([0, 1, 1, 2]), seed=3, settings=fit_settings)
-    np.testing.assert_allclose(fitted.parameters, initial_parameters(3) - 0.1 * n_best_steps, atol=1e-6)
+    np.testing.assert_allclose(fitted.parameters, initial_parameters(3) - 0.1 * n_steps, atol=1e-6)
     assert len(list(remaining)) == len(losses) - n_losses
 
 
-@pytest.mark.parametrize(("losses", "patience", "epochs", "n_best_steps", "n_losses"), PATIENCE_CASES)
-def test_hcal_ends_after_more_stale_epochs_than_its_patience(
-    losses, patience, epochs, n_best_steps, n_losses, monkeypatch
+@pytest.mark.parametrize(("losses", "patience", "epochs", "n_steps", "n_losses"), HCAL_PATIENCE_CASES)
+def test_hcal_ends_after_its_patience_and_returns_the_slopes_of_the_lowest_loss(
+    losses, patience, epochs, n_steps, n_losses, monkeypatch
 ):
     remaining = iter(losses)
-    monkeypatch.setattr(hcalibration, "_mapping_loss", lambda *_, **__: (next(remaining), np.full(7, 2.0)))
+    monkeypatch.setattr(hcalibration, "_mapping_loss", lambda *_, **__: (next(remaining), np.full(8, 2.0)))
     fit_settings = HCalibrationSettings(segments=7, learning_rate=0.1, epochs=epochs, patience=patience)
     fitted = fit_hcal(LOGITS, np.array([0, 1, 1, 2]), seed=3, settings=fit_settings)
-    np.testing.assert_allclose(fitted.factors, np.exp(np.full(7, -0.1 * n_best_steps)), atol=1e-6)
+    np.testing.assert_allclose(fitted.factors, 1 - 0.1 * n_steps, atol=1e-6)
+    assert fitted.first_slope == pytest.approx(1 - 0.1 * n_steps, abs=1e-6)
     assert len(list(remaining)) == len(losses) - n_losses
+
+
+def test_one_row_has_no_deviation_of_margins_and_no_loss_of_residuals():
+    one_row = (LOGITS[:1], np.array([0]))
+    assert fit_smart(*one_row, seed=1, settings=SmartSettings(epochs=1)).deviation == 1e-8
+    unchanged = fit_hcal(*one_row, seed=1, settings=HCalibrationSettings(epochs=1))
+    np.testing.assert_array_equal(unchanged.factors, np.ones(50))
+
+
+# Published spline
+
+
+def test_published_spline_floors_the_rest_of_saturated_rows():
+    """With m = 0.7: other labels share 0.3 / max(1 - c, 1e-8), at least 1e-8 each, and all are normalized."""
+    calibrate = PublishedSpline(Spline(np.array([0.0, 1.0]), np.array([[logit(0.7), 0, 0, 0]])))
+    logits = np.array([[0.0, -1.0, -2.0], [0.0, -40.0, -50.0], [0.0, -19.0, -np.inf]])
+    probabilities = np.exp(calibrate(logits))
+    np.testing.assert_allclose(probabilities[0], [0.7, *(0.3 * softmax([-1.0, -2.0]))], rtol=1e-6)
+    np.testing.assert_allclose(probabilities[1], np.array([0.7, 3e-5, 3e-5]) / 0.70006, rtol=1e-3)
+    assert 0.7 < probabilities[2, 0] < 1
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-12)
+    own_form = np.exp(calibrate.curve(logits))
+    np.testing.assert_allclose(own_form[:, 0], 0.7, rtol=1e-12)  # maps give the mapped confidence
+
+
+def test_published_spline_equals_the_spline_where_confidences_are_not_saturated():
+    logits, labels = simulate_logits_and_labels(200, 3)
+    published = fit_published_spline(logits, labels, seed=1)
+    own_form = fit_spline(logits, labels, seed=1)
+    np.testing.assert_allclose(np.exp(published(logits)), np.exp(own_form(logits)), atol=1e-6)
+
+
+@pytest.mark.parametrize(("label", "expected"), [(0, 1 - 1e-8), (1, 1e-8)])
+def test_published_spline_of_equal_outcomes_is_constant(label, expected):
+    logits = np.array([[2.0, 0.0], [3.0, 0.0], [0.5, 0.0]])
+    fitted = fit_published_spline(logits, np.full(3, label), seed=1)
+    np.testing.assert_allclose(fitted.calibrate_confidence(np.array([0.0, 0.6, 1.0])), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("n_distinct", "n_knots"), [(1, 2), (2, 2), (3, 3), (7, 7), (8, 8), (20, 8)])
+def test_published_spline_has_at_most_as_many_knots_as_confidences(n_distinct, n_knots):
+    margins = np.arange(60) % n_distinct / 4 + 0.5
+    logits = np.stack([margins, np.zeros(60)], axis=1)
+    fitted = fit_published_spline(logits, (np.arange(60) % 4 == 0).astype(int), seed=1)
+    assert len(fitted.curve.knots) == n_knots
+
+
+def test_only_tables_of_the_paper_use_published_fits():
+    logits, labels = simulate_logits_and_labels(60, 3)
+    (for_maps,) = fit_prefixes("spline", logits, labels, [60], seed=1)
+    (for_tables,) = fit_prefixes("spline", logits, labels, [60], seed=1, published=True)
+    assert isinstance(for_maps, Spline)
+    assert isinstance(for_tables, PublishedSpline)
+    assert isinstance(fit_prefixes("ts", logits, labels, [60], seed=1, published=True)[0], Temperature)
 
 
 def test_confidences_in_single_precision_give_the_spline_of_double_precision():

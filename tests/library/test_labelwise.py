@@ -11,9 +11,11 @@ from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 
 from relmap.projection import labelwise
+from relmap.projection.batch import FitBatch
 from relmap.projection.curves import Curves, SharedCurve
-from relmap.projection.decisions import CalibratedDecisions
+from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks, fit_intercepts, fit_isotonic
+from relmap.settings import ProjectionParams
 from tests.fits import SimulatedRows, make_batch, make_decisions
 
 N_LABELS = 3
@@ -185,7 +187,7 @@ def test_fits_do_not_depend_on_row_order_or_other_labels(fit):
 
 
 def test_violations_are_described_in_sentences():
-    assert Intercepts([0.0, np.nan, 13]).violations() == ["label 1 is shifted by nan", "label 2 is shifted by 13.0"]
+    assert Intercepts([0.0, np.nan, 31]).violations() == ["label 1 is shifted by nan", "label 2 is shifted by 31.0"]
     assert Lines([1, -1, np.inf], [0, 0, 0]).violations() == [
         "label 1 has slope -1.0 and intercept 0.0",
         "label 2 has slope inf and intercept 0.0",
@@ -217,3 +219,15 @@ def test_fallbacks_use_the_shared_curve_or_the_identity():
         "label 0 is shifted by inf",
         "shared curve: the curve of label 0 falls from 1.0 at knot 0 to 0.0 at knot 1",
     ]
+
+
+def test_a_shift_can_lead_from_the_largest_clipped_confidence_to_any_share_of_correct_rows():
+    """Saturated rows of an overconfident predictor need shifts beyond -12."""
+    n_rows = 400
+    logits = np.full((n_rows, 2), [600.0, 0.0])
+    correct = np.arange(n_rows) < 60
+    decisions = CalibratedDecisions(np.full(n_rows, 600.0), np.zeros(n_rows, dtype=np.int64), logits=logits).clip(1e-6)
+    batch = FitBatch(LabelledDecisions([decisions], correct), n_labels=2, settings=ProjectionParams())
+    (shifts,) = fit_intercepts(batch)
+    assert shifts.alpha[0] < -15  # from 13.8 to -1.7
+    np.testing.assert_allclose(expit(shifts(decisions)), 60 / n_rows, rtol=1e-9)

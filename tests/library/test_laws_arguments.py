@@ -106,7 +106,7 @@ ESTIMATOR_PROBES: dict[str, tuple[tuple, dict[str, object], object, object]] = {
     "variant": (INPUTS, {}, "label_intercept", "shared_1d"),
     "seed": (INPUTS, {}, 1, 2),
     "labels": (INPUTS, {}, None, (2, 1, 0)),
-    "signals": ((COLUMN_FRAME,), {"variant": "label_signals"}, (), ("length",)),
+    "signals": ((COLUMN_FRAME,), {}, (), ("length",)),
     "hold_out": (INPUTS, {}, 0.0, 0.2),
     "protocol": (INPUTS, {}, "own", "paper"),
     "arrays": ((PROBABILITIES, LABELS), {}, "auto", "logits"),
@@ -119,8 +119,8 @@ ESTIMATOR_PROBES: dict[str, tuple[tuple, dict[str, object], object, object]] = {
     "positive": ((TWO_LABELS,), {"probability": "p"}, None, "0"),
     "label": ((CONFIDENCE_FRAME,), {}, None, "other_label"),
     "decision": ((CONFIDENCE_FRAME,), {}, None, "other_decision"),
-    "confidence_column": ((CONFIDENCE_FRAME,), {}, None, "other_confidence"),
-    "confidence_words": ((CONFIDENCE_FRAME,), {"confidence_column": "confidence_word"}, None, "low=.3,high=.9"),
+    "confidence": ((CONFIDENCE_FRAME,), {}, None, "other_confidence"),
+    "confidence_words": ((CONFIDENCE_FRAME,), {"confidence": "confidence_word"}, None, "low=.3,high=.9"),
     "percent": ((CONFIDENCE_FRAME,), {}, False, True),
     "id": ((CONFIDENCE_FRAME,), {}, None, "pair"),
     "drop_unlabelled": ((PARTLY_LABELLED,), {}, False, True),
@@ -130,9 +130,7 @@ ESTIMATOR_PROBES: dict[str, tuple[tuple, dict[str, object], object, object]] = {
 def describe_fit(inputs: tuple, **settings: object) -> str:
     """Describe the observable results of a fit."""
     model = ReliabilityMap(**{"variant": "label_intercept", "accept_label_order": True} | settings).fit(*inputs)
-    return (
-        f"{model.document_.model_dump_json()} {model.recommendation_} {model.classes_} {model.predict(inputs[0])[:9]}"
-    )
+    return f"{model.document_.model_dump_json()} {model.summary_} {model.classes_} {model.predict(inputs[0])[:9]}"
 
 
 CACHED_FITS: dict[str, tuple[str, object]] = {}
@@ -190,7 +188,7 @@ THRESHOLD_PROBES: dict[str, Calls] = {
     "target_accuracy": (labelled_arguments(target_accuracy=0.6), labelled_arguments(target_accuracy=0.65)),
     "coverage": (labelled_arguments(coverage=0.5), labelled_arguments(coverage=0.6)),
     "cut": (labelled_arguments(cut=0.6), labelled_arguments(cut=0.7)),
-    "confidence": (labelled_arguments(coverage=0.5), labelled_arguments(coverage=0.5, confidence=0.9)),
+    "confidence_level": (labelled_arguments(coverage=0.5), labelled_arguments(coverage=0.5, confidence_level=0.9)),
     "cost_error": (labelled_arguments(cost_error=3, cost_review=1), labelled_arguments(cost_error=4, cost_review=1)),
     "cost_review": (labelled_arguments(cost_error=3, cost_review=1), labelled_arguments(cost_error=3, cost_review=2)),
 }
@@ -326,8 +324,8 @@ Options = dict[str, object]
 READING_PROBES: dict[str, tuple[str, Options, Options]] = {
     "label": ("judge", {}, {"label": "other_label"}),
     "decision": ("judge", {}, {"decision": "other_decision"}),
-    "confidence_column": ("judge", {}, {"confidence_column": "other_confidence"}),
-    "confidence_words": ("judge", {"confidence_column": "confidence_word"}, {"confidence_words": "low=.3,high=.9"}),
+    "confidence": ("judge", {}, {"confidence": "other_confidence"}),
+    "confidence_words": ("judge", {"confidence": "confidence_word"}, {"confidence_words": "low=.3,high=.9"}),
     "percent": ("judge", {}, {"percent": True}),
     "logits": ("wide", {}, {"logits": "other"}),
     "probabilities": ("wide", {"logits": "other"}, {"logits": None, "probabilities": "share"}),
@@ -355,9 +353,8 @@ COMMAND_PROBES: dict[str, dict[str, tuple[str, Options, Options]]] = {
         "group": ("judge", {}, {"group": "site"}),
         "labels": ("wide", {}, {"labels": "2,1,0", "accept_label_order": True}),
         "protocol": ("judge", {}, {"protocol": "paper"}),
-        "signals": ("wide", {"variant": "label_signals"}, {"signals": "length"}),
+        "signals": ("wide", {}, {"signals": "length"}),
         "hold_out": ("judge", {}, {"hold_out": 0.2}),
-        "target": ("judge", {}, {"target": 0.01}),
         "accept_label_order": ("wide", {"labels": "2,1,0"}, {"accept_label_order": True}),
     },
     "apply": {

@@ -20,7 +20,7 @@ from relmap.metrics.spread import LabelCells
 from relmap.settings import METRIC_DEFAULTS, MetricParams
 
 N_ROWS = 40
-SPREAD = ("spread_groups", "spread_minimum_cell")
+SPREAD = ("spread_groups", "spread_minimum_cell", "smallest_probability")
 PARAMS = METRIC_DEFAULTS.model_copy(
     update={
         "ece_bins": 4,
@@ -37,10 +37,10 @@ PARAMS = METRIC_DEFAULTS.model_copy(
     ("key", "title", "direction", "view", "choices"),
     [
         ("accuracy", "accuracy", 1, DecisionView, ()),
-        ("ece", "ECE", -1, ProbabilityView, ("ece_bins",)),
-        ("top_ece", "ECE of the top label", -1, ProbabilityView, ("ece_bins",)),
+        ("ece", "ECE", -1, ProbabilityView, ("ece_bins", "smallest_probability")),
+        ("top_ece", "ECE of the top label", -1, ProbabilityView, ("ece_bins", "smallest_probability")),
         ("nll", "NLL", -1, ProbabilityView, ("smallest_probability",)),
-        ("brier", "Brier score", -1, ProbabilityView, ()),
+        ("brier", "Brier score", -1, ProbabilityView, ("smallest_probability",)),
         ("label_spread", "label spread", 0, LabelView, SPREAD),
         ("label_spread_null_p95", "label spread, shuffled", 0, LabelView, (*SPREAD, "spread_permutations")),
         ("nll_correct", "correctness log loss", -1, ReliabilityView, ("smallest_reliability",)),
@@ -101,13 +101,13 @@ def four_bin_error(confidence: np.ndarray, correct: np.ndarray) -> float:
 
 
 def test_probability_metrics_equal_their_formulas_with_the_settings_given():
-    probability = np.exp(ROWS.log_p)
+    probability = np.clip(np.exp(ROWS.log_p), 0.2, 0.8)
     row = np.arange(N_ROWS)
     top = probability.argmax(axis=1)
     expected = {
         "ece": four_bin_error(probability[row, ROWS.decision], ROWS.correct),
         "top_ece": four_bin_error(probability.max(axis=1), top == ROWS.label),
-        "nll": -np.log(np.maximum(probability[row, ROWS.label], 0.2)).mean(),
+        "nll": -np.log(probability[row, ROWS.label]).mean(),
         "brier": ((probability - np.eye(3)[ROWS.label]) ** 2).sum(axis=1).mean(),
     }
     measured = {metric.key: metric.function(ROWS.view()) for metric in metrics_for_views(ProbabilityView)}
@@ -127,9 +127,21 @@ def test_accuracy_is_the_share_of_correct_decisions():
     assert resampled == pytest.approx(correct @ row_counts / 4, abs=1e-12)
 
 
-def test_confidence_is_the_probability_of_the_decision():
-    expected = np.exp(ROWS.log_p)[np.arange(N_ROWS), ROWS.decision]
+def test_confidence_is_the_clipped_probability_of_the_decision():
+    expected = np.clip(np.exp(ROWS.log_p)[np.arange(N_ROWS), ROWS.decision], 0.2, 0.8)
     assert ROWS.view().confidence == pytest.approx(expected, abs=1e-15)
+
+
+def test_class_log_loss_is_clipped_at_both_ends():
+    """A true label of probability 1, 0 and 5e-10 costs 1e-6, 13.8 and 13.8 nats."""
+    rows = np.log(np.array([[1, 1e-300, 1e-300], [1e-300, 1, 1e-300], [1 - 1e-9, 5e-10, 5e-10]]))
+    labels = np.array([0, 0, 1])
+    params = METRIC_DEFAULTS.model_copy(update={"smallest_probability": 1e-6})
+    log_loss = METRICS["nll"].function
+    found = [
+        log_loss(ProbabilityView(np.ones(1, bool), params, None, labels[[i]], rows[[i]], labels[[i]])) for i in range(3)
+    ]
+    np.testing.assert_allclose(found, [1.0000005e-06, 13.8155106, 13.8155106], rtol=1e-8)
 
 
 def test_label_spread_uses_the_confidence_the_settings_and_the_seed():

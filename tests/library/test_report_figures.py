@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 import vl_convert
-from relmap.projection.whole_vector import WholeVector
 from scipy.special import expit, logit
 
 from relmap.api import MapAssessment
@@ -296,7 +295,7 @@ def test_results_of_a_map_describe_its_rows():
     results = results_of_map(assess(decision, confidence, reliability, group=group))
     assert (results.name, results.display_name) == ("made-up.parquet", "made-up.parquet")
     assert (results.labels, results.test_rows, results.variant) == (maps.LABEL_NAMES, 4, "mrp")
-    assert results.subtitle == "made-up.parquet, calibrator ts"
+    assert results.subtitle == "made-up.parquet, confidence: your confidence after the calibrator ts"
     assert results.scores.drop("logit_confidence", "logit_mrp").to_dict(as_series=False) == {
         "row": [0, 1, 2, 3],
         "group": ["b", "a", "b", "c"],
@@ -316,31 +315,28 @@ def test_rows_without_groups_are_their_own_groups():
     assert results.scores["group"].to_list() == [str(row) for row in range(11)]
 
 
-def test_the_curve_of_a_map_includes_its_correction():
+def test_the_curve_of_a_map_is_its_reliability_by_confidence():
     lines = Lines(np.array([1.0, 0.5, 2.0]), np.array([0.0, -1.0, 0.25]))
-    assessment = assess_random_rows(8)
-    document = maps.make_map("label_platt", lines)
-    corrected_document = maps.add_correction(document)
-    for plotted, apply_correction in ((document, lambda z: z), (corrected_document, maps.CORRECTION)):
-        curves = fitted_curves(replace(assessment, document=plotted))
-        assert len(curves) == 3
-        for label, curve in enumerate(curves):
-            confidence = curve["confidence"].to_numpy()
-            uncorrected_logit = lines.intercept[label] + lines.slope[label] * logit(confidence)
-            np.testing.assert_allclose(curve["reliability"], expit(apply_correction(uncorrected_logit)))
-            expected_grid = sorted([*np.linspace(0.001, 0.999, 150), 0.9995, 0.9999])
-            np.testing.assert_allclose(confidence, expected_grid)
+    assessment = replace(assess_random_rows(8), document=maps.make_map("label_platt", lines))
+    curves = fitted_curves(assessment)
+    assert len(curves) == 3
+    for label, curve in enumerate(curves):
+        confidence = curve["confidence"].to_numpy()
+        expected_logit = lines.intercept[label] + lines.slope[label] * logit(confidence)
+        np.testing.assert_allclose(curve["reliability"], expit(expected_logit))
+        np.testing.assert_allclose(confidence, sorted([*np.linspace(0.001, 0.999, 150), 0.9995, 0.9999]))
 
 
 @pytest.mark.parametrize(("n_rows", "n_bins"), [(0, 0), (1, 1), (9, 1), (19, 1), (20, 2), (119, 11), (140, 12)])
-def test_the_curve_of_an_all_logits_model_has_the_means_of_bins_of_rows(n_rows, n_bins):
+def test_the_curve_of_a_map_with_a_class_wise_calibrator_has_the_means_of_bins_of_rows(n_rows, n_bins):
     generator = np.random.default_rng(n_rows)
     decision = np.r_[np.ones(n_rows, dtype=np.int64), np.zeros(7, dtype=np.int64)]
     order = generator.permutation(len(decision))
     confidence = generator.uniform(0.4, 0.9, len(decision))
-    whole_vector = WholeVector(np.eye(3), np.zeros(3))
-    assessment = assess(decision[order], confidence, confidence**2, "label_vector", whole_vector)
-    curve = fitted_curves(assessment)[1]
+    assessment = assess(decision[order], confidence, confidence**2)
+    document = assessment.document
+    with_baseline = document.model_copy(update={"baseline": document.calibrator})
+    curve = fitted_curves(replace(assessment, document=with_baseline))[1]
     assert curve.schema == {"confidence": pl.Float64, "reliability": pl.Float64}
     assert len(curve) == n_bins
     sorted_confidence = np.sort(confidence[decision[order] == 1])

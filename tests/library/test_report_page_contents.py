@@ -11,7 +11,7 @@ import pytest
 from jinja2 import UndefinedError
 from scipy.special import logit
 
-from relmap.api import MapAssessment, Recommendation
+from relmap.api import FitSummary, MapAssessment
 from relmap.decisions import FixedDecisions
 from relmap.io.reading import Reading
 from relmap.maps.map_file import describe_map
@@ -20,20 +20,14 @@ from relmap.report import html as html_module
 from relmap.report import page as page_module
 from relmap.report import score as score_module
 from relmap.report.figure import DARK, FONT, LIGHT, DrawnFigure
-from relmap.report.html import figure_json, render_page, template_environment
+from relmap.report.html import figure_json, mark_code, render_page, template_environment
 from relmap.report.page import render_map_page
 from relmap.report.score import precision_recall_svg
 from relmap.routing.apply import default_threshold
 from relmap.routing.score_thresholds import ScoreThreshold, ScoreThresholds
 from tests import maps
 
-RECOMMENDATION = Recommendation(
-    lines=("Use the map.", "A table:", "  first row", "  second row", "A list of", "  one row", "The end."),
-    numbers={
-        "variant": "mrp",
-        "candidates": [{"variant": "mrp", "nll_correct": 0.5, "change": -0.25, "low": -0.5, "high": 0.125}],
-    },
-)
+FIT = FitSummary(lines=("Better than your confidence.", "The map: a curve."), details=("Label spread: 3 points.",))
 
 
 def assess(
@@ -66,38 +60,54 @@ def page_variables(
 ) -> dict[str, Any]:
     """Return what the page is rendered from."""
     monkeypatch.setattr(page_module, "render_page", lambda template, **variables: {"template": template} | variables)
-    recommendation = others.get("recommendation", RECOMMENDATION)
     map_file = others.get("map_file", Path("some folder/a.map.json"))
-    return render_map_page(assessment, recommendation, map_file, reading or Reading())
+    return render_map_page(assessment, others.get("fit", FIT), map_file, reading or Reading())
 
 
 def test_the_page_names_the_map_and_its_commands(monkeypatch):
-    reading = Reading(label="true label", confidence_column="c", percent=True, id="key", drop_unlabelled=True)
+    reading = Reading(label="true label", confidence="c", percent=True, id="key", drop_unlabelled=True)
     variables = page_variables(monkeypatch, assess(), reading)
     assert variables["template"] == "map.html.jinja"
     assert (variables["name"], variables["map"]) == ("made-up.parquet", "a.map.json")
     assert variables["command"] == (
         "relmap apply --map 'some folder/a.map.json' --predictions new.parquet --out scored.parquet "
-        "--confidence-column c --percent"
+        "--confidence c --percent"
     )
     explorer = variables["explorer"]
     assert explorer.command_before == (
         "relmap thresholds --map 'some folder/a.map.json' --predictions other_labelled.parquet --cut "
     )
-    assert explorer.command_after == " --label 'true label' --confidence-column c --percent --id key --drop-unlabelled"
+    assert explorer.command_after == " --label 'true label' --confidence c --percent --id key --drop-unlabelled"
 
 
-def test_the_page_shows_sentences_but_no_lines_of_tables(monkeypatch):
+def test_the_page_shows_the_evaluation_first_and_repeats_no_sentence(monkeypatch):
     assessment = assess()
     evaluation = assessment.evaluate()
-    first = evaluation.lines[0]
-    lines = (*RECOMMENDATION.lines, first, "The end of the end.")
-    variables = page_variables(monkeypatch, assessment, recommendation=replace(RECOMMENDATION, lines=lines))
-    assert variables["recommended"] == ["Use the map.", "The end.", "The end of the end."]
-    assert variables["verdict"][0] == first
-    assert not [line for line in variables["verdict"] if line.startswith(" ") or line.endswith(":")]
-    assert set(variables["verdict"]) < set(evaluation.lines)
+    repeated = replace(FIT, lines=(*FIT.lines, evaluation.lines[0]), details=(*FIT.details, evaluation.details[0]))
+    variables = page_variables(monkeypatch, assessment, fit=repeated)
+    assert variables["comparison"] == evaluation.lines
+    assert variables["fit"] == [*FIT.lines, *FIT.details]
     assert variables["notes"] == ("A note on the rows.",)
+
+
+def test_the_page_omits_lines_whose_numbers_are_in_a_table(monkeypatch):
+    assessment = assess()
+    details = page_variables(monkeypatch, assessment)["details"]
+    lines_of_table = [line for line in assessment.evaluate().details if line.startswith("  ")]
+    assert len(lines_of_table) == len(maps.LABEL_NAMES)
+    assert [*details, *lines_of_table] == sorted(assessment.evaluate().details, key=lambda line: line.startswith("  "))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("By default, `apply` uses <b>.", "By default, <code>apply</code> uses &lt;b&gt;."),
+        ("`<i>` and `b`", "<code>&lt;i&gt;</code> and <code>b</code>"),
+        ("one ` alone", "one ` alone"),
+    ],
+)
+def test_text_between_backticks_is_code_and_everything_is_escaped(text, expected):
+    assert mark_code(text) == expected
 
 
 @pytest.mark.parametrize("is_grouped", [False, True])
@@ -167,13 +177,10 @@ def test_figures_need_rows_of_equal_weight_and_a_reliability(monkeypatch, varian
     assert [figure.key for figure in variables["figures"]] == keys
 
 
-def test_tables_without_rows_are_omitted(monkeypatch):
-    titles = ["Cuts", "The most reliable rows", "Results by label", "Candidate models"]
-    without_candidates = replace(RECOMMENDATION, numbers={"variant": "mrp", "candidates": []})
-    for recommendation, expected in ((RECOMMENDATION, titles), (without_candidates, titles[:3])):
-        tables = page_variables(monkeypatch, assess(), recommendation=recommendation)["tables"]
-        assert [table.title for table in tables] == expected
-        assert all(table.rows for table in tables)
+def test_the_page_has_three_tables_with_rows(monkeypatch):
+    tables = page_variables(monkeypatch, assess())["tables"]
+    assert [table.title for table in tables] == ["Cuts", "The most reliable rows", "Results by label"]
+    assert all(table.rows for table in tables)
 
 
 def test_the_table_of_cuts_has_four_targets_and_only_its_own_notes(monkeypatch):
@@ -217,9 +224,9 @@ def test_templates_of_given_folders_come_first_and_escape_their_variables(tmp_pa
 
 
 def test_lines_of_template_blocks_leave_no_blank_lines(tmp_path):
-    (tmp_path / "page.jinja").write_text("a\n  {% if true %}\n  b\n  {% endif %}\nc{{ CONCEPTS['auto'].title }}")
+    (tmp_path / "page.jinja").write_text("a\n  {% if true %}\n  b\n  {% endif %}\nc{{ CONCEPTS['intervals'].title }}")
     template = template_environment(tmp_path).get_template("page.jinja")
-    assert template.render() == "a\n  b\ncWhat auto chooses"
+    assert template.render() == "a\n  b\ncIntervals"
 
 
 def make_score_threshold(metric: str, target: float, threshold: float | None) -> ScoreThreshold:

@@ -4,19 +4,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from relmap.report.page import candidate_table, cuts_table, label_table, top_rows_table
+from relmap.report.page import cuts_table, label_table, top_rows_table
 
 
-def make_answer(**overall: object) -> SimpleNamespace:
+def make_cuts(**overall: object) -> SimpleNamespace:
     return SimpleNamespace(numbers={"overall": overall})
 
 
 def test_the_table_of_cuts_has_a_row_for_each_target():
     table = cuts_table(
         {
-            0.9: make_answer(cut=0.875, coverage=0.6254, accuracy=0.9126, automatic=1251, rows=2000, why=None),
-            0.99: make_answer(cut=None, coverage=None, accuracy=None, automatic=0, rows=2000, why="too few rows"),
-            0.95: make_answer(cut=0.9375, coverage=0.25, accuracy=0.96, automatic=500, rows=2000, why=None),
+            0.9: make_cuts(cut=0.875, coverage=0.6254, accuracy=0.9126, automatic=1251, rows=2000, why=None),
+            0.99: make_cuts(cut=None, coverage=None, accuracy=None, automatic=0, rows=2000, why="too few rows"),
+            0.95: make_cuts(cut=0.9375, coverage=0.25, accuracy=0.96, automatic=500, rows=2000, why=None),
         },
         ["First note.", "Second note."],
     )
@@ -84,22 +84,3 @@ def test_the_table_of_labels_combines_decisions_and_recall():
     assert table.rows[1] == ["partial", "0", "", "", "", ""]
     with pytest.raises(ValueError, match="zip"):
         label_table(decided, agreement[:1])
-
-
-def test_the_table_of_candidates_shows_gains_and_marks_the_choice():
-    table = candidate_table(
-        {
-            "variant": "mrp",
-            "candidates": [
-                {"variant": "confidence", "nll_correct": 0.51234, "change": 0.0, "low": 0.0, "high": 0.0},
-                {"variant": "mrp", "nll_correct": 0.49, "change": -0.02234, "low": -0.05, "high": 0.01},
-            ],
-        }
-    )
-    assert table.title == "Candidate models"
-    assert table.concept == "auto"
-    names = ("candidate", "log loss", "gain", "95% interval", "chosen")
-    assert table.columns == names
-    assert table.rows[0][1:] == ["0.5123", "+0.0000", "+0.0000 to +0.0000", ""]
-    assert table.rows[1][1:] == ["0.4900", "+0.0223", "-0.0100 to +0.0500", "yes"]
-    assert table.rows[0][0] != table.rows[1][0]

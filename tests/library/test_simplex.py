@@ -38,9 +38,10 @@ def test_decision_gets_its_reliability_and_label_order_is_preserved(n, K, scale,
     assert moved.solved.all()
 
     reached = moved.alpha < MAX_ALPHA
-    reliability_logit = np.maximum(reliability_logit, logit(1 / K + MIN_EXCESS_OVER_UNIFORM))
+    uniform = reliability_logit <= logit(1 / K + MIN_EXCESS_OVER_UNIFORM)
+    reliability_logit = np.where(uniform, -np.log(K - 1), reliability_logit)
     second, largest = np.sort(rows, axis=1)[:, -2:].T
-    assert reached[largest - second > 0.01].all()  # only nearly tied rows need more than the maximal power
+    assert reached[largest - second > 0.1].all()  # only nearly tied rows need more than the maximal power
 
     after = moved.log_probabilities
     np.testing.assert_allclose(confidence_logit(after, decision)[reached], reliability_logit[reached], atol=1e-9)
@@ -55,31 +56,38 @@ def test_decision_gets_its_reliability_and_label_order_is_preserved(n, K, scale,
 @pytest.mark.parametrize("K", range(2, 11))
 def test_unreachable_reliability_is_clipped_to_the_end_of_the_path(K):
     lowest = -np.log(K - 1)
-    rows, decision, _ = simulate_rows(6, K)
-    moved = project_simplex(
-        rows, decision, np.array([-np.inf, -30, np.nextafter(lowest, -np.inf), lowest, 50.0, np.inf])
-    )
+    just_above = logit(1 / K + 1.5e-7)  # counts as uniform, and 2.5e-7 does not
+    solvable = logit(1 / K + 2.5e-7)
+    rows = np.tile(np.log(np.append(np.full(K - 1, 0.3 / (K - 1)), 0.7)), (8, 1))
+    decision = np.full(8, K - 1)
+    reliability_logit = [-np.inf, -30, np.nextafter(lowest, -np.inf), lowest, just_above, solvable, 50.0, np.inf]
+    moved = project_simplex(rows, decision, np.array(reliability_logit))
 
-    assert moved.feasible.tolist() == [False, False, False, True, True, True]
+    assert moved.feasible.tolist() == [False, False, False, True, True, True, True, True]
     assert moved.solved.all()
+    assert (moved.alpha > 0).tolist() == [False] * 5 + [True] * 3
 
     reached = probability_of_decision(moved.log_probabilities, decision)
-    np.testing.assert_allclose(reached[:4], 1 / K + MIN_EXCESS_OVER_UNIFORM, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(1 - reached[4:], 1e-6, rtol=1e-6)
+    np.testing.assert_allclose(reached[:5], 1 / K, rtol=1e-15)
+    np.testing.assert_allclose(reached[5], 1 / K + 2.5e-7, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(1 - reached[6:], 1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("K", range(2, 8))
-def test_tied_labels_share_the_probability(K):
+def test_tied_labels_share_the_probability_and_only_the_first_is_solved(K):
     for n_tied in range(2, K + 1):
         row = np.log(np.r_[np.full(n_tied, 2.0), np.ones(K - n_tied)] / (K + n_tied))
         highest_logit = -np.log(n_tied - 1)  # of 1 / n_tied, the limit for tied labels
         reliability_logit = highest_logit + np.array([-1e-3, 1e-3, 5.0])
-        moved = project_simplex(np.tile(row, (3, 1)), np.array([0, n_tied - 1, 0]), reliability_logit)
+        moved = project_simplex(np.tile(row, (3, 1)), np.zeros(3, dtype=int), reliability_logit)
         assert moved.solved.all()
         assert (moved.alpha[1:] == MAX_ALPHA).all()
         np.testing.assert_allclose(np.exp(moved.log_probabilities[1:, :n_tied]), 1 / n_tied)
+        of_last_tied = project_simplex(row[None], np.array([n_tied - 1]), reliability_logit[:1])
+        assert not of_last_tied.solved.any()  # only the first of tied labels is on top
+        np.testing.assert_array_equal(of_last_tied.log_probabilities, row[None])
         if n_tied < K:
-            reached = confidence_logit(moved.log_probabilities, np.array([0, n_tied - 1, 0]))
+            reached = confidence_logit(moved.log_probabilities, np.zeros(3, dtype=int))
             np.testing.assert_allclose(reached[0], reliability_logit[0], atol=1e-9)
 
 
@@ -156,7 +164,7 @@ def test_gaps_of_eighteen_orders_of_magnitude_are_solved(K, seed):
 def test_newton_starts_at_the_solution_of_two_labels(monkeypatch):
     """With two labels the nearest label is the only other one, so no step is needed."""
     monkeypatch.setattr(simplex, "MAX_NEWTON_STEPS", 1)
-    gap = np.array([1e-3, 0.1, 1.0, 3.0, 40.0])
+    gap = np.array([1e-2, 0.1, 1.0, 3.0, 40.0])
     target = np.array([2.0, 0.3, 5.0, 1.0, 7.0])
     projected = project_simplex(log_softmax(np.outer(gap, [0.5, -0.5]), axis=1), np.zeros(5, dtype=int), target)
     assert projected.solved.all()

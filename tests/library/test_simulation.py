@@ -178,3 +178,19 @@ def test_a_decision_below_its_pivot_gets_less_reliable_with_its_sharpness():
     probabilities = truth(np.array([[1.0, 0.0], [0.0, 4.5]]))
     # margins 1.5 and 4: 1 + 2 (1.5 - 1) = 2, and 3 + 0.5 (4 - 3) = 3.5
     np.testing.assert_allclose(probabilities, [[expit(2.0), expit(-2.0)], [expit(-3.5), expit(3.5)]])
+
+
+def test_noise_replaces_a_share_of_the_labels_by_uniform_ones_and_keeps_the_label_shares():
+    evidence = draw_evidence(400, 3)
+    mix = np.array([0.2, 0.5, 0.3])
+    solved = solve_relevance(evidence, mix, residual=1.0, log_sharpness=0.4, noise=0.3)
+    plain = Relevance(solved.bias, solved.sharpness, solved.pivot)
+    np.testing.assert_allclose(solved(evidence), 0.7 * plain(evidence) + 0.1)
+    np.testing.assert_allclose(solved(evidence).mean(axis=0), mix, atol=0.005)
+
+
+def test_the_pivots_are_scaled():
+    evidence = draw_evidence(60, 3)
+    mix = np.array([0.2, 0.5, 0.3])
+    solved = solve_relevance(evidence, mix, residual=1.0, pivot_scale=0.5)
+    np.testing.assert_allclose(solved.pivot, 0.5 * np.array(naive_pivots(evidence + solved.bias)))

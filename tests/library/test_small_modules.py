@@ -173,7 +173,6 @@ def test_defaults_are_valid_and_have_the_documented_values():
             "spread_groups": 10,
             "spread_minimum_cell": 30,
             "spread_permutations": 200,
-            "smallest_relevant_change": 1e-3,
             "resamples": 1000,
         },
         "learning_curve_rows": LEARNING_CURVE_ROWS,
@@ -196,7 +195,6 @@ LIMITS = [  # section, setting, valid value at the limit, first invalid value
     ("metrics", "spread_groups", 1, 0),
     ("metrics", "spread_minimum_cell", 1, 0),
     ("metrics", "spread_permutations", 1, 0),
-    ("metrics", "smallest_relevant_change", 1e-4, 0.99e-4),
     ("metrics", "resamples", 300, 299),
 ]
 

@@ -71,11 +71,12 @@ def test_groups_have_equal_sizes_and_never_split_ties(levels, groups):
     assert np.ptp(np.bincount(untied, minlength=groups)) <= 1
 
 
-def test_tie_belongs_to_the_group_of_its_middle_rank():
-    # ten rows in two groups: the tie covers 3 to 7, its middle 5 is the border, and the border belongs above
-    assert assign_confidence_groups(np.array([1, 2, 3, 4, 4, 4, 4, 5, 6, 7]) / 10, 2).tolist() == [0] * 3 + [1] * 7
-    assert assign_confidence_groups(np.full(9, 0.5), 3).tolist() == [1] * 9
-    assert assign_confidence_groups(np.array([0.5]), 10).tolist() == [5]
+def test_a_row_that_equals_an_inner_quantile_is_in_the_lower_group():
+    assert assign_confidence_groups(np.array([1, 2, 3, 4, 4, 4, 4, 5, 6, 7]) / 10, 2).tolist() == [0] * 7 + [1] * 3
+    assert assign_confidence_groups(np.full(9, 0.5), 3).tolist() == [0] * 9
+    assert assign_confidence_groups(np.array([0.5]), 10).tolist() == [0]
+    # the quantiles of 0, 1, 2, 3, 4 at 1/4 steps are 1, 2 and 3
+    assert assign_confidence_groups(np.arange(5.0), 4).tolist() == [0, 0, 1, 2, 3]
 
 
 def test_results_depend_on_the_seed_but_not_on_row_order():

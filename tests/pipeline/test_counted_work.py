@@ -139,16 +139,16 @@ def test_each_fit_and_each_projection_of_a_data_set_is_submitted_once(
         source="simulated",
         seed0_accuracy=0.5,
     )
-    # for each model run, the numbers of test rows of its two members
-    test_sizes = [[9 + 2 * run, 10 + 2 * run] for run in range(n_runs)]
+    # for each model run, the numbers of test rows of its two members, which share their rows
+    test_sizes = [[9 + run, 9 + run] for run in range(n_runs)]
 
-    def make_member(test_size: int) -> Base:
-        validation = decisions.take(slice(test_size, None))
-        return base._replace(validation=validation, test=decisions.take(slice(test_size)))
+    def make_member(number: int, test_size: int) -> Base:
+        own = replace(decisions, logits=(1 + number) * decisions.logits)
+        return base._replace(validation=own.take(slice(test_size, None)), test=own.take(slice(test_size)))
 
     members = []
     for sizes in test_sizes:
-        members.append([make_member(test_size) for test_size in sizes])
+        members.append([make_member(number, test_size) for number, test_size in enumerate(sizes)])
     experiment = reliability.Experiment(base=base, members=members, params=params, seeds=params.seeds, device="cpu")
     reliability.submit_tasks(experiment)
 
@@ -162,7 +162,9 @@ def test_each_fit_and_each_projection_of_a_data_set_is_submitted_once(
     n_calibrators = len(params.calibrators)
     n_members = 2 if n_runs else 0
     # a rival is fitted on the calibrator-fit rows, and on these together with the projection-fit rows
-    n_fits_of_seed = n_calibrators + 2 * n_rivals + n_members * (n_calibrators + n_rivals)
+    n_fits_of_seed = n_calibrators + 2 * n_rivals
+    if n_members:  # all calibrators are fitted on the mean of the members, except for TS, which is fitted on each
+        n_fits_of_seed += n_calibrators - 1 + n_rivals + n_members
     assert len(keys) == len(params.seeds) * n_fits_of_seed
     assert len(set(keys)) == len(keys)
     for name in TASKS_BY_SEED:
@@ -173,6 +175,6 @@ def test_each_fit_and_each_projection_of_a_data_set_is_submitted_once(
     # with as many model runs as seeds, each seed uses its own run, otherwise the first
     expected_sizes = [test_sizes[run] for run in run_of_seed] if n_runs else [[]] * len(params.seeds)
     measured_sizes = []
-    for _results, _labels, _params, member_tests, _fits_of_members in calls["measure"]:
+    for _results, _labels, _params, member_tests, _spread_fits in calls["measure"]:
         measured_sizes.append([len(test) for test in member_tests])
     assert measured_sizes == expected_sizes

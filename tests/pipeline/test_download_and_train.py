@@ -27,7 +27,7 @@ from tasks.predictors import load_predictor
 from tasks.provenance import stage
 from tasks.records.splits import SPLITS, draw_splits
 from tasks.records.store import base_folder, failed_gates_file, raw_folder, read_base, read_json
-from tasks.settings.dataset_params import DatasetParams
+from tasks.settings.dataset_params import DatasetParams, TwinParams
 from tasks.settings.params import TrainParams
 from tasks.simulation import simulate
 from tasks.train import PredictorChoice
@@ -66,11 +66,14 @@ def download_and_train(name: str, entry: dict[str, Any], **train_section: object
     return base_folder(name)
 
 
+TWIN = {"label_shares": [0.8, 0.2], "strength": 0.7, "log_sharpness": 0.0}
+
+
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory) -> Path:
     """Simulate a repository in the layout of SciDocs, with a file that no reader uses."""
     folder = tmp_path_factory.mktemp("repository")
-    simulate("scidocs", folder, rows=3000, residual=1.0, seed=0)
+    simulate("scidocs", folder, rows=3000, residual=1.0, twin=TwinParams.model_validate(TWIN), seed=0)
     (folder / "truth.parquet").unlink()
     (folder / "scidocs.py").write_text("raise SystemExit\n")
     return folder
@@ -136,7 +139,7 @@ def download_and_verify() -> dict:
 
 @pytest.mark.parametrize("path", ["mine.csv", "."], ids=["file", "folder"])
 def test_simulated_data_set_is_reproducible_and_removed_when_the_source_changes(path):
-    declare_data_set(source="simulated", path="unused", rows=500, residual=1.0, preset="paper")
+    declare_data_set(source="simulated", path="unused", rows=500, residual=1.0, twin=TWIN, preset="paper")
     note = download_and_verify()
     assert note["source"] == "simulated"
     assert "500 rows, residual 1.0, seed 0" in note["origin"]
@@ -343,9 +346,15 @@ def test_alternatives_members_and_runs_are_trained():
     assert equal_pairs == {(members[1], "sensitivity/member_1")}  # the only two with the same settings and seed
     assert frames[members[0]].equals(base_logits.select(frames[members[0]].columns))
     assert load_predictor(folder).header["seed"] == DATASETS["wands"].predictor_seed  # seed of the first member
-    for frame in frames.values():
+    rows_of_second_run = frames[members[2]].select("split", "group", "label")
+    for name, frame in frames.items():
         assert frame.schema == base_logits.schema
-        assert frame.select("split", "group", "label").equals(base_logits.select("split", "group", "label"))
+        rows = frame.select("split", "group", "label")
+        assert rows.equals(rows_of_second_run if name.startswith("members/run_1") else base_logits.select(rows.columns))
+    released = DATASETS["wands"].read_run(Path("data/raw/wands"), 1).pairs
+    held_out = released.filter(pl.col("split") != "train").select("split", "group", "label")
+    assert rows_of_second_run.equals(held_out)
+    assert not rows_of_second_run.equals(base_logits.select(rows_of_second_run.columns))
 
 
 def test_alternatives_are_not_trained_for_simulated_data_by_default():
@@ -390,7 +399,7 @@ OWN_ENTRY = {"source": "files", "reader": "files", "preset": None, "split": {"by
     ("entry", "expected"),
     [
         (make_entry(), PredictorChoice("linear", "balanced", 10101)),
-        (make_entry(predictor="boosted"), PredictorChoice("boosted", "balanced", 10101)),
+        (make_entry(predictor="boosted"), PredictorChoice("boosted", "balanced", 0)),
         (make_entry(**OWN_ENTRY), PredictorChoice("linear", "none", 40)),
         (
             make_entry(**OWN_ENTRY, predictor="boosted", class_weight="balanced"),
@@ -399,28 +408,36 @@ OWN_ENTRY = {"source": "files", "reader": "files", "preset": None, "split": {"by
     ],
 )
 def test_only_presets_fix_the_class_weights_and_the_seed(entry, expected):
-    assert train._choose_predictor(DATASETS["wands"], entry, make_train_params()) == expected
+    """WANDS declares no seed of boosted trees, which cannot read its texts."""
+    assert train.choose_predictor(DATASETS["wands"], entry, make_train_params()) == expected
 
 
-def test_seeds_of_members_are_consecutive_and_those_of_runs_are_1000_apart():
+def test_seeds_of_members_are_consecutive_and_those_of_runs_are_100_apart():
     choice = PredictorChoice("linear", "balanced", 7)
-    others = train._other_choices(choice, make_entry(), make_train_params(members=3, runs=2))
-    assert {path: other.seed for path, other in others.items()} == {
+    seeds = {}
+    for run in range(3):
+        for path, member in train._member_choices(choice, make_train_params(members=2, runs=3), run).items():
+            assert (member.predictor, member.class_weight) == ("linear", "balanced")
+            seeds[path] = member.seed
+    assert seeds == {
         "members/run_0_member_0": 7,
         "members/run_0_member_1": 8,
-        "members/run_0_member_2": 9,
-        "members/run_1_member_0": 1007,
-        "members/run_1_member_1": 1008,
-        "members/run_1_member_2": 1009,
+        "members/run_1_member_0": 107,
+        "members/run_1_member_1": 108,
+        "members/run_2_member_0": 207,
+        "members/run_2_member_1": 208,
     }
-    assert {(other.predictor, other.class_weight) for other in others.values()} == {("linear", "balanced")}
 
 
-@pytest.mark.parametrize(("members", "runs", "n_others"), [(1, 1, 0), (2, 1, 2), (1, 2, 2), (1, 3, 3)])
-def test_models_of_all_members_and_runs_are_trained_if_there_are_several(members, runs, n_others):
+@pytest.mark.parametrize(("members", "runs", "n_others"), [(1, 1, 0), (2, 1, 2), (1, 2, 1), (3, 3, 3)])
+def test_models_of_all_members_are_trained_if_there_are_several_members_or_runs(members, runs, n_others):
     choice = PredictorChoice("linear", "balanced", 7)
     others = train._other_choices(choice, make_entry(), make_train_params(members=members, runs=runs))
     assert len(others) == n_others
+
+
+def test_the_runs_of_own_data_share_their_rows():
+    assert train._read_run("mine", DATASETS["wands"]._replace(read_run=None), 1) is None
 
 
 def test_each_alternative_changes_one_choice():
@@ -436,7 +453,7 @@ def test_each_alternative_changes_one_choice():
     assert list(train._other_choices(choice, make_entry(), one_alternative)) == ["sensitivity/member_1"]
 
 
-SIMULATED = {"source": "simulated", "rows": 500, "residual": 1.0}
+SIMULATED = {"source": "simulated", "rows": 500, "residual": 1.0, "twin": TWIN}
 
 
 @pytest.mark.parametrize(
@@ -484,7 +501,7 @@ def test_settings_in_params_yaml_replace_the_declared_settings_of_the_data_set(o
     monkeypatch.setattr(train, "fit_predictor", lambda *rows, **options: calls.append((rows, options)))
     pairs = {"train": "train rows", "validation": "validation rows"}
     choice = PredictorChoice("linear", "balanced", 7)
-    train._fit_choice(choice, DATASETS["wands"], make_entry(settings=own_settings), pairs)
+    train.fit_choice(choice, DATASETS["wands"], make_entry(settings=own_settings), pairs)
     options = {"n_labels": 3, "class_weight": "balanced", "seed": 7, "settings": expected}
     assert calls == [(("linear", "train rows", "validation rows"), options)]
 
@@ -516,7 +533,7 @@ def test_only_released_files_of_the_paper_are_compared_with_their_declaration(en
     record = train._check_released_files("wands", DATASETS["wands"], entry, "pairs")
     assert not failed.exists()
     assert record == ("record" if is_checked else None)
-    expected_call = call("pairs", n_labels=3, coordinates={"dataset": "wands"})
+    expected_call = call("pairs", n_labels=3, coordinates={"dataset": "wands"}, repeats_pairs=False)
     assert check_contract.call_args_list == ([expected_call] if is_checked else [])
 
 

@@ -506,14 +506,15 @@ def test_a_power_above_one_makes_a_row_surer():
     assert set(rows.filter(kind="move")["moved"]) == {"surer"}
 
 
-def test_a_path_on_the_simplex_ends_at_the_vector_of_mrc():
-    ends = paper_figures("three labels")["simplex_paths"].rows.filter(kind="end", text="2")
+@pytest.mark.parametrize(("number", "column"), [("1", "uncalibrated"), ("2", "base"), ("3", "mrc")])
+def test_a_way_on_the_simplex_leads_from_the_uncalibrated_to_the_calibrated_vector_and_to_mrc(number, column):
+    ends = paper_figures("three labels")["simplex_paths"].rows.filter(kind="end", text=number)
     assert len(ends)
     third = ends["y"].to_numpy() / (np.sqrt(3) / 2)
     second = ends["x"].to_numpy() - third / 2
-    mrc = np.array(results("three labels").simplex["mrc"].to_list())
+    expected = np.array(results("three labels").simplex[column].to_list())
     for vector in np.stack([1 - second - third, second, third], axis=1):
-        assert np.abs(mrc - vector).max(axis=1).min() < 1e-6
+        assert np.abs(expected - vector).max(axis=1).min() < 1e-6
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from relmap import cli
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.console import fill_in_registry_names
 from relmap.errors import InputError
-from relmap.fitting.model_choice import AUTO, DEPLOYABLE_VARIANTS
 from relmap.maps.sql import DIALECTS
+from relmap.projection.variants import DEPLOYABLE_VARIANTS
 from tasks.settings.params import load_params
 
 COMMANDS = {form.name.removeprefix("rerank-"): form for form in forms.RERANK_FLOWS}
@@ -63,7 +63,7 @@ def test_path_fields_state_their_location_and_groups_are_consecutive(name):
         assert ("relative to the served folder (data/served" in description) == (field == "out"), field
         assert description.startswith("How the file is read: ") == (
             field
-            in {"label", "id", "decision", "confidence_column", "confidence_words", "percent", "logits"}
+            in {"label", "id", "decision", "confidence", "confidence_words", "percent", "logits"}
             | {"probabilities", "probability", "score", "border", "positive", "drop_unlabelled"}
         ), field
 
@@ -87,7 +87,8 @@ def test_the_schema_has_the_limits_of_the_options():
     assert fields["hold_out"]["maximum"] == 0.9
     assert fields["calibrator"]["enum"] == list(CALIBRATORS)
     assert "default" not in fields["calibrator"]
-    assert fields["variant"]["default"] == AUTO
+    assert fields["variant"]["enum"] == list(DEPLOYABLE_VARIANTS)
+    assert "default" not in fields["variant"]
 
 
 def test_errors_name_the_fields_of_the_form(folder, monkeypatch):
@@ -109,7 +110,7 @@ def test_errors_name_the_fields_of_the_form(folder, monkeypatch):
 
 def test_the_forms_offer_all_registered_names():
     assert set(get_args(forms.CalibratorName)) == set(CALIBRATORS)
-    assert set(get_args(forms.VariantName)) == {AUTO, *DEPLOYABLE_VARIANTS}
+    assert set(get_args(forms.VariantName)) == set(DEPLOYABLE_VARIANTS)
     assert set(get_args(forms.Dialect)) <= set(DIALECTS)
 
 

@@ -21,7 +21,6 @@ def params() -> Params:
     names = list(content["datasets"])[:3]
     content["datasets"] = {name: content["datasets"][name] for name in names}
     content["datasets"][names[1]]["calibrators"] = ["ts", "diag"]
-    content["metrics"]["smallest_relevant_change"] = 0.003
     return Params.model_validate(content)
 
 
@@ -44,4 +43,3 @@ def test_results_are_loaded_in_the_order_of_the_settings_without_missing_data_se
     assert runs.missing == (second,)
     assert runs.calibrators == ("uncal", "ts")
     assert runs.calibrators_by_dataset == {second: ("ts", "diag")}
-    assert runs.smallest_relevant_change == 0.003

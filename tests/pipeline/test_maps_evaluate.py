@@ -14,27 +14,27 @@ import polars as pl
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from relmap.evaluation.verdict import describe_alternatives, describe_evaluation, describe_recalibration
+from relmap.fitting.model_choice import lowest_loss_candidate
+from relmap.metrics.advice import KEEP, MIXED, SAFE, UNKNOWN, USE, WORSENS
 from scipy.special import expit, logit, ndtri
 from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
+from tasks.records.advice import describe_recommendation, summarize_datasets
 
 from relmap.calibrators.identity import Identity
 from relmap.decisions import FixedDecisions
 from relmap.evaluation.agreement import PopulationSummary, measure_agreement
 from relmap.evaluation.evaluate import EVALUATED_METRICS, evaluate_alternatives, evaluate_map
 from relmap.evaluation.sample import EvaluationSample
-from relmap.evaluation.verdict import describe_alternatives, describe_evaluation, describe_recalibration
-from relmap.fitting.model_choice import lowest_loss_candidate
 from relmap.maps.document import Candidate, MapDocument
 from relmap.maps.reliability_map import FittedMap, ScoredDecisions
-from relmap.metrics.advice import KEEP, MIXED, SAFE, UNKNOWN, USE, WORSENS
 from relmap.metrics.intervals import percentile_interval, two_sided_p
 from relmap.metrics.probability import ece
 from relmap.metrics.registry import compute_reliability_metrics
 from relmap.metrics.resampling import draw_resamples
 from relmap.metrics.spread import LabelCells
 from relmap.routing.label import UNIFORM_SHARE, sample_systematically, sampling_probabilities
-from relmap.routing.thresholds import sample_independent_rows
-from tasks.records.advice import describe_recommendation, summarize_datasets
+from relmap.routing.thresholds import sample_equally_likely_rows
 from tasks.records.measurements import bootstrap_rows, compute_metrics
 from tasks.records.results import ProjectedDecisions, SeedResults
 from tasks.tables.overview import overview_table
@@ -570,11 +570,11 @@ def test_sampling_frequencies_equal_the_probabilities():
     assert n_sampled / n_runs == pytest.approx(probability, abs=5 * np.sqrt(0.25 / n_runs))
 
 
-def test_independent_rows_of_a_weighted_sample_are_equally_likely():
+def test_retained_rows_of_a_weighted_sample_are_equally_likely():
     probability = sampling_probabilities(np.linspace(0.5, 0.99, 30), np.arange(30) % 3, 10)
     n_runs = 4000
     rows = FixedDecisions(decision=np.zeros(30, dtype=int), weight=1 / probability)
-    retained = np.concatenate([sample_independent_rows(rows, seed)[0] for seed in range(n_runs)])
+    retained = np.concatenate([sample_equally_likely_rows(rows, seed)[0] for seed in range(n_runs)])
     frequency = np.bincount(retained, minlength=30) / n_runs * probability  # of being sampled and then retained
 
     assert frequency == pytest.approx(np.full(30, probability.min()), abs=5 * np.sqrt(0.25 / n_runs))

@@ -9,6 +9,8 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from relmap.fitting.model_choice import AUTO, DEPLOYABLE_VARIANTS, MeanDifference
+from relmap.metrics.advice import describe_insufficient_errors
 from scipy.special import expit, logit
 
 from relmap.decisions import FixedDecisions
@@ -16,10 +18,8 @@ from relmap.fitting import model_choice
 from relmap.fitting.cross_fit import fit_calibrator
 from relmap.fitting.folds import restore_fold_split, split_folds
 from relmap.fitting.labelled_rows import score_out_of_fold
-from relmap.fitting.model_choice import AUTO, DEPLOYABLE_VARIANTS, MeanDifference
 from relmap.maps.document import Candidate
 from relmap.maps.reliability_map import FittedMap
-from relmap.metrics.advice import describe_insufficient_errors
 from relmap.metrics.reliability import correctness_log_loss
 from relmap.metrics.spread import LabelCells
 from relmap.splits import select_validation_rows

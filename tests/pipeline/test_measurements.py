@@ -13,12 +13,18 @@ from scipy.special import expit, log_softmax, softmax
 
 from relmap.decisions import ProtocolDecisions, decide
 from relmap.metrics.registry import METRICS
+from relmap.metrics.spread import LabelCells
 from relmap.projection.curves import Confidence, Curves, SharedCurve
 from relmap.projection.simplex import project_simplex
 from relmap.settings import METRIC_DEFAULTS
 from tasks import project, write
 from tasks.measure import change_off_top_alpha
-from tasks.records.measurements import average_members, compute_metrics, find_affected_metrics
+from tasks.records.measurements import (
+    average_calibrated_members,
+    average_members,
+    compute_metrics,
+    find_affected_metrics,
+)
 from tasks.records.results import ProjectedDecisions, SeedResults
 
 SPREADS = {"label_spread", "label_spread_null_p95"}
@@ -61,7 +67,7 @@ def make_projection(decision: np.ndarray, off_top_alpha: float = 1.0) -> Project
     [
         ("ece_bins", 16, {"ece", "top_ece"}),
         ("ties", "threshold", {"aupr_error"}),
-        ("smallest_probability", 1e-3, {"nll"}),
+        ("smallest_probability", 1e-3, {"ece", "top_ece", "nll", "brier", *SPREADS}),
         ("smallest_reliability", 1e-3, {"nll_correct"}),
         ("spread_groups", 5, SPREADS),
         ("spread_minimum_cell", 5, SPREADS),
@@ -76,16 +82,16 @@ def test_a_setting_affects_the_metrics_that_use_it(setting, value, expected):
 
 
 def test_several_settings_affect_all_metrics_that_use_one_of_them():
-    other = METRIC_DEFAULTS.model_copy(update={"ece_bins": 16, "smallest_probability": 1e-3})
-    assert find_affected_metrics(METRIC_DEFAULTS, other) == {"ece", "top_ece", "nll"}
+    other = METRIC_DEFAULTS.model_copy(update={"ece_bins": 16, "ties": "threshold"})
+    assert find_affected_metrics(METRIC_DEFAULTS, other) == {"ece", "top_ece", "aupr_error"}
 
 
-def test_all_metrics_are_computed_and_only_the_label_spread_uses_the_spread_decisions():
+def test_all_metrics_are_computed_and_only_the_label_spread_uses_its_own_probabilities():
     projection = make_projection(decide(LOGITS))
     settings = METRIC_DEFAULTS.model_copy(update={"spread_groups": 1, "spread_minimum_cell": 1})
-    spread_decisions = replace(projection, decision=(decide(LOGITS) + 1) % 3)
+    spread_probabilities = np.roll(projection.log_probabilities, 1, axis=1)
     default = compute_metrics(projection, LABELS, settings)
-    changed = compute_metrics(projection, LABELS, settings, spread_decisions=spread_decisions)
+    changed = compute_metrics(projection, LABELS, settings, spread_probabilities=spread_probabilities)
     default_values = {(variant, metric): value for variant, metric, value in default}
     changed_values = {(variant, metric): value for variant, metric, value in changed}
     assert {metric for _, metric in default_values} == set(METRICS)
@@ -110,36 +116,44 @@ def test_only_the_requested_metrics_are_computed():
     ]
 
 
-def test_decision_is_from_mean_uncalibrated_and_confidence_from_mean_calibrated_probabilities_of_members():
+def test_the_label_spread_uses_the_most_probable_label_of_the_calibrator_and_not_the_fixed_decision():
+    fixed = make_projection((decide(LOGITS) + 1) % 3)
+    settings = METRIC_DEFAULTS.model_copy(update={"spread_groups": 1, "spread_minimum_cell": 1})
+    values = {
+        metric: value for variant, metric, value in compute_metrics(fixed, LABELS, settings) if variant == "confidence"
+    }
+    probabilities = np.exp(fixed.log_probabilities)
+    top = probabilities.argmax(axis=1)
+    expected = LabelCells.from_decisions(probabilities.max(axis=1), top, top == LABELS, settings).spread()
+    assert values["label_spread"] == pytest.approx(expected)
+
+
+def test_members_are_averaged_before_a_calibrator_is_fitted():
     members = [make_decisions(LOGITS), make_decisions(LOGITS[:, ::-1] * 3), make_decisions(LOGITS[::-1] / 2)]
+    averaged = average_members(members)
+    mean = sum(softmax(member.logits, axis=1) for member in members) / 3
+    np.testing.assert_allclose(averaged.logits, np.log(mean + 1e-12))
+    assert averaged.decision.tolist() == mean.argmax(axis=1).tolist()
+    assert averaged.label is members[0].label
 
-    def halve(logits: np.ndarray) -> np.ndarray:
-        return log_softmax(logits / 2, axis=1)
 
-    def triple(logits: np.ndarray) -> np.ndarray:
-        return log_softmax(logits * 3, axis=1)
-
-    projection = make_projection(decide(LOGITS))
-    averaged = average_members(projection, members, [halve, triple, halve])
-
-    uncalibrated = sum(softmax(member.logits, axis=1) for member in members) / 3
-    calibrated = (np.exp(halve(LOGITS)) + np.exp(triple(members[1].logits)) + np.exp(halve(members[2].logits))) / 3
-    assert averaged.decision.tolist() == uncalibrated.argmax(axis=1).tolist()
-    assert averaged.decision.tolist() != calibrated.argmax(axis=1).tolist()
-    np.testing.assert_allclose(np.exp(averaged.log_probabilities), calibrated)
-    assert averaged.reliability_logits is projection.reliability_logits
+def test_calibrated_members_are_averaged():
+    members = [make_decisions(LOGITS), make_decisions(LOGITS[:, ::-1] * 3)]
+    calibrators = [lambda logits: log_softmax(logits / 2, axis=1), lambda logits: log_softmax(logits * 3, axis=1)]
+    averaged = average_calibrated_members(members, calibrators)
+    expected = (softmax(LOGITS / 2, axis=1) + softmax(LOGITS[:, ::-1] * 9, axis=1)) / 2
+    np.testing.assert_allclose(np.exp(averaged), expected)
 
 
 def test_a_label_with_probability_zero_for_all_members_causes_no_warning():
     certain = np.array([[0.0, -np.inf, -np.inf]] * 6)
-    averaged = average_members(make_projection(decide(LOGITS)), [make_decisions()], [lambda _: certain])
-    np.testing.assert_array_equal(averaged.log_probabilities, certain)
+    np.testing.assert_array_equal(average_calibrated_members([make_decisions()], [lambda _: certain]), certain)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 2.0])
 def test_changing_the_power_equals_projecting_with_the_new_power(alpha):
     decision = np.array([0, 0, 1, 0, 2, 2])  # the second, third, fifth and last are not the most probable
-    changed = change_off_top_alpha(make_projection(decision), alpha)
+    changed = change_off_top_alpha(make_projection(decision), alpha, clip=0.0)
     expected = make_projection(decision, alpha).simplex
     assert expected.solved.tolist() == [True, False, False, True, False, False]
     for field in ("log_probabilities", "alpha", "feasible", "solved"):
@@ -149,7 +163,7 @@ def test_changing_the_power_equals_projecting_with_the_new_power(alpha):
 def test_changing_the_power_leaves_the_original_projection_unchanged():
     decision = np.array([0, 0, 1, 0, 2, 2])
     projection = make_projection(decision)
-    change_off_top_alpha(projection, 0.25)
+    change_off_top_alpha(projection, 0.25, clip=0.0)
     expected = make_projection(decision).simplex
     np.testing.assert_array_equal(projection.simplex.alpha, expected.alpha)
     np.testing.assert_array_equal(projection.simplex.log_probabilities, expected.log_probabilities)
@@ -230,3 +244,23 @@ def test_lattices_are_listed_with_their_values_rows_and_fallbacks():
             "curves": [{"label": "every label", "values": [1.0, 2.0, 4.0], "rows": 70, "fallback": "none"}],
         },
     ]
+
+
+def test_the_label_spread_of_a_run_with_other_rows_uses_the_labels_of_these_rows():
+    """All other metrics stay those of the rows of the tables."""
+    projection = make_projection(decide(LOGITS))
+    settings = METRIC_DEFAULTS.model_copy(update={"spread_groups": 1, "spread_minimum_cell": 1})
+    other_rows = np.tile(np.arange(len(LABELS)), 2)[1:]
+    expected = compute_metrics(projection, LABELS, settings)
+    found = compute_metrics(
+        projection,
+        LABELS,
+        settings,
+        spread_probabilities=projection.log_probabilities[other_rows],
+        spread_labels=LABELS[other_rows],
+    )
+    for (variant, metric, value), (_, _, found_value) in zip(expected, found, strict=True):
+        if metric == "label_spread":
+            assert found_value != value
+        elif metric not in SPREADS:
+            np.testing.assert_equal(found_value, value, err_msg=f"{variant} {metric}")

@@ -1,4 +1,4 @@
-"""Advice of the overview table, its remarks, and the sentences of the verdict on the page."""
+"""Comparison of reliability and confidence in the overview table, its remarks, and the sentences on the page."""
 
 import re
 from dataclasses import replace
@@ -8,14 +8,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from relmap.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS, Advice
-from tasks.page.page import describe_verdict
-from tasks.records.advice import MIN_ACCURACY_GAIN, describe_recommendation, list_remarks, summarize_datasets
+from relmap.metrics.comparison import BETTER, NO_DIFFERENCE, WORSE
+from tasks.page.page import summarize_overview
+from tasks.records.comparison import MIN_ACCURACY_GAIN, describe_comparison, list_remarks, summarize_datasets
 from tasks.tables.overview import describe_headline, overview_table
-from tasks.tables.runs import PAPER_DATASETS
 from tests.report_data import (
     DECREASE,
-    EMPTY_RUNS,
     IMPROVEMENTS,
     INCONCLUSIVE,
     INCREASE,
@@ -26,10 +24,32 @@ from tests.report_data import (
     make_results,
 )
 
-WORSE = {"nll_correct": INCREASE, "aupr_error": DECREASE, "aurc": INCREASE}
+ALL_WORSE = {"nll_correct": INCREASE, "aupr_error": DECREASE, "aurc": INCREASE}
 BETTER_LOSS_ONLY = {"nll_correct": DECREASE, "aupr_error": INCONCLUSIVE, "aurc": INCONCLUSIVE}
 NO_CHANGE = dict.fromkeys(IMPROVEMENTS, INCONCLUSIVE)
 WITHOUT_INTERVALS = dict.fromkeys(IMPROVEMENTS)
+
+
+ROW = {
+    "dataset": "shop",
+    "rows": 1000,
+    "errors": 200,
+    "accuracy": 0.8,
+    "commonest_label": 0.5,
+    "found_per_1000_conf": 310.2,
+    "found_per_1000_mrp": 352.4,
+    "found_per_1000_low": 11.6,
+    "found_per_1000_high": 69.4,
+    "nll_correct_delta": -0.03,
+    "low": -0.05,
+    "high": -0.01,
+    "groups": 150,
+    "calibrators": 4,
+    "seeds": 3,
+}
+ROW_WITHOUT_CHANGE = ROW | dict.fromkeys(
+    ("nll_correct_delta", "low", "high", "groups", "found_per_1000_conf", "found_per_1000_mrp")
+)
 
 
 @cache
@@ -53,46 +73,52 @@ def compute_overview(*datasets: DatasetResults, missing: tuple[str, ...] = ()) -
     return overview_table(combine_runs(datasets, missing)).to_dicts()
 
 
-def advice_and_remarks(results: DatasetResults) -> str:
+def comparison_and_remarks(results: DatasetResults) -> tuple[str | None, str]:
     (row,) = compute_overview(results)
-    return " ".join(text for text in (row["advice"], row["remarks"]) if text)
+    return row["comparison"], row["remarks"]
 
 
-ADVICE_CASES = [
-    (make_results_with_intervals(IMPROVEMENTS), f"{USE}: it predicts and ranks better."),
-    (
-        make_results_with_intervals(IMPROVEMENTS | {"aupr_error": DECREASE}),
-        f"{MIXED}: the reliability predicts better and ranks better by one metric",
-    ),
-    (make_results_with_intervals(WORSE), f"{WORSENS}: the reliability predicts worse and ranks worse."),
-    (make_results_with_intervals(NO_CHANGE), f"{KEEP}: no change is significant."),
-    (make_results_with_intervals(IMPROVEMENTS | {"aupr_error": None}), f"{USE}: it predicts and ranks better."),
-    (
-        make_results_with_intervals(IMPROVEMENTS, groups=29),
-        f"{UNKNOWN}: there are 29 groups; with fewer than 30, a difference may be chance.",
-    ),
-]
+def remarks_of(results: DatasetResults) -> str:
+    return comparison_and_remarks(results)[1]
 
 
-@pytest.mark.parametrize(("results", "start"), ADVICE_CASES, ids=[start for _, start in ADVICE_CASES])
-def test_the_advice_follows_from_the_intervals(results, start):
-    assert advice_and_remarks(results).startswith(start)
+COMPARISON_CASES = {
+    "every metric is better": (make_results_with_intervals(IMPROVEMENTS), BETTER),
+    "no other metric has a veto": (make_results_with_intervals(ALL_WORSE | {"nll_correct": DECREASE}), BETTER),
+    "no other metric helps": (make_results_with_intervals(IMPROVEMENTS | {"nll_correct": INCONCLUSIVE}), NO_DIFFERENCE),
+    "every metric is worse": (make_results_with_intervals(ALL_WORSE), WORSE),
+    "only the loss is worse": (make_results_with_intervals(IMPROVEMENTS | {"nll_correct": INCREASE}), WORSE),
+    "no interval excludes zero": (make_results_with_intervals(NO_CHANGE), NO_DIFFERENCE),
+    "there are too few groups for an interval": (make_results_with_intervals(WITHOUT_INTERVALS), NO_DIFFERENCE),
+    "few groups": (make_results_with_intervals(IMPROVEMENTS, groups=12), BETTER),
+}
 
 
-@pytest.mark.parametrize(("results", "start"), ADVICE_CASES, ids=[start for _, start in ADVICE_CASES])
-def test_cheaper_methods_are_named_only_if_the_reliability_is_recommended(results, start):
+@pytest.mark.parametrize(("results", "word"), COMPARISON_CASES.values(), ids=COMPARISON_CASES)
+def test_the_comparison_follows_from_the_interval_of_the_log_loss_alone(results, word):
+    assert comparison_and_remarks(results)[0] == word
+
+
+def test_a_data_set_without_any_change_has_no_comparison():
+    assert comparison_and_remarks(make_results_with_intervals({}))[0] is None
+
+
+@pytest.mark.parametrize("p_value", [0.0001, 0.9])
+def test_no_p_value_decides(p_value):
+    intervals = make_shop_results().intervals.with_columns(p=pl.lit(p_value))
+    assert comparison_and_remarks(replace(make_shop_results(), intervals=intervals))[0] == BETTER
+
+
+@pytest.mark.parametrize(("results", "word"), COMPARISON_CASES.values(), ids=COMPARISON_CASES)
+def test_cheaper_methods_are_named_only_if_the_reliability_is_better(results, word):
     with_good_platt = change_value(results, 0.0, variant="label_platt")
-    assert ("is as good" in advice_and_remarks(with_good_platt)) == start.startswith((USE, MIXED))
+    assert ("is as good" in remarks_of(with_good_platt)) == (word == BETTER)
 
 
-def test_a_change_that_is_not_significant_after_the_correction_gives_no_recommendation():
-    p_value = pl.when(pl.col("p") < 0.05).then(0.04).otherwise("p").alias("p")
-    first = make_results(PAPER_DATASETS[0])
-    single_test = replace(make_shop_results(), intervals=make_shop_results().intervals.with_columns(p_value))
-    one_of_six_tests = replace(first, intervals=first.intervals.with_columns(p_value))
-    others = [make_results(name, changes=NO_CHANGE, rows=60) for name in PAPER_DATASETS[1:]]
-    assert advice_and_remarks(single_test).startswith(USE)
-    assert compute_overview(one_of_six_tests, *others)[0]["advice"].startswith(KEEP)
+@pytest.mark.parametrize(("groups", "is_uncertain"), [(12, True), (99, True), (100, False)])
+def test_few_groups_make_a_comparison_uncertain(groups, is_uncertain):
+    text = remarks_of(make_results_with_intervals(IMPROVEMENTS, groups))
+    assert (f"Uncertain: the rows belong to only {groups} groups" in text) == is_uncertain
 
 
 @pytest.mark.parametrize(("n_rows", "n_reviewed"), [(1000, 300), (1003, 300), (1007, 302)])
@@ -109,14 +135,12 @@ def test_errors_found_in_1000_reviews_agree_with_a_count_over_the_reviewed_rows(
 
 @pytest.mark.parametrize(
     ("accuracy_by_confidence", "changes", "has_remark"),
-    [(0.9, IMPROVEMENTS, True), (0.8, IMPROVEMENTS, False), (0.9, WORSE, False)],
+    [(0.9, IMPROVEMENTS, True), (0.8, IMPROVEMENTS, False), (0.9, ALL_WORSE, False)],
 )
-def test_the_table_remarks_that_a_recommended_reliability_finds_no_more_errors(
-    accuracy_by_confidence, changes, has_remark
-):
+def test_the_table_remarks_that_a_better_reliability_finds_no_more_errors(accuracy_by_confidence, changes, has_remark):
     results = change_value(make_results_with_intervals(changes), 0.9, variant="mrp", metric="selacc_70")
     results = change_value(results, accuracy_by_confidence, variant="confidence", metric="selacc_70")
-    assert ("finds no more errors than the confidence" in advice_and_remarks(results)) == has_remark
+    assert ("finds no more errors than the confidence" in remarks_of(results)) == has_remark
 
 
 def test_a_row_averages_over_seeds_first_and_then_over_calibrators():
@@ -137,11 +161,11 @@ def test_a_row_averages_over_seeds_first_and_then_over_calibrators():
     assert row["source"] == "simulated"
 
 
-def test_a_data_set_without_a_label_spread_or_a_comparison_of_calibrators_has_advice():
+def test_a_data_set_without_a_label_spread_or_a_comparison_of_calibrators_is_compared():
     results = make_results(decided=1)
     (row,) = compute_overview(replace(results, rivals=results.rivals.clear()))
     assert row["label_spread_pp"] is None
-    assert row["advice"].startswith(USE)
+    assert row["comparison"] == BETTER
 
 
 # NLL and AURC of the cheaper method, where MRP has .4 and .1; NLL of the confidence; whether the method is named
@@ -167,7 +191,7 @@ def test_platt_lines_that_are_as_good_as_mrp_are_named(nll, aurc, nll_of_confide
         results = change_value(results, variant_nll, variant=variant, metric="nll_correct")
         results = change_value(results, variant_aurc, variant=variant, metric="aurc")
     numbers = f"(correctness log loss {nll:.3f} compared with 0.400, AURC {aurc:.3f} compared with 0.100)"
-    text = advice_and_remarks(results)
+    text = remarks_of(results)
     assert ("A Platt line for each label is as good" in text) == is_named
     assert (f"A Platt line for each label is as good {numbers}" in text) == is_named
 
@@ -184,7 +208,7 @@ def test_matrix_scaling_that_is_as_good_as_mrp_is_named(nll, aurc, nll_of_confid
         results = change_value(results, variant_nll, "rivals", metric="nll_correct", **where)
         results = change_value(results, variant_aurc, "rivals", metric="aurc", **where)
     numbers = f"(correctness log loss {nll:.3f} compared with 0.400, AURC {aurc:.3f} compared with 0.100)"
-    text = advice_and_remarks(results)
+    text = remarks_of(results)
     assert ("matrix scaling is as good" in text) == is_named
     assert (f"matrix scaling is as good {numbers}" in text) == is_named
 
@@ -216,45 +240,29 @@ def test_cheaper_methods_of_another_data_set_are_not_named():
         named = {name: re.findall(r"Platt line|matrix scaling is [a-z ]+", text) for name, text in remarks.items()}
         assert named == {
             "fair": ["Platt line", "matrix scaling is as good "],
-            "bazaar": ["matrix scaling is significantly better "],
+            "bazaar": ["matrix scaling is better "],
             "market": [],
         }
 
 
 @pytest.mark.parametrize(("high", "is_better"), [(-0.001, True), (0.001, False), (None, False)])
-def test_matrix_scaling_is_significantly_better_only_if_its_interval_excludes_zero(high, is_better):
+def test_matrix_scaling_is_better_only_if_its_interval_excludes_zero(high, is_better):
     key = ("shop", "simulated", "matrix", "nll_correct", "versus_mrp")
     numbers = (-0.01, 0.01, -0.02, high, 0.01, 60)  # value, standard error, low, high, p-value, groups
     intervals = pl.concat([make_shop_results().intervals, make_frame("intervals", (*key, *numbers))])
-    text = advice_and_remarks(replace(make_shop_results(), intervals=intervals))
-    assert ("matrix scaling is significantly better" in text) == is_better
+    text = remarks_of(replace(make_shop_results(), intervals=intervals))
+    assert ("matrix scaling is better" in text) == is_better
 
 
-@pytest.mark.parametrize("changes", [IMPROVEMENTS, BETTER_LOSS_ONLY, WORSE, WITHOUT_INTERVALS])
-def test_the_stage_of_a_data_set_and_the_report_have_the_same_numbers_and_advice(changes):
+@pytest.mark.parametrize("changes", [IMPROVEMENTS, BETTER_LOSS_ONLY, ALL_WORSE, WITHOUT_INTERVALS])
+def test_the_stage_of_a_data_set_and_the_report_have_the_same_numbers_and_comparison(changes):
     results = make_results_with_intervals(changes)
     (report_row,) = compute_overview(results)
     (stage_row,) = summarize_datasets(results.metrics, results.intervals, [results.facts]).to_dicts()
-    columns = set(report_row) - {"advice", "remarks"}
+    columns = set(report_row) - {"comparison", "remarks"}
     assert {column: stage_row[column] for column in columns} == {column: report_row[column] for column in columns}
-    sentences = describe_recommendation(stage_row, results.intervals, EMPTY_RUNS.smallest_relevant_change)
-    assert sentences[0] == report_row["advice"]
-
-
-def test_a_larger_smallest_relevant_change_turns_an_improvement_into_no_relevant_difference():
-    runs = replace(combine_runs([make_shop_results()]), smallest_relevant_change=1.0)
-    (row,) = summarize_datasets(
-        make_shop_results().metrics, make_shop_results().intervals, [make_shop_results().facts]
-    ).to_dicts()
-
-    table = overview_table(runs)
-    sentences = describe_recommendation(row, make_shop_results().intervals, runs.smallest_relevant_change)
-
-    expected = f"{KEEP}: there is no relevant difference."
-    assert compute_overview(make_shop_results())[0]["advice"].startswith(USE)
-    assert table["advice"].to_list() == [expected]
-    assert sentences[0] == expected
-    assert any("There is no relevant difference (below 1)" in sentence for sentence in sentences)
+    sentence, *_ = describe_comparison(stage_row, results.intervals)
+    assert sentence.lower().startswith(report_row["comparison"])
 
 
 @pytest.mark.parametrize(
@@ -265,74 +273,73 @@ def test_a_base_predictor_that_is_hardly_better_than_the_most_frequent_label_has
 ):
     n_most_frequent = round(1000 * (make_shop_results().facts["accuracy"]["test"] + excess_of_most_frequent))
     facts = make_shop_results().facts | {"class_counts": {"test": [1000 - n_most_frequent, n_most_frequent]}}
-    text = advice_and_remarks(replace(make_shop_results(), facts=facts))
+    text = remarks_of(replace(make_shop_results(), facts=facts))
     assert re.findall(r"The base predictor is ([a-z ]+) than always deciding", text) == comparisons
 
 
-def verdict_sentences(*datasets: DatasetResults, missing: tuple[str, ...] = ()) -> list[str]:
+def summary_sentences(*datasets: DatasetResults, missing: tuple[str, ...] = ()) -> list[str]:
     runs = combine_runs(datasets, missing)
-    return describe_verdict(overview_table(runs), describe_headline(runs))
+    return summarize_overview(overview_table(runs), describe_headline(runs))
 
 
-def test_the_verdict_starts_with_the_main_result_and_lists_every_data_set_once():
+def test_the_summary_starts_with_the_main_result_and_lists_every_data_set_once():
     changes_of_datasets = {
         "a": IMPROVEMENTS,
         "b": IMPROVEMENTS,
         "c": BETTER_LOSS_ONLY,
-        "d": WORSE,
+        "d": ALL_WORSE,
         "e": WITHOUT_INTERVALS,
     }
     datasets = [make_results(name, changes=changes, rows=100) for name, changes in changes_of_datasets.items()]
-    sentences = verdict_sentences(*datasets, missing=("f",))
+    sentences = summary_sentences(*datasets, missing=("f",))
     assert sentences[0].endswith("better than the confidence on 3 of 5 data sets (simulated).")
     assert sentences[1].endswith("a, b and c (3 of 5).")
-    assert sentences[2].endswith("d (1 of 5).")
-    assert sentences[3].endswith("e (1 of 5).")
+    assert sentences[2].endswith("e (1 of 5).")
+    assert sentences[3].endswith("d (1 of 5).")
     assert "Not in these results: f." in sentences
 
 
 @pytest.mark.parametrize(
     ("n_better", "expected"),
     [
-        (0, "not significantly better than the confidence on any of 3"),
+        (0, "not better than the confidence on any of 3"),
         (1, " on 1 of 3 data sets"),
         (3, " on 3 of 3 data sets"),
     ],
 )
 def test_the_main_result_is_one_short_sentence_without_names(n_better, expected):
-    datasets = [make_results(f"set_{i}", changes=IMPROVEMENTS if i < n_better else WORSE) for i in range(3)]
-    finding = verdict_sentences(*datasets)[0]
+    datasets = [make_results(f"set_{i}", changes=IMPROVEMENTS if i < n_better else ALL_WORSE) for i in range(3)]
+    finding = summary_sentences(*datasets)[0]
     assert finding.count(".") == 1
     assert len(finding.split()) <= 20
     assert "set_" not in finding
     assert expected in finding
 
 
-@pytest.mark.parametrize(("interval", "n_significant"), [(INCREASE, 1), (INCONCLUSIVE, 0)])
-def test_the_verdict_counts_the_data_sets_on_which_reviews_find_significantly_more(interval, n_significant):
-    text = " ".join(verdict_sentences(make_results_with_intervals(IMPROVEMENTS | {"selacc_70": interval})))
-    assert f"on {n_significant} of 1, 1,000 reviews of the least reliable 30% find significantly more" in text
+@pytest.mark.parametrize(("interval", "n_above_zero"), [(INCREASE, 1), (INCONCLUSIVE, 0)])
+def test_the_summary_counts_the_data_sets_on_which_reviews_find_more_errors(interval, n_above_zero):
+    text = " ".join(summary_sentences(make_results_with_intervals(IMPROVEMENTS | {"selacc_70": interval})))
+    assert f"on {n_above_zero} of 1, 1,000 reviews of the least reliable 30% find more errors" in text
 
 
-@pytest.mark.parametrize("changes", [WORSE, {}], ids=["worse", "no interval"])
-def test_a_verdict_without_improvements_recommends_nothing(changes):
-    text = " ".join(verdict_sentences(make_results_with_intervals(changes)))
-    for claim in (USE, "Rerank by the reliability", "1,000 reviews"):
+@pytest.mark.parametrize("changes", [ALL_WORSE, {}], ids=["worse", "no change"])
+def test_a_summary_without_improvements_claims_none(changes):
+    text = " ".join(summary_sentences(make_results_with_intervals(changes)))
+    for claim in ("is better than the confidence", "is better on", "1,000 reviews"):
         assert claim not in text
 
 
 @pytest.mark.parametrize("calibrator", ["ts", "matrix"])
 def test_matrix_scaling_is_not_compared_if_one_of_the_two_calibrators_did_not_run(calibrator):
     others = make_shop_results().rivals.filter(pl.col("calibrator") != calibrator)
-    assert "matrix scaling" not in advice_and_remarks(replace(make_shop_results(), rivals=others))
+    assert "matrix scaling" not in remarks_of(replace(make_shop_results(), rivals=others))
 
 
 @pytest.mark.parametrize("variant", ["mrp", "confidence"])
 @pytest.mark.parametrize("calibrator", ["ts", "matrix"])
 def test_matrix_scaling_is_not_compared_without_all_numbers(calibrator, variant):
     is_unknown = (pl.col("calibrator") == calibrator) & (pl.col("variant") == variant)
-    text = advice_and_remarks(replace(make_shop_results(), rivals=make_shop_results().rivals.filter(~is_unknown)))
-    assert text.startswith(USE)
+    text = remarks_of(replace(make_shop_results(), rivals=make_shop_results().rivals.filter(~is_unknown)))
     is_needed = (calibrator, variant) != ("matrix", "mrp")
     assert ("matrix scaling" in text) == (not is_needed)
 
@@ -341,10 +348,9 @@ def test_matrix_scaling_is_not_compared_without_all_numbers(calibrator, variant)
 @pytest.mark.parametrize("metric", ["nll_correct", "aurc"])
 def test_platt_lines_are_not_compared_without_all_numbers(variant, metric):
     results = change_value(make_shop_results(), 0.0, variant="label_platt")
-    assert "A Platt line for each label is as good" in advice_and_remarks(results)
+    assert "A Platt line for each label is as good" in remarks_of(results)
     is_unknown = (pl.col("variant") == variant) & (pl.col("metric") == metric)
-    text = advice_and_remarks(replace(results, metrics=results.metrics.filter(~is_unknown)))
-    assert text.startswith(USE)
+    text = remarks_of(replace(results, metrics=results.metrics.filter(~is_unknown)))
     assert "A Platt line" not in text
 
 
@@ -353,8 +359,7 @@ def test_platt_lines_are_not_compared_without_all_numbers(variant, metric):
     [(0.5, "no better"), (0.499, "no better"), (0.501, "hardly better"), (0.5 + MIN_ACCURACY_GAIN, None), (None, None)],
 )
 def test_a_base_predictor_without_a_clear_gain_over_the_most_frequent_label_has_a_remark(accuracy, comparison):
-    row = {"accuracy": accuracy, "commonest_label": 0.5, "found_per_1000_conf": None, "found_per_1000_mrp": None}
-    remarks = list_remarks(None, row)
+    remarks = list_remarks(ROW_WITHOUT_CHANGE | {"accuracy": accuracy, "commonest_label": 0.5})
     assert len(remarks) == (comparison is not None)
     if comparison:
         assert remarks[0].startswith(f"The base predictor is {comparison} than always deciding the most frequent label")
@@ -362,40 +367,25 @@ def test_a_base_predictor_without_a_clear_gain_over_the_most_frequent_label_has_
 
 
 def test_a_base_predictor_of_unknown_labels_has_no_remark():
-    row = {"accuracy": 0.5, "commonest_label": None, "found_per_1000_conf": None, "found_per_1000_mrp": None}
-    assert list_remarks(None, row) == []
+    assert list_remarks(ROW_WITHOUT_CHANGE | {"accuracy": 0.5, "commonest_label": None}) == []
 
 
 @pytest.mark.parametrize(
-    ("answer", "found", "has_remark"),
-    [(USE, 10.9, True), (USE, 11.0, False), (USE, 9.0, False), (KEEP, 10.0, False), (USE, None, False)],
+    ("high", "found", "has_remark"),
+    [(-0.01, 10.9, True), (-0.01, 11.0, False), (-0.01, 9.0, False), (0.01, 10.0, False), (-0.01, None, False)],
 )
-def test_a_recommended_map_that_finds_about_as_many_errors_has_a_remark(answer, found, has_remark):
-    row = {"accuracy": 0.9, "commonest_label": 0.5, "found_per_1000_conf": 10.0, "found_per_1000_mrp": found}
-    remarks = list_remarks(Advice(answer, "because"), row)
+def test_a_better_reliability_that_finds_about_as_many_errors_has_a_remark(high, found, has_remark):
+    remarks = list_remarks(ROW | {"high": high, "found_per_1000_conf": 10.0, "found_per_1000_mrp": found})
     expected = "With reviews of 30% of the decisions, the reliability finds no more errors than the confidence."
     assert remarks == ([expected] if has_remark else [])
 
 
-ROW = {
-    "dataset": "shop",
-    "rows": 1000,
-    "errors": 200,
-    "accuracy": 0.8,
-    "commonest_label": 0.5,
-    "found_per_1000_conf": 310.2,
-    "found_per_1000_mrp": 352.4,
-    "found_per_1000_low": 11.6,
-    "found_per_1000_high": 69.4,
-    "calibrators": 4,
-    "seeds": 3,
-}
 SHOP_INTERVALS = [  # calibrator, metric, quantity, value, standard error, low, high, p, groups
-    ("average", "nll_correct", "before", 9.0, 9.0, 9.0, 9.0, 0.9, 50),
-    ("average", "nll_correct", "delta", -0.03, 0.01, -0.05, -0.01, 0.001, 50),
-    ("average", "aupr_error", "delta", 0.0004, 0.01, -0.02, 0.03, 0.9, 50),
-    ("average", "aurc", "delta", -0.02, 0.01, -0.04, -0.005, 0.002, 50),
-    ("ts", "aurc", "delta", 8.0, 8.0, 8.0, 8.0, 0.8, 50),
+    ("average", "nll_correct", "before", 9.0, 9.0, 9.0, 9.0, 0.9, 150),
+    ("average", "nll_correct", "delta", -0.03, 0.01, -0.05, -0.01, 0.001, 150),
+    ("average", "aupr_error", "delta", 0.0004, 0.01, -0.02, 0.03, 0.9, 150),
+    ("average", "aurc", "delta", -0.02, 0.01, -0.04, -0.005, 0.002, 150),
+    ("ts", "aurc", "delta", 8.0, 8.0, 8.0, 8.0, 0.8, 150),
 ]
 
 
@@ -405,51 +395,55 @@ def shop_intervals(**changes: object) -> pl.DataFrame:
     return make_frame("intervals", *rows).with_columns(**changes)
 
 
-def test_the_recommendation_of_a_data_set_is_described_with_its_numbers():
-    assert describe_recommendation(ROW, shop_intervals(), 0.001) == [
-        f"{USE}: it predicts and ranks better.",
-        "1,000 reviews of the least reliable 30% find 352 errors; 1,000 reviews of the least confident 30% find 310. "
-        "The change is +42 (95% interval +12 to +69).",
-        "It changes the correctness log loss by -0.0300 (95% interval -0.0500 to -0.0100), AURC by -0.0200 (95% "
-        "interval -0.0400 to -0.0050).",
-        "There is no relevant difference (below 0.001) in AUPR-Error.",
-        "Means over 4 calibrators and 3 protocol seeds. The report of several data sets also corrects for their "
-        "number.",
+def test_the_comparison_of_a_data_set_is_described_with_its_numbers():
+    assert describe_comparison(ROW, shop_intervals()) == [
+        "Better than the confidence: MRP changes the log loss by -0.0300 (95% interval -0.0500 to -0.0100), on 1,000 "
+        "test rows.",
+        "1,000 reviews of the least reliable 30% find 352 errors; 1,000 reviews of the least confident 30% find 310 "
+        "(+42, 95% interval +12 to +69).",
+        "Changes from the confidence to the reliability: correctness log loss -0.0300 (95% interval -0.0500 to "
+        "-0.0100), AUPR-Error +0.0004 (95% interval -0.0200 to +0.0300), AURC -0.0200 (95% interval -0.0400 to "
+        "-0.0050).",
+        "Means over 4 calibrators and 3 protocol seeds.",
     ]
 
 
 def test_unknown_intervals_are_omitted_from_the_description():
-    sentences = describe_recommendation(
-        ROW | {"found_per_1000_low": None, "found_per_1000_high": None},
-        shop_intervals(low=float("nan"), high=float("nan"), p=float("nan")),
-        0.001,
-    )
-    assert sentences[1:3] == [
-        "1,000 reviews of the least reliable 30% find 352 errors; 1,000 reviews of the least confident 30% find 310. "
-        "The change is +42.",
-        "It changes the correctness log loss by -0.0300, AURC by -0.0200.",
+    unknown = dict.fromkeys(("low", "high", "found_per_1000_low", "found_per_1000_high"))
+    sentences = describe_comparison(ROW | unknown, shop_intervals(low=float("nan"), high=float("nan")))
+    assert sentences[:3] == [
+        "No measurable difference from the confidence: MRP changes the log loss by -0.0300 (too few groups for an "
+        "interval), on 1,000 test rows.",
+        "1,000 reviews of the least reliable 30% find 352 errors; 1,000 reviews of the least confident 30% find 310 "
+        "(+42).",
+        "Changes from the confidence to the reliability: correctness log loss -0.0300, AUPR-Error +0.0004, AURC "
+        "-0.0200.",
     ]
 
 
+def test_a_data_set_without_a_change_has_one_sentence():
+    assert len(describe_comparison(ROW_WITHOUT_CHANGE, shop_intervals().clear())) == 1
+
+
 @pytest.mark.parametrize(
-    ("changes", "groups", "reason"),
+    ("changes", "reason"),
     [
-        ({"errors": 9}, 50, "9 of 1,000 decisions are wrong, and at least 10 are needed"),
-        ({"errors": 993}, 50, "7 of 1,000 decisions are correct, and at least 10 are needed"),
-        ({"rows": 202}, 50, "2 of 202 decisions are correct, and at least 10 are needed"),
-        ({}, 29, "there are 29 groups; with fewer than 30, a difference may be chance"),
+        ({"errors": 99}, "only 99 of 1,000 decisions are wrong"),
+        ({"errors": 901}, "only 99 of 1,000 decisions are correct"),
+        ({"groups": 29}, "the rows belong to only 29 groups"),
+        ({"errors": 9, "groups": 29}, "the rows belong to only 29 groups and only 9 of 1,000 decisions are wrong"),
     ],
 )
-def test_too_few_rows_errors_or_groups_give_no_recommendation(changes, groups, reason):
-    advice, *_ = describe_recommendation(ROW | changes, shop_intervals(groups=pl.lit(groups)), 0.001)
-    assert advice == f"{UNKNOWN}: {reason}."
+def test_few_groups_or_errors_add_how_uncertain_the_comparison_is(changes, reason):
+    sentences = describe_comparison(ROW | changes, shop_intervals())
+    assert sentences[0] == describe_comparison(ROW, shop_intervals())[0]
+    assert sentences[1].startswith(f"Uncertain: {reason}")
 
 
-def test_remarks_follow_the_recommendation():
-    row = ROW | {"found_per_1000_mrp": 310.9, "commonest_label": 0.79}
-    sentences = describe_recommendation(row, shop_intervals(), 0.001)
+def test_remarks_follow_the_comparison():
+    sentences = describe_comparison(ROW | {"found_per_1000_mrp": 310.9, "commonest_label": 0.79}, shop_intervals())
     assert [sentence[:30] for sentence in sentences[:3]] == [
-        f"{USE}: it predicts and ranks better."[:30],
+        "Better than the confidence: MR",
         "With reviews of 30% of the dec",
         "The base predictor is hardly b",
     ]

@@ -239,7 +239,7 @@ def test_pages_of_the_same_results_differ_in_the_commit_only(pages_of_two_commit
     assert first.source.replace("0123abc", "4567def") == second.source
 
 
-def test_a_page_without_intervals_and_simulated_data_has_no_recommendation_and_no_banner(pages_of_two_commits):
+def test_a_page_without_intervals_and_simulated_data_has_no_comparison_and_no_banner(pages_of_two_commits):
     first, _ = pages_of_two_commits
     assert not first.select("banner")
     assert "No interval was computed" in first.text

@@ -171,7 +171,8 @@ def by_scikit_learn(name: str, form: str, train: pl.DataFrame, test: pl.DataFram
         classifier = LogisticRegression(max_iter=5000, **weighted)
     pipeline = make_pipeline(inputs if is_text else StandardScaler(), classifier)
     order = np.random.default_rng(seed).permutation(len(train)) if name == "linear" else np.arange(len(train))
-    rows = [part["text"].to_list() if is_text else part["features"].to_numpy().astype(float) for part in (train, test)]
+    dtype = np.float32 if name == "linear" else np.float64
+    rows = [part["text"].to_list() if is_text else part["features"].to_numpy().astype(dtype) for part in (train, test)]
     pipeline.fit(np.array(rows[0])[order], train["label"].to_numpy()[order])
     return pipeline.decision_function(rows[1])
 

@@ -82,7 +82,7 @@ def test_figures_of_the_paper_are_written_in_two_formats_with_their_captions(sho
     assert kind == "paper"
     assert [(each.name, each.preferred_calibrator) for each in results] == [("shop", "smart"), ("market", "smart")]
     assert {path.name: path.read_text() for path in Path("out/figures").iterdir()} == {
-        "captions.md": "**paper** About paper.\n\n",
+        "captions.md": "**paper** About paper. Simulated: shop.\n\n",
         "paper.svg": "svg of paper spec",
         "paper.pdf": "pdf of paper spec",
     }
@@ -90,11 +90,15 @@ def test_figures_of_the_paper_are_written_in_two_formats_with_their_captions(sho
 
 @pytest.fixture
 def overview() -> pl.DataFrame:
-    rows = [("shop (simulated)", "Use it.", "Beware.", "simulated"), ("market", None, None, "files")]
-    return pl.DataFrame(rows, schema=["dataset", "advice", "remarks", "source"], orient="row")
+    rows = [
+        ("shop (simulated)", -0.03, -0.05, -0.01, "Beware.", "simulated"),
+        ("market", None, None, None, "", "files"),
+    ]
+    columns = ["dataset", "nll_correct_delta", "low", "high", "remarks", "source"]
+    return pl.DataFrame(rows, schema=columns, orient="row")
 
 
-def test_each_data_set_has_a_section_with_its_gates_and_advice_and_failed_ones_come_last(shops, overview, drawn_kinds):
+def test_each_data_set_has_a_section_with_gates_and_comparison_and_failed_ones_come_last(shops, overview, drawn_kinds):
     for shop in shops:
         write_files(shop)
     contract = make_gate("market", "contract")
@@ -116,20 +120,19 @@ def test_each_data_set_has_a_section_with_its_gates_and_advice_and_failed_ones_c
     assert [section.gates for section in sections] == [page.summarize_gates(gates) for gates in expected_gates]
     assert [section.failure for section in sections[2:]] == ["no descent", ""]
     shop, market = sections[:2]
-    assert [(section.advice, section.remarks) for section in (shop, market)] == [("Use it.", "Beware."), ("", "")]
+    assert shop.comparison.startswith("Better than the confidence: MRP changes the log loss by -0.0300")
+    assert (shop.remarks, market.comparison, market.remarks) == ("Beware.", "", "")
     assert [section.figures for section in (shop, market)] == [["figure", "shop"], ["figure", "market"]]
     for section, results in zip((shop, market), shops, strict=True):
         assert section.facts == page.describe_facts(results.facts, results.labels_with_few_rows)
         assert section.command == page.map_command(results.name, results.labels)
 
 
-def test_the_page_and_its_headline_are_written_with_all_parts(shops, drawn_kinds, monkeypatch):
+def test_the_page_and_its_headline_are_written_with_all_parts(shops, overview, drawn_kinds, monkeypatch):
     for shop in shops:
         write_files(shop)
     runs = combine_runs(shops)
-    overview = pl.DataFrame({"dataset": ["shop", "market"], "advice": ["a", "b"], "remarks": ["c", "d"]})
-    tables = {"overview": overview.with_columns(source=pl.Series(["simulated", "files"]))}
-    shown = tables["overview"].with_columns(dataset=pl.Series(["shop (simulated)", "market"]))
+    tables = {"overview": overview.with_columns(dataset=pl.Series(["shop", "market"]))}
     rendered: dict[str, Any] = {}
     linked = []
 
@@ -138,7 +141,7 @@ def test_the_page_and_its_headline_are_written_with_all_parts(shops, drawn_kinds
         return "the page"
 
     monkeypatch.setattr(page, "render_report", render)
-    monkeypatch.setattr(page, "describe_verdict", lambda *parts: parts)
+    monkeypatch.setattr(page, "summarize_overview", lambda *parts: parts)
     monkeypatch.setattr(page, "describe_provenance", lambda facts, **options: (facts, options))
     monkeypatch.setattr(report, "svg", lambda spec: spec)
     monkeypatch.setattr(report, "overview_picture", lambda frame: f"picture of {len(frame)} rows")
@@ -150,7 +153,7 @@ def test_the_page_and_its_headline_are_written_with_all_parts(shops, drawn_kinds
 
     ((kind, drawn_from),) = drawn_kinds
     assert kind == "all data sets"
-    assert drawn_from.equals(shown)
+    assert drawn_from.equals(overview)
     folder = Path("out")
     assert json.loads((folder / "metrics.json").read_text()) == compute_headline(runs)
     assert (folder / "headline.txt").read_text() == f"{describe_headline(runs)}\n"
@@ -158,10 +161,13 @@ def test_the_page_and_its_headline_are_written_with_all_parts(shops, drawn_kinds
     assert (folder / "figures/all_data_sets.csv").read_text() == "x\n1\n"
     assert (folder / "figures/overview.svg").read_text() == "picture of 2 rows"
     given_tables, sections = rendered.pop("parts")
-    verdict_frame, headline = rendered.pop("verdict")
+    summarized, headline = rendered.pop("summary")
     assert given_tables is tables
-    assert [(section.title, section.advice) for section in sections] == [("shop (simulated)", "a"), ("market", "b")]
-    assert verdict_frame.equals(shown)
+    assert [(section.title, section.remarks) for section in sections] == [
+        ("shop (simulated)", "Beware."),
+        ("market", ""),
+    ]
+    assert summarized.equals(overview)
     assert headline == describe_headline(runs)
     assert [each.key for each in rendered.pop("overview_figures")] == ["all_data_sets"]
     assert rendered == {

@@ -19,7 +19,7 @@ TASKS: list[tuple[Task, str | None, set[str]]] = [  # task, name of its runs, ta
     (measure.measure_alternatives, "measure alternatives/{parts.seed}", {"gpu"}),
     (write.write_runs, "write/{base.name}", set()),
     (write.show_metrics, "show/{base.name}", set()),
-    (write.recommend, "recommend/{base.name}", set()),
+    (write.compare, "compare/{base.name}", set()),
     (write.show_gates, "show gates/{base.name}", set()),
     (report.load_runs, None, set()),
     (report.write_table, "{name}", set()),

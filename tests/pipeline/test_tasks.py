@@ -13,19 +13,21 @@ import pytest
 from scipy.special import expit, softmax
 
 import relmap
-from relmap.decisions import ProtocolDecisions, confidence_logit, decide
+from relmap.decisions import ProtocolDecisions, clip_logits, confidence_logit, decide
 from relmap.metrics.probability import accuracy
 from relmap.metrics.registry import ProbabilityView, ReliabilityView, compute_compared_metrics, metrics_for_views
 from relmap.metrics.spread import LabelCells
-from relmap.projection.batch import FitBatch, fit_mrp_batches, measure_optimality_gap
+from relmap.projection.batch import FitBatch, measure_optimality_gap
 from relmap.projection.decisions import CalibratedDecisions
-from relmap.projection.variants import PIPELINE_VARIANTS
+from relmap.projection.simplex import MAX_ALPHA
+from relmap.projection.variants import PIPELINE_VARIANTS, fit_variants
 from relmap.splits import ValidationRows, select_validation_rows
 from tasks import report, validate, write
 from tasks.calibrate import _describe_code, calibrate, fit_key
 from tasks.expectations.check import GateFailed
 from tasks.measure import bootstrap_intervals, compare_calibrators, measure, measure_alternatives
 from tasks.project import project
+from tasks.records.measurements import average_members
 from tasks.records.results import (
     METRICS_SCHEMA,
     RIVALS_SCHEMA,
@@ -136,12 +138,6 @@ def test_every_metric_of_every_variant_is_measured_once(metrics):
     assert not metrics.select(KEY_COLUMNS).is_duplicated().any()
 
 
-def test_a_variant_of_the_logits_is_computed_once_for_all_calibrators(results):
-    first, second = results.projections
-    assert first.reliability_logits["label_vector"] is second.reliability_logits["label_vector"]
-    assert first.reliability_logits["mrp"] is not second.reliability_logits["mrp"]
-
-
 def test_the_infeasible_share_counts_reliabilities_below_one_over_k(results, metrics):
     expected = [np.mean(expit(rows.reliability_logits["mrp"]) < 1 / 3) for rows in results.projections]
     assert metrics.filter(metric="infeasible_share")["value"].to_list() == expected
@@ -165,23 +161,21 @@ def test_the_label_spread_uses_the_mean_probabilities_of_the_members_of_a_model_
     write_members(decisions)
     run_of_two, _ = read_members("wands")
     tests = [member.test for member in run_of_two]
-    fits_of_members = []
-    for member in run_of_two:
-        validation = use_for_all_parts(member.validation)
-        fits_of_members.append([calibrate.fn(validation, calibrator, 1) for calibrator in CALIBRATORS])
+    mean_of_members = average_members(tests)
+    mean_validation = use_for_all_parts(average_members([member.validation for member in run_of_two]))
+    temperatures = [calibrate.fn(use_for_all_parts(member.validation), "ts", 1) for member in run_of_two]
+    spread_fits = [[calibrate.fn(mean_validation, "uncal", 1)], temperatures]
 
-    measured = measure.fn(results, decisions.label, params.metrics, tests, fits_of_members)
+    measured = measure.fn(results, decisions.label, params.metrics, tests, spread_fits)
 
-    decision = decide(sum(softmax(test.logits, axis=1) for test in tests))
-    correct = decision == decisions.label
-    for index, calibrator in enumerate(CALIBRATORS):
-        probabilities = [
-            np.exp(fits[index].model(test.logits)) for fits, test in zip(fits_of_members, tests, strict=True)
-        ]
-        confidence = np.mean(probabilities, axis=0)[np.arange(len(decision)), decision]
-        expected = LabelCells.from_decisions(confidence, decision, correct).spread()
+    calibrated = [np.exp(fit.model(test.logits)) for fit, test in zip(temperatures, tests, strict=True)]
+    probabilities = {"uncal": softmax(mean_of_members.logits, axis=1), "ts": np.mean(calibrated, axis=0)}
+    for calibrator, of_calibrator in probabilities.items():
+        decision = decide(of_calibrator)
+        confidence = of_calibrator.max(axis=1)
+        expected = LabelCells.from_decisions(confidence, decision, decision == decisions.label).spread()
         spread = measured.filter(metric="label_spread", calibrator=calibrator)["value"].item()
-        assert spread == pytest.approx(expected, abs=1e-12)
+        assert spread == pytest.approx(expected, abs=1e-6)
     is_spread = pl.col("metric").is_in(SPREAD_METRICS)
     assert measured.filter(~is_spread).equals(metrics.filter(~is_spread))
     assert not measured.filter(is_spread).equals(metrics.filter(is_spread))
@@ -190,8 +184,8 @@ def test_the_label_spread_uses_the_mean_probabilities_of_the_members_of_a_model_
 def test_a_model_run_of_one_member_has_the_metrics_of_that_member(decisions, results, metrics, fits, params):
     write_members(decisions)
     _, (member,) = read_members("wands")
-    measured = measure.fn(results, decisions.label, params.metrics, [member.test], [fits])
-    np.testing.assert_allclose(measured["value"], metrics["value"], rtol=0, atol=1e-12)
+    measured = measure.fn(results, decisions.label, params.metrics, [member.test], [[fit] for fit in fits])
+    np.testing.assert_allclose(measured["value"], metrics["value"], rtol=0, atol=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -220,13 +214,13 @@ def measured(results, fits, parts_without_selection, decisions, other_base, para
 def test_only_the_metrics_that_an_alternative_setting_affects_are_measured(measured, params):
     without_saved_logits = {"unweighted", "multinomial", "member_2"}
     assert set(measured["option"]) == set(params.sensitivity.alternatives) - without_saved_logits
-    refits = ["temperature_without_leak", "groups_kept_whole", "thirds", "member_1"]
+    refits = ["temperature_without_leak", "groups_kept_whole", "thirds", "no_clip", "member_1"]
     assert {option: set(rows["metric"]) for (option,), rows in measured.group_by("option")} == {
         **{option: {"accuracy", "nll_correct", "aupr_error", "aurc"} for option in refits},
         "nll_clip_1e-3": {"nll_correct"},
         "nll_clip_1e-12": {"nll_correct"},
         "ece_25_bins": {"ece", "top_ece"},
-        "mrc_no_floor": {"nll"},
+        "class_clip_1e-12": {*PROBABILITY_METRICS, *SPREAD_METRICS},
         "aupr_threshold": {"aupr_error"},
         "mrc_off_top_uniform": PROBABILITY_METRICS,
     }
@@ -234,7 +228,7 @@ def test_only_the_metrics_that_an_alternative_setting_affects_are_measured(measu
     nll_of_refits = measured.filter(
         pl.col("option").is_in(refits), metric="nll_correct", variant="mrp", calibrator="ts"
     )
-    assert nll_of_refits["value"].n_unique() == 4
+    assert nll_of_refits["value"].n_unique() == 5
 
 
 @pytest.mark.parametrize("option", ["temperature_without_leak", "groups_kept_whole", "thirds", "member_1"])
@@ -246,9 +240,13 @@ def test_an_alternative_with_new_fits_has_the_metrics_of_these_fits(
     protocol = params.with_alternative(option).protocol
     rows = select_validation_rows(base, 1, protocol)
     model = calibrate.fn(rows, calibrator, 1).model
-    ((curves,),) = fit_mrp_batches([FitBatch.from_validation_rows([model], rows, params.projection, "cpu")])
-    calibrated = CalibratedDecisions.from_calibrator(model, base)
-    logits = {"confidence": calibrated.confidence_logit, "mrp": curves(calibrated)}
+    batch = FitBatch.from_validation_rows(
+        [model], rows, params.projection, "cpu", smallest_probability=params.protocol.clip
+    )
+    calibrated = CalibratedDecisions.from_calibrator(model, base).clip(params.protocol.clip)
+    logits = {"confidence": calibrated.confidence_logit}
+    for variant, (fitted,) in fit_variants(batch, ("label_intercept", "mrp")).items():
+        logits[variant] = clip_logits(fitted(calibrated), params.protocol.clip)
     expected = {("confidence", "accuracy"): base.correct.mean()}
     for variant, metric, value in compute_compared_metrics(logits, base.correct, params.metrics):
         expected[variant, metric] = value
@@ -358,7 +356,7 @@ def test_opposite_changes_of_two_calibrators_average_to_zero(results, decisions,
 def extreme_params(params, decisions) -> Params:
     """Settings under which clipped probabilities and small cells determine the metrics."""
     changes = {
-        "smallest_probability": 0.5,
+        "smallest_probability": 0.4,
         "smallest_reliability": 0.4,
         "spread_minimum_cell": len(decisions),
         "ties": "threshold",
@@ -375,7 +373,7 @@ def test_the_settings_of_metrics_apply_to_values_and_intervals(results, decision
     metrics = measure.fn(certain_results, decisions.label, settings)
     intervals = bootstrap_intervals.fn([certain_results], [metrics], decisions, extreme_params.calibrators, settings)
 
-    for metric, upper_bound in (("nll", np.log(2)), ("nll_correct", -np.log(0.4)), ("label_spread", -np.inf)):
+    for metric, upper_bound in (("nll", -np.log(0.4)), ("nll_correct", -np.log(0.4)), ("label_spread", -np.inf)):
         for values in (metrics.filter(metric=metric)["value"], intervals.filter(metric=metric)["high"]):
             assert values.fill_nan(-np.inf).max() <= upper_bound
     assert metrics.filter(metric="label_spread_null_p95")["value"].is_nan().all()
@@ -411,10 +409,12 @@ def test_simplex_rows_are_probability_vectors_with_the_reliability_of_the_decisi
     assert set(rows["calibrator"]) == {"ts"}
     base = np.array(rows["base"].to_list())
     mrc = np.array(rows["mrc"].to_list())
+    uncalibrated = np.array(rows["uncalibrated"].to_list())
+    np.testing.assert_allclose(uncalibrated, softmax(decisions.logits[rows["row"]], axis=1), atol=1e-12)
     np.testing.assert_allclose(base.sum(axis=1), 1, rtol=0, atol=1e-12)
     np.testing.assert_allclose(mrc.sum(axis=1), 1, rtol=0, atol=1e-12)
     difference = np.abs(mrc[np.arange(2000), rows["decision"]] - rows["reliability"].to_numpy())
-    is_exact = (rows["solved"] & rows["feasible"]).to_numpy()
+    is_exact = (rows["solved"] & rows["feasible"] & (rows["alpha"] < MAX_ALPHA)).to_numpy()
     assert difference[is_exact].max() < 1e-6
 
 
@@ -555,7 +555,7 @@ def unequal_parts(decisions) -> ValidationRows:
     )
 
 
-FitCall = tuple[str, int, list[int], int, object]
+FitCall = tuple[str, int, list[int], int, object, bool]
 
 
 @pytest.fixture
@@ -563,9 +563,18 @@ def fit_calls(monkeypatch) -> list[FitCall]:
     """Record the calls of `fit_prefixes`, which then returns the name and the number of rows of each model."""
     calls: list[FitCall] = []
 
-    def record(name: str, logits: np.ndarray, labels: np.ndarray, n_rows: list[int], *, seed: int, settings: object):
+    def record(
+        name: str,
+        logits: np.ndarray,
+        labels: np.ndarray,
+        n_rows: list[int],
+        *,
+        seed: int,
+        settings: object,
+        published: bool,
+    ):
         assert len(logits) == len(labels)
-        calls.append((name, len(labels), list(n_rows), seed, settings))
+        calls.append((name, len(labels), list(n_rows), seed, settings, published))
         return [f"{name} on {n} of {len(labels)}" for n in n_rows]
 
     monkeypatch.setattr("tasks.calibrate.fit_prefixes", record)
@@ -574,7 +583,7 @@ def fit_calls(monkeypatch) -> list[FitCall]:
 
 def test_a_calibrator_and_its_fits_on_fewer_rows_are_fitted_in_one_call(unequal_parts, fit_calls):
     fit = calibrate.fn(unequal_parts, "smart", 5, (100, 300), {"epochs": 4})
-    assert fit_calls == [("smart", 400, [400, 100, 300], 5, {"epochs": 4})]
+    assert fit_calls == [("smart", 400, [400, 100, 300], 5, {"epochs": 4}, True)]
     models = {100: "smart on 100 of 400", 300: "smart on 300 of 400"}
     assert fit == CalibratorFit("smart", 5, 400, "smart on 400 of 400", models)
 
@@ -583,7 +592,10 @@ def test_a_temperature_has_its_own_rows_but_its_fits_on_fewer_rows_use_the_calib
     unequal_parts, fit_calls
 ):
     fit = calibrate.fn(unequal_parts, "ts", 5, (100, 300), {"steps": 4})
-    assert fit_calls == [("ts", 900, [900], 5, {"steps": 4}), ("ts", 400, [100, 300], 5, {"steps": 4})]
+    assert fit_calls == [
+        ("ts", 900, [900], 5, {"steps": 4}, True),
+        ("ts", 400, [100, 300], 5, {"steps": 4}, True),
+    ]
     assert fit == CalibratorFit("ts", 5, 900, "ts on 900 of 900", {100: "ts on 100 of 400", 300: "ts on 300 of 400"})
 
 
@@ -734,7 +746,7 @@ def test_rows_of_the_simplex_come_from_the_first_seed(results, decisions, monkey
     projection = results.projections[1]
     assert set(frame["seed"]) == {1}
     columns = ["row", "label", "decision", "calibrator", "seed", "reliability"]
-    assert frame.columns == [*columns, "alpha", "feasible", "solved", "base", "mrc"]
+    assert frame.columns == [*columns, "alpha", "feasible", "solved", "uncalibrated", "base", "mrc"]
     for name in ("alpha", "feasible", "solved"):
         assert frame[name].to_list() == getattr(projection.simplex, name)[rows].tolist()
     np.testing.assert_array_equal(frame["base"].to_list(), np.exp(projection.log_probabilities[rows]))
@@ -852,14 +864,14 @@ def test_confidence_and_mrp_are_shown_side_by_side_with_their_change(monkeypatch
     }
 
 
-def test_the_recommendation_uses_the_calibrators_of_the_tables_and_writes_its_numbers_on_request(params):
+def test_the_comparison_uses_the_calibrators_of_the_tables_and_writes_its_numbers_on_request(params):
     shop = make_results("shop", calibrators=("uncal", "ts", "matrix"), seeds=(1, 2, 3))
     write_files(shop)
     base = read_base("wands")._replace(name="shop")
     path = Path("numbers.json")
-    sentences = write.recommend.fn(base, params, runs_folder("shop"), None)
+    sentences = write.compare.fn(base, params, runs_folder("shop"), None)
     assert not path.exists()
-    assert write.recommend.fn(base, params, runs_folder("shop"), path) == sentences
+    assert write.compare.fn(base, params, runs_folder("shop"), path) == sentences
     assert sentences[-1].startswith("Means over 2 calibrators and 3 protocol seeds.")
     accuracies = shop.metrics.filter(metric="accuracy", variant="confidence", calibrator="ts")["value"]
     assert read_json(path)["accuracy"] == pytest.approx(accuracies.mean())
@@ -881,7 +893,6 @@ def test_the_results_of_all_finished_data_sets_are_loaded_in_the_order_of_the_pa
     assert [fact["dataset"] for fact in runs.facts] == ["market", "shop", "fair"]
     assert (runs.missing, runs.calibrators) == (("wands",), CALIBRATORS)
     assert runs.calibrators_by_dataset == {"shop": ("ts",)}
-    assert runs.smallest_relevant_change == params.metrics.smallest_relevant_change
 
 
 @pytest.mark.parametrize(("n_rows", "remark"), [(2, ""), (3, " The first 2 of 3 rows.")])
@@ -954,3 +965,50 @@ def test_unsolved_rows_have_the_power_from_the_settings(fits, parts, decisions, 
     changed = params.model_copy(update={"simplex": other_simplex})
     simplex = project.fn(fits, parts, decisions, changed, "cpu").projections[1].simplex
     assert set(simplex.alpha[~simplex.solved]) <= {0.25}
+
+
+@pytest.fixture(scope="module")
+def saturated(decisions) -> ProtocolDecisions:
+    """Decisions of an overconfident base predictor, most of whose confidences are beyond the clip."""
+    return replace(decisions, logits=100 * decisions.logits)
+
+
+@pytest.mark.parametrize(("clip", "largest_logit"), [(1e-6, np.log(1e6 - 1)), (1e-3, np.log(999)), (0.0, np.inf)])
+def test_everything_is_fitted_and_ranked_with_clipped_probabilities(saturated, params, clip, largest_logit):
+    protocol = params.protocol.model_copy(update={"clip": clip})
+    clipped_params = params.model_copy(update={"calibrators": ("uncal",), "protocol": protocol})
+    rows = use_for_all_parts(saturated)
+    fit = calibrate.fn(rows, "uncal", 1)
+
+    (projection,) = project.fn([fit], rows, saturated, clipped_params, "cpu").projections
+
+    confidence = projection.reliability_logits["confidence"]
+    unclipped = confidence_logit(projection.log_probabilities, saturated.decision)
+    assert unclipped.max() > 100  # the probabilities of the calibrator are stored without a clip
+    np.testing.assert_allclose(confidence, np.clip(unclipped, -largest_logit, largest_logit), rtol=1e-12)
+    for logits in projection.reliability_logits.values():
+        assert np.abs(logits).max() <= largest_logit * (1 + 1e-12)
+    batch = FitBatch.from_validation_rows([fit.model], rows, params.projection, "cpu", smallest_probability=clip)
+    clipped = CalibratedDecisions.from_calibrator(fit.model, saturated).clip(clip)
+    (shifts,) = fit_variants(batch, ("label_intercept",))["label_intercept"]
+    np.testing.assert_array_equal(projection.reliability_logits["label_intercept"], clip_logits(shifts(clipped), clip))
+
+
+def test_the_alternative_without_a_clip_shows_what_the_clip_is_worth(saturated, params):
+    write_base(saturated)
+    uncalibrated = params.model_copy(
+        update={
+            "calibrators": ("uncal",),
+            "sensitivity": params.sensitivity.model_copy(update={"calibrators": ("uncal",)}),
+        }
+    )
+    rows = use_for_all_parts(saturated)
+    fits = [calibrate.fn(rows, "uncal", 1)]
+    results = project.fn(fits, rows, saturated, uncalibrated, "cpu")
+    metrics = measure.fn(results, saturated.label, uncalibrated.metrics)
+
+    alternatives = measure_alternatives.fn(results, fits, rows, read_base("wands"), uncalibrated, "cpu")
+
+    key = {"variant": "label_intercept", "metric": "nll_correct"}
+    without_clip = alternatives.filter(option="no_clip", **key)["value"].item()
+    assert without_clip > 2 * metrics.filter(**key)["value"].item()

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from relmap.metrics.registry import COMPARED_METRICS, METRICS
+from tasks.tables.differences import summarize_differences
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 from tasks.tables.verdict import (
     NOT_COMPARABLE,
@@ -343,8 +344,8 @@ def test_numbers_that_depend_on_an_inferred_choice_name_it(verdicts):
     assert set(verdicts.filter(~is_affected)["chosen_to_match"]) == {""}
 
 
-def test_the_note_states_where_the_released_code_differs_from_the_text():
-    assert "two places" in verdict_table.note
+def test_the_note_counts_the_registered_differences():
+    assert verdict_table.note.startswith(summarize_differences())
 
 
 def test_the_cells_of_a_compared_mean(hub_runs, paper_row):

@@ -210,7 +210,7 @@ def test_hovering_shows_numbers(reader):
         assert re.search(r"\d", wait_until(tooltip, timeout=10)), figure.get_attribute("id")
 
 
-def test_the_keyboard_reaches_the_verdict_and_scrolling_regions(reader):
+def test_the_keyboard_reaches_the_comparison_and_scrolling_regions(reader):
     from selenium.webdriver import Keys
 
     reader.open()  # nothing has the focus
@@ -219,7 +219,7 @@ def test_the_keyboard_reaches_the_verdict_and_scrolling_regions(reader):
     assert skip.get_attribute("class") == "skip"
     assert skip.rect["x"] >= 0  # it is seen while it has the focus
     reader.actions().send_keys(Keys.ENTER).perform()
-    assert reader.run("return location.hash") == "#verdict"
+    assert reader.run("return location.hash") == "#comparison"
     passed = []
     for _ in range(12):
         reader.actions().send_keys(Keys.TAB).perform()

@@ -1,11 +1,18 @@
-"""Recommendation for each data set, computed from the results of the pipeline."""
+"""Comparison of reliability and confidence for each data set, computed from the results of the pipeline."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
-from relmap.metrics.advice import RETAINED_TENTHS, USE, Advice, Changes, ErrorsFound, advise, describe_evidence
+from relmap.metrics.comparison import (
+    BETTER,
+    RETAINED_TENTHS,
+    Comparison,
+    ErrorsFound,
+    describe_metrics,
+    describe_uncertainty,
+)
 from relmap.metrics.intervals import errors_found_per_1000
 from tasks.records.results import AVERAGE
 
@@ -38,7 +45,8 @@ def summarize_datasets(
     Returns:
         One row for each data set, with these columns among others:
 
-        - `nll_correct_delta`: change of the log loss, with the 95% interval `low` to `high`.
+        - `nll_correct_delta`: change of the log loss, with the 95% interval `low` to `high`; `groups`: number of test
+          groups.
         - `found_per_1000_conf`, `found_per_1000_mrp`: wrong decisions in 1,000 reviews of the 30% with the lowest
           confidence or reliability.
         - `found_per_1000_low`, `found_per_1000_high`: 95% interval of the difference between these two.
@@ -76,7 +84,7 @@ def _join_changes(rows: pl.DataFrame, intervals: pl.DataFrame) -> pl.DataFrame:
     """Add the average changes of the log loss, and of the accuracy of the retained decisions as `kept_...`."""
     changes = intervals.filter(calibrator=AVERAGE, quantity="delta")
     change_and_interval = pl.col("value", "low", "high")
-    log_loss = changes.filter(metric="nll_correct").select("dataset", change_and_interval)
+    log_loss = changes.filter(metric="nll_correct").select("dataset", change_and_interval, "groups")
     retained_accuracy = changes.filter(metric="selacc_70").select("dataset", change_and_interval.name.prefix("kept_"))
     for columns in (log_loss, retained_accuracy):
         rows = rows.join(columns, on="dataset", how="left", maintain_order="left")
@@ -123,77 +131,66 @@ def count_test_rows(facts: Sequence[Mapping[str, Any]]) -> pl.Expr:
     return pl.col("dataset").replace_strict(counts, default=None, return_dtype=pl.Int64)
 
 
-def advise_dataset(row: Mapping[str, Any], averages: pl.DataFrame, smallest_relevant_change: float) -> Advice:
-    """Recommend the reliability or the confidence for one data set.
+def compare_dataset(row: Mapping[str, Any]) -> Comparison | None:
+    """Compare the log losses of reliability and confidence for one data set.
 
     Args:
         row: Row of `summarize_datasets`.
-        averages: Rows of intervals.parquet of this data set: changes averaged over calibrators. Their `p` may be
-            corrected for the number of data sets.
-        smallest_relevant_change: Smallest relevant change.
 
     Returns:
-        The recommendation with its reason.
+        The comparison; None if there is no change of the log loss.
     """
-    return advise(
-        _changes_by_metric(averages),
-        rows=row["rows"],
-        errors=row["errors"],
-        groups=averages["groups"][0],
-        smallest=smallest_relevant_change,
-    )
+    if row["nll_correct_delta"] is None:
+        return None
+    return Comparison(change=row["nll_correct_delta"], low=row["low"], high=row["high"])
 
 
-def _changes_by_metric(averages: pl.DataFrame) -> Changes:
-    rows = averages.select(pl.exclude("value"), change="value").fill_nan(None).iter_rows(named=True)
-    return {row["metric"]: row for row in rows}
-
-
-def list_remarks(advice: Advice | None, row: Mapping[str, Any]) -> list[str]:
-    """List reasons for caution about a data set or its recommendation.
+def list_remarks(row: Mapping[str, Any]) -> list[str]:
+    """List reasons for caution about a data set or its comparison.
 
     Args:
-        advice: Recommendation, if there is one.
         row: Row of `summarize_datasets`.
 
     Returns:
         Sentences.
     """
     remarks = []
+    comparison = compare_dataset(row)
     found_by_confidence = row["found_per_1000_conf"]
     found_by_reliability = row["found_per_1000_mrp"]
-    is_recommended = advice is not None and advice.answer == USE
+    is_better = comparison is not None and comparison.word == BETTER
     numbers_are_known = found_by_confidence is not None and found_by_reliability is not None
-    if is_recommended and numbers_are_known and abs(found_by_reliability - found_by_confidence) < 1:
+    if is_better and numbers_are_known and abs(found_by_reliability - found_by_confidence) < 1:
         remarks.append(
             "With reviews of 30% of the decisions, the reliability finds no more errors than the confidence."
         )
     accuracy = row["accuracy"]
     most_frequent = row["commonest_label"]
     if accuracy is not None and most_frequent is not None and accuracy < most_frequent + MIN_ACCURACY_GAIN:
-        comparison = "no better" if accuracy <= most_frequent else "hardly better"
+        difference = "no better" if accuracy <= most_frequent else "hardly better"
         remarks.append(
-            f"The base predictor is {comparison} than always deciding the most frequent label: its accuracy is "
+            f"The base predictor is {difference} than always deciding the most frequent label: its accuracy is "
             f"{accuracy:.1%}, compared with {most_frequent:.1%}. Improve it first."
         )
+    if comparison is not None and None not in (row["rows"], row["errors"]):
+        uncertainty = describe_uncertainty(row["rows"], row["errors"], row["groups"])
+        remarks += [uncertainty] if uncertainty else []
     return remarks
 
 
-def describe_recommendation(
-    row: Mapping[str, Any], intervals: pl.DataFrame, smallest_relevant_change: float
-) -> list[str]:
-    """Describe the recommendation for one data set and the numbers that support it.
+def describe_comparison(row: Mapping[str, Any], intervals: pl.DataFrame) -> list[str]:
+    """Compare reliability and confidence for one data set, and describe the numbers behind the comparison.
 
     Args:
         row: Row of `summarize_datasets`.
         intervals: Rows of intervals.parquet of this data set.
-        smallest_relevant_change: Smallest relevant change.
 
     Returns:
-        Sentences, the recommendation first.
+        Sentences, the comparison first.
     """
-    averages = intervals.filter(calibrator=AVERAGE, quantity="delta")
-    advice = advise_dataset(row, averages, smallest_relevant_change)
+    comparison = compare_dataset(row)
+    if comparison is None:
+        return ["No change of the log loss was computed."]
     errors_found = ErrorsFound(
         by_confidence=row["found_per_1000_conf"],
         by_reliability=row["found_per_1000_mrp"],
@@ -201,10 +198,29 @@ def describe_recommendation(
         high=row["found_per_1000_high"],
     )
     return [
-        str(advice),
-        *advice.next_steps,
-        *list_remarks(advice, row),
-        *describe_evidence(errors_found, _changes_by_metric(averages), smallest_relevant_change),
-        f"Means over {row['calibrators']} calibrators and {row['seeds']} protocol seeds. The report of several data "
-        "sets also corrects for their number.",
+        describe_change(comparison, row["rows"]),
+        *list_remarks(row),
+        *errors_found.describe(),
+        *describe_metrics(_changes_by_metric(intervals.filter(calibrator=AVERAGE, quantity="delta"))),
+        f"Means over {row['calibrators']} calibrators and {row['seeds']} protocol seeds.",
     ]
+
+
+def describe_change(comparison: Comparison, n_rows: int | None) -> str:
+    """Describe the comparison of a data set in one sentence.
+
+    Args:
+        comparison: The comparison.
+        n_rows: Number of test rows; None if unknown.
+
+    Returns:
+        A sentence that begins with the word of the comparison.
+    """
+    where = "on the test rows" if n_rows is None else f"on {n_rows:,} test rows"
+    return comparison.describe("the confidence", where, model="MRP")
+
+
+def _changes_by_metric(averages: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    """Return the change of each metric with its interval; None where a number is unknown."""
+    rows = averages.select("metric", "low", "high", change="value").fill_nan(None).iter_rows(named=True)
+    return {row["metric"]: row for row in rows}
