@@ -12,15 +12,7 @@ from scipy.stats import binomtest, norm
 
 from relmap.metrics import resampling
 from relmap.metrics.intervals import (
-    BETTER,
-    MIXED_SIGNS,
-    NO_RELEVANT_DIFFERENCE,
-    NOT_SIGNIFICANT,
-    WORSE,
     Estimate,
-    classify_change,
-    classify_relevant_change,
-    combine_signs,
     effective_rows,
     errors_found_per_1000,
     format_interval,
@@ -441,70 +433,6 @@ def test_adjusted_p_values_by_hand():
     assert p_values[0] == 0.02  # the input does not change
     assert holm_adjust(np.array([0.5, 0.6], dtype=np.float32)).dtype == np.float64
     assert holm_adjust(np.array([])).tolist() == []
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "p", "sign"),
-    [
-        (0.1, 0.2, 0.01, BETTER),
-        (-0.2, -0.1, 0.01, WORSE),
-        (-0.1, 0.2, 0.01, NOT_SIGNIFICANT),
-        (0.1, 0.2, 0.0499, BETTER),
-        (0.1, 0.2, 0.05, NOT_SIGNIFICANT),  # the interval alone is not enough
-        (0.0, 0.2, 0.01, NOT_SIGNIFICANT),
-        (-0.2, 0.0, 0.01, NOT_SIGNIFICANT),
-        (0.1, 0.2, None, NOT_SIGNIFICANT),
-        (None, 0.2, 0.01, NOT_SIGNIFICANT),
-        (None, -0.2, 0.01, NOT_SIGNIFICANT),
-        (0.1, None, 0.01, NOT_SIGNIFICANT),
-        (np.nan, np.nan, np.nan, NOT_SIGNIFICANT),
-        (np.nan, np.nan, 0.01, NOT_SIGNIFICANT),
-        (0.1, 0.2, np.nan, NOT_SIGNIFICANT),
-    ],
-)
-def test_change_is_certain_only_if_interval_and_p_value_agree(low, high, p, sign):
-    assert classify_change(1, low, high, p) == sign
-    assert classify_change(-1, low, high, p) == {BETTER: WORSE, WORSE: BETTER}.get(sign, sign)
-
-
-@pytest.mark.parametrize(
-    ("change", "low", "high", "sign"),
-    [
-        (0.15, 0.1, 0.2, BETTER),
-        (0.0000035, 0.000001, 0.000006, NO_RELEVANT_DIFFERENCE),  # certain, and too small to matter
-        (0.0, -0.0005, 0.0005, NO_RELEVANT_DIFFERENCE),
-        (0.0, -0.0005, 0.002, NOT_SIGNIFICANT),
-        (0.0, -0.002, 0.0005, NOT_SIGNIFICANT),
-        (0.0, -0.0009999, 0.0009999, NO_RELEVANT_DIFFERENCE),
-        (0.0, -0.001, 0.0005, NOT_SIGNIFICANT),  # the smallest relevant change is relevant
-        (0.0, -0.0005, 0.001, NOT_SIGNIFICANT),
-        (0.001, 0.0005, 0.0015, BETTER),
-        (-0.001, -0.0015, -0.0005, WORSE),
-        (0.0009999, 0.0005, 0.0015, NO_RELEVANT_DIFFERENCE),
-        (None, 0.1, 0.2, BETTER),
-        (0.0, None, 0.0005, NOT_SIGNIFICANT),
-        (0.0, -0.0005, None, NOT_SIGNIFICANT),
-        (0.0002, -0.1, 0.1, NOT_SIGNIFICANT),  # the interval contains relevant changes
-        (-0.15, -0.2, -0.1, WORSE),
-        (0.15, None, None, NOT_SIGNIFICANT),
-        (0.15, np.nan, np.nan, NOT_SIGNIFICANT),
-    ],
-)
-def test_change_below_the_smallest_relevant_change_is_classified_as_no_difference(change, low, high, sign):
-    is_known = low is not None and high is not None
-    p = 0.01 if is_known and low * high > 0 else 0.5
-    assert classify_relevant_change(1, change, low, high, p, 0.001) == sign
-
-
-def test_combined_signs_of_metrics():
-    assert combine_signs([NO_RELEVANT_DIFFERENCE, NO_RELEVANT_DIFFERENCE]) == NO_RELEVANT_DIFFERENCE
-    assert combine_signs([NO_RELEVANT_DIFFERENCE, NOT_SIGNIFICANT]) == NOT_SIGNIFICANT
-    assert combine_signs([NO_RELEVANT_DIFFERENCE, BETTER]) == BETTER
-    assert combine_signs([NO_RELEVANT_DIFFERENCE, WORSE]) == WORSE
-    assert combine_signs([NOT_SIGNIFICANT, BETTER]) == BETTER
-    assert combine_signs([NOT_SIGNIFICANT, WORSE]) == WORSE
-    assert combine_signs([NOT_SIGNIFICANT, NOT_SIGNIFICANT]) == NOT_SIGNIFICANT
-    assert combine_signs([BETTER, WORSE]) == combine_signs([WORSE, NOT_SIGNIFICANT, BETTER]) == MIXED_SIGNS
 
 
 def test_difference_of_estimates_is_paired():
