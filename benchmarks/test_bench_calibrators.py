@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from relmap.projection.whole_vector import fit_whole_vector
 from scipy.special import expit, softmax
 
 from benchmarks.conftest import ON_ONE_CORE_TOO
@@ -12,7 +13,6 @@ from relmap.calibrators.identity import floored_log_softmax, log_softmax
 from relmap.calibrators.smart import N_HIDDEN, SmartSettings, fit_smart, initial_parameters
 from relmap.calibrators.temperature import fit_temperature
 from relmap.projection.decisions import CalibratedDecisions
-from relmap.projection.whole_vector import fit_whole_vector
 from tests.fits import simulate_logits_and_labels
 from tests.torch_fits import minimize_with_adam
 

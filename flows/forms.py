@@ -42,7 +42,7 @@ FIELD_TYPES: dict[str, Any] = {  # the command checks these values itself; the f
     "calibrator": CalibratorName | None,
     "variant": VariantName | None,
     "dialect": Dialect,
-    "confidence": PartialShare,
+    "confidence_level": PartialShare,
     "coverage": PartialShare | None,
     "cut": PartialShare | None,
     "target_accuracy": PartialShare | None,

@@ -48,12 +48,13 @@ from relmap.maps.reliability_map import ScoredDecisions
 from relmap.metrics.comparison import describe_metrics
 from relmap.options import Protocol, assignment, option
 from relmap.routing.costs import estimate_costs
+from relmap.routing.group_tests import RowGroups
 from relmap.routing.reliability_thresholds import ReliabilityThresholds
 from relmap.routing.thresholds import (
     bound_accuracy,
     find_accuracy_thresholds,
     find_coverage_threshold,
-    sample_independent_rows,
+    sample_equally_likely_rows,
 )
 from relmap.settings import DEFAULTS
 from relmap.timestamps import current_timestamp
@@ -326,7 +327,7 @@ class MapAssessment:
         *,
         target_accuracy: float | None = None,
         coverage: object = None,
-        confidence: float = 0.95,
+        confidence_level: float = 0.95,
         cost_error: float | None = None,
         cost_review: float | None = None,
         cut: float | None = None,
@@ -338,7 +339,7 @@ class MapAssessment:
         Args:
             target_accuracy: Accuracy that automatic rows must have, in (0, 1).
             coverage: Share of the rows that is automatic, in (0, 1]; pass a string to avoid rounding.
-            confidence: Confidence of the guarantee, over random samples of labelled rows.
+            confidence_level: Confidence level of the guarantee, over random samples of labelled rows.
             cost_error: Cost of a wrong decision that is used. With `cost_review`, the result is the cut with the lowest
                 expected cost according to the map, without a guarantee.
             cost_review: Cost of a review.
@@ -361,8 +362,13 @@ class MapAssessment:
         if has_costs:
             costs = estimate_costs(self.sample, cost_error, cost_review)
             return Cuts(tuple(costs.describe()), tuple(self.notes), map_identity | costs.as_json())
-        row_number, sampling_notes = sample_independent_rows(self.rows, self.document.source.seed)
-        thresholds = self._thresholds_on(row_number, target_accuracy, coverage, cut, confidence)
+        seed = self.document.source.seed
+        row_number, sampling_notes = sample_equally_likely_rows(self.rows, seed)
+        groups = None
+        if self.rows.group is not None:  # all rows are used
+            groups = RowGroups.from_names(self.rows.group, seed, self.rows.weight)
+            sampling_notes = [groups.describe()]
+        thresholds = self._thresholds_on(row_number, groups, target_accuracy, coverage, cut, confidence_level)
         is_guaranteed = self.origin not in OUT_OF_FOLD_ORIGINS
         notes = [*self.notes, *sampling_notes]
         if not is_guaranteed:
@@ -386,22 +392,33 @@ class MapAssessment:
     def _thresholds_on(
         self,
         row_number: np.ndarray,
+        groups: RowGroups | None,
         target_accuracy: float | None,
         coverage: object,
         cut: float | None,
-        confidence: float,
+        confidence_level: float,
     ) -> ReliabilityThresholds:
-        """Find or validate thresholds on the rows with these numbers, which must be independent."""
+        """Find or validate thresholds on the rows with these numbers, which must be independent or in groups."""
         reliability = self.scored.reliability[row_number]
         decision = self.rows.decision[row_number]
         correct = self.rows.correct[row_number]
         if target_accuracy is not None:
             return find_accuracy_thresholds(
-                self.document, reliability, decision, correct, target=target_accuracy, confidence=confidence
+                self.document,
+                reliability,
+                decision,
+                correct,
+                target=target_accuracy,
+                confidence=confidence_level,
+                groups=groups,
             )
         if cut is not None:
-            return bound_accuracy(reliability, decision, correct, threshold=cut, confidence=confidence)
-        return find_coverage_threshold(reliability, decision, correct, coverage=str(coverage), confidence=confidence)
+            return bound_accuracy(
+                reliability, decision, correct, threshold=cut, confidence=confidence_level, groups=groups
+            )
+        return find_coverage_threshold(
+            reliability, decision, correct, coverage=str(coverage), confidence=confidence_level, groups=groups
+        )
 
 
 def _estimate_note() -> str:

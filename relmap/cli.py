@@ -114,6 +114,7 @@ Group = Annotated[
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all results, not only the most important ones.")]
 Out = Annotated[Path | None, typer.Option(help="File for the JSON (default: print it).")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the files to write if they exist.")]
 with_column_options = options_from_fields(Reading, "reading", without=("label", "id", "drop_unlabelled"))
 with_labelled_column_options = options_from_fields(Reading, "reading")
 
@@ -139,14 +140,16 @@ def fit(
     hold_out: HoldOut = 0.0,
     accept_label_order: AcceptLabelOrder = False,
     verbose: Verbose = False,
+    force: Force = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and compare it with the confidence out of fold."""
-    from relmap.io.atomic import check_output_path
+    from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions
     from relmap.maps.map_file import describe_map, save_map
 
     check_output_path(out, predictions)
+    check_new_file(out, force=force)
     document, summary = _fit_map(
         open_predictions(predictions, reading),
         labels=labels,
@@ -238,15 +241,17 @@ def apply(
             help="File that relmap thresholds wrote, with one cut or one per label; replaces --coverage and --cut."
         ),
     ] = None,
+    force: Force = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Add decision, confidence, reliability, review rank and route (automatic or review) to every row."""
-    from relmap.io.atomic import check_output_path
+    from relmap.io.atomic import check_new_file, check_output_path
     from relmap.maps.map_file import load_map
     from relmap.routing.apply import apply_map
 
     inputs = [map_file, predictions] if cuts is None else [map_file, predictions, cuts]
     check_output_path(out, *inputs)
+    check_new_file(out, force=force)
     document = load_map(map_file)
     with row_progress() as advance:
         applied = apply_map(
@@ -270,14 +275,16 @@ def label(
     rows: Annotated[int, typer.Option(min=1, help="Number of rows to select.")],
     out: Annotated[Path, typer.Option(help="File for the rows to label, in any format that can be read.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random sample.")] = 1,
+    force: Force = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Select rows to label next, at random with known probabilities: uncertain rows and rare labels more often."""
-    from relmap.io.atomic import check_output_path
+    from relmap.io.atomic import check_new_file, check_output_path
     from relmap.maps.map_file import load_map
     from relmap.routing.label import sample_rows_to_label
 
     check_output_path(out, map_file, predictions)
+    check_new_file(out, force=force)
     document = load_map(map_file)
     with row_progress() as advance:
         selected = sample_rows_to_label(
@@ -298,17 +305,19 @@ def evaluate(
     ] = None,
     out: Out = None,
     verbose: Verbose = False,
+    force: Force = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Compare reliability and confidence on labelled rows, and test for drift."""
     from relmap.api import MapAssessment
     from relmap.evaluation.agreement import PopulationSummary
-    from relmap.io.atomic import check_output_path
+    from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions
     from relmap.maps.map_file import load_map
 
     inputs = [map_file, predictions] if unlabelled is None else [map_file, predictions, unlabelled]
     check_output_path(out, *inputs)
+    check_new_file(out, force=force)
     document = load_map(map_file)
     assessment = MapAssessment.from_predictions(document, open_predictions(predictions, reading), group)
     population = None
@@ -373,20 +382,23 @@ def thresholds(
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the random split of the rows.", rich_help_panel=SCORE_PANEL)
     ] = 1,
-    confidence: Annotated[
-        float, typer.Option(help="Confidence of the guarantee, over random samples of labelled rows.")
+    confidence_level: Annotated[
+        float, typer.Option(help="Confidence level of the guarantee, over random samples of labelled rows.")
     ] = 0.95,
     group: Group = None,
     out: Out = None,
     verbose: Verbose = False,
+    force: Force = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Find or validate a threshold with a guarantee, on the reliability of a map or on a raw score."""
     from relmap.api import MapAssessment
-    from relmap.io.atomic import check_output_path
+    from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions
     from relmap.maps.map_file import load_map
 
+    check_new_file(out, force=force)
+    check_new_file(figure, force=force)
     score_targets = {"precision": precision, "recall": recall, "npv": npv}
     map_options = {
         "target_accuracy": target_accuracy,
@@ -399,7 +411,7 @@ def thresholds(
         alternatives = f"{option('precision')}, {option('recall')} or {option('npv')}"
         _refuse_options(map_options, f"needs a map; give {option('map_file')}, or use {alternatives} instead")
         return _score_thresholds(
-            open_predictions(predictions, reading), score_targets, confidence, seed, group, figure, out
+            open_predictions(predictions, reading), score_targets, confidence_level, seed, group, figure, out
         )
     score_options = score_targets | {"figure": figure}
     score_example = f"omit {option('map_file')}, and name the column with {option('score')}"
@@ -409,7 +421,7 @@ def thresholds(
     cuts = assessment.choose_cut(
         target_accuracy=target_accuracy,
         coverage=coverage,
-        confidence=confidence,
+        confidence_level=confidence_level,
         cost_error=cost_error,
         cost_review=cost_review,
         cut=cut,
@@ -428,7 +440,7 @@ def _refuse_options(options: Mapping[str, object], reason: str) -> None:
 def _score_thresholds(
     file: "PredictionFile",
     targets: Mapping[str, float | None],
-    confidence: float,
+    confidence_level: float,
     seed: int,
     group: str | None,
     figure: Path | None,
@@ -456,7 +468,7 @@ def _score_thresholds(
         precision=targets["precision"],
         recall=targets["recall"],
         npv=targets["npv"],
-        confidence=confidence,
+        confidence_level=confidence_level,
         seed=seed,
     )
     figure_lines = []

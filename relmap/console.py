@@ -16,6 +16,7 @@ from typer.core import TyperCommand
 from relmap import errors
 
 COLUMNS_PANEL = "How the file is read"
+FORMER_NAMES = {"confidence": "confidence_column"}  # names of options in earlier versions, by field
 ANNOTATED: Any = Annotated  # as `Any`, because type checkers reject `Annotated` with a type known only at run time
 Output = TypeVar("Output")
 
@@ -69,8 +70,7 @@ def options_from_fields(
     and passes the value to the original command.
 
     Args:
-        value_type: The dataclass. The type of each field is `Annotated` with the help of the option. A field `x_column`
-            has the option `--x` in addition to `--x-column`, if the command has no parameter `x`.
+        value_type: The dataclass. The type of each field is `Annotated` with the help of the option.
         parameter: Parameter of the original command that receives the value.
         without: Fields without an option.
 
@@ -80,7 +80,7 @@ def options_from_fields(
 
     def decorate(command: Callable[..., Output]) -> Callable[..., Output]:
         command_parameters = inspect.signature(command).parameters
-        options = _field_options(value_type, [*command_parameters], without)
+        options = _field_options(value_type, without)
 
         @wraps(command)
         def run(*arguments: object, **keywords: object) -> Output:
@@ -98,7 +98,7 @@ def options_from_fields(
     return decorate
 
 
-def _field_options(value_type: type, taken_names: list[str], without: tuple[str, ...]) -> list[inspect.Parameter]:
+def _field_options(value_type: type, without: tuple[str, ...]) -> list[inspect.Parameter]:
     """Build a keyword parameter for each field, annotated with its option."""
     hints = get_type_hints(value_type, include_extras=True)
     options = []
@@ -106,9 +106,9 @@ def _field_options(value_type: type, taken_names: list[str], without: tuple[str,
         if field.name in without:
             continue
         spellings = [field.name]
-        if field.name.endswith("_column"):
-            spellings.append(field.name.removesuffix("_column"))
-        flags = [f"--{spelling.replace('_', '-')}" for spelling in spellings if spelling not in taken_names]
+        if field.name in FORMER_NAMES:
+            spellings.append(FORMER_NAMES[field.name])
+        flags = [f"--{spelling.replace('_', '-')}" for spelling in spellings]
         kind, help_text = get_args(hints[field.name])
         annotation = ANNOTATED[kind, typer.Option(*flags, help=help_text, rich_help_panel=COLUMNS_PANEL)]
         options.append(

@@ -22,11 +22,22 @@ def demo_commands(folder: Path) -> list[list[str]]:
     evaluation = str(folder / "evaluation.json")
     read_map = ["--map", map_file, "--predictions"]
     return [
-        ["fit", "--predictions", predictions["validation"], "--group", "query", "--labels", names, "--out", map_file],
-        ["apply", *read_map, predictions["new"], "--coverage", "0.7", "--out", scored],
-        ["thresholds", *read_map, predictions["test"], "--target-accuracy", "0.85", "--out", thresholds],
-        ["label", *read_map, predictions["new"], "--rows", "200", "--out", to_label],
-        ["evaluate", *read_map, predictions["test"], "--out", evaluation],
+        [
+            "fit",
+            "--predictions",
+            predictions["validation"],
+            "--group",
+            "query",
+            "--labels",
+            names,
+            "--out",
+            map_file,
+            "--force",
+        ],
+        ["apply", *read_map, predictions["new"], "--coverage", "0.7", "--out", scored, "--force"],
+        ["thresholds", *read_map, predictions["test"], "--target-accuracy", "0.85", "--out", thresholds, "--force"],
+        ["label", *read_map, predictions["new"], "--rows", "200", "--out", to_label, "--force"],
+        ["evaluate", *read_map, predictions["test"], "--out", evaluation, "--force"],
     ]
 
 

@@ -36,9 +36,9 @@ from relmap.io.frames import (
 )
 from relmap.io.inputs import TrainingInputs
 from relmap.io.named_columns import check_width, has_predictions, infer_column_kind, numbered_columns
-from relmap.io.reading import WEIGHT_COLUMN, Reading
+from relmap.io.reading import PREDICTION_FIELDS, WEIGHT_COLUMN, Reading, words_to_text
 from relmap.io.rows import ArrayKind
-from relmap.options import PARAMETERS, naming
+from relmap.options import PARAMETERS, assignment, naming, option
 from relmap.options import Protocol as FitProtocol
 from relmap.validation import check_settings, label_names, require_numbers
 
@@ -144,11 +144,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         positive: Label of `probability` or `score_column`; None for the second.
         label: Column of the true label.
         decision: Column of the decided label.
-        confidence_column: Column of the confidence of the decision.
-        confidence_words: Values of a confidence in words, such as "low=.3,medium=.6,high=.9".
+        confidence: Column of the confidence of the decision.
+        confidence_words: Number of each word of a confidence: a dictionary, or "low=.3,medium=.6,high=.9".
         percent: Whether confidences and probabilities are percentages.
         id: Column that identifies fit rows in later files, if predictions repeat; None for the column `id`.
         drop_unlabelled: Whether to drop rows without a label.
+        confidence_column: Former name of `confidence`.
 
     Attributes:
         document_: The map, a frozen value.
@@ -193,11 +194,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         positive: object = None,
         label: str | None = None,
         decision: str | None = None,
-        confidence_column: str | None = None,
-        confidence_words: str | None = None,
+        confidence: str | None = None,
+        confidence_words: str | Mapping[str, float] | None = None,
         percent: bool = False,
         id: str | None = None,  # noqa: A002 - the same name as the option of the commands
         drop_unlabelled: bool = False,
+        confidence_column: str | None = None,
     ) -> None:
         self.classifier = classifier
         self.calibrator = calibrator
@@ -217,11 +219,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         self.positive = positive
         self.label = label
         self.decision = decision
-        self.confidence_column = confidence_column
+        self.confidence = confidence
         self.confidence_words = confidence_words
         self.percent = percent
         self.id = id
         self.drop_unlabelled = drop_unlabelled
+        self.confidence_column = confidence_column
 
     @with_python_names
     def fit(self, X: "Rows", y: "Values | None" = None, groups: "Values | str | None" = None) -> Self:
@@ -513,7 +516,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         *,
         target_accuracy: float | None = None,
         coverage: float | str | None = None,
-        confidence: float = 0.95,
+        confidence_level: float = 0.95,
         cost_error: float | None = None,
         cost_review: float | None = None,
         cut: float | None = None,
@@ -528,7 +531,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             groups: Group of each row, shape (n,), or a column of `X`.
             target_accuracy: Accuracy that automatic rows must have, in (0, 1).
             coverage: Share of the rows of `X` that is automatic, in (0, 1].
-            confidence: Probability, over random samples of labelled rows, with which the guarantee holds; in (0, 1).
+            confidence_level: Probability that the guarantee holds, over random samples of labelled rows; in (0, 1).
             cost_error: Cost of a wrong decision that is used automatically; needs `cost_review`.
             cost_review: Cost of a review, in the unit of `cost_error`.
             cut: Cut to validate; the result has the accuracy at or above it, and the lower bound of this accuracy.
@@ -551,7 +554,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         require_numbers(
             {
                 "target_accuracy": target_accuracy,
-                "confidence": confidence,
+                "confidence_level": confidence_level,
                 "cut": cut,
                 "cost_error": cost_error,
                 "cost_review": cost_review,
@@ -560,7 +563,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return self._assess(X, y, groups).choose_cut(
             target_accuracy=target_accuracy,
             coverage=coverage,
-            confidence=confidence,
+            confidence_level=confidence_level,
             cost_error=cost_error,
             cost_review=cost_review,
             cut=cut,
@@ -759,7 +762,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         if len(array) > BATCH_ROWS:
             return None
         check_width(array, self._n_labels, self.label_names_)
-        kind, numbers = read_array(array, self.arrays_)
+        kind, numbers = read_array(array, self.arrays_, percent=bool(self.percent))
         return numbers, kind
 
     def _scored(self, X: "Rows") -> pl.DataFrame:
@@ -811,19 +814,42 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
     def _read(self, predicted: "Rows") -> tuple[pl.DataFrame, Reading]:
         """Convert predictions to a frame and its reading; columns with a number for each label get numbered names."""
+        options = self._options()
         if not is_frame(predicted):
+            self._refuse_columns_of_array(options)
             check_width(predicted, self._n_labels, self.label_names_)
-            return to_polars(predicted, self.arrays_), Reading(drop_unlabelled=bool(self.drop_unlabelled))
+            frame = to_polars(predicted, self.arrays_, percent=bool(self.percent))
+            logits = "logits" if "logits" in frame.columns else None  # a check of the array has confirmed them
+            return frame, Reading(logits=logits, drop_unlabelled=bool(self.drop_unlabelled))
         frame = to_polars(predicted, None)
-        parameters = self.get_params(deep=False)
-        options = {field.name: parameters[PARAMETERS.get(field.name, field.name)] for field in fields(Reading)}
-        if options["positive"] is not None:
-            options["positive"] = str(label_names(options["positive"]))
         kind, columns = self._columns_by_label(frame)
         if columns is None:
             return frame, Reading(**options)
         frame = numbered_columns(frame, columns, kind, self._n_labels, self.label_names_)
-        return frame, Reading(**(options | {kind: None}))
+        return frame, Reading(**(options | {kind: kind}))
+
+    def _options(self) -> dict[str, Any]:
+        """Return the fields of a reading that the parameters give."""
+        parameters = self.get_params(deep=False)
+        options = {field.name: parameters[PARAMETERS.get(field.name, field.name)] for field in fields(Reading)}
+        if options["positive"] is not None:
+            options["positive"] = str(label_names(options["positive"]))
+        if self.confidence_column is not None:
+            if self.confidence is not None:
+                raise InputError("confidence_column is the former name of confidence; give only confidence")
+            options["confidence"] = self.confidence_column
+        if isinstance(self.confidence_words, Mapping):
+            options["confidence_words"] = words_to_text(self.confidence_words)
+        return options
+
+    def _refuse_columns_of_array(self, options: Mapping[str, object]) -> None:
+        """Raise InputError for parameters that name columns, since an array has none."""
+        for name in ("decision", "id", *PREDICTION_FIELDS):
+            if options[name] is not None:
+                raise InputError(
+                    f"{assignment(name, options[name])} names a column, but the predictions are an array, which has no "
+                    f"columns; omit {option(name)}, or give a frame"
+                )
 
     def _columns_by_label(self, frame: pl.DataFrame) -> tuple[ArrayKind, Sequence[str] | None]:
         """Find the columns that have the numbers of one label each; None if there are no such columns.
@@ -844,11 +870,17 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             if names is None or columns in frame.columns or f"{columns}_0" in frame.columns:
                 return kind, None
             return kind, [f"{columns}_{name}" for name in names]
-        other_columns = (self.probability, self.score_column, self.decision, self.confidence_column)
+        other_columns = (
+            self.probability,
+            self.score_column,
+            self.decision,
+            self.confidence,
+            self.confidence_column,
+        )
         uses_other_columns = any(column is not None for column in other_columns)
         if names is None or uses_other_columns or has_predictions(frame.columns) or not {*names} & {*frame.columns}:
             return "probabilities", None
-        return infer_column_kind(frame, names, self.arrays_), names
+        return infer_column_kind(frame, names, "probabilities" if self.percent else self.arrays_), names
 
     def _labels_of_columns(self, X: "Rows", y: "Values | None", groups: "Values | str | None") -> list[object] | None:
         """Find the labels of a frame with a column for each, in the order of the columns; None for other frames."""
@@ -865,7 +897,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             return None
         # if all numeric columns together are probabilities, each is a label, also without rows; otherwise, other
         # columns may have other numbers
-        if infer_column_kind(frame, columns, "auto") != "probabilities":
+        if not self.percent and infer_column_kind(frame, columns, "auto") != "probabilities":
             columns = [name for name in columns if name in label_by_name]
         return [label_by_name.get(name, name) for name in columns]
 

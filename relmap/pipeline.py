@@ -127,7 +127,7 @@ class ReliabilityPipeline(Pipeline):
         *,
         target_accuracy: float | None = None,
         coverage: float | str | None = None,
-        confidence: float = 0.95,
+        confidence_level: float = 0.95,
         cost_error: float | None = None,
         cost_review: float | None = None,
         cut: float | None = None,
@@ -142,7 +142,7 @@ class ReliabilityPipeline(Pipeline):
             groups: Group of each row, shape (n,), or a column of the transformed rows.
             target_accuracy: Accuracy that automatic rows must have, in (0, 1).
             coverage: Share of the rows of `X` that is automatic, in (0, 1].
-            confidence: Probability, over random samples of labelled rows, with which the guarantee holds; in (0, 1).
+            confidence_level: Probability that the guarantee holds, over random samples of labelled rows; in (0, 1).
             cost_error: Cost of a wrong decision that is used automatically; needs `cost_review`.
             cost_review: Cost of a review, in the unit of `cost_error`.
             cut: Cut to validate; the result has the accuracy at or above it, and the lower bound of this accuracy.
@@ -169,7 +169,7 @@ class ReliabilityPipeline(Pipeline):
             groups,
             target_accuracy=target_accuracy,
             coverage=coverage,
-            confidence=confidence,
+            confidence_level=confidence_level,
             cost_error=cost_error,
             cost_review=cost_review,
             cut=cut,

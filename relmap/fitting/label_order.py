@@ -138,6 +138,13 @@ def check_label_order(
             f"give {accept}"
         )
     better = [shown[label] for label in found.label_of_column]
+    if layout.kind in ("confidence_only", "decision_only") and not _are_codes(frame[str(layout.decision)]):
+        better = [shown[decision] for decision in np.argsort(found.label_of_column)]  # the labels are the numbers
+        raise InputError(
+            f"{file}: {layout.label} has numbers or truth values, which may be in another order than the names. As "
+            f"given ({join_names(shown)}) {accuracy} of the decisions are correct; in the order {join_names(better)} "
+            f"{better_accuracy} are. If that is the order, give {labels_to_paste(better)}; otherwise give {accept}"
+        )
     can_reorder_names = names is None or _are_named_labels(frame, layout, names)
     change = f"give {labels_to_paste(better)}" if can_reorder_names else "renumber the labels, or the columns"
     raise InputError(
@@ -153,9 +160,10 @@ def _columns_to_check(
     """Return the column with the largest number in each row, shape (n,); None if labels cannot be in another order."""
     if rows.logits is not None:
         return decide(rows.logits) if layout.decision else rows.decision
-    if names is None or has_numeric_name(names) or not _are_named_labels(frame, layout, names):
+    if names is None or has_numeric_name(names):
         return None
-    return rows.decision if _are_codes(frame[str(layout.decision)]) else None
+    has_codes = [_are_codes(frame[str(name)]) for name in (layout.decision, layout.label)]
+    return rows.decision if any(has_codes) and not all(has_codes) else None
 
 
 def _are_named_labels(frame: pl.DataFrame, layout: Layout, names: Sequence[str]) -> bool:
@@ -164,9 +172,10 @@ def _are_named_labels(frame: pl.DataFrame, layout: Layout, names: Sequence[str])
 
 
 def _are_codes(column: pl.Series) -> bool:
-    """Return whether a column has a numeric type, or contains text that consists of whole numbers only."""
-    texts = column.cast(pl.String).str.strip_chars()
-    return column.dtype.is_numeric() or bool(texts.str.contains(r"^[0-9]{1,9}(\.0+)?$").all())
+    """Return whether a column has numbers or truth values, also as text, and not names."""
+    texts = column.cast(pl.String).str.strip_chars().str.to_lowercase()
+    is_code = texts.str.contains(r"^([0-9]{1,9}(\.0+)?|true|false)$")
+    return column.dtype.is_numeric() or bool(is_code.all())
 
 
 def _log_p_value(gain: np.ndarray, groups: np.ndarray | None) -> float:

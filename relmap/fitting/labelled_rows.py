@@ -17,9 +17,16 @@ from relmap.fitting.folds import FoldSplit, paper_fit_rows, restore_fold_split, 
 from relmap.fitting.label_order import check_label_order
 from relmap.fitting.training_rows import MAX_REPEATED_SHARE, NOT_RECOGNIZED, recognize_rows
 from relmap.hashing import sha256_of_arrays, sha256_of_file
-from relmap.io.columns import FileRows, count_labels, is_missing, is_unlabelled
+from relmap.io.columns import (
+    FileRows,
+    count_labels,
+    describe_missing,
+    is_missing,
+    is_missing_label,
+    reject_missing_labels,
+)
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
-from relmap.io.reading import Layout, find_layout
+from relmap.io.reading import Layout, find_layout, require_column
 from relmap.io.rows import describe_doubts, find_two_label_names, read_rows
 from relmap.io.signals import GROUP_SIGNALS, Signal, group_signals, read_signals, relevance
 from relmap.maps.document import Fingerprint, MapDocument, TrainingRows
@@ -117,13 +124,13 @@ def read_labelled_rows(
     """
     layout = find_layout(file.schema.names, str(file.path), labelled=True, group=group, reading=file.reading)
     _check_signal_columns(file, layout, signals)
-    id_column = _find_id_column(file)
-    frame, file_rows, notes = _read_columns(file, layout, [*signals, id_column])
+    id_column = file.reading.id or DEFAULT_ID_COLUMN
+    frame, file_rows, notes = _read_columns(file, layout, [*signals, id_column], names)
     if names is None and layout.kind in ("probability", "score"):
         names = find_two_label_names(frame, layout, file_rows)
     stated_n_labels = len(names) if names else None
     if stated_n_labels is None and layout.kind in ("confidence_only", "decision_only"):
-        stated_n_labels = count_labels(frame, [str(layout.decision), str(layout.label)], file_rows)
+        stated_n_labels = count_labels(frame, str(layout.decision), str(layout.label), file_rows)
     rows = read_rows(frame, layout, file_rows, names=names, n_labels=stated_n_labels)
     n_labels = stated_n_labels or rows.n_labels
     if not accept_label_order:
@@ -136,6 +143,7 @@ def read_labelled_rows(
             ids = _read_ids(frame[id_column], file_rows)
         else:
             ids = _read_default_ids(frame[id_column])
+            notes += _describe_repeated_ids(frame[id_column], group)
     fitted_signals, rows = read_signals(signals, frame, rows, n_labels, file_rows, learn_on=fit_rows)
     notes += describe_doubts(rows, layout, names, n_labels)
     return LabelledRows(
@@ -184,7 +192,7 @@ def read_and_score_rows(document: MapDocument, file: Predictions, *, group: str 
     signal_columns = [signal.name for signal in document.signals]
     if signal_group is not None:
         signal_columns.append(signal_group)
-    frame, file_rows, file_notes = _read_columns(file, layout, [*signal_columns, id_column])
+    frame, file_rows, file_notes = _read_columns(file, layout, [*signal_columns, id_column], document.label_names)
     notes += file_notes
     rows = read_rows(frame, layout, file_rows, names=document.label_names, n_labels=document.n_labels)
     _check_whole_groups(rows, signal_columns, file_rows)
@@ -253,23 +261,9 @@ def _check_signal_columns(file: Predictions, layout: Layout, signals: Sequence[s
         raise InputError(
             f"{file.path}: the column {layout.label} holds the true labels and cannot be a signal; omit it"
         )
-    unknown = set(signals) - {*GROUP_SIGNALS, *file.schema.names}
-    if unknown:
-        raise InputError(
-            f"{file.path} has no column {min(unknown)}, which signals names; it has {', '.join(file.schema.names)}"
-        )
-
-
-def _find_id_column(file: Predictions) -> str:
-    """Return the name of the column of ids: the one that an option names, which must exist, or the default name."""
-    id_column = file.reading.id
-    if id_column is None:
-        return DEFAULT_ID_COLUMN
-    if id_column not in file.schema.names:
-        raise InputError(
-            f"{file.path} has no column {id_column}, which {option('id')} names; it has {', '.join(file.schema.names)}"
-        )
-    return id_column
+    for signal in sorted(signals):
+        if signal not in GROUP_SIGNALS:
+            require_column(file.schema.names, str(file.path), "signals", signal)
 
 
 def _find_group_column(document: MapDocument, file: Predictions, group: str | None) -> tuple[str | None, list[str]]:
@@ -285,23 +279,31 @@ def _find_group_column(document: MapDocument, file: Predictions, group: str | No
     ]
 
 
-def _read_columns(file: Predictions, layout: Layout, optional: Sequence[str | None]) -> FileContent:
-    """Read the columns of the layout, and the optional ones that exist."""
+def _read_columns(
+    file: Predictions, layout: Layout, optional: Sequence[str | None], names: Sequence[str] | None
+) -> FileContent:
+    """Read the columns of the layout, and the optional ones that exist; `names` are the names of the labels."""
     existing = [name for name in optional if name is not None and name in file.schema.names]
     frame = read_columns(file, list(dict.fromkeys([*layout.all_columns, *existing])))
     file_rows = rows_in_file(file)
     notes = reading_notes(file)
     if frame.is_empty():
         raise InputError(f"{file.path} has no rows; give a file with labelled rows")
+    file_rows.reject_repeated_header(frame)
     label = frame[str(layout.label)]
+    if names is None and layout.reading.positive is not None:
+        names = (layout.reading.positive,)
     if not layout.reading.drop_unlabelled:
-        file_rows.reject_missing(label, f"fill it, or omit such rows with {assignment('drop_unlabelled', True)}")
+        advice = f"fill it, or omit such rows with {assignment('drop_unlabelled', True)}"
+        reject_missing_labels(label, file_rows, names, advice)
         return FileContent(frame, file_rows, notes)
-    missing = is_unlabelled(label)
+    missing = is_missing_label(label, names)
     if missing.any():
-        notes.append(f"{missing.sum():,} of {len(frame):,} rows have no label and are omitted.")
+        notes.append(
+            f"{missing.sum():,} of {len(frame):,} rows have no label and are omitted{describe_missing(label, missing)}."
+        )
         frame = frame.filter(~missing)
-        file_rows = file_rows.without(missing)
+        file_rows = file_rows.without(missing.to_numpy())
         if frame.is_empty():
             raise InputError(
                 f"{file.path} has no value in the column {layout.label}; name the column of the true label with "
@@ -333,7 +335,13 @@ def _read_ids(column: pl.Series, file_rows: FileRows) -> np.ndarray:
         raise InputError(
             f"{file_rows.file}: the ids are in {column.name}, which contains lists; name a column of numbers or text"
         )
-    file_rows.reject(~column.is_first_distinct(), lambda row: f"the id {column[row]} is repeated; name a column of ids")
+    file_rows.reject(
+        ~column.is_first_distinct(),
+        lambda row: (
+            f"the id {column[row]} is repeated; keep one row of each id, such as the label of most annotators, or name "
+            "a column that differs in each row"
+        ),
+    )
     return column.cast(pl.String).to_numpy()
 
 
@@ -353,6 +361,20 @@ def _read_default_ids(column: pl.Series) -> np.ndarray | None:
         if value_range == len(numbers) - 1:
             return None
     return column.cast(pl.String).to_numpy()
+
+
+def _describe_repeated_ids(column: pl.Series, group: str | None) -> list[str]:
+    """Warn that rows with the same id, such as labels of several annotators, are not independent."""
+    if group is not None or column.dtype.is_nested():
+        return []
+    n_repeated = int((~column.drop_nulls().is_first_distinct()).sum())
+    if not n_repeated:
+        return []
+    return [
+        f"{n_repeated:,} of {len(column):,} rows repeat a value of {column.name}, but are treated as independent. If "
+        "several rows are one item, such as labels of several annotators, keep one row for each item, or give "
+        f"{assignment('group', column.name)}."
+    ]
 
 
 def _are_all_fit_rows(document: MapDocument, rows: FixedDecisions, file: Predictions, group: str | None) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from relmap.errors import InputError
+from relmap.options import assignment
 
 try:
     import fcntl
@@ -137,6 +138,20 @@ def check_output_path(out: Path | None, *inputs: Path) -> None:
     folder = next(parent for parent in out.absolute().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise InputError(f"{out} cannot be written: {folder} is not a folder that you may write to; write elsewhere")
+
+
+def check_new_file(out: Path | None, *, force: bool) -> None:
+    """Check that a file does not exist, so that no map and no results are lost.
+
+    Args:
+        out: Where to write, or None if nothing is written.
+        force: Whether the file may be replaced.
+
+    Raises:
+        InputError: The file exists, and must not be replaced.
+    """
+    if out is not None and not force and out.exists():
+        raise InputError(f"{out} exists; write to another file, or give {assignment('force', True)} to replace it")
 
 
 def check_output_name(out: Path) -> None:

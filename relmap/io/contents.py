@@ -3,6 +3,7 @@
 The first bytes of a file identify what it contains. Messages quote the first line of a library's error.
 """
 
+import difflib
 import json
 import re
 from collections.abc import Iterator
@@ -19,7 +20,9 @@ PARQUET = "a complete parquet file"
 JSON_LINES = "one JSON object per line"
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BOOLEAN_VALUE = re.compile(rb":\s*(true|false)\b")
 HEAD_BYTES = 1024
+SIMILAR_NAMES = 0.8  # similarity of the name of a missing file and of a file that may be meant
 MAX_ERROR_CHARACTERS = 200
 URL_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:$")  # `https:`, the first part of a path from a URL; `C:` is a drive
 
@@ -45,11 +48,22 @@ def check_content(path: Path, advice: str) -> bytes:
         with path.open("rb") as handle:
             head = handle.read(HEAD_BYTES)
     except FileNotFoundError:
-        raise InputError(f"{path} is missing; {advice}") from None
+        raise InputError(f"{path} is missing; {_find_similar_file(path) or advice}") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}; {advice}") from None
     reject_non_data(path, head, advice)
     return head
+
+
+def _find_similar_file(path: Path) -> str:
+    """Ask for a file of a similar name in the same folder; empty if there is none."""
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
+    except OSError:
+        return f"is there a folder {path.parent}?"
+    similar = [name for name in names if Path(name).stem == path.stem]
+    similar += difflib.get_close_matches(path.name, names, n=1, cutoff=SIMILAR_NAMES)
+    return f"is it {path.with_name(similar[0])}?" if similar else ""
 
 
 def reject_non_data(path: Path, head: bytes, advice: str) -> None:
@@ -104,17 +118,50 @@ def report_parse_errors(
         cause = error
     except (pl.exceptions.PolarsError, pa.ArrowException, UnicodeDecodeError) as error:
         cause = error
-    location = _locate_invalid_line(lines, first_number)
-    raise InputError(f"{path}{location} is not {expected} ({first_line(cause)}); {advice}") from None
-
-
-def _locate_invalid_line(lines: Path | bytes, first_number: int) -> str:
-    """Return `, line 7` for the first line that is not a JSON object; empty if there is none."""
     text = lines.read_bytes() if isinstance(lines, Path) else lines
     for number, line in enumerate(text.removeprefix(BYTE_ORDER_MARK).split(b"\n"), start=first_number):
         if not is_json_object(line):
-            return f", line {number}"
-    return ""
+            reason = _explain_invalid_line(path, line)
+            if reason:
+                raise InputError(f"{path}, line {number} {reason}") from None
+            raise InputError(f"{path}, line {number} is not {expected} ({first_line(cause)}); {advice}") from None
+    reason = _explain_constants(text) if expected != PARQUET else ""
+    if reason:
+        raise InputError(f"{path} {reason}") from None
+    raise InputError(f"{path} is not {expected} ({first_line(cause)}); {advice}") from None
+
+
+def _explain_invalid_line(path: Path, line: bytes) -> str:
+    """Explain why a line is not a JSON object, with the remedy; empty for other reasons than common ones."""
+    begin = line.strip()[:1]
+    if begin == b"[" or line.strip() in (b"{", b"]", b"],"):
+        return (
+            "begins a JSON list, or an object of several lines, but each line must be one object; if the file is a "
+            f"list of objects, rename it to {path.with_suffix('.json').name}"
+        )
+    reason = _explain_constants(line)
+    if reason:
+        return reason
+    try:
+        is_object = isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return ""
+    return "has an object with a repeated key; keep one of the two" if is_object else ""
+
+
+def _explain_constants(text: bytes) -> str:
+    """Explain that NaN and infinite numbers are not JSON; empty if the text has none of them outside strings."""
+    found: list[str] = []
+    try:
+        json.loads(text, parse_constant=found.append)
+    except (ValueError, RecursionError):
+        return ""
+    if not found:
+        return ""
+    remedy = (
+        "write null for a missing number" if found[0] == "NaN" else "write -9999 for the logit of a probability of 0"
+    )
+    return f"has {found[0]}, which is not JSON; {remedy}"
 
 
 def first_line(error: Exception) -> str:
@@ -157,3 +204,81 @@ def _unique_keys(members: list[tuple[str, object]]) -> dict[str, object]:
     if len(content) < len(members):
         raise ValueError("repeated key")
     return content
+
+
+def infer_column_types(content: bytes) -> pl.Schema:
+    """Find the type of each column of JSON lines.
+
+    A column whose values have no common type, such as objects and numbers, or booleans and numbers, is text.
+
+    Args:
+        content: Complete lines.
+
+    Returns:
+        Names and types of the columns.
+
+    Raises:
+        PolarsError: A line is not a JSON object.
+    """
+    try:
+        types = pl.scan_ndjson(content, infer_schema_length=None).collect_schema()
+        has_objects = any(isinstance(dtype, pl.Struct | pl.List) for dtype in types.values())
+        has_numbers = any(dtype.is_numeric() for dtype in types.values())
+        if has_objects or (has_numbers and BOOLEAN_VALUE.search(content)):
+            pl.read_ndjson(content, schema=types)
+    except pl.exceptions.PolarsError:
+        columns = _columns_of_lines(content)
+        if not columns:
+            raise
+        return pl.Schema({name: _infer_column_type(values) for name, values in columns.items()})
+    return types
+
+
+def _columns_of_lines(content: bytes) -> dict[str, list[object]]:
+    """Return the values of each column of JSON lines; empty if a line is not a JSON object."""
+    lines = [line for line in content.split(b"\n") if line.strip()]
+    if not all(is_json_object(line) for line in lines):
+        return {}
+    objects = [json.loads(line) for line in lines]
+    names = dict.fromkeys(name for members in objects for name in members)
+    return {name: [members.get(name) for members in objects] for name in names}
+
+
+def _infer_column_type(values: list[object]) -> pl.DataType:
+    """Find a type for all values of a column, or text."""
+    lines = b"\n".join(json.dumps({"": value}).encode() for value in values)
+    try:
+        return pl.read_ndjson(lines, infer_schema_length=None).dtypes[0]
+    except pl.exceptions.PolarsError:
+        return pl.String()
+
+
+def combine_column_types(first: pl.Schema, second: pl.Schema) -> pl.Schema:
+    """Find the type of each column of the lines of two pieces of a file.
+
+    Args:
+        first: Types of the columns of one piece.
+        second: Types of the columns of the other.
+
+    Returns:
+        Types that fit both pieces; text for a column that has no common type.
+    """
+    types = dict(first)
+    for name, dtype in second.items():
+        if name in types and types[name] != dtype:
+            types[name] = _common_type(types[name], dtype)
+        else:
+            types[name] = dtype
+    return pl.Schema(types)
+
+
+def _common_type(first: pl.DataType, second: pl.DataType) -> pl.DataType:
+    is_boolean = [dtype == pl.Boolean for dtype in (first, second)]
+    is_number = [dtype.is_numeric() for dtype in (first, second)]
+    if any(is_boolean) and any(is_number):
+        return pl.String()
+    try:
+        frames = [pl.DataFrame(schema={"": first}), pl.DataFrame(schema={"": second})]
+        return pl.concat(frames, how="diagonal_relaxed").dtypes[0]
+    except pl.exceptions.PolarsError:
+        return pl.String()

@@ -16,15 +16,26 @@ from pyarrow import csv, parquet
 
 from relmap.errors import InputError
 from relmap.io.columns import FileRows
-from relmap.io.contents import BYTE_ORDER_MARK, JSON_LINES, PARQUET, check_content, is_json_object, report_parse_errors
+from relmap.io.contents import (
+    BYTE_ORDER_MARK,
+    JSON_LINES,
+    PARQUET,
+    check_content,
+    combine_column_types,
+    infer_column_types,
+    is_json_object,
+    report_parse_errors,
+)
 from relmap.io.frames import BATCH_ROWS, WRITE_AGAIN, FramePredictions, arrow_to_polars, cast_for_arrow, read_whole
-from relmap.io.reading import DEFAULT_READING, Reading
+from relmap.io.reading import DEFAULT_READING, Reading, advise_header, check_header
 from relmap.io.text import SeparatedText
 
 BLOCK_BYTES = 2**22  # of text, read at once
 MAX_LINE_BYTES = 2**24  # of JSON; a line is read as a whole
 BATCH_BYTES = 2**26  # of decompressed parquet, read at once as one piece; each piece is written as one row group
 BUFFER_BYTES = 2**20
+HEAD_CHARACTERS = 1000
+CHECK_NAME = "check its name and its folder"
 PAGE_HEADER_BYTES = 32
 CHECKSUM_FIELD = 4  # of a page header
 THRIFT_INTEGER = 5  # type code of the compact protocol
@@ -163,7 +174,10 @@ class CsvPredictions:
     def _open(self, columns: Sequence[str] | None) -> csv.CSVStreamingReader:
         # no threads, since errors in threads do not name the row
         read_options = csv.ReadOptions(
-            block_size=BLOCK_BYTES, use_threads=False, encoding=self.text.encoding.replace("utf-8", "utf8")
+            block_size=BLOCK_BYTES,
+            use_threads=False,
+            encoding=self.text.encoding.replace("utf-8", "utf8"),
+            skip_rows=int(self.text.has_separator_line),
         )
         parse_options = csv.ParseOptions(
             newlines_in_values=True, delimiter=self.text.separator, ignore_empty_lines=not self.text.one_column
@@ -217,13 +231,12 @@ class JsonLinesPredictions:
         Raises:
             InputError: A line is not a JSON object, or has a repeated key.
         """
-        types = pl.DataFrame()
+        schema = pl.Schema()
         for block in _text_blocks(path):
             with report_parse_errors(path, JSON_LINES, WRITE_AGAIN, block.content, block.first_line):
-                block_types = pl.scan_ndjson(block.content, infer_schema_length=None).collect_schema()
+                schema = combine_column_types(schema, infer_column_types(block.content))
                 _reject_repeated_keys(path, block)
-                types = pl.concat([types, pl.DataFrame(schema=block_types)], how="diagonal_relaxed")
-        types = cast_for_arrow(types)
+        types = cast_for_arrow(pl.DataFrame(schema=schema))
         return cls(path, FramePredictions(types, "").schema, types.schema)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -283,15 +296,32 @@ def open_predictions(path: Path, reading: Reading = DEFAULT_READING) -> Predicti
     """
     suffix = format_suffix(path)
     if suffix not in FORMATS:
-        raise InputError(f"{path}: predictions are read as {', '.join(FORMATS)}; rename the file accordingly")
-    check_content(path, WRITE_AGAIN)
+        raise InputError(
+            f"{path}: predictions are read as {', '.join(FORMATS)}; rename the file accordingly"
+            f"{_advise_text_format(path)}"
+        )
+    check_content(path, WRITE_AGAIN if path.exists() else CHECK_NAME)
     predictions = FORMATS[suffix](path)
     with report_parse_errors(path, f"a complete {suffix[1:]} file", WRITE_AGAIN):  # a column name may not be UTF-8
         names = predictions.schema.names
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise InputError(f"{path} has more than one column named {', '.join(repeated)}; rename all but one")
+        raise InputError(
+            f"{path} has more than one column named {', '.join(repeated)}; rename all but one{advise_header(names)}"
+        )
+    if predictions.text is not None:
+        check_header(names, str(path), reading)
     return replace(predictions, reading=reading)
+
+
+def _advise_text_format(path: Path) -> str:
+    """Advise, as the end of a message, how to write a text file whose suffix is unknown, such as a run of TREC."""
+    try:
+        with path.open(encoding="utf-8") as lines:
+            first_line = lines.readline(HEAD_CHARACTERS)
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return advise_header([first_line.strip()]) or advise_header(first_line.split("\t"))
 
 
 def format_suffix(path: Path) -> str:
@@ -316,7 +346,8 @@ def rows_in_file(predictions: Predictions, first: int = 0) -> FileRows:
     Returns:
         The rows from the first one on.
     """
-    return FileRows(str(predictions.path), first, predictions.text)
+    is_sheet = predictions.path.suffix == ".xlsx"
+    return FileRows(str(predictions.path), first, predictions.text, is_sheet=is_sheet)
 
 
 def reading_notes(predictions: Predictions) -> list[str]:

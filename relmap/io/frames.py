@@ -4,11 +4,13 @@ Files that cannot be read in pieces are also read into memory: JSON lists, and t
 """
 
 import hashlib
+import json
 import math
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard
@@ -24,9 +26,15 @@ from polars.datatypes import DataTypeClass
 
 from relmap.errors import InputError
 from relmap.hashing import sha256_of_file
-from relmap.io.contents import BYTE_ORDER_MARK, first_line, is_json_object, report_parse_errors
+from relmap.io.contents import (
+    BYTE_ORDER_MARK,
+    first_line,
+    infer_column_types,
+    is_json_object,
+    report_parse_errors,
+)
 from relmap.io.reading import DEFAULT_READING, Reading
-from relmap.io.rows import MAX_SUM_ERROR, ROUNDING_ERROR, ArrayKind
+from relmap.io.rows import MAX_SUM_ERROR, ROUNDING_ERROR, ArrayKind, find_constant_sum
 from relmap.io.text import SeparatedText
 
 if TYPE_CHECKING:
@@ -48,6 +56,15 @@ HASHED_COLUMNS = (  # columns of the types that a map can read
 )
 FLOAT32_ERROR = 1e-6  # maximum rounding error of a probability, or of a sum of them, in float32
 MEBIBYTE = 2**20
+MAX_OBJECT_CHARACTERS = 200  # of a Python object that is read as text
+CONVERSION_ERRORS = (  # of Narwhals, polars and Arrow, for columns that they cannot convert
+    TypeError,
+    ValueError,
+    OverflowError,
+    NotImplementedError,
+    pl.exceptions.PolarsError,
+    pa.ArrowException,
+)
 # names of Arrow types, as in the functions pyarrow.types.is_...
 PLAIN_TYPES = ("integer", "floating", "boolean", "decimal128", "null", "date32", "timestamp")
 TEXT_TYPES = ("string", "large_string", "string_view")
@@ -138,10 +155,26 @@ def _read_json_list(path: Path) -> pl.DataFrame:
             "writes a list of objects with to_json(orient='records')"
         )
     with report_parse_errors(path, "a JSON list of objects", WRITE_AGAIN):
-        frame = pl.read_json(content, infer_schema_length=None)
+        try:
+            frame = pl.read_json(content, infer_schema_length=None)
+        except pl.exceptions.PolarsError:
+            lines = _lines_of_list(content)
+            if not lines:
+                raise
+            frame = pl.read_ndjson(lines, schema=infer_column_types(lines))
     if not is_json_object(b'{"rows": %b}' % content):  # false if an object in the list has a repeated key
         raise InputError(f"{path} has an object with a repeated key; keep one of the two")
     return frame
+
+
+def _lines_of_list(content: bytes) -> bytes:
+    """Convert a JSON list of objects to lines; empty if it is no such list."""
+    if not is_json_object(b'{"rows": %b}' % content):
+        return b""
+    objects = json.loads(content)
+    if not all(isinstance(members, dict) for members in objects):
+        return b""
+    return b"\n".join(json.dumps(members).encode() for members in objects)
 
 
 def _read_workbook(path: Path) -> pl.DataFrame:
@@ -155,9 +188,12 @@ def _read_workbook(path: Path) -> pl.DataFrame:
     _limit_unpacked_size(path)
     try:
         # by default, values of another type than the first rows become null, and blank rows are omitted
-        return pl.read_excel(path, infer_schema_length=None, drop_empty_rows=False)
+        frame = pl.read_excel(path, infer_schema_length=None, drop_empty_rows=False)
     except (fastexcel.FastExcelError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path} is not a complete workbook ({first_line(error)}); {WRITE_AGAIN}") from None
+    has_value = ~frame.select(pl.all_horizontal(pl.all().is_null())).to_series() if frame.width else pl.Series([])
+    last = has_value.arg_true()
+    return frame.head(int(last[-1]) + 1 if len(last) else 0)  # without blank rows at the end
 
 
 def _limit_unpacked_size(path: Path) -> None:
@@ -202,26 +238,93 @@ def is_frame(data: object) -> "TypeGuard[IntoDataFrame]":
     return bool(nw.dependencies.is_into_dataframe(data))
 
 
-def to_polars(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> pl.DataFrame:
+def to_polars(data: "InputData", kind: ArrayKind | Literal["auto"] | None, *, percent: bool = False) -> pl.DataFrame:
     """Convert a frame or an array of predictions to a polars frame.
 
     Args:
         data: A frame with the columns that a file has, or an array; see `read_array`.
         kind: What the numbers of an array are; see `read_array`.
+        percent: Whether the numbers of an array are in percent.
 
     Returns:
-        The frame; for an array, one with the column `logits` or `probabilities`.
+        The frame; for an array, one with the column `logits` or `probabilities`. A column of Python objects that are
+        not of one type is text.
 
     Raises:
         InputError: `data` is neither a frame nor an array of numbers, or an array may contain logits or probabilities.
     """
-    if is_frame(data):
+    if not is_frame(data):
+        array = read_array(data, kind, percent=percent)
+        return pl.DataFrame({array.kind: array.numbers})
+    try:
+        frame = nw.from_native(data, eager_only=True)
+        names = [*frame.columns]
+    except (TypeError, ValueError) as error:  # two columns have the same name, or names are not text
+        raise InputError(f"X is not a valid frame ({' '.join(str(error).split())}); fix that column") from None
+    if not all(isinstance(name, str) for name in names):
+        names = [str(name) for name in names]
+    if len(set(names)) < len(names):
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        raise InputError(f"X has more than one column named {', '.join(repeated)}; rename all but one")
+    try:
+        converted = frame.to_polars()
+    except CONVERSION_ERRORS:
+        columns = [_to_polars_column(frame, place) for place in range(len(names))]
+        converted = pl.DataFrame(columns)
+    objects = [name for name, dtype in converted.schema.items() if dtype == pl.Object]
+    texts = [_objects_to_series(name, converted[name].to_list()) for name in objects]
+    return cast_for_arrow(converted.with_columns(texts).rename(dict(zip(converted.columns, names, strict=True))))
+
+
+def _to_polars_column(frame: "nw.DataFrame[Any]", place: int) -> pl.Series:
+    """Convert a column of a frame, if need be by its Python values."""
+    name = frame.columns[place]
+    try:
+        return frame.select(name).to_polars().to_series().alias(str(name))
+    except CONVERSION_ERRORS:
+        return _objects_to_series(str(name), frame[name].to_list())
+
+
+def _objects_to_series(name: str, values: Sequence[object]) -> pl.Series:
+    """Convert Python objects, such as tensors or values of several types, to numbers or lists if possible, or text."""
+    values = [detach(value) for value in values]
+    present = [value for value in values if not is_missing_object(value)]
+    if present and all(isinstance(value, np.ndarray) for value in present):
+        lists = [value.tolist() if isinstance(value, np.ndarray) else None for value in values]
         try:
-            return nw.from_native(data).to_polars()
-        except (TypeError, ValueError) as error:  # two columns have the same name, or a column has several types
-            raise InputError(f"X is not a valid frame ({' '.join(str(error).split())}); fix that column") from None
-    array = read_array(data, kind)
-    return pl.DataFrame({array.kind: array.numbers})
+            return pl.Series(name, lists)
+        except (TypeError, ValueError, pl.exceptions.PolarsError):
+            pass
+    texts = [None if is_missing_object(value) else str(value)[:MAX_OBJECT_CHARACTERS] for value in values]
+    return pl.Series(name, texts, dtype=pl.String)
+
+
+def is_missing_object(value: object) -> bool:
+    """Return whether a Python object is None or NaN, or another missing value of pandas.
+
+    Args:
+        value: Any object.
+    """
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and math.isnan(value)
+
+
+def detach(data: Any) -> Any:  # noqa: ANN401 - a tensor, whose type is not known without torch
+    """Convert a tensor of torch, or a list of tensors, to NumPy, also if it has gradients or is on another device.
+
+    Args:
+        data: Any object.
+
+    Returns:
+        An array; other objects unchanged.
+    """
+    if isinstance(data, list | tuple) and data and hasattr(data[0], "detach"):
+        return [detach(value) for value in data]
+    if not (hasattr(data, "detach") and hasattr(data, "cpu")):
+        return data
+    tensor = data.detach().cpu()
+    return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
 
 
 class PredictionArray(NamedTuple):
@@ -236,7 +339,9 @@ class PredictionArray(NamedTuple):
     numbers: np.ndarray
 
 
-def read_array(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> PredictionArray:
+def read_array(
+    data: "InputData", kind: ArrayKind | Literal["auto"] | None, *, percent: bool = False
+) -> PredictionArray:
     """Read an array of predictions.
 
     Args:
@@ -245,31 +350,68 @@ def read_array(data: "InputData", kind: ArrayKind | Literal["auto"] | None) -> P
             probabilities, which must sum to 1 in each row, within rounding. None is for a map without information on
             the kind of arrays that it was fitted on. It is like `auto`, but rejects numbers in [0, 1] of shape (n,),
             which may be either.
+        percent: Whether the numbers are probabilities in percent.
 
     Returns:
-        The numbers and what they are.
+        The numbers and what they are; probabilities are fractions.
 
     Raises:
         InputError: `data` is not an array of numbers, or may contain logits or probabilities.
     """
+    data = detach(data)
     try:
-        numbers = np.asarray(data, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"X is of the type {type(data).__name__}; give an array of numbers, or a frame") from None
+        values = np.asarray(data)
+        if values.dtype.kind == "c":
+            raise InputError("X has complex numbers; give real probabilities or logits")
+        numbers = values.astype(np.float64)
+    except InputError:
+        raise
+    except (TypeError, ValueError, RuntimeError) as error:
+        hint = f" ({first_line(error)}); for a tensor give X.detach().cpu().numpy()" if hasattr(data, "ndim") else ""
+        raise InputError(
+            f"X is of the type {type(data).__name__}{hint}; give an array of numbers, or a frame"
+        ) from None
     if numbers.ndim not in (1, 2) or not len(numbers) or 1 in numbers.shape[1:]:
         raise InputError(
             f"X has the shape {numbers.shape}; it must be (rows, labels), or (rows,) for the second of two labels"
         )
+    if percent:
+        if kind == "logits":
+            raise InputError("arrays is 'logits', and percent is given; omit one of them")
+        numbers = numbers / 100
+        kind = "probabilities"
     in_unit_interval = bool(((numbers >= -FLOAT32_ERROR) & (numbers <= 1 + FLOAT32_ERROR)).all())
     array_kind: ArrayKind = "probabilities" if in_unit_interval else "logits"
     if kind is not None and kind != "auto":
         array_kind = kind
     elif in_unit_interval:
         _check_probabilities(numbers, accepts_one_column=kind == "auto")
+    else:
+        _reject_shares(numbers)
     if numbers.ndim == 1:
         first_column = 1 - numbers if array_kind == "probabilities" else np.zeros(len(numbers))
         numbers = np.column_stack([first_column, numbers])
     return PredictionArray(array_kind, numbers)
+
+
+def _reject_shares(numbers: np.ndarray) -> None:
+    """Reject numbers that may be percentages or unscaled probabilities, and not logits."""
+    choice = "if they are logits, give arrays='logits'"
+    if numbers.ndim == 1:
+        if (numbers >= 0).all():
+            raise InputError(
+                "X has no negative number, so as logits all rows would be decided for the second label; if they are "
+                f"percentages, give percent=True; {choice}"
+            )
+        return
+    constant = find_constant_sum(numbers)
+    if constant == 100:
+        raise InputError(f"X: every row sums to 100; if these are percentages, give percent=True; {choice}")
+    if constant is not None:
+        raise InputError(
+            f"X: every row sums to {constant:.6g} without a negative number; if these are probabilities, divide each "
+            f"row by its sum; {choice}"
+        )
 
 
 def _check_probabilities(numbers: np.ndarray, *, accepts_one_column: bool) -> None:
@@ -306,7 +448,7 @@ def add_column(frame: pl.DataFrame, name: str, values: ArrayLike, argument: str)
     """
     if name in frame.columns:
         raise InputError(f"X has a column {name}, and {argument} is given too; give it once")
-    array = unify_missing(values)
+    array = unify_missing(values, argument)
     if array.shape != (len(frame),):
         raise InputError(
             f"X has {len(frame):,} rows, and {argument} has the shape {array.shape}; give one value for each row"
@@ -314,29 +456,50 @@ def add_column(frame: pl.DataFrame, name: str, values: ArrayLike, argument: str)
     return frame.with_columns(pl.Series(name, array.tolist() if array.dtype == object else array, strict=False))
 
 
-def unify_missing(values: ArrayLike) -> np.ndarray:
+def unify_missing(values: ArrayLike, argument: str = "y") -> np.ndarray:
     """Convert values to an array in which None represents every missing value.
 
     Args:
-        values: An array, a sequence or a series. None, NaN and the other missing values of pandas are missing.
+        values: An array, a sequence, a series or a tensor. None, NaN and the other missing values of pandas are
+            missing.
+        argument: Name of the argument with the values, for messages.
 
     Returns:
-        The array; an array of objects if a value is missing.
+        The array; an array of objects if a value is missing. Numbers of the type Decimal are floats.
+
+    Raises:
+        InputError: The values cannot be converted to an array, or are complex.
     """
-    array = np.asarray(values)
+    values = detach(values)
+    try:
+        array = np.asarray(values)
+        is_plain = array.dtype.kind not in "fO" and not isinstance(values, list | tuple)
+        objects = array if is_plain else np.array(values, dtype=object)  # a copy
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"{argument} is of the type {type(values).__name__} ({first_line(error)}); give one value for each row, "
+            f"of a tensor {argument}.detach().cpu().numpy()"
+        ) from None
+    if array.dtype.kind == "c":
+        raise InputError(f"{argument} has complex numbers; give one label for each row")
     # lists and tuples are checked whatever their type, since NumPy converts NaN among texts to the text 'nan'
-    if array.dtype.kind not in "fO" and not isinstance(values, list | tuple):
+    if is_plain:
         return array
-    objects = np.array(values, dtype=object)  # a copy
-    if hasattr(values, "isna"):
-        is_missing = np.asarray(values.isna(), dtype=bool)
-    else:
-        flat = [value is None or (isinstance(value, float) and math.isnan(value)) for value in objects.ravel()]
-        is_missing = np.reshape(np.array(flat, dtype=bool), objects.shape)
+    flat = [float(value) if isinstance(value, Decimal) else value for value in objects.ravel()]
+    is_missing = np.array([is_missing_object(value) for value in flat], dtype=bool)
+    if any(isinstance(value, Decimal) for value in objects.ravel()):
+        objects = _as_objects(flat, objects.shape)
+        array = np.asarray(objects.tolist()) if not is_missing.any() else objects
     if not is_missing.any():
         return array
-    objects[is_missing] = None
+    objects[np.reshape(is_missing, objects.shape)] = None
     return objects
+
+
+def _as_objects(values: Sequence[object], shape: tuple[int, ...]) -> np.ndarray:
+    objects = np.empty(len(values), dtype=object)
+    objects[:] = values
+    return objects.reshape(shape)
 
 
 def get_column(data: "InputData", name: str, argument: str) -> "IntoSeries":

@@ -9,7 +9,7 @@ import polars as pl
 
 from relmap.errors import InputError
 from relmap.io.columns import join_names
-from relmap.io.frames import read_array
+from relmap.io.frames import detach, read_array
 from relmap.io.rows import ArrayKind
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def check_width(data: "InputData", n_labels: int | None, names: Sequence[str] | 
         InputError: The array has another number of columns.
     """
     try:
-        shape: tuple[int, ...] = np.shape(data)  # type: ignore[arg-type]
-    except ValueError:  # rows of several lengths
+        shape: tuple[int, ...] = np.shape(detach(data))
+    except (TypeError, ValueError, RuntimeError):  # rows of several lengths, or no numbers
         return
     if n_labels is None or len(shape) not in (1, 2):
         return

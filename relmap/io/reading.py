@@ -8,9 +8,12 @@ probability or score of one of two labels.
 """
 
 import csv
+import difflib
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from relmap.errors import InputError
@@ -22,7 +25,7 @@ if TYPE_CHECKING:  # relmap.decisions imports NumPy, which `relmap --help` does 
 COMMON_COLUMN_NAMES = {  # field of a Reading -> names that such columns often have
     "label": ("truth", "target", "gold", "true_label", "ground_truth", "y_true", "y", "relevance"),
     "decision": ("prediction", "predicted", "pred", "y_pred", "answer", "verdict"),
-    "confidence_column": ("conf", "certainty", "sure", "how_sure"),
+    "confidence": ("conf", "certainty", "sure", "how_sure"),
     "probabilities": ("probs", "softmax"),
     "probability": ("probability", "prob", "proba", "p", "y_prob"),
     "score": ("score", "relevance_score"),
@@ -30,7 +33,9 @@ COMMON_COLUMN_NAMES = {  # field of a Reading -> names that such columns often h
 WEIGHT_COLUMN = "inverse_probability"  # written by `label`
 Kind = Literal["logits", "probabilities", "probability", "score", "confidence_only", "decision_only"]
 LOGIT_COLUMNS = "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)"
-PREDICTION_FIELDS = ("confidence_column", "logits", "probabilities", "probability", "score")  # at most one is given
+PREDICTION_FIELDS = ("confidence", "logits", "probabilities", "probability", "score")  # at most one is given
+COLUMN_FIELDS = ("label", "decision", "id", *PREDICTION_FIELDS)  # name columns; logits and probabilities also prefixes
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 NUMBER_UP_TO_1 = re.compile(r"\s*(0?\.\d+|[01](\.0*)?)\s*")
 
 
@@ -60,7 +65,7 @@ class Requirement(NamedTuple):
 
 REQUIREMENTS: dict[str | None, Requirement] = {  # by the input of a map; None for any input
     "logits": Requirement(LOGIT_COLUMNS, ("probabilities", "probability", "score")),
-    "confidence_only": Requirement("decision and confidence", ("decision", "confidence_column")),
+    "confidence_only": Requirement("decision and confidence", ("decision", "confidence")),
     "decision_only": Requirement("decision", ("decision",)),
     None: Requirement(
         f"{LOGIT_COLUMNS}, or decision and confidence, or only decision",
@@ -75,16 +80,20 @@ class Reading:
 
     label: Annotated[str | None, "Column with the true label."] = None
     decision: Annotated[str | None, "Column with the label that the model predicts."] = None
-    confidence_column: Annotated[str | None, "Column with the confidence of the decision."] = None
+    confidence: Annotated[str | None, "Column with the confidence of the decision."] = None
     confidence_words: Annotated[
         str | None, "Number in [0, 1] for each word of a verbal confidence: low=.3,medium=.6,high=.9"
     ] = None
     percent: Annotated[bool, "Confidences or probabilities are in percent, from 0 to 100."] = False
     logits: Annotated[
-        str | None, "Column with lists of logits, or common prefix of the columns PREFIX_0, PREFIX_1, ..."
+        str | None,
+        "Column with lists of logits, or prefix of columns PREFIX_0, PREFIX_1, ..., or columns in the order of the "
+        "labels.",
     ] = None
     probabilities: Annotated[
-        str | None, "Column with lists of probabilities, or common prefix of the columns PREFIX_0, PREFIX_1, ..."
+        str | None,
+        "Column with lists of probabilities, or prefix of columns PREFIX_0, PREFIX_1, ..., or columns in the order of "
+        "the labels.",
     ] = None
     probability: Annotated[str | None, "Column with the probability of one of two labels."] = None
     score: Annotated[
@@ -129,7 +138,7 @@ class Reading:
                 raise InputError(
                     f"{option('confidence_words')} has {pair!r}; give each word a number in [0, 1]: {example}"
                 )
-            key = word.strip().lower()
+            key = normalize_name(word)
             if key in words:
                 raise InputError(
                     f"{option('confidence_words')} is {self.confidence_words!r}; give each word once (case is ignored)"
@@ -139,6 +148,28 @@ class Reading:
 
 
 DEFAULT_READING = Reading()
+
+
+def words_to_text(words: Mapping[str, float]) -> str:
+    """Convert the number of each word of confidence to the text that a `Reading` has.
+
+    Args:
+        words: Number in [0, 1] of each word.
+
+    Returns:
+        Such as `low=0.3,high=0.9`.
+
+    Raises:
+        InputError: A value is not a number in [0, 1].
+    """
+    pairs: list[str] = []
+    for word, number in words.items():
+        if not isinstance(number, Real) or not 0 <= float(number) <= 1:
+            raise InputError(
+                f"{option('confidence_words')} has {word!r}: {number!r}; give each word a number in [0, 1]"
+            )
+        pairs.append(f"{word}={float(number):.15f}")
+    return ",".join(pairs)
 
 
 @dataclass(frozen=True)
@@ -196,15 +227,15 @@ def find_layout(
     Raises:
         InputError: Columns are missing, incompletely numbered, ambiguous, or used twice.
     """
-    _check_reading(names, file, labelled, reading)
+    _check_reading(names, file, labelled, map_input, reading)
     decision = reading.decision or "decision"
     label = reading.label or "label"
     predictions = _find_predictions(names, file, map_input, reading)
     if predictions is None:
         needs_label = labelled and not reading.label
         raise InputError(_describe_missing_predictions(names, file, map_input, needs_label=needs_label))
-    if group is not None and group not in names:
-        raise InputError(f"{file} has no column {group}, which must contain the groups; it has {', '.join(names)}")
+    if group is not None:
+        require_column(names, file, "group", group)
     if labelled and label not in names:
         hint = suggest_options(names, ["label"])
         raise InputError(
@@ -232,15 +263,127 @@ def find_layout(
     return layout
 
 
-def _check_reading(names: Sequence[str], file: str, labelled: bool, reading: Reading) -> None:
-    """Check that the columns that a reading names exist, and that a score has a border."""
-    named_fields = ["decision", "confidence_column", "probability", "score"]
-    if labelled:
-        named_fields.append("label")
-    for field in named_fields:
-        name = getattr(reading, field)
-        if name is not None and name not in names:
-            raise InputError(f"{file} has no column {name}, which {option(field)} names; it has {', '.join(names)}")
+def require_column(names: Sequence[str], file: str, field: str, column: str) -> None:
+    """Check that a column exists that an option names.
+
+    Args:
+        names: Columns of the file.
+        file: Name of the file, for messages.
+        field: Parameter of the option.
+        column: The column.
+
+    Raises:
+        InputError: There is no such column; the message names the option, and columns with similar names.
+    """
+    if column not in names:
+        raise InputError(
+            f"{file} has no column {column}, which {option(field)} names; {_describe_columns(names, file, column)}"
+            f"{_advise_level(field, column)}"
+        )
+
+
+def _describe_columns(names: Sequence[str], file: str, column: str) -> str:
+    """List the columns of a file, those with a similar name first."""
+    by_lower_name = {name.strip().lower(): name for name in names}
+    similar = difflib.get_close_matches(column.strip().lower(), by_lower_name, n=2)
+    hint = f"did you mean {' or '.join(by_lower_name[name] for name in similar)}? " if similar else ""
+    return f"{hint}it has {', '.join(names) or '(none)'}{advise_header(names, file)}"
+
+
+def _advise_level(field: str, column: str) -> str:
+    """Advise on the option for the level of a guarantee, where its number was given as a column."""
+    if field != "confidence" or not NUMBER_UP_TO_1.fullmatch(column):
+        return ""
+    return f"; if this is the confidence level of a guarantee, give {assignment('confidence_level', column)}"
+
+
+def advise_header(names: Sequence[str], file: str = "") -> str:
+    """Advise, as the end of a message, to add names of columns, if the names look like a row of data.
+
+    Args:
+        names: Columns of the file.
+        file: Name of the file.
+
+    Returns:
+        The advice; empty for other names.
+    """
+    if file.endswith(".xlsx"):
+        return (
+            "; only the first sheet is read, and its first row must have a name for each column: move the sheet to the "
+            "front, delete rows above the names, and separate merged cells"
+        )
+    if len(names) == 1 and len(names[0].split()) > 1:
+        return (
+            "; if the columns are separated by spaces, separate them by commas or tabs, below a line with their names"
+        )
+    if not any(NUMBER.fullmatch(name) for name in names) or are_positions(names):
+        return ""
+    return "; if its first line is a row of data, add a line with the names of the columns before it"
+
+
+def are_positions(names: Sequence[str]) -> bool:
+    """Return whether columns are named 0, 1, ..., as programs name columns without names.
+
+    Args:
+        names: Columns of a file.
+    """
+    return [*names] == [str(number) for number in range(len(names))]
+
+
+def check_header(names: Sequence[str], file: str, reading: Reading) -> None:
+    """Check that no option names a column by a number that the first row of data has.
+
+    Args:
+        names: Fields of the first line of a text file.
+        file: Name of the file, for messages.
+        reading: Names of the columns to read.
+
+    Raises:
+        InputError: A column to read has a number as its name, and columns are not named 0, 1, ....
+    """
+    for field in COLUMN_FIELDS:
+        column = getattr(reading, field)
+        if column in names and NUMBER.fullmatch(column) and not are_positions(names):
+            raise InputError(
+                f"{file}: {option(field)} names the column {column}, a number, so the first line ({', '.join(names)}) "
+                "looks like a row of data; add a line with the names of the columns before it"
+            )
+
+
+def _require_columns_of_labels(names: Sequence[str], file: str, field: str, value: str) -> None:
+    """Check that an option names a column of lists, the prefix of numbered columns, or a column for each label."""
+    if value in names or any(re.fullmatch(r"_[0-9]+", name.removeprefix(value)) for name in names):
+        return
+    if "," in value:
+        for column in split_names(field, value, "p_no,p_yes", min_names=2) or ():
+            require_column(names, file, field, column)
+        return
+    with_prefix = [name for name in names if name.startswith(value)]
+    if len(with_prefix) > 1:
+        example = assignment(field, ",".join(with_prefix))
+        raise InputError(
+            f"{file} has no column {value}, which {option(field)} names, nor columns {value}_0, {value}_1, ...; it has "
+            f"{', '.join(with_prefix)}: name the columns in the order of the labels, such as {example}"
+        )
+    require_column(names, file, field, value)
+
+
+def _check_reading(
+    names: Sequence[str], file: str, labelled: bool, map_input: "MapInput | None", reading: Reading
+) -> None:
+    """Check that the columns that a reading names exist and are read, and that a score has a border."""
+    for field in COLUMN_FIELDS:
+        column = getattr(reading, field)
+        if column is None or (field in ("label", "id") and not labelled):
+            continue
+        if field in ("logits", "probabilities"):
+            _require_columns_of_labels(names, file, field, column)
+        else:
+            require_column(names, file, field, column)
+        is_read = map_input in (None, "logits") or field not in PREDICTION_FIELDS or field == "confidence"
+        if not is_read:
+            needed = REQUIREMENTS[map_input].columns
+            raise InputError(f"{file}: {option(field)} names {column}, but the map reads {needed}; omit the option")
     if reading.score is not None and reading.border is None:
         example = assignments({"score": reading.score, "border": 0})
         targets = f"{option('precision')}, {option('recall')} or {option('npv')}"
@@ -255,9 +398,9 @@ def _find_predictions(
 ) -> PredictionColumns | None:
     """Find the columns for `map_input`, or if it is None, for the first kind of input that has columns."""
     has_decision = (reading.decision or "decision") in names
-    confidence = reading.confidence_column or "confidence"
+    confidence = reading.confidence or "confidence"
     candidates: dict[MapInput, list[PredictionColumns]] = {"logits": [], "confidence_only": [], "decision_only": []}
-    if reading.confidence_column is None:
+    if reading.confidence is None:
         candidates["logits"] = _find_logit_columns(names, file, reading)
     if has_decision and confidence in names:
         candidates["confidence_only"] = [PredictionColumns("confidence_only", (confidence,))]
@@ -288,6 +431,8 @@ def _find_logit_columns(names: Sequence[str], file: str, reading: Reading) -> li
             continue
         if name in names:
             found.append(PredictionColumns(kind, (name,)))
+        elif "," in name and (reading.logits or reading.probabilities):
+            found.append(PredictionColumns(kind, split_names(kind, name, "p_no,p_yes", min_names=2) or ()))
         numbered = _find_numbered_columns(names, file, name)
         if numbered:
             found.append(PredictionColumns(kind, numbered))
@@ -300,9 +445,12 @@ def _find_numbered_columns(names: Sequence[str], file: str, prefix: str) -> tupl
     numbers = sorted(int(suffix) for suffix in suffixes if re.fullmatch(r"0|[1-9]\d*", suffix))
     columns = tuple(f"{prefix}_{number}" for number in numbers)
     if len(columns) == 1 or numbers != list(range(len(columns))):
+        remedy = ""
+        if prefix not in ("logits", "probabilities") and len(columns) > 1:
+            remedy = f"; or name them in the order of the labels: {','.join(columns)}"
         raise InputError(
             f"{file} has the columns {', '.join(columns)}; they must be numbered 0, 1, ... without gaps, one for each "
-            "label"
+            f"label{remedy}"
         )
     return columns
 
@@ -315,6 +463,8 @@ def _describe_missing_predictions(
     needed_fields = (*requirement.fields, "label") if needs_label else requirement.fields
     if any(re.search(r"^ | $", name) for name in names):
         hint = "; are they separated by commas, without spaces?"
+    elif advise_header(names, file):
+        hint = advise_header(names, file)
     else:
         hint = suggest_options(names, needed_fields)
     columns = ", ".join(names) or "(none)"
@@ -346,6 +496,34 @@ def suggest_options(names: Sequence[str], needed_fields: Sequence[str]) -> str:
         example: dict[str, object] = {"border": 0} if field == "score" else {}
         placeholders.append(assignments({**example, field: "COLUMN"}))
     return f"; name yours with {' or '.join(placeholders)}"
+
+
+def normalize_name(name: str) -> str:
+    """Spell the name of a label, or a word of confidence, in one form, in which names are compared.
+
+    Args:
+        name: The name.
+
+    Returns:
+        The name in Unicode form NFKC, in lower case, without invisible characters, surrounding and repeated spaces, and
+        zero decimals of a whole number.
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", remove_invisible(name)).casefold())
+    return re.sub(r"^([+-]?[0-9]+)\.0+$", r"\1", " ".join(folded.split()))
+
+
+def remove_invisible(text: str) -> str:
+    """Remove characters without width, such as a byte order mark or a soft hyphen.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The other characters.
+    """
+    return "".join(
+        character for character in text if character.isspace() or unicodedata.category(character) not in ("Cc", "Cf")
+    )
 
 
 def split_names(name: str, value: str | None, example: str, min_names: int = 1) -> tuple[str, ...] | None:

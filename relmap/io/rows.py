@@ -10,16 +10,21 @@ import polars as pl
 from relmap.decisions import FLOAT_TOLERANCE, FixedDecisions, decide
 from relmap.errors import InputError
 from relmap.io.columns import (
+    MIN_ROWS_OF_UNIT,
     FileRows,
     advise_names,
     are_whole_numbers,
+    describe_vocabularies,
     find_label_names,
+    is_rating,
     join_names,
+    looks_unjudged,
     parse_label,
     read_labels,
     read_number_lists,
     read_numbers,
     read_probabilities,
+    read_shares,
 )
 from relmap.io.reading import Layout, Reading
 from relmap.options import assignment, assignments, labels_to_paste, option
@@ -30,6 +35,9 @@ MAX_LOGIT = 1e12  # far above the logits of any model, and far below the overflo
 MAX_WEIGHT = 1e12
 ROUNDING_ERROR = 0.005  # maximum rounding error of a probability with two decimal places
 MAX_SUM_ERROR = 0.05  # maximum difference from 1 of the sum of the probabilities of a row
+MIN_ROWS_OF_SUM = 5  # fewer rows may have equal sums by chance
+MAX_SHARED_SHARE = 0.1  # maximum share of rows with a label that decisions take, if decisions and labels are unrelated
+SEPARATED = 0.99  # share of the pairs of rows that a probability of one label orders by decision
 
 
 def read_rows(
@@ -55,12 +63,18 @@ def read_rows(
     Raises:
         InputError: A value is invalid; the message names the file, row and column, the value and the remedy.
     """
+    rows.reject_repeated_header(frame)
     if names:
         n_labels = len(names)
     logits = None
     confidence = None
     if layout.kind == "confidence_only":
         confidence = read_probabilities(frame[layout.columns[0]], rows, layout.reading)
+        if layout.reading.percent and len(confidence) >= MIN_ROWS_OF_UNIT and is_rating(np.round(100 * confidence, 9)):
+            raise InputError(
+                f"{rows.file}: {layout.columns[0]} has whole numbers up to 10, which look like ratings, not percent; "
+                f"give each value a number with {option('confidence_words')}"
+            )
     elif layout.kind != "decision_only":
         logits = _read_logits(frame, layout, rows, names)
         if n_labels is not None and logits.shape[1] != n_labels:
@@ -82,6 +96,10 @@ def read_rows(
         decision = decide(logits)
         if layout.kind == "score":  # a score at the border means the negative label, but `decide` returns label 0
             decision[logits[:, 0] == logits[:, 1]] = 1 - positive_label(layout.reading, names)
+    elif label is not None:
+        _reject_unrelated_labels(frame, layout, rows, decision, label)
+    if confidence is not None and (label is not None or len(confidence) >= MIN_ROWS_OF_UNIT):
+        _reject_one_label(layout, rows, decision, confidence, names, n_labels)
     return FixedDecisions(
         decision=decision,
         logits=logits,
@@ -92,14 +110,85 @@ def read_rows(
     )
 
 
+def _reject_unrelated_labels(
+    frame: pl.DataFrame, layout: Layout, rows: FileRows, decision: np.ndarray, label: np.ndarray
+) -> None:
+    """Reject decisions and labels that hardly share a value, since they use different words."""
+    if len(label) < MIN_ROWS_OF_UNIT or len(np.union1d(decision, label)) < 3:  # one label may be always wrong
+        return
+    is_decided = np.isin(label, decision).mean()
+    is_labelled = np.isin(decision, label).mean()
+    if max(is_decided, is_labelled) > MAX_SHARED_SHARE:
+        return
+    assert layout.decision is not None
+    assert layout.label is not None
+    raise InputError(
+        f"{rows.file}: no decision could be correct{describe_vocabularies(frame, layout.decision, layout.label)}"
+    )
+
+
+def _reject_one_label(
+    layout: Layout,
+    rows: FileRows,
+    decision: np.ndarray,
+    confidence: np.ndarray,
+    names: Sequence[str] | None,
+    n_labels: int,
+) -> None:
+    """Reject a confidence that may be the probability of the same label in each row, and not of the decision.
+
+    A confidence below 1/K is rejected unless an option says that the column is the confidence of the decision. If the
+    column also separates the rows that decide for one label from the others, it is rejected in any case.
+
+    Raises:
+        InputError: The column may be the probability of one label.
+    """
+    is_low = confidence < 1 / n_labels - ROUNDING_ERROR
+    if not is_low.any():
+        return
+    reading = layout.reading
+    column = layout.columns[0]
+    positive = int(decision[confidence.argmax()])
+    is_positive = decision == positive
+    is_separated = len(decision) >= MIN_ROWS_OF_UNIT and _separates(confidence, is_positive)
+    if not is_separated and (reading.confidence is not None or reading.words):
+        return
+    name = names[positive] if names else str(positive)
+    remedy = f"give the probability of the decided label, or the probabilities of all labels: {option('probabilities')}"
+    if n_labels == 2:
+        remedy = f"read it with {assignments({'probability': column, 'positive': name})}"
+    choice = ""
+    if not is_separated:
+        choice = f". If it is the confidence of the decision in each row, give {assignment('confidence', column)}"
+    raise InputError(
+        f"{rows.file}: in {is_low.sum():,} of {len(confidence):,} rows {column} is below 1/{n_labels}, the confidence "
+        f"of random decisions. If it is the probability of the same label in each row, {remedy}{choice}"
+    )
+
+
+def _separates(values: np.ndarray, is_positive: np.ndarray) -> bool:
+    """Return whether almost all values of positive rows are above those of the other rows."""
+    others = np.sort(values[~is_positive])
+    positives = values[is_positive]
+    if not len(others) or not len(positives):
+        return False
+    n_below = np.searchsorted(others, positives, side="left") + np.searchsorted(others, positives, side="right")
+    return bool(n_below.mean() / (2 * len(others)) >= SEPARATED)
+
+
 def _read_logits(frame: pl.DataFrame, layout: Layout, rows: FileRows, names: Sequence[str] | None) -> np.ndarray:
     """Read logits or log-probabilities, shape (n, K)."""
     if layout.kind in ("probability", "score"):
         return _read_binary_logits(frame, layout, rows, names)
-    logits = _read_matrix(frame, layout, rows)
+    matrix = _read_matrix(frame, layout, rows)
     if layout.kind == "probabilities":
-        logits = _log_probabilities(logits, rows)
-    return logits
+        return _log_probabilities(matrix, rows, percent=layout.reading.percent)
+    if layout.reading.logits is None:
+        doubt = _describe_constant_sum(matrix, layout)
+        if doubt:
+            choice = f"If they are logits, give {assignment('logits', 'logits')}"
+            raise InputError(f"{rows.file}: {doubt}. {choice}")
+    return matrix
 
 
 def _read_groups(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndarray | None:
@@ -162,16 +251,63 @@ def find_two_label_names(frame: pl.DataFrame, layout: Layout, rows: FileRows) ->
 
 def _advise_names(frame: pl.DataFrame, layout: Layout, n_labels: int) -> str:
     by_position = layout.columns if layout.kind in ("logits", "probabilities") else ()
-    return advise_names(frame, [layout.decision, layout.label], n_labels, by_position)
+    return advise_names(frame, layout.decision, layout.label, n_labels, by_position)
 
 
 def _read_matrix(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndarray:
     """Read one number for each label, shape (n, K), float64."""
     if len(layout.columns) > 1:
-        matrix = np.column_stack([read_numbers(frame[name], rows) for name in layout.columns])
-    else:
-        matrix = read_number_lists(frame[layout.columns[0]], rows)
+        if layout.kind == "probabilities":
+            columns = [read_shares(frame[name], rows, layout.reading).values for name in layout.columns]
+        else:
+            columns = [read_numbers(frame[name], rows) for name in layout.columns]
+        return _check_finite(np.column_stack(columns), layout.kind, rows)
+    matrix = read_number_lists(frame[layout.columns[0]], rows)
+    if layout.kind == "probabilities" and layout.reading.percent:
+        matrix = matrix / 100
     return _check_finite(matrix, layout.kind, rows)
+
+
+def find_constant_sum(matrix: np.ndarray) -> float | None:
+    """Find the sum of rows that look like probabilities, in any unit, and not like logits.
+
+    Args:
+        matrix: Shape (n, K).
+
+    Returns:
+        The sum of every row, exactly 1 or 100 if it is so within rounding; None if a number is negative, if rows have
+        different sums, or if there are too few rows to know.
+    """
+    if not len(matrix) or (matrix < 0).any():
+        return None
+    totals = matrix.sum(axis=1)
+    constant = float(np.median(totals))
+    for unit in (1, 100):
+        if abs(constant - unit) <= unit * MAX_SUM_ERROR:
+            constant = unit
+    tolerance = min(MAX_SUM_ERROR, ROUNDING_ERROR * matrix.shape[1]) * constant + FLOAT_TOLERANCE
+    if not constant or (np.abs(totals - constant) > tolerance).any():
+        return None
+    if len(matrix) < MIN_ROWS_OF_SUM and constant != 100:
+        return None
+    return constant
+
+
+def _describe_constant_sum(matrix: np.ndarray, layout: Layout) -> str:
+    """Describe logits that look like probabilities, without the final point; empty for others."""
+    constant = find_constant_sum(matrix)
+    if constant is None:
+        return ""
+    name = layout.columns[0] if len(layout.columns) == 1 else layout.columns[0].removesuffix("_0")
+    if "," in (layout.reading.logits or ""):
+        name = str(layout.reading.logits)
+    start = f"every row of {name} sums to {constant:.6g} without a negative number, so these look like"
+    remedy = assignment("probabilities", name)
+    if constant == 100:
+        return f"{start} percentages. If so, read them with {assignments({'probabilities': name, 'percent': True})}"
+    if constant == 1:
+        return f"{start} probabilities. If so, read them with {remedy}"
+    return f"{start} shares. If so, divide each row by its sum, and read the result with {remedy}"
 
 
 def rows_from_array(numbers: np.ndarray, kind: ArrayKind, name: str) -> FixedDecisions:
@@ -203,7 +339,9 @@ def _check_finite(matrix: np.ndarray, kind: str, rows: FileRows) -> np.ndarray:
 
     def describe(row: int) -> str:
         label = int(is_invalid[row].argmax())
-        return f"{kind} {label} is {matrix[row, label]}; every one must be finite, within ±{MAX_LOGIT:g}"
+        value = matrix[row, label]
+        remedy = "; write -9999 instead, the logit of a probability of 0" if np.isneginf(value) else ""
+        return f"{kind} {label} is {value}; every one must be finite, within ±{MAX_LOGIT:g}{remedy}"
 
     rows.reject(is_invalid.any(axis=1), describe)
     return np.ascontiguousarray(matrix)
@@ -247,18 +385,37 @@ def positive_label(reading: Reading, names: Sequence[str] | None) -> int:
     return label
 
 
-def _log_probabilities(probabilities: np.ndarray, rows: FileRows) -> np.ndarray:
+def _log_probabilities(probabilities: np.ndarray, rows: FileRows, *, percent: bool = False) -> np.ndarray:
     """Check that rows are probabilities, within rounding, and return their logarithms, shape (n, K)."""
     total = probabilities.sum(axis=1)
     tolerance = min(MAX_SUM_ERROR, ROUNDING_ERROR * probabilities.shape[1]) + FLOAT_TOLERANCE
-    rows.reject(
-        (np.abs(total - 1) > tolerance) | (probabilities < 0).any(axis=1),
-        lambda row: (
-            f"the probabilities {probabilities[row].tolist()} sum to {total[row]:.6g}; they must lie in [0, 1] and sum "
-            f"to 1, within {tolerance:.2g} for rounding; are these logits?"
-        ),
-    )
+
+    def describe(row: int) -> str:
+        numbers = probabilities[row]
+        return (
+            f"the probabilities {numbers.tolist()} sum to {total[row]:.6g}; they must lie in [0, 1] and sum to 1, "
+            f"within {tolerance:.2g} for rounding; {_advise_sum(numbers, total[row], percent=percent)}"
+        )
+
+    rows.reject((np.abs(total - 1) > tolerance) | (probabilities < 0).any(axis=1), describe)
     return np.asarray(np.log(np.maximum(probabilities, MIN_PROBABILITY)))
+
+
+def _advise_sum(numbers: np.ndarray, total: float, *, percent: bool) -> str:
+    """Suggest how to read or change numbers of a row that are no probabilities."""
+    if (numbers <= 0).all():
+        return "if these are log-probabilities, read them as logits"
+    if (numbers < 0).any():
+        return "are these logits?"
+    if percent:
+        return f"if they are not in percent, omit {option('percent')}"
+    if abs(total - 100) <= 100 * MAX_SUM_ERROR:
+        return f"if they are in percent, give {assignment('percent', True)}"
+    return (
+        "if some labels are not listed, divide each row by its sum; are these logits?"
+        if total > 1
+        else ("if some labels are not listed, divide each row by its sum")
+    )
 
 
 def describe_doubts(rows: FixedDecisions, layout: Layout, names: Sequence[str] | None, n_labels: int) -> list[str]:
@@ -274,21 +431,22 @@ def describe_doubts(rows: FixedDecisions, layout: Layout, names: Sequence[str] |
         A sentence for each sign, with the option that reads the rows as intended.
     """
     doubts = []
-    column = layout.columns[0] if layout.columns else ""
-    if rows.confidence is not None:
-        is_low = rows.confidence < 1 / n_labels - ROUNDING_ERROR
-        if is_low.any():
-            label_names = names or [str(label) for label in range(n_labels)]
-            # if the column has the probability of the positive label, the row with the highest has this decision
-            positive = label_names[rows.decision[rows.confidence.argmax()]]
-            remedy = "If so, give the probability of the decided label, or the probabilities of all labels."
-            if n_labels == 2:
-                remedy = f"If so, read it with {assignments({'probability': column, 'positive': positive})}."
-            doubts.append(
-                f"In {is_low.sum():,} of {len(rows):,} rows {column} is below 1/{n_labels}, the confidence of "
-                f"random decisions. Is this the probability of the same label in each row? {remedy}"
-            )
     assert rows.label is not None
+    column = layout.columns[0] if layout.columns else ""
+    for k, name in enumerate(names or ()):
+        n_rows = int((rows.label == k).sum())
+        if n_rows and looks_unjudged(name) and not (rows.decision == k).any():
+            doubts.append(
+                f"No decision is {name}, so all {n_rows:,} rows with this label count as wrong. If {name} means that "
+                f"there is no label, omit these rows, and omit {name} in {option('labels')}."
+            )
+    if rows.confidence is not None:
+        n_low = int((rows.confidence < 1 / n_labels - ROUNDING_ERROR).sum())
+        if n_low:
+            doubts.append(
+                f"In {n_low:,} of {len(rows):,} rows {column} is below 1/{n_labels}, the confidence of random "
+                "decisions."
+            )
     if rows.logits is None and names is None and rows.decision.all() and rows.label.all():
         doubts.append(
             f"No row has the label 0. If the labels are 1 to {n_labels - 1}, name them: "
@@ -296,10 +454,7 @@ def describe_doubts(rows: FixedDecisions, layout: Layout, names: Sequence[str] |
         )
     if layout.kind == "logits":
         assert rows.logits is not None
-        if (rows.logits >= 0).all() and (np.abs(rows.logits.sum(axis=1) - 1) <= MAX_SUM_ERROR).all():
-            name = column if len(layout.columns) == 1 else column.removesuffix("_0")
-            doubts.append(
-                f"Every row of {name} sums to 1, so these look like probabilities. If so, read them with "
-                f"{assignment('probabilities', name)}."
-            )
+        doubt = _describe_constant_sum(rows.logits, layout)
+        if doubt:
+            doubts.append(f"{doubt[0].upper()}{doubt[1:]}.")
     return doubts

@@ -8,6 +8,7 @@ the user if the separator is not that of the file name, or the encoding is not U
 import codecs
 import csv
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from relmap.errors import InputError
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 BLOCK_BYTES = 2**20  # decoded at once
+SEPARATOR_LINE = re.compile(r"sep=([,;\t|])", re.IGNORECASE)
 UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -45,12 +47,14 @@ class SeparatedText:
         separator: Separator of the columns.
         encoding: Encoding of the text.
         one_column: Whether there is a single column, so that a blank line is a row without a value.
+        has_separator_line: Whether the first line is `sep=;` or alike, which Excel writes and which is skipped.
     """
 
     path: Path
     separator: str = ","
     encoding: str = "utf-8"
     one_column: bool = False
+    has_separator_line: bool = False
 
     @classmethod
     def from_path(cls, path: Path) -> "SeparatedText":
@@ -70,6 +74,9 @@ class SeparatedText:
             header = next(text.records(), TextRecord(1, [""])).fields
         except (UnicodeDecodeError, csv.Error):  # CsvPredictions reports this error in more detail
             return text
+        line = SEPARATOR_LINE.fullmatch(text.separator.join(header))
+        if line is not None:
+            return cls(path, line[1], text.encoding, has_separator_line=True)
         if len(header) > 1:
             return text
         separators = [separator for separator in SEPARATORS if separator in header[0]]
@@ -98,12 +105,14 @@ class SeparatedText:
         """
         encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
         with _open_bytes(self.path) as handle, TextIOWrapper(handle, encoding, newline="") as lines:
+            if self.has_separator_line:
+                lines.readline()
             reader = csv.reader(lines, delimiter=self.separator)
-            first_line = 1
+            first_line = 1 + self.has_separator_line
             for fields in reader:
                 if fields or self.one_column:
                     yield TextRecord(first_line, fields)
-                first_line = reader.line_num + 1
+                first_line = reader.line_num + 1 + self.has_separator_line
 
     def locate(self, row: int) -> str:
         """Name the location of a row, for messages.

@@ -88,6 +88,7 @@ class ReliabilityThresholds:
         labels: Estimate for each decided label.
         advice: Sentences on what would give a threshold, if there is none for all decisions.
         chosen_threshold: Threshold that was chosen without these rows.
+        n_groups: Number of groups; None for independent rows.
     """
 
     target: float | None
@@ -97,6 +98,7 @@ class ReliabilityThresholds:
     labels: tuple[ThresholdEstimate, ...]
     advice: tuple[str, ...] = ()
     chosen_threshold: float | None = None
+    n_groups: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Convert the thresholds for JSON; missing numbers are None."""
@@ -105,6 +107,7 @@ class ReliabilityThresholds:
             "asked_coverage": self.requested_coverage,
             "asked_cut": self.chosen_threshold,
             "confidence": self.confidence,
+            "groups": self.n_groups,
             "overall": self.overall.as_json(),
             "labels": [estimate.as_json() for estimate in self.labels],
         }
@@ -130,11 +133,12 @@ class ReliabilityThresholds:
 
     def _describe_overall(self) -> list[str]:
         overall = self.overall
+        unit = "rows" if self.n_groups is None else "groups"
         if overall.threshold is not None:
             return [
                 f"Use {overall.coverage:.1%} of decisions as they are: those {overall.describe_rows()}.",
                 f"With {100 * self.confidence:g}% confidence, at least {self._format_bound(overall)} of such decisions "
-                "are correct, if new rows are independent and from the same distribution.",
+                f"are correct, if new {unit} are independent and from the same distribution.",
             ]
         if self.chosen_threshold is not None:
             return [f"The accuracy at the threshold {self.chosen_threshold} is unknown: {overall.reason}."]

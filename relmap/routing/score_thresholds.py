@@ -19,16 +19,30 @@ import polars as pl
 import scipy
 
 from relmap.errors import InputError
-from relmap.io.columns import BOOLEAN_LABELS, is_unlabelled, join_names, read_numbers, read_probabilities
+from relmap.io.columns import (
+    BOOLEAN_LABELS,
+    UNJUDGED_NUMBER,
+    FileRows,
+    advise_unjudged,
+    describe_missing,
+    is_missing_label,
+    join_names,
+    label_texts,
+    looks_unjudged,
+    read_numbers,
+    read_probabilities,
+    reject_missing_labels,
+    show_text,
+)
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
-from relmap.io.reading import WEIGHT_COLUMN
+from relmap.io.reading import WEIGHT_COLUMN, normalize_name, require_column
 from relmap.options import assignment, option
+from relmap.routing.group_tests import betting_p_value
 from relmap.routing.thresholds import SAMPLE_SIZE_FACTORS, reject_in_order
 
 PLANNING_SHARE = 0.25  # share of the rows or groups from which the candidates are computed
 N_CANDIDATES = 100
 MIN_UNITS = 8  # independent rows or groups
-N_BETS = 24  # sizes of the bets that a betting p-value averages
 N_CURVE_POINTS = 400
 SIGNIFICANT_DIGITS = 6  # of a threshold
 MAX_LISTED_LABELS = 6
@@ -161,7 +175,7 @@ def find_score_thresholds(
     precision: float | None = None,
     recall: float | None = None,
     npv: float | None = None,
-    confidence: float = 0.95,
+    confidence_level: float = 0.95,
     seed: int = 1,
 ) -> ScoreThresholds:
     """Find thresholds on a score with guaranteed precision, recall or negative predictive value.
@@ -176,7 +190,7 @@ def find_score_thresholds(
         precision: Target in (0, 1), or None.
         recall: Target in (0, 1), or None.
         npv: Target in (0, 1), or None.
-        confidence: Probability, in (0, 1), that all guarantees hold together.
+        confidence_level: Probability, in (0, 1), that all guarantees hold together.
         seed: Seed of the random split into rows that fix the candidates and rows that test them.
 
     Returns:
@@ -194,11 +208,11 @@ def find_score_thresholds(
     positive = np.asarray(positive)
     requested: dict[Metric, float | None] = {"precision": precision, "recall": recall, "npv": npv}
     targets = {metric: target for metric, target in requested.items() if target is not None}
-    _check_input(score, positive, groups, targets, confidence)
+    _check_input(score, positive, groups, targets, confidence_level)
     rows = _LabelledScores(score, positive, _unit_codes(score, groups), is_grouped=groups is not None)
     split = _split_rows(rows, seed)
     candidates = _candidate_thresholds(split.planning.score)
-    level = (1 - confidence) / len(targets)
+    level = (1 - confidence_level) / len(targets)
     accepted: dict[Metric, np.ndarray] = {}
     advice: dict[Metric, tuple[str, ...]] = {}
     for metric, target in targets.items():
@@ -217,7 +231,7 @@ def find_score_thresholds(
     if review is not None:
         n_review_rows = int(((score >= review[0]) & (score < review[1])).sum())
     return ScoreThresholds(
-        confidence=confidence,
+        confidence=confidence_level,
         rows=len(score),
         groups=rows.n_units if rows.is_grouped else None,
         positives=int(positive.sum()),
@@ -249,7 +263,7 @@ def read_score(file: Predictions, *, positive: str, group: str | None = None) ->
 
     Args:
         file: Labelled predictions; its reading names the column of the score or of the probability.
-        positive: Name of the positive label; all other labels are negative.
+        positive: Name of the positive label; there must be exactly one other label.
         group: Column of groups, or None.
 
     Returns:
@@ -276,29 +290,30 @@ def read_score(file: Predictions, *, positive: str, group: str | None = None) ->
         raise InputError(
             f"{file.path}: score, label and group must be different columns; they are {join_names(columns)}"
         )
+    names = file.schema.names
+    file_name = str(file.path)
+    require_column(names, file_name, "score" if reading.score else "probability", score_column)
+    require_column(names, file_name, "label", label)
+    if group is not None:
+        require_column(names, file_name, "group", group)
     frame = read_columns(file, columns)
     rows = rows_in_file(file)
+    rows.reject_repeated_header(frame)
     notes = reading_notes(file)
+    advice = f"drop or label the row, or give {assignment('drop_unlabelled', True)}"
     if reading.drop_unlabelled:
-        missing = is_unlabelled(frame[label])
-        frame = frame.filter(~pl.Series(missing))
-        rows = rows.without(missing)
-        notes.append(f"{int(missing.sum()):,} rows without a label are dropped.")
-    label_is_missing = f"{label} is missing; drop or label the row, or give {assignment('drop_unlabelled', True)}"
-    rows.reject(is_unlabelled(frame[label]), lambda _: label_is_missing)
+        missing = is_missing_label(frame[label], [positive]) | _are_unjudged(frame[label], positive)
+        notes.append(f"{missing.sum():,} rows without a label are dropped{describe_missing(frame[label], missing)}.")
+        frame = frame.filter(~missing)
+        rows = rows.without(missing.to_numpy())
+    reject_missing_labels(frame[label], rows, [positive], advice, can_name_labels=False)
     score = (
         read_numbers(frame[score_column], rows)
         if reading.score
         else read_probabilities(frame[score_column], rows, reading)
     )
     rows.reject(~np.isfinite(score), lambda row: f"{score_column} is {score[row]}; it must be finite")
-    is_positive = _is_label(frame[label], positive)
-    if not is_positive.any():
-        existing = [str(value) for value in frame[label].unique().sort().head(MAX_LISTED_LABELS)]
-        raise InputError(
-            f"{file.path}: no row has the label {positive!r} of {option('positive')}; {label} has "
-            f"{join_names(existing)}"
-        )
+    is_positive = _read_two_labels(frame[label], positive, rows)
     groups = None
     if group is not None:
         rows.reject_missing(frame[group])
@@ -467,25 +482,6 @@ def _review_band(chosen: Mapping[Metric, float], low_metric: Metric) -> tuple[fl
     return min(chosen[low_metric], high), high
 
 
-def betting_p_value(payoff: np.ndarray, max_loss: float) -> float:
-    """Return a p-value of the hypothesis that independent payoffs have a mean of at most 0.
-
-    The capital of a bettor, the mean over fixed bets b of prod(1 + b * payoff), is a nonnegative supermartingale under
-    the hypothesis. By Ville's inequality its maximum exceeds 1/p with a probability of at most p.
-
-    Args:
-        payoff: Payoff of each group, at least `-max_loss`, shape (g,), in an order that does not depend on the payoffs.
-        max_loss: Largest possible loss, above 0.
-
-    Returns:
-        The p-value, in (0, 1].
-    """
-    bets = np.geomspace(0.01, 0.98, N_BETS) / max_loss
-    log_capital = np.cumsum(np.log1p(payoff[:, None] * bets), axis=0)
-    log_mixture = scipy.special.logsumexp(log_capital, axis=1) - math.log(N_BETS)
-    return float(np.exp(-max(0.0, log_mixture.max(initial=0.0))))
-
-
 def _level_shares(metric: Metric, target: float, candidates: np.ndarray, planning: _LabelledScores) -> np.ndarray:
     """Return the share of the error level that each candidate starts with, shape (C,).
 
@@ -592,15 +588,68 @@ def _precision_recall_curve(score: np.ndarray, positive: np.ndarray) -> pl.DataF
     )
 
 
-def _is_label(column: pl.Series, positive: str) -> np.ndarray:
-    """Return whether each label is the positive one, shape (n,), bool; 1, 1.0 and true are the same label."""
-    text = positive.strip()
-    matches = column.cast(pl.String).str.strip_chars() == text
-    if column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean):
-        as_number = pl.Series([BOOLEAN_LABELS.get(text.lower(), text)]).cast(pl.Float64, strict=False)[0]
-        if as_number is not None:
-            matches = matches | (column.cast(pl.Float64, strict=False) == as_number).fill_null(False)
-    return matches.to_numpy()
+def _label_names(column: pl.Series) -> pl.Series:
+    """Spell each label in one form, in which 1, 1.0 and true are the same, and false is 0."""
+    texts = label_texts(column)
+    name_by_text = {}
+    for text in texts.unique().drop_nulls():
+        name = normalize_name(text)
+        name_by_text[text] = BOOLEAN_LABELS.get(name, name)
+    return texts.replace(name_by_text)
+
+
+def _positive_name(positive: str) -> str:
+    name = normalize_name(positive)
+    return BOOLEAN_LABELS.get(name, name)
+
+
+def _are_unjudged(column: pl.Series, positive: str) -> pl.Series:
+    """Return whether each label looks as if its row was not judged, if there are more than two labels."""
+    names = _label_names(column)
+    others = [name for name in names.unique().drop_nulls() if name != _positive_name(positive)]
+    unjudged = [name for name in others if looks_unjudged(name)]
+    if len(others) < 2 and all(UNJUDGED_NUMBER.fullmatch(name) for name in others):
+        unjudged = []  # such as the labels -1 and 1
+    return names.is_in(unjudged).fill_null(False)
+
+
+def _read_two_labels(column: pl.Series, positive: str, rows: FileRows) -> np.ndarray:
+    """Return whether each row has the positive label; exactly one other label is allowed.
+
+    Returns:
+        Shape (n,), bool.
+
+    Raises:
+        InputError: No row has the positive label, or there are several other labels, of which some may mean that the
+            row was not judged.
+    """
+    names = _label_names(column)
+    is_positive = names == _positive_name(positive)
+    counts = names.value_counts(sort=True).rows()
+    shown = [f"{name} ({count:,})" for name, count in counts[:MAX_LISTED_LABELS]]
+    if not is_positive.any():
+        raise InputError(
+            f"{rows.file}: no row has the label {positive!r} of {option('positive')}; {column.name} has "
+            f"{join_names(shown)}"
+        )
+    unjudged = _are_unjudged(column, positive)
+    judged = [name for name, _ in counts if name != _positive_name(positive) and not looks_unjudged(name)]
+    negative = judged[0] if judged else None
+    texts = label_texts(column)
+
+    def describe(row: int) -> str:
+        remedy = "; write each label as one of two, or omit the row"
+        if unjudged[row]:
+            omit = assignment("drop_unlabelled", True)
+            remedy = f"{advise_unjudged(texts[row])}; {omit} omits such rows"
+        return (
+            f"{column.name} is {show_text(texts[row])}, but a threshold needs exactly two labels; {column.name} has "
+            f"{', '.join(shown)}{remedy}"
+        )
+
+    is_other = unjudged if len(judged) < 2 else ~is_positive & (names != negative)
+    rows.reject(is_other, describe)
+    return is_positive.to_numpy()
 
 
 def _check_input(
@@ -608,12 +657,12 @@ def _check_input(
     positive: np.ndarray,
     groups: np.ndarray | None,
     targets: dict[Metric, float],
-    confidence: float,
+    confidence_level: float,
 ) -> None:
-    """Raise InputError for arrays, targets or a confidence that cannot be used."""
+    """Raise InputError for arrays, targets or a confidence level that cannot be used."""
     if not targets:
         raise InputError("give a target: a precision, a recall or an npv, such as 0.95")
-    for name, value in (*targets.items(), ("confidence", confidence)):
+    for name, value in (*targets.items(), ("confidence_level", confidence_level)):
         if not 0 < value < 1:
             raise InputError(f"{name} is {value}; give a number above 0 and below 1, such as 0.95")
     if score.ndim != 1 or positive.shape != score.shape or positive.dtype != np.bool_:

@@ -1,13 +1,13 @@
 """Find or validate thresholds on the reliability, at or above which decisions are used without a review.
 
 The guarantees need neither a model nor large samples, only labelled rows that were not used to fit the map, and that
-are independent and from the same distribution as new rows. Rows of one group are dependent: see
-`sample_independent_rows`.
+are independent and from the same distribution as new rows. Rows of one group are dependent: then groups must be
+independent, every row is used, and p-values and bounds are those of `relmap.routing.group_tests`.
 
 For a target accuracy, thresholds are chosen by Learn then Test (Angelopoulos et al., 2021). Each threshold of a grid,
 which depends only on the map, is a hypothesis: "the accuracy of the decisions at or above it is below the target". Its
-p-value is exact (binomial; Clopper and Pearson, 1934). The fallback procedure (Wiens, 2003) tests the hypotheses in
-order, from high thresholds to low ones.
+p-value without groups is exact (binomial; Clopper and Pearson, 1934). The fallback procedure (Wiens, 2003) tests the
+hypotheses in order, from high thresholds to low ones.
 """
 
 import math
@@ -23,6 +23,7 @@ from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.maps.document import MapDocument
 from relmap.metrics.probability import reject_nan
+from relmap.routing.group_tests import GroupRates, RowGroups, min_groups_to_reject
 from relmap.routing.reliability_thresholds import ReliabilityThresholds, ThresholdEstimate, round_threshold
 
 START_INTERVAL = 5  # percent of coverage between two starting points of the fallback procedure
@@ -30,8 +31,8 @@ SAMPLE_SIZE_FACTORS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # multiples of the number
 MIN_ADVISED_PERCENT = 50  # lowest target accuracy that the advice considers
 
 
-class IndependentRows(NamedTuple):
-    """A sample of independent rows.
+class EquallyLikelyRows(NamedTuple):
+    """A sample of rows that had equal probabilities of being selected.
 
     Attributes:
         row_number: Increasing row numbers, shape (m,).
@@ -62,25 +63,28 @@ def find_accuracy_thresholds(
     *,
     target: float,
     confidence: float = 0.95,
+    groups: RowGroups | None = None,
 ) -> ReliabilityThresholds:
     """Find the thresholds of largest coverage that guarantee an accuracy.
 
     The probability that the accuracy of all selected decisions is below the target is at most 1 - confidence. The same
     holds for the probability that the accuracy of any label is below the target: the labels with enough rows share the
     error level 1 - confidence equally. Which labels have enough rows depends only on the decisions. Given the
-    decisions, the rows of a label are still independent.
+    decisions, the rows of a label are still independent. With groups, this is not so, and all labels of the map share
+    the error level.
 
-    The guarantee of the chosen threshold is the target. `lower_bound` is the bound of Clopper and Pearson at the level
-    at which the threshold was accepted. It can be above the target, but such a bound is valid only for a threshold that
-    was chosen beforehand.
+    The guarantee of the chosen threshold is the target. `lower_bound` is the lower bound at the level at which the
+    threshold was accepted (Clopper and Pearson; with groups, `GroupRates.lower_bound`). It can be above the target, but
+    such a bound is valid only for a threshold that was chosen beforehand.
 
     Args:
         document: The map.
-        reliability: Reliability of independent labelled rows, shape (n,), in [0, 1].
+        reliability: Reliability of labelled rows, shape (n,), in [0, 1].
         decision: Decided labels, shape (n,), int.
         correct: Whether each decision is correct, shape (n,), bool.
         target: Accuracy to guarantee, in (0, 1).
         confidence: Confidence of the guarantee, in (0, 1).
+        groups: Groups of the rows; None for independent rows.
 
     Returns:
         A threshold for all decisions and for each decided label, or the reason why there is none.
@@ -92,29 +96,26 @@ def find_accuracy_thresholds(
     if not 0 < target < 1:
         raise InputError(f"no threshold guarantees an accuracy of {target}; give one above 0 and below 1, such as 0.95")
     grid = threshold_grid(document, target)
-    counts = _count_rows(grid.thresholds, reliability, decision, correct)
-    has_enough_rows = counts.rows[1:, -1] >= min_rows_to_reject(target, 1 - confidence)
-    label_level = (1 - confidence) / max(1, int(has_enough_rows.sum()))
-    levels = np.r_[1 - confidence, np.full(len(has_enough_rows), label_level)]
-    p_values = scipy.special.bdtr(counts.errors.astype(np.float64), counts.rows, 1 - target)
-    accepted_at = reject_in_order(p_values, np.outer(levels * np.r_[True, has_enough_rows], grid.level_shares))
+    counts = _count_rows(grid.thresholds, reliability, decision, correct, groups)
+    levels = _levels_of_labels(counts, target, 1 - confidence, document.n_labels)
     estimates = []
     for k, label in enumerate(counts.labels):
+        p_values = counts.p_values(k, target)
         search = _ThresholdSearch(
+            counts=counts,
+            index=k,
             label=label,
             target=target,
-            level=float(levels[k]),
+            level=float(levels.stated[k]),
             thresholds=grid.thresholds,
-            rows=counts.rows[k],
-            errors=counts.errors[k],
-            p_values=p_values[k],
-            accepted_at=accepted_at[k],
+            p_values=p_values,
+            accepted_at=reject_in_order(p_values, levels.tested[k] * grid.level_shares),
         )
         estimates.append(search.best_estimate())
     overall = estimates[0]
     advice: tuple[str, ...] = ()
     if overall.threshold is None:
-        advice = _advise(document, counts.rows[0], counts.errors[0], target, 1 - confidence)
+        advice = _advise(document, counts, target, 1 - confidence)
     return ReliabilityThresholds(
         target=target,
         requested_coverage=None,
@@ -122,46 +123,91 @@ def find_accuracy_thresholds(
         overall=overall,
         labels=tuple(estimates[1:]),
         advice=advice,
+        n_groups=counts.n_groups,
     )
 
 
-def _advise(
-    document: MapDocument, rows: np.ndarray, errors: np.ndarray, target: float, level: float
-) -> tuple[str, ...]:
-    """Suggest a lower accuracy, or more rows, for which there would be a threshold.
+class _LabelLevels(NamedTuple):
+    """Error levels of all decisions, then of each label, shape (L + 1,).
 
-    `rows` and `errors` are the numbers of rows and errors at or above each threshold of the grid, shape (C,).
+    Attributes:
+        stated: Level of the label if it is tested.
+        tested: Level of the label; 0 for a label that is not tested.
+    """
+
+    stated: np.ndarray
+    tested: np.ndarray
+
+
+def _levels_of_labels(counts: "_RowCounts", target: float, level: float, n_labels: int) -> _LabelLevels:
+    """Divide the error level equally among the labels with enough rows; with groups, among all labels of the map.
+
+    Args:
+        counts: Numbers of rows of each decided label.
+        target: Accuracy to guarantee.
+        level: Error level.
+        n_labels: Number of labels of the map.
+
+    Returns:
+        The levels.
+    """
+    if counts.groups is not None:
+        levels = np.r_[level, np.full(len(counts.labels) - 1, level / n_labels)]
+        return _LabelLevels(stated=levels, tested=levels)
+    has_enough_rows = counts.rows[1:, -1] >= min_rows_to_reject(target, level)
+    label_level = level / max(1, int(has_enough_rows.sum()))
+    levels = np.r_[level, np.full(len(has_enough_rows), label_level)]
+    return _LabelLevels(stated=levels, tested=levels * np.r_[True, has_enough_rows])
+
+
+def _advise(document: MapDocument, counts: "_RowCounts", target: float, level: float) -> tuple[str, ...]:
+    """Suggest a lower accuracy, or more rows, for which there would be a threshold.
 
     Returns:
         Sentences.
     """
 
-    def coverage_at(accuracy: float, factor: int) -> float:
-        p_values = scipy.special.bdtr(factor * errors.astype(np.float64), factor * rows, 1 - accuracy)
-        accepted_at = reject_in_order(p_values, level * threshold_grid(document, accuracy).level_shares)
-        return float(rows[accepted_at > 0].max(initial=0) / rows[-1])
+    def has_threshold(accuracy: float, factor: int) -> bool:
+        # the first accepted threshold inherits no level, so only thresholds with a level of their own are tested
+        shares = threshold_grid(document, accuracy).level_shares
+        starts = np.flatnonzero(shares)
+        for start in starts[np.argsort(-shares[starts])]:  # the threshold with the most evidence first
+            if counts.p_values(0, accuracy, factor, np.array([start]))[0] <= level * shares[start]:
+                return True
+        return False
 
+    unit = "rows" if counts.groups is None else "groups"
     advice = []
     for percent in range(math.ceil(100 * target) - 1, MIN_ADVISED_PERCENT - 1, -1):
-        coverage = coverage_at(percent / 100, 1)
-        if coverage:
+        if has_threshold(percent / 100, 1):
+            accepted_at = reject_in_order(
+                counts.p_values(0, percent / 100), level * threshold_grid(document, percent / 100).level_shares
+            )
+            coverage = counts.rows[0][accepted_at > 0].max() / counts.rows[0, -1]
             advice.append(
                 f"The highest accuracy with a threshold on these rows is {percent / 100:.0%}, which uses "
                 f"{coverage:.1%} of decisions as they are."
             )
             break
     for factor in SAMPLE_SIZE_FACTORS:
-        if coverage_at(target, factor):
-            advice.append(f"About {factor} times as many rows (or groups) like these would suffice.")
+        if has_threshold(target, factor):
+            advice.append(f"About {factor} times as many {unit} like these would suffice.")
             break
+    bound = "binomial bound" if counts.groups is None else "lower bound"
     advice.append(
-        "(The binomial bound of the best threshold is not valid here, because that threshold was chosen on these rows.)"
+        f"(The {bound} of the best threshold is not valid here, because that threshold was chosen on these rows.)"
     )
     return tuple(advice)
 
 
 def find_coverage_threshold(
-    reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, coverage: str, confidence: float = 0.95
+    reliability: np.ndarray,
+    decision: np.ndarray,
+    correct: np.ndarray,
+    *,
+    coverage: str,
+    confidence: float = 0.95,
+    groups: RowGroups | None = None,
 ) -> ReliabilityThresholds:
     """Find the threshold that selects a share of the rows, and bound the accuracy of the selected decisions.
 
@@ -170,12 +216,16 @@ def find_coverage_threshold(
     the set of rows above the threshold, these rows are independent samples from the distribution above the threshold,
     even if there are ties. This would not be true for a threshold at the reliability of a selected row.
 
+    With groups, the share is that of all rows, and the bounds are those of `GroupRates.lower_bound`. They are not exact
+    then, because the threshold depends on the same groups, but valid for many groups.
+
     Args:
-        reliability: Reliability of independent labelled rows, shape (n,), in [0, 1].
+        reliability: Reliability of labelled rows, shape (n,), in [0, 1].
         decision: Decided labels, shape (n,), int.
         correct: Whether each decision is correct, shape (n,), bool.
         coverage: Maximal share of selected rows, a decimal number in (0, 1]; text, so that the share is exact.
         confidence: Confidence of the lower bounds, in (0, 1).
+        groups: Groups of the rows; None for independent rows.
 
     Returns:
         The threshold, with accuracy and lower bound of all decisions and of each decided label.
@@ -196,7 +246,7 @@ def find_coverage_threshold(
     if n_reviewed:
         largest_reviewed = np.partition(reliability, n_reviewed - 1)[n_reviewed - 1]
         threshold = round_threshold(largest_reviewed, reliability, up=True)
-    counts = _count_rows(np.array([threshold, 0.0]), reliability, decision, correct)
+    counts = _count_rows(np.array([threshold, 0.0]), reliability, decision, correct, groups)
     requirement = "a reliability above the threshold; rows with equal reliability are selected together or not at all"
     estimates = _estimates_at_threshold(counts, threshold, confidence, requirement)
     return ReliabilityThresholds(
@@ -205,25 +255,33 @@ def find_coverage_threshold(
         confidence=confidence,
         overall=estimates[0],
         labels=tuple(estimates[1:]),
+        n_groups=counts.n_groups,
     )
 
 
 def bound_accuracy(
-    reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, threshold: float, confidence: float = 0.95
+    reliability: np.ndarray,
+    decision: np.ndarray,
+    correct: np.ndarray,
+    *,
+    threshold: float,
+    confidence: float = 0.95,
+    groups: RowGroups | None = None,
 ) -> ReliabilityThresholds:
     """Bound the accuracy of the decisions at or above a threshold that was chosen without these rows.
 
     The threshold is fixed before the rows are sampled, so the number of correct rows at or above it is binomial given
-    their number, and the lower bounds of Clopper and Pearson (1934) are exact. The bounds of the labels hold
-    simultaneously, each at an equal share of the level; separately, the bound for all decisions holds at the whole
-    level.
+    their number, and the lower bounds of Clopper and Pearson (1934) are exact. With groups, the bounds are those of
+    `GroupRates.lower_bound`. The bounds of the labels hold simultaneously, each at an equal share of the level;
+    separately, the bound for all decisions holds at the whole level.
 
     Args:
-        reliability: Reliability of independent labelled rows, shape (n,), in [0, 1].
+        reliability: Reliability of labelled rows, shape (n,), in [0, 1].
         decision: Decided labels, shape (n,).
         correct: Whether each decision is correct, shape (n,).
         threshold: Minimum reliability of automatic rows, in [0, 1].
         confidence: Confidence of the lower bounds, in (0, 1).
+        groups: Groups of the rows; None for independent rows.
 
     Returns:
         Automatic rows, accuracy and lower bound of all decisions and of each decided label. Without automatic rows
@@ -235,7 +293,7 @@ def bound_accuracy(
     _check_input(reliability, confidence)
     if not 0 <= threshold <= 1:
         raise InputError(f"the cut is {threshold}; it must be a reliability in [0, 1]")
-    counts = _count_rows(np.array([threshold, 0.0]), reliability, decision, correct)
+    counts = _count_rows(np.array([threshold, 0.0]), reliability, decision, correct, groups)
     estimates = _estimates_at_threshold(counts, threshold, confidence, f"a reliability of at least {threshold}")
     return ReliabilityThresholds(
         target=None,
@@ -244,19 +302,16 @@ def bound_accuracy(
         overall=estimates[0],
         labels=tuple(estimates[1:]),
         chosen_threshold=threshold,
+        n_groups=counts.n_groups,
     )
 
 
-def sample_independent_rows(rows: FixedDecisions, seed: int) -> IndependentRows:
-    """Sample rows that are independent and had equal probabilities of being selected.
+def sample_equally_likely_rows(rows: FixedDecisions, seed: int) -> EquallyLikelyRows:
+    """Sample rows so that all had equal probabilities of being selected, where the tests allow no weights.
 
     The binomial distribution does not allow weights. So rows that were sampled with unequal probabilities are retained
-    with a probability proportional to their weight.
-
-    Rows of one group are dependent, so one row of each group is sampled. Without weights, the guarantee then refers to
-    a random row of a new group: large groups count as much as small ones. With weights, groups are incomplete, and each
-    is retained with a probability proportional to its number of retained rows, so that the guarantee refers to a random
-    row.
+    with a probability proportional to their weight. The tests of groups use weights, so all rows with groups are
+    retained.
 
     Args:
         rows: Labelled rows.
@@ -265,25 +320,15 @@ def sample_independent_rows(rows: FixedDecisions, seed: int) -> IndependentRows:
     Returns:
         Row numbers and notes.
     """
-    generator = np.random.default_rng(seed)  # one generator, so that all samples are independent
-    row_number = np.arange(len(rows))
-    notes = []
-    if rows.weight is not None:
-        row_number = np.flatnonzero(generator.random(len(rows)) * rows.weight.max() < rows.weight)
-        notes.append(
-            f"A random sample of {len(row_number):,} labelled rows is used, to compensate for their unequal sampling "
-            "probabilities."
-        )
-    if rows.group is not None and rows.weight is not None:
-        _, group_code, group_sizes = np.unique(rows.group[row_number], return_inverse=True, return_counts=True)
-        is_retained = generator.random(len(group_sizes)) * group_sizes.max() < group_sizes
-        row_number = row_number[is_retained[group_code]]
-    if rows.group is not None:
-        shuffled = row_number[generator.permutation(len(row_number))]
-        _, first_of_group = np.unique(rows.group[shuffled], return_index=True)
-        row_number = np.sort(shuffled[first_of_group])
-        notes.append(f"One random row of each group is used, so that rows are independent: {len(row_number):,} rows.")
-    return IndependentRows(row_number, notes)
+    if rows.weight is None or rows.group is not None:
+        return EquallyLikelyRows(np.arange(len(rows)), [])
+    generator = np.random.default_rng(seed)
+    row_number = np.flatnonzero(generator.random(len(rows)) * rows.weight.max() < rows.weight)
+    note = (
+        f"A random sample of {len(row_number):,} labelled rows is used, to compensate for their unequal sampling "
+        "probabilities."
+    )
+    return EquallyLikelyRows(row_number, [note])
 
 
 def min_rows_to_reject(target: float, level: float) -> int:
@@ -356,15 +401,96 @@ class _RowCounts:
         labels: None for all decisions, then the L decided labels.
         rows: Shape (L + 1, C), int64.
         errors: Shape (L + 1, C), int64.
+        decision: Decided label of each row, shape (n,).
+        correct: Whether each row is correct, shape (n,), bool.
+        threshold_index: Index of the highest threshold that each row reaches, shape (n,).
+        groups: Groups of the rows; None for independent rows.
     """
 
     labels: list[int | None]
     rows: np.ndarray
     errors: np.ndarray
+    decision: np.ndarray
+    correct: np.ndarray
+    threshold_index: np.ndarray
+    groups: RowGroups | None
+
+    @property
+    def n_groups(self) -> int | None:
+        """Number of groups; None for independent rows."""
+        return None if self.groups is None else self.groups.n_groups
+
+    def units(self, k: int) -> np.ndarray:
+        """Count the independent rows or groups at or above each threshold.
+
+        Args:
+            k: Index of the label in `labels`.
+
+        Returns:
+            Numbers of rows, or with groups of groups that have such rows, shape (C,).
+        """
+        if self.groups is None:
+            return np.asarray(self.rows[k])
+        n_thresholds = self.rows.shape[1]
+        is_of_label = self._is_of_label(k)
+        first_index = np.full(self.groups.n_groups, n_thresholds)
+        np.minimum.at(first_index, self.groups.code[is_of_label], self.threshold_index[is_of_label])
+        return np.cumsum(np.bincount(first_index, minlength=n_thresholds)[:n_thresholds])
+
+    def p_values(self, k: int, target: float, factor: int = 1, columns: np.ndarray | None = None) -> np.ndarray:
+        """Compute p-values of the hypotheses that the accuracy at or above thresholds is at most a target.
+
+        Args:
+            k: Index of the label in `labels`.
+            target: Accuracy, in (0, 1).
+            factor: How often rows or groups are repeated.
+            columns: Indices of the thresholds, shape (c,); None for all.
+
+        Returns:
+            The p-values, shape (c,).
+        """
+        if columns is None:
+            columns = np.arange(self.rows.shape[1])
+        if self.groups is None:
+            errors = factor * self.errors[k, columns].astype(np.float64)
+            return np.asarray(scipy.special.bdtr(errors, factor * self.rows[k, columns], 1 - target))
+        return np.array([self._group_rates(k, column).p_value(target, factor) for column in columns])
+
+    def lower_bound(self, k: int, column: int, level: float) -> float:
+        """Compute the lower bound of the accuracy at or above a threshold.
+
+        Args:
+            k: Index of the label in `labels`.
+            column: Index of the threshold; there is a row at or above it.
+            level: Error level, in (0, 1).
+
+        Returns:
+            The bound of Clopper and Pearson, or with groups that of `GroupRates`.
+        """
+        if self.groups is not None:
+            return self._group_rates(k, column).lower_bound(level)
+        n_errors = int(self.errors[k, column])
+        n_correct = int(self.rows[k, column]) - n_errors
+        if n_correct == 0:
+            return 0.0
+        return float(scipy.special.betaincinv(n_correct, n_errors + 1, level))
+
+    def _group_rates(self, k: int, column: int) -> GroupRates:
+        """Compute the accuracy of each group at or above a threshold."""
+        assert self.groups is not None
+        return self.groups.rates(self._is_of_label(k) & (self.threshold_index <= column), self.correct)
+
+    def _is_of_label(self, k: int) -> np.ndarray:
+        label = self.labels[k]
+        return np.full(len(self.decision), True) if label is None else self.decision == label
 
 
 def _count_rows(
-    thresholds: np.ndarray, reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray
+    thresholds: np.ndarray,
+    reliability: np.ndarray,
+    decision: np.ndarray,
+    correct: np.ndarray,
+    groups: RowGroups | None,
 ) -> _RowCounts:
     """Count rows and errors at or above each threshold; the last threshold is 0."""
     labels, label_code = np.unique(decision, return_inverse=True)
@@ -376,6 +502,10 @@ def _count_rows(
         labels=[None, *labels.tolist()],
         rows=_cumulative_counts(cell, len(labels), n_thresholds),
         errors=_cumulative_counts(cell[~correct], len(labels), n_thresholds),
+        decision=decision,
+        correct=correct,
+        threshold_index=threshold_index,
+        groups=groups,
     )
 
 
@@ -399,51 +529,53 @@ class _ThresholdSearch:
     """Test results of the decisions of one label, or of all decisions, at C thresholds.
 
     Attributes:
+        counts: Numbers of rows and errors at or above each threshold.
+        index: Index of the label in `counts.labels`.
         label: The decided label; None for all.
         target: Accuracy to guarantee.
         level: Error level of the label.
         thresholds: Decreasing thresholds, shape (C,).
-        rows: Number of rows at or above each threshold, shape (C,).
-        errors: Number of errors among these rows, shape (C,).
         p_values: p-value of each threshold, shape (C,).
         accepted_at: Level at which each threshold was accepted, shape (C,); 0 where it was not.
     """
 
+    counts: _RowCounts
+    index: int
     label: int | None
     target: float
     level: float
     thresholds: np.ndarray
-    rows: np.ndarray
-    errors: np.ndarray
     p_values: np.ndarray
     accepted_at: np.ndarray
 
     def best_estimate(self) -> ThresholdEstimate:
         """Return the accepted threshold of largest coverage, or the reason why there is none."""
         if not self.accepted_at.any():
-            return ThresholdEstimate(label=self.label, n_rows=int(self.rows[-1]), reason=self._reason())
-        best = np.flatnonzero(self.accepted_at)[-1]
+            n_rows = int(self.counts.rows[self.index, -1])
+            return ThresholdEstimate(label=self.label, n_rows=n_rows, reason=self._reason())
+        best = int(np.flatnonzero(self.accepted_at)[-1])
         return _estimate_accuracy(
-            label=self.label,
-            threshold=float(self.thresholds[best]),
-            level=float(self.accepted_at[best]),
-            n_rows=int(self.rows[-1]),
-            n_automatic=int(self.rows[best]),
-            n_correct=int(self.rows[best] - self.errors[best]),
+            self.counts, self.index, best, threshold=float(self.thresholds[best]), level=float(self.accepted_at[best])
         )
 
     def _reason(self) -> str:
         """Explain why no threshold was accepted."""
-        n_rows = int(self.rows[-1])
-        n_needed = min_rows_to_reject(self.target, self.level)
-        if n_rows < n_needed:
-            return f"{n_rows:,} rows are too few; {n_needed:,} are needed even if all are correct"
-        closest = int(np.where(self.rows >= n_needed, self.p_values, np.inf).argmin())
-        accuracy = 1 - self.errors[closest] / self.rows[closest]
-        shortfall = "less than" if accuracy < self.target else "too few rows to guarantee"
+        rows = self.counts.rows[self.index]
+        n_units = self.counts.units(self.index)
+        if self.counts.groups is None:
+            unit = "rows"
+            n_needed = min_rows_to_reject(self.target, self.level)
+        else:
+            unit = "groups"
+            n_needed = min_groups_to_reject(self.target, self.level)
+        if n_units[-1] < n_needed:
+            return f"{n_units[-1]:,} {unit} are too few; {n_needed:,} are needed even if all are correct"
+        closest = int(np.where(n_units >= n_needed, self.p_values, np.inf).argmin())
+        accuracy = 1 - self.counts.errors[self.index, closest] / rows[closest]
+        shortfall = "less than" if accuracy < self.target else f"too few {unit} to guarantee"
         return (
             f"the best candidate is a reliability of at least {self.thresholds[closest]}, where {accuracy:.1%} of "
-            f"{self.rows[closest]:,} rows are correct, {shortfall} {100 * self.target:g}%"
+            f"{rows[closest]:,} rows are correct, {shortfall} {100 * self.target:g}%"
         )
 
 
@@ -471,33 +603,21 @@ def _estimates_at_threshold(
             reason = f"none of {n_rows:,} labelled rows has {requirement}"
             estimates.append(ThresholdEstimate(label=label, n_rows=n_rows, reason=reason))
             continue
-        estimates.append(
-            _estimate_accuracy(
-                label=label,
-                threshold=threshold,
-                level=1 - confidence if label is None else label_level,
-                n_rows=n_rows,
-                n_automatic=n_automatic,
-                n_correct=n_automatic - int(counts.errors[k, 0]),
-            )
-        )
+        level = 1 - confidence if label is None else label_level
+        estimates.append(_estimate_accuracy(counts, k, 0, threshold=threshold, level=level))
     return estimates
 
 
-def _estimate_accuracy(
-    *, label: int | None, threshold: float, level: float, n_rows: int, n_automatic: int, n_correct: int
-) -> ThresholdEstimate:
-    """Estimate the accuracy of automatic rows, with the lower bound of Clopper and Pearson."""
-    lower_bound = 0.0
-    if n_correct:
-        lower_bound = float(scipy.special.betaincinv(n_correct, n_automatic - n_correct + 1, level))
+def _estimate_accuracy(counts: _RowCounts, k: int, column: int, *, threshold: float, level: float) -> ThresholdEstimate:
+    """Estimate the accuracy of automatic rows of the k-th label, with its lower bound."""
+    n_automatic = int(counts.rows[k, column])
     return ThresholdEstimate(
-        label=label,
+        label=counts.labels[k],
         threshold=threshold,
-        n_rows=n_rows,
+        n_rows=int(counts.rows[k, -1]),
         n_automatic=n_automatic,
-        accuracy=n_correct / n_automatic,
-        lower_bound=lower_bound,
+        accuracy=(n_automatic - int(counts.errors[k, column])) / n_automatic,
+        lower_bound=counts.lower_bound(k, column, level),
     )
 
 

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy.special import ndtri
 from scipy.stats import binom
 
 from relmap import InputError
-from relmap.decisions import FixedDecisions
 from relmap.maps.document import MapDocument
 from relmap.routing import thresholds
+from relmap.routing.group_tests import BOUND_TOLERANCE, RowGroups, min_groups_to_reject
 from relmap.routing.reliability_thresholds import ReliabilityThresholds, round_threshold
 from relmap.routing.thresholds import (
     MIN_ADVISED_PERCENT,
@@ -16,7 +17,6 @@ from relmap.routing.thresholds import (
     find_accuracy_thresholds,
     find_coverage_threshold,
     min_rows_to_reject,
-    sample_independent_rows,
     threshold_grid,
 )
 from tests.maps import make_map_with_held_out
@@ -55,7 +55,7 @@ def expected_advice(reliability: np.ndarray, correct: np.ndarray, target: float,
     for factor in (2, 3, 4, 6, 8, 12, 16, 24, 32):
         repeated = find(np.tile(reliability, factor), np.tile(correct, factor), target, confidence=confidence)
         if repeated.overall.threshold is not None:
-            lines.append(f"About {factor} times as many rows (or groups) like these would suffice.")
+            lines.append(f"About {factor} times as many rows like these would suffice.")
             break
     return [*lines, CAUTION]
 
@@ -102,7 +102,7 @@ def test_the_advised_accuracy_can_be_the_next_whole_percent():
     assert advice[0] == (
         "The highest accuracy with a threshold on these rows is 95%, which uses 100.0% of decisions as they are."
     )
-    assert advice[1] == "About 2 times as many rows (or groups) like these would suffice."
+    assert advice[1] == "About 2 times as many rows like these would suffice."
 
 
 def test_a_found_threshold_has_no_advice():
@@ -270,38 +270,80 @@ def test_a_coverage_of_less_than_one_row_is_rejected():
     )
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("grouped", [False, True])
-def test_independent_rows_equal_a_sample_that_is_drawn_row_by_row(weighted, grouped):
-    weight = np.array([1.0, 4.0, 2.0, 4.0, 3.0, 1.0, 4.0, 2.0, 4.0, 3.0])
-    group = np.array(list("abbacccadc"))
-    rows = FixedDecisions(
-        decision=DECISION, label=DECISION, weight=weight if weighted else None, group=group if grouped else None
-    )
+ROWS_PER_GROUP = 10
+
+
+def simulate_groups(n_groups: int, seed: int, max_error_rate: float = 0.2) -> tuple[np.ndarray, np.ndarray, RowGroups]:
+    """Simulate reliability and correctness, and groups whose errors are correlated."""
+    generator = np.random.default_rng(seed)
+    reliability = generator.random((n_groups, ROWS_PER_GROUP))
+    noise = generator.normal(size=(n_groups, 1)) + generator.normal(size=reliability.shape)
+    correct = noise / np.sqrt(2) < ndtri(1 - max_error_rate * (1 - reliability))
+    return reliability.ravel(), correct.ravel(), RowGroups(np.repeat(np.arange(n_groups), ROWS_PER_GROUP))
+
+
+def test_every_row_of_groups_is_used_and_finds_more_than_one_row_of_each():
+    n_found = 0
+    n_found_on_one_row = 0
+    one_row = np.arange(150) * ROWS_PER_GROUP
     for seed in range(5):
-        random = np.random.default_rng(seed)
-        selected = list(range(10))
-        notes = []
-        if weighted:
-            selected = [row for row, draw in enumerate(random.random(10)) if draw * 4 < weight[row]]
-            notes.append(
-                f"A random sample of {len(selected)} labelled rows is used, to compensate for their unequal sampling "
-                "probabilities."
-            )
-        if weighted and grouped:
-            names = sorted(set(group[selected]))
-            selected_groups = [group[row] for row in selected]
-            sizes = [selected_groups.count(name) for name in names]
-            draws = random.random(len(names))
-            retained = [name for name, size, draw in zip(names, sizes, draws, strict=True) if draw * max(sizes) < size]
-            selected = [row for row in selected if group[row] in retained]
-        if grouped:
-            shuffled = [selected[position] for position in random.permutation(len(selected))]
-            first = {}
-            for row in shuffled:
-                first.setdefault(group[row], row)
-            selected = sorted(first.values())
-            notes.append(f"One random row of each group is used, so that rows are independent: {len(selected)} rows.")
-        found = sample_independent_rows(rows, seed)
-        assert found.row_number.tolist() == selected
-        assert found.notes == notes
+        reliability, correct, groups = simulate_groups(150, seed)
+        found = find(reliability, correct, 0.9, groups=groups)
+        assert (found.n_groups, found.overall.n_rows) == (150, 1500)
+        if found.overall.threshold is not None:
+            n_found += 1
+            assert found.overall.lower_bound >= 0.9 - BOUND_TOLERANCE
+        n_found_on_one_row += find(reliability[one_row], correct[one_row], 0.9).overall.threshold is not None
+    assert n_found > n_found_on_one_row + 1
+
+
+def test_accuracy_target_of_groups_is_missed_no_more_often_than_stated():
+    target = 0.9
+    n_missed = 0
+    n_found = 0
+    for seed in range(25):
+        reliability, correct, groups = simulate_groups(100, seed)
+        threshold = find(reliability, correct, target, groups=groups, confidence=0.8).overall.threshold
+        n_found += threshold is not None
+        # the error rate of rows at or above t is 0.2 * (1 - t) / 2
+        n_missed += threshold is not None and 0.1 * (1 - threshold) > 1 - target + 1e-9
+        bound = bound_accuracy(
+            reliability, np.zeros(1000, dtype=np.int64), correct, threshold=0.5, confidence=0.8, groups=groups
+        )
+        n_missed += bound.overall.lower_bound > 0.95
+    assert n_found > 12
+    assert n_missed <= 10 + 3 * 2.8  # 50 statements, each wrong with a probability of at most 0.2
+
+
+def test_labels_of_groups_share_the_level_of_all_labels_of_the_map():
+    reliability = np.full(1200, 0.95)
+    decision = np.arange(1200) % 2
+    groups = RowGroups(np.arange(1200) // 10)
+    found = find(reliability, np.full(1200, True), 0.9, decision, groups=groups)
+    level = 0.05 / MAP.n_labels
+    for estimate in found.labels:
+        rates = groups.rates(decision == estimate.label, np.full(1200, True))
+        assert estimate.threshold == 0.0
+        assert rates.lower_bound(level / 2) <= estimate.lower_bound <= rates.lower_bound(level)
+
+
+def test_reasons_and_advice_name_groups():
+    groups = RowGroups(np.arange(300) // 10)
+    found = find(np.full(300, 0.95), np.full(300, True), 0.95, groups=groups)
+    n_needed = min_groups_to_reject(0.95, 0.05)
+    assert found.overall.reason == f"30 groups are too few; {n_needed} are needed even if all are correct"
+    assert "About 6 times as many groups like these would suffice." in found.advice
+    assert any(line.startswith("The highest accuracy with a threshold on these rows is 8") for line in found.advice)
+
+    groups = RowGroups(np.arange(1000) // 10)
+    found = find(np.full(1000, 0.95), np.arange(1000) % 20 > 0, 0.949, groups=groups)
+    assert found.overall.reason.endswith("95.0% of 1,000 rows are correct, too few groups to guarantee 94.9%")
+
+
+def test_a_coverage_of_groups_is_a_share_of_all_rows():
+    reliability, correct, groups = simulate_groups(60, seed=2)
+    decision = np.zeros(600, dtype=np.int64)
+    found = find_coverage_threshold(reliability, decision, correct, coverage="0.35", groups=groups)
+    assert found.overall.n_automatic == 210
+    rates = groups.rates(reliability >= found.overall.threshold, correct)
+    assert found.overall.lower_bound == rates.lower_bound(1 - 0.95)

@@ -1,8 +1,6 @@
 """Recommendations and their sentences, at and around every limit."""
 
 import pytest
-
-from relmap.metrics import advice
 from relmap.metrics.advice import (
     KEEP,
     MAX_REPORTED_ROWS,
@@ -22,6 +20,8 @@ from relmap.metrics.advice import (
     format_rows_needed,
     rarer_outcome,
 )
+
+from relmap.metrics import advice
 
 BETTER_LOSS = {"change": -0.02, "low": -0.03, "high": -0.01, "p": 0.01}
 WORSE_LOSS = {"change": 0.02, "low": 0.01, "high": 0.03, "p": 0.01}

@@ -99,7 +99,7 @@ def test_the_heading_of_the_log_losses_names_the_evaluated_rows(origin, where, c
 @pytest.mark.parametrize("request_", [{"target_accuracy": 0.6}, {"coverage": "0.5"}, {"cut": 0.25}])
 @pytest.mark.parametrize("origin", ["new", "held_out", "out_of_fold", "partly_out_of_fold"])
 def test_cuts_of_each_origin_state_whether_they_are_guaranteed(request_, origin):
-    cuts = assess(origin, n_fitted=7).choose_cut(**request_, confidence=0.8)
+    cuts = assess(origin, n_fitted=7).choose_cut(**request_, confidence_level=0.8)
     expected = thresholds_of(request_, 0.8)
     is_guaranteed = origin in ("new", "held_out")
     notes = ["How it was read."]
@@ -118,19 +118,22 @@ def test_the_hold_out_that_gives_a_guarantee_is_named_as_in_python():
         assert assess("out_of_fold").choose_cut(cut=0.5).notes[-1] == ESTIMATE_NOTE.format("hold_out=0.3")
 
 
-def test_cuts_of_grouped_rows_use_one_row_of_each_group():
+def test_cuts_of_grouped_rows_use_every_row():
     cuts = assess(rows=make_rows("group")).choose_cut(coverage=0.5)
-    assert cuts.numbers["overall"]["rows"] == N_ROWS // 10  # groups have ten rows
-    assert cuts.notes[1:] == ("One random row of each group is used, so that rows are independent: 24 rows.",)
+    assert (cuts.numbers["overall"]["rows"], cuts.numbers["groups"]) == (N_ROWS, N_ROWS // 10)
+    assert cuts.notes[1:] == (
+        "All 240 rows of the 24 groups are used. The bounds are for the mean accuracy of groups and, with many groups, "
+        "for that of all rows.",
+    )
 
 
-def test_the_sample_of_groups_depends_on_the_seed_of_the_map():
-    automatic = set()
+def test_the_order_of_groups_depends_on_the_seed_of_the_map():
+    bounds = set()
     for seed in range(6):
         document = MAP.model_copy(update={"source": MAP.source.model_copy(update={"seed": seed})})
         cuts = assess(document=document, rows=make_rows("group")).choose_cut(cut=0.8)
-        automatic.add(cuts.numbers["overall"]["automatic"])
-    assert len(automatic) > 1
+        bounds.add(cuts.numbers["overall"]["lower_bound"])
+    assert len(bounds) > 1
 
 
 def test_costs_use_all_rows_and_have_the_fingerprint_of_the_map():

@@ -85,7 +85,7 @@ CASES_BY_COMMAND = {
         (f"{REPORT} rows.parquet --out .html", None, ".html has no name before its suffix", "such as result.html"),
         (f"{SCORE} rows.parquet --figure .svg", None, ".svg has no name before its suffix", "such as result.svg"),
         (f"{FIT} http://a.test/b.csv", None, "http://a.test/b.csv is a URL", "download it"),
-        (f"{REPORT} logits.csv --group query", None, "no column query, which must contain", "it has label, group"),
+        (f"{REPORT} logits.csv --group query", None, "no column query, which --group names", "it has label, group"),
         (f"{EVALUATE} new.parquet", None, NO_LABEL_COLUMN, "--label COLUMN"),
         (
             f"{EVALUATE} logits.csv --unlabelled bad.parquet",
@@ -109,7 +109,7 @@ CASES_BY_COMMAND = {
         ),
     ],
     FIT: [
-        ("gone.csv", None, "gone.csv is missing", WRITE_AGAIN),
+        ("gone.csv", None, "gone.csv is missing", "check its name and its folder"),
         ("bad.txt", b"a\t1\n", "bad.txt: predictions are read as", r"\.parquet, \.csv, .*rename the file accordingly"),
         ("bad.parquet", b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer", "git lfs pull"),
         ("bad.csv", b"a,b\n1,2\n1\n", "csv file .*Row #3: Expected 2 columns, got 1", WRITE_AGAIN),
@@ -153,7 +153,7 @@ CASES_BY_COMMAND = {
             "contains predictions twice",
             "drop one",
         ),
-        ("bad.csv", CONFIDENCES.with_columns(confidence=95.0), "line 2: confidence is 95.0", "give --percent"),
+        ("bad.csv", CONFIDENCES.with_columns(confidence=95.0), "line 2: confidence is 95;", "give --percent"),
         (
             "bad.csv",
             TWO_LABELS.with_columns(confidence=pl.lit("high")),
@@ -183,7 +183,7 @@ CASES_BY_COMMAND = {
             "bad.csv",
             OTHER_COLUMN_NAMES,
             "pred, conf, y_true; it needs",
-            "--decision pred --confidence-column conf --label y_true",
+            "--decision pred --confidence conf --label y_true",
         ),
         ("bad.csv --label label", TWO_LABELS.drop("decision"), "confidence, label; it needs logits", "--score COLUMN$"),
         ("confidences.csv --decision label", None, "label would be read twice", "name another column"),
@@ -202,17 +202,22 @@ CASES_BY_COMMAND = {
         ("confidences.csv --confidence-words low", None, "has 'low'", "--confidence-words low=.3,medium=.6"),
         ("confidences.csv --confidence-words a=.3,A=.6", None, "is 'a=.3,A=.6'", "give each word once"),
         (
-            "confidences.csv --confidence-column 'a\u200bb'",
+            "confidences.csv --confidence 'a\u200bb'",
             None,
-            "column has unprintable characters",
+            "--confidence has unprintable characters",
             "rename that column",
         ),
         *cases_for_each(
             "rows.parquet --labels {}", "one a,a a,,b '' 'a,b\nc'", "--labels is", "2 names or more on one line"
         ),
-        ("bad.parquet", change_row_7(ROWS, label=-1), r"row 7 .*: label is -1, not one of 0\.\.2", "--labels"),
+        (
+            "bad.parquet",
+            change_row_7(ROWS, label=-1),
+            r"row 7 .*: label is -1, not one of 0\.\.2",
+            "leave the cell empty",
+        ),
         ("bad.parquet", change_row_7(ROWS, label=3), r"row 7 .*: label is 3, not one of 0\.\.2", "--labels"),
-        ("rows.parquet --group query", None, "no column query, .* contain the groups", "it has logits, label, group"),
+        ("rows.parquet --group query", None, "no column query, which --group names", "it has logits, label, group"),
         ("bad.parquet --group x", ROWS.with_columns(x=pl.lit([1])), "x, which contains lists", "of numbers or text"),
         ("bad.parquet --group group", change_row_7(ROWS, group=None), "row 7 .*: group is missing", "drop or fill"),
         ("bad.parquet --group group", ROWS.with_columns(group=1), "belong to one group", "omit the groups"),
@@ -244,7 +249,12 @@ CASES_BY_COMMAND = {
         ),
         ("rows.parquet --variant label_signals", None, "needs signals", "provide them, or use the variant auto"),
         ("confidences.csv --variant label_vector", None, "needs logits or probabilities", "or use the variant auto"),
-        ("rows.parquet --signals length", None, "no column length, which signals", "it has logits, label, group"),
+        (
+            "rows.parquet --signals length",
+            None,
+            "no column length, which --signals names",
+            "it has logits, label, group",
+        ),
         ("rows.parquet --signals label", None, "label holds the true labels and cannot be a signal", "omit it"),
         ("rows.parquet --signals group_rank", None, "need groups", "name the column of the groups"),
         ("bad.parquet --signals x", ROWS.with_columns(x=1), "x is the same in every row", "omit it"),
@@ -305,7 +315,7 @@ CASES_BY_COMMAND = {
             "logits.csv --coverage '{}'", "0.0 1.1 -0.5 70%  nan 1e-9 .", "the coverage is '{}'", "such as 0.7"
         ),
         *cases_for_each(
-            "logits.csv --coverage 1 --confidence {}", "0.0 1.0 nan", "the confidence is {}", "such as 0.95"
+            "logits.csv --coverage 1 --confidence-level {}", "0.0 1.0 nan", "the confidence is {}", "such as 0.95"
         ),
     ],
     "flows.reliability": [

@@ -12,12 +12,13 @@ from relmap.io.columns import (
     UNKNOWN_N_LABELS,
     FileRows,
     advise_names,
+    advise_unjudged,
     are_whole_numbers,
     count_labels,
     find_label_names,
     has_numeric_name,
     is_missing,
-    is_unlabelled,
+    is_missing_label,
     join_names,
     parse_label,
     read_labels,
@@ -145,10 +146,15 @@ def test_labels_of_other_types_are_read_by_name():
         ([0, None, 1], None, 3, "row 1 (from 0): label is missing; drop or fill the row"),
         ([0.0, float("nan")], None, 3, "row 1 (from 0): label is missing; drop or fill the row"),
         ([0, 3], None, 3, f"row 1 (from 0): label is 3, not one of 0..2{LABEL_OPTION}"),
-        ([-1, 0], None, 3, f"row 0 (from 0): label is -1, not one of 0..2{LABEL_OPTION}"),
+        ([-1, 0], None, 3, f"row 0 (from 0): label is -1, not one of 0..2{advise_unjudged('-1')}"),
         ([0.5, 0.0], None, 3, f"row 0 (from 0): label is 0.5, not one of 0..2{LABEL_OPTION}"),
         ([0.0, float("inf")], None, 3, f"row 1 (from 0): label is inf, not one of 0..2{LABEL_OPTION}"),
-        ([0, -2], None, UNKNOWN_N_LABELS, f"row 1 (from 0): label is -2, not one of 0, 1, 2, ...{LABEL_OPTION}"),
+        (
+            [0, -2],
+            None,
+            UNKNOWN_N_LABELS,
+            f"row 1 (from 0): label is -2, not one of 0, 1, 2, ...{advise_unjudged('-2')}",
+        ),
         (["0", "no"], None, 3, f"row 1 (from 0): label is 'no'{LABEL_OPTION}"),
         (["yes", "maybe"], ["no", "yes"], 2, "row 1 (from 0): label is 'maybe'; the labels are no, yes"),
         ([1, 0], ["1", "2"], 2, "row 1 (from 0): label is '0'; the labels are 1, 2"),
@@ -173,7 +179,10 @@ def test_given_advice_replaces_the_default():
 
 def test_a_column_of_lists_is_rejected_as_labels():
     message = message_of(read, pl.Series("label", [[1], [0]]))
-    assert message == "p.parquet: the column label is List(Int64); it must hold numbers 0..K-1 or names"
+    assert message == (
+        "p.parquet: the column label is List(Int64); it must hold numbers 0..K-1 or names, such as [1]; write one "
+        "label in each cell, not a list or an object"
+    )
 
 
 def test_names_of_labels_are_found_once_in_a_known_order():
@@ -226,40 +235,40 @@ def test_whole_numbers_have_at_most_nine_digits():
     ],
 )
 def test_names_are_advised_where_their_order_is_known_or_irrelevant(labels, n_labels, by_position, expected):
-    assert advise_names(pl.DataFrame({"label": labels}), ["label"], n_labels, by_position) == expected
+    assert advise_names(pl.DataFrame({"label": labels}), None, "label", n_labels, by_position) == expected
 
 
 def test_names_are_advised_up_to_the_maximum_number_of_suggested_labels():
     names = [f"n{number:03}" for number in range(MAX_SUGGESTED_LABELS + 1)]
     all_but_one = pl.DataFrame({"label": names[:-1]})
-    assert f"--labels {','.join(names[:-1])} (" in advise_names(all_but_one, ["label"], UNKNOWN_N_LABELS)
-    assert advise_names(pl.DataFrame({"label": names}), ["label"], UNKNOWN_N_LABELS) == ""
+    assert f"--labels {','.join(names[:-1])} (" in advise_names(all_but_one, None, "label", UNKNOWN_N_LABELS)
+    assert advise_names(pl.DataFrame({"label": names}), None, "label", UNKNOWN_N_LABELS) == ""
 
 
 def test_values_without_a_label_are_recognized():
     assert is_missing(pl.Series([1.0, None, float("nan")])).to_list() == [False, True, True]
     assert is_missing(pl.Series(["", None])).to_list() == [False, True]
-    assert is_unlabelled(pl.Series(["a", "", " \t", None])).tolist() == [False, True, True, True]
-    assert is_unlabelled(pl.Series([0.0, None, float("nan")])).tolist() == [False, True, True]
-    assert is_unlabelled(pl.Series([0, None])).tolist() == [False, True]
+    assert is_missing_label(pl.Series(["a", "", " \t", None])).to_list() == [False, True, True, True]
+    assert is_missing_label(pl.Series([0.0, None, float("nan")])).to_list() == [False, True, True]
+    assert is_missing_label(pl.Series([0, None])).to_list() == [False, True]
 
 
 def test_labels_of_whole_numbers_are_counted():
     frame = pl.DataFrame({"decision": [0, 0, 1], "label": [0, 4, 2], "zero": [0, 0, 0]})
-    assert count_labels(frame, ["decision", "label"], ROWS) == 5
-    assert count_labels(frame, ["decision"], ROWS) == 2
-    assert count_labels(frame, ["zero"], ROWS) == 2
-    assert count_labels(frame.clear(), ["zero"], ROWS) == 2
+    assert count_labels(frame, "decision", "label", ROWS) == 5
+    assert count_labels(frame, "decision", "decision", ROWS) == 2
+    assert count_labels(frame, "zero", "zero", ROWS) == 2
+    assert count_labels(frame.clear(), "zero", "zero", ROWS) == 2
 
 
 def test_labels_that_are_too_large_need_names():
     frame = pl.DataFrame({"label": [0, MAX_UNNAMED_LABELS - 1], "other": [0, MAX_UNNAMED_LABELS]})
-    assert count_labels(frame, ["label"], ROWS) == MAX_UNNAMED_LABELS == 1000
-    assert message_of(count_labels, frame, ["label", "other"], ROWS) == (
+    assert count_labels(frame, "label", "label", ROWS) == MAX_UNNAMED_LABELS == 1000
+    assert message_of(count_labels, frame, "label", "other", ROWS) == (
         "p.parquet: a label is 1000; labels are the numbers 0..K-1, or names that --labels lists in order"
     )
     words = pl.DataFrame({"label": ["no", "yes"]})
-    assert message_of(count_labels, words, ["label"], ROWS) == (
+    assert message_of(count_labels, words, "label", "label", ROWS) == (
         "p.parquet, row 0 (from 0): label is 'no'; name the labels to fit: --labels no,yes (the order matters only for "
         "signals of groups) (2 of the 2 rows read together are invalid)"
     )
@@ -295,9 +304,14 @@ def test_numbers_of_every_type_are_read(values, expected):
     [
         ([1.0, None], ", row 1 (from 0): x is missing; drop or fill the row"),
         ([1.0, float("nan")], ", row 1 (from 0): x is missing; drop or fill the row"),
-        (["1", "nan"], ", row 1 (from 0): x is missing; drop or fill the row"),
+        (["1", "nan"], ", row 1 (from 0): x is 'nan', which looks like a missing value; drop or fill the row"),
         (["1", "2x"], ", row 1 (from 0): x is '2x', not a number!"),
-        (["1,5", "2"], ", row 0 (from 0): x is '1,5', not a number!"),
+        (["1,2,5", "2"], ", row 0 (from 0): x is '1,2,5', not a number!"),
+        (
+            ["1,234"],
+            ", row 0 (from 0): x is '1,234', whose comma may separate thousands or decimals; save the numbers with "
+            "decimal points and without thousands separators",
+        ),
         ([True], ": the column x is Boolean; it must hold numbers"),
         ([[1]], ": the column x is List(Int64); it must hold numbers"),
     ],
@@ -348,10 +362,16 @@ def test_probabilities_are_read_as_numbers_percent_or_words():
 @pytest.mark.parametrize(
     ("values", "reading", "expected"),
     [
-        ([-0.1], {}, "p is -0.1; it must lie in [0, 1]"),
+        ([-0.1, 0.5], {}, "p is -0.1; it must lie in [0, 1]"),
+        (
+            [-0.1],
+            {},
+            "p is -0.1; it must lie in [0, 1]; if these are log-probabilities, write the exponential function of them: "
+            "exp(p)",
+        ),
         ([100.5], {"percent": True}, "p is 1.005; it must lie in [0, 1]"),
-        ([101.0], {}, "p is 101.0; it must lie in [0, 1]"),
-        ([100.0], {}, "p is 100.0; it must lie in [0, 1]; if it is in percent, give --percent"),
+        ([101.0], {}, "p is 101; it must lie in [0, 1]"),
+        ([100.0], {}, "p is 100; it must lie in [0, 1]; if it is in percent, give --percent"),
         ([1.5], {}, "p is 1.5; it must lie in [0, 1]; if it is in percent, give --percent"),
         (["150%"], {}, "p is 1.5; it must lie in [0, 1]"),
         ([None], {}, "p is missing; drop or fill the row"),
@@ -362,7 +382,7 @@ def test_probabilities_are_read_as_numbers_percent_or_words():
             "p is 'sure', not a number; give each word a number in [0, 1]: --confidence-words 'sure=?,unsure=?' (2 of "
             "the 3 rows read together are invalid)",
         ),
-        (["low", "0,5"], {"confidence_words": "low=0"}, "p is '0,5', not a number"),
+        (["low", "0/5"], {"confidence_words": "low=0"}, "p is '0/5', not a number"),
         (
             ["low", "high"],
             {"confidence_words": "low=0"},
@@ -440,7 +460,7 @@ def test_an_empty_column_of_lists_has_two_numbers_in_each_row():
         ),
         (
             [["a", "b"]],
-            ": the column x is List(String); it must hold lists of numbers, or be split into columns x_0, x_1, ...",
+            ", row 0 (from 0): x is ['a', 'b'], not a list of numbers",
         ),
     ],
 )

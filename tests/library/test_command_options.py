@@ -22,7 +22,7 @@ PANELS = {  # command -> panel -> its options
 READING_OPTIONS = {
     "label",
     "decision",
-    "confidence_column",
+    "confidence",
     "confidence_words",
     "percent",
     "logits",
@@ -137,7 +137,7 @@ DEFAULTS = {
     "fit": {"variant": "auto", "seed": 1, "protocol": "own", "hold_out": 0.0},
     "report": {"variant": "auto", "seed": 1, "hold_out": 0.0},
     "label": {"seed": 1},
-    "thresholds": {"seed": 1, "confidence": 0.95},
+    "thresholds": {"seed": 1, "confidence_level": 0.95},
     "sql": {"dialect": "duckdb"},
 }
 

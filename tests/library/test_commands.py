@@ -229,7 +229,7 @@ SCORE_TARGETS = {"precision": 0.8, "recall": 0.75, "npv": 0.7, "confidence": 0.8
 
 def run_score_thresholds(column_option: str, *options: object) -> list[str]:
     make_scores().write_csv("scores.csv")
-    targets = ["--precision", 0.8, "--recall", 0.75, "--npv", 0.7, "--confidence", 0.875, "--seed", 5]
+    targets = ["--precision", 0.8, "--recall", 0.75, "--npv", 0.7, "--confidence-level", 0.875, "--seed", 5]
     column = [column_option, "s", "--positive", "yes"]
     return maps.run_command("thresholds", "--predictions", "scores.csv", *column, *targets, *options)
 

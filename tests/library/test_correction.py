@@ -9,10 +9,6 @@ import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from scipy.special import expit, logit
-
-from relmap.decisions import FixedDecisions
-from relmap.errors import InputError
 from relmap.fitting.correction import (
     LEVEL_DEVIATION,
     MIN_SLOPE,
@@ -21,10 +17,14 @@ from relmap.fitting.correction import (
     _PenalizedRegression,
     fit_correction,
 )
-from relmap.fitting.folds import restore_fold_split
-from relmap.fitting.labelled_rows import score_out_of_fold
 from relmap.fitting.model_choice import DEPLOYABLE_VARIANTS
 from relmap.maps.correction import Correction
+from scipy.special import expit, logit
+
+from relmap.decisions import FixedDecisions
+from relmap.errors import InputError
+from relmap.fitting.folds import restore_fold_split
+from relmap.fitting.labelled_rows import score_out_of_fold
 from relmap.maps.map_file import load_map, save_map
 from relmap.maps.reliability_map import FittedMap
 from relmap.metrics.reliability import find_tie_groups, ranking_metrics

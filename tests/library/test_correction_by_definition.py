@@ -5,9 +5,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
-from scipy.special import expit
-
 from relmap.fitting.correction import (
     LEVEL_DEVIATION,
     MAX_LOGIT,
@@ -17,6 +14,8 @@ from relmap.fitting.correction import (
     fit_correction,
 )
 from relmap.maps.correction import Correction
+from scipy.optimize import minimize
+from scipy.special import expit
 
 PRIOR_OF_LEVEL = 0.1
 PRIORS_OF_SLOPE = (0.2, 0.5, 1.0)

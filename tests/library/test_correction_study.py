@@ -8,6 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 import pytest
+from relmap.fitting.model_choice import compare_candidates, select_candidate
+from relmap.maps.correction import Correction
 from scipy.special import expit
 from sklearn.datasets import make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -16,8 +18,6 @@ from sklearn.linear_model import LogisticRegression
 from relmap.decisions import FixedDecisions
 from relmap.fitting.cross_fit import CrossFitResult, FitOptions, cross_fit
 from relmap.fitting.folds import split_folds
-from relmap.fitting.model_choice import compare_candidates, select_candidate
-from relmap.maps.correction import Correction
 from relmap.maps.reliability_map import FittedMap
 from relmap.metrics.probability import ece
 from relmap.metrics.registry import compute_reliability_metrics

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from relmap.fitting.correction import fit_correction
+from relmap.projection.whole_vector import MAX_LABELS
 
 from relmap.calibrators.identity import Identity
 from relmap.calibrators.matrix import fit_matrix
@@ -12,7 +14,6 @@ from relmap.calibrators.spline import Spline, fit_spline_of_confidence
 from relmap.calibrators.temperature import fit_temperature
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.fitting.correction import fit_correction
 from relmap.fitting.cross_fit import (
     CONSTANT_CALIBRATOR,
     CrossFitResult,
@@ -26,7 +27,6 @@ from relmap.maps.reliability_map import FittedMap, calibrated_logit
 from relmap.projection.batch import FitBatch
 from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
 from relmap.projection.variants import fit_variants
-from relmap.projection.whole_vector import MAX_LABELS
 from relmap.splits import split_validation
 from tests import maps, naive
 

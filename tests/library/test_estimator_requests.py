@@ -177,7 +177,7 @@ READINGS = [
     {"probability": "p", "positive": "yes"},
     {"score_column": "s", "border": 0.5, "positive": 2.0},
     {"label": "truth"},
-    {"decision": "d", "confidence_column": "c", "percent": True},
+    {"decision": "d", "confidence": "c", "percent": True},
     {"confidence_words": "low=.3,high=.9"},
     {"id": "key", "drop_unlabelled": True},
     {"logits": "z"},

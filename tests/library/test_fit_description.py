@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from relmap.evaluation.verdict import describe_candidates, describe_label_spread
+from relmap.fitting.model_choice import MeanDifference, ModelChoice
+from relmap.maps.correction import Correction
+from relmap.metrics.advice import KEEP, Advice
 from scipy.special import expit, logit
 
 from relmap.calibrators.identity import Identity
 from relmap.calibrators.matrix import Matrix
 from relmap.decisions import FixedDecisions
-from relmap.evaluation.verdict import describe_candidates, describe_label_spread
 from relmap.fitting import map_fit
 from relmap.fitting.cross_fit import CrossFitCorrections, CrossFitResult, FoldFit, MatrixScalingComparison
 from relmap.fitting.map_fit import MapFit, compute_default_threshold
-from relmap.fitting.model_choice import MeanDifference, ModelChoice
 from relmap.maps.constant import Constant
-from relmap.maps.correction import Correction
 from relmap.maps.document import Candidate, Choice, Gain, MapDocument, MatrixScalingResult
 from relmap.maps.reliability_map import ScoredDecisions
-from relmap.metrics.advice import KEEP, Advice
 from relmap.projection.curves import Confidence
 from relmap.projection.labelwise import Intercepts
 from relmap.projection.variants import VARIANTS

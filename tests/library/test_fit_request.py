@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from relmap.metrics.advice import USE, Advice
 
 from relmap import __version__, api
 from relmap.api import fit_map
@@ -18,7 +19,6 @@ from relmap.fitting.labelled_rows import fingerprint_rows, hash_predictions, rea
 from relmap.io.files import open_predictions
 from relmap.io.frames import FramePredictions
 from relmap.maps.document import Source
-from relmap.metrics.advice import USE, Advice
 from relmap.settings import DEFAULTS
 from tests import maps
 

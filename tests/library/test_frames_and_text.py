@@ -494,7 +494,7 @@ def test_lines_with_one_json_object_are_recognized(line, expected):
 
 def test_parse_errors_name_the_file_and_the_first_invalid_line(tmp_path):
     path = tmp_path / "p.jsonl"
-    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\n[2]\n')
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}\n2\n')
 
     def fail(*arguments: object) -> None:
         with report_parse_errors(path, "one JSON object per line", "!", *arguments):

@@ -110,7 +110,7 @@ def test_without_names_of_labels_or_without_their_columns_no_columns_are_found()
     assert columns_of(make_frame(LOGITS), names=("x", "y", "z")) == ("probabilities", None)
 
 
-@pytest.mark.parametrize("name", ["probability", "score_column", "decision", "confidence_column"])
+@pytest.mark.parametrize("name", ["probability", "score_column", "decision", "confidence"])
 def test_a_named_column_of_other_predictions_is_used_in_place_of_columns_of_labels(name):
     assert columns_of(make_frame(LOGITS), **{name: "p"}) == ("probabilities", None)
 

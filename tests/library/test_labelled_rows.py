@@ -175,7 +175,8 @@ def test_notes_on_omitted_rows_come_before_doubts_about_the_columns():
         label=pl.when(pl.int_range(N_ROWS) % 9 == 2).then(None).otherwise("label"),
         confidence=pl.when(pl.int_range(N_ROWS) == 0).then(0.1).otherwise("confidence"),
     )
-    read = read_labelled_rows(predictions(frame, drop_unlabelled=True), group=None, names=None)
+    reading = {"drop_unlabelled": True, "confidence": "confidence"}
+    read = read_labelled_rows(predictions(frame, **reading), group=None, names=None)
     assert read.notes[0] == "10 of 90 rows have no label and are omitted."
     assert read.notes[1].startswith("In 1 of 80 rows confidence is below 1/3,")
     assert len(read.notes) == 2
@@ -195,7 +196,7 @@ def test_notes_on_omitted_rows_come_before_doubts_about_the_columns():
         (
             ROWS,
             {"signals": ("z", "group_rank", "b", "group")},
-            "X has no column b, which signals names; it has logits, label, group",
+            "X has no column b, which --signals names; it has logits, label, group",
         ),
         (
             ROWS,
@@ -233,7 +234,8 @@ def test_notes_on_omitted_rows_come_before_doubts_about_the_columns():
         (
             ROWS.with_columns(id=pl.when(pl.int_range(N_ROWS) == 60).then(pl.lit("r7")).otherwise(IDS)),
             {"reading": {"id": "id"}},
-            "X, row 60 (from 0): the id r7 is repeated; name a column of ids",
+            "X, row 60 (from 0): the id r7 is repeated; keep one row of each id, such as the label of most annotators, "
+            "or name a column that differs in each row",
         ),
         (
             ROWS.with_columns(id=pl.when(pl.int_range(N_ROWS) != 60).then(IDS)),

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import polars as pl
 import pytest
+from relmap.fitting.correction import fit_correction
 from scipy.stats import t as student
 
 from relmap import ReliabilityMap
@@ -15,7 +16,6 @@ from relmap.errors import InputError
 from relmap.evaluation.evaluate import compare_scores
 from relmap.evaluation.sample import EvaluationSample
 from relmap.fitting import model_choice
-from relmap.fitting.correction import fit_correction
 from relmap.fitting.cross_fit import fit_calibrator
 from relmap.fitting.folds import split_folds
 from relmap.fitting.label_order import find_better_assignment

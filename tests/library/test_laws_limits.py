@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from relmap.maps.correction import Correction
 
 from relmap import InputError, ReliabilityMap
 from relmap.cli import app
-from relmap.maps.correction import Correction
 from relmap.projection.curves import Curves, SharedCurve
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
@@ -181,7 +181,7 @@ NEW_ROWS = maps.make_predictions(200, seed=1).drop("group")
 @pytest.mark.parametrize("options", [{"coverage": 0.5}, {"target_accuracy": 0.7}, {"cut": 0.5}], ids=str)
 def test_confidence_outside_0_and_1_is_rejected(fitted_map, options, confidence):
     with pytest.raises(InputError, match=f"the confidence is {confidence}; give a number above 0"):
-        fitted_map.thresholds(NEW_ROWS, confidence=confidence, **options)
+        fitted_map.thresholds(NEW_ROWS, confidence_level=confidence, **options)
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,16 @@ from relmap.errors import InputError
 from relmap.maps.reliability_map import FittedMap
 from relmap.report.figure import LIGHT
 from relmap.report.score import precision_recall_svg
+from relmap.routing.group_tests import RowGroups
 from relmap.routing.score_thresholds import ScoreThreshold, ScoreThresholds, find_score_thresholds
-from relmap.routing.thresholds import find_accuracy_thresholds, find_coverage_threshold, sample_independent_rows
+from relmap.routing.thresholds import (
+    bound_accuracy,
+    find_accuracy_thresholds,
+    find_coverage_threshold,
+    sample_equally_likely_rows,
+)
 from tests import maps
+from tests.library.test_group_tests import naive_p_value
 
 BOOLEAN_PAIRS = list(product([False, True], repeat=2))  # weights, groups
 N_SEEDS = 3000
@@ -28,65 +35,46 @@ GROUPS = np.array([*"abcdefgh", *"bccdddeeeefffffg"])  # the first rows have gro
 WEIGHTS = np.random.default_rng(0).permutation(np.geomspace(1, 6, len(GROUPS)))
 
 
-def expected_sample(generator: np.random.Generator, weight: np.ndarray | None, group: np.ndarray | None) -> list[int]:
-    """Sample rows by weight, then groups by their number of sampled rows, then one row of each group."""
-    rows = list(range(len(GROUPS)))
-    if weight is not None:
-        rows = [row for row in rows if generator.random() < weight[row] / weight.max()]
-    if group is None:
-        return rows
-    groups = {}
-    for name in sorted({*group[rows].tolist()}):
-        groups[name] = [row for row in rows if group[row] == name]
-    largest = max(map(len, groups.values()), default=1)
-    if weight is not None:
-        groups = {name: members for name, members in groups.items() if generator.random() < len(members) / largest}
-    return [members[generator.integers(len(members))] for members in groups.values()]
-
-
 @pytest.mark.parametrize(("weighted", "grouped"), BOOLEAN_PAIRS)
-def test_independent_rows_are_sampled_with_the_stated_probabilities(weighted, grouped):
-    weight = WEIGHTS if weighted else None
-    group = GROUPS if grouped else None
+def test_rows_without_groups_are_sampled_in_proportion_to_their_weight(weighted, grouped):
     n = len(GROUPS)
-    rows = FixedDecisions(decision=np.zeros(n, dtype=int), group=group, weight=weight)
-    generator = np.random.default_rng(1)
+    rows = FixedDecisions(
+        decision=np.zeros(n, dtype=int), group=GROUPS if grouped else None, weight=WEIGHTS if weighted else None
+    )
     counts = np.zeros(n)
-    expected_counts = np.zeros(n)
     for seed in range(N_SEEDS):
-        sampled, notes = sample_independent_rows(rows, seed)
+        sampled, notes = sample_equally_likely_rows(rows, seed)
         assert (np.diff(sampled) > 0).all()
-        assert len(notes) == weighted + grouped
+        assert len(notes) == (weighted and not grouped)
         counts[sampled] += 1
-        expected_counts[expected_sample(generator, weight, group)] += 1
-    standard_error = np.sqrt((counts + expected_counts + 1) / N_SEEDS**2)
-
-    assert (np.abs(counts - expected_counts) / N_SEEDS < 4.5 * standard_error).all()
-    if not weighted and not grouped:
-        assert (counts == N_SEEDS).all()
+    expected = WEIGHTS / WEIGHTS.max() if weighted and not grouped else np.ones(n)
+    standard_error = np.sqrt(expected * (1 - expected) / N_SEEDS)
+    assert (np.abs(counts / N_SEEDS - expected) <= 4.5 * standard_error).all()
 
 
 @pytest.mark.parametrize(("weighted", "grouped"), BOOLEAN_PAIRS)
-def test_thresholds_are_found_on_the_sampled_rows(weighted, grouped):
+def test_thresholds_are_found_on_sampled_rows_or_on_all_rows_of_groups(weighted, grouped):
     frame = maps.make_predictions(1200, shift=2.0, seed=3, per_group=3)
     if weighted:
         frame = frame.with_columns(inverse_probability=pl.Series(np.arange(1200) % 3 + 1.0))
-    model = ReliabilityMap(variant="label_intercept", seed=4).fit(maps.make_predictions(150, shift=2.0))
+    model = ReliabilityMap(seed=4).fit(maps.make_predictions(150, shift=2.0))
     rows = maps.rows_of_frame(frame, "group" if grouped else None)
     reliability = FittedMap.from_document(model.document_)(rows).reliability
-    sampled, _ = sample_independent_rows(rows, 4)
+    sampled, _ = sample_equally_likely_rows(rows, 4)
     sample = reliability[sampled], rows.decision[sampled], rows.correct[sampled]
-    groups = "group" if grouped else None
-    result = model.thresholds(frame, groups=groups, target_accuracy=0.7, confidence=0.8).to_dict()
-    assert (
-        result["overall"]
-        == find_accuracy_thresholds(model.document_, *sample, target=0.7, confidence=0.8).as_json()["overall"]
-    )
+    names = "group" if grouped else None
+    groups = RowGroups.from_names(rows.group, 4, rows.weight) if grouped else None
+    options = {"confidence": 0.8, "groups": groups}
+    result = model.thresholds(frame, groups=names, target_accuracy=0.7, confidence_level=0.8).to_dict()
+    expected = find_accuracy_thresholds(model.document_, *sample, target=0.7, **options).as_json()
+    assert result["overall"] == expected["overall"]
+    assert result["groups"] == (400 if grouped else None)
 
-    result = model.thresholds(frame, groups=groups, coverage=0.4, confidence=0.8).to_dict()
-    assert result["labels"] == find_coverage_threshold(*sample, coverage="0.4", confidence=0.8).as_json()["labels"]
-    if weighted or grouped:
-        assert len(sampled) < 1200
+    result = model.thresholds(frame, groups=names, coverage=0.4, confidence_level=0.8).to_dict()
+    assert result["labels"] == find_coverage_threshold(*sample, coverage="0.4", **options).as_json()["labels"]
+    result = model.thresholds(frame, groups=names, cut=0.75, confidence_level=0.8).to_dict()
+    assert result["overall"] == bound_accuracy(*sample, threshold=0.75, **options).as_json()["overall"]
+    assert (len(sampled) < 1200) == (weighted and not grouped)
 
 
 METRICS = ("precision", "recall", "npv")
@@ -111,9 +99,7 @@ def expected_p_value(
         n = repetitions * int(is_counted.sum())
         return float(binom.cdf(n - repetitions * int((is_counted & is_correct).sum()), n, 1 - target)) if n else 1.0
     rates = [is_correct[unit[is_counted[unit]]].mean() for unit in units if is_counted[unit].any()]
-    bet_sizes = np.geomspace(0.01, 0.98, 24) / target
-    capital = np.cumprod(1 + np.outer(np.tile(rates, repetitions) - target, bet_sizes), axis=0).mean(axis=1)
-    return 1 / capital.max(initial=1.0)
+    return naive_p_value((np.tile(rates, repetitions) - target).tolist(), target)
 
 
 def expected_accepted(
@@ -249,7 +235,7 @@ STANDARD_ERRORS_MATTER = [  # metric, target, seed, rows, whether rows are group
 def test_half_of_the_level_starts_at_the_score_with_the_most_standard_errors(metric, target, seed, n_rows, grouped):
     score, positive, groups = simulate_scored_rows(tied=False, seed=seed, n=n_rows)
     groups = groups if grouped else None
-    result = find_score_thresholds(score, positive, groups=groups, confidence=0.8, seed=seed, **{metric: target})
+    result = find_score_thresholds(score, positive, groups=groups, confidence_level=0.8, seed=seed, **{metric: target})
     expected = expected_threshold(metric, score, positive, groups, target, 0.8, seed)
     assert expected is not None
     assert result.thresholds[0].threshold == expected
@@ -301,7 +287,7 @@ def test_joint_thresholds_are_chosen_from_the_accepted_ones(metrics, grouped):
             metric: target for metric, target in zip(METRICS, targets, strict=True) if metric in metrics
         }
         options = {"groups": groups if grouped else None, "seed": seed}
-        result = find_score_thresholds(score, positive, **options, **target_of_metric, confidence=0.7)
+        result = find_score_thresholds(score, positive, **options, **target_of_metric, confidence_level=0.7)
         accepted = {
             metric: expected_accepted(
                 metric, score, positive, target=target, confidence=1 - 0.3 / len(target_of_metric), **options
@@ -490,7 +476,7 @@ def number_pairs(text: str) -> np.ndarray:
 def test_figure_draws_the_curve_and_one_point_per_threshold():
     score, positive, _ = simulate_scored_rows(tied=False)
     targets = {"precision": 0.9, "recall": 0.85, "npv": 0.7}
-    result = find_score_thresholds(score, positive, confidence=0.8, **targets)
+    result = find_score_thresholds(score, positive, confidence_level=0.8, **targets)
     with_threshold = [item for item in result.thresholds if item.threshold is not None]
     assert len({item.threshold for item in with_threshold}) > 1
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from relmap.fitting.model_choice import ModelChoice, choose_model
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
@@ -11,7 +12,6 @@ from relmap.evaluation.drift import summarize_reference_cells, summarize_top_cel
 from relmap.fitting import map_fit
 from relmap.fitting.folds import paper_fit_rows, split_folds
 from relmap.fitting.map_fit import MapFit, compute_default_threshold, fit_labelled_rows, summarize_out_of_fold_rows
-from relmap.fitting.model_choice import ModelChoice, choose_model
 from relmap.fitting.training_rows import hash_training_rows
 from relmap.io.signals import NumberSignal, Signal
 from relmap.maps.document import Source

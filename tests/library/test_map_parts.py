@@ -3,6 +3,7 @@
 import numpy as np
 import pydantic
 import pytest
+from relmap.maps.correction import Correction
 
 from relmap.calibrators.identity import Identity
 from relmap.calibrators.matrix import Matrix
@@ -11,7 +12,6 @@ from relmap.calibrators.temperature import Temperature
 from relmap.decisions import FixedDecisions
 from relmap.io.signals import NumberSignal, TextSignal
 from relmap.maps.constant import Constant
-from relmap.maps.correction import Correction
 from relmap.maps.document import Cell, MapDocument
 from relmap.maps.reliability_map import FittedMap
 from tests import maps

@@ -166,7 +166,7 @@ def test_format_and_batch_size_do_not_change_the_result(variant, suffix, tmp_pat
         (make_confidence_predictions(90), ["decision_name", "calibrated_confidence", *SCORE_COLUMNS]),
     ],
 )
-def test_existing_decision_and_confidence_columns_are_preserved(frame, columns, path):
+def test_existing_decision_and_confidences_are_preserved(frame, columns, path):
     frame.write_parquet(path)
     table = apply_and_read(path, reliability_map=make_map(confidence_only="logits" not in frame.columns))
     assert table.columns == [*frame.columns, *columns]

@@ -26,7 +26,6 @@ from relmap.routing.thresholds import (
     bound_accuracy,
     find_accuracy_thresholds,
     find_coverage_threshold,
-    sample_independent_rows,
     threshold_grid,
 )
 from tests.maps import LABEL_NAMES, METRIC_SETTINGS, make_map, make_map_with_held_out
@@ -391,18 +390,6 @@ def test_least_cost_threshold_balances_review_and_error_costs(error, review, thr
         EvaluationSample.from_rows(replace(rows, label=decision + 1), scored, METRIC_SETTINGS), 5, 1
     )
     assert "Warning: reviewing all is significantly cheaper" in all_wrong.describe()[1]
-
-
-def test_one_row_of_each_group_is_sampled_by_seed():
-    group = np.array(["b", "a", "b", "c", "a", "b"])
-    rows = FixedDecisions(decision=np.zeros(6, dtype=int), group=group)
-    samples = [sample_independent_rows(rows, seed)[0] for seed in range(300)]
-
-    assert all(sorted(group[sample]) == ["a", "b", "c"] and (np.diff(sample) > 0).all() for sample in samples)
-    assert (sample_independent_rows(rows, 7)[0] == samples[7]).all()
-
-    frequency = np.bincount(np.concatenate(samples), minlength=6) / 300
-    assert frequency == pytest.approx(np.array([1 / 3, 1 / 2, 1 / 3, 1, 1 / 2, 1 / 3]), abs=0.1)
 
 
 def fit_reference(rows) -> MapDocument:

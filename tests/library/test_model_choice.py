@@ -4,11 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import t as student
-
-from relmap import InputError
-from relmap.decisions import FixedDecisions
-from relmap.fitting import correction, model_choice
 from relmap.fitting.model_choice import (
     INTERVAL_INFLATION,
     MAX_CLASSWISE_LABELS,
@@ -23,9 +18,14 @@ from relmap.fitting.model_choice import (
     select_candidate,
     variant_with_gains,
 )
+from relmap.projection.whole_vector import MAX_LABELS
+from scipy.stats import t as student
+
+from relmap import InputError
+from relmap.decisions import FixedDecisions
+from relmap.fitting import correction, model_choice
 from relmap.maps.document import Candidate
 from relmap.projection.variants import AUTO_VARIANTS, DEPLOYABLE_VARIANTS, VARIANTS
-from relmap.projection.whole_vector import MAX_LABELS
 
 DECISION = np.array([0, 1, 1])
 LABEL = np.array([0, 0, 1])

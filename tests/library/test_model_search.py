@@ -4,14 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import t as student
-
-from relmap.decisions import FixedDecisions
-from relmap.evaluation.evaluate import compare_scores
-from relmap.evaluation.sample import EvaluationSample
-from relmap.fitting import model_choice
-from relmap.fitting.cross_fit import CrossFitResult, FitOptions, cross_fit, fit_paper_protocol
-from relmap.fitting.folds import FoldSplit
 from relmap.fitting.model_choice import (
     CONFIDENCE,
     MeanDifference,
@@ -24,8 +16,16 @@ from relmap.fitting.model_choice import (
     lowest_loss_candidate,
     select_candidate,
 )
-from relmap.maps.document import Gain, Source
 from relmap.metrics.advice import KEEP, MIN_ERRORS, MIXED, SAFE, UNKNOWN, USE, Advice, advise_map
+from scipy.stats import t as student
+
+from relmap.decisions import FixedDecisions
+from relmap.evaluation.evaluate import compare_scores
+from relmap.evaluation.sample import EvaluationSample
+from relmap.fitting import model_choice
+from relmap.fitting.cross_fit import CrossFitResult, FitOptions, cross_fit, fit_paper_protocol
+from relmap.fitting.folds import FoldSplit
+from relmap.maps.document import Gain, Source
 from relmap.metrics.reliability import find_tie_groups, ranking_metrics
 from relmap.projection.variants import AUTO_VARIANTS, PIPELINE_VARIANTS, VARIANTS
 from tests import maps

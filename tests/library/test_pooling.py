@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from relmap.projection.whole_vector import MAX_LABELS, fit_whole_vector
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit, log_softmax, logit
 
@@ -28,7 +29,6 @@ from relmap.projection.pooling import (
     search_prior,
 )
 from relmap.projection.variants import CURVE_WEIGHT_ROWS, fit_pooled_curves, fit_pooled_lines
-from relmap.projection.whole_vector import MAX_LABELS, fit_whole_vector
 from relmap.settings import ProjectionParams
 from tests import fits
 

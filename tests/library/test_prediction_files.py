@@ -99,7 +99,7 @@ def test_csv_fields_are_read_as_text(tmp_path):
 
 def test_numbers_labels_and_probabilities_are_parsed():
     assert read_numbers(pl.Series("x", [" 0.5", "1 "]), FileRows("file")).tolist() == [0.5, 1]
-    assert count_labels(pl.DataFrame({"label": [0, 0]}), ["label"], FileRows("file")) == 2
+    assert count_labels(pl.DataFrame({"label": [0, 0]}), "label", "label", FileRows("file")) == 2
     columns = ["logits", "probabilities", "decision", "confidence"]
     assert find_layout(columns, "file", labelled=False, map_input="confidence_only").kind == "confidence_only"
     logits = read_labelled_frame(
@@ -227,7 +227,7 @@ INVALID_FILES = {  # file, its bytes or a function that creates it, message
     "two columns of one name": ("p.csv", b"a,b,a\n1,2,3\n", "p.csv has more than one column named a"),
     "csv in no encoding": ("p.csv", b"a,b\n1,\xff\x81\n", "p.csv is not a complete csv file .*UTF8"),
     "a line that is cut off": ("p.jsonl", b'{"a": 1}\n\n{"a": ', "p.jsonl, line 3 is not one JSON"),
-    "a NaN in JSON": ("p.jsonl", b'{"a": 1}\n{"a": NaN}\n', "p.jsonl, line 2 is not one JSON"),
+    "a NaN in JSON": ("p.jsonl", b'{"a": 1}\n{"a": NaN}\n', "p.jsonl, line 2 has NaN, which is not JSON"),
     "a key twice": ("p.jsonl", b'{"a": 1}\n\n{"a": 1, "b": 2, "a" :3}\n', "line 3 has an .* a repeated key"),
     "a key twice within a value": ("p.jsonl", b'{"a": {"b": 1, "b": 1}}\n', "line 1 has an .* repeated key"),
     "no gzip": ("p.csv.gz", b"a,b\n", "is not a complete gzip file"),

@@ -6,6 +6,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from relmap.projection.whole_vector import MAX_LABELS, fit_whole_vector
 from scipy.special import expit, logit
 
 from relmap.decisions import ProtocolDecisions
@@ -27,7 +28,6 @@ from relmap.projection.pooling import (
 )
 from relmap.projection.surface import fit_surfaces
 from relmap.projection.variants import VARIANTS, fit_variants, variants_with_role
-from relmap.projection.whole_vector import MAX_LABELS, fit_whole_vector
 from relmap.settings import ProjectionParams
 from relmap.splits import ValidationRows
 from tests.fits import make_batch, simulate_logits_and_labels

@@ -65,7 +65,7 @@ def as_text(separator: str) -> str:
 
 NO_LABEL = pl.DataFrame({"decision": [9], "confidence": [0.5], "label": [None]})
 OTHER_NAMES = {"decision": "answer", "confidence": "how sure", "label": "truth"}
-BY_OTHER_NAMES = {"decision": "answer", "confidence_column": "how sure", "label": "truth"}
+BY_OTHER_NAMES = {"decision": "answer", "confidence": "how sure", "label": "truth"}
 WITH_GAPS = pl.concat([NO_LABEL, JUDGE_ROWS[:100], NO_LABEL, JUDGE_ROWS[100:]], how="vertical_relaxed")
 CONFIDENCE_WORDS = ",".join(f"sure {value}={value}" for value in JUDGE_ROWS["confidence"].unique())
 EQUIVALENT_JUDGE_FILES = {  # a file with the content of JUDGE_ROWS, and options to read it

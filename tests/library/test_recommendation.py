@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from relmap import ReliabilityMap, api
-from relmap.evaluation.top_calibration import TopCalibration
 from relmap.evaluation.verdict import describe_candidates, describe_label_spread, describe_recalibration
 from relmap.metrics.advice import (
     KEEP,
@@ -26,6 +23,9 @@ from relmap.metrics.advice import (
     format_change,
     format_rows_needed,
 )
+
+from relmap import ReliabilityMap, api
+from relmap.evaluation.top_calibration import TopCalibration
 from relmap.metrics.registry import COMPARED_METRICS, METRICS
 from tests import maps
 

@@ -107,6 +107,7 @@ def test_thresholds_as_json_have_every_number():
         "asked_coverage": None,
         "asked_cut": None,
         "confidence": 0.9,
+        "groups": None,
         "overall": {
             "cut": 0.75,
             "rows": 2000,

@@ -65,19 +65,19 @@ def page_variables(
 
 
 def test_the_page_names_the_map_and_its_commands(monkeypatch):
-    reading = Reading(label="true label", confidence_column="c", percent=True, id="key", drop_unlabelled=True)
+    reading = Reading(label="true label", confidence="c", percent=True, id="key", drop_unlabelled=True)
     variables = page_variables(monkeypatch, assess(), reading)
     assert variables["template"] == "map.html.jinja"
     assert (variables["name"], variables["map"]) == ("made-up.parquet", "a.map.json")
     assert variables["command"] == (
         "relmap apply --map 'some folder/a.map.json' --predictions new.parquet --out scored.parquet "
-        "--confidence-column c --percent"
+        "--confidence c --percent"
     )
     explorer = variables["explorer"]
     assert explorer.command_before == (
         "relmap thresholds --map 'some folder/a.map.json' --predictions other_labelled.parquet --cut "
     )
-    assert explorer.command_after == " --label 'true label' --confidence-column c --percent --id key --drop-unlabelled"
+    assert explorer.command_after == " --label 'true label' --confidence c --percent --id key --drop-unlabelled"
 
 
 def test_the_page_shows_the_evaluation_first_and_repeats_no_sentence(monkeypatch):

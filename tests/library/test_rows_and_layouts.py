@@ -54,7 +54,7 @@ LAYOUTS = {  # columns, options of the reading, and the layout: kind, columns, d
     "decision": ("decision label", {}, ("decision_only", (), "decision", "label")),
     "given confidence before logits": (
         "logits decision c label",
-        {"confidence_column": "c"},
+        {"confidence": "c"},
         ("confidence_only", ("c",), "decision", "label"),
     ),
     "probability": ("p label", {"probability": "p"}, ("probability", ("p",), None, "label")),
@@ -67,7 +67,7 @@ LAYOUTS = {  # columns, options of the reading, and the layout: kind, columns, d
     ),
     "given decision": (
         "d c decision label",
-        {"decision": "d", "confidence_column": "c"},
+        {"decision": "d", "confidence": "c"},
         ("confidence_only", ("c",), "d", "label"),
     ),
     "other numbers": ("logits_0 logits_1 logits_a logits_01 label", {}, ("logits", ("logits_0", "logits_1"))),
@@ -135,7 +135,7 @@ def test_the_input_of_a_map_determines_which_columns_are_read(map_input, expecte
         (
             "logits label",
             {"group": "query"},
-            "p.csv has no column query, which must contain the groups; it has logits, label",
+            "p.csv has no column query, which --group names; it has logits, label",
         ),
         (
             "logits y",
@@ -175,7 +175,7 @@ def test_the_input_of_a_map_determines_which_columns_are_read(map_input, expecte
                 {"reading": Reading(**{field: "x"} | ({"border": 0} if field == "score" else {}))},
                 f"p.csv has no column x, which --{field.replace('_', '-')} names; it has logits, label",
             )
-            for field in ("decision", "confidence_column", "probability", "score", "label")
+            for field in ("decision", "confidence", "probability", "score", "label")
         ),
         (
             "s label",
@@ -187,7 +187,7 @@ def test_the_input_of_a_map_determines_which_columns_are_read(map_input, expecte
             "conf y",
             {},
             "p.csv has the columns conf, y; it needs logits or probabilities (a list in one column, or columns "
-            "logits_0, logits_1, ...), or decision and confidence, or only decision; name yours: --confidence-column "
+            "logits_0, logits_1, ...), or decision and confidence, or only decision; name yours: --confidence "
             "conf --label y",
         ),
         (
@@ -200,7 +200,7 @@ def test_the_input_of_a_map_determines_which_columns_are_read(map_input, expecte
             "a",
             {"map_input": "confidence_only"},
             "p.csv has the columns a; it needs decision and confidence, like the rows that the map was fitted on; "
-            "name yours with --decision COLUMN or --confidence-column COLUMN or --label COLUMN",
+            "name yours with --decision COLUMN or --confidence COLUMN or --label COLUMN",
         ),
         (
             "Score gold",
@@ -323,9 +323,14 @@ def test_probabilities_may_differ_from_one_by_rounding(probabilities, is_valid):
         np.testing.assert_array_equal(rows_from_array(array, "probabilities", "X").logits, np.log(array))
         return
     tolerance = {2: "0.01", 4: "0.02", 12: "0.05"}[len(probabilities)]
+    remedy = "are these logits?"
+    if min(probabilities) >= 0:
+        remedy = "if some labels are not listed, divide each row by its sum"
+        if sum(probabilities) > 1:
+            remedy += "; are these logits?"
     assert message_of(rows_from_array, array, "probabilities", "X") == (
         f"X, row 0 (from 0): the probabilities {probabilities} sum to {sum(probabilities):.6g}; they must lie in [0, "
-        f"1] and sum to 1, within {tolerance} for rounding; are these logits?"
+        f"1] and sum to 1, within {tolerance} for rounding; {remedy}"
     )
 
 
@@ -334,7 +339,8 @@ def test_numbers_of_every_label_must_be_finite():
     assert rows_from_array(valid, "logits", "X").logits.tolist() == valid.tolist()
     for number, shown in [(1.1e12, "1100000000000.0"), (-np.inf, "-inf"), (np.nan, "nan")]:
         message = message_of(rows_from_array, np.array([[0.0, 0.0], [0.0, number]]), "logits", "X")
-        assert message == f"X, row 1 (from 0): logits 1 is {shown}; every one must be finite, within ±1e+12"
+        assert message.startswith(f"X, row 1 (from 0): logits 1 is {shown}; every one must be finite, within ±1e+12")
+        assert message.endswith("write -9999 instead, the logit of a probability of 0") is (number == -np.inf)
 
 
 def test_a_probability_or_score_of_one_of_two_labels_gives_logits_of_both():
@@ -476,21 +482,30 @@ def doubts_of(frame: pl.DataFrame, n_labels: int, names: list[str] | None = None
     return describe_doubts(rows, layout, names, n_labels)
 
 
-def test_a_confidence_below_chance_may_be_a_probability_of_one_label():
-    confidence = [0.9, 0.494, 0.496, 0.2]
-    frame = pl.DataFrame({"decision": [1, 0, 0, 0], "confidence": confidence, "label": [0, 1, 0, 1]})
-    start = (
-        "In 2 of 4 rows confidence is below 1/2, the confidence of random decisions. Is this the probability of the "
-        "same label in each row? If so, "
-    )
-    assert doubts_of(frame, 2) == [f"{start}read it with --probability confidence --positive 1."]
-    assert doubts_of(frame, 2, ["no", "yes"]) == [f"{start}read it with --probability confidence --positive yes."]
+def test_a_confidence_below_chance_needs_an_option():
+    frame = pl.DataFrame({"decision": [1, 0, 0, 0], "confidence": [0.9, 0.494, 0.496, 0.2], "label": [0, 1, 0, 1]})
+    message = message_of(doubts_of, frame, 2)
+    assert "in 2 of 4 rows confidence is below 1/2" in message
+    assert "read it with --probability confidence --positive 1. " in message
+    assert "give --confidence confidence" in message
+    assert "--probability confidence --positive yes" in message_of(doubts_of, frame, 2, ["no", "yes"])
     assert doubts_of(frame.filter(pl.col("confidence") > 0.495), 2) == []
-    three = frame.with_columns(confidence=pl.Series([0.9, 0.5, 0.5, 0.2]))
-    assert doubts_of(three, 3) == [
-        "In 1 of 4 rows confidence is below 1/3, the confidence of random decisions. Is this the probability of the "
-        "same label in each row? If so, give the probability of the decided label, or the probabilities of all labels."
+    assert doubts_of(frame, 2, confidence="confidence") == [
+        "In 2 of 4 rows confidence is below 1/2, the confidence of random decisions."
     ]
+    three = frame.with_columns(confidence=pl.Series([0.9, 0.5, 0.5, 0.2]))
+    assert "in 1 of 4 rows confidence is below 1/3" in message_of(doubts_of, three, 3)
+
+
+@pytest.mark.parametrize("reading", [{}, {"confidence": "confidence"}])
+@pytest.mark.parametrize("decides_at", [0.3, 0.5, 0.7])
+def test_a_confidence_that_separates_the_decisions_is_a_probability_of_one_label(decides_at, reading):
+    probability = np.linspace(0.02, 0.98, 40)
+    decision = (probability > decides_at).astype(int)
+    frame = pl.DataFrame({"decision": decision, "confidence": probability, "label": decision})
+    assert "--probability confidence --positive 1" in message_of(doubts_of, frame, 2, **reading)
+    layout = layout_of(frame, labelled=False, reading=Reading(**reading))
+    assert "--probability confidence" in message_of(read_rows, frame, layout, ROWS, n_labels=2)
 
 
 def test_labels_numbered_from_one_need_names():
@@ -504,24 +519,31 @@ def test_labels_numbered_from_one_need_names():
 
 
 @pytest.mark.parametrize(
-    ("logits", "is_doubtful"),
+    ("rows", "total"),
     [
-        ([[0.25, 0.75], [1.0, 0.0]], True),
-        ([[0.25, 0.79], [1.0, 0.0]], True),
-        ([[0.25, 0.81], [1.0, 0.0]], False),
-        ([[0.25, 0.69], [1.0, 0.0]], False),
-        ([[0.25, 0.75], [1.01, -0.01]], False),
-        ([[0.25, 0.75], [1.0, 1.0]], False),
+        ([[0.25, 0.75], [1.0, 0.0]], "1"),
+        ([[0.25, 0.755], [1.0, 0.0]], "1"),
+        ([[25.0, 75.0], [100.0, 0.0]], "100"),
+        ([[0.3, 1.0], [1.25, 0.05]], "1.3"),
+        ([[0.25, 0.81], [1.0, 0.0]], None),
+        ([[0.25, 0.69], [1.0, 0.0]], None),
+        ([[0.25, 0.75], [1.02, -0.02]], None),
+        ([[0.25, 0.75], [1.0, 1.0]], None),
     ],
 )
-def test_logits_that_sum_to_one_may_be_probabilities(logits, is_doubtful):
-    lists = pl.DataFrame({"logits": logits, "label": [0, 1]})
-    columns = pl.DataFrame(np.array(logits), schema=["logits_0", "logits_1"]).with_columns(label=pl.Series([0, 1]))
-    expected = (
-        "Every row of logits sums to 1, so these look like probabilities. If so, read them with --probabilities logits."
-    )
-    assert doubts_of(lists, 2) == [expected] * is_doubtful
-    assert doubts_of(columns, 2) == [expected] * is_doubtful
+def test_logits_with_one_constant_sum_are_read_only_with_an_option(rows, total):
+    logits = rows * 3
+    frame = pl.DataFrame({"logits": logits, "label": [0, 1] * 3})
+    columns = pl.DataFrame(np.array(logits), schema=["logits_0", "logits_1"]).with_columns(label=pl.Series([0, 1] * 3))
+    for table in (frame, columns):
+        if total is None:
+            assert doubts_of(table, 2) == []
+            continue
+        message = message_of(doubts_of, table, 2)
+        assert f"every row of logits sums to {total} without a negative number" in message
+        assert "--probabilities logits" in message
+        assert ("--percent" in message) is (total == "100")
+        assert len(doubts_of(table, 2, logits="logits")) == 1
 
 
 @pytest.mark.parametrize("X", [["a", 1, object()], [[1.0], [2.0, 3.0]], object()])

@@ -63,7 +63,7 @@ def test_precision_target_is_missed_in_at_most_5_percent_of_samples(deviation):
             precision=TARGET,
             recall=None,
             npv=None,
-            confidence=CONFIDENCE,
+            confidence_level=CONFIDENCE,
             seed=seed,
         )
         for name, threshold in (

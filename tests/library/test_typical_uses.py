@@ -50,7 +50,7 @@ def test_judge_with_words_or_percent_passes_through_every_command(confidence, op
     judge = with_label_names(JUDGE_ROWS.with_columns(confidence=confidence), "decision", "label").rename(names)
     judge.write_csv("judge.csv", separator=";")
     judge.drop("truth").write_csv("new.csv", separator=";")
-    column_options = ("--decision", "answer", "--confidence-column", "how sure", *options)
+    column_options = ("--decision", "answer", "--confidence", "how sure", *options)
     map_options = ("--map", "map.json", *column_options, "--predictions")
     run_command(
         "fit",
@@ -70,7 +70,7 @@ def test_judge_with_words_or_percent_passes_through_every_command(confidence, op
         "evaluate", *map_options, "judge.csv", "--label", "truth", "--unlabelled", "scored.csv", "--out", "e.json"
     )
     run_command(
-        "thresholds", *map_options, "judge.csv", "--label", "truth", "--target-accuracy", 0.7, "--confidence", 0.9
+        "thresholds", *map_options, "judge.csv", "--label", "truth", "--target-accuracy", 0.7, "--confidence-level", 0.9
     )
 
     # a note for each file that is read: evaluate reads two files, and the other four commands one

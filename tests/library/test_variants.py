@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from relmap.projection.whole_vector import WholeVector
 from scipy.special import expit, logit
 
 from relmap.projection.batch import FitBatch, fit_mrp_batches, measure_optimality_gap
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.surface import Surfaces, fit_surfaces
 from relmap.projection.variants import PIPELINE_VARIANTS, VARIANTS, fit_variants
-from relmap.projection.whole_vector import WholeVector
 from relmap.settings import ProjectionParams
 from tests import fits
 from tests.fits import make_decisions

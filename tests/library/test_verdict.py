@@ -4,8 +4,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from relmap.evaluation import verdict
 from relmap.evaluation.verdict import (
     describe_candidates,
     describe_evaluation,
@@ -14,8 +12,10 @@ from relmap.evaluation.verdict import (
     describe_pooled_labels,
     describe_recalibration,
 )
-from relmap.maps.document import Candidate
 from relmap.metrics.advice import KEEP, USE, advise
+
+from relmap.evaluation import verdict
+from relmap.maps.document import Candidate
 from tests import maps
 
 MAP = maps.make_map("mrp")  # labels with 500, 7 and no rows

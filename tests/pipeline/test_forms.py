@@ -63,7 +63,7 @@ def test_path_fields_state_their_location_and_groups_are_consecutive(name):
         assert ("relative to the served folder (data/served" in description) == (field == "out"), field
         assert description.startswith("How the file is read: ") == (
             field
-            in {"label", "id", "decision", "confidence_column", "confidence_words", "percent", "logits"}
+            in {"label", "id", "decision", "confidence", "confidence_words", "percent", "logits"}
             | {"probabilities", "probability", "score", "border", "positive", "drop_unlabelled"}
         ), field
 

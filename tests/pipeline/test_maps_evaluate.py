@@ -37,7 +37,7 @@ from relmap.metrics.registry import compute_reliability_metrics
 from relmap.metrics.resampling import draw_resamples
 from relmap.metrics.spread import LabelCells
 from relmap.routing.label import UNIFORM_SHARE, sample_systematically, sampling_probabilities
-from relmap.routing.thresholds import sample_independent_rows
+from relmap.routing.thresholds import sample_equally_likely_rows
 from tasks.records.comparison import describe_comparison as describe_comparison_of_dataset
 from tasks.records.comparison import summarize_datasets
 from tasks.records.measurements import bootstrap_rows, compute_metrics
@@ -494,11 +494,11 @@ def test_sampling_frequencies_equal_the_probabilities():
     assert n_sampled / n_runs == pytest.approx(probability, abs=5 * np.sqrt(0.25 / n_runs))
 
 
-def test_independent_rows_of_a_weighted_sample_are_equally_likely():
+def test_retained_rows_of_a_weighted_sample_are_equally_likely():
     probability = sampling_probabilities(np.linspace(0.5, 0.99, 30), np.arange(30) % 3, 10)
     n_runs = 4000
     rows = FixedDecisions(decision=np.zeros(30, dtype=int), weight=1 / probability)
-    retained = np.concatenate([sample_independent_rows(rows, seed)[0] for seed in range(n_runs)])
+    retained = np.concatenate([sample_equally_likely_rows(rows, seed)[0] for seed in range(n_runs)])
     frequency = np.bincount(retained, minlength=30) / n_runs * probability  # of being sampled and then retained
 
     assert frequency == pytest.approx(np.full(30, probability.min()), abs=5 * np.sqrt(0.25 / n_runs))
