@@ -148,6 +148,13 @@ def test_fold_models_have_not_seen_their_groups():
     np.testing.assert_array_equal(scored.logit[division.folds[2]], fold_map(rows.take(division.folds[2])).logit)
 
 
+def test_the_confidence_of_decisions_without_confidence_ranks_no_row():
+    frame = make_confidence_predictions(600).drop("confidence")
+    rows = rows_of_frame(frame)
+    numbers = describe_fit(fit_map(rows)).numbers
+    assert numbers["errors_found"]["by_confidence"] == pytest.approx(1000 * (1 - rows.correct.mean()))
+
+
 def test_map_is_fitted_to_confidences_with_ties():
     rows = rows_of_frame(make_confidence_predictions(1500, shift=2.5))
     assert {0.9, 0.95, 1.0} <= set(rows.confidence.tolist())
