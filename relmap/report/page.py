@@ -79,8 +79,8 @@ def render_map_page(assessment: MapAssessment, fit: FitSummary, map_file: Path, 
         The page as HTML.
     """
     evaluation = assessment.evaluate()
-    evaluation_sentences = (*evaluation.lines, *evaluation.details)
-    fit_sentences = [line for line in (*fit.lines, *fit.details) if line not in evaluation_sentences]
+    evaluation_sentences = (*evaluation.lines, *evaluation.details, *evaluation.notes)
+    fit_sentences = [line for line in (*fit.lines, *fit.notes, *fit.details) if line not in evaluation_sentences]
     tables = _tables(assessment, evaluation)
     map_option = f"--map {shlex.quote(str(map_file))}"
     command = f"relmap apply {map_option} --predictions new.parquet --out scored.parquet{_reading_options(reading)}"

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
+from relmap.calibrators.registry import CALIBRATORS
 from relmap.decisions import FixedDecisions
 from relmap.fitting.folds import restore_fold_split, split_folds
 from relmap.fitting.labelled_rows import score_out_of_fold
@@ -55,9 +56,12 @@ def test_paper_protocol_reproduces_the_pipeline(calibrators, variants, split):
             fit_rows, variant, pipeline.calibrator, seed, protocol, names=None, params=QUICK_PARAMS
         ).document
         scored = FittedMap.from_document(document)(test)
-        np.testing.assert_allclose(scored.reliability, expit(pipeline.reliability_logits[variant]), rtol=0, atol=1e-12)
+        # the published fit computes in single precision
+        tolerance = 1e-12 if CALIBRATORS[pipeline.calibrator].published_fit is None else 1e-5
+        reliability = expit(pipeline.reliability_logits[variant])
+        np.testing.assert_allclose(scored.reliability, reliability, rtol=0, atol=tolerance)
         confidence = np.exp(pipeline.log_probabilities[np.arange(len(test)), test.decision])
-        np.testing.assert_allclose(scored.confidence, confidence, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(scored.confidence, confidence, rtol=0, atol=tolerance)
         n_calibrator_rows = len(validation) if pipeline.calibrator == "ts" else len(parts.calibrator_fit)
         assert document.calibrator.rows == n_calibrator_rows
         assert len(parts.projection_selection) == document.held_out.rows
@@ -85,7 +89,7 @@ def test_map_reports_rows_and_pooling_of_each_label():
     assert document.projection.rows_by_label == tuple(np.bincount(rows.decision, minlength=3))
     assert document.projection.fallback == ("none", "none", "shared")
 
-    assert any("exact" in line and "mostly uses the common curve" in line for line in describe_fit(result).details)
+    assert any("exact" in line and "mostly uses the common curve" in line for line in describe_fit(result).notes)
 
     unchanged_rows = rows_of_frame(frame)
     rows_without_a_label = FixedDecisions(
@@ -126,11 +130,11 @@ def test_folds_are_a_partition_and_keep_groups_together(n, groups, hold_out, cap
 def test_fold_models_have_not_seen_their_groups():
     """Changed labels of one fold change the models of the other folds only."""
     rows = rows_of_frame(make_predictions(1200), "group")
-    document = fit_map(rows, "label_platt").document
+    document = fit_map(rows, "label_platt", "uncal").document
     division = restore_fold_split(document, rows)
     label = rows.label.copy()
     label[division.folds[2]] = 0
-    changed = fit_map(dataclasses.replace(rows, label=label), "label_platt").document
+    changed = fit_map(dataclasses.replace(rows, label=label), "label_platt", "uncal").document
     is_same = [
         before.model_dump_json() == after.model_dump_json()
         for before, after in zip(document.folds, changed.folds, strict=True)
