@@ -89,7 +89,7 @@ def test_the_page_shows_the_evaluation_first_and_repeats_no_sentence(monkeypatch
     evaluation = assessment.evaluate()
     repeated = replace(
         FIT,
-        lines=(*FIT.lines, evaluation.lines[0]),
+        lines=(*FIT.lines, evaluation.lines[0], f"{evaluation.lines[-1].partition('%')[0]}%."),
         notes=(*FIT.notes, evaluation.notes[0]),
         details=(*FIT.details, evaluation.details[0]),
     )
