@@ -106,7 +106,7 @@ ESTIMATOR_PROBES: dict[str, tuple[tuple, dict[str, object], object, object]] = {
     "variant": (INPUTS, {}, "label_intercept", "shared_1d"),
     "seed": (INPUTS, {}, 1, 2),
     "labels": (INPUTS, {}, None, (2, 1, 0)),
-    "signals": ((COLUMN_FRAME,), {"variant": "label_signals"}, (), ("length",)),
+    "signals": ((COLUMN_FRAME,), {}, (), ("length",)),
     "hold_out": (INPUTS, {}, 0.0, 0.2),
     "protocol": (INPUTS, {}, "own", "paper"),
     "arrays": ((PROBABILITIES, LABELS), {}, "auto", "logits"),
@@ -130,9 +130,7 @@ ESTIMATOR_PROBES: dict[str, tuple[tuple, dict[str, object], object, object]] = {
 def describe_fit(inputs: tuple, **settings: object) -> str:
     """Describe the observable results of a fit."""
     model = ReliabilityMap(**{"variant": "label_intercept", "accept_label_order": True} | settings).fit(*inputs)
-    return (
-        f"{model.document_.model_dump_json()} {model.recommendation_} {model.classes_} {model.predict(inputs[0])[:9]}"
-    )
+    return f"{model.document_.model_dump_json()} {model.summary_} {model.classes_} {model.predict(inputs[0])[:9]}"
 
 
 CACHED_FITS: dict[str, tuple[str, object]] = {}
@@ -355,9 +353,8 @@ COMMAND_PROBES: dict[str, dict[str, tuple[str, Options, Options]]] = {
         "group": ("judge", {}, {"group": "site"}),
         "labels": ("wide", {}, {"labels": "2,1,0", "accept_label_order": True}),
         "protocol": ("judge", {}, {"protocol": "paper"}),
-        "signals": ("wide", {"variant": "label_signals"}, {"signals": "length"}),
+        "signals": ("wide", {}, {"signals": "length"}),
         "hold_out": ("judge", {}, {"hold_out": 0.2}),
-        "target": ("judge", {}, {"target": 0.01}),
         "accept_label_order": ("wide", {"labels": "2,1,0"}, {"accept_label_order": True}),
     },
     "apply": {

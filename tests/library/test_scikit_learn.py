@@ -144,7 +144,7 @@ def test_pickled_map_is_unchanged_and_clone_is_unfitted(mode):
     restored = pickle.loads(pickle.dumps(fitted))
 
     np.testing.assert_array_equal(restored.reliability(LOGITS), fitted.reliability(LOGITS))
-    assert str(restored.recommendation_) == str(fitted.recommendation_)
+    assert str(restored.summary_) == str(fitted.summary_)
     assert not hasattr(clone(fitted), "document_")
     assert str(clone(fitted).get_params()) == str(fitted.get_params())
 
