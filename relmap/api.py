@@ -180,6 +180,7 @@ def fit_map(
         signals=labelled.signals,
         ids=labelled.ids,
         id_column=labelled.id_column,
+        reading=file.reading,
     )
     description = describe_fit(fit)
     summary = FitSummary(

@@ -37,6 +37,7 @@ MAP_PANEL = "Threshold on the reliability of a map"
 SCORE_PANEL = "Threshold on a score, without a map"
 MAP_SUFFIX = ".map.json"  # suffix of the map that `report` writes next to its page
 MIN_LABELS = 2
+DRIFT_STATUS = 3  # exit status of `evaluate --fail-on-drift` after drift
 app = typer.Typer(
     help="Find out which decisions of your model can be used automatically and which need review.",
     no_args_is_help=True,
@@ -213,7 +214,7 @@ def report(
         from relmap.report.page import render_map_page
 
     assessment = MapAssessment.from_predictions(document, file)
-    text = render_map_page(assessment, summary, map_file, reading)
+    text = render_map_page(assessment, summary, map_file)
     save_map(document, map_file)
     write_text(out, text)
     details = [*summary.details, f"{describe_map(document)}."]
@@ -253,6 +254,7 @@ def apply(
     check_output_path(out, *inputs)
     check_new_file(out, force=force)
     document = load_map(map_file)
+    reading = reading.completed_by(document.reading)
     with row_progress() as advance:
         applied = apply_map(
             document,
@@ -286,6 +288,7 @@ def label(
     check_output_path(out, map_file, predictions)
     check_new_file(out, force=force)
     document = load_map(map_file)
+    reading = reading.completed_by(document.reading)
     with row_progress() as advance:
         selected = sample_rows_to_label(
             document, predictions, out, rows=rows, seed=seed, progress=advance, reading=reading
@@ -306,6 +309,9 @@ def evaluate(
     out: Out = None,
     verbose: Verbose = False,
     force: Force = False,
+    fail_on_drift: Annotated[
+        bool, typer.Option("--fail-on-drift", help="Exit with status 3 if the map no longer holds, for scripts.")
+    ] = False,
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Compare reliability and confidence on labelled rows, and test for drift."""
@@ -319,6 +325,7 @@ def evaluate(
     check_output_path(out, *inputs)
     check_new_file(out, force=force)
     document = load_map(map_file)
+    reading = reading.completed_by(document.reading)
     assessment = MapAssessment.from_predictions(document, open_predictions(predictions, reading), group)
     population = None
     if unlabelled is not None:
@@ -326,7 +333,11 @@ def evaluate(
             population = PopulationSummary.from_file(document, open_predictions(unlabelled, reading), advance)
     evaluation = assessment.evaluate(population)
     write_json_output({"predictions": predictions.name, "map": map_file.name} | evaluation.to_dict(), out)
-    return print_summary(evaluation.notes, evaluation.lines, evaluation.details, verbose=verbose)
+    printed = print_summary(evaluation.notes, evaluation.lines, evaluation.details, verbose=verbose)
+    drift = evaluation.numbers["drift"]
+    if fail_on_drift and drift is not None and not drift["holds"]:
+        raise typer.Exit(DRIFT_STATUS)
+    return printed
 
 
 @app.command(cls=CommandWithNames)
@@ -417,7 +428,9 @@ def thresholds(
     score_example = f"omit {option('map_file')}, and name the column with {option('score')}"
     _refuse_options(score_options, f"is for thresholds on a score, without a map; {score_example}")
     check_output_path(out, map_file, predictions)
-    assessment = MapAssessment.from_predictions(load_map(map_file), open_predictions(predictions, reading), group)
+    document = load_map(map_file)
+    reading = reading.completed_by(document.reading)
+    assessment = MapAssessment.from_predictions(document, open_predictions(predictions, reading), group)
     cuts = assessment.choose_cut(
         target_accuracy=target_accuracy,
         coverage=coverage,

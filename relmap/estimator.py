@@ -439,7 +439,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
         Returns:
             The frame with columns `decision`, `confidence`, `reliability`, `review_rank` and `route` added; for an
-            array, a structured array with only these fields.
+            array, a structured array with only these fields. Its decisions are names if the map has names, and the
+            field `decision_code` has their numbers.
 
         Raises:
             InputError: The rows cannot be read, or a threshold is invalid.
@@ -474,10 +475,14 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         if numbers is None:
             rows = self._unlabelled(predicted)
             added_columns, _ = apply_to_frame(self._document, rows, coverage=share, cut=cut, cuts=cuts_or_file)
-            return append_columns(X, added_columns)
+            return append_columns(X, added_columns if is_frame(X) else _with_named_decision(added_columns))
         scores = score_array(self._document, *numbers)
         added = route_scores(self._document, scores, coverage=share, cut=cut, cuts=cuts_or_file)
-        return append_columns(X, pl.DataFrame(added)) if is_frame(X) else to_structured_array(added)
+        if is_frame(X):
+            return append_columns(X, pl.DataFrame(added))
+        if self.label_names_ is not None:
+            return append_columns(X, _with_named_decision(pl.DataFrame(added)))
+        return to_structured_array(added)
 
     @with_python_names
     def evaluate(self, X: "Rows", y: "Values | None" = None, groups: "Values | str | None" = None) -> "Evaluation":
@@ -824,7 +829,10 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         frame = to_polars(predicted, None)
         kind, columns = self._columns_by_label(frame)
         if columns is None:
-            return frame, Reading(**options)
+            reading = Reading(**options)
+            if hasattr(self, "document_"):
+                reading = reading.completed_by(self.document_.reading)
+            return frame, reading
         frame = numbered_columns(frame, columns, kind, self._n_labels, self.label_names_)
         return frame, Reading(**(options | {kind: kind}))
 
@@ -900,6 +908,13 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         if not self.percent and infer_column_kind(frame, columns, "auto") != "probabilities":
             columns = [name for name in columns if name in label_by_name]
         return [label_by_name.get(name, name) for name in columns]
+
+
+def _with_named_decision(added: pl.DataFrame) -> pl.DataFrame:
+    """Name the decisions in `decision`, so that they can be compared with labels; numbers are in `decision_code`."""
+    if "decision_name" not in added.columns:
+        return added
+    return added.rename({"decision": "decision_code", "decision_name": "decision"})
 
 
 def _one_column(y: "Values | None") -> "Values | None":

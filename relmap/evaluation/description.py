@@ -229,8 +229,8 @@ def describe_limits(sizes: Numbers, document: MapDocument) -> list[str]:
     units = "groups" if sizes["grouped"] else "rows"
     calibrator = "" if document.input == "decision_only" else f", calibrator {document.calibrator.name}"
     lines = [
-        f"Based on {sizes['rows']:,} rows{calibrator}. Intervals reflect the sampling of {units}, given the fit; they do "
-        "not cover refitting or other data."
+        f"Based on {sizes['rows']:,} rows{calibrator}. Intervals reflect the sampling of {units}, given the fit; they "
+        "do not cover refitting or other data."
     ]
     if sizes["weighted"]:
         lines.append("Rows are weighted by the inverse of their sampling probability.")

@@ -26,6 +26,7 @@ from relmap.fitting.cross_fit import CONSTANT_CALIBRATOR, CrossFit, FitOptions, 
 from relmap.fitting.folds import check_fit_rows, paper_fit_rows, split_folds
 from relmap.fitting.training_rows import hash_training_rows
 from relmap.io.columns import join_names
+from relmap.io.reading import DEFAULT_READING, Reading
 from relmap.io.signals import Signal
 from relmap.maps.document import Calibration, Calibrator, Fold, HeldOut, MapDocument, Projection, Source
 from relmap.maps.reliability_map import ScoredDecisions
@@ -78,6 +79,7 @@ def fit_labelled_rows(
     signals: tuple[Signal, ...] = (),
     ids: np.ndarray | None = None,
     id_column: str | None = None,
+    reading: Reading = DEFAULT_READING,
 ) -> MapFit:
     """Fit a reliability map to labelled rows.
 
@@ -92,6 +94,7 @@ def fit_labelled_rows(
         signals: How each signal is read.
         ids: Id of each row, shape (n,), by which fit rows are recognized if their predictions repeat.
         id_column: Name of the column of the ids.
+        reading: How the rows were read, which the map remembers.
 
     Returns:
         The map, with its out-of-fold predictions.
@@ -129,6 +132,7 @@ def fit_labelled_rows(
             default_threshold=compute_default_threshold(fit),
             folds=() if is_paper_protocol else _folds(fit),
             source=source.model_copy(update={"training_rows": training_rows}),
+            reading=reading.to_stored(),
         )
     except ValidationError as error:
         raise InputError(

@@ -125,6 +125,45 @@ class Reading:
                 raise InputError(f"{option(field.name)} has unprintable characters; rename that column")
         _ = self.words  # raises an error if they are invalid
 
+    def to_stored(self) -> dict[str, str | float | bool]:
+        """Return the fields that a map remembers: those that change how a file is read, except `drop_unlabelled`."""
+        stored = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            is_default = value in (field.default, field.name)  # the default name of a column is that of its field
+            if field.name != "drop_unlabelled" and not is_default:
+                stored[field.name] = value
+        return stored
+
+    def completed_by(self, stored: Mapping[str, str | float | bool]) -> "Reading":
+        """Complete the given fields with those that a map remembers.
+
+        A given field replaces the remembered one. Fields of another column of predictions are not remembered if such a
+        column is given.
+
+        Args:
+            stored: Fields that `to_stored` returned.
+
+        Returns:
+            The completed reading.
+
+        Raises:
+            InputError: The words of the confidence have other numbers than in the fit.
+        """
+        given = self.to_stored()
+        if self.confidence_words and "confidence_words" in stored:
+            fitted_words = Reading(confidence_words=str(stored["confidence_words"])).words
+            if self.words != fitted_words:
+                raise InputError(
+                    f"{option('confidence_words')} differs from that of the fit, {stored['confidence_words']}; omit "
+                    "it, or fit the map again"
+                )
+        remembered = dict(stored)
+        if any(name in given for name in PREDICTION_FIELDS):
+            for name in (*PREDICTION_FIELDS, "border", "positive", "percent"):
+                remembered.pop(name, None)
+        return Reading(**{**remembered, **given, "drop_unlabelled": self.drop_unlabelled})  # type: ignore[arg-type]
+
     @property
     def words(self) -> dict[str, float]:
         """Number in [0, 1] of each word of confidence, by the word in lower case."""
@@ -150,6 +189,11 @@ class Reading:
 DEFAULT_READING = Reading()
 
 
+def _plain_decimal(number: float) -> str:
+    """Write a number in [0, 1] without an exponent."""
+    return f"{number:.15f}".rstrip("0").rstrip(".")
+
+
 def words_to_text(words: Mapping[str, float]) -> str:
     """Convert the number of each word of confidence to the text that a `Reading` has.
 
@@ -168,7 +212,7 @@ def words_to_text(words: Mapping[str, float]) -> str:
             raise InputError(
                 f"{option('confidence_words')} has {word!r}: {number!r}; give each word a number in [0, 1]"
             )
-        pairs.append(f"{word}={float(number):.15f}")
+        pairs.append(f"{word}={_plain_decimal(float(number))}")
     return ",".join(pairs)
 
 

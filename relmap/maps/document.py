@@ -13,6 +13,8 @@ import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from relmap.calibrators.registry import CALIBRATORS
+from relmap.errors import InputError
+from relmap.io.reading import Reading
 from relmap.io.signals import Signal, TextSignal
 from relmap.maps.constant import Constant
 from relmap.maps.earlier import EARLIER_TYPES, Corrected, LinesWithSignals, WholeVector, version_3_parts
@@ -274,6 +276,7 @@ class MapDocument(MapPart):
         default_threshold: Minimum reliability of automatic rows in `apply`; null in maps written by earlier versions.
         folds: Models that scored the out-of-fold rows; empty under the paper's protocol.
         source: Origin of the map.
+        reading: How the fit rows were read, as options of the commands; only options that were given.
         earlier_version: Version of the format that the map was written in, if it was converted.
     """
 
@@ -290,6 +293,7 @@ class MapDocument(MapPart):
     default_threshold: Annotated[float, Field(ge=0.5, le=1)] | None = None
     folds: tuple[Fold, ...] = ()
     source: Source
+    reading: dict[str, str | float | bool] = {}
     earlier_version: Literal[3] | None = None
 
     @property
@@ -315,6 +319,7 @@ class MapDocument(MapPart):
             *self._fold_violations(),
             *self._signal_violations(),
             *self._summary_violations(),
+            *self._reading_violations(),
         ]
         if violations:
             raise ValueError("; ".join(violations))
@@ -380,6 +385,14 @@ class MapDocument(MapPart):
             n_weights.add(len(model.weights) if isinstance(model, SignalAdjusted | LinesWithSignals) else 0)
         if n_weights != {n_columns}:
             return [f"the signals have {n_columns} columns, but there are weights for {sorted(n_weights)}"]
+        return []
+
+    def _reading_violations(self) -> list[str]:
+        """Check that the options exist and fit together."""
+        try:
+            Reading(**self.reading)  # type: ignore[arg-type]
+        except (TypeError, InputError) as error:
+            return [f"reading is invalid: {error}"]
         return []
 
     def _summary_violations(self) -> list[str]:

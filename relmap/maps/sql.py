@@ -18,6 +18,7 @@ from relmap.calibrators.temperature import Temperature
 from relmap.errors import InputError
 from relmap.maps.constant import Constant
 from relmap.maps.document import MapDocument, Variant
+from relmap.maps.earlier import Corrected, LinesWithSignals, WholeVector
 from relmap.projection.curves import Confidence, Curves, SharedCurve
 from relmap.projection.labelwise import Intercepts, Isotonic, Labelwise, Lines, WithFallbacks
 from relmap.projection.pooling import ShrunkCurves, SignalAdjusted
@@ -185,8 +186,10 @@ def _reliability_curves(projection: Variant | Labelwise, n_labels: int) -> list[
             curves = [_Interpolation(tuple(knots.tolist()), tuple(values.tolist())) for knots, values in points]
         case SignalAdjusted():
             raise InputError("this map reads signals, which SQL does not support; use apply, or fit without signals")
-        case _:
+        case Corrected() | WholeVector() | LinesWithSignals():
             raise InputError("this map was written by an earlier version; use apply, or fit it again to export SQL")
+        case _:
+            raise InputError(f"SQL does not support the model {type(projection).__name__} of this map; use apply")
     return [*curves]
 
 

@@ -11,7 +11,6 @@ from markupsafe import Markup
 from relmap.api import Cuts, FitSummary, MapAssessment, Summary
 from relmap.evaluation.agreement import format_share
 from relmap.io.columns import join_names
-from relmap.io.reading import DEFAULT_READING, Reading
 from relmap.maps.map_file import describe_map
 from relmap.report.curves import reliability_by_label
 from relmap.report.figure import DrawnFigure
@@ -21,7 +20,6 @@ from relmap.report.ranking import errors_found, risk_coverage
 from relmap.report.threshold_explorer import ThresholdExplorer
 from relmap.routing.apply import default_threshold
 
-LABEL_OPTIONS = ("label", "id", "drop_unlabelled")  # only commands that read labelled rows have them
 TARGET_ACCURACIES = (0.8, 0.9, 0.95, 0.99)
 CONCEPTS_OF_PAGE = ("fixed-decisions", "label-wise-reliability", "reliability-map", "guarantees", "intervals")
 
@@ -56,34 +54,36 @@ class ExplorerSection:
         rows: Description of the rows that the results are estimated from.
         notes: Sentences on these rows.
         command_before: The command that validates a threshold, up to the threshold.
-        command_after: The rest of the command.
     """
 
     content: Markup
     rows: str
     notes: list[str]
     command_before: str
-    command_after: str
 
 
-def render_map_page(assessment: MapAssessment, fit: FitSummary, map_file: Path, reading: Reading) -> str:
+def render_map_page(assessment: MapAssessment, fit: FitSummary, map_file: Path) -> str:
     """Render the page of a map.
 
     Args:
         assessment: The map, and labelled rows that it has scored.
         fit: Summary of the fit.
         map_file: File of the map, which the commands on the page name.
-        reading: How the columns of the rows are read; the commands read other files in the same way.
 
     Returns:
         The page as HTML.
     """
     evaluation = assessment.evaluate()
-    evaluation_sentences = (*evaluation.lines, *evaluation.details)
-    fit_sentences = [line for line in (*fit.lines, *fit.details) if line not in evaluation_sentences]
+    evaluation_sentences = (*evaluation.lines, *evaluation.details, *evaluation.notes)
+    fit_sentences = []
+    for line in (*fit.lines, *fit.notes, *fit.details):
+        # the evaluation may have the same sentence with more numbers at its end
+        is_repeated = any(sentence.startswith(line.removesuffix(".")) for sentence in evaluation_sentences)
+        if not is_repeated:
+            fit_sentences.append(line)
     tables = _tables(assessment, evaluation)
     map_option = f"--map {shlex.quote(str(map_file))}"
-    command = f"relmap apply {map_option} --predictions new.parquet --out scored.parquet{_reading_options(reading)}"
+    command = f"relmap apply {map_option} --predictions new.parquet --out scored.parquet"
     return render_page(
         "map.html.jinja",
         name=assessment.document.source.file,
@@ -93,26 +93,13 @@ def render_map_page(assessment: MapAssessment, fit: FitSummary, map_file: Path, 
         notes=evaluation.notes,
         command=command,
         map=map_file.name,
-        explorer=_explorer_section(assessment, map_option, reading),
+        explorer=_explorer_section(assessment, map_option),
         explorer_script=read_script("threshold_explorer.js"),
         concepts=CONCEPTS_OF_PAGE,
         figures=_figures(assessment),
         tables=[table for table in tables if table.rows],
         facts=_provenance(assessment, evaluation.to_dict()),
     )
-
-
-def _reading_options(reading: Reading, *, labelled: bool = False) -> str:
-    """Write the options that read another file in the same way, including the label options if it is labelled."""
-    text = ""
-    for name, value in vars(reading).items():
-        is_default = value == getattr(DEFAULT_READING, name)
-        if is_default or (name in LABEL_OPTIONS and not labelled):
-            continue
-        text += f" --{name.replace('_', '-')}"
-        if value is not True:
-            text += f" {shlex.quote(str(value))}"
-    return text
 
 
 def _provenance(assessment: MapAssessment, numbers: Numbers) -> dict[str, str]:
@@ -131,7 +118,7 @@ def _provenance(assessment: MapAssessment, numbers: Numbers) -> dict[str, str]:
     }
 
 
-def _explorer_section(assessment: MapAssessment, map_option: str, reading: Reading) -> ExplorerSection:
+def _explorer_section(assessment: MapAssessment, map_option: str) -> ExplorerSection:
     """Aggregate the rows at thresholds, and write the command that validates one of them."""
     names = assessment.document.shown_names
     explorer = ThresholdExplorer.from_sample(assessment.sample, default_threshold(assessment.document))
@@ -151,7 +138,6 @@ def _explorer_section(assessment: MapAssessment, map_option: str, reading: Readi
         rows=f"{len(assessment.rows):,} labelled rows{grouped}",
         notes=notes,
         command_before=f"relmap thresholds {map_option} --predictions other_labelled.parquet --cut ",
-        command_after=_reading_options(reading, labelled=True),
     )
 
 

@@ -305,6 +305,9 @@ def _route(
         router = _Router(document, rule, ranking, names, progress)
         write(router.build_columns)
     notes = [*reading_notes(file)]
+    label = file.reading.label or "label"
+    if label in file.schema.names:
+        notes.append(f"The rows have labels in the column {label}; to compare the map with them, use evaluate.")
     if isinstance(file, ParquetPredictions) and not file.has_checksums():
         notes.append(NO_CHECKSUMS)
     notes += rule.notes_for(ranking.n_rows)

@@ -16,8 +16,15 @@ import pyarrow as pa
 import scipy
 
 from relmap.errors import InputError
-from relmap.io.columns import join_names
-from relmap.io.files import Predictions, format_suffix, number_batches, open_predictions, reading_notes
+from relmap.io.columns import is_missing_label, join_names
+from relmap.io.files import (
+    Predictions,
+    format_suffix,
+    number_batches,
+    open_predictions,
+    read_columns,
+    reading_notes,
+)
 from relmap.io.frames import FramePredictions, arrow_to_polars
 from relmap.io.output import NESTED_FORMATS, check_output, write_with_columns
 from relmap.io.reading import WEIGHT_COLUMN, Reading
@@ -34,7 +41,7 @@ class LabelSample:
     """Rows that were sampled to be labelled.
 
     Attributes:
-        n_rows: Number n of rows of the file.
+        n_rows: Number n of rows without a label.
         probability: Probability that each row is sampled, shape (n,).
         reliability: Reliability of each row, shape (n,).
         row_number: Increasing numbers of the sampled rows, shape (m,).
@@ -88,7 +95,7 @@ class LabelSample:
 def sample_rows_to_label(
     document: MapDocument, predictions: Path, out: Path, *, rows: int, seed: int, progress: Progress, reading: Reading
 ) -> LabelSample:
-    """Write a sample of rows to label, with an empty column of labels and the inverse of their sampling probability.
+    """Write a sample of the rows without a label, with an empty label and the inverse of their sampling probability.
 
     No decision is added, since it could influence the person who labels; a decision in the file remains. If the format
     of `out` has no lists, a column of lists is replaced with one column for each number.
@@ -106,11 +113,12 @@ def sample_rows_to_label(
         The sample.
 
     Raises:
-        InputError: A file, column or row cannot be read, the rows have labels, or there are fewer rows than `rows`.
+        InputError: A file, column or row cannot be read, the rows have weights, or there are fewer rows without a label
+            than `rows`.
     """
     file = open_predictions(predictions, reading)
     label = reading.label or "label"
-    _check_unlabelled(file, label)
+    _check_no_weights(file)
     if signal_group_column(document):
         raise InputError(
             "the map reads signals of whole groups, but a sample of rows does not have whole groups; fit a map without "
@@ -121,20 +129,33 @@ def sample_rows_to_label(
     if format_suffix(out) not in NESTED_FORMATS:
         list_columns = [name for name in layout.columns if pa.types.is_nested(file.schema.field(name).type)]
     check_output(file, out, split=list_columns)
-    n_rows = len(scores)
+    notes = [*reading_notes(file)]
+    unlabelled = np.arange(len(scores))
+    if label in file.schema.names:
+        is_unlabelled = is_missing_label(read_columns(file, [label])[label], document.label_names)
+        unlabelled = np.flatnonzero(is_unlabelled.to_numpy())
+        notes.append(f"{len(scores) - len(unlabelled):,} of {len(scores):,} rows have a label and are skipped.")
+    n_rows = len(unlabelled)
+    if not n_rows:
+        raise InputError(f"{predictions} has no row without a label; give rows to label")
     if not 0 < rows <= n_rows:
         raise InputError(
-            f"{option('rows')} is {rows:,}, and {predictions} has {n_rows:,} rows; give a number from 1 to {n_rows}"
+            f"{option('rows')} is {rows:,}, and {predictions} has {n_rows:,} rows without a label; give a number from "
+            f"1 to {n_rows}"
         )
-    decision = scores["decision"].to_numpy()
-    reliability = scipy.special.expit(scores["logit"].to_numpy())
+    decision = scores["decision"].to_numpy()[unlabelled]
+    reliability = scipy.special.expit(scores["logit"].to_numpy()[unlabelled])
     probability = sampling_probabilities(reliability, decision, rows)
-    row_number = sample_systematically(probability, rows, seed)
-    frame = _split_lists(_select_rows(file, row_number), list_columns, document.n_labels)
+    sampled = sample_systematically(probability, rows, seed)
+    row_number = unlabelled[sampled]
+    frame = _select_rows(file, row_number)
+    if label in frame.columns:
+        frame = frame.drop(label)  # it is empty in these rows
+    frame = _split_lists(frame, list_columns, document.n_labels)
     added_columns = pl.DataFrame(
         [
             pl.Series(label, [None] * rows, dtype=pl.String if document.label_names else pl.Int64),
-            pl.Series(WEIGHT_COLUMN, 1 / probability[row_number]),
+            pl.Series(WEIGHT_COLUMN, 1 / probability[sampled]),
         ]
     )
     added = FramePredictions(added_columns, "").table.combine_chunks().to_batches()[0]
@@ -144,20 +165,18 @@ def sample_rows_to_label(
         probability=probability,
         reliability=reliability,
         row_number=row_number,
-        decision_counts=np.bincount(decision[row_number], minlength=document.n_labels),
+        decision_counts=np.bincount(decision[sampled], minlength=document.n_labels),
         label_column=label,
-        notes=tuple(reading_notes(file)),
+        notes=tuple(notes),
     )
 
 
-def _check_unlabelled(file: Predictions, label: str) -> None:
-    """Check that the file has neither of the two columns that are added."""
-    for name in (label, WEIGHT_COLUMN):
-        if name in file.schema.names:
-            raise InputError(
-                f"{file.path} already has the column {name}, which label adds; give the rows without a label, and "
-                "without this column"
-            )
+def _check_no_weights(file: Predictions) -> None:
+    """Check that the file does not have the column of weights that is added."""
+    if WEIGHT_COLUMN in file.schema.names:
+        raise InputError(
+            f"{file.path} already has the column {WEIGHT_COLUMN}, which label adds; give the rows without this column"
+        )
 
 
 def _select_rows(file: Predictions, row_number: np.ndarray) -> pl.DataFrame:

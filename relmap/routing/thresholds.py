@@ -454,7 +454,7 @@ class _RowCounts:
         if self.groups is None:
             errors = factor * self.errors[k, columns].astype(np.float64)
             return np.asarray(scipy.special.bdtr(errors, factor * self.rows[k, columns], 1 - target))
-        return np.array([self._group_rates(k, column).p_value(target, factor) for column in columns])
+        return np.array([self._group_rates(k, int(column)).p_value(target, factor) for column in columns])
 
     def lower_bound(self, k: int, column: int, level: float) -> float:
         """Compute the lower bound of the accuracy at or above a threshold.

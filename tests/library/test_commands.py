@@ -10,7 +10,7 @@ import typer
 from scipy.special import expit
 
 from relmap import InputError, __version__, api, cli
-from relmap.api import MapAssessment, Recommendation
+from relmap.api import FitSummary, MapAssessment
 from relmap.evaluation.agreement import PopulationSummary
 from relmap.io.files import open_predictions
 from relmap.maps.document import MapDocument
@@ -268,14 +268,13 @@ FIT_OPTIONS = {  # option -> text on the command line, argument of the fit, its 
 }
 DEFAULT_FIT = {
     "calibrator": None,
-    "variant": "auto",
+    "variant": None,
     "seed": 1,
     "group": None,
     "names": None,
     "signals": (),
     "hold_out": 0.0,
     "protocol": "own",
-    "target": None,
     "accept_label_order": False,
 }
 
@@ -287,10 +286,10 @@ class FitRecorder:
         self.path: Path | None = None
         self.options: dict[str, object] = {}
 
-    def __call__(self, file: object, **options: object) -> tuple[MapDocument, Recommendation]:
+    def __call__(self, file: object, **options: object) -> tuple[MapDocument, FitSummary]:
         self.path = file.path
         self.options = options
-        return MAP, Recommendation(("Use the map.", "Because."), ("How it was read.",))
+        return MAP, FitSummary(("Better.", "Because."), ("How it was read.",), details=("Detail.",))
 
 
 @pytest.fixture
@@ -315,16 +314,18 @@ def test_the_order_of_labels_is_accepted_on_request(command, out, folder, record
     assert recorder.options == DEFAULT_FIT | {"accept_label_order": True}
 
 
-def test_protocol_and_target_of_a_fit_are_passed_on(folder, recorder):
-    options = ("--protocol", "paper", "--target", "0.125")
-    maps.run_command("fit", "--predictions", "rows.parquet", "--out", "out.json", *options)
-    assert recorder.options == DEFAULT_FIT | {"protocol": "paper", "target": 0.125}
+def test_the_protocol_of_a_fit_is_passed_on(folder, recorder):
+    maps.run_command("fit", "--predictions", "rows.parquet", "--out", "out.json", "--protocol", "paper")
+    assert recorder.options == DEFAULT_FIT | {"protocol": "paper"}
 
 
-def test_fit_saves_the_map_and_prints_notes_before_the_recommendation(folder, recorder, capsys):
-    printed = maps.run_command("fit", "--predictions", "rows.parquet", "--out", "out.json")
-    assert load_map(Path("out.json")).fingerprint == MAP.fingerprint
-    assert printed == ["How it was read.", "Use the map.", "Because.", f"out.json: {describe_map(MAP)}."]
+@pytest.mark.parametrize("options", [(), ("--verbose",)])
+def test_fit_saves_the_map_and_prints_notes_the_result_and_the_next_step(options, folder, recorder, capsys):
+    printed = maps.run_command("fit", "--predictions", "rows.parquet", "--out", "my out.json", *options)
+    assert load_map(Path("my out.json")).fingerprint == MAP.fingerprint
+    details = ["Detail.", f"{describe_map(MAP)}."] if options else []
+    assert printed[:-1] == ["How it was read.", "Better.", "Because.", *details]
+    assert printed[-1].startswith("my out.json is written. Next: relmap apply --map 'my out.json' ")
     assert capsys.readouterr().err.splitlines() == printed
 
 
@@ -334,10 +335,9 @@ def test_report_saves_map_and_page_next_to_each_other(folder, recorder, capsys):
     assert Path("out.html").read_text() == "page 4"
     assert printed == [
         "How it was read.",
-        "Use the map.",
+        "Better.",
         "Because.",
-        f"out.map.json: {describe_map(MAP)}.",
-        "out.html: page with the results.",
+        "out.html and out.map.json are written: the page with the results, and the map.",
     ]
     assert capsys.readouterr().err.splitlines() == printed
 
@@ -359,15 +359,17 @@ def test_invalid_lists_of_names_are_rejected(flag, text, folder, recorder):
     assert recorder.path is None
 
 
-def test_sql_prints_the_expression_and_describes_the_columns(folder, capsys):
-    save_map(maps.make_map("label_vector"), folder / "map.json")
-    expression = maps.run_command("sql", "--map", "map.json", "--dialect", "postgres")
-    printed = capsys.readouterr()
-    assert printed.out == f"{expression}\n"
-    assert "logits_0" in printed.err
-    assert maps.run_command("sql", "--map", "map.json") == maps.run_command(
-        "sql", "--map", "map.json", "--dialect", "duckdb"
-    )
+def test_sql_prints_the_expression_of_a_column_and_describes_what_it_reads(folder, capsys):
+    expressions = set()
+    for column, columns in (("reliability", "decision and confidence"), ("confidence", "logits_0 to logits_2")):
+        expression = maps.run_command("sql", "--map", "map.json", "--dialect", "postgres", "--column", column)
+        printed = capsys.readouterr()
+        assert printed.out == f"{expression}\n"
+        assert columns in printed.out
+        expressions.add(expression)
+    assert len(expressions) == 2
+    default = maps.run_command("sql", "--map", "map.json")
+    assert default == maps.run_command("sql", "--map", "map.json", "--dialect", "duckdb", "--column", "reliability")
     assert capsys.readouterr().out != printed.out
 
 

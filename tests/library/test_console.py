@@ -18,11 +18,12 @@ from relmap.console import (
     fill_in_registry_names,
     options_from_fields,
     print_lines,
+    print_summary,
     row_progress,
     variant_names,
     write_json_output,
 )
-from relmap.projection.variants import AUTO_VARIANTS, DEPLOYABLE_VARIANTS
+from relmap.projection.variants import DEPLOYABLE_VARIANTS
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,9 @@ def test_a_command_receives_the_value_of_its_options():
 
 def test_names_of_the_registries_are_filled_in():
     assert calibrator_names() == list(CALIBRATORS)
-    assert variant_names() == ["auto", *DEPLOYABLE_VARIANTS]
-    text = fill_in_registry_names("C {calibrators}; V {variants}; N {automatic}")
-    assert text == (f"C {', '.join(CALIBRATORS)}; V {', '.join(DEPLOYABLE_VARIANTS)}; N {len(AUTO_VARIANTS)}")
+    assert variant_names() == list(DEPLOYABLE_VARIANTS)
+    text = fill_in_registry_names("C {calibrators}; V {variants}")
+    assert text == f"C {', '.join(CALIBRATORS)}; V {', '.join(DEPLOYABLE_VARIANTS)}"
     assert fill_in_registry_names("No } name") == "No } name"
 
 
@@ -111,6 +112,13 @@ def test_lines_are_printed_to_the_error_stream_with_escapes(capsys):
     printed = capsys.readouterr()
     assert printed.err == "two rows\na\\u001b[31mred\\ttext\n"
     assert printed.out == ""
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_details_of_a_summary_are_printed_on_request(verbose, capsys):
+    printed = print_summary(["note"], ["first", "second"], ["detail"], verbose=verbose, last=["written"])
+    assert printed == ["note", "first", "second", *(["detail"] if verbose else []), "written"]
+    assert capsys.readouterr().err.splitlines() == printed
 
 
 CONTENT = {"name": "größe\u202e", "rows": 12, "parts": [0.5, None]}

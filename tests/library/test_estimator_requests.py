@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from relmap import ReliabilityMap, api, estimator
-from relmap.api import Recommendation
+from relmap.api import FitSummary
 from relmap.io.frames import FramePredictions
 from relmap.io.reading import Reading
 from relmap.maps.document import MapDocument
@@ -31,11 +31,11 @@ class RecordedFit:
         self.spelled_option = ""
         self.document = maps.make_map("mrp", names=None)
 
-    def __call__(self, file: FramePredictions, **options: Any) -> tuple[MapDocument, Recommendation]:
+    def __call__(self, file: FramePredictions, **options: Any) -> tuple[MapDocument, FitSummary]:
         self.file = file
         self.options = options
         self.spelled_option = option("hold_out")
-        return self.document, Recommendation(("Use the map.",))
+        return self.document, FitSummary(("Better.",))
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def recorded(monkeypatch) -> RecordedFit:
 
 DEFAULTS = {
     "calibrator": None,
-    "variant": "auto",
+    "variant": None,
     "seed": 1,
     "group": None,
     "names": None,
@@ -79,7 +79,7 @@ def test_each_parameter_is_passed_on_to_the_fit(parameters, expected, recorded):
     assert recorded.spelled_option == "hold_out"
     assert option("hold_out") == "--hold-out"  # the spelling is restored after the fit
     assert model.document_ is recorded.document
-    assert model.recommendation_.lines == ("Use the map.",)
+    assert model.summary_.lines == ("Better.",)
     assert model.fitted_rows_ is recorded.file
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from relmap.metrics.advice import USE, Advice
 
 from relmap import __version__, api
 from relmap.api import fit_map
@@ -16,6 +15,7 @@ from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.fitting import map_fit
 from relmap.fitting.labelled_rows import fingerprint_rows, hash_predictions, read_labelled_rows
+from relmap.fitting.map_fit import FitDescription
 from relmap.io.files import open_predictions
 from relmap.io.frames import FramePredictions
 from relmap.maps.document import Source
@@ -23,9 +23,11 @@ from relmap.settings import DEFAULTS
 from tests import maps
 
 N_ROWS = 80
-N_FIT_ROWS = 70  # as if the fit did not use all rows
 NAMES = ("bad", "fair", "good")
 DOCUMENT = maps.make_map("mrp")
+DESCRIPTION = FitDescription(
+    lines=("First.", "Second."), notes=("Few rows.",), details=("More.",), numbers={"accuracy": 0.75}
+)
 
 
 class RecordedFit:
@@ -35,28 +37,20 @@ class RecordedFit:
         self.rows: FixedDecisions | None = None
         self.source: Source | None = None
         self.arguments: dict[str, Any] = {}
-        self.is_weighted = False
 
     def __call__(self, rows: FixedDecisions, source: Source, settings: object, **arguments: Any) -> SimpleNamespace:
         assert settings is DEFAULTS
         self.rows = rows
         self.source = source
         self.arguments = arguments
-        weight = np.ones(N_FIT_ROWS) if self.is_weighted else None
-        fit_rows = replace(rows.take(slice(N_FIT_ROWS)), weight=weight)
-        return SimpleNamespace(
-            document=DOCUMENT,
-            rows=fit_rows,
-            advice=Advice(USE, "it is better", ("Then do this.",)),
-            accuracy=0.75,
-            describe=lambda target: [f"target {target}", "Last line."],
-        )
+        return SimpleNamespace(document=DOCUMENT)
 
 
 @pytest.fixture
 def recorded(monkeypatch) -> RecordedFit:
     recorded = RecordedFit()
     monkeypatch.setattr(map_fit, "fit_labelled_rows", recorded)
+    monkeypatch.setattr(map_fit, "describe_fit", lambda _: DESCRIPTION)
     return recorded
 
 
@@ -87,71 +81,39 @@ def test_everything_is_passed_on_to_the_fit(recorded):
     assert recorded.source.protocol is None
 
 
+def test_calibrator_and_variant_are_left_to_the_fit_by_default(recorded):
+    document, summary = fit_map(FramePredictions.from_frame(maps.make_predictions(N_ROWS)))
+    assert (recorded.arguments["calibrator"], recorded.arguments["variant"]) == (None, None)
+    assert recorded.source.seed == 1
+    assert document is DOCUMENT
+    assert (summary.lines, summary.details) == (DESCRIPTION.lines, DESCRIPTION.details)
+    assert summary.to_dict() == DESCRIPTION.numbers
+
+
 @pytest.mark.parametrize(
-    ("frame", "calibrator"),
+    ("frame", "protocol", "calibrator", "variant"),
     [
-        (maps.make_predictions(N_ROWS), "ts"),
-        (maps.make_confidence_predictions(N_ROWS), "uncal"),
-        (maps.make_confidence_predictions(N_ROWS).drop("confidence"), "constant"),
+        (maps.make_predictions(N_ROWS), "own", "sms", "mrp_pooled"),
+        (maps.make_predictions(N_ROWS), "paper", "ts", "mrp"),
+        (maps.make_confidence_predictions(N_ROWS), "own", "uncal", "mrp_pooled"),
+        (maps.make_confidence_predictions(N_ROWS).drop("confidence"), "own", "constant", "mrp_pooled"),
     ],
 )
-def test_the_calibrator_depends_on_the_predictions_by_default(frame, calibrator, recorded):
-    fit_map(FramePredictions.from_frame(frame))
-    assert recorded.arguments["calibrator"] == calibrator
-    assert recorded.arguments["variant"] == "auto"
-    assert recorded.source.seed == 1
+def test_each_kind_of_predictions_has_a_default_calibrator_and_variant(frame, protocol, calibrator, variant):
+    document, summary = fit_map(FramePredictions.from_frame(frame), protocol=protocol)
+    assert (document.calibrator.name, document.projection.name) == (calibrator, variant)
+    assert (summary.numbers["calibrator"], summary.numbers["variant"]) == (calibrator, variant)
+    assert (document.baseline is not None) == (calibrator == "sms")
 
 
-@pytest.mark.parametrize(
-    ("group", "is_weighted", "units"), [(None, False, "rows"), ("group", False, "groups"), (None, True, "rows")]
-)
-def test_a_recommendation_has_the_advice_its_limits_and_the_description(group, is_weighted, units, recorded):
-    recorded.is_weighted = is_weighted
-    document, recommendation = fit_map(
-        FramePredictions.from_frame(maps.make_predictions(N_ROWS)), group=group, target=0.25
-    )
-    assert document is DOCUMENT
-    limits = [
-        f"Based on {N_FIT_ROWS} rows, calibrator ts. Intervals reflect the sampling of {units}, given the fit; they do "
-        "not cover refitting or other data."
-    ]
-    if is_weighted:
-        limits.append("Rows are weighted by the inverse of their sampling probability.")
-    assert recommendation.lines == (
-        f"{USE}: it is better.",
-        "Then do this.",
-        *limits,
-        "target 0.25",
-        "Last line.",
-    )
-    assert recommendation.numbers == {
-        "advice": USE,
-        "variant": "mrp",
-        "calibrator": "ts",
-        "accuracy": 0.75,
-        **DOCUMENT.choice.model_dump(),
-    }
-
-
-def test_notes_of_reading_are_notes_of_the_recommendation(recorded):
+def test_notes_of_reading_are_notes_of_the_summary(recorded):
     frame = make_frame().with_columns(label=pl.when(pl.int_range(pl.len()) < 70).then("label"))
     file = FramePredictions.from_frame(frame)
     file = replace(file, reading=replace(file.reading, drop_unlabelled=True))
-    _, recommendation = fit_map(file, names=NAMES)
-    assert recommendation.notes == tuple(read_labelled_rows(file, group=None, names=NAMES).notes)
-    assert recommendation.notes
+    _, summary = fit_map(file, names=NAMES)
+    assert summary.notes == tuple(read_labelled_rows(file, group=None, names=NAMES).notes)
+    assert summary.notes
     assert recorded.source.rows == 70
-
-
-@pytest.mark.parametrize(("target", "is_valid"), [(1e-5, True), (0.99e-5, False), (0.0, False), (-1.0, False)])
-def test_a_target_is_at_least_a_hundred_thousandth(target, is_valid, recorded):
-    file = FramePredictions.from_frame(maps.make_predictions(N_ROWS))
-    if is_valid:
-        fit_map(file, target=target)
-        return
-    with pytest.raises(InputError, match="give a log loss of 1e-05 or more"):
-        fit_map(file, target=target)
-    assert recorded.rows is None
 
 
 def test_the_source_of_a_map_records_rows_options_and_versions(tmp_path, monkeypatch):

@@ -11,7 +11,6 @@ from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.fitting.folds import (
     MAX_FIT_ROWS,
-    MIN_FIT_ROWS,
     N_FOLDS,
     FoldSplit,
     check_fit_rows,
@@ -107,30 +106,24 @@ def split_of(n_fitted: int, n_rows: int, n_folds: int = 5) -> FoldSplit:
     return FoldSplit(tuple(np.array_split(np.arange(n_fitted), n_folds)), np.arange(n_fitted, n_rows))
 
 
-def test_enough_rows_labels_and_groups_are_accepted():
-    label = np.zeros(1061, dtype=np.int64)
-    label[59] = 2
-    assert MIN_FIT_ROWS == 60
-    check_fit_rows(make_labelled_rows(label), split_of(60, 1061, n_folds=2), 0.9)
-    check_fit_rows(make_labelled_rows(label[:60]), split_of(60, 60), 0)
-    check_fit_rows(make_labelled_rows(label[:61]), split_of(60, 61), 0.01)
+def test_rows_of_a_single_group_are_split():
+    one_group = split_folds(12, np.full(12, "g"), 6, hold_out=0.25)
+    rows = split_folds(12, None, 6, hold_out=0.25)
+    assert [fold.tolist() for fold in one_group.folds] == [fold.tolist() for fold in rows.folds]
+    assert one_group.held_out.tolist() == rows.held_out.tolist()
+
+
+@pytest.mark.parametrize(
+    ("n_fitted", "n_rows", "n_folds", "hold_out"), [(2, 2, 2, 0), (60, 1061, 2, 0.9), (60, 61, 5, 0.01)]
+)
+def test_two_rows_of_one_label_are_enough(n_fitted, n_rows, n_folds, hold_out):
+    check_fit_rows(make_labelled_rows(np.zeros(n_rows, dtype=np.int64)), split_of(n_fitted, n_rows, n_folds), hold_out)
 
 
 @pytest.mark.parametrize(
     ("label", "split", "hold_out", "message"),
     [
-        (
-            np.arange(59),
-            split_of(59, 59),
-            0,
-            "there are 59 labelled rows to fit on; label more: a map needs at least 60, and 1,000 are better",
-        ),
-        (
-            np.arange(70),
-            split_of(59, 70),
-            0.15,
-            "there are 59 labelled rows to fit on; label more: a map needs at least 60, and 1,000 are better",
-        ),
+        (np.arange(1), split_of(1, 1, n_folds=1), 0, "there are 1 labelled rows to fit on; label more: 1,000 are good"),
         (
             np.arange(1060),
             split_of(1060, 1060),
@@ -138,21 +131,9 @@ def test_enough_rows_labels_and_groups_are_accepted():
             "a hold-out of 0.0004 of 1,060 rows, or of their groups, is less than one row or group; "
             "increase --hold-out",
         ),
-        (
-            np.r_[np.full(60, 2), 0],
-            split_of(60, 61),
-            0.1,
-            "every label is 2; a map needs rows of at least two labels; label more",
-        ),
-        (
-            np.arange(60) % 2,
-            split_of(60, 60, n_folds=1),
-            0,
-            "all rows to fit on belong to one group, and cross-fitting needs two; omit the groups",
-        ),
     ],
 )
-def test_too_few_rows_labels_or_groups_are_rejected(label, split, hold_out, message):
+def test_too_few_rows_are_rejected(label, split, hold_out, message):
     with pytest.raises(InputError) as error:
         check_fit_rows(make_labelled_rows(label), split, hold_out)
     assert str(error.value) == message

@@ -11,16 +11,16 @@ from scipy.special import log_softmax
 from scipy.stats import binomtest, norm
 
 from relmap.metrics import resampling
-from relmap.metrics.intervals import (
+from relmap.metrics.comparison import (
     BETTER,
-    MIXED_SIGNS,
-    NO_RELEVANT_DIFFERENCE,
-    NOT_SIGNIFICANT,
+    NO_DIFFERENCE,
     WORSE,
+    Comparison,
+    compare_interval,
+    describe_metrics,
+)
+from relmap.metrics.intervals import (
     Estimate,
-    classify_change,
-    classify_relevant_change,
-    combine_signs,
     effective_rows,
     errors_found_per_1000,
     format_interval,
@@ -444,67 +444,36 @@ def test_adjusted_p_values_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "p", "sign"),
+    ("low", "high", "word"),
     [
-        (0.1, 0.2, 0.01, BETTER),
-        (-0.2, -0.1, 0.01, WORSE),
-        (-0.1, 0.2, 0.01, NOT_SIGNIFICANT),
-        (0.1, 0.2, 0.0499, BETTER),
-        (0.1, 0.2, 0.05, NOT_SIGNIFICANT),  # the interval alone is not enough
-        (0.0, 0.2, 0.01, NOT_SIGNIFICANT),
-        (-0.2, 0.0, 0.01, NOT_SIGNIFICANT),
-        (0.1, 0.2, None, NOT_SIGNIFICANT),
-        (None, 0.2, 0.01, NOT_SIGNIFICANT),
-        (None, -0.2, 0.01, NOT_SIGNIFICANT),
-        (0.1, None, 0.01, NOT_SIGNIFICANT),
-        (np.nan, np.nan, np.nan, NOT_SIGNIFICANT),
-        (np.nan, np.nan, 0.01, NOT_SIGNIFICANT),
-        (0.1, 0.2, np.nan, NOT_SIGNIFICANT),
+        (0.1, 0.2, BETTER),
+        (-0.2, -0.1, WORSE),
+        (-0.1, 0.2, NO_DIFFERENCE),
+        (0.0, 0.2, NO_DIFFERENCE),
+        (-0.2, 0.0, NO_DIFFERENCE),
+        (None, None, NO_DIFFERENCE),
+        (np.nan, np.nan, NO_DIFFERENCE),
     ],
 )
-def test_change_is_certain_only_if_interval_and_p_value_agree(low, high, p, sign):
-    assert classify_change(1, low, high, p) == sign
-    assert classify_change(-1, low, high, p) == {BETTER: WORSE, WORSE: BETTER}.get(sign, sign)
+def test_only_an_interval_that_excludes_zero_is_better_or_worse(low, high, word):
+    opposite = {BETTER: WORSE, WORSE: BETTER}.get(word, word)
+    assert compare_interval(low, high, direction=1) == word
+    assert compare_interval(low, high, direction=-1) == compare_interval(low, high) == opposite
+    assert Comparison(change=0.0, low=low, high=high).word == opposite
 
 
-@pytest.mark.parametrize(
-    ("change", "low", "high", "sign"),
-    [
-        (0.15, 0.1, 0.2, BETTER),
-        (0.0000035, 0.000001, 0.000006, NO_RELEVANT_DIFFERENCE),  # certain, and too small to matter
-        (0.0, -0.0005, 0.0005, NO_RELEVANT_DIFFERENCE),
-        (0.0, -0.0005, 0.002, NOT_SIGNIFICANT),
-        (0.0, -0.002, 0.0005, NOT_SIGNIFICANT),
-        (0.0, -0.0009999, 0.0009999, NO_RELEVANT_DIFFERENCE),
-        (0.0, -0.001, 0.0005, NOT_SIGNIFICANT),  # the smallest relevant change is relevant
-        (0.0, -0.0005, 0.001, NOT_SIGNIFICANT),
-        (0.001, 0.0005, 0.0015, BETTER),
-        (-0.001, -0.0015, -0.0005, WORSE),
-        (0.0009999, 0.0005, 0.0015, NO_RELEVANT_DIFFERENCE),
-        (None, 0.1, 0.2, BETTER),
-        (0.0, None, 0.0005, NOT_SIGNIFICANT),
-        (0.0, -0.0005, None, NOT_SIGNIFICANT),
-        (0.0002, -0.1, 0.1, NOT_SIGNIFICANT),  # the interval contains relevant changes
-        (-0.15, -0.2, -0.1, WORSE),
-        (0.15, None, None, NOT_SIGNIFICANT),
-        (0.15, np.nan, np.nan, NOT_SIGNIFICANT),
-    ],
-)
-def test_change_below_the_smallest_relevant_change_is_classified_as_no_difference(change, low, high, sign):
-    is_known = low is not None and high is not None
-    p = 0.01 if is_known and low * high > 0 else 0.5
-    assert classify_relevant_change(1, change, low, high, p, 0.001) == sign
-
-
-def test_combined_signs_of_metrics():
-    assert combine_signs([NO_RELEVANT_DIFFERENCE, NO_RELEVANT_DIFFERENCE]) == NO_RELEVANT_DIFFERENCE
-    assert combine_signs([NO_RELEVANT_DIFFERENCE, NOT_SIGNIFICANT]) == NOT_SIGNIFICANT
-    assert combine_signs([NO_RELEVANT_DIFFERENCE, BETTER]) == BETTER
-    assert combine_signs([NO_RELEVANT_DIFFERENCE, WORSE]) == WORSE
-    assert combine_signs([NOT_SIGNIFICANT, BETTER]) == BETTER
-    assert combine_signs([NOT_SIGNIFICANT, WORSE]) == WORSE
-    assert combine_signs([NOT_SIGNIFICANT, NOT_SIGNIFICANT]) == NOT_SIGNIFICANT
-    assert combine_signs([BETTER, WORSE]) == combine_signs([WORSE, NOT_SIGNIFICANT, BETTER]) == MIXED_SIGNS
+def test_known_changes_of_metrics_are_listed_in_their_order():
+    unknown = {"change": None, "low": None, "high": None}
+    changes = {
+        "aurc": {"change": 0.25, "low": None, "high": None},
+        "aupr_error": unknown,
+        "nll_correct": {"change": -0.5, "low": -0.75, "high": 0.125},
+    }
+    assert describe_metrics(changes) == [
+        "Changes from the confidence to the reliability: correctness log loss -0.5000 (95% interval -0.7500 to "
+        "+0.1250), AURC +0.2500."
+    ]
+    assert describe_metrics({"aurc": unknown}) == describe_metrics({}) == []
 
 
 def test_difference_of_estimates_is_paired():

@@ -60,8 +60,7 @@ class Case:
 @pytest.fixture(scope="module")
 def fitted_map() -> ReliabilityMap:
     model = ReliabilityMap().fit(maps.make_predictions(260, shift=2.5))
-    assert model.document_.projection.name not in ("confidence", "shared_1d")
-    assert model.document_.correction is not None
+    assert model.document_.baseline is not None
     return model
 
 
@@ -87,7 +86,7 @@ def case(request, fitted_map) -> Case:
     weighted, grouped, tied = request.param
     frame, copies = make_rows(weighted, grouped, tied)
     rows = maps.rows_of_frame(frame)
-    scored = FittedMap.from_document(fitted_map.document_)(rows)
+    scored = FittedMap.from_document(fitted_map.document_).score_for_comparison(rows)
     group = frame["query"].to_numpy() if grouped else None
     sample = Sample.from_groups(copies, group)
     return Case(
@@ -168,33 +167,6 @@ def test_accuracies_have_wilson_intervals(case, evaluation):
     for reported, is_chosen in shares:
         reported_numbers = to_array([reported["value"], reported["low"], reported["high"]])
         np.testing.assert_allclose(reported_numbers, case.sample.wilson(case.correct, is_chosen), atol=1e-9)
-
-
-def test_alternatives_equal_loops_over_resamples(case, evaluation, fitted_map):
-    document = fitted_map.document_
-    rows = maps.rows_of_frame(case.frame)
-    calibrator = document.calibrator.fitted
-    deployed = document.projection.name
-    loss = {"confidence": naive.log_losses(logit(case.confidence), case.correct)}
-    loss[deployed] = naive.log_losses(case.logit, case.correct)
-    for name, variant in document.others.variants.items():
-        loss[name] = naive.log_losses(FittedMap(calibrator, variant)(rows).logit, case.correct)
-    probabilities = np.exp(document.others.matrix(rows.logits))
-    loss["matrix"] = naive.log_losses(logit(probabilities[np.arange(N_ROWS), case.decision]), case.correct)
-    assert [candidate["variant"] for candidate in evaluation["candidates"]] == [
-        candidate.variant for candidate in document.choice.candidates
-    ]
-
-    pairs = [(candidate, loss[candidate["variant"]], loss["confidence"]) for candidate in evaluation["candidates"]]
-    for reported, after, before in [*pairs, (evaluation["recalibrated"], loss["matrix"], loss[deployed])]:
-        change = np.array([(after - before)[rows].mean() for rows in case.replicates()])
-        expected = [change[0], change[1:].std(ddof=1), *naive.percentile_interval(change[1:])]
-        reported_numbers = [reported[name] for name in ("change", "standard_error", "low", "high")]
-        np.testing.assert_allclose(reported_numbers, expected, rtol=1e-7, atol=1e-9)
-        if "nll_correct" in reported:
-            assert reported["nll_correct"] == pytest.approx(after[case.sample.rows].mean())
-    changed_share = (probabilities.argmax(axis=1) != case.decision)[case.sample.rows].mean()
-    assert evaluation["recalibrated"]["decisions_changed"] == pytest.approx(changed_share)
 
 
 def share_interval(values: np.ndarray, clusters: int) -> tuple[float, float, float]:

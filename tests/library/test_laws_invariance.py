@@ -116,7 +116,7 @@ def test_results_do_not_depend_on_the_unit_of_weights(fitted_map, new_rows, grou
         assert_same(*results)
     models = [ReliabilityMap().fit(rows, groups=groups) for rows in (new_rows, rescaled)]
     assert_same(*[map_content(model) for model in models], rel=1e-6, atol=1e-8)
-    assert str(models[0].recommendation_) == str(models[1].recommendation_)
+    assert str(models[0].summary_) == str(models[1].summary_)
 
 
 @pytest.mark.parametrize("groups", ["group", None])
@@ -152,7 +152,7 @@ def test_results_do_not_depend_on_group_names(rows):
     prefixed_model = ReliabilityMap().fit(prefixed, groups="group")
 
     assert map_content(model) == map_content(prefixed_model)
-    assert str(model.recommendation_) == str(prefixed_model.recommendation_)
+    assert str(model.summary_) == str(prefixed_model.summary_)
     assert model.evaluate(rows).to_dict() == prefixed_model.evaluate(prefixed).to_dict()
     assert_same(map_content(model), map_content(renamed_model))
 
@@ -169,7 +169,7 @@ def test_fit_does_not_depend_on_row_order_within_groups():
     model = ReliabilityMap(hold_out=0.2).fit(rows, groups="group")
     alternating_model = ReliabilityMap(hold_out=0.2).fit(alternating, groups="group")
     assert_same(map_content(model), map_content(alternating_model), rel=1e-6, atol=1e-7)
-    assert str(model.recommendation_).splitlines()[0] == str(alternating_model.recommendation_).splitlines()[0]
+    assert str(model.summary_).splitlines()[0] == str(alternating_model.summary_).splitlines()[0]
 
 
 def renumber_labels(frame: pl.DataFrame) -> pl.DataFrame:
@@ -188,14 +188,13 @@ def renumber_labels(frame: pl.DataFrame) -> pl.DataFrame:
     ("rows", "settings"),
     [
         (LOGITS, {}),
-        (LOGITS, {"variant": "mrp"}),
-        (LOGITS, {"variant": "label_vector"}),
+        (LOGITS, {"calibrator": "matrix", "variant": "mrp_exact"}),
         (LOGITS, {"calibrator": "vector", "variant": "label_isotonic"}),
         (CONFIDENCES, {}),
         (CONFIDENCES.drop("confidence"), {}),
-        (SIGNALS, {"variant": "label_signals", "signals": ["agreement", "source"]}),
+        (SIGNALS, {"signals": ["agreement", "source"]}),
     ],
-    ids=["logits", "mrp", "vector", "isotonic", "judge", "decisions", "signals"],
+    ids=["logits", "exact", "isotonic", "judge", "decisions", "signals"],
 )
 def test_results_do_not_depend_on_label_numbers(rows, settings):
     names = np.array(["bad", "fair", "good"])

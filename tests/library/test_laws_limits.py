@@ -5,19 +5,18 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from relmap.maps.correction import Correction
 
 from relmap import InputError, ReliabilityMap
 from relmap.cli import app
+from relmap.maps.earlier import Corrected, Correction, LinesWithSignals
 from relmap.projection.curves import Curves, SharedCurve
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
-from relmap.projection.pooling import ShrunkCurves, WithSignals
+from relmap.projection.pooling import ShrunkCurves, SignalAdjusted
 from relmap.projection.surface import Surfaces, fit_surfaces
-from relmap.projection.variants import DEPLOYABLE_VARIANTS, VARIANTS
+from relmap.projection.variants import DEPLOYABLE_VARIANTS
 from relmap.report.threshold_explorer import choose_thresholds
 from tests import maps
-from tests.fits import make_batch, simulate_rows
 
 KNOTS = np.array([0.0, 0.25, 1.0])
 INCREASING = np.array([[-1.0, 0.0, 2.0], [0.0, 0.0, 0.5]])
@@ -30,6 +29,10 @@ def make_curves(knots: np.ndarray = KNOTS, values: np.ndarray = INCREASING) -> C
 def make_isotonic(thresholds: list[float], values: list[float]) -> Isotonic:
     """Make isotonic steps of the second label; the steps of the first label are valid."""
     return Isotonic((np.array([0.5]), np.array(thresholds)), (np.array([0.5]), np.array(values)))
+
+
+def make_correction(knots: list[float], values: list[float]) -> Correction:
+    return Correction(np.array(knots), np.array(values), first_slope=1.0, last_slope=1.0)
 
 
 def make_surfaces(
@@ -74,9 +77,9 @@ FITTED_VALUES = {  # fitted value of two labels, starts of its violations
         make_curves(np.array([0.0, 0.0, 1.0])),
         ["the knots do not increase from 0 to 1: [0.0, 0.0, 1.0]"],
     ),
-    "shifts": (Intercepts(np.array([-30.0, 30.0])), []),
-    "a shift too far": (Intercepts(np.array([0.0, 30.5])), ["label 1 is shifted by 30.5"]),
-    "a shift too far down": (Intercepts(np.array([-30.5, 0.0])), ["label 0 is shifted by -30.5"]),
+    "shifts": (Intercepts(np.array([-12.0, 12.0])), []),
+    "a shift too far": (Intercepts(np.array([0.0, 12.5])), ["label 1 is shifted by 12.5"]),
+    "a shift too far down": (Intercepts(np.array([-12.5, 0.0])), ["label 0 is shifted by -12.5"]),
     "a shift that is no number": (Intercepts(np.array([np.nan, 0.0])), ["label 0 is shifted by nan"]),
     "lines": (VALID_LINES, []),
     "a line that falls": (DECREASING_LINE, [LINE_MESSAGE]),
@@ -110,8 +113,16 @@ FITTED_VALUES = {  # fitted value of two labels, starts of its violations
         ShrunkCurves(DECREASING_LINE, DECREASING_CURVE, np.zeros(2)),
         [LINE_MESSAGE, DECREASING_MESSAGE],
     ),
-    "signals": (WithSignals(VALID_LINES, np.ones((3, 2))), []),
-    "signals with a line that falls": (WithSignals(DECREASING_LINE, np.ones((3, 2))), [LINE_MESSAGE]),
+    "signals": (SignalAdjusted(ShrunkCurves(VALID_LINES, make_curves(), np.zeros(2)), np.ones(3)), []),
+    "signals with a line that falls": (
+        SignalAdjusted(ShrunkCurves(DECREASING_LINE, make_curves(), np.zeros(2)), np.ones(3)),
+        [LINE_MESSAGE],
+    ),
+    "signals of an earlier version": (LinesWithSignals(VALID_LINES, np.ones((3, 2))), []),
+    "signals of an earlier version with a line that falls": (
+        LinesWithSignals(DECREASING_LINE, np.ones((3, 2))),
+        [LINE_MESSAGE],
+    ),
     "surfaces": (make_surfaces(), []),
     "surfaces with a knot twice": (
         make_surfaces(np.array([0.0, 0.0, 1.0])),
@@ -138,18 +149,19 @@ FITTED_VALUES = {  # fitted value of two labels, starts of its violations
             "the surface of label 0 falls along the gap after knot 2",
         ],
     ),
-    "a correction": (Correction(np.array([0.0, 1.0]), np.array([-1.0, 2.0]), first_slope=1.0, last_slope=1.0), []),
-    "a correction of one knot": (
-        Correction(np.array([0.0]), np.array([-1.0]), first_slope=1.0, last_slope=1.0),
-        ["a correction has 1 knots; it needs two"],
-    ),
+    "a correction": (make_correction([0.0, 1.0], [-1.0, 2.0]), []),
+    "a correction of one knot": (make_correction([0.0], [-1.0]), ["a correction has 1 knots; it needs two"]),
     "a correction that does not rise": (
-        Correction(np.array([0.0, 1.0]), np.array([2.0, 2.0]), first_slope=1.0, last_slope=1.0),
+        make_correction([0.0, 1.0], [2.0, 2.0]),
         ["the values of a correction do not increase: [2.0, 2.0]"],
     ),
     "a correction with a knot twice": (
-        Correction(np.array([1.0, 1.0]), np.array([1.0, 2.0]), first_slope=1.0, last_slope=1.0),
+        make_correction([1.0, 1.0], [1.0, 2.0]),
         ["the knots of a correction do not increase: [1.0, 1.0]"],
+    ),
+    "a line that falls and a correction of one knot": (
+        Corrected(DECREASING_LINE, make_correction([0.0], [-1.0])),
+        [LINE_MESSAGE, "a correction has 1 knots; it needs two"],
     ),
 }
 
@@ -162,11 +174,14 @@ def test_violations_of_a_fitted_value_are_described(value, expected_starts):
         assert violation.startswith(expected)
 
 
-def test_fit_needs_60_rows():
+@pytest.mark.parametrize("variant", [None, "label_intercept"])
+def test_a_fit_needs_two_rows(variant):
     frame = maps.make_predictions(60).drop("group")
-    assert ReliabilityMap(variant="label_intercept").fit(frame).document_.source.rows == 60
-    with pytest.raises(InputError, match=r"^there are 59 labelled rows to fit on; label more: a map needs at least 60"):
-        ReliabilityMap(variant="label_intercept").fit(frame.head(59))
+    for n_rows in (2, 3):
+        document = ReliabilityMap(variant=variant).fit(frame.head(n_rows)).document_
+        assert (document.source.rows, document.projection.rows) == (n_rows, n_rows)
+    with pytest.raises(InputError, match=r"1 "):
+        ReliabilityMap(variant=variant).fit(frame.head(1))
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +196,7 @@ NEW_ROWS = maps.make_predictions(200, seed=1).drop("group")
 @pytest.mark.parametrize("options", [{"coverage": 0.5}, {"target_accuracy": 0.7}, {"cut": 0.5}], ids=str)
 def test_confidence_outside_0_and_1_is_rejected(fitted_map, options, confidence):
     with pytest.raises(InputError, match=f"the confidence is {confidence}; give a number above 0"):
-        fitted_map.thresholds(NEW_ROWS, confidence_level=confidence, **options)
+        fitted_map.thresholds(NEW_ROWS, confidence=confidence, **options)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +281,7 @@ RARE_LABEL_ROWS = maps.make_predictions(400, 4, seed=2).with_columns(
 )
 
 
-@pytest.mark.parametrize("variant", [name for name in DEPLOYABLE_VARIANTS if name != "label_signals"])
+@pytest.mark.parametrize("variant", DEPLOYABLE_VARIANTS)
 def test_fitted_variants_have_no_violations_without_rows_of_a_label(variant):
     document = ReliabilityMap(variant=variant).fit(RARE_LABEL_ROWS).document_
     fits = [document.projection.fitted, *(fold.projection for fold in document.folds)]
@@ -284,19 +299,7 @@ def test_surfaces_of_one_gap_have_increasing_gap_knots(n_rows):
 
     assert fitted.violations(2) == []
     assert fitted.gap_knots[0] == (0.5 if n_rows else 0.0)
-    assert fitted.gap_knots[-1] == pytest.approx(1.5 if n_rows else 1.0)
-
-
-def test_whole_vector_variant_needs_logits_and_labels():
-    rows = simulate_rows(1, 50, 3)
-    complete = make_batch(rows, 3)
-    assert len(VARIANTS["label_vector"].fit(complete)) == 1
-
-    (decisions,) = complete.fit_rows.by_calibrator
-    without_logits = complete.fit_rows._replace(by_calibrator=[replace(decisions, logits=None)])
-    for fit_rows in (without_logits, complete.fit_rows._replace(label=None)):
-        with pytest.raises(ValueError, match="the all-logits model needs logits and labels"):
-            VARIANTS["label_vector"].fit(replace(complete, fit_rows=fit_rows))
+    assert fitted.gap_knots[-1] == pytest.approx(0.500001 if n_rows else 1.0)
 
 
 @pytest.mark.parametrize("offset", [-5e-10, 5e-10, -5e-9, 5e-9])

@@ -108,7 +108,7 @@ ROW_NAMES = {"csv": f"line {MISSING_ROW + 2}", "jsonl": f"row {MISSING_ROW} (fro
 @pytest.mark.parametrize("case", CASES)
 def test_missing_value_is_rejected_with_row_and_column(case, file_format, tmp_path):
     frame, column, reading, fit_options = CASES[case]
-    variant = "label_signals" if "signal" in case else "label_intercept"
+    variant = None if "signal" in case else "label_intercept"
     row_name = ROW_NAMES.get(file_format, f"row {MISSING_ROW} (from 0)")
     message = f"{row_name}: {column} is missing"
     # in a text file, NaN may be the name of a label, a group or a row
@@ -125,7 +125,7 @@ def test_missing_value_is_rejected_with_row_and_column(case, file_format, tmp_pa
 @pytest.mark.parametrize("case", ["logits", "confidence", "decision", "number signal"])
 def test_missing_value_of_new_rows_is_rejected_with_row_and_column(case, tmp_path):
     frame, column, reading, fit_options = CASES[case]
-    variant = "label_signals" if "signal" in case else "confidence"
+    variant = None if "signal" in case else "confidence"
     document, _ = fit_map(read_in_memory(frame, DEFAULT_READING, tmp_path), variant=variant, **fit_options)
     message = rf"row {MISSING_ROW} \(from 0\): {column} is missing"
     out = tmp_path / "out.parquet"

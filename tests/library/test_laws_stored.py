@@ -32,14 +32,13 @@ LOGITS = maps.make_predictions(N_ROWS, shift=2.5, seed=4, per_group=3)
 CONFIDENCES = maps.make_confidence_predictions(N_ROWS, shift=2.5, seed=4).with_columns(group=LOGITS["group"])
 SIGNALS = maps.make_predictions_with_signals(N_ROWS, seed=4)
 CASES = {  # rows and settings of a fit
-    "auto": (LOGITS, {}),
-    "mrp": (LOGITS, {"variant": "mrp"}),
-    "vector": (LOGITS, {"variant": "label_vector", "calibrator": "uncal"}),
+    "logits": (LOGITS, {}),
+    "exact": (LOGITS, {"variant": "mrp_exact", "calibrator": "uncal"}),
     "held out": (LOGITS, {"variant": "label_platt", "calibrator": "diag", "hold_out": 0.3}),
     "judge": (CONFIDENCES, {}),
     "judge, spline": (CONFIDENCES, {"variant": "shared_1d", "calibrator": "spline"}),
     "decisions": (CONFIDENCES.drop("confidence"), {}),
-    "signals": (SIGNALS, {"variant": "label_signals", "signals": ("agreement", "source", "group_rank")}),
+    "signals": (SIGNALS, {"signals": ("agreement", "source", "group_rank")}),
 }
 
 
@@ -86,21 +85,17 @@ def test_held_out_statistics_are_computed_with_the_stored_folds(fitted_map):
     source = document.source
     rows = maps.rows_of_frame(frame, source.group)
     fold_split = split_folds(N_ROWS, rows.group, SEED, hold_out=source.hold_out)
-    all_confidences, all_logits, all_reliabilities = np.full((3, N_ROWS), np.nan)
+    all_confidences, all_logits = np.full((2, N_ROWS), np.nan)
     for fold, members in zip(document.folds, fold_split.folds, strict=True):
         fold_rows = rows.take(members)
-        fold_scores = FittedMap(fold.calibrator, fold.projection, fold.correction)(fold_rows)
-        all_confidences[members] = fold_scores.confidence
-        all_logits[members] = fold_scores.logit
-        with_map_correction = FittedMap(fold.calibrator, fold.projection, document.correction)(fold_rows)
-        all_reliabilities[members] = with_map_correction.reliability
+        all_confidences[members] = FittedMap(fold.baseline or fold.calibrator)(fold_rows).confidence
+        all_logits[members] = FittedMap(fold.calibrator, fold.projection)(fold_rows).logit
     scored_rows = np.sort(fold_split.fit_rows)
     evaluated_rows = rows.take(scored_rows)
     confidence = all_confidences[scored_rows]
-    logits = all_logits[scored_rows]
-    reliability = all_reliabilities[scored_rows]
+    reliability = expit(all_logits[scored_rows])
     assert held_out.rows == len(scored_rows) == N_ROWS - len(fold_split.held_out)
-    np.testing.assert_allclose(held_out.quantiles, np.quantile(expit(logits), np.linspace(0, 1, 101)))
+    np.testing.assert_allclose(held_out.quantiles, np.quantile(reliability, np.linspace(0, 1, 101)))
 
     halves, cells = summarize_reference_cells(
         reliability, evaluated_rows.decision, evaluated_rows.correct, evaluated_rows.group, 3
@@ -115,10 +110,9 @@ def test_held_out_statistics_are_computed_with_the_stored_folds(fitted_map):
     expected_spread = (spread.spread(), spread.shuffled_quantile(0))
     assert spreads == pytest.approx(tuple(None if np.isnan(value) else value for value in expected_spread))
 
-    chosen = next(
-        candidate for candidate in document.choice.candidates if candidate.variant == document.projection.name
-    )
-    assert chosen.nll_correct == pytest.approx(naive.log_losses(logits, evaluated_rows.correct).mean())
+    if document.projection.name != "confidence":
+        losses = naive.log_losses(all_logits[scored_rows], evaluated_rows.correct)
+        assert model.summary_.to_dict()["log_loss"]["reliability"] == pytest.approx(losses.mean())
 
     decision_counts = np.bincount(evaluated_rows.decision, minlength=3)
     assert document.projection.rows_by_label == tuple(decision_counts.tolist())
@@ -148,7 +142,7 @@ def test_fingerprint_changes_with_the_fields_that_determine_scores(tmp_path):
     map_document = ReliabilityMap().fit(LOGITS).document_
     other_document = ReliabilityMap(seed=9).fit(maps.make_predictions(N_ROWS, shift=1.0, seed=8)).document_
     signal_documents = [
-        ReliabilityMap(variant="label_signals", signals=("agreement",)).fit(frame).document_
+        ReliabilityMap(signals=("agreement",)).fit(frame).document_
         for frame in (SIGNALS, SIGNALS.with_columns(agreement=pl.col("agreement") * 2))
     ]
     names = ("irrelevant", "partial", "exact")
@@ -158,20 +152,17 @@ def test_fingerprint_changes_with_the_fields_that_determine_scores(tmp_path):
         "label_names": (map_document, {"label_names": names}),
         "calibrator": (map_document, {"calibrator": other_document.calibrator}),
         "projection": (map_document, {"projection": maps.make_map("label_platt").projection}),
-        "correction": (map_document, {"correction": maps.CORRECTION}),
+        "earlier_version": (map_document, {"earlier_version": 3}),
         "signals": (signal_documents[0], {"signals": signal_documents[1].signals}),
     }
 
     for name, (document, change) in changes.items():
         assert document.model_copy(update=change).fingerprint != document.fingerprint, name
-    for name in ("choice", "others", "held_out", "folds", "source", "default_threshold"):
-        assert (
-            map_document.model_copy(update={name: getattr(other_document, name)}).fingerprint
-            == map_document.fingerprint
-        ), name
-    assert {*changes, "choice", "others", "held_out", "folds", "source", "default_threshold", "format", "version"} == {
-        *MapDocument.model_fields
-    }
+    unscored = ("baseline", "reading", "held_out", "folds", "source", "default_threshold")
+    for name in unscored:
+        changed = map_document.model_copy(update={name: getattr(other_document, name)})
+        assert changed.fingerprint == map_document.fingerprint, name
+    assert {*changes, *unscored, "format", "version"} == {*MapDocument.model_fields}
 
 
 ROWS = LOGITS.with_columns(inverse_probability=1.5, length=pl.int_range(N_ROWS) * 0.1, id=pl.int_range(N_ROWS) * 3)
@@ -275,9 +266,8 @@ def test_paper_protocol_computes_held_out_statistics_on_selection_rows():
         document.held_out.quantiles, np.quantile(scored.reliability[selection], np.linspace(0, 1, 101))
     )
 
-    chosen = next(candidate for candidate in document.choice.candidates if candidate.variant == "label_intercept")
-    loss = naive.log_losses(scored.logit[selection], rows.correct[selection]).mean()
-    assert chosen.nll_correct == pytest.approx(loss)
+    found = model.summary_.to_dict()["log_loss"]["reliability"]
+    assert found == pytest.approx(naive.log_losses(scored.logit[selection], rows.correct[selection]).mean())
 
     expected = fit_calibrator("diag", rows.take(calibrator_fit), seed=2)
     np.testing.assert_allclose(

@@ -38,12 +38,11 @@ def map_with_source(**fields: object) -> MapDocument:
 
 def test_a_loaded_map_has_the_parameters_of_its_fit(tmp_path):
     document = map_with_source(seed=7, hold_out=0.25, protocol=DEFAULTS.protocol)
-    document = document.model_copy(update={"choice": document.choice.model_copy(update={"asked": "auto"})})
     loaded = load(document, tmp_path, arrays="logits")
     defaults = ReliabilityMap().get_params()
     assert loaded.get_params() == defaults | {
         "calibrator": "ts",
-        "variant": "auto",
+        "variant": "mrp",
         "seed": 7,
         "labels": maps.LABEL_NAMES,
         "hold_out": 0.25,

@@ -3,16 +3,15 @@
 import numpy as np
 import pydantic
 import pytest
-from relmap.maps.correction import Correction
 
 from relmap.calibrators.identity import Identity
-from relmap.calibrators.matrix import Matrix
 from relmap.calibrators.spline import Spline
 from relmap.calibrators.temperature import Temperature
 from relmap.decisions import FixedDecisions
 from relmap.io.signals import NumberSignal, TextSignal
 from relmap.maps.constant import Constant
 from relmap.maps.document import Cell, MapDocument
+from relmap.maps.earlier import WholeVector
 from relmap.maps.reliability_map import FittedMap
 from tests import maps
 
@@ -25,7 +24,7 @@ CELL = Cell(label=2, half="upper", rows=9, mean_reliability=0.5, mean_residual=0
 
 @pytest.fixture(scope="module")
 def document() -> MapDocument:
-    """Fitted map with five folds, and no correction."""
+    """Fitted map with five folds."""
     return maps.fit_map(ROWS, "label_intercept").document
 
 
@@ -75,15 +74,14 @@ def test_the_calibrator_reads_the_input(map_input, calibrator, expected):
         assert change(document, input=map_input, calibrator=calibration).input == map_input
 
 
-def test_models_of_all_logits_need_logits():
-    matrix = Matrix(np.eye(3), np.zeros(3))
-    expected = ["an all-logits model needs logits, and the input is confidence_only"]
+def test_models_that_read_all_logits_need_logits():
+    expected = ["a model of all logits needs logits, and the input is confidence_only"]
     document = maps.make_map("label_intercept", confidence_only=True)
-    logits_map = maps.make_map("label_vector")
-    others = {"variants": {}, "matrix": matrix, "recalibrated": None}
-    assert violations_of(document, projection=logits_map.projection) == expected
-    alternatives = maps.fit_map(ROWS).document.others.model_copy(update=others)
-    assert violations_of(document, others=alternatives) == expected
+    earlier = document.projection.model_copy(update={"fitted": WholeVector(np.eye(3), np.zeros(3))})
+    assert violations_of(document, projection=earlier) == expected
+    assert violations_of(document, baseline=document.calibrator) == expected
+    logits_map = maps.make_map("label_intercept")
+    assert change(logits_map, baseline=logits_map.calibrator).baseline == logits_map.calibrator
 
 
 def test_hashes_of_fit_rows_have_one_part_for_each_fold(document):
@@ -107,34 +105,6 @@ def test_signals_have_a_weight_for_each_column():
     assert violations_of(document, signals=(LENGTH,)) == ["the signals have 1 columns, but there are weights for [0]"]
     assert violations_of(document, signals=(LENGTH, SOURCE_KIND)) == [
         "the signals have 3 columns, but there are weights for [0]"
-    ]
-
-
-def test_map_and_folds_have_a_correction_or_none_has_one(document):
-    correction = Correction(np.array([-1.0, 1.0]), np.array([-2.0, 2.0]), 1.0, 1.0)
-    expected = "the map and its folds must all have a correction, or none of them"
-    corrected = maps.add_correction(document, correction)
-    assert corrected.correction is not None
-    assert violations_of(document, correction=correction) == [expected]
-    assert violations_of(corrected, correction=None) == [expected]
-    flat = Correction(np.array([-1.0, 1.0]), np.array([2.0, 2.0]), 1.0, 1.0)
-    one_knot = Correction(np.array([1.0]), np.array([2.0]), 1.0, 1.0)
-    of_map_and_folds = ["the values of a correction do not increase: [2.0, 2.0]"] * 6
-    assert violations_of(corrected, **parts_with(corrected, flat)) == of_map_and_folds
-    assert violations_of(corrected, **parts_with(corrected, one_knot))[:1] == ["a correction has 1 knots"]
-
-
-def parts_with(document: MapDocument, correction: Correction) -> dict[str, object]:
-    """Return the parts of a map that contain a correction, with another correction."""
-    folds = tuple(fold.model_copy(update={"correction": correction}) for fold in document.folds)
-    return {"correction": correction, "folds": folds}
-
-
-def test_a_correction_applies_only_to_variants_that_auto_corrects():
-    document = maps.make_map("mrp")
-    correction = Correction(np.array([-1.0, 1.0]), np.array([-2.0, 2.0]), 1.0, 1.0)
-    assert violations_of(document, correction=correction) == [
-        f"a correction does not apply to the variant {document.projection.name}"
     ]
 
 

@@ -58,16 +58,6 @@ def test_saved_map_validates_against_the_schema_and_loads_unchanged(variant, dec
     np.testing.assert_array_equal(FittedMap.from_document(loaded)(rows).logit, expected.logit)
 
 
-def test_schema_accepts_a_correction_and_rejects_an_incomplete_one(saved):
-    fitted = maps.make_variants()["mrp, shrunk"].line
-    save_map(maps.add_correction(maps.make_map("label_platt", fitted)), saved)
-    document = json.loads(saved.read_text())
-    SCHEMA.validate(document)
-    del document["correction"]["last_slope"]
-    with pytest.raises(jsonschema.ValidationError, match="is not valid"):
-        SCHEMA.validate(document)
-
-
 @pytest.mark.skipif(Version(pydantic.VERSION) < Version("2.12"), reason="pydantic writes schemas in another form")
 def test_committed_schema_matches_the_code():
     assert json.loads(SCHEMA_FILE.read_text()) == json_schema(), "write json_schema() to relmap/maps/map.schema.json"
@@ -116,7 +106,11 @@ INVALID_MAPS = {
     "another number of labels": (("n_labels",), 4, "than 0..3"),
     "a group that steers the terminal": (("source", "group"), "\x9b2J", "source.group"),
     "another format": (("format",), "pmml", "not a reliability map"),
-    "an older version": (("version",), 1, "version 1 of the map format, and this program reads version 3; fit"),
+    "an older version": (
+        ("version",),
+        1,
+        "version 1 of the map format, and this program reads the versions 3 and 4",
+    ),
     "logits that are not there": (("input",), "confidence_only", "needs logits"),
     "quantiles that fall": (("held_out", "quantiles", 50), 0.0, "quantiles decrease"),
     "halves of other labels": (("held_out", "halves"), [0.5], "other labels"),
@@ -204,7 +198,7 @@ def test_corrupted_map_is_rejected_or_still_valid(tmp_path_factory, variant, val
 
 def test_parts_of_a_map_cannot_be_changed():
     document = maps.make_map()
-    for part in (document, document.choice):
+    for part in (document, document.held_out):
         name = next(iter(type(part).model_fields))
         with pytest.raises(pydantic.ValidationError, match="frozen"):
             setattr(part, name, getattr(part, name))
@@ -213,7 +207,7 @@ def test_parts_of_a_map_cannot_be_changed():
 @pytest.mark.parametrize(("n_folds", "types"), [(1, 1), (51, 1), (3, 2)])
 def test_a_map_has_2_to_50_folds_of_one_type(n_folds, types):
     document = maps.fit_map(maps.rows_of_frame(maps.make_predictions(200)), "label_intercept").document
-    other = maps.fit_map(maps.rows_of_frame(maps.make_predictions(200)), "mrp").document
+    other = maps.fit_map(maps.rows_of_frame(maps.make_predictions(200)), "confidence").document
     folds = [document.folds[0]] * n_folds
     if types == 2:
         folds[-1] = other.folds[0]

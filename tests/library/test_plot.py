@@ -20,7 +20,7 @@ MAGIC_BYTES = {"html": b"<!DOCTYPE html>", "json": b"{", "pdf": b"%PDF", "png": 
 
 @pytest.fixture(scope="module")
 def fitted() -> ReliabilityMap:
-    return ReliabilityMap(variant="mrp").fit(PROBABILITIES, LABEL)
+    return ReliabilityMap().fit(PROBABILITIES, LABEL)
 
 
 def test_plotted_curve_equals_the_map(fitted):
@@ -49,7 +49,7 @@ def test_plotted_dots_are_the_accuracy_of_each_label(fitted):
         np.testing.assert_allclose((dots["rows"] * dots["reliability"]).sum(), (LABEL[of_label] == label).sum())
 
 
-@pytest.mark.parametrize("variant", ["auto", "label_vector", "confidence", "label_isotonic"])
+@pytest.mark.parametrize("variant", ["mrp_pooled", "mrp_exact", "confidence", "label_isotonic"])
 def test_every_variant_has_label_curves_and_a_risk_coverage_curve(variant):
     plot = ReliabilityMap(variant=variant).fit(PROBABILITIES, LABEL).plot()
     assert [figure.key for figure in plot.figures] == ["map_curves", "risk_coverage"]

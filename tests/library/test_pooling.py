@@ -8,31 +8,31 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from relmap.projection.whole_vector import MAX_LABELS, fit_whole_vector
 from scipy.optimize import approx_fprime, minimize
-from scipy.special import expit, log_softmax, logit
+from scipy.special import expit, logit
 
-from relmap.calibrators.temperature import fit_temperature
 from relmap.projection import pooling
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import MAX_LOGIT
 from relmap.projection.pooling import (
+    CURVE_WEIGHT_ROWS,
     DEVIATION_LEVELS,
-    MIN_EVIDENCE_GAIN,
     SLOPE_DEVIATION_SCALE,
     TOLERANCE,
     PenalizedProblem,
     Point,
-    PooledLineFitter,
+    PooledRows,
     Prior,
-    WithSignals,
+    ShrunkCurves,
+    SignalAdjusted,
+    fit_mrp_pooled,
+    fit_pooled_line,
     search_prior,
 )
-from relmap.projection.variants import CURVE_WEIGHT_ROWS, fit_pooled_curves, fit_pooled_lines
 from relmap.settings import ProjectionParams
 from tests import fits
 
-ALL_COEFFICIENTS = ("shared", "intercept", "slope")
+LOG_ODDS = 3.0  # of a deviation of 0, by default
 SHIFTS = np.array([1.0, 0.0, -1.0, -2.0])
 
 
@@ -44,6 +44,15 @@ def simulate_rows(n: int, shifts: np.ndarray = SHIFTS, seed: int = 0) -> tuple[n
     return z, decision, generator.random(n) < expit(z + shifts[decision])
 
 
+def make_pooled_rows(n: int, seed: int = 0, n_signals: int = 0) -> PooledRows:
+    """Simulate rows sorted by label, with standardized logits and signals as features."""
+    z, decision, correct = simulate_rows(n, seed=seed)
+    order = np.argsort(decision, kind="stable")
+    signals = np.random.default_rng(1).normal(size=(n, n_signals))
+    features = np.column_stack([np.ones(n), (z - z.mean()) / z.std(), signals])
+    return PooledRows(z[order], features[order], decision[order], correct[order], len(SHIFTS))
+
+
 def shift_at_half(line, labels: int = 4) -> np.ndarray:
     """Return the value of the line of each label at logit 0."""
     return line(CalibratedDecisions(np.zeros(labels), np.arange(labels)))
@@ -51,8 +60,7 @@ def shift_at_half(line, labels: int = 4) -> np.ndarray:
 
 @pytest.mark.parametrize("prior", [Prior(1.0, 0.5, 0.25), Prior(0.5, 1.0), Prior(2.0), Prior(slope=1.0)])
 def test_coefficients_minimize_the_objective_and_evidence_is_the_laplace_approximation(prior):
-    z, decision, correct = simulate_rows(200)
-    rows = PooledLineFitter(z, decision, correct, 4).rows
+    rows = make_pooled_rows(200)
     evidence, shared, own = rows.fit(prior, prior, TOLERANCE)
     shared_deviations = prior.shared_deviations(2)
     label_deviations = prior.label_deviations(2)
@@ -75,27 +83,27 @@ def test_coefficients_minimize_the_objective_and_evidence_is_the_laplace_approxi
     assert evidence == pytest.approx(laplace, abs=1e-3)
 
 
-def test_prior_part_is_included_only_with_enough_evidence():
-    def search(evidence: Callable[[Prior], float], parts: tuple[str, ...], reach: int) -> Prior:
-        rows = SimpleNamespace(fits={}, fit=lambda prior, _start: SimpleNamespace(log_evidence=evidence(prior)))
-        return search_prior(Prior(), parts, rows, reach)
+def test_a_part_of_the_prior_is_included_only_with_enough_evidence():
+    def search(evidence: Callable[[Prior], float], reach: int) -> Prior:
+        rows = SimpleNamespace(
+            fits={}, log_odds=LOG_ODDS, fit=lambda prior, _start: SimpleNamespace(log_evidence=evidence(prior))
+        )
+        return search_prior(Prior(), rows, reach)
 
     # the half-normal prior of a slope deviation lowers its score by (deviation / scale)^2 / 2
-    for part, min_gain in (
-        ("intercept", MIN_EVIDENCE_GAIN),
-        ("slope", MIN_EVIDENCE_GAIN + (0.5 / SLOPE_DEVIATION_SCALE) ** 2 / 2),
-    ):
+    slope_cost = (0.5 / SLOPE_DEVIATION_SCALE) ** 2 / 2
+    for part, min_gain in (("shared", LOG_ODDS), ("intercept", LOG_ODDS), ("slope", LOG_ODDS + slope_cost)):
         for gain, expected in ((min_gain - 0.01, Prior()), (min_gain + 0.01, Prior(**{part: 0.5}))):
-            assert search(lambda prior: gain * (getattr(prior, part) == 0.5), (part,), 9) == expected  # noqa: B023
+            assert search(lambda prior: gain * (getattr(prior, part) == 0.5), 9) == expected  # noqa: B023
     # a search of reach 1 raises a deviation by one level in each of four rounds
-    assert search(lambda prior: 20 * prior.slope, ALL_COEFFICIENTS, 1).slope == DEVIATION_LEVELS[4]
+    assert search(lambda prior: 40 * prior.slope, 1).slope == DEVIATION_LEVELS[4]
 
 
 def test_pooled_lines_recover_label_shifts_and_their_absence():
     z, decision, correct = simulate_rows(2000, np.zeros(4), seed=3)
-    flat = PooledLineFitter(z, decision, correct, 4).fit_lines(*ALL_COEFFICIENTS)
-    np.testing.assert_array_equal((flat.slope, flat.intercept), ([1] * 4, [0] * 4))
-    line = PooledLineFitter(*simulate_rows(4000), 4).fit_lines(*ALL_COEFFICIENTS)
+    flat = fit_pooled_line(z, decision, correct, 4).line
+    np.testing.assert_allclose((flat.slope, flat.intercept), ([1] * 4, [0] * 4), atol=0.05)
+    line = fit_pooled_line(*simulate_rows(4000), 4).line
     np.testing.assert_allclose(shift_at_half(line), SHIFTS, atol=0.25)
 
 
@@ -105,7 +113,7 @@ def test_labels_with_fewer_rows_are_pooled_more():
     distances = []
     for n_rows in (0, 5, 50, 1000):
         selected = (decision != 3) | (np.cumsum(decision == 3) <= n_rows)
-        line = PooledLineFitter(z[selected], decision[selected], correct[selected], 4).fit_lines(*ALL_COEFFICIENTS)
+        line = fit_pooled_line(z[selected], decision[selected], correct[selected], 4).line
         shifts = shift_at_half(line)
         shared_shift = shifts[3] if shared_shift is None else shared_shift
         distances.append(shared_shift - shifts[3])
@@ -121,12 +129,12 @@ def test_pooled_lines_never_fall_and_ignore_row_order(seed, n, labels, certain):
     z[generator.random(n) < 0.2 * certain] = np.inf
     decision = generator.integers(0, labels, n)
     correct = generator.random(n) < 0.5
-    line = PooledLineFitter(z, decision, correct, labels).fit_lines(*ALL_COEFFICIENTS)
+    line = fit_pooled_line(z, decision, correct, labels).line
     order = generator.permutation(n)
 
     assert line.violations(labels) == []
 
-    shuffled = PooledLineFitter(z[order], decision[order], correct[order], labels).fit_lines(*ALL_COEFFICIENTS)
+    shuffled = fit_pooled_line(z[order], decision[order], correct[order], labels).line
     np.testing.assert_array_equal((line.slope, line.intercept), (shuffled.slope, shuffled.intercept))
     assert (line.farthest < MAX_LOGIT) == np.isinf(z).any()
 
@@ -134,7 +142,7 @@ def test_pooled_lines_never_fall_and_ignore_row_order(seed, n, labels, certain):
 def test_a_confidence_of_one_is_moved_to_half_the_distance_of_the_next_one_from_one():
     z, decision, correct = simulate_rows(500)
     z[:50] = np.inf
-    line = PooledLineFitter(z, decision, correct, 4).fit_lines(*ALL_COEFFICIENTS)
+    line = fit_pooled_line(z, decision, correct, 4).line
     nearest = 1 - expit(np.abs(z[50:]).max())
     moved = 1 - expit(line.farthest)
     assert moved == pytest.approx(nearest / 2, rel=0.05)
@@ -145,121 +153,109 @@ def test_falling_line_is_replaced_by_the_mean_reliability():
     decision = generator.integers(0, 2, 4000)
     z = np.where(decision == 1, generator.uniform(2, 5, 4000), generator.normal(size=4000) / 5)
     correct = generator.random(4000) < np.where(decision == 1, 1.2 - z / 6, 0.5)
-    for free in (ALL_COEFFICIENTS, ALL_COEFFICIENTS[:2], ALL_COEFFICIENTS[:1]):
-        lines = PooledLineFitter(z, decision, correct, 2).fit_lines(*free)
-        reliability = expit(lines(CalibratedDecisions(z, decision)))
-        for label in (0, 1):
-            has_label = decision == label
-            assert reliability[has_label].mean() == pytest.approx(correct[has_label].mean(), abs=0.1)
-    assert PooledLineFitter(z, decision, correct, 2).fit_lines(*ALL_COEFFICIENTS).slope[1] == 0
+    lines = fit_pooled_line(z, decision, correct, 2).line
+    reliability = expit(lines(CalibratedDecisions(z, decision)))
+    for label in (0, 1):
+        has_label = decision == label
+        assert reliability[has_label].mean() == pytest.approx(correct[has_label].mean(), abs=0.1)
+    assert lines.slope[1] == 0
 
 
-def test_only_informative_signals_get_a_weight():
-    z, decision, _ = simulate_rows(3000)
+def simulate_signals(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Simulate rows whose logit has 1.5 times the first of two signals added, with the same weight for all labels."""
+    z, decision, _ = simulate_rows(n)
     generator = np.random.default_rng(5)
-    signals = generator.normal(size=(3000, 2))
-    correct = generator.random(3000) < expit(z + SHIFTS[decision] + 1.5 * signals[:, 0])
-    fitted = PooledLineFitter(z, decision, correct, 4, signals).fit_lines(
-        *ALL_COEFFICIENTS, "signals", "signals_by_label"
-    )
+    signals = generator.normal(size=(n, 2))
+    correct = generator.random(n) < expit(z + SHIFTS[decision] + 1.5 * signals[:, 0])
+    return z, decision, correct, signals
 
-    assert isinstance(fitted, WithSignals)
-    np.testing.assert_allclose(fitted.weights, [[1.5] * 4, [0] * 4], atol=0.2)
 
+def test_signals_have_one_weight_each_which_shrinks_to_zero_with_few_rows():
+    z, decision, correct, signals = simulate_signals(3000)
+    np.testing.assert_allclose(fit_pooled_line(z, decision, correct, 4, signals).signal_weights, [1.5, 0], atol=0.2)
+    n = 40
+    few = fit_pooled_line(z[:n], decision[:n], correct[:n], 4, signals[:n]).signal_weights
+    assert 0 < few[0] < 1.5
+    without_effect = fit_pooled_line(*simulate_rows(3000), 4, signals).signal_weights
+    np.testing.assert_allclose(without_effect, [0, 0], atol=0.1)
+
+
+def test_a_pooled_model_with_signals_adds_them_to_its_curves():
+    z, decision, correct, signals = simulate_signals(900)
+    batch = fits.make_batch((z[None], decision, correct), 4, ProjectionParams())
     decisions = CalibratedDecisions(z, decision, signals=signals)
+    with_signals = replace(batch, fit_rows=batch.fit_rows._replace(by_calibrator=[decisions]))
+    (fitted,) = fit_mrp_pooled(with_signals)
+    assert isinstance(fitted, SignalAdjusted)
+    np.testing.assert_allclose(fitted(decisions), fitted.base(decisions) + signals @ fitted.weights)
     raised = replace(decisions, confidence_logit=z + 0.5)
     assert (fitted(raised) >= fitted(decisions)).all()
+    mean = expit(fitted(decisions)).mean()
+    assert mean == pytest.approx(correct.mean(), abs=0.02)
+    (without,) = fit_mrp_pooled(batch)
+    assert isinstance(without, ShrunkCurves)
 
 
-def test_curve_weight_grows_with_the_rows_of_its_label():
+def test_the_weight_of_a_curve_grows_with_the_rows_of_its_label():
     z, decision, correct = simulate_rows(1500)
     batch = fits.make_batch((z[None], decision, correct), 4, ProjectionParams())
-    (shrunk,) = fit_pooled_curves(batch)
-    (line,) = fit_pooled_lines(batch)
+    (shrunk,) = fit_mrp_pooled(batch)
     counts = np.bincount(decision, minlength=4)
 
-    np.testing.assert_allclose(shrunk.share, counts / (counts + CURVE_WEIGHT_ROWS))
+    np.testing.assert_allclose(shrunk.share, counts**2 / (counts**2 + CURVE_WEIGHT_ROWS**2))
 
     decisions = CalibratedDecisions(np.linspace(-9, 9, 40), np.arange(40) % 4)
     share = shrunk.share[decisions.decision]
+    line = fit_pooled_line(z, decision, correct, 4).line
     np.testing.assert_allclose(shrunk(decisions), (1 - share) * line(decisions) + share * shrunk.curves(decisions))
     for label in range(4):
         assert (np.diff(shrunk(CalibratedDecisions(np.linspace(-50, 50, 500), np.full(500, label)))) >= 0).all()
 
 
-@pytest.mark.parametrize(("n_labels", "shift"), [(2, 0.0), (2, 0.3), (3, 0.2), (MAX_LABELS + 1, 1.0)])
-def test_whole_vector_is_the_ridge_optimum_weighted_by_its_posterior_probability(n_labels, shift):
-    hessian = pytest.importorskip("scipy.differentiate", reason="SciPy has it since 1.15").hessian
-    logits, labels = fits.simulate_logits_and_labels(200, n_labels, shift=shift * np.arange(n_labels))
-    fitted = fit_whole_vector(logits, labels)
-    beta = fit_temperature(logits, labels, seed=0).beta
-    start = np.c_[np.eye(n_labels), np.zeros(n_labels)]
-
-    if n_labels > MAX_LABELS:
-        np.testing.assert_allclose(np.c_[fitted.weights / beta, fitted.bias], start, rtol=1e-9)
-        return
-
-    penalty = np.full(start.shape, n_labels * (n_labels - 1) / 200)
-    penalty[:, -1] = n_labels / 200
-    np.fill_diagonal(penalty, n_labels / 200)
-    inputs = np.c_[beta * (logits - logits.max(axis=1, keepdims=True)), np.ones(200)]
-
-    def objective(flat: np.ndarray) -> np.ndarray:
-        """Compute the objective of one table, or of many along further axes, as SciPy requires for Hessians."""
-        table = np.moveaxis(flat.reshape(*start.shape, -1), -1, 0)
-        log_loss = -log_softmax(inputs @ np.swapaxes(table, 1, 2), axis=2)[:, np.arange(200), labels].mean(axis=1)
-        return (log_loss + (penalty * (table - start) ** 2).sum(axis=(1, 2))).reshape(flat.shape[1:])
-
-    optimum = minimize(lambda x: float(objective(x)), start.ravel(), method="BFGS", options={"gtol": 1e-8})
-    curvature = np.linalg.slogdet(hessian(objective, optimum.x).ddf)[1] - np.log(2 * penalty).sum()
-    probability = expit(200 * (objective(start.ravel()) - optimum.fun) - curvature / 2)
-
-    assert 0.05 < probability < 0.97
-
-    expected = start.ravel() + probability * (optimum.x - start.ravel())
-    np.testing.assert_allclose(np.c_[fitted.weights / beta, fitted.bias].ravel(), expected, atol=1e-4)
+@pytest.mark.parametrize(
+    "correct",
+    [
+        np.ones(300, dtype=bool),
+        np.zeros(300, dtype=bool),
+        np.arange(300) < 3,
+        np.arange(300) >= 3,
+    ],
+    ids=["all", "none", "three", "all but three"],
+)
+@pytest.mark.parametrize("has_one_confidence", [False, True])
+def test_the_mean_reliability_is_near_the_share_of_correct_rows(correct, has_one_confidence):
+    z, decision, _ = simulate_rows(300)
+    decision = np.minimum(decision, 2)  # the last of four labels has no row
+    z = np.zeros(300) if has_one_confidence else z
+    (fitted,) = fit_mrp_pooled(fits.make_batch((z[None], decision, correct), 4, ProjectionParams()))
+    reliability = expit(fitted(CalibratedDecisions(z, decision)))
+    assert fitted.violations(4) == []
+    assert reliability.mean() == pytest.approx(correct.mean(), abs=0.02)
 
 
-def test_whole_vector_recovers_a_shift_and_is_robust_to_extreme_logits():
-    shift = np.array([1.5, 0.0, -1.5])
-    logits, labels = fits.simulate_logits_and_labels(3000, 3, shift=shift, overconfidence=1)
-    fitted = fit_whole_vector(logits, labels)
-    decision = logits.argmax(axis=1)
-    decisions = CalibratedDecisions(np.zeros(3000), decision, None, logits)
-    row = np.arange(3000)
-    expected = logit(np.exp(log_softmax(logits + shift, axis=1)[row, decision]))
+def test_lines_in_logits_equal_the_coefficients_of_standardized_features(monkeypatch):
+    prior = Prior(0.7, 0.4, 0.3)
+    recorded = []
 
-    assert np.abs(fitted(decisions) - expected).mean() < 0.15
-    np.testing.assert_allclose(fitted(replace(decisions, logits=logits + row[:, None])), fitted(decisions), atol=1e-6)
+    def fit_one_prior(_prior: Prior, rows: PooledRows, reach: int) -> Prior:
+        rows.fits = {prior: rows.fit(prior, prior, TOLERANCE)}
+        recorded.append(rows)
+        return prior
 
-    far = np.where(np.eye(3)[2] == 1, -1e3, logits)
-    farther = np.where(np.eye(3)[2] == 1, -1e9, logits)
-    np.testing.assert_array_equal(fitted(replace(decisions, logits=far)), fitted(replace(decisions, logits=farther)))
-
-
-@pytest.mark.parametrize("with_signal", [False, True])
-def test_lines_in_logits_equal_the_coefficients_of_standardized_features(monkeypatch, with_signal):
-    prior = Prior(0.7, 0.4, 0.3, signals=0.5 if with_signal else 0.0, signals_by_label=0.2 if with_signal else 0.0)
-    monkeypatch.setattr(pooling, "search_prior", lambda *_arguments, **_options: prior)
+    monkeypatch.setattr(pooling, "search_prior", fit_one_prior)
     confidence_logit, decision, correct = simulate_rows(400, seed=5)
-    confidence_logit = 5 + 3 * confidence_logit
-    signals = np.random.default_rng(1).normal(size=(400, 1)) if with_signal else None
-    fitter = PooledLineFitter(confidence_logit, decision, correct, 4, signals)
-    rows = fitter.rows
-    fit = rows.fit(prior, prior, 1e-12)
-
-    fitted = fitter.fit_lines("intercept")
-
+    signals = np.random.default_rng(1).normal(size=(400, 1))
+    pooled = fit_pooled_line(5 + 3 * confidence_logit, decision, correct, 4, signals)
+    rows = recorded[-1]
+    fit = rows.fits[prior]
     expected = rows.offset + (rows.features * (fit.shared + fit.by_label[rows.label])).sum(axis=1)
-    scored = CalibratedDecisions(rows.offset, rows.label, signals=rows.features[:, 2:] if with_signal else None)
-    assert fitted(scored) == pytest.approx(expected, abs=1e-6)
+    found = pooled.line(CalibratedDecisions(rows.offset, rows.label)) + rows.features[:, 2] * pooled.signal_weights
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("prior", [Prior(1.0, 0.5, 0.25, 0.7, 0.3), Prior(0.5, 1.0), Prior(0.5, slope=0.5, signals=1)])
+@pytest.mark.parametrize("prior", [Prior(1.0, 0.5, 0.25), Prior(0.5, 1.0), Prior(slope=0.5)])
 def test_gradient_and_hessian_agree_with_differences_of_the_objective(prior):
-    confidence_logit, decision, correct = simulate_rows(60, seed=2)
-    fitter = PooledLineFitter(confidence_logit, decision, correct, 4, np.random.default_rng(1).normal(size=(60, 2)))
-    problem = PenalizedProblem(fitter.rows, prior)
+    problem = PenalizedProblem(make_pooled_rows(60, seed=2, n_signals=2), prior)
     start = problem.initial_point(None)
     generator = np.random.default_rng(3)
     shared = generator.normal(size=start.shared.shape)
@@ -291,26 +287,11 @@ def test_gradient_and_hessian_agree_with_differences_of_the_objective(prior):
 
 
 def test_the_fit_under_another_prior_is_the_starting_point_of_the_free_coefficients():
-    confidence_logit, decision, correct = simulate_rows(60, seed=2)
-    rows = PooledLineFitter(confidence_logit, decision, correct, 4).rows
+    rows = make_pooled_rows(60, seed=2)
     fit = rows.fit(Prior(1.0, 0.5, 0.25), Prior())
     point = PenalizedProblem(rows, Prior(0.5, slope=1.0)).initial_point(fit)
     np.testing.assert_array_equal(point.shared, fit.shared)
     np.testing.assert_array_equal(point.by_label, fit.by_label[:, 1:])
-
-
-@pytest.mark.parametrize(
-    ("part", "level", "expected"),
-    [
-        ("intercept", 0.0, MIN_EVIDENCE_GAIN),
-        ("slope", 0.0, MIN_EVIDENCE_GAIN),
-        ("intercept", 0.5, 0.0),
-        ("slope", 0.5, -0.5),
-    ],
-)
-def test_the_prior_of_standard_deviations_prefers_zero_and_small_slopes(part, level, expected, monkeypatch):
-    monkeypatch.setattr(pooling, "SLOPE_DEVIATION_SCALE", 0.5)
-    assert pooling._log_prior(part, level) == expected
 
 
 def test_mean_logits_are_logits_of_the_mean_reliability_of_each_label():

@@ -1,44 +1,59 @@
 """Parts of the projections: searches, limits of logits, fallbacks, batches and the registry."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from relmap.projection.whole_vector import MAX_LABELS, fit_whole_vector
 from scipy.special import expit, logit
 
 from relmap.decisions import ProtocolDecisions
 from relmap.projection import pooling, variants
 from relmap.projection.batch import FitBatch, fit_batch_lattices, fit_mrp_batches
-from relmap.projection.curves import build_curves_with_fallbacks, choose_fallbacks
+from relmap.projection.curves import Curves, build_curves_with_fallbacks, choose_fallbacks
 from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
 from relmap.projection.exact import Bounds, NewtonState, _decreases_enough, _newton_direction
 from relmap.projection.labelwise import Lines
 from relmap.projection.pooling import (
     MAX_SEARCH_ROUNDS,
+    SIGNAL_DEVIATION,
     NewtonStep,
     PenalizedProblem,
-    PooledLineFitter,
     PooledRows,
     Prior,
-    WithSignals,
+    ShrunkCurves,
+    SignalAdjusted,
+    fit_pooled_line,
     search_prior,
 )
 from relmap.projection.surface import fit_surfaces
-from relmap.projection.variants import VARIANTS, fit_variants, variants_with_role
+from relmap.projection.variants import VARIANTS, variants_with_role
 from relmap.settings import ProjectionParams
 from relmap.splits import ValidationRows
 from tests.fits import make_batch, simulate_logits_and_labels
 
 
 def test_standard_deviations_are_listed_by_feature():
-    prior = Prior(shared=0.1, intercept=0.2, slope=0.3, signals=0.4, signals_by_label=0.5)
-    assert prior.shared_deviations(5).tolist() == [0.1, 0.1, 0.4, 0.4, 0.4]
-    assert prior.label_deviations(5).tolist() == [0.2, 0.3, 0.5, 0.5, 0.5]
+    prior = Prior(shared=0.1, intercept=0.2, slope=0.3)
+    assert prior.shared_deviations(5).tolist() == [0.1, 0.1, *[SIGNAL_DEVIATION] * 3]
+    assert prior.label_deviations(5).tolist() == [0.2, 0.3, 0.0, 0.0, 0.0]
     assert prior.shared_deviations(2).tolist() == [0.1, 0.1]
     assert prior.label_deviations(2).tolist() == [0.2, 0.3]
+
+
+def pooled_rows(*arguments: object) -> PooledRows:
+    """Return the rows that `fit_pooled_line` fits."""
+    recorded = []
+
+    def record(rows: PooledRows) -> np.ndarray:
+        recorded.append(rows)
+        return np.zeros((rows.n_labels, rows.features.shape[1]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pooling, "search_prior", lambda *_, **__: None)
+        patch.setattr(pooling, "_average_over_priors", record)
+        fit_pooled_line(*arguments)
+    return recorded[0]
 
 
 @pytest.mark.parametrize(
@@ -54,10 +69,8 @@ def test_standard_deviations_are_listed_by_feature():
     ],
 )
 def test_infinite_logits_are_replaced_by_log_2_more_than_the_largest_finite_one(logits, limit):
-    logits = np.array(logits)
-    n_rows = len(logits)
-    fitter = PooledLineFitter(logits, np.zeros(n_rows, dtype=np.int64), np.arange(n_rows) % 2 == 0, 1)
-    np.testing.assert_allclose(np.sort(fitter.rows.offset), np.sort(np.clip(logits, -limit, limit)))
+    rows = pooled_rows(np.array(logits), np.zeros(len(logits), dtype=np.int64), np.arange(len(logits)) % 2 == 0, 1)
+    np.testing.assert_allclose(np.sort(rows.offset), np.sort(np.clip(logits, -limit, limit)))
 
 
 def test_features_of_pooled_lines_are_standardized_and_sorted_with_their_rows():
@@ -66,7 +79,7 @@ def test_features_of_pooled_lines_are_standardized_and_sorted_with_their_rows():
     decision = generator.integers(0, 3, 60)
     correct = generator.random(60) < 0.5
     signals = generator.normal(size=(60, 2))
-    rows = PooledLineFitter(logits, decision, correct, 4, signals).rows
+    rows = pooled_rows(logits, decision, correct, 4, signals)
     standardized = (logits - logits.mean()) / logits.std()
     expected = sorted(zip(decision, logits, correct, signals[:, 1], signals[:, 0], standardized, strict=True))
     columns = [rows.label, rows.offset, rows.correct, rows.features[:, 3], rows.features[:, 2], rows.features[:, 1]]
@@ -78,7 +91,7 @@ def test_features_of_pooled_lines_are_standardized_and_sorted_with_their_rows():
 @pytest.mark.parametrize(("spread", "scale"), [(0.0, 0.01), (0.004, 0.01), (0.02, 0.02)])
 def test_a_small_spread_of_the_logits_is_not_stretched(spread, scale):
     logits = 1.5 + spread * np.tile([-1.0, 1.0], 10)
-    rows = PooledLineFitter(logits, np.zeros(20, dtype=np.int64), np.arange(20) % 3 > 0, 1).rows
+    rows = pooled_rows(logits, np.zeros(20, dtype=np.int64), np.arange(20) % 3 > 0, 1)
     np.testing.assert_allclose(rows.features[:, 1], (rows.offset - 1.5) / scale, atol=1e-9)
 
 
@@ -148,6 +161,8 @@ def test_a_decrease_just_below_the_required_one_is_not_accepted():
 class RecordedFits:
     """Rows whose log evidence rises with each level, and the priors that were fitted."""
 
+    log_odds = 3.0
+
     def __init__(self) -> None:
         self.fits: dict[Prior, SimpleNamespace] = {}
         self.starts: list[tuple[Prior, Prior]] = []
@@ -157,10 +172,10 @@ class RecordedFits:
         return SimpleNamespace(log_evidence=100 * (prior.shared + prior.intercept))
 
 
-@pytest.mark.parametrize(("reach", "expected"), [(1, 1.0), (2, 2.0), (6, 2.0)])
+@pytest.mark.parametrize(("reach", "expected"), [(1, 1.0), (2, 4.0), (6, 4.0)])
 def test_a_search_moves_each_part_by_its_reach_in_at_most_four_rounds(reach, expected):
     rows = RecordedFits()
-    found = search_prior(Prior(), ("shared", "intercept"), rows, reach)
+    found = search_prior(Prior(), rows, reach)
     assert MAX_SEARCH_ROUNDS == 4
     assert found == Prior(shared=expected, intercept=expected)
     assert len(rows.starts) == len(rows.fits)
@@ -169,15 +184,15 @@ def test_a_search_moves_each_part_by_its_reach_in_at_most_four_rounds(reach, exp
         assert sum(getattr(prior, part) != getattr(start, part) for part in vars(prior)) <= 1
 
 
-def test_signals_are_added_with_the_weights_of_the_label():
-    model = WithSignals(
-        Lines(np.array([1.0, 2.0]), np.array([0.5, -0.5]), farthest=3.0), np.array([[1.0, 10.0], [3.0, -2.0]])
-    )
+def test_signals_are_added_with_the_weights_that_labels_share():
+    lines = Lines(np.array([1.0, 2.0]), np.array([0.5, -0.5]), farthest=3.0)
+    curves = Curves(np.array([0.0, 1.0]), np.zeros((2, 2)), np.array([9, 9]), ("none", "none"))
+    model = SignalAdjusted(ShrunkCurves(lines, curves, np.zeros(2)), np.array([1.0, 3.0]))
     decisions = CalibratedDecisions(
         np.array([2.0, 9.0, -1.0]), np.array([0, 1, 1]), signals=np.array([[1.0, 2.0], [0.5, 1.5], [0.0, 4.0]])
     )
     # the line of label 1 is evaluated at 3, the farthest logit, in place of 9
-    np.testing.assert_allclose(model(decisions), [2.5 + 1 + 6, 5.5 + 5 - 3, -2.5 - 8])
+    np.testing.assert_allclose(model(decisions), [2.5 + 1 + 6, 5.5 + 0.5 + 4.5, -2.5 + 12])
 
 
 @pytest.mark.parametrize(
@@ -276,49 +291,27 @@ def test_a_batch_of_validation_rows_has_selection_rows_if_there_are_any():
     assert batch.selection_rows is None
 
 
-REGISTRY = {  # key -> title, role, color, input, whether a protocol, `auto` and a map have it
-    "confidence": ("confidence", "paper", "confidence", "confidence", True, True, True),
-    "shared_1d": ("shared 1D", "paper", "", "confidence", True, True, True),
-    "label_intercept": ("label intercept", "paper", "", "confidence", True, True, True),
-    "label_isotonic": ("label isotonic", "paper", "isotonic", "confidence", True, False, True),
-    "label_platt": ("label Platt", "rival", "platt", "confidence", True, True, True),
-    "mrp": ("MRP", "paper", "mrp", "confidence", True, True, True),
-    "label_2d": ("label-wise 2D", "paper", "", "confidence", True, False, False),
-    "mrp_exact": ("MRP, optimum", "sensitivity", "", "confidence", True, False, True),
-    "label_vector": ("all logits", "rival", "", "logits", True, True, True),
-    "label_signals": ("label and signals", "rival", "", "signals", False, True, True),
+REGISTRY = {  # key -> title, role, color, whether a map can contain it
+    "confidence": ("confidence", "paper", "confidence", True),
+    "shared_1d": ("shared 1D", "paper", "", True),
+    "label_intercept": ("label intercept", "paper", "", True),
+    "label_isotonic": ("label isotonic", "paper", "isotonic", True),
+    "label_platt": ("label Platt", "rival", "platt", True),
+    "mrp": ("MRP", "paper", "mrp", True),
+    "label_2d": ("label-wise 2D", "paper", "", False),
+    "mrp_exact": ("MRP, optimum", "sensitivity", "", True),
+    "mrp_pooled": ("MRP, pooled", "rival", "", True),
 }
 
 
 def test_the_registry_lists_where_each_variant_is_used():
     found = {}
     for key, variant in VARIANTS.items():
-        uses = (bool(variant.fit), bool(variant.fit_pooled), bool(variant.description))
-        found[key] = (variant.title, variant.role, variant.color, variant.required_input, *uses)
+        found[key] = (variant.title, variant.role, variant.color, bool(variant.description))
     assert found == REGISTRY
-    assert variants_with_role("rival") == ("label_platt", "label_vector")
-    assert variants_with_role("sensitivity", "rival") == ("label_platt", "mrp_exact", "label_vector")
-    assert (*variants.AUTO_VARIANTS, "label_isotonic", "mrp_exact") == variants.DEPLOYABLE_VARIANTS
-
-
-def test_pooled_fits_replace_the_fits_of_the_protocol_where_they_exist(monkeypatch):
-    monkeypatch.setattr(variants, "VARIANTS", {key: mark_fits(variant) for key, variant in VARIANTS.items()})
-    names = ("mrp", "label_2d", "label_signals")
-    assert fit_variants("batch", names) == {"mrp": "fit of batch", "label_2d": "fit of batch"}
-    assert fit_variants("batch", names, pool_labels=True) == {
-        "mrp": "pooled fit of batch",
-        "label_2d": "fit of batch",
-        "label_signals": "pooled fit of batch",
-    }
-
-
-def mark_fits(variant: variants.Variant) -> variants.Variant:
-    """Replace the fits of a variant by texts."""
-    return replace(
-        variant,
-        fit=variant.fit and (lambda batch: f"fit of {batch}"),
-        fit_pooled=variant.fit_pooled and (lambda batch: f"pooled fit of {batch}"),
-    )
+    assert variants_with_role("rival") == ("label_platt", "mrp_pooled")
+    assert variants_with_role("sensitivity", "rival") == ("label_platt", "mrp_exact", "mrp_pooled")
+    assert set(variants.DEPLOYABLE_VARIANTS) == VARIANTS.keys() - {"label_2d"}
 
 
 @pytest.mark.parametrize(("n_surfaces", "n_fitted"), [(None, 3), (0, 0), (2, 2)])
@@ -341,26 +334,6 @@ def test_surfaces_are_fitted_for_the_first_calibrators(n_surfaces, n_fitted, mon
         for found, expected in zip(rows, (decisions.confidence, decisions.gap, decision, correct), strict=True):
             np.testing.assert_array_equal(found, expected)
         assert given == {"n_labels": 3, "settings": settings}
-
-
-def test_the_model_of_all_logits_needs_logits_and_labels():
-    batch = make_batch(simulate_batch_rows(), 3)
-    without_label = replace(batch, fit_rows=batch.fit_rows._replace(label=None))
-    no_logits = [replace(decisions, logits=None) for decisions in batch.fit_rows.by_calibrator]
-    without_logits = replace(batch, fit_rows=batch.fit_rows._replace(by_calibrator=no_logits))
-    for incomplete in (without_label, without_logits):
-        with pytest.raises(ValueError, match=r"^the all-logits model needs logits and labels$"):
-            VARIANTS["label_vector"].fit(incomplete)
-
-
-@pytest.mark.parametrize(("n_labels", "has_weights"), [(MAX_LABELS, True), (MAX_LABELS + 1, False)])
-def test_weights_of_other_labels_are_fitted_for_at_most_twelve_labels(n_labels, has_weights):
-    logits, labels = simulate_logits_and_labels(40, n_labels, shift=2.0 * (np.arange(n_labels) == 1))
-    fitted = fit_whole_vector(logits, labels)
-    diagonal = np.diagonal(fitted.weights)
-    assert (np.abs(fitted.weights - np.diag(diagonal)).max() > 0) == has_weights
-    assert (np.ptp(diagonal) > 0) == has_weights
-    assert (np.abs(fitted.bias).max() > 0) == has_weights
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 from relmap import ReliabilityMap, cli
 from relmap.errors import InputError
+from relmap.projection.variants import VARIANTS
 from tests import maps
 
 ROWS = maps.make_predictions(600)
@@ -119,14 +120,13 @@ def test_estimator_and_commands_give_the_same_results(fitted, tmp_path, capsys):
         with pytest.raises(InputError, match=message):
             method(NEW_ROWS, **options)
 
-    vector = clone(INTERCEPT_MAP).set_params(variant="label_vector").fit(LOGITS, LABEL)
-    path = tmp_path / "vector.json"
-    vector.save(path)
-    expression = cli.sql(path)
-
-    assert expression == vector.sql()
-    assert expression.startswith(f"/* {capsys.readouterr().err.strip()} */\nCASE")
-    assert "logits from the columns logits_0 to logits_2" in expression
+    path = tmp_path / "map.json"
+    saved.save(path)
+    for column, columns_read in (("reliability", "confidence"), ("confidence", "logits_0 to logits_2")):
+        expression = cli.sql(path, column=column)
+        assert expression == saved.sql(column=column)
+        assert expression.startswith(f"/* {capsys.readouterr().err.strip()} */\nCASE")
+        assert columns_read in expression
 
 
 def test_training_rows_are_evaluated_out_of_fold(fitted):
@@ -233,12 +233,12 @@ def test_kind_of_an_array_is_detected_stored_or_required(fitted, tmp_path):
 
 
 def test_evaluation_has_text_and_escaped_html():
-    fitted = ReliabilityMap(labels=("<b>bad</b>", "fair", "good"), variant="mrp").fit(LOGITS, LABEL)
+    fitted = ReliabilityMap(labels=("<b>bad</b>", "fair", "good"), variant="mrp_exact").fit(LOGITS, LABEL)
     evaluation = fitted.evaluate(NEW_ROWS)
     assert "<b>bad</b>" in str(evaluation)
     assert "<b>bad</b>" not in evaluation._repr_html_()
-    assert "\nThe map contains a monotone curve for each label (MRP)" in str(fitted.recommendation_)
-    assert fitted.recommendation_.to_dict()["variant"] == "mrp"
+    assert VARIANTS["mrp_exact"].description in str(fitted.summary_)
+    assert fitted.summary_.to_dict()["variant"] == "mrp_exact"
 
     evaluation.to_dict()["metrics"].clear()
     assert evaluation.to_dict()["metrics"]

@@ -36,13 +36,13 @@ def folder(tmp_path_factory) -> Path:
         maps.make_predictions(3000, shift=2.0, seed=seed).write_parquet(folder / f"{name}.parquet")
         maps.make_confidence_predictions(3000, shift=2.0, seed=seed).write_csv(folder / f"{name}.csv")
     pl.read_parquet(folder / "new.parquet").drop("label").write_parquet(folder / "unlabelled.parquet")
-    by_group = "--group", "group", "--variant", "mrp"
+    by_group = "--group", "group"
     fit(pl.read_parquet(folder / "validation.parquet"), folder, *by_group, name="validation.parquet")
     fit(pl.read_csv(folder / "validation.csv"), folder, name="validation.csv", out="stated.json")
     judge_rows = maps.make_confidence_predictions(900, 2).with_columns(
         pl.col("decision", "label").replace_strict({0: "no", 1: "yes"})
     )
-    spline = "--labels", "no,yes", "--calibrator", "spline", "--variant", "mrp"
+    spline = "--labels", "no,yes", "--calibrator", "spline"
     fit(judge_rows, folder, *spline, name="words.jsonl", out="words.json")
     return folder
 
@@ -90,20 +90,16 @@ def test_many_labels_are_fitted_without_matrix_scaling(tmp_path, capsys):
     assert "matrix" not in capsys.readouterr().err
 
 
-def test_fit_prints_a_recommendation_and_certain_confidence_stays_below_one(folder, tmp_path, capsys):
+def test_fit_prints_its_comparison_and_certain_confidence_stays_below_one(folder, tmp_path, capsys):
     """A confidence of 1.0 has an infinite logit, which no shift or line could change."""
     document = fit(
         maps.make_confidence_predictions(3000, shift=2.0), tmp_path, "--labels", "bad,fair,good", name="p.csv"
     )
     printed = capsys.readouterr().err
-    assert printed.startswith("Use the map: ")
-    assert "\nThe map contains " in printed
+    assert printed.startswith("Better than ")
     assert "95% interval" in printed
-    assert "100 rows" in printed
     assert document["label_names"] == ["bad", "fair", "good"]
-
-    variants = {candidate["variant"] for candidate in document["choice"]["candidates"]}
-    assert {"label_intercept", "label_platt"} < variants
+    assert (document["calibrator"]["name"], document["projection"]["name"]) == ("uncal", "mrp_pooled")
 
     scored = tmp_path / "scored.csv"
     run_command("apply", "--map", tmp_path / "map.json", "--predictions", folder / "new.csv", "--out", scored)
@@ -204,11 +200,11 @@ def test_training_rows_are_evaluated_by_models_that_have_not_seen_them(
 
 def test_judge_without_confidence_is_modelled_by_label_and_signals(tmp_path, capsys):
     rows = maps.make_predictions_with_signals(1500)
-    without_signals = rows.select("decision", "label")
-    assert fit(without_signals, tmp_path)["projection"]["name"] == "label_intercept"
+    without_signals = fit(rows.select("decision", "label"), tmp_path)
+    assert (without_signals["calibrator"]["name"], without_signals["signals"]) == ("constant", [])
 
     document = fit(rows, tmp_path, "--signals", "agreement,source,group_rank", "--group", "group", name="p.csv")
-    assert document["projection"]["name"] == "label_signals"
+    assert document["projection"]["fitted"]["kind"] == "signal_adjusted"
     assert [signal["kind"] for signal in document["signals"]] == ["number", "text", "number"]
 
     map_options = "--map", tmp_path / "map.json", "--predictions"
@@ -219,7 +215,7 @@ def test_judge_without_confidence_is_modelled_by_label_and_signals(tmp_path, cap
         maps.write_frame(maps.make_predictions_with_signals(1500, seed=1), tmp_path / "new.csv"),
     )
 
-    assert "Use the map: " in capsys.readouterr().err
+    assert "Better than " in capsys.readouterr().err
 
     run_command("apply", *map_options, tmp_path / "new.csv", "--out", tmp_path / "scored.csv")
     assert pl.read_csv(tmp_path / "scored.csv")["reliability"].n_unique() > 100

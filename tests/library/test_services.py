@@ -19,7 +19,7 @@ ROWS = make_predictions(600)
 LOGITS = np.array(ROWS["logits"].to_list())
 PROBABILITIES = softmax(LOGITS, axis=1)
 NAMES = np.array(["bad", "fair", "good"])
-VARIANTS = ("auto", "mrp", "label_vector", "label_platt", "confidence")
+VARIANTS = ("mrp_pooled", "mrp_exact", "label_platt", "confidence")
 N_THREADS = 8
 
 
@@ -103,7 +103,7 @@ with ThreadPoolExecutor(n_threads) as pool:
 """
 
 
-@pytest.mark.parametrize("map_file", ["auto"], indirect=True)  # a process takes two seconds
+@pytest.mark.parametrize("map_file", ["mrp_pooled"], indirect=True)  # a process takes two seconds
 def test_first_use_in_a_process_is_thread_safe(map_file):
     rows = PROBABILITIES[:5].tolist()
     command = [sys.executable, "-c", FIRST_USE, str(map_file), str(N_THREADS)]

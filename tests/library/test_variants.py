@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from relmap.projection.whole_vector import WholeVector
 from scipy.special import expit, logit
 
 from relmap.projection.batch import FitBatch, fit_mrp_batches, measure_optimality_gap
 from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.surface import Surfaces, fit_surfaces
-from relmap.projection.variants import PIPELINE_VARIANTS, VARIANTS, fit_variants
+from relmap.projection.variants import PIPELINE_VARIANTS, fit_variants
 from relmap.settings import ProjectionParams
 from tests import fits
 from tests.fits import make_decisions
@@ -23,9 +22,7 @@ from tests.fits import make_decisions
 SETTINGS = ProjectionParams(epochs=30)
 N_LABELS = 3
 LABELWISE = ["label_intercept", "label_isotonic", "label_platt", "mrp", "mrp_exact"]
-every_variant = pytest.mark.parametrize(
-    "name", [name for name in PIPELINE_VARIANTS if VARIANTS[name].required_input == "confidence"]
-)
+every_variant = pytest.mark.parametrize("name", PIPELINE_VARIANTS)
 
 
 def make_batch(rows: fits.SimulatedRows, settings: ProjectionParams = SETTINGS) -> FitBatch:
@@ -196,10 +193,3 @@ def test_adam_ends_slightly_above_the_optimum():
     assert (kkt <= 1e-8).all()
     assert (excess > -1e-9).all()
     assert (excess < 3e-3).all()
-
-
-def test_logits_far_below_the_largest_count_as_87_below_it_in_the_whole_vector():
-    model = WholeVector(weights=np.eye(2) / 10, bias=np.zeros(2))
-    logits = np.array([[3.0, -83.5], [3.0, -84.0], [3.0, -84.5], [3.0, -1e9]])
-    scored = model(CalibratedDecisions(np.zeros(4), np.zeros(4, dtype=np.int64), None, logits))
-    np.testing.assert_allclose(scored, [8.65, 8.7, 8.7, 8.7])

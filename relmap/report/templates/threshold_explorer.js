@@ -146,7 +146,7 @@
     element("summary").textContent = summary(lines[0], selected, costs);
     element("by-map").textContent = optimalForExactReliability(costs);
     const command = element("command");
-    command.textContent = command.dataset.before + thresholds[selected] + command.dataset.after;
+    command.textContent = command.dataset.before + thresholds[selected];
     element("option").textContent = `--cut ${thresholds[selected]}`;
     element("copied").textContent = "";
   }

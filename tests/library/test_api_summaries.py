@@ -1,13 +1,13 @@
-"""Answers of the library: their text, and what an assessment reports about rows of each origin."""
+"""Summaries of the library: their text, and what an assessment reports about rows of each origin."""
 
 import numpy as np
 import pytest
 
 from relmap import InputError
-from relmap.api import DEFAULT_CALIBRATORS, Answer, Cuts, MapAssessment, fit_map
+from relmap.api import Cuts, MapAssessment, Summary, fit_map
 from relmap.decisions import FixedDecisions
 from relmap.io.frames import FramePredictions
-from relmap.maps.document import Candidate, MapDocument
+from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import FittedMap
 from relmap.options import naming
 from relmap.routing.reliability_thresholds import ReliabilityThresholds
@@ -39,30 +39,26 @@ def assess(
     return MapAssessment(document, rows, FittedMap.from_document(document)(rows), origin, ["How it was read."], fitted)
 
 
-def test_an_answer_is_printed_with_its_notes_at_the_end_and_escapes():
-    answer = Answer(lines=("Use <it>.", "  table\x07row"), notes=("A & B.",), numbers={"parts": [1, 2]})
-    assert str(answer) == "Use <it>.\n  table\\u0007row\nA & B."
-    assert answer._repr_html_() == (
+def test_a_summary_is_printed_with_its_notes_at_the_end_and_escapes():
+    summary = Summary(lines=("Use <it>.", "  table\x07row"), notes=("A & B.",), numbers={"parts": [1, 2]})
+    assert str(summary) == "Use <it>.\n  table\\u0007row\nA & B."
+    assert summary._repr_html_() == (
         '<p><strong>Use &lt;it&gt;.</strong></p><pre style="white-space: pre-wrap">  table\\u0007row\nA &amp; B.</pre>'
     )
-    assert "parts" not in repr(answer)
+    assert "parts" not in repr(summary)
 
 
-def test_numbers_of_an_answer_are_copied():
-    answer = Answer(lines=("x",), numbers={"parts": [1, 2]})
-    copied = answer.to_dict()
+def test_numbers_of_a_summary_are_copied():
+    summary = Summary(lines=("x",), numbers={"parts": [1, 2]})
+    copied = summary.to_dict()
     copied["parts"].append(3)
-    assert answer.to_dict() == {"parts": [1, 2]}
-    assert Answer(lines=("x",)).to_dict() == {}
+    assert summary.to_dict() == {"parts": [1, 2]}
+    assert Summary(lines=("x",)).to_dict() == {}
 
 
 @pytest.mark.parametrize("cut", [None, 0.0, 0.75])
-def test_the_cut_of_an_answer_is_the_cut_for_all_decisions(cut):
+def test_the_cut_of_a_summary_is_the_cut_for_all_decisions(cut):
     assert Cuts(lines=(), numbers={"overall": {"cut": cut}}).cut == cut
-
-
-def test_each_kind_of_predictions_has_a_default_calibrator():
-    assert DEFAULT_CALIBRATORS == {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}
 
 
 def thresholds_of(request: dict[str, object], confidence: float) -> ReliabilityThresholds:
@@ -74,26 +70,6 @@ def thresholds_of(request: dict[str, object], confidence: float) -> ReliabilityT
     if "cut" in request:
         return bound_accuracy(*arrays, threshold=request["cut"], confidence=confidence)
     return find_coverage_threshold(*arrays, coverage=request["coverage"], confidence=confidence)
-
-
-@pytest.fixture(scope="module")
-def chosen_map() -> MapDocument:
-    """Map of the variant that `auto` chooses, which contains the other candidates."""
-    return maps.fit_map(make_rows()).document
-
-
-@pytest.mark.parametrize(
-    ("origin", "where"),
-    [
-        ("new", "on these rows"),
-        ("held_out", "on these rows"),
-        ("out_of_fold", "out of fold"),
-        ("partly_out_of_fold", "out of fold"),
-    ],
-)
-def test_the_heading_of_the_log_losses_names_the_evaluated_rows(origin, where, chosen_map):
-    lines = assess(origin, document=chosen_map, n_fitted=7).evaluate().lines
-    assert f"  log loss {where}, and gain over the confidence (95% interval):" in lines
 
 
 @pytest.mark.parametrize("request_", [{"target_accuracy": 0.6}, {"coverage": "0.5"}, {"cut": 0.25}])
@@ -175,55 +151,14 @@ def test_both_costs_must_be_given(request_):
 def test_drift_is_tested_on_the_rows_that_were_not_used_for_the_fit(origin, n_fitted, tests_drift):
     evaluation = assess(origin, n_fitted=n_fitted).evaluate()
     assert (NO_DRIFT_TEST in evaluation.lines) == (not tests_drift)
+    assert len(evaluation.lines) <= 8
     assert (evaluation.numbers["drift"] is not None) == tests_drift
     assert evaluation.numbers["fitted_rows"] == n_fitted
     assert evaluation.numbers["rows"] == N_ROWS
     assert evaluation.notes == ("How it was read.",)
 
 
-CANDIDATES = (
-    Candidate(variant="mrp", nll_correct=0.5, change=-0.01, low=-0.02, high=-0.001),
-    Candidate(variant="confidence", nll_correct=0.625, change=0.0, low=-0.25, high=0.125),
-    Candidate(variant="label_platt", nll_correct=0.5, change=-0.01, low=-0.5, high=0.5),
-)
-
-
-@pytest.mark.parametrize(
-    ("origin", "n_held_out", "hold_out", "has_interval_of_the_choice", "has_candidates"),
-    [
-        ("held_out", N_ROWS, 0.0, True, True),
-        ("out_of_fold", N_ROWS, 0.0, True, True),
-        ("held_out", N_ROWS - 1, 0.0, False, False),
-        ("out_of_fold", N_ROWS + 1, 0.0, False, True),
-        ("held_out", N_ROWS, 0.25, False, False),
-        ("partly_out_of_fold", N_ROWS, 0.0, False, True),
-        ("new", N_ROWS, 0.0, False, False),
-    ],
-)
-def test_the_interval_of_the_choice_is_reported_on_exactly_the_rows_of_the_choice(
-    origin, n_held_out, hold_out, has_interval_of_the_choice, has_candidates
-):
-    parts = {
-        "held_out": MAP.held_out.model_copy(update={"rows": n_held_out}),
-        "choice": MAP.choice.model_copy(update={"candidates": CANDIDATES}),
-        "source": MAP.source.model_copy(update={"hold_out": hold_out}),
-    }
-    numbers = assess(origin, MAP.model_copy(update=parts)).evaluate().numbers
-    log_loss = numbers["metrics"]["nll_correct"]
-    assert ((log_loss["low"], log_loss["high"]) == (-0.25, 0.125)) == has_interval_of_the_choice
-    stored = tuple(candidate.model_dump() for candidate in CANDIDATES)
-    assert (numbers["candidates"] == stored) == has_candidates
-
-
 INVALID_FITS = {
-    "a target below the smallest": (
-        {"target": 9e-6},
-        "--target is 9e-06; give a log loss of 1e-05 or more, such as 0.01",
-    ),
-    "a target that is no number": (
-        {"target": float("nan")},
-        "--target is nan; give a log loss of 1e-05 or more, such as 0.01",
-    ),
     "a group with a control character": (
         {"group": "q\x07"},
         "the name of the group column, 'q\\x07', has unprintable characters; rename the column",
