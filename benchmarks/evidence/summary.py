@@ -213,15 +213,16 @@ def summarize_cases(cases: list[CaseResult], metric: str, size: int = 1_000) -> 
 
 
 def summarize_for_readme(cases: list[CaseResult]) -> Summary:
-    """Return the mean log loss and AURC at each size, for each method."""
+    """Return the mean log loss at each size, and the AURC and the absolute top gap at the largest two, of methods."""
     sizes = _sizes(cases)
+    shown = [("log loss", "log loss", size) for size in sizes]
+    for metric, title in (("AURC", "AURC"), ("absolute top gap", "top gap")):
+        shown += [(metric, title, size) for size in sizes[-2:]]
     rows = []
     for method in README_METHODS:
-        means = [_mean_metrics(_with_size(cases, size), size, method) for size in sizes]
-        losses = [_decimal(metrics["log loss"], 3) for metrics in means]
-        aurc = [_decimal(metrics["AURC"], 3) for metrics in means]
-        rows.append([method, *losses, *aurc])
-    columns = ["method", *(f"log loss, {size:,} rows" for size in sizes), *(f"AURC, {size:,} rows" for size in sizes)]
+        means = {size: _mean_metrics(_with_size(cases, size), size, method) for size in sizes}
+        rows.append([method, *(_decimal(means[size][metric], 3) for metric, _, size in shown)])
+    columns = ["method", *(f"{title}, {size:,} rows" for _, title, size in shown)]
     return Summary(columns, rows, note=_cases_note(cases))
 
 
