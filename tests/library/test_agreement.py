@@ -79,24 +79,23 @@ def test_a_share_is_formatted_with_its_interval_if_both_ends_are_known(estimate,
     assert format_share(estimate) == text
 
 
-def test_the_description_has_accuracy_of_all_rows_kappa_and_each_label():
+def test_the_description_has_kappa_and_each_label():
     agreement = make_agreement(2, share(-0.001, -0.25, 0.5))
-    assert describe_agreement(agreement, n_labelled=1233) == [
-        "Accuracy on all 1,234 rows: 81.2% (75.0 to 87.5%).",
+    assert describe_agreement(agreement) == [
         "Cohen's kappa, the agreement with true labels beyond chance: 0.00 (95% interval -0.25 to 0.50).",
         "  label 0: precision 25.0% (12.5 to 50.0%), recall 100.0%.",
         "  label 1: precision 25.0% (12.5 to 50.0%), recall 100.0%.",
     ]
 
 
-def test_the_description_omits_the_accuracy_of_the_labelled_rows_and_an_undefined_kappa():
-    (line,) = describe_agreement(make_agreement(1, UNKNOWN), n_labelled=1234)
+def test_the_description_omits_an_undefined_kappa():
+    (line,) = describe_agreement(make_agreement(1, UNKNOWN))
     assert line.startswith("  label 0:")
 
 
 @pytest.mark.parametrize(("n_more", "last_line"), [(0, None), (1, "  and 1 more labels"), (7, "  and 7 more labels")])
 def test_the_description_lists_the_first_labels_and_counts_the_others(n_more, last_line):
-    lines = describe_agreement(make_agreement(5 + n_more, UNKNOWN), n_labelled=1234)
+    lines = describe_agreement(make_agreement(5 + n_more, UNKNOWN))
     listed = [line for line in lines if "precision" in line]
     assert len(listed) == MAX_LISTED_LABELS == 5
     assert lines[len(listed) :] == ([last_line] if last_line else [])

@@ -39,6 +39,7 @@ from relmap.calibrators.spline import (
     fit_spline,
     fit_spline_of_confidence,
 )
+from relmap.calibrators.structured import StructuredMatrix, fit_sms
 from relmap.calibrators.temperature import LOG_BETA_BOUNDS, Temperature, _find_root, fit_temperature
 from relmap.decisions import decide
 from relmap.errors import InputError
@@ -59,6 +60,7 @@ def test_registry_has_titles_classes_and_settings_of_each_calibrator():
         ("spline", "Spline", "paper", Spline, fit_spline, None),
         ("hcal", "h-cal", "paper", HCalibration, fit_hcal, HCalibrationSettings),
         ("smart", "SMART", "paper", Smart, fit_smart, SmartSettings),
+        ("sms", "structured matrix scaling", "rival", StructuredMatrix, fit_sms, None),
         ("vector", "vector scaling", "rival", Matrix, fit_vector, None),
         ("matrix", "matrix scaling", "rival", Matrix, fit_matrix, None),
     ]

@@ -33,7 +33,7 @@ from tests.fits import simulate_logits_and_labels
 
 def test_registry_lists_calibrators_by_role():
     assert calibrators_with_role("paper") == ("uncal", "ts", "diag", "spline", "hcal", "smart")
-    assert calibrators_with_role("rival") == ("vector", "matrix")
+    assert calibrators_with_role("rival") == ("sms", "vector", "matrix")
     assert all(calibrator.fit.__name__.startswith("fit_") for calibrator in CALIBRATORS.values())
 
 

@@ -12,7 +12,7 @@ from relmap.options import option
 COMMANDS = ("fit", "report", "apply", "label", "evaluate", "thresholds", "sql", "demo")
 FIT_OPTIONS = {"calibrator", "variant", "seed", "signals", "hold_out", "accept_label_order"}
 PANELS = {  # command -> panel -> its options
-    "fit": {cli.FIT_PANEL: FIT_OPTIONS | {"protocol", "target"}},
+    "fit": {cli.FIT_PANEL: FIT_OPTIONS | {"protocol"}},
     "report": {cli.FIT_PANEL: FIT_OPTIONS},
     "thresholds": {
         cli.MAP_PANEL: {"target_accuracy", "coverage", "cost_error", "cost_review", "cut"},
@@ -134,11 +134,11 @@ def test_required_options_have_no_default(command):
 
 
 DEFAULTS = {
-    "fit": {"variant": "auto", "seed": 1, "protocol": "own", "hold_out": 0.0},
-    "report": {"variant": "auto", "seed": 1, "hold_out": 0.0},
+    "fit": {"seed": 1, "protocol": "own", "hold_out": 0.0},
+    "report": {"seed": 1, "hold_out": 0.0},
     "label": {"seed": 1},
     "thresholds": {"seed": 1, "confidence_level": 0.95},
-    "sql": {"dialect": "duckdb"},
+    "sql": {"dialect": "duckdb", "column": "reliability"},
 }
 
 

@@ -25,7 +25,9 @@ from tests import maps
 N_ROWS = 80
 NAMES = ("bad", "fair", "good")
 DOCUMENT = maps.make_map("mrp")
-DESCRIPTION = FitDescription(lines=("First.", "Second."), details=("More.",), numbers={"accuracy": 0.75})
+DESCRIPTION = FitDescription(
+    lines=("First.", "Second."), notes=("Few rows.",), details=("More.",), numbers={"accuracy": 0.75}
+)
 
 
 class RecordedFit:

@@ -273,7 +273,7 @@ def test_all_fit_rows_are_scored_out_of_fold(grouped):
     split = split_folds(N_ROWS, ROWS["group"].to_numpy(), 1)
     expected = np.empty(N_ROWS)
     for fold, members in zip(grouped.folds, split.folds, strict=True):
-        model = FittedMap(fold.calibrator, fold.projection, fold.correction)
+        model = FittedMap(fold.calibrator, fold.projection)
         expected[members] = model(scored.rows.take(members)).logit
     np.testing.assert_array_equal(scored.scored.logit, expected)
     assert scored.notes == ["Rows are grouped by group, as when the map was fitted.", ALL_ROWS_NOTE]
@@ -345,7 +345,7 @@ def test_fit_rows_among_others_are_scored_without_their_fold(document):
     np.testing.assert_array_equal(scored.scored.logit[:40], new.logit)
     for fold, members in zip(document.folds, split.folds, strict=True):
         positions = 129 - members
-        expected = FittedMap(fold.calibrator, fold.projection, fold.correction)(rows.take(positions)).logit
+        expected = FittedMap(fold.calibrator, fold.projection)(rows.take(positions)).logit
         np.testing.assert_array_equal(scored.scored.logit[positions], expected)
     assert scored.origin == "partly_out_of_fold"
     assert scored.fitted.tolist() == [False] * 40 + [True] * 90
@@ -486,7 +486,7 @@ def test_maps_of_earlier_versions_recognize_their_groups_by_the_name_of_the_colu
 def test_signals_of_groups_are_computed_from_the_group_column_of_the_map():
     frame = SIGNALS.with_columns(group=pl.int_range(N_ROWS) // 4)
     names = ("group_rank", "group_gap", "agreement")
-    with_groups = fit(frame, signals=names, group="group")
+    with_groups = fit(frame, variant=None, signals=names, group="group")
     assert message_of_score(with_groups, frame.drop("group")) == (
         "X has no column group, from whose groups the map computes group_rank and group_gap; add it"
     )
@@ -494,7 +494,7 @@ def test_signals_of_groups_are_computed_from_the_group_column_of_the_map():
     learned = score(with_groups, frame).rows.signals
     np.testing.assert_array_equal(score(with_groups, reordered, group="other").rows.signals, learned[::-1])
     by_logits = ROWS.with_columns(agreement=pl.int_range(N_ROWS) % 7)
-    with_logits = fit(by_logits, signals=names, group="group")
+    with_logits = fit(by_logits, variant=None, signals=names, group="group")
     computed = score(with_logits, by_logits).rows.signals
     np.testing.assert_array_equal(score(with_logits, by_logits[::-1]).rows.signals, computed[::-1])
     sampled = frame.with_columns(inverse_probability=pl.lit(2.0))
@@ -502,7 +502,7 @@ def test_signals_of_groups_are_computed_from_the_group_column_of_the_map():
 
 
 def test_signals_of_a_map_are_read_as_they_were_learned():
-    document = fit(SIGNALS, signals=("agreement", "source"))
+    document = fit(SIGNALS, variant=None, signals=("agreement", "source"))
     learned = score(document, SIGNALS).rows.signals
     np.testing.assert_array_equal(score(document, SIGNALS.head(9)).rows.signals, learned[:9])
 
