@@ -208,8 +208,8 @@ def _dataset_sections(
     overview_rows = {row["dataset"]: row for row in overview.to_dicts()}
     sections = []
     for facts, (results, figures) in zip(runs.facts, dataset_figures, strict=True):
-        overview_row = overview_rows[results.display_name]
-        comparison = compare_dataset(overview_row)
+        overview_row = overview_rows.get(results.display_name)  # the robustness check has none
+        comparison = compare_dataset(overview_row) if overview_row else None
         sections.append(
             page.DatasetSection(
                 name=results.name,
@@ -218,7 +218,7 @@ def _dataset_sections(
                 facts=page.describe_facts(facts, results.labels_with_few_rows),
                 figures=figures,
                 comparison=describe_change(comparison, facts["rows"]["test"]) if comparison else "",
-                remarks=overview_row["remarks"],
+                remarks=overview_row["remarks"] if overview_row else "",
                 command=page.map_command(results.name, results.labels),
             )
         )

@@ -28,7 +28,7 @@ from relmap.calibrators.registry import CALIBRATORS
 from relmap.console import fill_in_registry_names
 from relmap.io.reading import COMMON_COLUMN_NAMES
 from relmap.metrics.registry import METRICS
-from relmap.projection.variants import AUTO_VARIANTS, DEPLOYABLE_VARIANTS, VARIANTS
+from relmap.projection.variants import DEPLOYABLE_VARIANTS, VARIANTS
 from relmap.simulation.predictions import simulate_predictions
 from tasks.records import results
 from tasks.settings.params import Params
@@ -382,9 +382,8 @@ def models() -> str:
     rows = []
     for key, variant in VARIANTS.items():
         in_map = "yes" if key in DEPLOYABLE_VARIANTS else "no"
-        automatic = "yes" if key in AUTO_VARIANTS else "no"
-        rows.append([code(key), variant.title, in_map, automatic, DESCRIPTIONS["variants"][key]])
-    variants = table(["`--variant`", "name in tables", "in a map", "tried by `auto`", "what it is"], rows)
+        rows.append([code(key), variant.title, in_map, DESCRIPTIONS["variants"][key]])
+    variants = table(["`--variant`", "name in tables", "in a map", "what it is"], rows)
     return f"{calibrators}\n## Models of the reliability\n\n{variants}"
 
 

@@ -125,6 +125,9 @@ def _chunks(rows: FixedDecisions) -> Iterator[FixedDecisions]:
 def score_parts(rows: FixedDecisions, parts: Iterable[tuple[FittedMap, np.ndarray]]) -> ScoredDecisions:
     """Score rows for a comparison with several maps, each part of the rows with one of them.
 
+    If the rows have only decisions, their confidence is the mean of the constants of the maps. The constants themselves
+    would rank the rows by fold, and wrongly: a fold with more errors raises the constant of its own rows.
+
     Args:
         rows: n validated rows.
         parts: Maps, each with the numbers of its rows, or a mask of shape (n,). Together they contain every row.
@@ -134,10 +137,14 @@ def score_parts(rows: FixedDecisions, parts: Iterable[tuple[FittedMap, np.ndarra
     """
     confidence = np.empty(len(rows))
     logit = np.empty(len(rows))
+    is_constant = True
     for reliability_map, part in parts:
         scored = reliability_map.score_for_comparison(rows.take(part))
         confidence[part] = scored.confidence
         logit[part] = scored.logit
+        is_constant = is_constant and isinstance(reliability_map.calibrator, Constant)
+    if is_constant and len(rows):
+        confidence[:] = confidence.mean()
     return ScoredDecisions(confidence=confidence, logit=logit)
 
 

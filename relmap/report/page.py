@@ -74,8 +74,13 @@ def render_map_page(assessment: MapAssessment, fit: FitSummary, map_file: Path) 
         The page as HTML.
     """
     evaluation = assessment.evaluate()
-    evaluation_sentences = (*evaluation.lines, *evaluation.details)
-    fit_sentences = [line for line in (*fit.lines, *fit.details) if line not in evaluation_sentences]
+    evaluation_sentences = (*evaluation.lines, *evaluation.details, *evaluation.notes)
+    fit_sentences = []
+    for line in (*fit.lines, *fit.notes, *fit.details):
+        # the evaluation may have the same sentence with more numbers at its end
+        is_repeated = any(sentence.startswith(line.removesuffix(".")) for sentence in evaluation_sentences)
+        if not is_repeated:
+            fit_sentences.append(line)
     tables = _tables(assessment, evaluation)
     map_option = f"--map {shlex.quote(str(map_file))}"
     command = f"relmap apply {map_option} --predictions new.parquet --out scored.parquet"

@@ -159,12 +159,12 @@ def changes_chart(rows: pl.DataFrame) -> alt.LayerChart | alt.FacetChart:
         arrows = base.transform_filter(alt.datum.arrow_at < 0).encode(x="arrow_at:Q")
         layers += [
             arrows.mark_point(shape="triangle-left", filled=True, size=110, opacity=1),
-            arrows.mark_text(align="left", dx=12, fontSize=FONT_SIZE).encode(text="numbers:N"),
+            arrows.mark_text(align="left", dx=12, dy=-11, fontSize=FONT_SIZE).encode(text="numbers:N"),
         ]
     if (rows["arrow_at"] > 0).any():
         arrows = base.transform_filter(alt.datum.arrow_at > 0).encode(x="arrow_at:Q")
         layers += [
             arrows.mark_point(shape="triangle-right", filled=True, size=110, opacity=1),
-            arrows.mark_text(align="right", dx=-12, fontSize=FONT_SIZE).encode(text="numbers:N"),
+            arrows.mark_text(align="right", dx=-12, dy=-11, fontSize=FONT_SIZE).encode(text="numbers:N"),
         ]
     return alt.layer(*layers)

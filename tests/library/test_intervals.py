@@ -11,6 +11,14 @@ from scipy.special import log_softmax
 from scipy.stats import binomtest, norm
 
 from relmap.metrics import resampling
+from relmap.metrics.comparison import (
+    BETTER,
+    NO_DIFFERENCE,
+    WORSE,
+    Comparison,
+    compare_interval,
+    describe_metrics,
+)
 from relmap.metrics.intervals import (
     Estimate,
     effective_rows,
@@ -433,6 +441,39 @@ def test_adjusted_p_values_by_hand():
     assert p_values[0] == 0.02  # the input does not change
     assert holm_adjust(np.array([0.5, 0.6], dtype=np.float32)).dtype == np.float64
     assert holm_adjust(np.array([])).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [
+        (0.1, 0.2, BETTER),
+        (-0.2, -0.1, WORSE),
+        (-0.1, 0.2, NO_DIFFERENCE),
+        (0.0, 0.2, NO_DIFFERENCE),
+        (-0.2, 0.0, NO_DIFFERENCE),
+        (None, None, NO_DIFFERENCE),
+        (np.nan, np.nan, NO_DIFFERENCE),
+    ],
+)
+def test_only_an_interval_that_excludes_zero_is_better_or_worse(low, high, word):
+    opposite = {BETTER: WORSE, WORSE: BETTER}.get(word, word)
+    assert compare_interval(low, high, direction=1) == word
+    assert compare_interval(low, high, direction=-1) == compare_interval(low, high) == opposite
+    assert Comparison(change=0.0, low=low, high=high).word == opposite
+
+
+def test_known_changes_of_metrics_are_listed_in_their_order():
+    unknown = {"change": None, "low": None, "high": None}
+    changes = {
+        "aurc": {"change": 0.25, "low": None, "high": None},
+        "aupr_error": unknown,
+        "nll_correct": {"change": -0.5, "low": -0.75, "high": 0.125},
+    }
+    assert describe_metrics(changes) == [
+        "Changes from the confidence to the reliability: correctness log loss -0.5000 (95% interval -0.7500 to "
+        "+0.1250), AURC +0.2500."
+    ]
+    assert describe_metrics({"aurc": unknown}) == describe_metrics({}) == []
 
 
 def test_difference_of_estimates_is_paired():

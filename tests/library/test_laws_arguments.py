@@ -106,7 +106,7 @@ ESTIMATOR_PROBES: dict[str, tuple[tuple, dict[str, object], object, object]] = {
     "variant": (INPUTS, {}, "label_intercept", "shared_1d"),
     "seed": (INPUTS, {}, 1, 2),
     "labels": (INPUTS, {}, None, (2, 1, 0)),
-    "signals": ((COLUMN_FRAME,), {}, (), ("length",)),
+    "signals": ((COLUMN_FRAME,), {"variant": None}, (), ("length",)),
     "hold_out": (INPUTS, {}, 0.0, 0.2),
     "protocol": (INPUTS, {}, "own", "paper"),
     "arrays": ((PROBABILITIES, LABELS), {}, "auto", "logits"),
@@ -219,7 +219,7 @@ METHOD_PROBES: dict[str, dict[str, Calls]] = {
     "evaluate": ROW_PROBES,
     "plot": ROW_PROBES,
     "thresholds": THRESHOLD_PROBES,
-    "sql": {"dialect": ({}, {"dialect": "postgres"})},
+    "sql": {"dialect": ({}, {"dialect": "postgres"}), "column": ({}, {"column": "confidence"})},
     "save": {"path": ({"path": "one.json"}, {"path": "two.json"})},
     "load": {
         "path": ({"path": "map.json"}, {"path": "other.json"}),
@@ -353,7 +353,7 @@ COMMAND_PROBES: dict[str, dict[str, tuple[str, Options, Options]]] = {
         "group": ("judge", {}, {"group": "site"}),
         "labels": ("wide", {}, {"labels": "2,1,0", "accept_label_order": True}),
         "protocol": ("judge", {}, {"protocol": "paper"}),
-        "signals": ("wide", {}, {"signals": "length"}),
+        "signals": ("wide", {"variant": None}, {"signals": "length"}),
         "hold_out": ("judge", {}, {"hold_out": 0.2}),
         "accept_label_order": ("wide", {"labels": "2,1,0"}, {"accept_label_order": True}),
     },
@@ -400,16 +400,17 @@ COMMAND_PROBES: dict[str, dict[str, tuple[str, Options, Options]]] = {
     "sql": {
         "map_file": ("wide", {}, {"map_file": "two.json"}),
         "dialect": ("wide", {}, {"dialect": "postgres"}),
+        "column": ("wide", {}, {"column": "confidence"}),
     },
 }
 COMMAND_PROBES["report"] = {
-    name: probe for name, probe in COMMAND_PROBES["fit"].items() if name not in ("protocol", "target", "out")
+    name: probe for name, probe in COMMAND_PROBES["fit"].items() if name not in ("protocol", "out")
 } | {"out": ("judge", {}, {"out": "elsewhere.html"})}
 COMMAND_PARAMETERS = [
     (command.callback.__name__, parameter)
     for command in cli.app.registered_commands
     for parameter in inspect.signature(command.callback).parameters
-    if command.callback.__name__ != "demo"
+    if command.callback.__name__ != "demo" and parameter != "verbose"  # changes only what is printed
 ]
 
 
@@ -495,6 +496,23 @@ def test_every_parameter_of_every_command_changes_its_result(command, parameter,
 
     assert_probed(*outcomes)
     assert "--help" not in str(outcomes)  # no call had invalid options
+
+
+@pytest.mark.parametrize(
+    ("command", "options"), [("fit", {}), ("report", {}), ("evaluate", {}), ("thresholds", {"target_accuracy": 0.3})]
+)
+def test_verbose_prints_all_lines_and_more(command, options, command_folder, monkeypatch, capsys):
+    monkeypatch.chdir(command_folder)
+    given = valid_options(command, "wide") | options
+    if options:
+        del given["coverage"]
+    printed = []
+    for verbose in (False, True):
+        run_and_collect(command, given | {"verbose": verbose or None}, command_folder)
+        printed.append(capsys.readouterr().err.splitlines())
+    assert set(printed[0]) <= set(printed[1])
+    if command != "thresholds":  # with few labels, all of its lines are always printed
+        assert len(printed[0]) < len(printed[1])
 
 
 def test_load_map_reads_the_map_of_a_command(command_folder):

@@ -317,7 +317,8 @@ def test_rows_without_groups_are_their_own_groups():
 
 def test_the_curve_of_a_map_is_its_reliability_by_confidence():
     lines = Lines(np.array([1.0, 0.5, 2.0]), np.array([0.0, -1.0, 0.25]))
-    assessment = replace(assess_random_rows(8), document=maps.make_map("label_platt", lines))
+    variant = replace(maps.make_variants()["label_platt"], own=lines, fallback=("none",) * 3)
+    assessment = replace(assess_random_rows(8), document=maps.make_map("label_platt", variant))
     curves = fitted_curves(assessment)
     assert len(curves) == 3
     for label, curve in enumerate(curves):

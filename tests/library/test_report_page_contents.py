@@ -27,7 +27,11 @@ from relmap.routing.apply import default_threshold
 from relmap.routing.score_thresholds import ScoreThreshold, ScoreThresholds
 from tests import maps
 
-FIT = FitSummary(lines=("Better than your confidence.", "The map: a curve."), details=("Label spread: 3 points.",))
+FIT = FitSummary(
+    lines=("Better than your confidence.", "The map: a curve."),
+    notes=("A label has few rows.",),
+    details=("Label spread: 3 points.",),
+)
 
 
 def assess(
@@ -83,10 +87,15 @@ def test_the_page_names_the_map_and_its_commands(monkeypatch):
 def test_the_page_shows_the_evaluation_first_and_repeats_no_sentence(monkeypatch):
     assessment = assess()
     evaluation = assessment.evaluate()
-    repeated = replace(FIT, lines=(*FIT.lines, evaluation.lines[0]), details=(*FIT.details, evaluation.details[0]))
+    repeated = replace(
+        FIT,
+        lines=(*FIT.lines, evaluation.lines[0], f"{evaluation.lines[-1].partition('%')[0]}%."),
+        notes=(*FIT.notes, evaluation.notes[0]),
+        details=(*FIT.details, evaluation.details[0]),
+    )
     variables = page_variables(monkeypatch, assessment, fit=repeated)
     assert variables["comparison"] == evaluation.lines
-    assert variables["fit"] == [*FIT.lines, *FIT.details]
+    assert variables["fit"] == [*FIT.lines, *FIT.notes, *FIT.details]
     assert variables["notes"] == ("A note on the rows.",)
 
 

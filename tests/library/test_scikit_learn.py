@@ -18,39 +18,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from relmap import ReliabilityMap, ReliabilityPipeline
-from relmap.fitting import folds
 from tests.maps import limit_resamples, make_predictions
 
-FEW_ROWS = "the check fits on fewer rows than the minimum of a map, 60"
 ONE_LABEL = "a map needs rows of two labels"
-CHECKS_WITH_FEW_ROWS = (
-    "check_classifier_data_not_an_array",
-    "check_classifiers_classes",
-    "check_dict_unchanged",
-    "check_dont_overwrite_parameters",
-    "check_dtype_object",
-    "check_estimator_sparse_array",
-    "check_estimator_sparse_matrix",
-    "check_estimator_sparse_tag",
-    "check_estimators_dtypes",
-    "check_estimators_fit_returns_self",
-    "check_estimators_nan_inf",
-    "check_estimators_overwrite_params",
-    "check_estimators_pickle",
-    "check_f_contiguous_array_estimator",
-    "check_fit2d_1feature",
-    "check_fit2d_predict1d",
-    "check_fit_score_takes_y",
-    "check_methods_sample_order_invariance",
-    "check_methods_subset_invariance",
-    "check_n_features_in",
-    "check_n_features_in_after_fitting",
-    "check_pipeline_consistency",
-    "check_positive_only_tag_during_fit",
-    "check_readonly_memmap_input",
-    "check_supervised_y_2d",
-)
-EXPECTED_FAILURES = dict.fromkeys(CHECKS_WITH_FEW_ROWS, FEW_ROWS)  # with the default minimum
 ROWS = make_predictions(600)
 LOGITS = np.array(ROWS["logits"].to_list())
 LABEL = ROWS["label"].to_numpy()
@@ -107,21 +77,10 @@ def failed_checks(estimator: ReliabilityMap) -> dict[str, Exception]:
 
 @pytest.mark.filterwarnings("ignore")  # checks fit on degenerate data
 @pytest.mark.parametrize("mode", ESTIMATORS)
-def test_all_estimator_checks_pass_without_the_minimum_number_of_rows(mode, monkeypatch):
-    monkeypatch.setattr(folds, "MIN_FIT_ROWS", 5)
+def test_all_estimator_checks_pass(mode, monkeypatch):
     limit_resamples(monkeypatch, 20)
     failed = failed_checks(ESTIMATORS[mode])
     assert not failed, failed
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_only_checks_with_few_rows_fail_with_the_minimum_number_of_rows(monkeypatch):
-    limit_resamples(monkeypatch, 20)
-    failed = failed_checks(WITH_CLASSIFIER)
-    assert set(failed) <= set(EXPECTED_FAILURES)
-    for name, error in failed.items():
-        raised = f"{error} {error.__cause__} {error.__context__}"
-        assert "labelled rows to fit on" in raised, (name, raised)
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "array"])
@@ -140,7 +99,7 @@ def test_fitted_map_has_feature_names_and_count(kind):
 @pytest.mark.parametrize("mode", ["classifier", "arrays"])
 def test_pickled_map_is_unchanged_and_clone_is_unfitted(mode):
     settings = {"classifier": LogisticRegression()} if mode == "classifier" else {"arrays": "logits"}
-    fitted = ReliabilityMap(variant="mrp", **settings).fit(LOGITS, LABEL)
+    fitted = ReliabilityMap(variant="mrp_exact", **settings).fit(LOGITS, LABEL)
     restored = pickle.loads(pickle.dumps(fitted))
 
     np.testing.assert_array_equal(restored.reliability(LOGITS), fitted.reliability(LOGITS))

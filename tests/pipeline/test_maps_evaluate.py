@@ -14,20 +14,23 @@ import polars as pl
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from relmap.evaluation.verdict import describe_alternatives, describe_evaluation, describe_recalibration
-from relmap.fitting.model_choice import lowest_loss_candidate
-from relmap.metrics.advice import KEEP, MIXED, SAFE, UNKNOWN, USE, WORSENS
 from scipy.special import expit, logit, ndtri
 from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
-from tasks.records.advice import describe_recommendation, summarize_datasets
 
 from relmap.calibrators.identity import Identity
 from relmap.decisions import FixedDecisions
 from relmap.evaluation.agreement import PopulationSummary, measure_agreement
-from relmap.evaluation.evaluate import EVALUATED_METRICS, evaluate_alternatives, evaluate_map
+from relmap.evaluation.description import (
+    compare_log_loss,
+    describe_comparison,
+    describe_limits,
+    describe_pooled_labels,
+)
+from relmap.evaluation.evaluate import EVALUATED_METRICS, evaluate_map
 from relmap.evaluation.sample import EvaluationSample
-from relmap.maps.document import Candidate, MapDocument
+from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import FittedMap, ScoredDecisions
+from relmap.metrics.comparison import BETTER, NO_DIFFERENCE, WORSE, describe_metrics
 from relmap.metrics.intervals import percentile_interval, two_sided_p
 from relmap.metrics.probability import ece
 from relmap.metrics.registry import compute_reliability_metrics
@@ -35,6 +38,8 @@ from relmap.metrics.resampling import draw_resamples
 from relmap.metrics.spread import LabelCells
 from relmap.routing.label import UNIFORM_SHARE, sample_systematically, sampling_probabilities
 from relmap.routing.thresholds import sample_equally_likely_rows
+from tasks.records.comparison import describe_comparison as describe_comparison_of_dataset
+from tasks.records.comparison import summarize_datasets
 from tasks.records.measurements import bootstrap_rows, compute_metrics
 from tasks.records.results import ProjectedDecisions, SeedResults
 from tasks.tables.overview import overview_table
@@ -165,7 +170,7 @@ def test_weighted_rows_count_like_repeated_rows(helpful_map, group):
         assert weighted_share["value"] == repeated_share["value"]
         # the interval with weights is wider, because copies of a row add no information
         assert weighted_share["low"] <= repeated_share["low"] < repeated_share["high"] <= weighted_share["high"]
-    assert describe_evaluation(weighted, helpful_map)[-1].startswith("Rows are weighted by the inverse")
+    assert describe_limits(weighted, helpful_map)[-1].startswith("Rows are weighted by the inverse")
 
 
 @pytest.mark.parametrize("n_correct", [20, 25])
@@ -278,25 +283,22 @@ UNUSUAL_ROWS = {  # decision, correct, confidence, logit of the reliability
     "one label": (np.ones(200, dtype=int), CORRECT, CONFIDENCE, LOGITS_WITH_INFINITE),
     "ties and certainty": (DECISION, CORRECT, np.where(CONFIDENCE < 0.5, 0.0, CONFIDENCE), LOGITS_WITH_INFINITE),
 }
-TOO_FEW_ROWS = "Too few labelled rows for a recommendation: "
 
 
 @pytest.mark.parametrize("variant", ["mrp", "shared_1d", "confidence"])
 @pytest.mark.parametrize("kind", UNUSUAL_ROWS)
-def test_evaluation_of_any_rows_is_json_with_a_verdict(kind, variant):
+def test_evaluation_of_any_rows_is_json_with_a_comparison(kind, variant):
     document = maps.make_map(variant, confidence_only=True)
     evaluation = evaluate_scores(document, *make_rows(*UNUSUAL_ROWS[kind]))
     assert json.loads(json.dumps(evaluation, allow_nan=False)) == evaluation
 
-    lines = describe_evaluation(evaluation, document)
-    assert 1 <= len(lines) <= 10
-    assert not any(re.search("nan|None", line) for line in lines)
+    lines = describe_comparison(evaluation, document, "on these rows")
+    assert 1 <= len(lines) <= 5
+    assert not any(re.search("nan|None", line) for line in [*lines, *describe_metrics(evaluation["metrics"])])
     if variant == "confidence":
-        assert lines[0].startswith("Keep your confidence: `fit` recommended")
-    elif kind in ("one row", "no errors"):
-        assert lines[0].startswith(TOO_FEW_ROWS)
-    elif kind in ("two rows", "one error", "one label"):
-        assert not lines[0].startswith("Use")
+        assert lines[0].startswith("The map keeps your confidence")
+    if kind in ("one row", "two rows", "no errors", "one error"):
+        assert lines[-1].startswith("Uncertain: ")
 
 
 def test_aupr_is_unknown_without_errors():
@@ -308,74 +310,49 @@ def test_aupr_is_unknown_without_errors():
     assert evaluation["accuracy"]["high"] == 1
 
 
-def test_simpler_candidate_wins_a_tie():
-    equal = {"nll_correct": 0.5, "change": 0.0, "low": 0.0, "high": 0.0}
-    candidates = [Candidate(variant=name, **equal) for name in ("confidence", "mrp")]
-    assert lowest_loss_candidate(candidates).variant == "confidence"
-
-
-def test_helpful_map_is_recommended_with_its_numbers(helpful_map, helpful_evaluation):
-    lines = describe_evaluation(helpful_evaluation, helpful_map)
+def test_helpful_map_is_better_with_its_numbers(helpful_map, helpful_evaluation):
+    lines = describe_comparison(helpful_evaluation, helpful_map, "on new rows")
     budget = helpful_evaluation["reviews"][1]
     nll = helpful_evaluation["metrics"]["nll_correct"]
 
-    assert lines[0] == f"{USE}: it predicts and ranks better."
+    numbers = f"{nll['change']:+.4f} (95% interval {nll['low']:+.4f} to {nll['high']:+.4f})"
+    assert lines[0] == f"Better than your confidence: the map changes the log loss by {numbers}, on new rows."
     by_reliability = f"find {budget['reliability']:.0f} errors"
-    by_confidence = f"1,000 reviews of the least confident 30% find {budget['confidence']:.0f}."
+    by_confidence = f"1,000 reviews of the least confident 30% find {budget['confidence']:.0f}"
     assert f"{by_reliability}; {by_confidence}" in lines[1]
-    assert f"(95% interval {budget['low']:+.0f} to {budget['high']:+.0f})" in lines[1]
-    assert f"by {nll['change']:+.4f} (95% interval {nll['low']:+.4f} to {nll['high']:+.4f})" in lines[2]
-    assert re.search("calibrator uncal.*sampling of groups, .*do not cover refitting or other data", lines[-1])
+    assert f"95% interval {budget['low']:+.0f} to {budget['high']:+.0f})" in lines[1]
+    assert numbers in describe_metrics(helpful_evaluation["metrics"])[0]
+    (limits,) = describe_limits(helpful_evaluation, helpful_map)
+    assert re.search("calibrator uncal.*sampling of groups, .*do not cover refitting or other data", limits)
 
 
-def test_few_rows_and_few_errors_have_warnings():
+def test_labels_with_few_rows_are_named():
     rows = np.array([100, 300, 7])
     fallback = ("none", "none", "shared")
     variant = dataclasses.replace(maps.make_variants()["label_platt"], rows=rows, fallback=fallback)
     document = maps.make_map("label_platt", variant, calibrator=Identity())
-    evaluation = evaluate_rows(document, maps.rows_of_frame(maps.make_predictions(150, shift=0)))
-    text = " ".join(describe_evaluation(evaluation, document))
-
-    assert "Too few rows for a curve of its own: exact (7 rows) is mostly pooled with the other labels." in text
-    assert "Labels whose curve is fitted to fewer than 200 rows: irrelevant (100)." in text
-    assert "Few decisions are wrong" in text
-    assert "Label spread: unknown" in text
-
-
-def test_order_preserving_map_is_described(grouped_rows):
-    for variant, expected in (
-        ("confidence", "`fit` recommended the confidence.*made up for a test"),
-        ("shared_1d", "one curve for all labels"),
-    ):
-        document = maps.make_map(variant)
-        evaluation = evaluate_rows(document, grouped_rows)
-        assert re.search(expected, " ".join(describe_evaluation(evaluation, document)))
+    assert describe_pooled_labels(document) == [
+        "Too few rows for a curve of its own: exact (7 rows) mostly uses the common curve."
+    ]
 
 
 DIRECTIONS = {"nll_correct": -1, "aupr_error": 1, "aurc": -1}  # sign of a change that is an improvement
+WORDS = {-1: WORSE, 0: NO_DIFFERENCE, 1: BETTER}
 
 
 @pytest.mark.parametrize("signs", list(product((-1, 0, 1), repeat=3)))
-def test_headline_never_claims_more_than_the_intervals(helpful_map, helpful_evaluation, signs):
+def test_the_interval_of_the_log_loss_alone_decides_the_comparison(helpful_map, helpful_evaluation, signs):
     """Signs are -1 (worse), 0 or 1 (better) for the log loss and the two ranking metrics."""
     changed = copy.deepcopy(helpful_evaluation)
     for metric, sign in zip(DIRECTIONS, signs, strict=True):
         middle = 2 * DIRECTIONS[metric] * sign
-        p_value = 0.002 if sign else 0.5
+        p_value = 0.5 if sign else 0.002
         changed["metrics"][metric] |= {"low": float(middle - 1), "high": float(middle + 1), "p": p_value}
-    lines = describe_evaluation(changed, helpful_map)
-    loss_sign = signs[0]
-    ranking_signs = set(signs[1:]) - {0}
-
-    assert lines[0].startswith(USE) == (1 in signs and -1 not in signs)
-    assert lines[0].startswith((SAFE, KEEP)) == (loss_sign == 0 and not ranking_signs)
-    assert lines[0].startswith(WORSENS) == (-1 in signs and 1 not in signs)
-    assert ("worse by another" in lines[0]) == (ranking_signs == {-1, 1})
-    if lines[0].startswith(MIXED):  # advice for each of the two uses
-        assert lines[1].startswith("State the confidence") == (loss_sign < 0)
-        assert lines[1].endswith("by the confidence.") == (ranking_signs == {-1})
-        assert lines[1].endswith("your own budget.") == (ranking_signs == {-1, 1})
-    assert len(lines) <= 10
+    word = WORDS[signs[0]]
+    lines = describe_comparison(changed, helpful_map, "on these rows")
+    assert compare_log_loss(changed).word == word
+    assert lines[0].lower().startswith(word)
+    assert any("variant confidence" in line for line in lines) == (word == WORSE)
 
 
 SHIFT = np.array([-2.0, 0.0, 2.0])  # of the confidence of each label
@@ -386,22 +363,18 @@ class Scenario(NamedTuple):
 
     compute_logits: Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
     rows_per_group: int
-    n_errors: int | None = None  # None for errors at random, by the true logit
 
 
-SCENARIOS = {  # by the headline of the advice
-    USE: Scenario(
+SCENARIOS = {  # by the word of the comparison, and whether it is uncertain
+    (BETTER, True): Scenario(
         lambda true_logit, label, _: (true_logit + SHIFT[label], true_logit),
-        rows_per_group=40,  # the minimum number of groups
+        rows_per_group=40,
     ),
-    KEEP: Scenario(lambda true_logit, _, noise: (true_logit, true_logit + noise / 1000), rows_per_group=4),
-    WORSENS: Scenario(lambda true_logit, _, noise: (true_logit, true_logit + 2 * noise), rows_per_group=4),
-    f"{UNKNOWN}: there are 24 groups; with fewer than 30, a difference": Scenario(
-        lambda true_logit, *_: (3 * true_logit, true_logit), rows_per_group=50
+    (NO_DIFFERENCE, False): Scenario(
+        lambda true_logit, _, noise: (true_logit, true_logit + noise / 1000), rows_per_group=4
     ),
-    f"{UNKNOWN}: 7 of 1,200 decisions are wrong": Scenario(
-        lambda true_logit, *_: (3 * true_logit, true_logit), rows_per_group=4, n_errors=7
-    ),
+    (WORSE, False): Scenario(lambda true_logit, _, noise: (true_logit, true_logit + 2 * noise), rows_per_group=4),
+    (BETTER, False): Scenario(lambda true_logit, *_: (3 * true_logit, true_logit), rows_per_group=4),
 }
 
 
@@ -434,22 +407,20 @@ def make_dataset_results(n: int, metric_values: dict, interval_rows: list):
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("headline", "scenario"), SCENARIOS.items(), ids=SCENARIOS)
-def test_report_and_commands_give_the_same_advice(headline, scenario, seed):
+@pytest.mark.parametrize(("expected", "scenario"), SCENARIOS.items(), ids=map(str, SCENARIOS))
+def test_report_and_commands_give_the_same_comparison(expected, scenario, seed):
     generator = np.random.default_rng(seed)
     n = 1200
     decision = generator.integers(0, 3, n)
     true_logit = generator.normal(0.5, 1.5, n)
     noise = generator.normal(size=n)
-    if scenario.n_errors is None:
-        correct = generator.random(n) < expit(true_logit)
-    else:
-        correct = np.arange(n) >= scenario.n_errors
+    correct = generator.random(n) < expit(true_logit)
     confidence_logit, mrp_logit = scenario.compute_logits(true_logit, decision, noise)
     group = np.array([f"q{row // scenario.rows_per_group}" for row in range(n)])
     rows, scored = make_rows(decision, correct, expit(confidence_logit), mrp_logit, group)
     sample = EvaluationSample.from_rows(rows, scored, maps.METRIC_SETTINGS)
-    map_lines = describe_evaluation(evaluate_map(MRP, sample), MRP)
+    evaluation = evaluate_map(MRP, sample)
+    map_lines = describe_comparison(evaluation, MRP, "on these rows")
 
     is_decided = np.eye(3)[decision] > 0
     other_probability = expit(-confidence_logit) / 2  # of each of the two other labels
@@ -462,66 +433,19 @@ def test_report_and_commands_give_the_same_advice(headline, scenario, seed):
     )
     results = make_dataset_results(n, values, interval_rows)
     (row,) = summarize_datasets(results.metrics, results.intervals, [results.facts]).to_dicts()
-    (report_advice,) = overview_table(report_data.combine_runs([results]))["advice"]
-    stage_lines = describe_recommendation(row, results.intervals, maps.METRIC_SETTINGS.smallest_relevant_change)
+    (report_row,) = overview_table(report_data.combine_runs([results])).to_dicts()
+    stage_lines = describe_comparison_of_dataset(row, results.intervals)
 
-    assert map_lines[0] == stage_lines[0] == report_advice
-    assert report_advice.startswith(headline)
-    assert "calibrator uncal" in map_lines[-1]
-    assert "Means over 1 calibrators" in stage_lines[-1]
-
-
-def test_alternatives_are_evaluated_like_maps_of_their_own(grouped_rows):
-    rows = maps.rows_of_frame(maps.make_predictions(900, seed=1))
-    fitted_document = maps.fit_map(rows).document
-    sample = EvaluationSample.from_rows(grouped_rows, FittedMap.from_document(fitted_document)(grouped_rows))
-    alternatives = evaluate_alternatives(fitted_document, sample)
-
-    for candidate in alternatives["candidates"][2::3]:  # every third one, because each needs a fit
-        if candidate["variant"] == fitted_document.projection.name:
-            document = fitted_document  # has a correction, unlike a variant selected by name
-        else:
-            document = maps.fit_map(rows, candidate["variant"]).document
-        nll = evaluate_rows(document, grouped_rows)["metrics"]["nll_correct"]
-        for name in ("change", "low", "high"):
-            assert candidate[name] == pytest.approx(nll[name])
-
-    nll = evaluate_rows(maps.fit_map(rows, "confidence", "matrix").document, grouped_rows)["metrics"]["nll_correct"]
-    chosen_candidate = next(
-        candidate for candidate in alternatives["candidates"] if candidate["variant"] == fitted_document.projection.name
-    )
-    assert alternatives["recalibrated"]["change"] == pytest.approx(nll["confidence"] - chosen_candidate["nll_correct"])
-
-    evaluation = evaluate_map(fitted_document, sample) | alternatives
-    confidence_map = fitted_document.model_copy(update={"projection": maps.make_map("confidence").projection})
-    lines = describe_alternatives(evaluation, confidence_map, "on these rows")
-    shown_variants = [line.split()[0] for line in lines if line.startswith("    ")]
-
-    # all candidates are shown, also by a map that contains the confidence
-    assert shown_variants == [candidate.variant for candidate in fitted_document.choice.candidates]
-
-    earlier_map = fitted_document.model_copy(update={"others": None})
-    earlier_evaluation = evaluation | evaluate_alternatives(earlier_map, sample)
-    assert "are unknown" in describe_alternatives(earlier_evaluation, earlier_map, "")[0]
-
-
-@pytest.mark.parametrize(
-    ("change", "low", "word_for_mrp", "word_for_confidence"),
-    [
-        (-0.01, -0.019, "better", "better"),
-        (-0.01, -0.03, "as good", None),
-        (0.009, 0, "as good", None),
-        (0.011, 0, None, None),
-    ],
-)
-def test_recalibration_is_called_better_or_as_good_by_its_interval(change, low, word_for_mrp, word_for_confidence):
-    numbers = {"change": change, "low": low, "high": 2 * change - low, "standard_error": 0.01, "decisions_changed": 0.1}
-    for variant, word in (("mrp", word_for_mrp), ("confidence", word_for_confidence)):
-        lines = describe_recalibration(numbers, maps.make_map(variant))
-        if word is None:
-            assert lines == []
-        else:
-            assert word in lines[0]
+    word, is_uncertain = expected
+    assert compare_log_loss(evaluation).word == report_row["comparison"] == word
+    assert map_lines[0].lower().startswith(word)
+    assert stage_lines[0].lower().startswith(word)
+    uncertainty = [line for line in map_lines if line.startswith("Uncertain")]
+    assert [line for line in stage_lines if line.startswith("Uncertain")] == uncertainty
+    assert bool(uncertainty) == ("Uncertain" in report_row["remarks"]) == is_uncertain
+    assert [line for line in stage_lines if line.startswith("1,000")] == [
+        line for line in map_lines if line.startswith("1,000")
+    ]
 
 
 def simulate_rows(n: int, seed: int = 0, wrong_by: float = 0.0) -> tuple[FixedDecisions, ScoredDecisions]:

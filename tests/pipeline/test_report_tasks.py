@@ -128,6 +128,15 @@ def test_each_data_set_has_a_section_with_gates_and_comparison_and_failed_ones_c
         assert section.command == page.map_command(results.name, results.labels)
 
 
+def test_a_data_set_without_a_row_in_the_overview_has_a_section_without_comparison(shops, overview):
+    for shop in shops:
+        write_files(shop)
+    without_market = overview.filter(pl.col("dataset") != "market")
+    shop, market = report._dataset_sections(combine_runs(shops), without_market, [(shop, []) for shop in shops], {})
+    assert shop.comparison
+    assert (market.comparison, market.remarks) == ("", "")
+
+
 def test_the_page_and_its_headline_are_written_with_all_parts(shops, overview, drawn_kinds, monkeypatch):
     for shop in shops:
         write_files(shop)

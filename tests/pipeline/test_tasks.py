@@ -676,6 +676,7 @@ def test_the_gate_of_inputs_uses_the_facts_of_the_base_predictor(decisions, monk
     pairs = pl.DataFrame({"pair": ["a"]})
     pairs.write_parquet(base_folder("wands") / "pairs.parquet")
     options = {"n_labels": 3, "groups_stay_together": True, "coordinates": {"dataset": "wands"}, "drawn": ()}
+    options["repeats_pairs"] = False
     check_inputs.fn("wands")
 
     facts = read_json(base_folder("wands") / "base.json") | {"split_by": "row", "drawn": ["train", "test"]}
