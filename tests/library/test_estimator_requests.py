@@ -206,7 +206,7 @@ def test_an_array_is_read_without_the_names_of_columns(drop_unlabelled):
     model.arrays_ = "logits"
     frame, reading = model._read(LOGITS)
     assert frame.columns == ["logits"]
-    assert reading == Reading(drop_unlabelled=drop_unlabelled)
+    assert reading == Reading(drop_unlabelled=drop_unlabelled, logits="logits")
 
 
 def test_columns_by_label_are_numbered_and_replace_their_option():
