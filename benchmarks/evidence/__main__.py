@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.evidence.cases import Case, real_cases, simulated_cases
 from benchmarks.evidence.methods import measure, predict_reliabilities
+from benchmarks.evidence.nothing_to_learn import KEY as NOTHING_TO_LEARN
+from benchmarks.evidence.nothing_to_learn import measure_nothing_to_learn
 from benchmarks.evidence.summary import CaseResult, Measurement, summarize
 from relmap import InputError
 from relmap.io.atomic import write_text
@@ -28,9 +32,15 @@ sys.path.insert(0, str(ROOT / "docs/_ext"))
 from evidence_records import RESULTS, Record, read_records, with_tables, write_records  # noqa: E402 - needs the path above
 
 STORE = ROOT / "data/evidence"
-MEASURED_CODE = ("relmap", "benchmarks/evidence/methods.py", "benchmarks/evidence/cases.py")
-SIZES = (300, 1_000, 3_000)
+MEASURED_CODE = (
+    "relmap",
+    "benchmarks/evidence/methods.py",
+    "benchmarks/evidence/cases.py",
+    "benchmarks/evidence/nothing_to_learn.py",
+)
+SIZES = (100, 300, 1_000, 3_000)
 N_SAMPLES = 4
+N_SAMPLES_NOTHING_TO_LEARN = 120
 
 
 def measure_case(case: Case, sizes: tuple[int, ...], n_samples: int) -> CaseResult:
@@ -50,13 +60,16 @@ def measure_case(case: Case, sizes: tuple[int, ...], n_samples: int) -> CaseResu
     for sample in range(n_samples):
         if case.kind == "simulated" and sample > 0:
             rows, test = case.load(sample)
+        generator = np.random.default_rng((sample, 1))
+        fit_rows = rows.replace_labels(case.noise, generator)
+        test_rows = test.replace_labels(case.noise, generator)
         order = np.random.default_rng(sample).permutation(len(rows.label))
         for size in sizes:
             if size > len(order):
                 continue
-            reliabilities = predict_reliabilities(rows.take(order[:size]), test, seed=sample + 1)
+            reliabilities = predict_reliabilities(fit_rows.take(order[:size]), test_rows, seed=sample + 1)
             for method, reliability in reliabilities.items():
-                measurements.append(Measurement(size, sample, method, measure(reliability, test.correct)))
+                measurements.append(Measurement(size, sample, method, measure(reliability, test_rows.correct)))
     return CaseResult(
         key=case.key,
         title=case.title,
@@ -76,6 +89,12 @@ def main() -> None:
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md", help="page whose table is updated")
     parser.add_argument("--store", type=Path, default=STORE, help="folder of finished cases")
     parser.add_argument("--samples", type=int, default=N_SAMPLES, help="random samples of each size")
+    parser.add_argument(
+        "--samples-nothing-to-learn",
+        type=int,
+        default=N_SAMPLES_NOTHING_TO_LEARN,
+        help="samples of each size where there is nothing to learn",
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of labelled rows")
     parser.add_argument(
         "--only", nargs="+", default=(), help="keys of cases: only measure and store these, and write no records"
@@ -91,13 +110,18 @@ def main() -> None:
     else:
         problem = "--real-data is not given" if arguments.real_data is None else f"no folder {arguments.real_data}"
         print(f"real data are skipped ({problem}); the records of real data stay as they are")
-    if arguments.only:
-        cases = [case for case in cases if case.key in arguments.only]
-
     sizes = tuple(arguments.sizes)
+    measurements: dict[str, Callable[[], CaseResult]] = {}
+    for case in cases:
+        measurements[case.key] = partial(measure_case, case, sizes, arguments.samples)
+    measurements[NOTHING_TO_LEARN] = partial(measure_nothing_to_learn, arguments.samples_nothing_to_learn)
+
     folder = arguments.store / f"{commit}-{arguments.samples}-{'-'.join(map(str, sizes))}"
     folder.mkdir(parents=True, exist_ok=True)
-    results = [load_or_measure(case, folder, sizes, arguments.samples) for case in cases]
+    results = []
+    for key, measure_result in measurements.items():
+        if not arguments.only or key in arguments.only:
+            results.append(load_or_measure(key, folder, measure_result))
     if not arguments.only:
         write_evidence(results, commit, command, arguments.out, arguments.readme)
 
@@ -132,19 +156,19 @@ def write_evidence(results: list[CaseResult], commit: str, command: str, out: Pa
     print(f"{out}: {len(results)} cases, {minutes:.1f} minutes of processor time, commit {commit}")
 
 
-def load_or_measure(case: Case, folder: Path, sizes: tuple[int, ...], n_samples: int) -> CaseResult:
+def load_or_measure(key: str, folder: Path, measure_result: Callable[[], CaseResult]) -> CaseResult:
     """Load the stored result of a case; measure and store it first if it is missing."""
-    path = folder / f"{case.key}.json"
+    path = folder / f"{key}.json"
     if not path.exists():
         with threadpool_limits(limits=1), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # for example about labels with few rows
             try:
-                result = measure_case(case, sizes, n_samples)
+                result = measure_result()
             except InputError as error:
-                error.add_note(f"in case {case.key}")
+                error.add_note(f"in case {key}")
                 raise
         write_text(path, json.dumps(result.to_dict()))
-        print(f"{case.key}: {result.cpu_seconds:.0f} s of processor time", flush=True)
+        print(f"{key}: {result.cpu_seconds:.0f} s of processor time", flush=True)
     return CaseResult.from_dict(json.loads(path.read_text(encoding="utf-8")))
 
 

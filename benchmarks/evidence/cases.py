@@ -18,13 +18,13 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks.evidence.methods import LabelledRows
 
-Kind = Literal["real", "simulated", "judge"]
+Kind = Literal["real", "noise", "simulated", "judge", "nothing to learn"]
 BASE_SHARE = 0.35  # of the queries or rows, to train the base model
 LABELLED_SHARE = 0.4  # to sample labelled rows from; the others are test rows
 MAX_BASE_ROWS = 12_000
 MAX_LABELLED_ROWS = 8_000
 MAX_TEST_ROWS = 6_000
-NOISE = 0.08  # share of simulated labels that are replaced at random
+NOISE = 0.08  # share of labels that are replaced at random, in simulated data and in noisy real data
 SIMULATED_BASE_ROWS = 2_000
 SIMULATED_LABELLED_ROWS = 3_000
 
@@ -39,6 +39,7 @@ class Case:
         base: Base model or class weights in tables.
         kind: Table that it belongs to.
         load: Return labelled rows and test rows; the argument is the number of the sample.
+        noise: Share of the true labels of all rows to replace at random, in each sample.
     """
 
     key: str
@@ -46,6 +47,7 @@ class Case:
     base: str
     kind: Kind
     load: Callable[[int], tuple[LabelledRows, LabelledRows]]
+    noise: float = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +114,7 @@ def simulate(model: str, n_labels: int, seed: int) -> tuple[LabelledRows, Labell
 
 
 def real_cases(folder: Path) -> Iterator[Case]:
-    """Yield the real cases of a folder, without and with balanced class weights, and the LLM judge.
+    """Yield the real cases of a folder, without and with balanced class weights and label noise, and the LLM judge.
 
     Args:
         folder: Folder with the data sets that `docs/evidence/real-data.md` lists.
@@ -145,6 +147,7 @@ def real_cases(folder: Path) -> Iterator[Case]:
                 return predict(read(), class_weight)
 
             yield Case(f"{key}_{base}", title, base, "real", load)
+            yield Case(f"{key}_{base}_noise", title, base, "noise", load, noise=NOISE)
     yield Case("llm_judge", "LLM judge", "none", "judge", lambda _: read_judge(folder / "llm_judge_dl"))
 
 

@@ -1,8 +1,8 @@
 """Methods that predict whether a decision is correct, fitted on the same labelled rows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
@@ -15,7 +15,7 @@ from relmap import ReliabilityMap
 from relmap.metrics.probability import ece
 from relmap.metrics.registry import compute_reliability_metrics
 
-METRICS = ("log loss", "AURC", "ECE", "top gap")
+METRICS = ("log loss", "AURC", "ECE", "top gap", "absolute top gap")
 MIN_RELIABILITY = 1e-6  # bounds the log loss of a row at 13.8 nats, as the library does
 TOP_SHARE = 0.1  # of the rows, for the top gap
 
@@ -56,6 +56,12 @@ class LabelledRows:
             n_labels=self.n_labels,
         )
 
+    def replace_labels(self, share: float, generator: np.random.Generator) -> "LabelledRows":
+        """Return the rows with a share of their true labels replaced by random ones."""
+        replaced = generator.random(len(self.label)) < share
+        random_labels = generator.integers(0, self.n_labels, len(self.label))
+        return replace(self, label=np.where(replaced, random_labels, self.label))
+
     def features(self) -> np.ndarray:
         """Return the features of trained models: log-probabilities or signals, and indicators of the decided label."""
         indicators = np.eye(self.n_labels)[self.decision]
@@ -84,10 +90,15 @@ TRAINED_MODELS: dict[str, Callable[[int], Classifier]] = {
     ),
     "random forest": lambda seed: RandomForestClassifier(n_estimators=200, min_samples_leaf=10, random_state=seed),
 }
-VARIANTS = {"Platt": "label_platt", "isotonic": "label_isotonic", "MRP": "mrp", "`auto`": "auto"}
-DECISION_ONLY_VARIANTS = {"label alone": "label_intercept", "`auto`": "auto"}
-METHODS = ("confidence", *VARIANTS, *TRAINED_MODELS)
-DECISION_ONLY_METHODS = (*DECISION_ONLY_VARIANTS, *TRAINED_MODELS)
+TEMPERATURE_SCALING = "temperature scaling"
+SMS = "`sms`"
+MRP_ON_TEMPERATURE_SCALING = "MRP on temperature scaling"
+DEFAULT = "default"
+LABEL_ALONE = "label alone"
+LINES_ON_TEMPERATURE_SCALING = {"Platt": "label_platt", "isotonic": "label_isotonic"}
+POOLED_METHODS = (TEMPERATURE_SCALING, SMS, MRP_ON_TEMPERATURE_SCALING, DEFAULT)
+METHODS = (*POOLED_METHODS, *LINES_ON_TEMPERATURE_SCALING, *TRAINED_MODELS)
+DECISION_ONLY_METHODS = (LABEL_ALONE, DEFAULT, *TRAINED_MODELS)
 
 
 def predict_reliabilities(rows: LabelledRows, test: LabelledRows, seed: int) -> dict[str, np.ndarray]:
@@ -101,16 +112,39 @@ def predict_reliabilities(rows: LabelledRows, test: LabelledRows, seed: int) -> 
     Returns:
         By method, the probability that each decision is correct, shape (n,).
     """
-    reliabilities: dict[str, np.ndarray] = {}
-    variants = DECISION_ONLY_VARIANTS if rows.logits is None else VARIANTS
-    for name, variant in variants.items():
-        scored = _apply_map(rows, test, variant, seed)
-        reliabilities[name] = scored["reliability"]
-        if variant == "mrp":
-            reliabilities["confidence"] = scored["confidence"]
+    if rows.logits is None:
+        reliabilities = {
+            LABEL_ALONE: _apply_map_of_decisions(rows, test, has_signals=False, seed=seed),
+            DEFAULT: _apply_map_of_decisions(rows, test, has_signals=True, seed=seed),
+        }
+    else:
+        reliabilities = predict_with_pooled_methods(rows, test, seed)
+        for name, variant in LINES_ON_TEMPERATURE_SCALING.items():
+            reliabilities[name] = _apply_map(rows, test, "ts", variant, seed).reliability
     for name, make_model in TRAINED_MODELS.items():
         reliabilities[name] = _train(make_model(seed), rows, test)
     return reliabilities
+
+
+def predict_with_pooled_methods(rows: LabelledRows, test: LabelledRows, seed: int) -> dict[str, np.ndarray]:
+    """Fit the POOLED_METHODS on rows with logits, and predict the reliability of test rows.
+
+    Args:
+        rows: Labelled rows to fit on.
+        test: Rows to predict.
+        seed: Seed of the folds.
+
+    Returns:
+        By method, the probability that each decision is correct, shape (n,).
+    """
+    on_temperature = _apply_map(rows, test, "ts", "mrp_pooled", seed)
+    default = _apply_map(rows, test, None, None, seed)
+    return {
+        TEMPERATURE_SCALING: on_temperature.confidence,
+        SMS: default.confidence,
+        MRP_ON_TEMPERATURE_SCALING: on_temperature.reliability,
+        DEFAULT: default.reliability,
+    }
 
 
 def measure(reliability: np.ndarray, correct: np.ndarray) -> dict[str, float]:
@@ -122,31 +156,46 @@ def measure(reliability: np.ndarray, correct: np.ndarray) -> dict[str, float]:
 
     Returns:
         Metrics by name. The top gap is the mean reliability of the most reliable tenth, minus its accuracy.
+        The absolute top gap is its absolute value.
     """
     bounded = np.clip(reliability, MIN_RELIABILITY, 1 - MIN_RELIABILITY)
     metrics = compute_reliability_metrics(np.log(bounded / (1 - bounded)), correct)
     n_top = max(1, round(TOP_SHARE * len(correct)))
     top = np.argsort(-bounded, kind="stable")[:n_top]
+    top_gap = float(bounded[top].mean() - correct[top].mean())
     return {
         "log loss": float(metrics["nll_correct"]),
         "AURC": float(metrics["aurc"]),
         "ECE": ece(bounded, correct),
-        "top gap": float(bounded[top].mean() - correct[top].mean()),
+        "top gap": top_gap,
+        "absolute top gap": abs(top_gap),
     }
 
 
-def _apply_map(rows: LabelledRows, test: LabelledRows, variant: str, seed: int) -> dict[str, np.ndarray]:
-    """Fit a variant with the library, and score test rows."""
-    if rows.logits is not None:
-        fitted = ReliabilityMap(variant=variant, arrays="logits", seed=seed)
-        scored = fitted.fit(rows.logits, rows.label, groups=rows.group).apply(test.logits)
-        return {name: np.asarray(scored[name], dtype=float) for name in ("confidence", "reliability")}
+class _Scored(NamedTuple):
+    """Confidence and reliability of test rows, shape (n,)."""
+
+    confidence: np.ndarray
+    reliability: np.ndarray
+
+
+def _apply_map(
+    rows: LabelledRows, test: LabelledRows, calibrator: str | None, variant: str | None, seed: int
+) -> _Scored:
+    """Fit a map of logits with the library, and score test rows."""
+    fitted = ReliabilityMap(calibrator=calibrator, variant=variant, arrays="logits", seed=seed)
+    scored = fitted.fit(rows.logits, rows.label, groups=rows.group).apply(test.logits)
+    return _Scored(np.asarray(scored["confidence"], dtype=float), np.asarray(scored["reliability"], dtype=float))
+
+
+def _apply_map_of_decisions(rows: LabelledRows, test: LabelledRows, *, has_signals: bool, seed: int) -> np.ndarray:
+    """Fit a default map of decisions without logits, and return the reliability of test rows."""
     signals: list[str] = []
-    if variant == "auto" and rows.signals is not None:
+    if has_signals and rows.signals is not None:
         signals = _signal_names(rows.signals)
-    fitted = ReliabilityMap(variant=variant, labels=list(range(rows.n_labels)), signals=signals, seed=seed)
+    fitted = ReliabilityMap(labels=list(range(rows.n_labels)), signals=signals, seed=seed)
     scored = fitted.fit(_frame(rows), rows.label, groups=rows.group).apply(_frame(test))
-    return {"reliability": scored["reliability"].to_numpy()}
+    return np.asarray(scored["reliability"], dtype=float)
 
 
 def _train(model: Classifier, rows: LabelledRows, test: LabelledRows) -> np.ndarray:

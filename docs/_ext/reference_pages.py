@@ -57,7 +57,7 @@ def code(value: object) -> str:
 # --- Python API ---
 
 
-def answer_classes() -> list[type]:
+def summary_classes() -> list[type]:
     """Return the classes of this project that public methods return."""
     found: list[type] = []
     for name in public_classes():
@@ -96,7 +96,7 @@ def python_api() -> str:
     lines += ["```", "", "`relmap.__version__` is the version as text.", "", "## Results", ""]
     lines += ["Methods return these values. They print as text, show as HTML in a notebook, and have `to_dict()`.", ""]
     lines += ["```{eval-rst}"]
-    for kind in answer_classes():
+    for kind in summary_classes():
         lines += [f".. autoclass:: {kind.__module__}.{kind.__qualname__}", "   :members:", "   :inherited-members:", ""]
     return "\n".join([*lines, "```", ""])
 

@@ -127,6 +127,7 @@ def run_evidence(folder: Path) -> str:
         "--out": folder / "results.json",
         "--readme": folder / "README.md",
         "--samples": "1",
+        "--samples-nothing-to-learn": "2",
         "--sizes": "300",
         "--store": folder / "cases",
     }
@@ -147,21 +148,33 @@ def test_the_command_measures_simulated_data_keeps_other_records_and_continues(t
     second_output = run_evidence(tmp_path)
 
     assert "real data are skipped" in first_output
-    measured_cases = re.compile(r"^simulated_.* s of processor time$", re.MULTILINE)
-    assert len(measured_cases.findall(first_output)) == 4  # one line for each case
+    measured_cases = re.compile(r"^(?:simulated_|nothing_to_learn).* s of processor time$", re.MULTILINE)
+    assert len(measured_cases.findall(first_output)) == 5  # one line for each case
     assert not measured_cases.findall(second_output)  # the results are stored
     records = read_records(out)
     assert records["other"] == other
     assert table(other) in readme.read_text()
     check_measured_methods(records["simulated-methods"])
+    check_price(records["nothing-to-learn"])
 
 
 def check_measured_methods(record: Record) -> None:
     """Check the methods of the table of simulated data, and the order of their log losses."""
     assert record.command == "make evidence"
-    assert record.columns == ["labelled rows", "method", "log loss", "AURC", "ECE", "top gap"]
-    methods = ["confidence", "Platt", "isotonic", "MRP", "`auto`"]
+    assert record.columns == ["labelled rows", "method", "log loss", "AURC", "ECE", "top gap", "absolute top gap"]
+    methods = ["temperature scaling", "`sms`", "MRP on temperature scaling", "default", "Platt", "isotonic"]
     methods += ["logistic regression", "gradient boosting", "random forest"]
     assert [row[1] for row in record.rows] == methods
     losses = {row[1]: float(row[2].strip("*")) for row in record.rows}
-    assert losses["`auto`"] < losses["confidence"] < losses["isotonic"]
+    assert losses["default"] < losses["temperature scaling"] < losses["isotonic"]
+
+
+def check_price(record: Record) -> None:
+    """Check that the price is the difference of the expected log losses, and small with many rows."""
+    rows = {(row[0], row[1]): row for row in record.rows}
+    assert {size for size, _ in rows} == {"100", "300", "1,000"}
+    loss = float(rows["1,000", "default"][2])
+    difference = loss - float(rows["1,000", "temperature scaling"][2])
+    price = float(rows["1,000", "default"][3].replace("−", "-"))
+    assert price == pytest.approx(difference, abs=1.1e-4)  # rounded to four and five decimals
+    assert price < 0.005
