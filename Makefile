@@ -8,7 +8,7 @@ LOWEST := .venv-lowest
 BIN := $(CURDIR)/$(VENV)/bin
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt
 
-.PHONY: setup demo repro test test-lowest test-system test-faults mutants bench evidence docs data-docs lint lint-configuration official-small real-sets clean
+.PHONY: setup demo repro test test-lowest test-system test-faults bench evidence docs data-docs lint lint-configuration official-small real-sets clean
 
 setup: $(VENV)/.ready
 
@@ -67,13 +67,6 @@ test-system: setup
 # Kills, full disks, flipped bits, servers that die: what was promised then, and what happens
 test-faults: setup
 	$(BIN)/python -m pytest tests/faults -m "faults or not faults" -n 2 --dist worksteal
-
-# A random sample of small changes of the source; each should make a test fail. Writes .mutants/*/report.md; started
-# again with the same SEED and N, it continues. RETRY=1 runs the survivors again, PACKAGES=io,maps draws from these.
-SEED ?= 1
-N ?= 300
-mutants: setup
-	$(BIN)/python -m tests.mutation --seed $(SEED) -n $(N) --packages "$(PACKAGES)" $(if $(RETRY),--retry)
 
 # Compare the speed with other libraries, on the same rows in the same process; writes bench.json
 bench: setup

@@ -2,7 +2,7 @@
 
 import os
 
-from tests.mutation.copies import THREAD_LIMITS
+THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
 
 # Workers of pytest-xdist share the cores, and small matrices do not benefit from a second thread: with one thread, the
 # checks of scikit-learn take a fifth of the time. This runs before anything imports numpy.

@@ -78,11 +78,12 @@ class HCalibration(Value, kind="hcalibration"):
         Returns:
             Log-probabilities, shape (n, K), float64.
         """
-        surprisal = -log_softmax(floored_log_softmax(logits))
+        floored = floored_log_softmax(logits)
+        if self.first_slope is None:  # earlier versions did not normalize the floored probabilities
+            segment = np.minimum(_locate_segment(-floored, len(self.factors)), len(self.factors) - 1)
+            return log_softmax(self.factors[segment] * floored)
+        surprisal = -log_softmax(floored)
         segment = _locate_segment(surprisal, len(self.factors))
-        if self.first_slope is None:
-            segment = np.minimum(segment, len(self.factors) - 1)
-            return log_softmax(-self.factors[segment] * surprisal)
         pieces = Pieces.from_slopes(np.append(self.first_slope, self.factors))
         return log_softmax(-pieces.map(surprisal, segment))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from relmap.calibrators.registry import CALIBRATORS
+from relmap.calibrators.structured import MAX_LABELS, StructuredMatrix
 from relmap.io.columns import join_names
 from relmap.maps.document import MapDocument
 from relmap.metrics.comparison import WORSE, Comparison, ErrorsFound, describe_uncertainty
@@ -123,7 +124,9 @@ def describe_models(document: MapDocument) -> str:
     """
     calibrator = document.calibrator.name
     parts = []
-    if calibrator in CALIBRATORS and calibrator != "uncal":
+    if isinstance(document.calibrator.fitted, StructuredMatrix) and document.n_labels > MAX_LABELS:
+        parts.append("temperature scaling")  # more labels have no weights
+    elif calibrator in CALIBRATORS and calibrator != "uncal":
         parts.append(CALIBRATORS[calibrator].title)
     elif document.input == "decision_only":
         parts.append("the accuracy of all decisions")

@@ -1,9 +1,10 @@
 """Fit of the models of a map, and their out-of-fold predictions.
 
-The calibrator is fitted once on all rows and once without each fold. The projection is fitted on out-of-fold
-confidences: each row has the confidence of the calibrator that was fitted without its fold, so that a calibrator that
-overfits does not mislead the projection. The projection, too, is fitted once on all rows and once without each fold.
-The fits on all rows are deployed, and the others score the rows of the fold that they were fitted without.
+The projection is fitted on out-of-fold confidences: each row has the confidence of a calibrator that was fitted without
+its fold, so that a calibrator that overfits does not mislead the projection. Calibrator and projection are fitted once
+on all rows and once without each fold. The fits on all rows are deployed, and the others score the rows of the fold
+that they were fitted without. No model that scores a fold has seen its rows: the projection without fold k is fitted on
+confidences of calibrators without fold k and without the fold of each row.
 """
 
 from dataclasses import dataclass
@@ -76,11 +77,52 @@ class CrossFit:
         return score_parts(self.rows, [(model, self.fold == k) for k, model in enumerate(self.folds)])
 
 
-class _Calibrators(NamedTuple):
-    """Fitted calibrator of the map, and of the confidence that the map is compared with, if it is another one."""
+class _Calibrators:
+    """Calibrators fitted without some folds, each fitted once.
 
-    own: Calibrator
-    baseline: Calibrator | None
+    Args:
+        rows: All rows of the folds.
+        fold: Fold of each row, shape (n,).
+        options: Models to fit.
+    """
+
+    def __init__(self, rows: FixedDecisions, fold: np.ndarray, options: FitOptions) -> None:
+        self._rows = rows
+        self._fold = fold
+        self._options = options
+        self._fitted: dict[frozenset[int], Calibrator] = {}
+
+    def without(self, *folds: int) -> Calibrator:
+        """Return the calibrator that is fitted without the given folds."""
+        key = frozenset(folds)
+        if key not in self._fitted:
+            rows = self._rows.take(~np.isin(self._fold, folds))
+            self._fitted[key] = fit_calibrator(self._options.calibrator, rows, seed=self._options.seed)
+        return self._fitted[key]
+
+    def out_of_fold_logits(self, *omitted: int) -> np.ndarray:
+        """Calibrate the rows outside the omitted folds, each by a calibrator without these folds and without its own.
+
+        Args:
+            *omitted: The omitted folds.
+
+        Returns:
+            Logits of the confidence of these rows, in their order.
+        """
+        is_included = ~np.isin(self._fold, omitted)
+        rows = self._rows.take(is_included)
+        fold = self._fold[is_included]
+        own_folds = np.unique(fold).tolist()
+        calibrator = self.without(*omitted)
+        # Constants without a fold would be low exactly where its rows are correct. Without the only fold, there are no
+        # rows to fit on.
+        if isinstance(calibrator, Constant) or len(own_folds) == 1:
+            return calibrated_logit(calibrator, rows)
+        logits = np.empty(len(rows))
+        for own_fold in own_folds:
+            is_own = fold == own_fold
+            logits[is_own] = calibrated_logit(self.without(*omitted, own_fold), rows.take(is_own))
+        return logits
 
 
 def cross_fit(rows: FixedDecisions, split: FoldSplit, options: FitOptions) -> CrossFit:
@@ -97,21 +139,13 @@ def cross_fit(rows: FixedDecisions, split: FoldSplit, options: FitOptions) -> Cr
     fit_rows = rows.take(split.fit_rows)
     fold_sizes = [len(fold) for fold in split.folds]
     fold = np.repeat(np.arange(len(fold_sizes)), fold_sizes)
-    calibrators = _fit_calibrators(fit_rows, options)
-    fold_calibrators = [_fit_calibrators(fit_rows.take(fold != k), options) for k in range(len(fold_sizes))]
-    if isinstance(calibrators.own, Constant):
-        # constants of the folds would be low exactly where the rows of the fold are correct
-        confidence_logit = calibrated_logit(calibrators.own, fit_rows)
-    else:
-        confidence_logit = np.empty(len(fit_rows))
-        for k, fitted in enumerate(fold_calibrators):
-            confidence_logit[fold == k] = calibrated_logit(fitted.own, fit_rows.take(fold == k))
+    calibrators = _Calibrators(fit_rows, fold, options)
     fold_maps = []
-    for k, fitted in enumerate(fold_calibrators):
-        others = fold != k
-        fold_maps.append(_fit_projection(fitted, fit_rows.take(others), confidence_logit[others], options))
+    for k in range(len(fold_sizes)):
+        others = fit_rows.take(fold != k)
+        fold_maps.append(_fit_map(calibrators.without(k), others, calibrators.out_of_fold_logits(k), options))
     return CrossFit(
-        deployed=_fit_projection(calibrators, fit_rows, confidence_logit, options),
+        deployed=_fit_map(calibrators.without(), fit_rows, calibrators.out_of_fold_logits(), options),
         folds=tuple(fold_maps),
         rows=fit_rows,
         fold=fold,
@@ -136,16 +170,16 @@ def fit_paper_protocol(rows: FixedDecisions, source: Source, options: FitOptions
     """
     split = _split_for_paper(rows, source)
     calibrator_rows = split.temperature_fit if options.calibrator == "ts" else split.calibrator_fit
-    calibrators = _fit_calibrators(calibrator_rows, options)
+    calibrator = fit_calibrator(options.calibrator, calibrator_rows, seed=options.seed)
     published = options.settings.projection.model_copy(update={"minimum_rows": 0})  # no pooling of rare labels
     batch = FitBatch(
-        fit_rows=_as_batch(calibrators.own, split.projection_fit),
+        fit_rows=_as_batch(calibrator, split.projection_fit),
         n_labels=options.n_labels,
         settings=published,
-        selection_rows=_as_batch(calibrators.own, split.projection_selection),
+        selection_rows=_as_batch(calibrator, split.projection_selection),
     )
     projection = VARIANTS[options.variant].fit(batch)[0]
-    deployed = FittedMap(calibrators.own, projection, calibrators.baseline)
+    deployed = FittedMap(calibrator, projection, _fit_baseline(calibrator_rows, options))
     return CrossFit(
         deployed=deployed,
         folds=(deployed,),
@@ -178,21 +212,19 @@ def fit_calibrator(name: str, rows: FixedDecisions, *, seed: int) -> Calibrator:
     return fit_spline_of_confidence(rows.confidence, rows.correct)
 
 
-def _fit_calibrators(rows: FixedDecisions, options: FitOptions) -> _Calibrators:
-    """Fit the calibrator, and temperature scaling as the baseline if the calibrator treats labels separately."""
-    own = fit_calibrator(options.calibrator, rows, seed=options.seed)
-    baseline = None
-    if options.calibrator in calibrators_with_role("rival"):
-        assert rows.logits is not None
-        assert rows.label is not None
-        baseline = fit_bounded_temperature(rows.logits, rows.label, seed=options.seed)
-    return _Calibrators(own, baseline)
+def _fit_baseline(rows: FixedDecisions, options: FitOptions) -> Calibrator | None:
+    """Fit temperature scaling as the baseline if the calibrator treats labels separately."""
+    if options.calibrator not in calibrators_with_role("rival"):
+        return None
+    assert rows.logits is not None
+    assert rows.label is not None
+    return fit_bounded_temperature(rows.logits, rows.label, seed=options.seed)
 
 
-def _fit_projection(
-    calibrators: _Calibrators, rows: FixedDecisions, confidence_logit: np.ndarray, options: FitOptions
+def _fit_map(
+    calibrator: Calibrator, rows: FixedDecisions, confidence_logit: np.ndarray, options: FitOptions
 ) -> FittedMap:
-    """Fit the projection on confidences with these logits, shape (n,)."""
+    """Fit the projection on confidences with these logits, shape (n,), and the baseline."""
     decisions = CalibratedDecisions(
         confidence_logit=confidence_logit, decision=rows.decision, logits=rows.logits, signals=rows.signals
     )
@@ -201,7 +233,7 @@ def _fit_projection(
         n_labels=options.n_labels,
         settings=options.settings.projection,
     )
-    return FittedMap(calibrators.own, VARIANTS[options.variant].fit(batch)[0], calibrators.baseline)
+    return FittedMap(calibrator, VARIANTS[options.variant].fit(batch)[0], _fit_baseline(rows, options))
 
 
 class _PaperSplit(NamedTuple):

@@ -226,6 +226,7 @@ def version_3_parts(parts: dict[str, Any]) -> dict[str, Any]:
     projection = dict(parts["projection"])
     fitted = projection["fitted"]
     restored = {name: parts[name] for name in ("input", "n_labels", "label_names", "calibrator")}
+    restored["calibrator"] = _without_first_slope(parts["calibrator"])
     if fitted["kind"] == "corrected":
         projection["fitted"] = fitted["base"]
     if projection["fitted"]["kind"] == "shrunk" and projection["name"] == POOLED_NAME:
@@ -235,3 +236,9 @@ def version_3_parts(parts: dict[str, Any]) -> dict[str, Any]:
         restored["correction"] = fitted["correction"]
     restored["signals"] = parts["signals"]
     return restored
+
+
+def _without_first_slope(calibrator: dict[str, Any]) -> dict[str, Any]:
+    """Omit the slope of h-calibration that version 3 did not have."""
+    fitted = {name: value for name, value in calibrator["fitted"].items() if name != "first_slope"}
+    return calibrator | {"fitted": fitted}

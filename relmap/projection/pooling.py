@@ -12,7 +12,8 @@ line of a label with few rows is therefore close to that of the other labels, an
 determined by its own rows; the transition is gradual.
 
 The pooled model of a label is a weighted mean of its line and of its monotone curve (MRP at its convex optimum). The
-weight of the curve rises with the number of rows of the label.
+weight of the curve rises with the number of rows of the label, and counts only where these rows fit the curve better
+than its number of knots explains (Akaike, 1978).
 
 Signals, further columns of shape (n, S), are added to the logit with weights that all labels share.
 """
@@ -48,7 +49,8 @@ ODDS_OF_NO_DEVIATION_GIVEN = 1.0
 SLOPE_DEVIATION_SCALE = 0.5
 MIN_SPREAD = 0.01  # smallest standard deviation of the logits by which a slope is scaled
 N_SEARCH_ROWS = 1000  # rows of the first search, evenly spaced
-CURVE_WEIGHT_ROWS = 1000.0  # number of rows of a label at which its curve and its line have equal weight
+CURVE_WEIGHT_ROWS = 1000.0  # number of rows of a label at which the weight of its curve is at most one half
+LINE_PARAMETERS = 2  # intercept and slope
 SIGNAL_DEVIATION = 0.5  # standard deviation of the prior of a signal's weight, per standard deviation of the signal
 LINE_PARTS = ("shared", "intercept", "slope")  # parts of the prior that are searched
 
@@ -605,7 +607,6 @@ def _average_over_priors(rows: PooledRows) -> np.ndarray:
 def fit_mrp_pooled(batch: "FitBatch") -> list[ShrunkCurves | SignalAdjusted]:
     """Fit MRP at its optimum, averaged with pooled lines; and weights of signals, if there are any.
 
-    The curve of a label with n rows has the weight n² / (n² + CURVE_WEIGHT_ROWS²), or 0 if all confidences are equal.
     With signals, the curve of a label is lowered by the mean contribution of the signals to the rows of the label.
 
     Args:
@@ -616,31 +617,69 @@ def fit_mrp_pooled(batch: "FitBatch") -> list[ShrunkCurves | SignalAdjusted]:
     """
     n_rows = batch.rows_per_label
     decision = batch.fit_rows.decision
-    curve_share = n_rows**2 / (n_rows**2 + CURVE_WEIGHT_ROWS**2)
+    correct = batch.fit_rows.correct
     fallback = choose_fallbacks(n_rows, minimum_rows=0)
     fits: list[ShrunkCurves | SignalAdjusted] = []
     for decisions, optimum in zip(batch.fit_rows.by_calibrator, batch.exact_fit.values, strict=True):
-        values = optimum
         signals = decisions.signals
         pooled = fit_pooled_line(
             decisions.confidence_logit,
             decision,
-            batch.fit_rows.correct,
+            correct,
             batch.n_labels,
             signals,
             log_odds=ODDS_OF_NO_DEVIATION_GIVEN if decisions.logits is None else ODDS_OF_NO_DEVIATION,
         )
+        values = optimum
+        contribution = np.zeros(len(decision))
         if signals is not None:
-            contribution = np.bincount(decision, (signals * pooled.signal_weights).sum(axis=1), batch.n_labels)
-            values = values - (contribution / np.maximum(n_rows, 1))[:, None]
+            contribution = (signals * pooled.signal_weights).sum(axis=1)
+            label_sums = np.bincount(decision, contribution, batch.n_labels)
+            values = values - (label_sums / np.maximum(n_rows, 1))[:, None]
         # where confidences nearly coincide, an optimum can exceed the logits that a float64 reliability distinguishes
         clipped = np.clip(values, -MAX_LOGIT, MAX_LOGIT)
         curves = Curves(knots=batch.knots, values=clipped, rows=n_rows, fallback=fallback)
-        has_one_confidence = bool((decisions.confidence_logit == decisions.confidence_logit[:1]).all())
-        share = np.zeros(batch.n_labels) if has_one_confidence else curve_share
+        share = _curve_weights(
+            log_likelihood(pooled.line(decisions) + contribution, correct),
+            log_likelihood(curves(decisions) + contribution, correct),
+            decision,
+            n_labels=batch.n_labels,
+            n_knots=len(batch.knots),
+        )
         shrunk = ShrunkCurves(line=pooled.line, curves=curves, share=share)
         fits.append(shrunk if signals is None else SignalAdjusted(base=shrunk, weights=pooled.signal_weights))
     return fits
+
+
+def log_likelihood(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Compute the log likelihood of each row.
+
+    Args:
+        logit: Logit of the reliability, shape (n,).
+        correct: Whether each decision is correct, shape (n,), bool.
+
+    Returns:
+        Log likelihoods in nats, shape (n,).
+    """
+    return -np.logaddexp(0, np.where(correct, -logit, logit))
+
+
+def _curve_weights(
+    line: np.ndarray, curve: np.ndarray, decision: np.ndarray, *, n_labels: int, n_knots: int
+) -> np.ndarray:
+    """Compute the weight of the curve of each label.
+
+    For a label with n rows, and log likelihoods L of models with m and M parameters, it is
+
+        n² / (n² + CURVE_WEIGHT_ROWS²) / (1 + exp((L_line - m) - (L_curve - M))).
+
+    Returns:
+        Weights, shape (K,); 0 for a label without rows.
+    """
+    gain = np.bincount(decision, curve - line, n_labels)
+    akaike_weight = scipy.special.expit(gain - (n_knots - LINE_PARAMETERS))
+    n_rows = np.bincount(decision, minlength=n_labels).astype(np.float64)
+    return np.asarray(akaike_weight * n_rows**2 / (n_rows**2 + CURVE_WEIGHT_ROWS**2))
 
 
 def _choose_max_logit(logit: np.ndarray) -> float:

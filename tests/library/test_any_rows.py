@@ -151,8 +151,8 @@ def test_a_judge_with_three_words_is_as_close_to_the_truth_as_the_frequencies_of
         word = generator.choice(3, 600, p=word_share)
         correct = generator.random(600) < truth[decision, word]
         label = np.where(correct, decision, 1 - decision)
-        frame = pl.DataFrame({"decision": decision, "confidence": WORDS[word], "label": label})
-        fit = maps.fit_map(maps.rows_of_frame(frame, n_labels=2), names=("no", "yes"))
+        rows = FixedDecisions(decision=decision, confidence=WORDS[word], label=label)
+        fit = maps.fit_map(rows, names=("no", "yes"))
         grid = FixedDecisions(decision=np.repeat([0, 1], 3), confidence=np.tile(WORDS, 2))
         reliability = FittedMap.from_document(fit.document)(grid).reliability.reshape(2, 3)
         cell = 3 * decision + word

@@ -93,7 +93,7 @@ CASES_BY_COMMAND = {
             "has no rows",
             "--unlabelled must name the file",
         ),
-        (f"{LABEL} logits.csv", None, "already has the column label", "give the rows without a label"),
+        (f"{LABEL} logits.csv", None, "has no row without a label", "give rows to label"),
         (f"{LABEL} new.parquet --rows 301", None, "--rows is 301, and .* has 300 rows", "give a number from 1 to 300"),
         (
             f"{LABEL} bad.parquet",
@@ -244,7 +244,7 @@ CASES_BY_COMMAND = {
             "uncal needs a confidence",
             "omit the calibrator",
         ),
-        ("rows.parquet --variant auto", None, "auto does not exist any more", "omit --variant"),
+        ("rows.parquet --variant auto", None, "the variant auto", "omit --variant"),
         ("rows.parquet --variant label_vector", None, "cannot contain the variant 'label_vector'", "mrp_pooled"),
         ("bad.parquet --variant mrp --signals x", ROWS.with_columns(x=ROW_NUMBER), "mrp does not read signals", "omit"),
         ("bad.csv --variant mrp", CONFIDENCES.drop("confidence"), "mrp needs a confidence", "omit --variant"),

@@ -204,7 +204,7 @@ def test_evaluate_writes_the_numbers_and_prints_notes_before_lines(out, has_popu
 @pytest.mark.parametrize(
     ("arguments", "request_"),
     [
-        ("--target-accuracy 0.5 --confidence 0.75", {"target_accuracy": 0.5, "confidence": 0.75}),
+        ("--target-accuracy 0.5 --confidence-level 0.75", {"target_accuracy": 0.5, "confidence_level": 0.75}),
         ("--coverage 0.25", {"coverage": "0.25"}),
         ("--cut 0.625", {"cut": 0.625}),
         ("--cost-error 5 --cost-review 2", {"cost_error": 5, "cost_review": 2}),
@@ -224,7 +224,7 @@ def make_scores() -> pl.DataFrame:
     return pl.DataFrame({"s": probability, "label": np.where(random.random(300) < probability, "yes", "no")})
 
 
-SCORE_TARGETS = {"precision": 0.8, "recall": 0.75, "npv": 0.7, "confidence": 0.875, "seed": 5}
+SCORE_TARGETS = {"precision": 0.8, "recall": 0.75, "npv": 0.7, "confidence_level": 0.875, "seed": 5}
 
 
 def run_score_thresholds(column_option: str, *options: object) -> list[str]:
@@ -289,7 +289,8 @@ class FitRecorder:
     def __call__(self, file: object, **options: object) -> tuple[MapDocument, FitSummary]:
         self.path = file.path
         self.options = options
-        return MAP, FitSummary(("Better.", "Because."), ("How it was read.",), details=("Detail.",))
+        document = MAP.model_copy(update={"default_threshold": 0.75})
+        return document, FitSummary(("Better.", "Because."), ("How it was read.",), details=("Detail.",))
 
 
 @pytest.fixture
@@ -325,14 +326,14 @@ def test_fit_saves_the_map_and_prints_notes_the_result_and_the_next_step(options
     assert load_map(Path("my out.json")).fingerprint == MAP.fingerprint
     details = ["Detail.", f"{describe_map(MAP)}."] if options else []
     assert printed[:-1] == ["How it was read.", "Better.", "Because.", *details]
-    assert printed[-1].startswith("my out.json is written. Next: relmap apply --map 'my out.json' ")
+    assert printed[-1].startswith("my out.json is written. `relmap apply --map 'my out.json' ")
     assert capsys.readouterr().err.splitlines() == printed
 
 
 def test_report_saves_map_and_page_next_to_each_other(folder, recorder, capsys):
     printed = maps.run_command("report", "--predictions", "rows.parquet", "--out", "out.html")
     assert load_map(Path("out.map.json")).fingerprint == MAP.fingerprint
-    assert Path("out.html").read_text() == "page 4"
+    assert Path("out.html").read_text() == "page 3"
     assert printed == [
         "How it was read.",
         "Better.",

@@ -57,7 +57,7 @@ def test_the_parameter_of_a_value_is_replaced_by_options_for_its_fields():
     assert command.__name__ == "command"
 
 
-def test_options_have_the_type_the_help_and_both_spellings_of_a_column():
+def test_options_have_the_type_the_help_and_the_name_of_their_field():
     parameters = inspect.signature(command).parameters
     found = {}
     for name in ("score_column", "group_column", "high_border"):
@@ -66,12 +66,12 @@ def test_options_have_the_type_the_help_and_both_spellings_of_a_column():
         assert option.rich_help_panel == COLUMNS_PANEL
         found[name] = (kind, [option.default, *option.param_decls], option.help)
     assert found == {
-        "score_column": (str, ["--score-column", "--score"], "Column of the score."),
+        "score_column": (str, ["--score-column"], "Column of the score."),
         "group_column": (
             str | None,
             ["--group-column"],
             "Column of the groups.",
-        ),  # no --group: the command has another one
+        ),
         "high_border": (float, ["--high-border"], "Border."),
     }
 

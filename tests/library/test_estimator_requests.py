@@ -201,12 +201,12 @@ def test_a_frame_is_read_by_the_parameters(parameters):
 
 @pytest.mark.parametrize("drop_unlabelled", [False, True])
 def test_an_array_is_read_without_the_names_of_columns(drop_unlabelled):
-    model = ReliabilityMap(label="truth", id="key", drop_unlabelled=drop_unlabelled)
+    model = ReliabilityMap(drop_unlabelled=drop_unlabelled)
     model.label_names_ = None
     model.arrays_ = "logits"
     frame, reading = model._read(LOGITS)
     assert frame.columns == ["logits"]
-    assert reading == Reading(drop_unlabelled=drop_unlabelled)
+    assert reading == Reading(drop_unlabelled=drop_unlabelled, logits="logits")
 
 
 def test_columns_by_label_are_numbered_and_replace_their_option():
@@ -216,7 +216,7 @@ def test_columns_by_label_are_numbered_and_replace_their_option():
     given = pl.DataFrame({"x": [1.0, 2.0], "y": [0.5, 0.25], "key": ["k", "l"]})
     frame, reading = model._read(given)
     assert frame.select("logits_0", "logits_1").rows() == [(0.5, 1.0), (0.25, 2.0)]
-    assert reading == Reading(id="key")
+    assert reading == Reading(id="key", logits="logits")
 
 
 @pytest.mark.parametrize(("n_rows", "is_one_piece"), [(3, True), (4, False)])

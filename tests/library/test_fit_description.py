@@ -8,7 +8,7 @@ from scipy.special import expit, logit
 
 from relmap.calibrators.identity import Identity
 from relmap.decisions import FixedDecisions
-from relmap.evaluation.description import describe_comparison, describe_limits, describe_metrics, describe_models
+from relmap.evaluation.description import describe_comparison, describe_limits, describe_models
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample
 from relmap.fitting import map_fit
@@ -16,7 +16,7 @@ from relmap.fitting.cross_fit import CrossFit
 from relmap.fitting.map_fit import MapFit, compute_default_threshold, describe_fit
 from relmap.maps.constant import Constant
 from relmap.maps.reliability_map import FittedMap
-from relmap.metrics.comparison import BETTER
+from relmap.metrics.comparison import BETTER, describe_metrics
 from relmap.projection.labelwise import Intercepts
 from tests import maps
 

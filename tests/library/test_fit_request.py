@@ -68,6 +68,7 @@ def test_everything_is_passed_on_to_the_fit(recorded):
     np.testing.assert_array_equal(recorded.rows.signals, expected.rows.signals)
     np.testing.assert_array_equal(recorded.rows.group, expected.rows.group)
     ids = recorded.arguments.pop("ids")
+    assert recorded.arguments.pop("reading") == file.reading
     assert ids.tolist() == expected.ids.tolist()
     assert recorded.arguments == {
         "calibrator": "diag",
@@ -111,7 +112,7 @@ def test_notes_of_reading_are_notes_of_the_summary(recorded):
     file = FramePredictions.from_frame(frame)
     file = replace(file, reading=replace(file.reading, drop_unlabelled=True))
     _, summary = fit_map(file, names=NAMES)
-    assert summary.notes == tuple(read_labelled_rows(file, group=None, names=NAMES).notes)
+    assert summary.notes == (*read_labelled_rows(file, group=None, names=NAMES).notes, *DESCRIPTION.notes)
     assert summary.notes
     assert recorded.source.rows == 70
 

@@ -189,24 +189,27 @@ def test_the_number_of_sampled_rows_must_be_between_1_and_all(rows, tmp_path):
     path = maps.write_frame(make_confidences(), tmp_path / "new.parquet")
     with pytest.raises(InputError) as error:
         draw(path, tmp_path / "sample.csv", rows=rows)
-    assert str(error.value) == f"--rows is {rows}, and {path} has 8 rows; give a number from 1 to 8"
+    assert str(error.value) == f"--rows is {rows}, and {path} has 8 rows without a label; give a number from 1 to 8"
     assert not (tmp_path / "sample.csv").exists()
     assert len(draw(path, tmp_path / "sample.csv", rows=8).row_number) == 8
     assert len(draw(path, tmp_path / "sample.csv", rows=1).row_number) == 1
 
 
-@pytest.mark.parametrize(
-    ("column", "reading"),
-    [("label", DEFAULT_READING), ("inverse_probability", DEFAULT_READING), ("truth", Reading(label="truth"))],
-)
-def test_rows_with_a_label_or_a_weight_are_rejected(column, reading, tmp_path):
-    path = maps.write_frame(make_confidences().with_columns(pl.lit(1).alias(column)), tmp_path / "new.parquet")
-    with pytest.raises(InputError) as error:
-        draw(path, tmp_path / "sample.csv", reading=reading)
-    assert str(error.value) == (
-        f"{path} already has the column {column}, which label adds; give the rows without a label, and without this "
-        "column"
-    )
+@pytest.mark.parametrize(("column", "reading"), [("label", DEFAULT_READING), ("truth", Reading(label="truth"))])
+def test_rows_with_a_label_are_skipped(column, reading, tmp_path):
+    label = pl.Series(column, [1, None, 0, 1, None, 2, 1, None])
+    path = maps.write_frame(make_confidences().with_columns(label), tmp_path / "new.parquet")
+    sample = draw(path, tmp_path / "sample.csv", rows=3, reading=reading)
+    assert sorted(sample.row_number) == [1, 4, 7]
+    labelled = maps.write_frame(make_confidences().with_columns(pl.lit(1).alias(column)), tmp_path / "all.parquet")
+    with pytest.raises(InputError, match="no row without a label"):
+        draw(labelled, tmp_path / "sample.csv", rows=1, reading=reading)
+
+
+def test_rows_with_a_weight_are_rejected(tmp_path):
+    path = maps.write_frame(make_confidences().with_columns(inverse_probability=1.0), tmp_path / "new.parquet")
+    with pytest.raises(InputError, match="already has the column inverse_probability, which label adds"):
+        draw(path, tmp_path / "sample.csv", rows=1)
 
 
 def test_a_column_named_label_is_allowed_if_another_label_column_is_named(tmp_path):

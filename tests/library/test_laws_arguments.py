@@ -410,7 +410,7 @@ COMMAND_PARAMETERS = [
     (command.callback.__name__, parameter)
     for command in cli.app.registered_commands
     for parameter in inspect.signature(command.callback).parameters
-    if command.callback.__name__ != "demo" and parameter != "verbose"  # changes only what is printed
+    if command.callback.__name__ != "demo" and parameter not in ("verbose", "force")  # have tests of their own
 ]
 
 

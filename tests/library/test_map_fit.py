@@ -160,7 +160,7 @@ def test_map_of_the_paper_protocol_has_no_folds_and_one_list_of_hashes():
         ("mrp2", N_ROWS, "a map cannot contain the variant 'mrp2'"),
         ("auto", N_ROWS, "the variant auto does not exist any more"),
         ("label_2d", N_ROWS, "a map cannot contain the variant 'label_2d'"),
-        ("mrp_pooled", 4, "a hold-out of 0.2 of 4 rows, or of their groups, is less than one row or group"),
+        ("mrp_pooled", 2, "a hold-out of 0.2 of 2 rows, or of their groups, is less than one row or group"),
     ],
 )
 def test_rows_and_variant_are_checked_before_the_fit(variant, n_rows, message):

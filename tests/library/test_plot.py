@@ -20,7 +20,7 @@ MAGIC_BYTES = {"html": b"<!DOCTYPE html>", "json": b"{", "pdf": b"%PDF", "png": 
 
 @pytest.fixture(scope="module")
 def fitted() -> ReliabilityMap:
-    return ReliabilityMap().fit(PROBABILITIES, LABEL)
+    return ReliabilityMap(calibrator="ts").fit(PROBABILITIES, LABEL)
 
 
 def test_plotted_curve_equals_the_map(fitted):

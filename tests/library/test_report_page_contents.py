@@ -13,7 +13,6 @@ from scipy.special import logit
 
 from relmap.api import FitSummary, MapAssessment
 from relmap.decisions import FixedDecisions
-from relmap.io.reading import Reading
 from relmap.maps.map_file import describe_map
 from relmap.maps.reliability_map import ScoredDecisions
 from relmap.report import html as html_module
@@ -59,29 +58,24 @@ def _few_resamples():
         yield
 
 
-def page_variables(
-    monkeypatch: pytest.MonkeyPatch, assessment: MapAssessment, reading: Reading | None = None, **others: Any
-) -> dict[str, Any]:
+def page_variables(monkeypatch: pytest.MonkeyPatch, assessment: MapAssessment, **others: Any) -> dict[str, Any]:
     """Return what the page is rendered from."""
     monkeypatch.setattr(page_module, "render_page", lambda template, **variables: {"template": template} | variables)
     map_file = others.get("map_file", Path("some folder/a.map.json"))
-    return render_map_page(assessment, others.get("fit", FIT), map_file, reading or Reading())
+    return render_map_page(assessment, others.get("fit", FIT), map_file)
 
 
 def test_the_page_names_the_map_and_its_commands(monkeypatch):
-    reading = Reading(label="true label", confidence="c", percent=True, id="key", drop_unlabelled=True)
-    variables = page_variables(monkeypatch, assess(), reading)
+    variables = page_variables(monkeypatch, assess())
     assert variables["template"] == "map.html.jinja"
     assert (variables["name"], variables["map"]) == ("made-up.parquet", "a.map.json")
     assert variables["command"] == (
-        "relmap apply --map 'some folder/a.map.json' --predictions new.parquet --out scored.parquet "
-        "--confidence c --percent"
+        "relmap apply --map 'some folder/a.map.json' --predictions new.parquet --out scored.parquet"
     )
     explorer = variables["explorer"]
     assert explorer.command_before == (
         "relmap thresholds --map 'some folder/a.map.json' --predictions other_labelled.parquet --cut "
     )
-    assert explorer.command_after == " --label 'true label' --confidence c --percent --id key --drop-unlabelled"
 
 
 def test_the_page_shows_the_evaluation_first_and_repeats_no_sentence(monkeypatch):

@@ -85,11 +85,6 @@ def test_commands_other_than_fit_import_no_orchestrator_and_no_slow_library(fold
     assert completed.returncode == 0, completed.stderr
 
 
-def test_many_labels_are_fitted_without_matrix_scaling(tmp_path, capsys):
-    fit(maps.make_predictions(600, 60), tmp_path, "--variant", "confidence")
-    assert "matrix" not in capsys.readouterr().err
-
-
 def test_fit_prints_its_comparison_and_certain_confidence_stays_below_one(folder, tmp_path, capsys):
     """A confidence of 1.0 has an infinite logit, which no shift or line could change."""
     document = fit(
@@ -408,7 +403,8 @@ def test_any_small_file_is_rejected_or_scored_correctly(folder, tmp_path, rows, 
         assert scored["decision"].cast(pl.Int64).to_list() == logits.argmax(axis=1).tolist()
 
 
-def test_confidence_is_kept_with_too_few_errors(tmp_path, capsys):
+def test_a_map_of_correct_rows_only_trusts_them(tmp_path):
     correct_rows = maps.make_predictions(900).with_columns(label=pl.col("logits").list.arg_max())
-    assert fit(correct_rows, tmp_path)["projection"]["name"] == "confidence"
-    assert "The map contains your confidence, calibrated by ts: 0 of 900" in capsys.readouterr().err
+    document = fit(correct_rows, tmp_path)
+    assert document["projection"]["name"] == "mrp_pooled"
+    assert np.mean(document["held_out"]["quantiles"]) > 0.99

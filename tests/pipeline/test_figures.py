@@ -551,7 +551,7 @@ def test_a_pdf_does_not_depend_on_the_fonts_of_the_machine(tmp_path, monkeypatch
     monkeypatch.setenv("FONTCONFIG_FILE", str(settings))
     without_fonts = subprocess.run(
         [sys.executable, "-P", "-c", RENDER_PDF],
-        input=json.dumps(with_light_colors(spec)).encode(),
+        input=with_light_colors(spec).encode(),
         stdout=subprocess.PIPE,
         check=True,
     ).stdout
