@@ -34,6 +34,7 @@ WEIGHT_COLUMN = "inverse_probability"  # written by `label`
 Kind = Literal["logits", "probabilities", "probability", "score", "confidence_only", "decision_only"]
 LOGIT_COLUMNS = "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)"
 PREDICTION_FIELDS = ("confidence", "logits", "probabilities", "probability", "score")  # at most one is given
+DEFAULT_COLUMNS = ("label", "decision", "id", "confidence", "logits", "probabilities")  # read without an option
 COLUMN_FIELDS = ("label", "decision", "id", *PREDICTION_FIELDS)  # name columns; logits and probabilities also prefixes
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 NUMBER_UP_TO_1 = re.compile(r"\s*(0?\.\d+|[01](\.0*)?)\s*")
@@ -130,7 +131,8 @@ class Reading:
         stored = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            is_default = value in (field.default, field.name)  # the default name of a column is that of its field
+            is_default_column = field.name in DEFAULT_COLUMNS and value == field.name
+            is_default = is_default_column or value == field.default
             if field.name != "drop_unlabelled" and not is_default:
                 stored[field.name] = value
         return stored

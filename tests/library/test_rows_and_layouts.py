@@ -587,3 +587,15 @@ def test_digests_do_not_depend_on_the_type_of_numbers():
     numbers = np.array([[1, 0, 3], [0, 2, 0]])
     assert digest_rows(numbers) == digest_rows(numbers.astype(np.float32)) == digest_rows(np.asfortranarray(numbers))
     assert digest_rows(csr_array(numbers)) == digest_rows(csr_array(numbers.astype(np.float32)))
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        Reading(score="score", border=0.0),
+        Reading(probability="probability"),
+        Reading(probability="p", positive="positive"),
+    ],
+)
+def test_a_column_or_label_named_like_its_option_is_remembered(reading):
+    assert Reading().completed_by(reading.to_stored()) == reading
