@@ -4,7 +4,6 @@ Messages go to the error stream; JSON and SQL go to the output stream or to a fi
 orchestrator. Each command imports what it needs when it runs, so that `--help` and errors in options are fast.
 """
 
-import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -164,9 +163,10 @@ def fit(
         accept_label_order=accept_label_order,
     )
     save_map(document, out)
+    options = assignments({"map_file": out, "predictions": "FILE", "out": "FILE"})
     next_step = (
-        f"{out} is written. `relmap apply --map {shlex.quote(str(out))} --predictions FILE --out FILE` uses decisions "
-        f"with a reliability of {document.default_threshold:.4g} or more."
+        f"{out} is written. `relmap apply {options}` uses decisions with a reliability of "
+        f"{document.default_threshold:.4g} or more."
     )
     details = [*summary.details, f"{describe_map(document)}."]
     return print_summary(summary.notes, summary.lines, details, verbose=verbose, last=[next_step])

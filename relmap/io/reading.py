@@ -127,13 +127,16 @@ class Reading:
         _ = self.words  # raises an error if they are invalid
 
     def to_stored(self) -> dict[str, str | float | bool]:
-        """Return the fields that a map remembers: those that change how a file is read, except `drop_unlabelled`."""
+        """Return the fields that a map remembers: those that change how a file is read.
+
+        The omission of unlabelled rows belongs to a file, and a map stores the column of ids with its hashes of rows.
+        """
         stored = {}
         for field in fields(self):
             value = getattr(self, field.name)
             is_default_column = field.name in DEFAULT_COLUMNS and value == field.name
             is_default = is_default_column or value == field.default
-            if field.name != "drop_unlabelled" and not is_default:
+            if field.name not in ("drop_unlabelled", "id") and not is_default:
                 stored[field.name] = value
         return stored
 
@@ -164,7 +167,8 @@ class Reading:
         if any(name in given for name in PREDICTION_FIELDS):
             for name in (*PREDICTION_FIELDS, "border", "positive", "percent"):
                 remembered.pop(name, None)
-        return Reading(**{**remembered, **given, "drop_unlabelled": self.drop_unlabelled})  # type: ignore[arg-type]
+        own = {"drop_unlabelled": self.drop_unlabelled, "id": self.id}
+        return Reading(**{**remembered, **given, **own})  # type: ignore[arg-type]
 
     @property
     def words(self) -> dict[str, float]:

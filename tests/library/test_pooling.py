@@ -27,6 +27,7 @@ from relmap.projection.pooling import (
     SignalAdjusted,
     fit_mrp_pooled,
     fit_pooled_line,
+    log_likelihood,
     search_prior,
 )
 from relmap.settings import ProjectionParams
@@ -196,13 +197,16 @@ def test_a_pooled_model_with_signals_adds_them_to_its_curves():
     assert isinstance(without, ShrunkCurves)
 
 
-def test_the_weight_of_a_curve_grows_with_the_rows_of_its_label():
+def test_a_curve_counts_where_its_rows_fit_it_better_than_its_knots_explain():
     z, decision, correct = simulate_rows(1500)
     batch = fits.make_batch((z[None], decision, correct), 4, ProjectionParams())
     (shrunk,) = fit_mrp_pooled(batch)
     counts = np.bincount(decision, minlength=4)
 
-    np.testing.assert_allclose(shrunk.share, counts**2 / (counts**2 + CURVE_WEIGHT_ROWS**2))
+    rows = CalibratedDecisions(z, decision)
+    gain = log_likelihood(shrunk.curves(rows), correct) - log_likelihood(shrunk.line(rows), correct)
+    akaike_weight = expit(np.bincount(decision, gain) - 6)  # eight knots, and the two parameters of a line
+    np.testing.assert_allclose(shrunk.share, akaike_weight * counts**2 / (counts**2 + CURVE_WEIGHT_ROWS**2))
 
     decisions = CalibratedDecisions(np.linspace(-9, 9, 40), np.arange(40) % 4)
     share = shrunk.share[decisions.decision]

@@ -172,22 +172,27 @@ def test_numeric_label_names_are_mapped_to_codes(tmp_path):
 
 
 ROWS_WITH_TEXT = JUDGE_ROWS.with_columns(note=pl.Series(["=1+1", 'a,b;c\t"d"', "007"] * 100), query=pl.lit("ä"))
-DOUBTFUL_INPUTS = {
+CONTRADICTORY_INPUTS = {
     "a fixed label": (
         JUDGE_ROWS.with_columns(confidence=PROBABILITY_OF_SECOND),
-        "Is this the .* --probability confidence --positive 1",
+        "the probability of the same label.* --probability confidence --positive 1",
     ),
-    "of three": (
-        maps.make_confidence_predictions(300).with_columns(confidence=0.2),
-        "In 300 of 300 rows confidence is below 1/3",
-    ),
-    "1 to K": (maps.make_confidence_predictions(300).with_columns(pl.col("decision", "label") + 1), "--labels 1,2,3"),
+    "of three": (maps.make_confidence_predictions(300).with_columns(confidence=0.2), "300 of 300 rows.*below 1/3"),
     "not logits": (
         PROBABILITY_LISTS.rename({"probabilities": "logits"}),
         "look like probabilities.* --probabilities logits",
     ),
+}
+DOUBTFUL_INPUTS = {
+    "1 to K": (maps.make_confidence_predictions(300).with_columns(pl.col("decision", "label") + 1), "--labels 1,2,3"),
     "dialect": (as_text(";").encode("cp1252"), "columns separated by semicolons.*is not UTF-8: it is read as cp1252"),
 }
+
+
+@pytest.mark.parametrize(("rows", "message"), CONTRADICTORY_INPUTS.values(), ids=CONTRADICTORY_INPUTS)
+def test_contradictory_input_is_an_error(rows, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        read_labelled_rows(open_predictions(write_file(rows, tmp_path / "p.parquet")), group=None, names=None)
 
 
 @pytest.mark.parametrize(("rows", "note"), DOUBTFUL_INPUTS.values(), ids=DOUBTFUL_INPUTS)
