@@ -39,7 +39,7 @@ MEASURED_CODE = (
     "benchmarks/evidence/nothing_to_learn.py",
 )
 SIZES = (100, 300, 1_000, 3_000)
-N_SAMPLES = 4
+N_SAMPLES = 2
 N_SAMPLES_NOTHING_TO_LEARN = 120
 
 
