@@ -64,6 +64,10 @@ TWO_LABELS = pl.DataFrame(
 MANY_ROWS = pl.DataFrame({"p": GENERATOR.random(600)}).with_columns(
     label=(pl.col("p") + pl.Series(GENERATOR.random(600)) > 1)
 )
+WRONG_LOGITS = np.array(maps.make_predictions(600, shift=1.5, seed=6)["logits"].to_list())
+ALL_WRONG = pl.DataFrame({f"logits_{k}": WRONG_LOGITS[:, k] for k in range(3)}).with_columns(
+    label=(WRONG_LOGITS.argmax(axis=1) + 1) % 3
+)
 ROWS = {  # kind of rows, as in the probes of commands
     "wide": COLUMN_FRAME,
     "judge": CONFIDENCE_FRAME,
@@ -71,7 +75,7 @@ ROWS = {  # kind of rows, as in the probes of commands
     "two": TWO_LABELS,
     "part": CONFIDENCE_FRAME[:60],
     "many": MANY_ROWS,
-    "wrong": COLUMN_FRAME.with_columns(label=(LOGIT_ARRAY.argmax(axis=1) + 1) % 3),  # every decision is wrong
+    "wrong": ALL_WRONG,
 }
 
 
