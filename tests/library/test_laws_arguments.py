@@ -64,6 +64,10 @@ TWO_LABELS = pl.DataFrame(
 MANY_ROWS = pl.DataFrame({"p": GENERATOR.random(600)}).with_columns(
     label=(pl.col("p") + pl.Series(GENERATOR.random(600)) > 1)
 )
+WRONG_LOGITS = np.array(maps.make_predictions(600, shift=1.5, seed=6)["logits"].to_list())
+ALL_WRONG = pl.DataFrame({f"logits_{k}": WRONG_LOGITS[:, k] for k in range(3)}).with_columns(
+    label=(WRONG_LOGITS.argmax(axis=1) + 1) % 3
+)
 ROWS = {  # kind of rows, as in the probes of commands
     "wide": COLUMN_FRAME,
     "judge": CONFIDENCE_FRAME,
@@ -71,6 +75,7 @@ ROWS = {  # kind of rows, as in the probes of commands
     "two": TWO_LABELS,
     "part": CONFIDENCE_FRAME[:60],
     "many": MANY_ROWS,
+    "wrong": ALL_WRONG,
 }
 
 
@@ -122,6 +127,7 @@ ESTIMATOR_PROBES: dict[str, tuple[tuple, dict[str, object], object, object]] = {
     "confidence": ((CONFIDENCE_FRAME,), {}, None, "other_confidence"),
     "confidence_words": ((CONFIDENCE_FRAME,), {"confidence": "confidence_word"}, None, "low=.3,high=.9"),
     "percent": ((CONFIDENCE_FRAME,), {}, False, True),
+    "confidence_column": ((CONFIDENCE_FRAME,), {}, None, "other_confidence"),
     "id": ((CONFIDENCE_FRAME,), {}, None, "pair"),
     "drop_unlabelled": ((PARTLY_LABELLED,), {}, False, True),
 }
@@ -378,6 +384,7 @@ COMMAND_PROBES: dict[str, dict[str, tuple[str, Options, Options]]] = {
         "predictions": ("wide", {}, {"predictions": "judge.parquet"}),
         "group": ("judge", {}, {"group": "site"}),
         "unlabelled": ("wide", {}, {"unlabelled": "unlabelled_wide.parquet"}),
+        "fail_on_drift": ("wide", {"predictions": "wrong.parquet"}, {"fail_on_drift": True}),
         "out": ("wide", {}, {"out": "elsewhere.json"}),
     },
     "thresholds": {
@@ -393,7 +400,7 @@ COMMAND_PROBES: dict[str, dict[str, tuple[str, Options, Options]]] = {
         "npv": ("two", {**SCORE_OPTIONS, "npv": 0.6}, {"npv": 0.65}),
         "figure": ("two", {**SCORE_OPTIONS, "precision": 0.6}, {"figure": "curve.svg"}),
         "seed": ("two", {**SCORE_OPTIONS, "precision": 0.6}, {"seed": 2}),
-        "confidence": ("wide", {}, {"confidence": 0.9}),
+        "confidence_level": ("wide", {}, {"confidence_level": 0.9}),
         "group": ("judge", {}, {"group": "site"}),
         "out": ("wide", {}, {"out": "elsewhere.json"}),
     },
@@ -488,7 +495,7 @@ def test_every_parameter_of_every_command_changes_its_result(command, parameter,
     monkeypatch.chdir(command_folder)
     monkeypatch.setattr(
         "relmap.report.page.render_map_page",
-        lambda assessment, answer, path, options: f"{assessment.scored} {answer} {path} {options}",
+        lambda assessment, summary, map_file: f"{assessment.scored} {summary} {map_file}",
     )
     kind, before, change = COMMAND_PROBES[command].get(parameter) or READING_PROBES[parameter]
     options = valid_options(command, kind) | before

@@ -56,6 +56,8 @@ class Case:
             rows = self.rows.take(members)
             confidence[members] = FittedMap(fold.baseline or fold.calibrator)(rows).confidence
             logit[members] = FittedMap(fold.calibrator, fold.projection)(rows).logit
+        if self.calibrator == "constant":
+            confidence[:] = confidence.mean()  # constants would rank the rows by fold
         return ScoredDecisions(confidence, logit)
 
 

@@ -124,7 +124,7 @@ def test_equal_weights_equal_no_weights(fitted_map, new_rows, groups):
     unweighted = new_rows.drop("inverse_probability")
     equal_weights = new_rows.with_columns(inverse_probability=3.0)
     models = [ReliabilityMap().fit(rows, groups=groups) for rows in (unweighted, equal_weights)]
-    assert_same(*[map_content(model, excluded=("aurc",)) for model in models], atol=1e-8)
+    assert_same(*[map_content(model) for model in models], atol=1e-8)
 
     evaluations = [fitted_map.evaluate(rows, groups=groups).to_dict() for rows in (unweighted, equal_weights)]
     assert [evaluation.pop("weighted") for evaluation in evaluations] == [False, True]
@@ -134,13 +134,9 @@ def test_equal_weights_equal_no_weights(fitted_map, new_rows, groups):
     assert_same(*evaluations)
 
 
-def map_content(model: ReliabilityMap, excluded: tuple[str, ...] = ()) -> dict:
+def map_content(model: ReliabilityMap) -> dict:
     """Return the content of a map without its source."""
-    content = model.document_.model_dump(mode="json", exclude={"source"})
-    for gain in content["choice"]["gains"]:
-        for key in excluded:
-            gain.pop(key, None)
-    return content
+    return model.document_.model_dump(mode="json", exclude={"source"})
 
 
 @pytest.mark.parametrize("rows", [LOGITS, CONFIDENCES], ids=["logits", "judge"])
@@ -169,7 +165,11 @@ def test_fit_does_not_depend_on_row_order_within_groups():
     model = ReliabilityMap(hold_out=0.2).fit(rows, groups="group")
     alternating_model = ReliabilityMap(hold_out=0.2).fit(alternating, groups="group")
     assert_same(map_content(model), map_content(alternating_model), rel=1e-6, atol=1e-7)
-    assert str(model.summary_).splitlines()[0] == str(alternating_model.summary_).splitlines()[0]
+    # weights are rounded to numbers of copies at random, row by row, so the metrics differ slightly
+    summary = model.summary_.to_dict()
+    alternating_summary = alternating_model.summary_.to_dict()
+    assert summary["comparison"] == alternating_summary["comparison"]
+    assert_same(summary["log_loss"], alternating_summary["log_loss"], rel=0.01)
 
 
 def renumber_labels(frame: pl.DataFrame) -> pl.DataFrame:

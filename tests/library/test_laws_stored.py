@@ -91,6 +91,8 @@ def test_held_out_statistics_are_computed_with_the_stored_folds(fitted_map):
         all_confidences[members] = FittedMap(fold.baseline or fold.calibrator)(fold_rows).confidence
         all_logits[members] = FittedMap(fold.calibrator, fold.projection)(fold_rows).logit
     scored_rows = np.sort(fold_split.fit_rows)
+    if document.calibrator.name == "constant":
+        all_confidences[scored_rows] = all_confidences[scored_rows].mean()  # constants would rank the rows by fold
     evaluated_rows = rows.take(scored_rows)
     confidence = all_confidences[scored_rows]
     reliability = expit(all_logits[scored_rows])

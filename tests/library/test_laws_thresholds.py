@@ -108,7 +108,7 @@ def expected_accepted(
     positive: np.ndarray,
     groups: np.ndarray | None,
     target: float,
-    confidence: float,
+    confidence_level: float,
     seed: int,
     rate: float | None = None,
     repetitions: int = 1,
@@ -149,7 +149,7 @@ def expected_accepted(
     for candidate in candidates[::-1] if metric == "precision" else candidates:
         is_counted, is_correct = rate_rows(metric, score, positive, candidate)
         tested = np.isin(np.arange(len(score)), testing)
-        level = (1 - confidence) * level_share[candidate] + carried_level
+        level = (1 - confidence_level) * level_share[candidate] + carried_level
         p_value = expected_p_value(rate, is_counted & tested, is_correct, units, groups is not None, repetitions)
         if p_value <= level:
             accepted.append(candidate)
@@ -202,7 +202,7 @@ def test_score_threshold_equals_sequential_tests(metric, grouped, tied):
     is_found = set()
     for seed, target in enumerate((0.6, 0.75, 0.85, 0.95)):
         score, positive, groups = simulate_scored_rows(tied, seed)
-        options = {"groups": groups if grouped else None, "confidence": 0.8, "seed": seed}
+        options = {"groups": groups if grouped else None, "confidence_level": 0.8, "seed": seed}
         result = find_score_thresholds(score, positive, **options, **{metric: target})
         (score_threshold,) = result.thresholds
         assert score_threshold.threshold == expected_threshold(metric, score, positive, target=target, **options)
@@ -252,7 +252,7 @@ def test_advice_equals_a_search_over_targets_and_sample_sizes(metric, grouped):
     unit = "groups" if grouped else "rows"
     n_without_threshold = 0
     for target, confidence in ((0.9, 0.95), (0.985, 0.8), (0.6, 1 - 1e-12)):
-        options = {"groups": groups if grouped else None, "confidence": confidence, "seed": 3}
+        options = {"groups": groups if grouped else None, "confidence_level": confidence, "seed": 3}
         (score_threshold,) = find_score_thresholds(score, positive, **options, **{metric: target}).thresholds
         if score_threshold.threshold is not None:
             continue
@@ -290,7 +290,7 @@ def test_joint_thresholds_are_chosen_from_the_accepted_ones(metrics, grouped):
         result = find_score_thresholds(score, positive, **options, **target_of_metric, confidence_level=0.7)
         accepted = {
             metric: expected_accepted(
-                metric, score, positive, target=target, confidence=1 - 0.3 / len(target_of_metric), **options
+                metric, score, positive, target=target, confidence_level=1 - 0.3 / len(target_of_metric), **options
             )
             for metric, target in target_of_metric.items()
         }
@@ -318,7 +318,7 @@ def threshold_summary(result: ScoreThresholds) -> list:
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_joint_thresholds_share_the_level_and_do_not_depend_on_order_or_copies(tied):
-    targets = {"precision": 0.8, "npv": 0.8, "confidence": 0.8}
+    targets = {"precision": 0.8, "npv": 0.8, "confidence_level": 0.8}
     score, positive, groups = simulate_scored_rows(tied)
     joint = find_score_thresholds(score, positive, groups=groups, **targets)
     for metric, threshold, _ in threshold_summary(joint):
@@ -447,8 +447,8 @@ INVALID_ARGUMENTS = {
     "no target": ({"precision": None}, "give a target: a precision, a recall or an npv"),
     "a target of 1": ({"recall": 1.0}, "recall is 1.0; give a number above 0 and below 1"),
     "a target of 0": ({"npv": 0.0}, "npv is 0.0; give a number above 0 and below 1"),
-    "a confidence of 1": ({"confidence": 1.0}, "confidence is 1.0; give"),
-    "a confidence of 0": ({"confidence": 0.0}, "confidence is 0.0; give"),
+    "a confidence level of 1": ({"confidence_level": 1.0}, "confidence_level is 1.0; give"),
+    "a confidence level of 0": ({"confidence_level": 0.0}, "confidence_level is 0.0; give"),
     "a score of two axes": (
         {"score": np.ones((2, 4)), "positive": np.ones((2, 4), bool)},
         r"they are \(2, 4\) and",
