@@ -17,6 +17,8 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 ALTERNATIVES = {"ece_25_bins": {"metrics": {"ece_bins": 25}}, "by_group": {"protocol": {"split": "group"}}}
+# A twin with few phrases, which a base predictor learns from few rows, and a large label-wise effect.
+SMALL_TWIN = {"phrases": 6, "strength": 1.88, "log_sharpness": 0.7}
 OWN_PAIRS_DATASET = {  # entry of `datasets` for the file mine.csv of `write_own_pairs`
     "reader": "files",
     "source": "files",
@@ -44,6 +46,7 @@ def copy_project(folder: Path, change: Callable[[dict[str, Any]], object] = lamb
 
 def shrink_params(params: dict[str, Any], rows: int = 3000) -> None:
     """Keep little to compute: a simulated twin of wands, and the file mine.csv of `write_own_pairs`."""
+    wands = params["datasets"]["wands"]
     params |= {
         "seeds": [1, 2],
         "calibrators": ["uncal", "ts"],
@@ -51,7 +54,7 @@ def shrink_params(params: dict[str, Any], rows: int = 3000) -> None:
         "sensitivity": {"calibrators": [], "alternatives": ALTERNATIVES},
         "projection": params["projection"] | {"epochs": 100},
         "metrics": params["metrics"] | {"spread_permutations": 20, "resamples": 300},
-        "datasets": {"wands": params["datasets"]["wands"] | {"rows": rows}, "mine": OWN_PAIRS_DATASET},
+        "datasets": {"wands": wands | {"rows": rows, "twin": wands["twin"] | SMALL_TWIN}, "mine": OWN_PAIRS_DATASET},
     }
 
 

@@ -166,7 +166,7 @@ def test_command_runs_with_user_modules_named_tasks_and_flows(installed):
 
 def test_missing_extra_is_named(installed):
     (installed.folder / "rows.xlsx").write_bytes(b"PK")
-    arguments = ("fit", "--predictions", "rows.xlsx", "--out", "map.json")
+    arguments = ("fit", "--predictions", "rows.xlsx", "--out", "from_excel.json")
     command = installed.python.with_name("relmap")
     assert "relmap[excel]" in run_command(command, *arguments, folder=installed.folder, status=1)
 

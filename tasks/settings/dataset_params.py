@@ -34,7 +34,7 @@ class SplitParams(Section):
 
 
 class TwinParams(Section):
-    """Parameters of a simulated twin, chosen by `tasks/simulation/choose.py`.
+    """Parameters of a simulated twin, chosen by `flows/choose_twin.py`.
 
     Attributes:
         label_shares: Share of each label in the files; if candidates are capped, before the cap.

@@ -15,7 +15,7 @@ GROUPS = np.array(["a", "b"])
 REQUESTS = {
     "target_accuracy": 0.875,
     "coverage": "0.5",
-    "confidence": 0.75,
+    "confidence_level": 0.75,
     "cost_error": 4.0,
     "cost_review": 2.0,
     "cut": 0.625,
@@ -47,7 +47,7 @@ def make_pipelines() -> list[tuple[ReliabilityPipeline, np.ndarray]]:
 def test_every_argument_is_passed_on_with_the_transformed_rows(index):
     pipeline, transformed = make_pipelines()[index]
     routes = {"coverage": 0.25, "cut": 0.5, "cuts": {"a": 1}}
-    thresholds = {"confidence": 0.95, "target_accuracy": None, "coverage": None} | dict.fromkeys(
+    thresholds = {"confidence_level": 0.95, "target_accuracy": None, "coverage": None} | dict.fromkeys(
         ["cost_error", "cost_review", "cut"]
     )
     calls = [

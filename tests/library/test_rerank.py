@@ -325,15 +325,15 @@ def test_given_threshold_is_guaranteed_only_on_new_rows(folder, capsys, tmp_path
         run_command("thresholds", *options, folder / "test.parquet", "--coverage", "0.5")
 
 
-def test_guarantee_uses_one_row_per_group(folder, tmp_path, capsys):
+def test_guarantee_uses_every_row_with_and_without_groups(folder, tmp_path, capsys):
     pl.read_parquet(folder / "test.parquet").drop("group").write_parquet(tmp_path / "test.parquet")
-    for source, note in ((folder, "300 rows"), (tmp_path, "treated as independent")):
+    for source, note in ((folder, "3,000 rows of the 300 groups"), (tmp_path, "treated as independent")):
         run_command(
             "thresholds", "--map", folder / "map.json", "--predictions", source / "test.parquet", "--coverage", "0.5"
         )
         printed = capsys.readouterr()
         assert note in printed.err
-        assert json.loads(printed.out)["overall"]["rows"] == (300 if source == folder else 3000)
+        assert json.loads(printed.out)["overall"]["rows"] == 3000
     pl.read_parquet(folder / "validation.parquet").drop("group").write_parquet(tmp_path / "fitted.parquet")
     with pytest.raises(InputError, match="give the same here"):
         run_command("evaluate", "--map", folder / "map.json", "--predictions", tmp_path / "fitted.parquet")

@@ -340,7 +340,7 @@ def test_the_demonstration_writes_its_files_and_prints_each_command(tmp_path, mo
     assert lines[1:3] == [
         "",
         f"$ relmap fit --predictions '{folder}/validation.parquet' --group query --labels irrelevant,partial,exact "
-        f"--out '{folder}/map.json'",
+        f"--out '{folder}/map.json' --force",
     ]
     assert len(lines) == 11
     run_demo(folder, monkeypatch)  # the folder may exist

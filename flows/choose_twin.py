@@ -1,6 +1,6 @@
 """Choose the parameters of a twin such that it behaves like the paper's data set.
 
-`python -m tasks.simulation.choose wands` measures the twin of params.yaml and random changes of it, and prints the best
+`python -m flows.choose_twin wands` measures the twin of params.yaml and random changes of it, and prints the best
 entry for params.yaml. Each candidate trains the base predictor of the paper, fits MRP, and is compared with the numbers
 in the paper's tables: accuracy, ECE, label spread, log loss of the confidence, and AURC and AUPR-Error of confidence
 and MRP. The search is random, and a candidate that is within all tolerances ends it.
@@ -36,7 +36,7 @@ from tasks.settings.dataset_params import DatasetParams
 from tasks.settings.params import Params, load_params
 from tasks.simulation import simulate
 
-PAPER_TABLES = Path(__file__).resolve().parents[1] / "tables/paper"
+PAPER_TABLES = Path(__file__).resolve().parents[1] / "tasks/tables/paper"
 QUICK_CALIBRATORS = ("uncal", "ts")
 ACCURACY_TOLERANCE = 0.03
 ECE_TOLERANCE = 0.06
