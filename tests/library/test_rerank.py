@@ -153,7 +153,7 @@ def test_sampled_rows_pass_through_every_command_once_labelled(suffix, folder, t
     assert agreement["rows"] == 3000
     assert agreement["accuracy"]["low"] < accuracy < agreement["accuracy"]["high"]
     assert re.search(r"^Accuracy of the decisions: .* on 3,000 rows\.$", printed, re.MULTILINE)
-    assert "labelled rows is used, to compensate for their unequal sampling probabilities" in printed
+    assert "for the accuracy of all rows, weighted by their sampling probabilities" in printed
 
 
 def test_group_signals_are_rejected_for_sampled_rows(tmp_path):
