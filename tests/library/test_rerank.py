@@ -1,6 +1,7 @@
 """The commands of `relmap` from files to a map, scored rows, an evaluation, thresholds and SQL."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -142,18 +143,17 @@ def test_sampled_rows_pass_through_every_command_once_labelled(suffix, folder, t
     positions = [truth["first"].index_of(value) for value in sampled_logits]
     maps.write_frame(sampled.with_columns(label=truth["label"].gather(positions)), sample)
     run_command("fit", "--predictions", sample, "--out", tmp_path / "again.json")
-    run_command(
-        "evaluate", *map_options, sample, "--unlabelled", folder / "unlabelled.parquet", "--out", tmp_path / "e.json"
-    )
-    run_command("thresholds", *map_options, sample, "--target-accuracy", 0.6)
+    unlabelled = ("--unlabelled", folder / "unlabelled.parquet")
+    run_command("evaluate", *map_options, sample, *unlabelled, "--verbose", "--out", tmp_path / "e.json")
+    run_command("thresholds", *map_options, sample, "--target-accuracy", 0.6, "--verbose")
     printed = capsys.readouterr().err
     agreement = json.loads((tmp_path / "e.json").read_text())["agreement"]
     accuracy = float((truth["logits"].list.arg_max() == truth["label"]).mean())
 
     assert agreement["rows"] == 3000
     assert agreement["accuracy"]["low"] < accuracy < agreement["accuracy"]["high"]
-    assert "Accuracy on all 3,000 rows" in printed
-    assert "labelled rows is used, to compensate for their unequal sampling probabilities" in printed
+    assert re.search(r"^Accuracy of the decisions: .* on 3,000 rows\.$", printed, re.MULTILINE)
+    assert "for the accuracy of all rows, weighted by their sampling probabilities" in printed
 
 
 def test_group_signals_are_rejected_for_sampled_rows(tmp_path):

@@ -351,7 +351,7 @@ def simulate_files(name: str, folder: Path, residual: float) -> Twin:
 MIX_OF_CAPPED = {"esci_rerank_us": (0.36, 0.64), "scidocs": (0.5, 0.5)}
 MIX_TOLERANCE = 0.02
 FREQUENT = 0.1  # share from which on a label must have MIN_FIT_ROWS projection-fit rows
-# Frequent labels for which fewer rows are decided: with more rows, the base predictor is further from the paper's numbers.
+# Frequent labels with fewer decisions: with more rows of the twin, its numbers are further from the paper's.
 FEW_DECISIONS = {"mslr_web10k": [2]}
 MIN_TEST_GROUPS = 60
 
@@ -504,7 +504,7 @@ def scored(request, tmp_path_factory, default_twins):
 
 
 def test_mrp_lowers_the_log_loss_only_with_a_residual(scored):
-    """The losses are expected ones, with the true probabilities, because the change is small on WANDS, as in the paper."""
+    """Losses are expected ones, by the true probabilities, because the change on WANDS is as small as in the paper."""
     for residual, (twin, (confidence_logits, reliability_logits)) in scored.items():
         change = log_loss(reliability_logits, twin.truth) - log_loss(confidence_logits, twin.truth)
         deviation = change.std() / np.sqrt(len(change))
