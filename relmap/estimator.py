@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from narwhals.typing import IntoDataFrame, IntoSeries
     from numpy.typing import ArrayLike
 
-    from relmap.api import Cuts, Evaluation, MapAssessment
+    from relmap.api import Cuts, Evaluation, FitSummary, MapAssessment
     from relmap.maps.document import MapDocument
     from relmap.report.plot import Plot
 
@@ -267,6 +267,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             self.arrays_ = None if self.arrays == "auto" else self.arrays
         else:
             self.arrays_ = training.rows.frame.columns[0]
+        self.document_: MapDocument
+        self.summary_: FitSummary
         self.document_, self.summary_ = fit_map(
             training.rows,
             calibrator=self.calibrator,
@@ -733,6 +735,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         else:
             tags.input_tags = get_tags(self.classifier).input_tags
         return tags
+
+    @property
+    def recommendation_(self) -> "FitSummary":
+        """Former name of `summary_`."""
+        check_is_fitted(self, "summary_")
+        return self.summary_
 
     @property
     def _document(self) -> "MapDocument":
