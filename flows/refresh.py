@@ -243,6 +243,8 @@ def _run_and_show(
             failures = ["DVC could not run a stage; see its message above"]
         if not targets:
             failures += _write_incomplete_report(failed, params, outdated)
+        if output.disk_full is not None:  # the cause of all other failures, thousands of lines further up
+            failures.insert(0, output.disk_full)
         return failures
     if not targets or "report" in targets:
         _show_headline()

@@ -16,6 +16,7 @@ from tasks.provenance.stage import StageRecord, read_record
 
 STARTED = re.compile(r"Running stage '(.+)':$")  # as DVC writes it
 SECONDS_OF_SILENCE = 1.0
+DISK_FULL = re.compile("the disk is full|No space left on device|Disk quota exceeded")
 
 
 class StageOutput:
@@ -28,6 +29,7 @@ class StageOutput:
         started: Names of stages that have started.
         stopped: Whether the refresh ends its stages itself, such as after a cancellation.
         error: Why the lines cannot be printed, such as the end of the program that read them; None if they can.
+        disk_full: The first line which says that the disk is full; None if there is none.
     """
 
     def __init__(self) -> None:
@@ -35,6 +37,7 @@ class StageOutput:
         self.started: SimpleQueue[str] = SimpleQueue()
         self.stopped = False
         self.error: OSError | None = None
+        self.disk_full: str | None = None
         self._lines: dict[str, SimpleQueue[str | None]] = {}
         self._readers: list[Thread] = []
 
@@ -79,6 +82,8 @@ class StageOutput:
         for raw in process.stdout:
             text = raw.decode(errors="replace")
             self._print(text)
+            if self.disk_full is None and DISK_FULL.search(text):
+                self.disk_full = text.strip()
             header = STARTED.match(text.strip())
             if header is not None:
                 if current is not None:

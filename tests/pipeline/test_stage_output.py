@@ -46,6 +46,15 @@ def test_bytes_that_are_not_utf_8_do_not_stop_the_reader():
     assert list(output.lines("a")) == ["\ufffd"]
 
 
+def test_the_first_line_on_a_full_disk_is_remembered():
+    output = StageOutput()
+    lines = ["reading", "OSError: [Errno 28] No space left on device: 'a'", *["traceback"] * 99, "the disk is full (b)"]
+    with subprocess.Popen([sys.executable, "-c", f"print(*{lines}, sep=chr(10))"], stdout=subprocess.PIPE) as process:
+        output.follow(process)
+        output.wait()
+    assert output.disk_full == lines[1]
+
+
 def test_after_the_reader_of_the_output_has_ended_all_lines_are_still_read(monkeypatch):
     output = StageOutput()
     program = "print('Running stage \\'a\\':'); print('line\\n' * 100_000)"  # more than the pipe holds
