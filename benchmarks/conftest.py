@@ -225,8 +225,20 @@ def simulate_predictions(n: int, n_labels: int, seed: int) -> pl.DataFrame:
     return pl.DataFrame({"logits": lists, "label": label, "group": group})
 
 
+FULL_SIZE_ONLY = ("test_bench_memory.py", "test_bench_orchestration.py")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="measure the benchmarks at full size")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip benchmarks that have no small size: they take minutes, and the tests of the pipeline run the same code."""
+    if config.getoption("--full"):
+        return
+    for item in items:
+        if item.path.name in FULL_SIZE_ONLY:
+            item.add_marker(pytest.mark.skip(reason="only at full size: pass --full"))
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -113,7 +113,7 @@ def test_from_file_to_map_and_verdict(comparison, rows, predictions, tmp_path, m
         labelled_rows = str(predictions / "first.parquet")
         new_rows = str(predictions / "second.parquet")
         out = tmp_path / name
-        fit = ["fit", "--predictions", labelled_rows, "--group", "group", "--out", f"{out}.map.json"]
+        fit = ["fit", "--predictions", labelled_rows, "--group", "group", "--out", f"{out}.map.json", "--force"]
         evaluate = ["evaluate", "--map", f"{out}.map.json", "--predictions", new_rows, "--group", "group"]
         return [fit, [*evaluate, "--out", f"{out}.json"]]
 
