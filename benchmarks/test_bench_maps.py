@@ -115,7 +115,7 @@ def test_from_file_to_map_and_verdict(comparison, rows, predictions, tmp_path, m
         out = tmp_path / name
         fit = ["fit", "--predictions", labelled_rows, "--group", "group", "--out", f"{out}.map.json", "--force"]
         evaluate = ["evaluate", "--map", f"{out}.map.json", "--predictions", new_rows, "--group", "group"]
-        return [fit, [*evaluate, "--out", f"{out}.json"]]
+        return [fit, [*evaluate, "--out", f"{out}.json", "--force"]]
 
     def as_commands() -> None:
         for line in arguments("commands"):

@@ -98,7 +98,7 @@ def fit_and_evaluate(rows: int, folder: Path) -> Operation:
     def operation() -> None:
         with redirect_stdout(StringIO()):
             for command in (fit, evaluate):
-                rerank.app([*command, "--group", "group"], standalone_mode=False)
+                rerank.app([*command, "--group", "group", "--force"], standalone_mode=False)
 
     return operation
 
