@@ -14,7 +14,7 @@ from relmap.metrics.comparison import WORSE, Comparison, ErrorsFound, describe_u
 from relmap.projection.variants import VARIANTS
 
 REVIEWED_SHARE = 0.3  # the sentence on reviews describes reviews of the least reliable 30% of the rows
-MOSTLY_WRONG = 0.5  # a lower accuracy is the first thing that is said
+MOSTLY_WRONG = 0.5  # a lower accuracy is stated in the first line
 MIN_DOUBTED_ROWS = 300  # with fewer rows, no wrong decision may be chance
 MAX_DOUBTED_SHARE = 0.002  # share of wrong decisions that a model seldom reaches on rows that it has not seen
 FAR_LOWER = 0.1  # difference of accuracies that drift seldom explains
