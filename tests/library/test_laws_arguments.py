@@ -93,6 +93,8 @@ def outcome_of(call: Callable[[], object]) -> tuple[str, object]:
     try:
         return "returned", call()
     except InputError as error:
+        if "the package torch is not installed" in str(error):
+            raise
         return "refused", str(error)
 
 
