@@ -11,9 +11,8 @@ import typer
 
 import relmap
 from relmap import cli
-from relmap.errors import InputError
+from relmap.errors import InputError, assignment, assignments, naming, option
 from relmap.io.reading import Reading
-from relmap.options import assignment, assignments, naming, option
 
 SOURCES = Path(relmap.__file__).parent
 LITERAL_OPTION = re.compile(r"--[a-z]")
@@ -78,7 +77,7 @@ def test_messages_contain_no_literal_option():
         literal = [text for text in messages(file) if LITERAL_OPTION.search(text)]
         if literal and name not in COMMAND_LINES | {"options.py"}:
             found[name] = literal
-    assert found == {}, "name options with relmap.options.option or assignment: a form shows these messages"
+    assert found == {}, "name options with relmap.errors.option or assignment: a form shows these messages"
 
 
 def test_literal_option_is_found(tmp_path):
