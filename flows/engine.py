@@ -29,7 +29,7 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from flows.notifications import notify
 from flows.server import is_api_available
 from relmap.errors import InputError
-from relmap.hashing import sha256_of_file
+from relmap.io.hashing import sha256_of_file
 from tasks.provenance.hashing import imported_files
 from tasks.provenance.lock import is_lock_held
 from tasks.provenance.manifest import library_versions

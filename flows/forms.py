@@ -24,12 +24,11 @@ from flows.engine import hold_run_lock
 from flows.notifications import HOOKS
 from relmap import cli
 from relmap.calibrators.registry import CALIBRATORS
-from relmap.console import fill_in_registry_names
-from relmap.errors import InputError
-from relmap.hashing import sha256_of_file
+from relmap.cli import fill_in_registry_names
+from relmap.errors import InputError, naming, option
 from relmap.io.atomic import check_output_name, check_suffix, write_json
-from relmap.options import naming, option
-from relmap.projection.variants import DEPLOYABLE_VARIANTS
+from relmap.io.hashing import sha256_of_file
+from relmap.projection.registry import DEPLOYABLE_VARIANTS
 from relmap.settings import PartialShare
 from tasks.records.store import DATA, STATE, read_json
 

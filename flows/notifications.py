@@ -17,7 +17,7 @@ from prefect.logging.loggers import flow_run_logger
 from prefect.states import State
 
 from relmap.errors import InputError, escape_unprintable
-from relmap.timestamps import current_timestamp
+from relmap.io.timestamps import current_timestamp
 from tasks.records.errors import RunFailed
 
 ADDRESSES_VARIABLE = "MRP_NOTIFY"  # addresses of Apprise, separated by spaces

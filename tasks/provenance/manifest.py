@@ -15,8 +15,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from relmap import errors
-from relmap.hashing import sha256_of_file
 from relmap.io import atomic
+from relmap.io.hashing import sha256_of_file
 from tasks.provenance.dvc_stages import DvcStage
 from tasks.records import store
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from relmap.errors import InputError
-from relmap.hashing import hash_file
+from relmap.io.hashing import hash_file
 from tasks.provenance.dvc_stages import read_dvc_stage
 from tasks.provenance.manifest import Files, Manifest, hash_files, read_manifest
 

@@ -9,12 +9,12 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from relmap import InputError
+from relmap.decisions import CalibratedDecisions
+from relmap.maps.document import load_map, save_map
 from relmap.maps.earlier import Corrected, LinesWithSignals, WholeVector
-from relmap.maps.map_file import load_map, save_map
 from relmap.maps.sql import sql_expression
-from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import Lines
-from relmap.projection.pooling import ShrunkCurves
+from relmap.projection.pooled import ShrunkCurves
 from tests.maps import run_command
 
 DATA = Path(__file__).parents[1] / "data"

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from relmap import InputError, ReliabilityMap, cli
-from relmap.fitting.labelled_rows import LabelledRows, read_labelled_rows
 from relmap.io.files import open_predictions
 from relmap.io.reading import Reading
+from relmap.maps.labelled_rows import LabelledRows, read_labelled_rows
 from relmap.routing.score_thresholds import ScoreRows, read_score
 
 N_ROWS = 300

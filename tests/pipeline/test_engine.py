@@ -92,7 +92,7 @@ def test_a_missing_certificate_file_is_named():
 
 def test_a_worker_with_equal_code_and_versions_has_no_differences(worker):
     assert worker() == []
-    reached = {"flows/reliability.py", "flows/engine.py", "tasks/calibrate.py", "relmap/projection/lattice.py"}
+    reached = {"flows/reliability.py", "flows/engine.py", "tasks/calibrate.py", "relmap/projection/mrp.py"}
     assert reached <= set(engine.code_hashes())
 
 

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from flows import forms, serve
 from relmap import cli
 from relmap.calibrators.registry import CALIBRATORS
-from relmap.console import fill_in_registry_names
+from relmap.cli import fill_in_registry_names
 from relmap.errors import InputError
 from relmap.maps.sql import DIALECTS
-from relmap.projection.variants import DEPLOYABLE_VARIANTS
+from relmap.projection.registry import DEPLOYABLE_VARIANTS
 from tasks.settings.params import load_params
 
 COMMANDS = {form.name.removeprefix("rerank-"): form for form in forms.RERANK_FLOWS}

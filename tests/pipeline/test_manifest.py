@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relmap.errors import InputError
-from relmap.hashing import sha256_of_arrays
 from relmap.io.atomic import write_json
+from relmap.io.hashing import sha256_of_arrays
 from tasks.provenance import history
 from tasks.provenance.checkout import NO_CHECKOUT, describe_commit
 from tasks.provenance.dvc_stages import read_dvc_stage

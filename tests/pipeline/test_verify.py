@@ -12,7 +12,7 @@ import yaml
 
 from flows.processes import LOCK_FILE
 from flows.verify import REFRESH, check_cache, list_remedies, read_lock_entries
-from relmap.hashing import hash_file
+from relmap.io.hashing import hash_file
 from tasks.provenance import verification
 from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
 from tasks.provenance.manifest import Manifest

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from relmap.maps.map_file import save_map
+from relmap.maps.document import save_map
 from tests import maps
 from tests.project_copy import copy_project, processes_by_library, shrink_params
 from tests.system.browser import wait_until
