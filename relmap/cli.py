@@ -521,6 +521,49 @@ def evaluate(
 
 
 @app.command(cls=CommandWithNames)
+@with_column_options
+def watch(
+    map_file: MapFile,
+    predictions: Predictions,
+    group: Group = None,
+    out: Out = None,
+    force: Force = False,
+    figure: Annotated[
+        Path | None, typer.Option(help="File for a chart of the shares at the fit and now, ending in .svg.")
+    ] = None,
+    fail_on_change: Annotated[
+        bool, typer.Option("--fail-on-change", help="Exit with status 3 if the rows differ from the fit, for scripts.")
+    ] = False,
+    reading: Reading = DEFAULT_READING,
+) -> list[str]:
+    """Test, without labels, whether new rows are distributed like the rows of the fit."""
+    from relmap.evaluation.watch import watch_file
+    from relmap.io.atomic import check_new_file, check_output_path, check_suffix, write_text
+    from relmap.io.files import open_predictions
+    from relmap.maps.document import load_map
+
+    for path in (out, figure):
+        check_output_path(path, map_file, predictions)
+        check_new_file(path, force=force)
+    if figure is not None:
+        check_suffix(figure, ".svg")
+    document = load_map(map_file)
+    reading = reading.completed_by(document.reading)
+    result = watch_file(document, open_predictions(predictions, reading), group)
+    if figure is not None:
+        with needs_extra("report"):
+            from relmap.report.watch import shares_svg
+
+        write_text(figure, shares_svg(result, document.shown_names))
+    if out is not None:
+        write_json_output({"map": map_file.name, "predictions": predictions.name, **result.as_json()}, out)
+    lines = print_lines(result.describe(document.shown_names))
+    if fail_on_change and result.changed:
+        raise typer.Exit(DRIFT_STATUS)
+    return lines
+
+
+@app.command(cls=CommandWithNames)
 @with_labelled_column_options
 def thresholds(
     predictions: Labelled,

@@ -20,7 +20,7 @@ from relmap.calibrators.registry import CALIBRATORS
 from relmap.errors import InputError, describe_validation_errors
 from relmap.io.atomic import check_file, write_text
 from relmap.io.reading import Reading
-from relmap.io.serialization import Count, Share, Value
+from relmap.io.serialization import Count, Number, Share, Value
 from relmap.io.signals import Signal, TextSignal
 from relmap.maps import earlier
 from relmap.maps.earlier import EARLIER_TYPES, Corrected, LinesWithSignals, WholeVector, version_3_parts
@@ -197,6 +197,36 @@ class HeldOut(MapPart):
     top: tuple[TopCell, ...] = ()
 
 
+class SeenColumn(MapPart):
+    """How the fit rows are distributed over a column: the reference of `relmap watch`.
+
+    Attributes:
+        column: `decision`, `confidence` (calibrated), `reliability`, or the name of a numeric signal.
+        edges: Limits of the ranges; empty for the decision.
+        counts: Number of rows of each decision, or in each range. They sum to the effective number of rows.
+        effect: Mean design effect of groups on the counts; 1 without groups.
+    """
+
+    column: str
+    edges: Annotated[tuple[Number, ...], Field(max_length=100)]
+    counts: Annotated[tuple[Annotated[float, Field(ge=0, le=1e15)], ...], Field(min_length=1)]
+    effect: Annotated[float, Field(ge=1, le=1e9)]
+
+
+class Seen(MapPart):
+    """How the fit rows are distributed.
+
+    Attributes:
+        groups: Number of groups; null for independent rows.
+        automatic: Share of the rows that reach `default_threshold`.
+        columns: The columns.
+    """
+
+    groups: Count | None
+    automatic: Share
+    columns: tuple[SeenColumn, ...]
+
+
 class Fingerprint(MapPart):
     """Hashes that identify the labelled fit rows as a whole, in any file or frame.
 
@@ -278,6 +308,7 @@ class MapDocument(MapPart):
         baseline: Calibrator of the confidence that the map is compared with; null if it is `calibrator`.
         signals: Signals that are read, in the order of their weights in the projection.
         held_out: Summary of out-of-fold rows.
+        seen: How the fit rows are distributed; null in maps written by earlier versions.
         default_threshold: Minimum reliability of automatic rows in `apply`; null in maps written by earlier versions.
         folds: Models that scored the out-of-fold rows; empty under the paper's protocol.
         source: Origin of the map.
@@ -295,6 +326,7 @@ class MapDocument(MapPart):
     baseline: Calibration | None = None
     signals: tuple[Signal, ...] = ()
     held_out: HeldOut
+    seen: Seen | None = None
     default_threshold: Annotated[float, Field(ge=0.5, le=1)] | None = None
     folds: tuple[Fold, ...] = ()
     source: Source
@@ -411,6 +443,10 @@ class MapDocument(MapPart):
             violations.append(f"held_out has other labels than 0..{self.n_labels - 1}")
         if (np.diff(self.held_out.quantiles) < 0).any():
             violations.append("held_out.quantiles decrease")
+        for seen in self.seen.columns if self.seen else ():
+            n_counts = self.n_labels if seen.column == "decision" else len(seen.edges) + 1
+            if len(seen.counts) != n_counts or (np.diff(seen.edges) <= 0).any():
+                violations.append(f"seen: {seen.column} has {len(seen.counts)} counts, or limits that do not increase")
         return violations
 
 

@@ -33,13 +33,14 @@ from relmap.evaluation.drift import summarize_reference_cells, summarize_top_cel
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample, finite_or_none
 from relmap.evaluation.summary import FitSummary
+from relmap.evaluation.watch import CONFIDENCE, RELIABILITY, signal_columns, summarize_seen
 from relmap.io.columns import join_names
 from relmap.io.files import Predictions
 from relmap.io.reading import DEFAULT_READING, Reading
 from relmap.io.signals import Signal
 from relmap.io.timestamps import current_timestamp
 from relmap.maps.cross_fit import CONSTANT_CALIBRATOR, CrossFit, FitOptions, cross_fit, fit_paper_protocol
-from relmap.maps.document import Calibration, Calibrator, Fold, HeldOut, MapDocument, Projection, Source
+from relmap.maps.document import Calibration, Calibrator, Fold, HeldOut, MapDocument, Projection, Seen, Source
 from relmap.maps.folds import check_fit_rows, paper_fit_rows, split_folds
 from relmap.maps.labelled_rows import LabelledRows, fingerprint_rows, hash_predictions, read_labelled_rows
 from relmap.maps.score import ScoredDecisions
@@ -238,6 +239,7 @@ def fit_labelled_rows(
             baseline=None if fit.deployed.baseline is None else _calibration("ts", fit.deployed.baseline, fit),
             signals=signals,
             held_out=summarize_out_of_fold_rows(fit, n_labels, settings.metrics),
+            seen=summarize_fit_rows(fit, signals, n_labels),
             default_threshold=compute_default_threshold(fit),
             folds=() if is_paper_protocol else _folds(fit),
             source=source.model_copy(update={"training_rows": training_rows}),
@@ -405,6 +407,24 @@ def summarize_out_of_fold_rows(fit: CrossFit, n_labels: int, params: MetricParam
         cells=reference_cells,
         top=summarize_top_cells(reliability, rows.correct, rows.group, quantiles),
     )
+
+
+def summarize_fit_rows(fit: CrossFit, signals: tuple[Signal, ...], n_labels: int) -> Seen:
+    """Summarize how the fit rows are distributed, as the deployed map scores them, as a reference for new rows.
+
+    Args:
+        fit: The fit.
+        signals: Signals of the map.
+        n_labels: Number of labels K.
+
+    Returns:
+        Counts of the decisions and in ranges of the scores.
+    """
+    rows = fit.rows
+    scored = fit.deployed(rows)
+    columns = {CONFIDENCE: scored.confidence, RELIABILITY: scored.reliability, **signal_columns(signals, rows.signals)}
+    threshold = compute_default_threshold(fit)
+    return summarize_seen(rows.decision, columns, n_labels, threshold, weight=rows.weight, group=rows.group)
 
 
 def compute_default_threshold(fit: CrossFit) -> float:

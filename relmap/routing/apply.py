@@ -17,6 +17,7 @@ import pyarrow as pa
 import scipy
 
 from relmap.errors import InputError
+from relmap.evaluation.watch import describe_changed_share, ranges_of
 from relmap.io.columns import has_numeric_name, join_names
 from relmap.io.files import ParquetPredictions, Predictions, open_predictions, reading_notes
 from relmap.io.frames import FramePredictions, arrow_to_polars
@@ -338,6 +339,9 @@ class _Router:
         self._sum_of_reliability = 0.0
         self._min_reliability = inf
         self._decision_counts = np.zeros(document.n_labels)
+        self._ranges = ranges_of(document)
+        self._range_counts = np.zeros(len(self._ranges) + 1)
+        self._n_above_default = 0
 
     def build_columns(self, first: int, count: int) -> pa.RecordBatch:
         """Return the columns that are added to `count` rows from row `first` on, and count these rows by route."""
@@ -345,7 +349,7 @@ class _Router:
         decision = rows["decision"].to_numpy()
         reliability = scipy.special.expit(rows["logit"].to_numpy())
         is_automatic = self._rule.are_automatic(decision, reliability, rows["rank"].to_numpy(), self._ranking.n_rows)
-        self._count(decision, reliability[is_automatic])
+        self._count(decision, reliability, is_automatic)
         values: dict[str, pa.Array] = {
             "decision": _to_arrow(decision.astype(np.int64)),
             "confidence": rows["confidence"].to_arrow(),
@@ -358,7 +362,11 @@ class _Router:
         self._progress("written", count)
         return pa.record_batch({name: values[key] for key, name in self._names.items()})
 
-    def _count(self, decision: np.ndarray, automatic_reliability: np.ndarray) -> None:
+    def _count(self, decision: np.ndarray, reliability: np.ndarray, is_automatic: np.ndarray) -> None:
+        automatic_reliability = reliability[is_automatic]
+        in_range = np.searchsorted(self._ranges, reliability, side="right")
+        self._range_counts = self._range_counts + np.bincount(in_range, minlength=len(self._range_counts))
+        self._n_above_default += int((reliability >= default_threshold(self._document)).sum())
         self._n_automatic += len(automatic_reliability)
         self._sum_of_reliability += float(automatic_reliability.sum())
         self._n_below_half += int((automatic_reliability < DEFAULT_THRESHOLD).sum())
@@ -379,6 +387,8 @@ class _Router:
         if self._n_automatic:
             min_reliability = float(self._min_reliability)
             expected_accuracy = self._sum_of_reliability / self._n_automatic
+        automatic_share = self._n_above_default / max(self._ranking.n_rows, 1)
+        changes = describe_changed_share(self._document, self._decision_counts, self._range_counts, automatic_share)
         return RoutingSummary(
             rows=self._ranking.n_rows,
             automatic=self._n_automatic,
@@ -387,7 +397,7 @@ class _Router:
             below_half=self._n_below_half,
             pooled_labels=pooled_labels,
             labels_without_threshold=labels_without_threshold,
-            notes=tuple(notes),
+            notes=(*notes, *changes),
         )
 
 

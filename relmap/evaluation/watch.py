@@ -1,0 +1,473 @@
+"""Watch new rows without labels: are decisions, confidences and reliabilities distributed as on the fit rows?
+
+A map stores how its fit rows are distributed: the number of rows of each decision, and in ranges of the calibrated
+confidence, of the reliability and of each numeric signal. New rows are counted in the same way and compared by
+Pearson's chi-squared test of homogeneity, one test for each column, with Holm's adjustment. If rows come in groups,
+counts are divided by the design effect of each column, and the statistic has an F distribution with degrees of freedom
+that depend on the number of groups (Rao and Scott, 1984, On chi-squared tests for multiway contingency tables with cell
+proportions estimated from survey data).
+
+A change does not prove that reliabilities are wrong, and no change does not prove that they are right: only labels show
+that.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import scipy
+
+from relmap.errors import InputError
+from relmap.io.files import Predictions, read_columns, rows_in_file
+from relmap.io.reading import require_column
+from relmap.io.signals import NumberSignal
+from relmap.maps.document import MapDocument, Seen, SeenColumn
+from relmap.maps.score import ignore_progress, score_file
+from relmap.metrics.intervals import holm_adjust
+
+DECISION = "decision"
+CONFIDENCE = "confidence"
+RELIABILITY = "reliability"
+N_RANGES = 10
+MIN_EXPECTED = 5.0  # rows of a range, below which it is joined with its neighbour
+LEVEL = 0.01  # probability of a false alarm
+MIN_ROWS = 20
+MIN_DIFFERENCE = 0.05  # of rows that must be in another range before a routing command says so
+
+
+def count_column(column: str, values: np.ndarray, weight: np.ndarray | None, group: np.ndarray | None) -> SeenColumn:
+    """Count the fit rows in ranges of a column with about equal numbers of rows.
+
+    Args:
+        column: Name of the column.
+        values: Numbers, shape (n,).
+        weight: Number of rows that each row represents, shape (n,); None if all are equal.
+        group: Group of each row, shape (n,); None without groups.
+
+    Returns:
+        The counts.
+    """
+    distinct = np.unique(values)
+    limits = np.unique(np.quantile(values, np.arange(1, N_RANGES) / N_RANGES, method="inverted_cdf"))
+    places = np.searchsorted(distinct, limits)
+    # between two values, so that a score whose last bit differs on another machine stays in its range
+    edges = np.array([(distinct[place - 1] + distinct[place]) / 2 for place in places if place > 0])
+    code = np.searchsorted(edges, values, side="right")
+    counts, effect = count_codes(code, len(edges) + 1, weight, group)
+    return SeenColumn(column=column, edges=tuple(edges.tolist()), counts=counts, effect=effect)
+
+
+def count_codes(
+    code: np.ndarray, n_codes: int, weight: np.ndarray | None, group: np.ndarray | None
+) -> tuple[tuple[float, ...], float]:
+    """Count rows, and estimate the design effect of the counts.
+
+    Args:
+        code: Number of the range or label of each row, shape (n,).
+        n_codes: Number of ranges or labels.
+        weight: Number of rows that each row represents, shape (n,); None if all are equal.
+        group: Group of each row, shape (n,); None without groups.
+
+    Returns:
+        The counts, which sum to the effective number of rows; and the mean design effect of groups, at least 1.
+    """
+    weights = np.ones(len(code)) if weight is None else weight / weight.mean()
+    share = np.bincount(code, weights, minlength=n_codes) / max(weights.sum(), 1)
+    n_effective = weights.sum() ** 2 / max((weights**2).sum(), 1e-300)
+    counts = tuple((share * n_effective).tolist())
+    if group is None:
+        return counts, 1.0
+    return counts, max(1.0, _design_effect(code, share, weights, group, n_effective))
+
+
+def _design_effect(
+    code: np.ndarray, share: np.ndarray, weights: np.ndarray, group: np.ndarray, n_effective: float
+) -> float:
+    """Return the mean of the ratios of the variance of each share to that of independent rows."""
+    _, group_code = np.unique(group, return_inverse=True)
+    n_groups = int(group_code.max()) + 1
+    if n_groups < 2:
+        return float(len(code))
+    present = np.flatnonzero(share > 0)
+    if len(present) < 2:
+        return 1.0
+    size = np.bincount(group_code, weights)
+    total = 0.0
+    for number in present:
+        in_range = np.bincount(group_code, weights * (code == number), minlength=n_groups)
+        residual = in_range - share[number] * size
+        variance = (residual**2).sum() * n_groups / (n_groups - 1) / weights.sum() ** 2
+        independent = share[number] * (1 - share[number]) / n_effective
+        total += (1 - share[number]) * variance / independent
+    return total / (len(present) - 1)
+
+
+@dataclass(frozen=True)
+class ColumnChange:
+    """A column of new rows, compared with the fit rows.
+
+    Attributes:
+        column: Name of the column.
+        p_value: p-value of no change, adjusted for all columns.
+        place: Where the shares differ most: a decided label, or a limit of the column.
+        share_fit: Share of the fit rows there: with this decision, or at or above this limit.
+        share_new: The same share of the new rows.
+        edges: Limits of the ranges; empty for the decision.
+        shares_fit: Share of the fit rows of each decision, or in each range.
+        shares_new: The same shares of the new rows.
+    """
+
+    column: str
+    p_value: float
+    place: int | float
+    share_fit: float
+    share_new: float
+    edges: tuple[float, ...]
+    shares_fit: tuple[float, ...]
+    shares_new: tuple[float, ...]
+
+    def describe(self, names: Sequence[str]) -> str:
+        """Describe where the shares differ most.
+
+        Args:
+            names: Names of the labels 0..K-1.
+
+        Returns:
+            A phrase.
+        """
+        if self.column == DECISION:
+            what = f"decided {names[int(self.place)]}"
+        else:
+            what = f"{self.column} at least {self.place:.4g}"
+        return f"{what}: {self.share_fit:.1%} of the fit rows, {self.share_new:.1%} of the new rows"
+
+
+@dataclass(frozen=True)
+class WatchResult:
+    """New rows without labels, compared with the fit rows of a map.
+
+    Attributes:
+        rows: Number of new rows.
+        columns: The compared columns, the most significant first.
+        automatic_fit: Share of the fit rows that reach the threshold.
+        automatic_new: Share of the new rows that reach it.
+        expected_accuracy: Mean reliability of the new rows.
+        expected_automatic: Mean reliability of the new rows that reach the threshold; None without such rows.
+        level: Probability of a false alarm.
+    """
+
+    rows: int
+    columns: tuple[ColumnChange, ...]
+    automatic_fit: float
+    automatic_new: float
+    expected_accuracy: float
+    expected_automatic: float | None
+    level: float = LEVEL
+
+    @property
+    def changed(self) -> tuple[ColumnChange, ...]:
+        """Columns that changed."""
+        return tuple(change for change in self.columns if change.p_value <= self.level)
+
+    def describe(self, names: Sequence[str]) -> list[str]:
+        """Describe the comparison.
+
+        Args:
+            names: Names of the labels 0..K-1.
+
+        Returns:
+            At most eight sentences; the first is the answer.
+        """
+        if self.changed:
+            lines = [
+                f"The {self.rows:,} new rows differ from the fit rows in {', '.join(c.column for c in self.changed)}; "
+                f"without a change, this happens with a probability of at most {self.level:.0%}."
+            ]
+            lines += [f"  {change.describe(names)}" for change in self.changed[:4]]
+            lines.append(
+                "Label a sample of them (relmap label), and test whether the reliabilities still hold (evaluate)."
+            )
+        else:
+            lines = [f"The {self.rows:,} new rows are distributed like the fit rows, as far as a test can tell."]
+        accuracy = f"{self.expected_accuracy:.1%} of all decisions"
+        if self.expected_automatic is not None:
+            accuracy += f", and {self.expected_automatic:.1%} of the automatic ones"
+        lines.append(
+            f"{self.automatic_new:.1%} reach the threshold of the map; {self.automatic_fit:.1%} of the fit rows do."
+        )
+        lines.append(f"If the reliabilities still hold, {accuracy} are correct. Only labels can show that they do.")
+        return lines
+
+    def as_json(self) -> dict[str, Any]:
+        """Convert the numbers for JSON."""
+        return {
+            "rows": self.rows,
+            "changed": bool(self.changed),
+            "level": self.level,
+            "automatic_fit": self.automatic_fit,
+            "automatic_new": self.automatic_new,
+            "expected_accuracy": self.expected_accuracy,
+            "expected_automatic_accuracy": self.expected_automatic,
+            "columns": [
+                {
+                    "column": change.column,
+                    "p": change.p_value,
+                    "place": change.place,
+                    "share_fit": change.share_fit,
+                    "share_new": change.share_new,
+                }
+                for change in self.columns
+            ],
+        }
+
+
+def summarize_seen(
+    decision: np.ndarray,
+    columns: Mapping[str, np.ndarray],
+    n_labels: int,
+    threshold: float,
+    *,
+    weight: np.ndarray | None,
+    group: np.ndarray | None,
+) -> Seen:
+    """Summarize the fit rows for later comparisons.
+
+    Args:
+        decision: Decided labels, shape (n,).
+        columns: Further columns, each of shape (n,); one is the reliability.
+        n_labels: Number of labels.
+        threshold: Reliability from which decisions are automatic.
+        weight: Number of rows that each row represents, shape (n,); None if all are equal.
+        group: Group of each row, shape (n,); None without groups.
+
+    Returns:
+        Counts of the decisions and of each column.
+    """
+    counts, effect = count_codes(decision, n_labels, weight, group)
+    seen = [SeenColumn(column=DECISION, edges=(), counts=counts, effect=effect)]
+    for name, values in columns.items():
+        seen.append(count_column(name, values, weight, group))
+    return Seen(
+        groups=None if group is None else len(np.unique(group)),
+        automatic=float(np.average(columns[RELIABILITY] >= threshold, weights=weight)),
+        columns=tuple(seen),
+    )
+
+
+def signal_columns(document_signals: Sequence[object], signals: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Return the values of the numeric signals by name, each of shape (n,).
+
+    Args:
+        document_signals: Signals of the map.
+        signals: Values of all signals, shape (n, S), or None.
+    """
+    columns: dict[str, np.ndarray] = {}
+    place = 0
+    for signal in document_signals:
+        if isinstance(signal, NumberSignal):
+            assert signals is not None
+            columns[signal.name] = signals[:, place]
+            place += 1
+        else:
+            place += len(signal.values)  # type: ignore[attr-defined]
+    return columns
+
+
+def compare_with_seen(
+    document: MapDocument,
+    decision: np.ndarray,
+    columns: Mapping[str, np.ndarray],
+    *,
+    group: np.ndarray | None = None,
+) -> WatchResult | None:
+    """Compare new rows with the fit rows.
+
+    Args:
+        document: The map.
+        decision: Decided labels of the new rows, shape (n,).
+        columns: Confidence, reliability and signals of the new rows, each of shape (n,).
+        group: Groups of the new rows; None to assume the design effects of the fit rows.
+
+    Returns:
+        The comparison; None if the map was written by an earlier version or there are fewer than `MIN_ROWS` rows.
+    """
+    if document.seen is None or len(decision) < MIN_ROWS:
+        return None
+    n_groups = None if group is None else len(np.unique(group))
+    results = []
+    for seen in document.seen.columns:
+        if seen.column == DECISION:
+            code = decision
+        elif seen.column in columns:
+            code = np.searchsorted(seen.edges, columns[seen.column], side="right")
+        else:
+            continue
+        counts, effect = count_codes(code, len(seen.counts), None, group)
+        new = np.array(counts)
+        if group is None:
+            effect = seen.effect
+        results.append((seen, new, _homogeneity_p_value(seen, new, effect, document.seen.groups, n_groups)))
+    adjusted = holm_adjust(np.array([p_value for _, _, p_value in results])).tolist()
+    changes = [_describe_change(seen, new, p) for (seen, new, _), p in zip(results, adjusted, strict=True)]
+    reliability = columns[RELIABILITY]
+    is_automatic = reliability >= (document.default_threshold or 0.0)
+    return WatchResult(
+        rows=len(decision),
+        columns=tuple(sorted(changes, key=lambda change: change.p_value)),
+        automatic_fit=document.seen.automatic,
+        automatic_new=float(is_automatic.mean()),
+        expected_accuracy=float(reliability.mean()),
+        expected_automatic=float(reliability[is_automatic].mean()) if is_automatic.any() else None,
+    )
+
+
+def describe_changed_share(
+    document: MapDocument, decision_counts: np.ndarray, reliability_counts: np.ndarray, automatic_new: float
+) -> list[str]:
+    """Warn, where rows are routed, if they are distributed differently from the fit rows.
+
+    Args:
+        document: The map.
+        decision_counts: Number of new rows of each decided label, shape (K,).
+        reliability_counts: Number of new rows in each range of the reliability that the map stores.
+        automatic_new: Share of the new rows that reach the threshold of the map.
+
+    Returns:
+        A sentence; empty if nothing changed clearly, or the map stores no ranges.
+    """
+    if document.seen is None or decision_counts.sum() < MIN_ROWS:
+        return []
+    counts = {DECISION: decision_counts, RELIABILITY: reliability_counts}
+    p_values = []
+    largest = 0.0
+    for seen in document.seen.columns:
+        if seen.column in counts:
+            new = counts[seen.column]
+            p_values.append(_homogeneity_p_value(seen, new, seen.effect, document.seen.groups, None))
+            difference = np.abs(new / new.sum() - np.array(seen.counts) / sum(seen.counts)).sum() / 2
+            largest = max(largest, float(difference))
+    if holm_adjust(np.array(p_values)).min() > LEVEL or largest < MIN_DIFFERENCE:
+        return []
+    return [
+        f"These rows differ from those of the fit: {automatic_new:.0%} reach the threshold of the map, and "
+        f"{document.seen.automatic:.0%} did then. `relmap watch` shows what changed."
+    ]
+
+
+def ranges_of(document: MapDocument) -> np.ndarray:
+    """Return the limits of the ranges of the reliability that a map stores; empty without any."""
+    if document.seen is not None:
+        for seen in document.seen.columns:
+            if seen.column == RELIABILITY:
+                return np.array(seen.edges)
+    return np.empty(0)
+
+
+def _homogeneity_p_value(
+    seen: SeenColumn, new: np.ndarray, effect: float, groups_fit: int | None, groups_new: int | None
+) -> float:
+    """Return the p-value of the test that the shares of fit rows and new rows are equal."""
+    table = _join_rare(np.vstack([np.array(seen.counts) / seen.effect, new / effect]))
+    if table.shape[1] < 2:
+        return 1.0
+    result = scipy.stats.chi2_contingency(table, correction=False)
+    statistic, dof = float(result.statistic), int(result.dof)
+    if groups_fit is None and groups_new is None:
+        return float(result.pvalue)
+    n_groups = (groups_fit or groups_new or 0) + (groups_new or groups_fit or 0)
+    return float(scipy.stats.f.sf(statistic / dof, dof, max(n_groups - 2, 1)))
+
+
+def _join_rare(table: np.ndarray) -> np.ndarray:
+    """Join ranges, from the first on, until each is expected to have `MIN_EXPECTED` rows in both samples."""
+    share = table.sum(axis=0) / table.sum()
+    smallest = table.sum(axis=1).min()
+    joined: list[np.ndarray] = []
+    waiting = np.zeros(2)
+    expected = 0.0
+    for column, column_share in zip(table.T, share, strict=True):
+        waiting = waiting + column
+        expected += column_share * smallest
+        if expected >= MIN_EXPECTED:
+            joined.append(waiting)
+            waiting = np.zeros(2)
+            expected = 0.0
+    if waiting.any():
+        if joined:
+            joined[-1] = joined[-1] + waiting
+        else:
+            joined.append(waiting)
+    return np.array(joined).T
+
+
+def _describe_change(seen: SeenColumn, new: np.ndarray, p_value: float) -> ColumnChange:
+    """Find where the shares differ most: at a decision, or at a limit of the column."""
+    fit_share = np.array(seen.counts) / sum(seen.counts)
+    new_share = new / new.sum()
+    if seen.column == DECISION:
+        place: int | float = int(np.abs(new_share - fit_share).argmax())
+        share_fit = fit_share[place]
+        share_new = new_share[place]
+    elif not seen.edges:
+        place, share_fit, share_new = 0.0, 1.0, 1.0
+    else:
+        above_fit = 1 - np.cumsum(fit_share)[:-1]
+        above_new = 1 - np.cumsum(new_share)[:-1]
+        index = int(np.abs(above_new - above_fit).argmax())
+        place = seen.edges[index]
+        share_fit = above_fit[index]
+        share_new = above_new[index]
+    return ColumnChange(
+        column=seen.column,
+        p_value=p_value,
+        place=place,
+        share_fit=float(share_fit),
+        share_new=float(share_new),
+        edges=seen.edges,
+        shares_fit=tuple(fit_share.tolist()),
+        shares_new=tuple(new_share.tolist()),
+    )
+
+
+def watch_file(document: MapDocument, file: Predictions, group: str | None = None) -> WatchResult:
+    """Compare the rows of a file with the fit rows of a map; labels are not read.
+
+    Args:
+        document: The map.
+        file: The predictions.
+        group: Column of groups; None for the column of the fit, if the file has it.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        InputError: A row cannot be read, there are too few rows, or the map was written by an earlier version.
+    """
+    if document.seen is None:
+        raise InputError(
+            "this map was written by an earlier version and does not store how its rows are distributed; fit it again"
+        )
+    names = file.schema.names
+    if group is not None:
+        require_column(names, str(file.path), "group", group)
+    elif document.source.group in names:
+        group = document.source.group
+    scores = score_file(document, file, ignore_progress).scores
+    if len(scores) < MIN_ROWS:
+        raise InputError(f"{file.path} has {len(scores):,} rows; watch needs at least {MIN_ROWS}")
+    columns = {
+        CONFIDENCE: scores["confidence"].to_numpy(),
+        RELIABILITY: scipy.special.expit(scores["logit"].to_numpy()),
+    }
+    for signal in document.signals:
+        if isinstance(signal, NumberSignal) and signal.name in names:
+            column = read_columns(file, [signal.name])[signal.name]
+            columns[signal.name] = signal(column, rows_in_file(file))[:, 0]
+    groups = None
+    if group is not None:
+        groups = read_columns(file, [group])[group].cast(pl.String).to_numpy()
+    result = compare_with_seen(document, scores["decision"].to_numpy(), columns, group=groups)
+    assert result is not None
+    return result
