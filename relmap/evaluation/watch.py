@@ -23,85 +23,15 @@ from relmap.errors import InputError
 from relmap.io.files import Predictions, read_columns, rows_in_file
 from relmap.io.reading import require_column
 from relmap.io.signals import NumberSignal
-from relmap.maps.document import MapDocument, Seen, SeenColumn
+from relmap.maps.document import MapDocument, SeenColumn
 from relmap.maps.score import ignore_progress, score_file
+from relmap.maps.seen import CONFIDENCE, DECISION, RELIABILITY, count_codes
 from relmap.metrics.intervals import holm_adjust
 
-DECISION = "decision"
-CONFIDENCE = "confidence"
-RELIABILITY = "reliability"
-N_RANGES = 10
 MIN_EXPECTED = 5.0  # rows of a range, below which it is joined with its neighbour
 LEVEL = 0.01  # probability of a false alarm
 MIN_ROWS = 20
 MIN_DIFFERENCE = 0.05  # of rows that must be in another range before a routing command says so
-
-
-def count_column(column: str, values: np.ndarray, weight: np.ndarray | None, group: np.ndarray | None) -> SeenColumn:
-    """Count the fit rows in ranges of a column with about equal numbers of rows.
-
-    Args:
-        column: Name of the column.
-        values: Numbers, shape (n,).
-        weight: Number of rows that each row represents, shape (n,); None if all are equal.
-        group: Group of each row, shape (n,); None without groups.
-
-    Returns:
-        The counts.
-    """
-    distinct = np.unique(values)
-    limits = np.unique(np.quantile(values, np.arange(1, N_RANGES) / N_RANGES, method="inverted_cdf"))
-    places = np.searchsorted(distinct, limits)
-    # between two values, so that a score whose last bit differs on another machine stays in its range
-    edges = np.array([(distinct[place - 1] + distinct[place]) / 2 for place in places if place > 0])
-    code = np.searchsorted(edges, values, side="right")
-    counts, effect = count_codes(code, len(edges) + 1, weight, group)
-    return SeenColumn(column=column, edges=tuple(edges.tolist()), counts=counts, effect=effect)
-
-
-def count_codes(
-    code: np.ndarray, n_codes: int, weight: np.ndarray | None, group: np.ndarray | None
-) -> tuple[tuple[float, ...], float]:
-    """Count rows, and estimate the design effect of the counts.
-
-    Args:
-        code: Number of the range or label of each row, shape (n,).
-        n_codes: Number of ranges or labels.
-        weight: Number of rows that each row represents, shape (n,); None if all are equal.
-        group: Group of each row, shape (n,); None without groups.
-
-    Returns:
-        The counts, which sum to the effective number of rows; and the mean design effect of groups, at least 1.
-    """
-    weights = np.ones(len(code)) if weight is None else weight / weight.mean()
-    share = np.bincount(code, weights, minlength=n_codes) / max(weights.sum(), 1)
-    n_effective = weights.sum() ** 2 / max((weights**2).sum(), 1e-300)
-    counts = tuple((share * n_effective).tolist())
-    if group is None:
-        return counts, 1.0
-    return counts, max(1.0, _design_effect(code, share, weights, group, n_effective))
-
-
-def _design_effect(
-    code: np.ndarray, share: np.ndarray, weights: np.ndarray, group: np.ndarray, n_effective: float
-) -> float:
-    """Return the mean of the ratios of the variance of each share to that of independent rows."""
-    _, group_code = np.unique(group, return_inverse=True)
-    n_groups = int(group_code.max()) + 1
-    if n_groups < 2:
-        return float(len(code))
-    present = np.flatnonzero(share > 0)
-    if len(present) < 2:
-        return 1.0
-    size = np.bincount(group_code, weights)
-    total = 0.0
-    for number in present:
-        in_range = np.bincount(group_code, weights * (code == number), minlength=n_groups)
-        residual = in_range - share[number] * size
-        variance = (residual**2).sum() * n_groups / (n_groups - 1) / weights.sum() ** 2
-        independent = share[number] * (1 - share[number]) / n_effective
-        total += (1 - share[number]) * variance / independent
-    return total / (len(present) - 1)
 
 
 @dataclass(frozen=True)
@@ -221,58 +151,6 @@ class WatchResult:
                 for change in self.columns
             ],
         }
-
-
-def summarize_seen(
-    decision: np.ndarray,
-    columns: Mapping[str, np.ndarray],
-    n_labels: int,
-    threshold: float,
-    *,
-    weight: np.ndarray | None,
-    group: np.ndarray | None,
-) -> Seen:
-    """Summarize the fit rows for later comparisons.
-
-    Args:
-        decision: Decided labels, shape (n,).
-        columns: Further columns, each of shape (n,); one is the reliability.
-        n_labels: Number of labels.
-        threshold: Reliability from which decisions are automatic.
-        weight: Number of rows that each row represents, shape (n,); None if all are equal.
-        group: Group of each row, shape (n,); None without groups.
-
-    Returns:
-        Counts of the decisions and of each column.
-    """
-    counts, effect = count_codes(decision, n_labels, weight, group)
-    seen = [SeenColumn(column=DECISION, edges=(), counts=counts, effect=effect)]
-    for name, values in columns.items():
-        seen.append(count_column(name, values, weight, group))
-    return Seen(
-        groups=None if group is None else len(np.unique(group)),
-        automatic=float(np.average(columns[RELIABILITY] >= threshold, weights=weight)),
-        columns=tuple(seen),
-    )
-
-
-def signal_columns(document_signals: Sequence[object], signals: np.ndarray | None) -> dict[str, np.ndarray]:
-    """Return the values of the numeric signals by name, each of shape (n,).
-
-    Args:
-        document_signals: Signals of the map.
-        signals: Values of all signals, shape (n, S), or None.
-    """
-    columns: dict[str, np.ndarray] = {}
-    place = 0
-    for signal in document_signals:
-        if isinstance(signal, NumberSignal):
-            assert signals is not None
-            columns[signal.name] = signals[:, place]
-            place += 1
-        else:
-            place += len(signal.values)  # type: ignore[attr-defined]
-    return columns
 
 
 def compare_with_seen(

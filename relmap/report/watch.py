@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import altair as alt
 import polars as pl
 
-from relmap.evaluation.watch import DECISION, WatchResult
+from relmap.evaluation.watch import WatchResult
+from relmap.maps.seen import DECISION
 from relmap.report.figure import ROWS, css_color, print_spec, svg
 
 FONT_SIZE = 12

@@ -1,0 +1,158 @@
+"""Comparison of new rows without labels with the fit rows of a map."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import chi2_contingency
+
+from benchmarks.watch import simulate
+from relmap import InputError, ReliabilityMap
+from relmap.evaluation.watch import MIN_ROWS, watch_file
+from relmap.io.frames import FramePredictions
+from relmap.maps.document import MapDocument
+from relmap.maps.seen import count_codes, count_column
+from tests.maps import run_command
+
+FIT_ROWS = simulate(1000, 1, has_groups=False).with_columns(
+    length=pl.Series(np.random.default_rng(0).normal(size=1000))
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> ReliabilityMap:
+    return ReliabilityMap(signals=("length",)).fit(FIT_ROWS)
+
+
+def new_rows(seed: int, n_rows: int = 1000, **shift: float) -> pl.DataFrame:
+    rows = simulate(n_rows, seed, has_groups=False, **shift).drop("label")
+    return rows.with_columns(length=pl.Series(np.random.default_rng(seed).normal(size=n_rows)))
+
+
+def watch(model: ReliabilityMap, rows: pl.DataFrame, group: str | None = None):
+    return watch_file(model.document_, FramePredictions(rows, sha256=""), group)
+
+
+def test_the_fit_rows_themselves_have_not_changed(model):
+    result = watch(model, FIT_ROWS.drop("label"))
+    assert {change.p_value for change in result.columns} == {1.0}
+    assert {change.column for change in result.columns} == {"decision", "confidence", "reliability", "length"}
+    assert result.automatic_new == result.automatic_fit == pytest.approx(0.7, abs=0.02)
+
+
+def test_rows_of_the_same_distribution_rarely_raise_an_alarm(model):
+    alarms = sum(bool(watch(model, new_rows(seed)).changed) for seed in range(2, 42))
+    assert alarms <= 3
+
+
+@pytest.mark.parametrize(
+    ("shift", "column"),
+    [({"offset": 1.0}, "decision"), ({"scale": 1.6}, "confidence"), ({"scale": 0.5}, "reliability")],
+)
+def test_a_shift_is_found_and_named(model, shift, column):
+    result = watch(model, new_rows(2, **shift))
+    assert column in {change.column for change in result.changed}
+    assert "length" not in {change.column for change in result.changed}
+
+
+def test_a_shifted_signal_is_named(model):
+    result = watch(model, new_rows(2).with_columns(pl.col("length") + 1))
+    (change,) = result.changed
+    assert change.column == "length"
+    assert change.share_new > change.share_fit + 0.2
+
+
+def test_the_named_decision_is_the_one_that_changed_most(model):
+    change = next(change for change in watch(model, new_rows(2, offset=1.0)).columns if change.column == "decision")
+    assert change.place == 0
+    assert change.share_new > change.share_fit
+    assert sum(change.shares_new) == pytest.approx(1)
+
+
+def test_the_expected_accuracy_is_the_mean_reliability(model):
+    rows = new_rows(2)
+    reliability = model.reliability(rows).to_numpy()
+    result = watch(model, rows)
+    assert result.expected_accuracy == pytest.approx(reliability.mean())
+    is_automatic = reliability >= model.document_.default_threshold
+    assert result.expected_automatic == pytest.approx(reliability[is_automatic].mean())
+
+
+def test_the_p_value_of_two_decisions_is_that_of_scipy(model):
+    rows = new_rows(2, offset=0.4)
+    change = next(change for change in watch(model, rows).columns if change.column == "decision")
+    fit = np.bincount(model.predict(FIT_ROWS).astype(int), minlength=3)
+    new = np.bincount(model.predict(rows).astype(int), minlength=3)
+    expected = chi2_contingency(np.vstack([fit, new]), correction=False).pvalue
+    assert expected <= change.p_value <= 4 * expected + 1e-12  # Holm's adjustment of four tests
+
+
+def test_repeated_rows_of_a_group_are_no_evidence(model):
+    few = new_rows(2, n_rows=60, scale=1.3)
+    repeated = pl.concat([few.with_columns(query=pl.int_range(60))] * 20)
+    as_groups = watch(model, repeated, "query")
+    as_rows = watch(model, repeated.with_columns(query=pl.int_range(1200)), "query")
+    assert min(change.p_value for change in as_groups.columns) > 1000 * min(
+        change.p_value for change in as_rows.columns
+    )
+
+
+def test_the_design_effect_of_identical_rows_is_their_number():
+    code = np.repeat(np.random.default_rng(0).integers(0, 3, 400), 5)
+    _, effect = count_codes(code, 3, None, np.repeat(np.arange(400), 5))
+    assert effect == pytest.approx(5, rel=0.02)
+    _, alone = count_codes(code, 3, None, np.arange(2000))
+    assert alone == pytest.approx(1, rel=0.02)
+
+
+def test_weighted_rows_count_by_their_weight():
+    counts, effect = count_codes(np.array([0, 0, 1]), 2, np.array([1.0, 1.0, 2.0]), None)
+    assert counts[0] == pytest.approx(counts[1])
+    assert sum(counts) == pytest.approx(16 / 6)  # the effective number of rows
+    assert effect == 1
+
+
+def test_limits_lie_between_values():
+    seen = count_column("x", np.repeat([0.2, 0.5, 0.9], [10, 70, 20]), None, None)
+    assert seen.edges == (0.35, 0.7)
+    assert seen.counts == (10, 70, 20)
+    constant = count_column("x", np.full(5, 0.3), None, None)
+    assert constant.edges == ()
+    assert constant.counts == (5,)
+
+
+def test_apply_says_once_that_rows_differ(model, tmp_path):
+    model.save(tmp_path / "map.json")
+    for rows, is_changed in ((new_rows(2), False), (new_rows(3, scale=1.6), True)):
+        rows.write_parquet(tmp_path / "new.parquet")
+        lines = run_command(
+            *("apply", "--map", tmp_path / "map.json", "--predictions", tmp_path / "new.parquet"),
+            *("--out", tmp_path / "out.parquet", "--force"),
+        )
+        assert sum("relmap watch" in line for line in lines) == is_changed
+
+
+def test_the_command_writes_numbers_a_chart_and_an_exit_status(model, tmp_path):
+    model.save(tmp_path / "map.json")
+    new_rows(3, scale=1.6).write_parquet(tmp_path / "new.parquet")
+    command = ("watch", "--map", tmp_path / "map.json", "--predictions", tmp_path / "new.parquet")
+    run_command(*command, "--out", tmp_path / "out.json", "--figure", tmp_path / "out.svg")
+    assert json.loads((tmp_path / "out.json").read_text())["changed"]
+    assert (tmp_path / "out.svg").read_text().startswith("<svg")
+    assert run_command(*command, "--fail-on-change") == 3
+
+
+def test_few_rows_and_earlier_maps_are_refused(model):
+    with pytest.raises(InputError, match=f"at least {MIN_ROWS}"):
+        watch(model, new_rows(2, n_rows=5))
+    earlier = model.document_.model_copy(update={"seen": None})
+    with pytest.raises(InputError, match="earlier version"):
+        watch_file(earlier, FramePredictions(new_rows(2), sha256=""))
+
+
+def test_counts_that_do_not_fit_the_map_are_refused(model):
+    content = model.document_.model_dump(mode="json")
+    content["seen"]["columns"][0]["counts"].append(3.0)
+    with pytest.raises(ValueError, match="seen: decision has 4 counts"):
+        MapDocument.model_validate_json(json.dumps(content))
