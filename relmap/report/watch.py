@@ -1,6 +1,7 @@
 """Figure of new rows without labels, compared with the fit rows."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import altair as alt
 import polars as pl
@@ -58,5 +59,5 @@ def _describe_ranges(edges: Sequence[float]) -> list[str]:
     if not edges:
         return ["all"]
     limits = [f"{edge:.3g}" for edge in edges]
-    between = [f"{low} to {high}" for low, high in zip(limits, limits[1:], strict=False)]
+    between = [f"{low} to {high}" for low, high in pairwise(limits)]
     return [f"below {limits[0]}", *between, f"{limits[-1]} or more"]

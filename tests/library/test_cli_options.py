@@ -10,7 +10,7 @@ from relmap.cli import COLUMNS_PANEL, CommandWithNames, calibrator_names, varian
 from relmap.errors import option
 from relmap.maps import options
 
-COMMANDS = ("fit", "report", "apply", "label", "evaluate", "thresholds", "sql", "demo")
+COMMANDS = ("fit", "report", "apply", "label", "evaluate", "watch", "thresholds", "sql", "demo")
 FIT_OPTIONS = {"calibrator", "variant", "seed", "signals", "hold_out", "accept_label_order"}
 PANELS = {  # command -> panel -> its options
     "fit": {options.PANEL: FIT_OPTIONS | {"protocol"}},
@@ -38,6 +38,7 @@ READING_OPTIONS = {
 OMITTED_READING_OPTIONS = {
     "apply": {"label", "id", "drop_unlabelled"},
     "label": {"id", "drop_unlabelled"},
+    "watch": {"label", "id", "drop_unlabelled"},
     "sql": READING_OPTIONS,
     "demo": READING_OPTIONS,
 }

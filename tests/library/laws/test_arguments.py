@@ -365,6 +365,14 @@ COMMAND_PROBES: dict[str, dict[str, tuple[str, Options, Options]]] = {
         "fail_on_drift": ("wide", {"predictions": "wrong.parquet"}, {"fail_on_drift": True}),
         "out": ("wide", {}, {"out": "elsewhere.json"}),
     },
+    "watch": {
+        "map_file": ("wide", {}, {"map_file": "two.json"}),
+        "predictions": ("wide", {}, {"predictions": "judge.parquet"}),
+        "group": ("part", {}, {"group": "site"}),
+        "out": ("wide", {}, {"out": "elsewhere.json"}),
+        "figure": ("wide", {}, {"figure": "shares.svg"}),
+        "fail_on_change": ("two", {"probability": "q"}, {"fail_on_change": True}),
+    },
     "thresholds": {
         "predictions": ("wide", {}, {"predictions": "judge.parquet"}),
         "map_file": ("wide", {}, {"map_file": "two.json"}),
@@ -429,6 +437,7 @@ def valid_options(command: str, kind: str) -> Options:
         "apply": apply_options,
         "label": {**apply_options, "rows": 8},
         "evaluate": evaluation_options,
+        "watch": evaluation_options,
         "thresholds": {**evaluation_options, "coverage": "0.5"},
         "sql": {"map_file": f"{kind}.json"},
     }[command]
