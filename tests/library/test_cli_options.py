@@ -123,6 +123,7 @@ REQUIRED = {
     "apply": {"map_file", "predictions", "out"},
     "label": {"map_file", "predictions", "out", "rows"},
     "evaluate": {"map_file", "predictions"},
+    "watch": {"map_file", "predictions"},
     "thresholds": {"predictions"},
     "sql": {"map_file"},
     "demo": set(),

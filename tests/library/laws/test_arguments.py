@@ -368,10 +368,14 @@ COMMAND_PROBES: dict[str, dict[str, tuple[str, Options, Options]]] = {
     "watch": {
         "map_file": ("wide", {}, {"map_file": "two.json"}),
         "predictions": ("wide", {}, {"predictions": "judge.parquet"}),
-        "group": ("part", {}, {"group": "site"}),
+        "group": ("two", {"probability": "q"}, {"group": "query"}),
         "out": ("wide", {}, {"out": "elsewhere.json"}),
         "figure": ("wide", {}, {"figure": "shares.svg"}),
-        "fail_on_change": ("two", {"probability": "q"}, {"fail_on_change": True}),
+        "fail_on_change": (
+            "two",
+            {"map_file": "wide.json", "predictions": "wide.parquet", "logits": "share"},
+            {"fail_on_change": True},
+        ),
     },
     "thresholds": {
         "predictions": ("wide", {}, {"predictions": "judge.parquet"}),
