@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from relmap.evaluation.sample import EvaluationSample, finite_or_none
-from relmap.metrics.intervals import SIGNIFICANCE_LEVEL, TAIL_PROBABILITY, format_interval, holm_adjust
+from relmap.evaluation.sample import EvaluationSample
+from relmap.metrics.intervals import SIGNIFICANCE_LEVEL, TAIL_PROBABILITY, finite_or_none, format_interval, holm_adjust
 from relmap.metrics.reliability import count_retained_rows
 from relmap.metrics.resampling import Resamples
 

@@ -496,6 +496,28 @@ def unify_missing(values: ArrayLike, argument: str = "y") -> np.ndarray:
     return objects
 
 
+def label_names(labels: ArrayLike) -> np.ndarray:
+    """Convert labels to names.
+
+    Args:
+        labels: Labels of any type; whole numbers stored as floats have names without decimals.
+
+    Returns:
+        Names, of the shape of `labels`; str, or objects if labels are missing. A missing label is None.
+    """
+    values = unify_missing(labels)
+    if values.dtype == object and None in values:
+        missing = np.array([value is None for value in values.ravel()]).reshape(values.shape)
+        names = np.full(values.shape, None)
+        names[~missing] = label_names(values[~missing].tolist())
+        return names
+    if values.dtype.kind == "f":
+        is_exact = np.abs(values) < 2**53
+        if bool(is_exact.all() and (values == np.rint(values)).all()):
+            values = values.astype(np.int64)
+    return values.astype(str)
+
+
 def _as_objects(values: Sequence[object], shape: tuple[int, ...]) -> np.ndarray:
     objects = np.empty(len(values), dtype=object)
     objects[:] = values

@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from relmap import InputError
 from relmap.decisions import FixedDecisions
-from relmap.maps.fit import describe_fit
+from relmap.evaluation.assessment import describe_fit
 from relmap.maps.score import FittedMap
 from tests import maps
 

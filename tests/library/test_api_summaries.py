@@ -10,8 +10,8 @@ from relmap.evaluation.assessment import MapAssessment
 from relmap.evaluation.summary import Cuts, Summary
 from relmap.io.frames import FramePredictions
 from relmap.maps.document import MapDocument
-from relmap.maps.fit import fit_map
 from relmap.maps.score import FittedMap
+from relmap.routing.choose import choose_cut
 from relmap.routing.thresholds import (
     ReliabilityThresholds,
     bound_accuracy,
@@ -19,6 +19,7 @@ from relmap.routing.thresholds import (
     find_coverage_threshold,
 )
 from tests import maps
+from tests.maps import fit_file as fit_map
 
 N_ROWS = 240
 MAP = maps.make_map("confidence")
@@ -81,7 +82,7 @@ def thresholds_of(request: dict[str, object], confidence: float) -> ReliabilityT
 @pytest.mark.parametrize("request_", [{"target_accuracy": 0.6}, {"coverage": "0.5"}, {"cut": 0.25}])
 @pytest.mark.parametrize("origin", ["new", "held_out", "out_of_fold", "partly_out_of_fold"])
 def test_cuts_of_each_origin_state_whether_they_are_guaranteed(request_, origin):
-    cuts = assess(origin, n_fitted=7).choose_cut(**request_, confidence_level=0.8)
+    cuts = choose_cut(assess(origin, n_fitted=7), **request_, confidence_level=0.8)
     expected = thresholds_of(request_, 0.8)
     is_guaranteed = origin in ("new", "held_out")
     notes = ["How it was read."]
@@ -97,11 +98,11 @@ def test_cuts_of_each_origin_state_whether_they_are_guaranteed(request_, origin)
 
 def test_the_hold_out_that_gives_a_guarantee_is_named_as_in_python():
     with naming("python"):
-        assert assess("out_of_fold").choose_cut(cut=0.5).notes[-1] == ESTIMATE_NOTE.format("hold_out=0.3")
+        assert choose_cut(assess("out_of_fold"), cut=0.5).notes[-1] == ESTIMATE_NOTE.format("hold_out=0.3")
 
 
 def test_cuts_of_grouped_rows_use_every_row():
-    cuts = assess(rows=make_rows("group")).choose_cut(coverage=0.5)
+    cuts = choose_cut(assess(rows=make_rows("group")), coverage=0.5)
     assert (cuts.numbers["overall"]["rows"], cuts.numbers["groups"]) == (N_ROWS, N_ROWS // 10)
     assert cuts.notes[1:] == (
         "All 240 rows of the 24 groups are used. The bounds are for the mean accuracy of groups and, with many groups, "
@@ -113,13 +114,13 @@ def test_the_order_of_groups_depends_on_the_seed_of_the_map():
     bounds = set()
     for seed in range(6):
         document = MAP.model_copy(update={"source": MAP.source.model_copy(update={"seed": seed})})
-        cuts = assess(document=document, rows=make_rows("group")).choose_cut(cut=0.8)
+        cuts = choose_cut(assess(document=document, rows=make_rows("group")), cut=0.8)
         bounds.add(cuts.numbers["overall"]["lower_bound"])
     assert len(bounds) > 1
 
 
 def test_costs_use_all_rows_and_have_the_fingerprint_of_the_map():
-    cuts = assess(rows=make_rows("group")).choose_cut(cost_error=4, cost_review=1)
+    cuts = choose_cut(assess(rows=make_rows("group")), cost_error=4, cost_review=1)
     assert cuts.cut == pytest.approx(0.75)
     assert cuts.numbers["overall"]["rows"] == N_ROWS
     assert (cuts.numbers["map_fingerprint"], cuts.numbers["guaranteed"]) == (MAP.fingerprint, False)
@@ -140,14 +141,14 @@ def test_costs_use_all_rows_and_have_the_fingerprint_of_the_map():
 )
 def test_exactly_one_request_must_be_given(request_):
     with pytest.raises(InputError) as error:
-        assess().choose_cut(**request_)
+        choose_cut(assess(), **request_)
     assert str(error.value) == ONE_REQUEST
 
 
 @pytest.mark.parametrize("request_", [{"cost_error": 5}, {"cost_review": 1}])
 def test_both_costs_must_be_given(request_):
     with pytest.raises(InputError, match="give an error cost above 0"):
-        assess().choose_cut(**request_)
+        choose_cut(assess(), **request_)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ import pytest
 from relmap import cli
 from relmap.cli import COLUMNS_PANEL, CommandWithNames, calibrator_names, variant_names
 from relmap.errors import option
+from relmap.maps import options
 
 COMMANDS = ("fit", "report", "apply", "label", "evaluate", "thresholds", "sql", "demo")
 FIT_OPTIONS = {"calibrator", "variant", "seed", "signals", "hold_out", "accept_label_order"}
 PANELS = {  # command -> panel -> its options
-    "fit": {cli.FIT_PANEL: FIT_OPTIONS | {"protocol"}},
-    "report": {cli.FIT_PANEL: FIT_OPTIONS},
+    "fit": {options.PANEL: FIT_OPTIONS | {"protocol"}},
+    "report": {options.PANEL: FIT_OPTIONS},
     "thresholds": {
         cli.MAP_PANEL: {"target_accuracy", "coverage", "cost_error", "cost_review", "cut"},
         cli.SCORE_PANEL: {"precision", "recall", "npv", "figure", "seed"},

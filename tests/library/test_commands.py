@@ -1,7 +1,9 @@
 """Commands: protected inputs, printed lines, JSON, and the arguments of a fit. No map is fitted, for speed."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -10,14 +12,17 @@ import typer
 from scipy.special import expit
 
 from relmap import InputError, __version__, cli
+from relmap.evaluation import assessment
 from relmap.evaluation.agreement import PopulationSummary
 from relmap.evaluation.assessment import MapAssessment
 from relmap.evaluation.summary import FitSummary
 from relmap.io.files import open_predictions
 from relmap.maps import fit as api
-from relmap.maps.document import MapDocument, describe_map, load_map, save_map
+from relmap.maps.document import describe_map, load_map, save_map
+from relmap.maps.options import FitOptions
 from relmap.maps.score import ignore_progress
 from relmap.report import page, score
+from relmap.routing.choose import choose_cut
 from relmap.routing.score_thresholds import find_score_thresholds
 from tests import maps
 
@@ -214,7 +219,7 @@ def test_evaluate_writes_the_numbers_and_prints_notes_before_lines(out, has_popu
 def test_thresholds_of_a_map_are_written_and_printed(arguments, request_, folder, capsys):
     printed = maps.run_command("thresholds", "--map", "map.json", "--predictions", "rows.parquet", *arguments.split())
     output = capsys.readouterr()
-    expected = assess().choose_cut(**request_)
+    expected = choose_cut(assess(), **request_)
     assert printed == [*expected.notes, *expected.lines] == output.err.splitlines()
     assert json.loads(output.out) == as_json({"predictions": "rows.parquet", "map": "map.json"} | expected.to_dict())
 
@@ -263,7 +268,7 @@ FIT_OPTIONS = {  # option -> text on the command line, argument of the fit, its 
     "--variant": ("mrp", "variant", "mrp"),
     "--seed": ("7", "seed", 7),
     "--group": ("group", "group", "group"),
-    "--labels": ("bad,fair,good", "names", ("bad", "fair", "good")),
+    "--labels": ("bad,fair,good", "labels", ("bad", "fair", "good")),
     "--signals": ("a,b", "signals", ("a", "b")),
     "--hold-out": ("0.25", "hold_out", 0.25),
 }
@@ -272,7 +277,7 @@ DEFAULT_FIT = {
     "variant": None,
     "seed": 1,
     "group": None,
-    "names": None,
+    "labels": None,
     "signals": (),
     "hold_out": 0.0,
     "protocol": "own",
@@ -287,17 +292,18 @@ class FitRecorder:
         self.path: Path | None = None
         self.options: dict[str, object] = {}
 
-    def __call__(self, file: object, **options: object) -> tuple[MapDocument, FitSummary]:
+    def __call__(self, file: object, options: FitOptions) -> SimpleNamespace:
         self.path = file.path
-        self.options = options
-        document = MAP.model_copy(update={"default_threshold": 0.75})
-        return document, FitSummary(("Better.", "Because."), ("How it was read.",), details=("Detail.",))
+        self.options = asdict(options)
+        return SimpleNamespace(document=MAP.model_copy(update={"default_threshold": 0.75}))
 
 
 @pytest.fixture
 def recorder(monkeypatch) -> FitRecorder:
     recorder = FitRecorder()
     monkeypatch.setattr(api, "fit_map", recorder)
+    summary = FitSummary(("Better.", "Because."), ("How it was read.",), details=("Detail.",))
+    monkeypatch.setattr(assessment, "describe_fit", lambda _: summary)
     monkeypatch.setattr(page, "render_map_page", lambda *arguments: f"page {len(arguments)}")
     return recorder
 

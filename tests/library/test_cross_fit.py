@@ -12,15 +12,9 @@ from relmap.calibrators.spline import Spline, fit_spline_of_confidence
 from relmap.calibrators.temperature import fit_temperature
 from relmap.decisions import CalibratedDecisions, FixedDecisions, LabelledDecisions
 from relmap.errors import InputError
-from relmap.maps.cross_fit import (
-    CONSTANT_CALIBRATOR,
-    CrossFit,
-    FitOptions,
-    cross_fit,
-    fit_calibrator,
-    fit_paper_protocol,
-)
+from relmap.maps.cross_fit import CONSTANT_CALIBRATOR, CrossFit, cross_fit, fit_calibrator, fit_paper_protocol
 from relmap.maps.folds import FoldSplit
+from relmap.maps.options import FitOptions
 from relmap.maps.score import FittedMap, calibrated_logit
 from relmap.projection.registry import fit_variants
 from relmap.projection.rows import FitBatch, split_validation
@@ -29,7 +23,7 @@ from tests import maps
 N_ROWS = 100
 VARIANTS = ("confidence", "label_intercept", "mrp_pooled")
 CALIBRATORS = ("ts", "sms")
-OPTIONS = FitOptions(n_labels=3, calibrator="sms", variant="mrp_pooled", settings=maps.SETTINGS, seed=4)
+OPTIONS = FitOptions(calibrator="sms", variant="mrp_pooled", seed=4)
 # Unequal folds of rows in no order; rows 90 to 99 are held out
 NUMBERS = np.random.default_rng(5).permutation(90)
 SPLIT = FoldSplit(folds=tuple(np.split(NUMBERS, [20, 47])), held_out=np.arange(90, 100))
@@ -49,7 +43,7 @@ PAPER = maps.SOURCE.model_copy(update={"protocol": maps.SETTINGS.protocol, "seed
 
 @pytest.fixture(scope="module")
 def result() -> CrossFit:
-    return cross_fit(ROWS, SPLIT, OPTIONS)
+    return cross_fit(ROWS, SPLIT, 3, OPTIONS, maps.SETTINGS)
 
 
 def fit_by_hand(numbers: np.ndarray, confidence_logit: np.ndarray, options: FitOptions) -> FittedMap:
@@ -88,7 +82,7 @@ def test_projections_are_fitted_on_out_of_fold_confidences_and_rows_scored_witho
         fitted = fit_by_hand(SPLIT.training_rows(fold), unseen, options)
         expected[numbers] = fitted(ROWS.take(numbers)).logit
 
-    result = cross_fit(ROWS, SPLIT, options)
+    result = cross_fit(ROWS, SPLIT, 3, options, maps.SETTINGS)
 
     np.testing.assert_allclose(result.scored.logit, expected[NUMBERS], rtol=1e-9)
     np.testing.assert_allclose(result.scored.confidence, expit(baseline[NUMBERS]), rtol=1e-9)
@@ -113,7 +107,7 @@ def test_decisions_without_a_confidence_are_all_fitted_with_one_constant():
     """Constants without a fold would be low exactly where its rows are correct."""
     rows = replace(ROWS, logits=None)
     options = replace(OPTIONS, calibrator=CONSTANT_CALIBRATOR)
-    result = cross_fit(rows, SPLIT, options)
+    result = cross_fit(rows, SPLIT, 3, options, maps.SETTINGS)
     share = fit_calibrator(CONSTANT_CALIBRATOR, rows.take(NUMBERS), seed=4).share
     decisions = CalibratedDecisions(np.full(90, logit(share)), ROWS.decision[NUMBERS])
     batch = FitBatch(LabelledDecisions([decisions], rows.correct[NUMBERS]), 3, maps.SETTINGS.projection)
@@ -141,9 +135,9 @@ def test_the_seed_of_a_calibrator_is_the_seed_of_the_fit():
     expected = fit_smart(rows.logits, rows.label, seed=4)
     assert not np.array_equal(expected.parameters, fit_smart(rows.logits, rows.label, seed=1).parameters)
     np.testing.assert_array_equal(fit_calibrator("smart", rows, seed=4).parameters, expected.parameters)
-    options = FitOptions(3, "smart", "confidence", maps.SETTINGS, seed=4)
+    options = FitOptions(calibrator="smart", variant="confidence", seed=4)
     split = FoldSplit(folds=(np.arange(60), np.arange(60, 80)), held_out=np.arange(80, 100))
-    fits = cross_fit(ROWS, split, options)
+    fits = cross_fit(ROWS, split, 3, options, maps.SETTINGS)
     np.testing.assert_array_equal(fits.folds[1].calibrator.parameters, expected.parameters)
 
 
@@ -158,7 +152,7 @@ def test_the_paper_protocol_fits_each_model_on_its_part(calibrator, temperature_
     projection_fit = ROWS.take(parts.projection_fit)
     projection_selection = ROWS.take(parts.projection_selection)
     options = replace(OPTIONS, calibrator=calibrator, variant="label_intercept", seed=9)
-    result = fit_paper_protocol(ROWS, source, options)
+    result = fit_paper_protocol(ROWS, source, 3, options, maps.SETTINGS)
 
     calibrator_rows = ROWS if calibrator_part is None else ROWS.take(parts[calibrator_part])
     expected = fit_calibrator(calibrator, calibrator_rows, seed=9)
@@ -186,7 +180,7 @@ def test_the_paper_protocol_needs_three_groups():
     source = PAPER.model_copy(update={"protocol": protocol})
     two_groups = replace(ROWS, group=np.where(np.arange(N_ROWS) < 30, "a", "b"))
     with pytest.raises(InputError) as error:
-        fit_paper_protocol(two_groups, source, OPTIONS)
+        fit_paper_protocol(two_groups, source, 3, OPTIONS, maps.SETTINGS)
     assert str(error.value) == (
         "there are fewer than three groups, which cannot be split in the three parts of the paper's protocol; omit the "
         "groups"

@@ -8,8 +8,8 @@ import pytest
 
 from relmap import ReliabilityMap
 from relmap.maps.document import load_map
+from relmap.maps.fit_rows import score_out_of_fold
 from relmap.maps.folds import restore_fold_split
-from relmap.maps.labelled_rows import score_out_of_fold
 from relmap.routing.apply import MIN_COVERAGE_ROWS, NO_THRESHOLD, apply_map, routing_rule
 from tests import maps
 

@@ -6,15 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from relmap.evaluation.drift import (
-    CellDrift,
-    DriftResult,
-    TopDrift,
-    detect_drift,
-    summarize_reference_cells,
-    summarize_top_cells,
-)
+from relmap.evaluation.drift import CellDrift, DriftResult, TopDrift, detect_drift
 from relmap.maps.document import Cell, MapDocument, TopCell
+from relmap.maps.held_out import summarize_reference_cells, summarize_top_cells
 from tests.maps import LABEL_NAMES, make_map_with_held_out
 
 QUANTILES = tuple(np.linspace(0, 1, 101).tolist())

@@ -8,12 +8,14 @@ from scipy.special import expit, logit
 
 from relmap.calibrators.identity import Constant, Identity
 from relmap.decisions import FixedDecisions
+from relmap.evaluation.assessment import describe_fit
 from relmap.evaluation.description import describe_comparison, describe_limits, describe_models
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample
 from relmap.maps import fit as map_fit
 from relmap.maps.cross_fit import CrossFit
-from relmap.maps.fit import MapFit, compute_default_threshold, describe_fit
+from relmap.maps.fit import MapFit
+from relmap.maps.held_out import compute_default_threshold
 from relmap.maps.score import FittedMap
 from relmap.metrics.comparison import BETTER, describe_metrics
 from relmap.projection.labelwise import Intercepts

@@ -9,13 +9,13 @@ from scipy.special import expit, logit
 from relmap.decisions import CalibratedDecisions, LabelledDecisions
 from relmap.io.frames import FramePredictions
 from relmap.maps.document import load_map, save_map
-from relmap.maps.fit import fit_map
-from relmap.maps.labelled_rows import read_labelled_rows
 from relmap.maps.score import FittedMap
 from relmap.projection.pooled import SIGNAL_DEVIATION, SignalAdjusted, fit_mrp_pooled, fit_pooled_line
 from relmap.projection.rows import FitBatch
 from relmap.settings import ProjectionParams
 from tests import maps
+from tests.maps import fit_file as fit_map
+from tests.maps import read_labelled as read_labelled_rows
 
 N_LABELS = 3
 

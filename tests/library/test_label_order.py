@@ -15,8 +15,8 @@ from relmap.io.files import open_predictions
 from relmap.io.label_order import find_better_assignment
 from relmap.io.reading import Reading
 from relmap.maps.document import load_map
-from relmap.maps.fit import fit_map
 from relmap.routing.apply import apply_map
+from tests.maps import fit_file as fit_map
 from tests.maps import make_predictions, run_command
 
 LABEL_NAMES = ("bad", "fair", "excellent")

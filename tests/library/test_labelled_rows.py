@@ -13,18 +13,12 @@ from relmap.io.hashing import sha256_of_arrays, sha256_of_file
 from relmap.io.reading import Reading
 from relmap.maps import labelled_rows
 from relmap.maps.document import MapDocument
-from relmap.maps.fit import fit_map
+from relmap.maps.fit_rows import ScoredRows, fingerprint_rows, hash_predictions, read_and_score_rows, score_out_of_fold
 from relmap.maps.folds import paper_fit_rows, restore_fold_split, split_folds
-from relmap.maps.labelled_rows import (
-    ScoredRows,
-    fingerprint_rows,
-    hash_predictions,
-    read_and_score_rows,
-    read_labelled_rows,
-    score_out_of_fold,
-)
 from relmap.maps.score import FittedMap
 from tests import maps
+from tests.maps import fit_file as fit_map
+from tests.maps import read_labelled as read_labelled_rows
 
 N_ROWS = 90
 ROWS = maps.make_predictions(N_ROWS, shift=2.5, per_group=4)

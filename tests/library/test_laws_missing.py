@@ -18,10 +18,10 @@ from relmap.evaluation.assessment import MapAssessment
 from relmap.io.files import open_predictions
 from relmap.io.frames import FramePredictions
 from relmap.io.reading import DEFAULT_READING, Reading
-from relmap.maps.fit import fit_map
 from relmap.routing.apply import apply_map
 from relmap.routing.score_thresholds import read_score
 from tests import maps
+from tests.maps import fit_file as fit_map
 
 N_ROWS = 70
 MISSING_ROW = 41

@@ -12,12 +12,12 @@ from scipy.special import expit
 
 from relmap import ReliabilityMap, load_map
 from relmap.decisions import CalibratedDecisions
-from relmap.evaluation.drift import summarize_reference_cells, summarize_top_cells
 from relmap.io.frames import FramePredictions
 from relmap.maps.cross_fit import fit_calibrator
 from relmap.maps.document import MapDocument, save_map
+from relmap.maps.fit_rows import fingerprint_rows
 from relmap.maps.folds import split_folds
-from relmap.maps.labelled_rows import fingerprint_rows
+from relmap.maps.held_out import summarize_reference_cells, summarize_top_cells
 from relmap.maps.score import FittedMap, calibrated_logit
 from relmap.metrics.spread import LabelCells
 from relmap.projection.labelwise import PENALTIES

@@ -8,13 +8,20 @@ import pytest
 from relmap.calibrators.temperature import Temperature
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.evaluation.drift import summarize_reference_cells, summarize_top_cells
 from relmap.io.signals import NumberSignal, Signal
-from relmap.maps.cross_fit import CrossFit, FitOptions, cross_fit
+from relmap.maps.cross_fit import CrossFit, cross_fit
 from relmap.maps.document import Source
-from relmap.maps.fit import MapFit, compute_default_threshold, fit_labelled_rows, summarize_out_of_fold_rows
+from relmap.maps.fit import MapFit, fit_labelled_rows
+from relmap.maps.fit_rows import hash_training_rows
 from relmap.maps.folds import paper_fit_rows, split_folds
-from relmap.maps.training_rows import hash_training_rows
+from relmap.maps.held_out import (
+    compute_default_threshold,
+    summarize_out_of_fold_rows,
+    summarize_reference_cells,
+    summarize_top_cells,
+)
+from relmap.maps.labelled_rows import LabelledRows
+from relmap.maps.options import FitOptions
 from relmap.metrics.spread import LabelCells
 from tests import maps
 
@@ -52,24 +59,25 @@ def fit(
     names: tuple[str, ...] | None = NAMES,
     signals: tuple[Signal, ...] = (),
 ) -> MapFit:
-    return fit_labelled_rows(
-        rows,
-        source,
-        SETTINGS,
-        calibrator="diag",
-        variant=variant,
-        n_labels=4,
-        names=names,
-        signals=signals,
-        ids=IDS,
-        id_column="pair",
+    labelled = LabelledRows(rows, n_labels=4, signals=signals, notes=[], names=names, ids=IDS, id_column="pair")
+    return fit_with(labelled, FitOptions(calibrator="diag", variant=variant), source)
+
+
+def fit_with(labelled: LabelledRows, options: FitOptions, source: Source = SOURCE) -> MapFit:
+    options = replace(
+        options, seed=source.seed, hold_out=source.hold_out, protocol="paper" if source.protocol else "own"
     )
+    return fit_labelled_rows(labelled, options, source, SETTINGS)
+
+
+def without_ids(rows: FixedDecisions) -> LabelledRows:
+    return LabelledRows(rows, n_labels=4, signals=(), notes=[], names=None, ids=None, id_column=None)
 
 
 @pytest.fixture(scope="module")
 def result() -> CrossFit:
-    options = FitOptions(n_labels=4, calibrator="diag", variant="label_platt", settings=SETTINGS, seed=6)
-    return cross_fit(ROWS, SPLIT, options)
+    options = FitOptions(calibrator="diag", variant="label_platt", seed=6)
+    return cross_fit(ROWS, SPLIT, 4, options, SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -95,17 +103,7 @@ def test_a_map_stores_the_parts_of_the_cross_fit(result, fitted):
 
 
 def test_a_classwise_calibrator_is_compared_with_temperature_scaling():
-    document = fit_labelled_rows(
-        ROWS,
-        SOURCE,
-        SETTINGS,
-        calibrator=None,
-        variant="confidence",
-        n_labels=4,
-        names=NAMES,
-        ids=IDS,
-        id_column="pair",
-    ).document
+    document = fit_with(without_ids(ROWS), FitOptions(variant="confidence")).document
     assert (document.calibrator.name, document.baseline.name) == ("sms", "ts")
     assert isinstance(document.baseline.fitted, Temperature)
     assert all(isinstance(fold.baseline, Temperature) for fold in document.folds)
@@ -171,7 +169,7 @@ def test_rows_and_variant_are_checked_before_the_fit(variant, n_rows, message):
 def test_fit_that_a_map_cannot_store_is_rejected():
     rows = replace(ROWS, logits=ROWS.logits * 1e-250)
     with pytest.raises(InputError) as error:
-        fit_labelled_rows(rows, SOURCE, SETTINGS, calibrator="matrix", variant="confidence", n_labels=4, names=None)
+        fit_with(without_ids(rows), FitOptions(calibrator="matrix", variant="confidence"))
     assert str(error.value).startswith("a map cannot store the fit (")
     assert str(error.value).endswith(
         "), as happens with logits that are far too large or too small; rescale the logits, or use the calibrator ts"

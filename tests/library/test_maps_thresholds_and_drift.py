@@ -16,9 +16,10 @@ from scipy.stats import t as student
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.evaluation.drift import detect_drift, summarize_reference_cells
+from relmap.evaluation.drift import detect_drift
 from relmap.evaluation.sample import EvaluationSample
 from relmap.maps.document import Cell, MapDocument
+from relmap.maps.held_out import summarize_reference_cells
 from relmap.maps.score import ScoredDecisions
 from relmap.routing.costs import estimate_costs
 from relmap.routing.thresholds import (

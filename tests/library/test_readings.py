@@ -13,9 +13,9 @@ from relmap.errors import InputError
 from relmap.io import files, output
 from relmap.io.files import open_predictions, read_columns, rows_in_file
 from relmap.io.reading import Reading
-from relmap.maps.labelled_rows import read_labelled_rows
 from relmap.routing.apply import apply_map
 from tests import maps
+from tests.maps import read_labelled as read_labelled_rows
 
 JUDGE_ROWS = maps.make_confidence_predictions(300, 2)  # as of a language model that judges answers
 PROBABILITY_OF_SECOND = pl.when(pl.col("decision") == 1).then("confidence").otherwise(1 - pl.col("confidence"))

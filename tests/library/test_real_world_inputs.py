@@ -11,8 +11,9 @@ import pytest
 from relmap import InputError, ReliabilityMap, cli
 from relmap.io.files import open_predictions
 from relmap.io.reading import Reading
-from relmap.maps.labelled_rows import LabelledRows, read_labelled_rows
+from relmap.maps.labelled_rows import LabelledRows
 from relmap.routing.score_thresholds import ScoreRows, read_score
+from tests.maps import read_labelled as read_labelled_rows
 
 N_ROWS = 300
 GENERATOR = np.random.default_rng(0)

@@ -24,6 +24,7 @@ from relmap.report.html import figure_json, mark_code, render_page, template_env
 from relmap.report.page import render_map_page
 from relmap.report.score import precision_recall_svg
 from relmap.routing.apply import default_threshold
+from relmap.routing.choose import choose_cut
 from relmap.routing.score_thresholds import ScoreThreshold, ScoreThresholds
 from tests import maps
 
@@ -192,11 +193,11 @@ def test_the_table_of_cuts_has_four_targets_and_only_its_own_notes(monkeypatch):
     table = page_variables(monkeypatch, assessment)["tables"][0]
     assert [row[0] for row in table.rows] == ["80%", "90%", "95%", "99%"]
     for row, target in zip(table.rows, (0.8, 0.9, 0.95, 0.99), strict=True):
-        cut = assessment.choose_cut(target_accuracy=target).cut
+        cut = choose_cut(assessment, target_accuracy=target).cut
         assert row[1] == ("none" if cut is None else str(cut))
     assert "A note on the rows." not in table.note
     estimated = replace(assessment, origin="out_of_fold")
-    notes = estimated.choose_cut(target_accuracy=0.8).notes
+    notes = choose_cut(estimated, target_accuracy=0.8).notes
     assert notes[0] == "A note on the rows."
     table = page_variables(monkeypatch, estimated)["tables"][0]
     assert table.note.endswith(f"to the command above. {' '.join(notes[1:])}")

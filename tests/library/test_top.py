@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from relmap.decisions import FixedDecisions
 from relmap.evaluation.assessment import MapAssessment
-from relmap.evaluation.drift import CellDrift, detect_drift, summarize_reference_cells, summarize_top_cells
+from relmap.evaluation.drift import CellDrift, detect_drift
 from relmap.evaluation.sample import EvaluationSample
 from relmap.evaluation.top_calibration import (
     TopCalibration,
@@ -19,6 +19,7 @@ from relmap.evaluation.top_calibration import (
     describe_top_warnings,
     measure_top_calibration,
 )
+from relmap.maps.held_out import summarize_reference_cells, summarize_top_cells
 from relmap.maps.score import FittedMap, ScoredDecisions
 from relmap.report.page import top_rows_table
 from tests import maps

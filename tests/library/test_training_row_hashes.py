@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from relmap.decisions import FixedDecisions
-from relmap.maps import training_rows
+from relmap.maps import fit_rows as training_rows
 from relmap.maps.document import TrainingRows
-from relmap.maps.training_rows import (
+from relmap.maps.fit_rows import (
     HASH_BYTES,
     MAX_REPEATED_SHARE,
     NOT_RECOGNIZED,

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from relmap import InputError, ReliabilityMap
-from relmap.io.validation import check_settings, label_names, require_numbers
+from relmap.estimator import check_settings, require_numbers
+from relmap.io.frames import label_names
 
 VALID = ReliabilityMap().get_params(deep=False)
 
