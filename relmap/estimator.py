@@ -835,7 +835,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         if y is not None:
             truth = y if self.label_names_ is None else label_names(y)
             frame = add_column(frame, reading.label or "label", truth, "y")
-        rows = replace(FramePredictions.from_frame(frame), reading=reading)
+        make_predictions = FramePredictions.from_frame if is_frame(predicted) else FramePredictions.from_array
+        rows = replace(make_predictions(frame), reading=reading)
         if groups is None or isinstance(groups, str):
             return rows
         return replace(rows, frame=add_column(frame, "group", groups, "groups"))

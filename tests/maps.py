@@ -80,6 +80,12 @@ def limit_prior_deviations(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pooling, "DEVIATION_LEVELS", (0.0, 0.5))
 
 
+def settings_of_library(params: Any) -> Settings:
+    """Return the settings of the library that params.yaml states."""
+    protocol = ProtocolParams.model_validate(params.protocol.model_dump(exclude={"clip"}))
+    return Settings(protocol=protocol, projection=params.projection, metrics=params.metrics)
+
+
 def rows_of_frame(frame: pl.DataFrame, group: str | None = None, n_labels: int = 3) -> FixedDecisions:
     """Convert a frame to rows that a map can be fitted to."""
     layout = find_layout(frame.columns, "made-up.parquet", labelled=True, group=group)

@@ -97,18 +97,6 @@ def describe_top_calibration(tops: tuple[TopCalibration, ...]) -> list[str]:
     return [top.describe() for top in sorted(tops, key=lambda top: not top.is_miscalibrated)]
 
 
-def describe_top_warnings(tops: tuple[TopCalibration, ...]) -> list[str]:
-    """Describe the shares of the rows for which the map is miscalibrated.
-
-    Args:
-        tops: Calibration of each share.
-
-    Returns:
-        A line for each such share.
-    """
-    return [top.describe() for top in tops if top.is_miscalibrated]
-
-
 def top_calibration_as_json(tops: tuple[TopCalibration, ...]) -> list[dict[str, float | None]]:
     """Convert the results for JSON.
 

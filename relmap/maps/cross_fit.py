@@ -171,6 +171,7 @@ def fit_paper_protocol(
         n_labels=n_labels,
         settings=published,
         selection_rows=_as_batch(calibrator, split.projection_selection),
+        confidence_is_given=True,  # the variants of the paper read only the calibrated confidence
     )
     projection = VARIANTS[options.variant].fit(batch)[0]
     deployed = FittedMap(calibrator, projection, _fit_baseline(calibrator_rows, options))
@@ -232,6 +233,7 @@ def _fit_map(
         fit_rows=LabelledDecisions([decisions], rows.correct),
         n_labels=n_labels,
         settings=settings.projection,
+        confidence_is_given=rows.logits is None,
     )
     return FittedMap(calibrator, VARIANTS[options.variant].fit(batch)[0], _fit_baseline(rows, options))
 

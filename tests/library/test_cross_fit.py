@@ -41,6 +41,11 @@ ROWS = make_rows()
 PAPER = maps.SOURCE.model_copy(update={"protocol": maps.SETTINGS.protocol, "seed": 3})
 
 
+def rows_outside(fold: int) -> np.ndarray:
+    """Return the numbers of the rows of the other folds."""
+    return np.concatenate([rows for k, rows in enumerate(SPLIT.folds) if k != fold])
+
+
 @pytest.fixture(scope="module")
 def result() -> CrossFit:
     return cross_fit(ROWS, SPLIT, 3, OPTIONS, maps.SETTINGS)
@@ -51,7 +56,7 @@ def fit_by_hand(numbers: np.ndarray, confidence_logit: np.ndarray, options: FitO
     rows = ROWS.take(numbers)
     calibrator = fit_calibrator(options.calibrator, rows, seed=4)
     decisions = CalibratedDecisions(confidence_logit[numbers], rows.decision, None, rows.logits)
-    labelled = LabelledDecisions([decisions], rows.correct, rows.label)
+    labelled = LabelledDecisions([decisions], rows.correct)
     batch = FitBatch(fit_rows=labelled, n_labels=3, settings=maps.SETTINGS.projection)
     return FittedMap(calibrator, fit_variants(batch, (options.variant,))[options.variant][0])
 
@@ -73,13 +78,13 @@ def test_projections_are_fitted_on_out_of_fold_confidences_and_rows_scored_witho
     out_of_fold = np.full(N_ROWS, np.nan)
     baseline = np.full(N_ROWS, np.nan)
     for fold, numbers in enumerate(SPLIT.folds):
-        others = ROWS.take(SPLIT.training_rows(fold))
+        others = ROWS.take(rows_outside(fold))
         out_of_fold[numbers] = calibrated_logit(fit_calibrator(calibrator, others, seed=4), ROWS.take(numbers))
         baseline[numbers] = calibrated_logit(fit_temperature(others.logits, others.label, seed=4), ROWS.take(numbers))
     expected = np.full(N_ROWS, np.nan)
     for fold, numbers in enumerate(SPLIT.folds):
         unseen = confidences_without(fold, calibrator)
-        fitted = fit_by_hand(SPLIT.training_rows(fold), unseen, options)
+        fitted = fit_by_hand(rows_outside(fold), unseen, options)
         expected[numbers] = fitted(ROWS.take(numbers)).logit
 
     result = cross_fit(ROWS, SPLIT, 3, options, maps.SETTINGS)
@@ -167,7 +172,7 @@ def test_the_paper_protocol_fits_each_model_on_its_part(calibrator, temperature_
     labelled = []
     for rows in (projection_fit, projection_selection):
         decisions = CalibratedDecisions(calibrated_logit(expected, rows), rows.decision, None, rows.logits)
-        labelled.append(LabelledDecisions([decisions], rows.correct, rows.label))
+        labelled.append(LabelledDecisions([decisions], rows.correct))
     settings = maps.SETTINGS.projection.model_copy(update={"minimum_rows": 0})
     batch = FitBatch(fit_rows=labelled[0], n_labels=3, settings=settings, selection_rows=labelled[1])
     variant = fit_variants(batch, ("label_intercept",))["label_intercept"][0]

@@ -125,7 +125,8 @@ def test_constant_confidence_is_the_weighted_share_of_correct_rows(case):
     copies = case.sample.copies
     constants_and_rows = [(case.document.calibrator.fitted, np.arange(N_ROWS))]
     constants_and_rows += [
-        (fold.calibrator, fold_split.training_rows(index)) for index, fold in enumerate(case.document.folds)
+        (fold.calibrator, np.setdiff1d(fold_split.fit_rows, fold_split.folds[index]))
+        for index, fold in enumerate(case.document.folds)
     ]
     for constant, members in constants_and_rows:
         share = np.repeat(case.rows.correct[members], copies[members]).mean()

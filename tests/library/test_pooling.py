@@ -12,6 +12,7 @@ from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit, logit
 
 from relmap.decisions import CalibratedDecisions
+from relmap.metrics.reliability import log_loss_of_logits
 from relmap.projection import pooled as pooling
 from relmap.projection.labelwise import MAX_LOGIT
 from relmap.projection.pooled import (
@@ -27,7 +28,6 @@ from relmap.projection.pooled import (
     SignalAdjusted,
     fit_mrp_pooled,
     fit_pooled_line,
-    log_likelihood,
     search_prior,
 )
 from relmap.settings import ProjectionParams
@@ -204,7 +204,7 @@ def test_a_curve_counts_where_its_rows_fit_it_better_than_its_knots_explain():
     counts = np.bincount(decision, minlength=4)
 
     rows = CalibratedDecisions(z, decision)
-    gain = log_likelihood(shrunk.curves(rows), correct) - log_likelihood(shrunk.line(rows), correct)
+    gain = log_loss_of_logits(shrunk.line(rows), correct) - log_loss_of_logits(shrunk.curves(rows), correct)
     akaike_weight = expit(np.bincount(decision, gain) - 6)  # eight knots, and the two parameters of a line
     np.testing.assert_allclose(shrunk.share, akaike_weight * counts**2 / (counts**2 + CURVE_WEIGHT_ROWS**2))
 

@@ -10,6 +10,7 @@ from scipy.special import expit, logit
 from relmap.decisions import CalibratedDecisions, LabelledDecisions, ProtocolDecisions
 from relmap.projection import pooled as pooling
 from relmap.projection import registry as variants
+from relmap.projection import surface
 from relmap.projection.labelwise import Lines
 from relmap.projection.mrp import Curves, build_curves_with_fallbacks, choose_fallbacks
 from relmap.projection.mrp_exact import Bounds, NewtonState, _decreases_enough, _newton_direction
@@ -283,7 +284,6 @@ def test_a_batch_of_validation_rows_has_selection_rows_if_there_are_any():
     assert (batch.n_fits, batch.n_labels, batch.device, batch.n_surfaces) == (2, 3, "cpu:0", None)
     assert batch.settings is settings
     np.testing.assert_array_equal(batch.fit_rows.by_calibrator[1].logits, logits[10:25])
-    np.testing.assert_array_equal(batch.fit_rows.label, labels[10:25])
     np.testing.assert_array_equal(batch.selection_rows.by_calibrator[0].logits, logits[25:])
     without_selection = parts._replace(projection_selection=rows.take(slice(0)))
     batch = FitBatch.from_validation_rows([calibrate], without_selection, settings, "cpu")
@@ -315,7 +315,7 @@ def test_the_registry_lists_where_each_variant_is_used():
 
 @pytest.mark.parametrize(("n_surfaces", "n_fitted"), [(None, 3), (0, 0), (2, 2)])
 def test_surfaces_are_fitted_for_the_first_calibrators(n_surfaces, n_fitted, monkeypatch):
-    monkeypatch.setattr(variants, "fit_surfaces", lambda *rows, **settings: (rows, settings))
+    monkeypatch.setattr(surface, "fit_surfaces", lambda *rows, **settings: (rows, settings))
     generator = np.random.default_rng(1)
     logits = generator.normal(size=(8, 3))
     decision = logits.argmax(axis=1)
@@ -327,7 +327,7 @@ def test_surfaces_are_fitted_for_the_first_calibrators(n_surfaces, n_fitted, mon
     correct = np.arange(8) % 2 == 0
     settings = ProjectionParams(knots=4)
     batch = FitBatch(LabelledDecisions(by_calibrator, correct), 3, settings, n_surfaces=n_surfaces)
-    fits = variants._fit_surface(batch)
+    fits = surface.fit_label_surfaces(batch)
     assert len(fits) == n_fitted
     for (rows, given), decisions in zip(fits, by_calibrator, strict=False):
         for found, expected in zip(rows, (decisions.confidence, decisions.gap, decision, correct), strict=True):
