@@ -2,8 +2,8 @@
 
 Each type of predictor has a function `fit(rows, labels, *, class_weight, seed, settings)`. The rows are a series of n
 texts, or features of shape (n, F); the labels have shape (n,). The function of boosted trees also has the arguments
-`n_labels` and `validation`. The function returns a frozen model, which maps rows to logits of shape (n, K). Loading the
-file of a model runs no code from it.
+`n_labels` and `validation`. The function returns a frozen model, which maps rows to logits of shape (n, K). The file
+of a model has only numbers and text.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,11 +30,8 @@ from tasks.predictors.linear import (
     fit_multinomial,
     fit_sgd,
 )
-from tasks.predictors.linear import (
-)
-from tasks.records.store import read_json as read_json
 
-FORMAT = 2  # increases when an older reader would misread a newer folder
+FORMAT = 2  # increases when the content of the files changes
 HEADER = "predictor.json"  # names the model file
 Model = LinearPredictor | BoostedPredictor
 
