@@ -1,7 +1,8 @@
 """Comparison of the project with results of the authors' released functions on artificial rows.
 
 The folder is `authors_prep` in the folder REAL_DATA. `python -m tests.authors_prep` prints a table; the tests in
-`tests/library/test_authors_prep.py` require that all items agree. Other folders with the same keys can be compared too.
+`tests/library/laws/test_authors_prep.py` require that all items agree. Other folders with the same keys can be compared
+too.
 
 Reasons of the tolerances:
 
