@@ -41,8 +41,6 @@ class ProtocolParams(Section):
 class ProjectionParams(Section):
     """Settings of the lattice; the defaults are those of the paper (sections 3.4 and 4.3).
 
-    The pipeline uses no defaults: params.yaml must state every setting.
-
     Attributes:
         knots: Number of uniform knots J on [0, 1].
         smoothness: Weight rho of the squared second differences.
@@ -59,7 +57,7 @@ class ProjectionParams(Section):
 
 
 class MetricParams(Section):
-    """Settings of the metrics. The pipeline uses no defaults: params.yaml must state every setting.
+    """Settings of the metrics.
 
     Attributes:
         ece_bins: Number of bins of calibration errors.
@@ -89,7 +87,7 @@ METRIC_DEFAULTS = MetricParams()
 
 
 class Settings(Section):
-    """Settings of a fit and of its evaluation; the pipeline states its values in params.yaml.
+    """Settings of a fit and of its evaluation.
 
     Attributes:
         protocol: Split of the rows.

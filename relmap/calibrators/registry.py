@@ -190,6 +190,4 @@ def _build_settings(calibrator: CalibratorSpec, settings: Mapping[str, int]) -> 
         return build(**settings)
     except TypeError:
         names = ", ".join(settings)
-        raise InputError(
-            f"params.yaml, calibrator_settings: {calibrator.key} has no setting {names}; correct or remove it"
-        ) from None
+        raise InputError(f"the calibrator {calibrator.key} has no setting {names}; correct or remove it") from None

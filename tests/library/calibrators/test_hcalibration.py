@@ -39,6 +39,35 @@ def test_residual_loss_equals_a_double_loop_and_its_gradient_finite_differences(
     assert gradient.ravel() == pytest.approx(approx_fprime(probabilities.ravel(), loss, 1e-10), rel=1e-4, abs=1e-6)
 
 
+def loss_with_ties_in_random_order(probabilities: np.ndarray, labels: np.ndarray, seed: int) -> float:
+    """Compute the loss of h-calibration, window 21, with tied events in random order."""
+    generator = np.random.default_rng(seed)
+    losses = []
+    for label in range(probabilities.shape[1]):
+        p = probabilities[labels != label]
+        hit = np.eye(probabilities.shape[1])[labels[labels != label]]
+        order = np.lexsort((generator.random(p.size), p.ravel()))
+        residual = (p - hit).ravel()[order]
+        losses.append(np.abs(np.convolve(residual, np.ones(21), "same")).mean() / 21)
+    return float(np.mean(losses))
+
+
+def test_float32_changes_the_residual_loss_only_by_the_order_of_tied_events():
+    generator = np.random.default_rng(3)
+    labels = generator.integers(3, size=300)
+    probabilities = generator.dirichlet([1.0, 1.0, 1.0], size=300)
+    loss = _residual_loss(probabilities, labels, 21, with_gradient=False)[0]
+    in_float32 = probabilities.astype(np.float32)
+    assert len(np.unique(in_float32)) == probabilities.size
+    assert loss_with_ties_in_random_order(in_float32, labels, 0) == pytest.approx(loss, rel=1e-6)
+
+    near_one = probabilities.copy()
+    near_one[:20] = [1 - 2e-9, 1e-9, 1e-9]  # saturated rows, which are 1 in float32
+    near_one[:20, 0] -= 1e-12 * np.arange(20)
+    loss = _residual_loss(near_one, labels, 21, with_gradient=False)[0]
+    assert loss_with_ties_in_random_order(near_one.astype(np.float32), labels, 0) != pytest.approx(loss, rel=1e-4)
+
+
 def test_hcal_applies_the_slope_and_the_offset_of_each_segment():
     logits = np.log([[0.9, 0.1]])  # -log p is .105, in the first segment, 0 to 2, and 2.303, in the second, 2 to 4
     calibrated = HCalibration(np.r_[0.5, 2.0, np.ones(48)], 1.0)(logits)

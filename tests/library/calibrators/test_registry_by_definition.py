@@ -14,8 +14,8 @@ LOGITS = np.array([[2.0, -1.0, 0.5], [0.0, 3.0, 1.0], [-4.0, -1.5, -2.0], [1.0, 
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("smart", {"epochs": 3, "depth": 2}, "params.yaml, calibrator_settings: smart has no setting epochs, depth"),
-        ("ts", {"epochs": 3}, "params.yaml, calibrator_settings: ts has no setting epochs"),
+        ("smart", {"epochs": 3, "depth": 2}, "the calibrator smart has no setting epochs, depth"),
+        ("ts", {"epochs": 3}, "the calibrator ts has no setting epochs"),
     ],
 )
 def test_unknown_settings_are_rejected(name, settings, message):

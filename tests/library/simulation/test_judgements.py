@@ -187,10 +187,3 @@ def test_noise_replaces_a_share_of_the_labels_by_uniform_ones_and_keeps_the_labe
     plain = Relevance(solved.bias, solved.sharpness, solved.pivot)
     np.testing.assert_allclose(solved(evidence), 0.7 * plain(evidence) + 0.1)
     np.testing.assert_allclose(solved(evidence).mean(axis=0), mix, atol=0.005)
-
-
-def test_the_pivots_are_scaled():
-    evidence = draw_evidence(60, 3)
-    mix = np.array([0.2, 0.5, 0.3])
-    solved = solve_relevance(evidence, mix, residual=1.0, pivot_scale=0.5)
-    np.testing.assert_allclose(solved.pivot, 0.5 * np.array(naive_pivots(evidence + solved.bias)))
