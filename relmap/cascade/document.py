@@ -8,13 +8,13 @@ from pydantic import Field, ValidationError, model_validator
 
 from relmap.errors import InputError, describe_validation_errors
 from relmap.io.atomic import check_file, write_text
-from relmap.maps.document import MapDocument
-from relmap.serialization import MapPart, Share
+from relmap.io.serialization import Count, Share
+from relmap.maps.document import MapDocument, MapPart
 
 FORMAT = "relmap-cascade"
 MAX_FILE_BYTES = 2**28  # of up to ten maps
 MAX_MODELS = 5
-NO_NAMES = ("person", "review", "decided")  # words of the output that no model may be called by
+NO_NAMES = ("person", "use")  # words of the output that no model may be called by
 
 Cost = Annotated[float, Field(ge=0, le=1e30)]
 
@@ -31,7 +31,7 @@ class CascadeStep(MapPart):
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     cost: Cost
-    threshold: Share | None
+    threshold: Annotated[float, Field(ge=0, le=1.00001)] | None  # ties are broken by less than 1e-9
     map: MapDocument
 
 
@@ -48,6 +48,8 @@ class CascadeDocument(MapPart):
         budget: Mean cost of a row that the thresholds were chosen for; null with a target.
         confidence_level: Confidence level of `lower_bound`.
         lower_bound: Lower bound of the accuracy of the final decisions.
+        seed: Seed of the order of rows with the same reliability.
+        id_column: Column of ids that determine this order; null for the column `id`, or the numbers of the rows.
     """
 
     format: Literal["relmap-cascade"] = "relmap-cascade"
@@ -59,6 +61,8 @@ class CascadeDocument(MapPart):
     budget: Cost | None
     confidence_level: Share
     lower_bound: Share
+    seed: Count
+    id_column: str | None
 
     @property
     def label_names(self) -> tuple[str, ...]:

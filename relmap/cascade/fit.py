@@ -17,7 +17,6 @@ import numpy as np
 import polars as pl
 from scipy.special import expit, log_softmax
 
-from relmap.api import MapAssessment, Summary, fit_map
 from relmap.cascade.document import MAX_MODELS, NO_NAMES, CascadeDocument, CascadeStep, signal_names
 from relmap.cascade.policy import (
     NEVER,
@@ -25,6 +24,7 @@ from relmap.cascade.policy import (
     CascadeRows,
     Costs,
     Policy,
+    break_ties,
     choose_policy,
     describe_missing_policy,
     iterate_alternatives,
@@ -32,12 +32,15 @@ from relmap.cascade.policy import (
 )
 from relmap.decisions import FixedDecisions, confidence_logit
 from relmap.errors import InputError
-from relmap.fitting.labelled_rows import read_labelled_rows
-from relmap.io.columns import describe_missing, is_missing_label, join_names
+from relmap.evaluation.assessment import MapAssessment
+from relmap.evaluation.summary import Summary
+from relmap.io.columns import is_missing_label, join_names
 from relmap.io.frames import FramePredictions
 from relmap.io.reading import Reading
 from relmap.maps.document import MapDocument
-from relmap.maps.scoring import ignore_progress, score_file
+from relmap.maps.fit import fit_map
+from relmap.maps.labelled_rows import DEFAULT_ID_COLUMN, read_labelled_rows
+from relmap.maps.score import ignore_progress, score_file
 from relmap.routing.group_tests import RowGroups
 
 PERSON = "person"
@@ -68,7 +71,7 @@ class CascadeSettings:
     def __post_init__(self) -> None:
         if (self.target_accuracy is None) == (self.budget is None):
             raise InputError("give either a target accuracy or a budget")
-        for name, low_is_valid in (("target_accuracy", False), ("confidence_level", False), ("hold_out", False)):
+        for name in ("target_accuracy", "confidence_level", "hold_out"):
             value = getattr(self, name)
             if value is not None and not 0 < value < 1:
                 raise InputError(f"{name} is {value}; give a number above 0 and below 1, such as 0.5")
@@ -123,7 +126,8 @@ def fit_cascade(
     correct = [model.correct for model in read.values()]
     if step_costs.person is not None:
         correct.append(person)
-    scored = _Scored(np.column_stack(correct), groups, is_test, settings.seed)
+    names_of_rows = name_rows(rows.frame, next(iter(models.values())))
+    scored = _Scored(np.column_stack(correct), groups, is_test, names_of_rows, settings.seed)
     level = 1 - settings.confidence_level
     candidates, tests = scored.divide(expit(np.column_stack(logits)))
     choice = choose_policy(
@@ -153,11 +157,9 @@ def fit_cascade(
         },
     }
     if choice.chosen is None:
-        reason = describe_missing_policy(
-            choice, tests, step_costs, target=settings.target_accuracy, level=level
-        )
+        reason = describe_missing_policy(choice, tests, step_costs, target=settings.target_accuracy, level=level)
         return None, Summary(lines=(f"No thresholds: {reason}.",), notes=tuple(notes), numbers=numbers)
-    document = _build_document(maps, choice, step_costs, settings)
+    document = _build_document(maps, choice, step_costs, settings, next(iter(models.values())).id)
     lines = _describe(choice, alternatives, single, list(models), tests, step_costs, settings)
     return document, Summary(lines=tuple(lines), notes=tuple(notes), numbers=numbers)
 
@@ -168,7 +170,9 @@ def _check_costs(models: Mapping[str, Reading], costs: Mapping[str, float], sett
         raise InputError(f"there are {len(models)} models; give 1 to {MAX_MODELS}, the cheapest first")
     for name in models:
         if name in NO_NAMES or not name.isidentifier():
-            raise InputError(f"a model is called {name!r}; use letters, digits and _, and none of {join_names(NO_NAMES)}")
+            raise InputError(
+                f"a model is called {name!r}; use letters, digits and _, and none of {join_names(NO_NAMES)}"
+            )
     missing = [name for name in models if name not in costs]
     unknown = [name for name in costs if name not in models and name != PERSON]
     if missing or unknown:
@@ -282,6 +286,14 @@ def with_signals(
     return frame
 
 
+def name_rows(frame: pl.DataFrame, reading: Reading) -> Sequence[object]:
+    """Return the id of each row, or its number if there are no ids, shape (n,)."""
+    column = reading.id or DEFAULT_ID_COLUMN
+    if column in frame.columns:
+        return frame[column].to_list()
+    return range(len(frame))
+
+
 def _fit_maps(
     rows: FramePredictions,
     read: Mapping[str, _ModelRows],
@@ -292,31 +304,34 @@ def _fit_maps(
 ) -> tuple[dict[str, MapDocument], list[np.ndarray]]:
     """Fit the map of each model on the rows that are not test rows.
 
+    The signals of a later map are computed from out-of-fold reliabilities of the fit rows. The maps then score all rows
+    as they will score new ones; so the candidates for the thresholds see slightly optimistic reliabilities, which their
+    test corrects.
+
     Returns:
-        The maps, and the log-odds of the reliability of all rows for each model: out of fold for the fit rows.
+        The maps, and the log-odds of the reliability of all rows for each model.
     """
     maps: dict[str, MapDocument] = {}
     logits: list[np.ndarray] = []
-    earlier: list[tuple[np.ndarray, np.ndarray]] = []
+    out_of_fold: list[tuple[np.ndarray, np.ndarray]] = []
+    scored: list[tuple[np.ndarray, np.ndarray]] = []
     for name, model in read.items():
-        frame = with_signals(rows.frame, list(maps), model.decision, earlier)
-        fit_rows = FramePredictions.from_frame(frame.filter(~is_test))
-        fit_rows = replace(fit_rows, path=rows.path, reading=model.reading)
+        signals = signal_names(list(maps))
+        frame = with_signals(rows.frame, list(maps), model.decision, out_of_fold).filter(~is_test)
+        fit_rows = replace(FramePredictions.from_frame(frame), path=rows.path, reading=model.reading)
         document, _ = fit_map(
-            fit_rows,
-            names=names,
-            group=group,
-            signals=signal_names(list(maps)),
-            seed=seed,
-            accept_label_order=True,  # checked on all rows
+            fit_rows, names=names, group=group, signals=signals, seed=seed, accept_label_order=True
+        )  # the order of the labels was checked on all rows
+        all_rows = replace(rows, frame=with_signals(rows.frame, list(maps), model.decision, scored))
+        logit = (
+            score_file(document, replace(all_rows, reading=model.reading), ignore_progress).scores["logit"].to_numpy()
         )
-        test_rows = replace(fit_rows, frame=frame.filter(is_test))
-        logit = np.empty(len(is_test))
-        logit[~is_test] = MapAssessment.from_predictions(document, fit_rows, group).scored.logit
-        logit[is_test] = score_file(document, test_rows, ignore_progress).scores["logit"].to_numpy()
+        logit_out_of_fold = logit.copy()
+        logit_out_of_fold[~is_test] = MapAssessment.from_predictions(document, fit_rows, group).scored.logit
         maps[name] = document
         logits.append(logit)
-        earlier.append((model.decision, logit))
+        out_of_fold.append((model.decision, logit_out_of_fold))
+        scored.append((model.decision, logit))
     return maps, logits
 
 
@@ -327,10 +342,12 @@ class _Scored:
     correct: np.ndarray
     groups: np.ndarray | None
     is_test: np.ndarray
+    names: Sequence[object]
     seed: int
 
     def divide(self, score: np.ndarray) -> tuple[CascadeRows, CascadeRows]:
         """Return the rows for candidates and the rows for tests, with these scores of shape (n, number of models)."""
+        score = break_ties(score, self.names, self.seed)
         test_groups = None
         if self.groups is not None:
             test_groups = RowGroups.from_names(self.groups[self.is_test], self.seed)
@@ -372,7 +389,11 @@ def _policy_json(policy: Policy) -> dict[str, object]:
 
 
 def _build_document(
-    maps: Mapping[str, MapDocument], choice: CascadeChoice, costs: Costs, settings: CascadeSettings
+    maps: Mapping[str, MapDocument],
+    choice: CascadeChoice,
+    costs: Costs,
+    settings: CascadeSettings,
+    id_column: str | None,
 ) -> CascadeDocument:
     assert choice.chosen is not None
     assert choice.lower_bound is not None
@@ -389,6 +410,8 @@ def _build_document(
         budget=settings.budget,
         confidence_level=settings.confidence_level,
         lower_bound=choice.lower_bound,
+        seed=settings.seed,
+        id_column=id_column,
     )
 
 

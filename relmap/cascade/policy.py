@@ -9,6 +9,7 @@ of their estimated accuracy, the most accurate first, until one fails. This cont
 thresholds that miss the target, without a correction for the number of candidates.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -16,10 +17,11 @@ from itertools import product
 import numpy as np
 import scipy
 
-from relmap.errors import InputError
+from relmap.errors import InputError, option
 from relmap.routing.group_tests import RowGroups, min_groups_to_reject
 
-MAX_CANDIDATES = 4_000  # combinations of thresholds that are tried
+TIE_RANGE = 1e-9  # of reliability, within which rows are ordered at random
+MAX_CANDIDATES = 20_000  # combinations of thresholds that are tried
 MAX_TESTED = 200  # candidates that are tested at most
 NEVER = 2.0  # threshold of a model that decides no row: above every reliability
 
@@ -49,7 +51,7 @@ class Costs:
 
 @dataclass(frozen=True, eq=False)
 class CascadeRows:
-    """Labelled rows with the scores of all models.
+    """Labelled rows with the scores of all models, without ties.
 
     Attributes:
         score: Reliability, or another score, of the decision of each model, shape (n, number of models).
@@ -64,15 +66,16 @@ class CascadeRows:
 
     def deciding_step(self, thresholds: Sequence[float]) -> np.ndarray:
         """Return the number of the step that decides each row, shape (n,)."""
-        n_models = self.score.shape[1]
+        if not len(thresholds):
+            return np.zeros(len(self.score), dtype=np.int64)
         decides = self.score[:, : len(thresholds)] >= np.asarray(thresholds)
         first = decides.argmax(axis=1)
-        last = min(len(thresholds), n_models)
-        return np.where(decides.any(axis=1), first, last)
+        last = len(thresholds)
+        return np.asarray(np.where(decides.any(axis=1), first, last))
 
     def correct_at(self, step: np.ndarray) -> np.ndarray:
         """Return whether the decision of the given step of each row is correct, shape (n,)."""
-        return self.correct[np.arange(len(step)), step]
+        return np.asarray(self.correct[np.arange(len(step)), step])
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,28 @@ class Policy:
     cost: float
     accuracy: float
     shares: tuple[float, ...]
+
+
+def break_ties(reliability: np.ndarray, names: Sequence[object], seed: int) -> np.ndarray:
+    """Order rows with the same reliability at random, so that a threshold can divide them.
+
+    Without this, judges that state no confidence would allow a few thresholds only.
+
+    Args:
+        reliability: Reliability of each model, shape (n, number of models).
+        names: Name of each row, n of them, such as an id or its number. The order depends on nothing else.
+        seed: Seed of the order.
+
+    Returns:
+        The reliabilities, with up to `TIE_RANGE` added, of the same shape.
+    """
+    n_models = reliability.shape[1]
+    uniform = np.empty(reliability.shape)
+    key = str(seed).encode()
+    for row, name in enumerate(names):
+        digest = hashlib.blake2b(str(name).encode(), key=key, digest_size=8 * n_models).digest()
+        uniform[row] = np.frombuffer(digest, dtype="<u8")
+    return np.asarray(reliability + TIE_RANGE * uniform / 2.0**64)
 
 
 def measure_policy(thresholds: Sequence[float], rows: CascadeRows, costs: Costs) -> Policy:
@@ -129,26 +154,67 @@ def find_frontier(rows: CascadeRows, costs: Costs) -> list[Policy]:
         return [measure_policy((), rows, costs)]
     n_values = max(2, int(MAX_CANDIDATES ** (1 / n_thresholds)))
     values = [_candidate_thresholds(rows.score[:, model], n_values) for model in range(n_thresholds)]
-    policies = [measure_policy(thresholds, rows, costs) for thresholds in product(*values)]
-    policies.sort(key=lambda policy: (policy.cost, -policy.accuracy))
-    frontier: list[Policy] = []
-    for policy in policies:
-        if not frontier or policy.accuracy > frontier[-1].accuracy:
-            frontier.append(policy)
-    if len(frontier) > MAX_TESTED:
-        kept = np.linspace(0, len(frontier) - 1, MAX_TESTED).round().astype(int)
-        frontier = [frontier[index] for index in np.unique(kept)]
-    return frontier[::-1]
+    last_step = _LastStep.from_rows(rows, costs, values[-1])
+    scanned = [last_step.scan(first) for first in product(*values[:-1])]
+    cost = np.array([costs_of_first for costs_of_first, _ in scanned]).ravel()
+    accuracy = np.array([accuracies for _, accuracies in scanned]).ravel()
+    order = np.lexsort((-accuracy, cost))  # by cost; of equally expensive ones, the most accurate first
+    best_before = np.r_[-np.inf, np.maximum.accumulate(accuracy[order])[:-1]]
+    on_frontier = order[accuracy[order] > best_before][::-1]
+    if len(on_frontier) > MAX_TESTED:
+        on_frontier = on_frontier[np.linspace(0, len(on_frontier) - 1, MAX_TESTED).round().astype(int)]
+    combinations = list(product(*values))
+    return [measure_policy(combinations[index], rows, costs) for index in on_frontier]
+
+
+@dataclass(frozen=True, eq=False)
+class _LastStep:
+    """Rows in the order of their score at the last step with a threshold, to try all of its thresholds at once.
+
+    Attributes:
+        rows: The rows.
+        costs: Costs of the steps.
+        order: Row numbers by increasing score at this step, shape (n,).
+        position: Number of rows below each threshold of this step, shape (number of thresholds,).
+    """
+
+    rows: CascadeRows
+    costs: Costs
+    order: np.ndarray
+    position: np.ndarray
+
+    @classmethod
+    def from_rows(cls, rows: CascadeRows, costs: Costs, thresholds: Sequence[float]) -> "_LastStep":
+        """Sort the rows."""
+        score = rows.score[:, len(costs.cumulative) - 2]
+        order = np.argsort(score, kind="stable")
+        return cls(rows, costs, order, np.searchsorted(score[order], thresholds))
+
+    def scan(self, first: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean cost and the accuracy with each threshold of this step, given those of the steps before."""
+        here = len(first)
+        step = self.rows.deciding_step(first)
+        reaches = (step == here)[self.order]
+        early = step[step < here]
+        early_correct = self.rows.correct_at(step)[step < here].sum()
+        reached_below = np.r_[0, np.cumsum(reaches)]
+        correct_here = np.r_[0, np.cumsum(reaches & self.rows.correct[self.order, here])]
+        correct_next = np.r_[0, np.cumsum(reaches & self.rows.correct[self.order, here + 1])]
+        n_next = reached_below[self.position]
+        n_here = reached_below[-1] - n_next
+        cumulative = self.costs.cumulative
+        cost = cumulative[early].sum() + n_here * cumulative[here] + n_next * cumulative[here + 1]
+        correct = early_correct + correct_here[-1] - correct_here[self.position] + correct_next[self.position]
+        return cost / len(step), correct / len(step)
 
 
 def _candidate_thresholds(score: np.ndarray, n_values: int) -> list[float]:
-    """Return 0, thresholds halfway between distinct scores, and a threshold that no score reaches."""
-    distinct = np.unique(np.round(score, 9))
-    between = (distinct[:-1] + distinct[1:]) / 2
+    """Return 0, thresholds between scores at equal distances of rank, and a threshold that no score reaches."""
+    ordered = np.sort(score)
+    between = np.unique((ordered[:-1] + ordered[1:]) / 2)
     if len(between) > n_values - 2:
-        levels = np.linspace(0, 1, n_values)[1:-1]
-        quantiles = np.quantile(score, levels)
-        between = np.unique(between[np.searchsorted(between, quantiles).clip(0, len(between) - 1)])
+        ranks = np.linspace(0, len(between) - 1, n_values)[1:-1]
+        between = between[np.unique(ranks.round().astype(int))]
     return [0.0, *between.tolist(), NEVER]
 
 
@@ -274,8 +340,9 @@ def describe_missing_policy(
         needed = min_groups_to_reject(target, level)
         if tests.groups.n_groups < needed:
             return (
-                f"the thresholds are tested on {tests.groups.n_groups} groups, and at least {needed} are needed to show "
-                f"an accuracy of {target:.1%}; label more groups, or lower the target"
+                f"the thresholds are tested on {tests.groups.n_groups} groups, and at least {needed} are needed to "
+                f"show an accuracy of {target:.1%}; label more groups, test on a larger share with "
+                f"{option('hold_out')}, or lower the target"
             )
     advice = "lower the target, or label more rows"
     if costs.person is None:
