@@ -1,6 +1,6 @@
 """Study of cascades: is the guarantee kept, and what does a cascade save?
 
-`python -m benchmarks.cascade [--draws 1000] [--real-data FOLDER]` measures two tables of `docs/evidence`. The first draws labelled rows of
+`python -m benchmarks.cascade [--real-data FOLDER]` measures two tables of `docs/evidence`. The first draws rows of
 two simulated models, whose reliabilities are right or distorted, chooses thresholds, and computes the accuracy of the
 chosen thresholds on 200,000 other rows: it may be below the target in at most 5% of the draws. The second fits cascades
 on the judges of FOLDER (`llm_judges_many/judges.parquet`), on one year, and measures cost and accuracy on the other.

@@ -809,11 +809,7 @@ def cascade_apply(
     out: Annotated[Path, typer.Option(help="File for the routed rows, in any format that can be read.")],
     force: Force = False,
 ) -> list[str]:
-    """Add decision, reliability and route: use it, or send the row to the next model or to a person.
-
-    Nothing is sent anywhere. Add the predictions of the next model to the rows that were routed to it, and call this
-    again.
-    """
+    """Say which decisions to use, and which rows to send to the next model or a person; nothing is sent anywhere."""
     from relmap.cascade.apply import ADDED_COLUMNS, apply_cascade
     from relmap.cascade.document import load_cascade
     from relmap.io.atomic import check_new_file, check_output_path
