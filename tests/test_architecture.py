@@ -43,6 +43,7 @@ LAYERS = (  # of the library from bottom to top; a part imports only itself and 
     {"calibrators"},
     {"projection"},
     {"maps", "evaluation", "routing"},
+    {"cascade"},
     {"report"},
     {"estimator", "cli", "__main__"},
 )

@@ -438,7 +438,7 @@ def _describe(
         f"that only tested the thresholds, {chosen.accuracy:.1%} are.",
     ]
     if costs.person is not None:
-        lines.append(f"A person is assumed to be correct in {settings.person_accuracy:.4g} of the decisions.")
+        lines.append(f"A person is assumed to be correct in {100 * settings.person_accuracy:g}% of the decisions.")
     for name, cost, accuracy in single:
         lines.append(f"  {name}: cost {cost:.4g}, accuracy {accuracy:.1%}")
     for name, alternative in alternatives.items():

@@ -1,5 +1,6 @@
 """Cascades from labelled rows to routes: in Python, and with the commands."""
 
+import inspect
 import json
 import re
 
@@ -193,6 +194,42 @@ def test_rows_without_labels_are_dropped_on_request_only():
 def test_invalid_parameters_are_refused(change, message):
     with pytest.raises(InputError, match=re.escape(message)):
         Cascade(**(CALLS | {"target_accuracy": 0.8} | change)).fit(LABELLED)
+
+
+PROBES = {  # every parameter -> another value than in `CALLS`
+    "models": {"large": MODELS["large"], "small": MODELS["small"]},
+    "costs": COSTS | {"large": 11},
+    "target_accuracy": 0.9,
+    "budget": 20,
+    "labels": ("yes", "no"),
+    "label": "other_label",
+    "id": "other_id",
+    "drop_unlabelled": True,
+    "person_accuracy": 0.97,
+    "confidence_level": 0.8,
+    "hold_out": 0.6,
+    "seed": 2,
+}
+
+
+def test_every_parameter_has_a_probe():
+    assert PROBES.keys() == inspect.signature(Cascade).parameters.keys()
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_every_parameter_changes_the_result(name, cascade):
+    other_label = np.roll(LABELLED["label"].to_numpy(), 1)
+    rows = LABELLED.with_columns(other_label=pl.Series(other_label), other_id=pl.col("id") + 7)
+    settings = CALLS | {"target_accuracy": TARGET, name: PROBES[name]}
+    if name == "budget":
+        settings["target_accuracy"] = None
+    if name == "drop_unlabelled":  # without it, such rows are an error
+        rows = rows.with_columns(label=pl.when(pl.col("id") % 10 > 0).then("label"))
+    try:
+        changed = Cascade(**settings).fit(rows).document_.model_dump()
+    except InputError as error:  # labels that are not those of the decisions reach no target
+        changed = str(error)
+    assert changed != cascade.document_.model_dump()
 
 
 def test_few_rows_are_refused():
