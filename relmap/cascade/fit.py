@@ -32,7 +32,6 @@ from relmap.cascade.policy import (
 )
 from relmap.decisions import FixedDecisions, confidence_logit
 from relmap.errors import InputError
-from relmap.evaluation.assessment import MapAssessment
 from relmap.evaluation.summary import Summary
 from relmap.io.columns import is_missing_label, join_names
 from relmap.io.frames import FramePredictions
@@ -40,6 +39,7 @@ from relmap.io.reading import Reading
 from relmap.maps.document import MapDocument
 from relmap.maps.fit import fit_map
 from relmap.maps.labelled_rows import DEFAULT_ID_COLUMN, read_labelled_rows
+from relmap.maps.options import FitOptions
 from relmap.maps.score import ignore_progress, score_file
 from relmap.routing.group_tests import RowGroups
 
@@ -220,7 +220,7 @@ def _read_models(
     groups = None
     for name, reading in models.items():
         file = replace(rows, reading=reading)
-        labelled = read_labelled_rows(file, group=group, names=names, seed=seed)
+        labelled = read_labelled_rows(file, FitOptions(group=group, labels=names, seed=seed))
         n_labels[name] = labelled.n_labels
         names = names or labelled.names
         groups = labelled.rows.group
@@ -319,15 +319,17 @@ def _fit_maps(
         signals = signal_names(list(maps))
         frame = with_signals(rows.frame, list(maps), model.decision, out_of_fold).filter(~is_test)
         fit_rows = replace(FramePredictions.from_frame(frame), path=rows.path, reading=model.reading)
-        document, _ = fit_map(
-            fit_rows, names=names, group=group, signals=signals, seed=seed, accept_label_order=True
+        options = FitOptions(
+            labels=names, group=group, signals=signals, seed=seed, accept_label_order=True
         )  # the order of the labels was checked on all rows
+        fit = fit_map(fit_rows, options)
+        document = fit.document
         all_rows = replace(rows, frame=with_signals(rows.frame, list(maps), model.decision, scored))
         logit = (
             score_file(document, replace(all_rows, reading=model.reading), ignore_progress).scores["logit"].to_numpy()
         )
         logit_out_of_fold = logit.copy()
-        logit_out_of_fold[~is_test] = MapAssessment.from_predictions(document, fit_rows, group).scored.logit
+        logit_out_of_fold[~is_test] = fit.scored.logit
         maps[name] = document
         logits.append(logit)
         out_of_fold.append((model.decision, logit_out_of_fold))
