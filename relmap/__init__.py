@@ -4,14 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from relmap.cascade.estimator import Cascade
     from relmap.errors import InputError
     from relmap.estimator import ReliabilityMap
     from relmap.maps.document import load_map
 
 __version__ = "0.2.0"
-__all__ = ["InputError", "ReliabilityMap", "__version__", "load_map"]
+__all__ = ["Cascade", "InputError", "ReliabilityMap", "__version__", "load_map"]
 
 _MODULES = {  # imported when first used, so that `import relmap` imports no other package
+    "Cascade": "relmap.cascade.estimator",
     "InputError": "relmap.errors",
     "ReliabilityMap": "relmap.estimator",
     "load_map": "relmap.maps.document",

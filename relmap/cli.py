@@ -262,6 +262,13 @@ app = typer.Typer(
 )
 
 
+cascade_app = typer.Typer(
+    help="Ask a cheap model first, a stronger one where it is unsure, and a person for the rest.",
+    no_args_is_help=True,
+)
+app.add_typer(cascade_app, name="cascade")
+
+
 def _print_version(is_requested: bool) -> None:
     if is_requested:
         print(f"relmap {__version__}")
@@ -732,6 +739,111 @@ def _announce_slow_fit(options: FitOptions) -> None:
         print_lines(
             [f"Fitting the calibrator {options.calibrator}. With many labels or rows this can take some minutes."]
         )
+
+
+@cascade_app.command("fit", cls=CommandWithNames)
+def cascade_fit(
+    predictions: Annotated[Path, typer.Option(help="File of labelled rows with the predictions of all models.")],
+    model: Annotated[
+        list[str],
+        typer.Option(
+            help="Name and columns of a model, such as 'small decision=label_1 confidence=confidence_1'. Repeat it for "
+            "each model, the cheapest first."
+        ),
+    ],
+    cost: Annotated[str, typer.Option(help="Cost of one row for each model and a person: small=1,large=20,person=100")],
+    out: Annotated[Path, typer.Option(help="File for the cascade.")],
+    target_accuracy: Annotated[float | None, typer.Option(help="Accuracy that the final decisions must have.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Mean cost of a row, instead of a target accuracy.")] = None,
+    person_accuracy: Annotated[float, typer.Option(help="Share of decisions of a person that are correct.")] = 1.0,
+    confidence_level: Annotated[
+        float, typer.Option(help="Confidence level of the guarantee, over random samples of labelled rows.")
+    ] = 0.95,
+    hold_out: Annotated[float, typer.Option(help="Share of the rows, or groups, that only test the thresholds.")] = 0.5,
+    label: Annotated[str | None, typer.Option(help="Column with the true label.")] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="Names of the labels in their order, such as bad,fair,good.")
+    ] = None,
+    group: Group = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option("--id", help="Column of ids, which divide rows with the same reliability (default: id)."),
+    ] = None,
+    drop_unlabelled: Annotated[bool, typer.Option("--drop-unlabelled", help="Omit rows without a label.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the divisions of the rows.")] = 1,
+    figure: Annotated[Path | None, typer.Option(help="File for the curve of accuracy by cost, ending in .svg.")] = None,
+    numbers: Annotated[
+        Path | None, typer.Option(help="File for all numbers as JSON, such as the curves of accuracy by cost.")
+    ] = None,
+    force: Force = False,
+) -> list[str]:
+    """Learn when to ask a stronger model or a person, at the least cost that reaches a target accuracy."""
+    from relmap.cascade.document import save_cascade
+    from relmap.cascade.fit import CascadeSettings, fit_cascade
+    from relmap.cascade.models import parse_costs, parse_model, read_models
+    from relmap.io.atomic import check_new_file, check_output_path, check_suffix, write_text
+    from relmap.io.files import open_predictions, read_frame
+
+    for path in (out, figure, numbers):
+        check_output_path(path, predictions)
+        check_new_file(path, force=force)
+    if figure is not None:
+        check_suffix(figure, ".svg")
+    settings = CascadeSettings(
+        target_accuracy=target_accuracy,
+        budget=budget,
+        person_accuracy=person_accuracy,
+        confidence_level=confidence_level,
+        hold_out=hold_out,
+        seed=seed,
+    )
+    parsed = [parse_model(text) for text in model]
+    models = read_models(dict(parsed), label=label, id_column=id_column, drop_unlabelled=drop_unlabelled)
+    if len(models) < len(parsed):
+        raise InputError("two models have the same name; give each its own")
+    rows = read_frame(open_predictions(predictions))
+    names = split_names("labels", labels, "bad,fair,good", 2)
+    document, summary = fit_cascade(rows, models, parse_costs(cost), settings, labels=names, group=group)
+    if numbers is not None:
+        write_json_output(summary.to_dict(), numbers)
+    if figure is not None:
+        with needs_extra("report"):
+            from relmap.report.cascade import cost_accuracy_svg
+
+        write_text(figure, cost_accuracy_svg(summary.numbers))
+    if document is None:
+        raise InputError("\n".join([*summary.notes, *summary.lines]))
+    save_cascade(document, out)
+    options = assignments({"cascade": out, "predictions": "FILE", "out": "FILE"})
+    next_step = f"{out} is written. `relmap cascade apply {options}` says which rows to send to which model."
+    return print_lines([*summary.notes, *summary.lines, next_step])
+
+
+@cascade_app.command("apply", cls=CommandWithNames)
+def cascade_apply(
+    cascade: Annotated[Path, typer.Option(help="Cascade that `relmap cascade fit` wrote.")],
+    predictions: Annotated[
+        Path,
+        typer.Option(help="File of rows with the predictions of the first model, and of others where they were asked."),
+    ],
+    out: Annotated[Path, typer.Option(help="File for the routed rows, in any format that can be read.")],
+    force: Force = False,
+) -> list[str]:
+    """Say which decisions to use, and which rows to send to the next model or a person; nothing is sent anywhere."""
+    from relmap.cascade.apply import ADDED_COLUMNS, apply_cascade
+    from relmap.cascade.document import load_cascade
+    from relmap.io.atomic import check_new_file, check_output_path
+    from relmap.io.files import open_predictions, read_frame
+    from relmap.io.output import check_output, write_frame_with_columns
+
+    check_output_path(out, cascade, predictions)
+    check_new_file(out, force=force)
+    document = load_cascade(cascade)
+    rows = read_frame(open_predictions(predictions), without=ADDED_COLUMNS)
+    check_output(rows, out)
+    added, routes = apply_cascade(document, rows)
+    write_frame_with_columns(rows, added, out)
+    return print_lines([*routes.describe(), f"{out}: {routes.rows:,} rows."])
 
 
 def main() -> None:

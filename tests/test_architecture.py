@@ -45,6 +45,7 @@ LAYERS = (  # of the library from bottom to top; a part imports only itself and 
     {"maps"},
     {"evaluation"},
     {"routing"},
+    {"cascade"},
     {"report"},
     {"estimator", "cli", "__main__"},
 )

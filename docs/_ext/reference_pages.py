@@ -105,8 +105,16 @@ def python_api() -> str:
 
 
 def commands() -> dict[str, Any]:
-    """Return the commands by name."""
-    return dict(get_command(cli.app).commands)  # type: ignore[attr-defined]
+    """Return the commands by name; those of a group have both names, such as `cascade fit`."""
+    found = {}
+    for name, command in get_command(cli.app).commands.items():  # type: ignore[attr-defined]
+        group = getattr(command, "commands", None)
+        if group is None:
+            found[name] = command
+            continue
+        for part, command_of_group in group.items():
+            found[f"{name} {part}"] = command_of_group
+    return found
 
 
 def option_type(option: Any) -> str:

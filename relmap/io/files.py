@@ -385,6 +385,29 @@ def read_columns(predictions: Predictions, columns: Sequence[str]) -> pl.DataFra
     return arrow_to_polars(pa.Table.from_batches(predictions.batches(columns), schema), predictions.path)
 
 
+def read_frame(predictions: Predictions, without: Sequence[str] = ()) -> FramePredictions:
+    """Read all rows of a file into memory.
+
+    Args:
+        predictions: The file.
+        without: Columns to omit, if the file has them.
+
+    Returns:
+        The rows, with the file's path for messages.
+
+    Raises:
+        InputError: A row cannot be read.
+    """
+    names = [name for name in predictions.schema.names if name not in without]
+    return FramePredictions(
+        frame=read_columns(predictions, names),
+        sha256="",
+        path=predictions.path,
+        reading=predictions.reading,
+        text=predictions.text,
+    )
+
+
 class NumberedBatch(NamedTuple):
     """A piece of a file.
 

@@ -97,6 +97,26 @@ def write_with_columns(predictions: Predictions, build_columns: ColumnBuilder, o
     write_atomically(out, write)
 
 
+def write_frame_with_columns(predictions: Predictions, added: pl.DataFrame, out: Path) -> None:
+    """Write the rows of predictions with columns that are in memory.
+
+    Args:
+        predictions: The input, n rows.
+        added: The columns, n rows.
+        out: File to write; its suffix determines the format.
+
+    Raises:
+        InputError: A row cannot be read, or a workbook cannot contain all rows.
+    """
+    table = added.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+    def build_columns(first: int, n_rows: int) -> pa.RecordBatch:
+        columns = [column.combine_chunks() for column in table.slice(first, n_rows).columns]
+        return pa.record_batch(columns, schema=table.schema)
+
+    write_with_columns(predictions, build_columns, out)
+
+
 def _write_parquet(predictions: Predictions, build_columns: ColumnBuilder, path: Path) -> None:
     added_schema = build_columns(0, 0).schema
     schema = pa.schema([*predictions.schema, *added_schema], metadata=predictions.schema.metadata)

@@ -1,0 +1,143 @@
+"""A cascade as a document: the maps of its models, the thresholds of its steps, and what was promised."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from relmap.errors import InputError, describe_validation_errors
+from relmap.io.atomic import check_file, write_text
+from relmap.io.serialization import Count, Share
+from relmap.maps.document import MapDocument, MapPart
+
+FORMAT = "relmap-cascade"
+MAX_FILE_BYTES = 2**28  # of up to ten maps
+MAX_MODELS = 5
+NO_NAMES = ("person", "use")  # words of the output that no model may be called by
+
+Cost = Annotated[float, Field(ge=0, le=1e30)]
+
+
+class CascadeStep(MapPart):
+    """One model of a cascade.
+
+    Attributes:
+        name: Name of the model.
+        cost: Its cost for one row.
+        threshold: Minimum reliability of decisions that are final. Null if this model decides no row.
+        map: The reliability map of the model.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    cost: Cost
+    threshold: Annotated[float, Field(ge=0, le=1.00001)] | None  # ties are broken by less than 1e-9
+    map: MapDocument
+
+
+class CascadeDocument(MapPart):
+    """Models in the order in which they are asked, and who decides the rest.
+
+    Attributes:
+        format: Name of the format.
+        version: Version of the format.
+        steps: The models, the cheapest first.
+        person_cost: Cost of a person for one row; null if the last model decides all rows that reach it.
+        person_accuracy: Assumed share of decisions of a person that are correct.
+        target_accuracy: Accuracy of the final decisions that the thresholds were chosen for; null with a budget.
+        budget: Mean cost of a row that the thresholds were chosen for; null with a target.
+        confidence_level: Confidence level of `lower_bound`.
+        lower_bound: Lower bound of the accuracy of the final decisions.
+        seed: Seed of the order of rows with the same reliability.
+        id_column: Column of ids that determine this order; null for the column `id`, or the numbers of the rows.
+    """
+
+    format: Literal["relmap-cascade"] = "relmap-cascade"
+    version: Literal[1] = 1
+    steps: Annotated[tuple[CascadeStep, ...], Field(min_length=1, max_length=MAX_MODELS)]
+    person_cost: Cost | None
+    person_accuracy: Share
+    target_accuracy: Share | None
+    budget: Cost | None
+    confidence_level: Share
+    lower_bound: Share
+    seed: Count
+    id_column: str | None
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the labels, in their order."""
+        names = self.steps[0].map.label_names
+        assert names is not None
+        return names
+
+    @model_validator(mode="after")
+    def _validate_steps(self) -> "CascadeDocument":
+        """Check that the maps fit together."""
+        names = [step.name for step in self.steps]
+        if len(set(names)) < len(names):
+            raise ValueError(f"the models {', '.join(names)} do not have different names")
+        labels = {step.map.label_names for step in self.steps}
+        if len(labels) > 1 or None in labels:
+            raise ValueError("the maps of the models have different labels, or no names of labels")
+        for number, step in enumerate(self.steps):
+            found = tuple(signal.name for signal in step.map.signals)
+            if found != signal_names(names[:number]):
+                raise ValueError(f"the map of {step.name} does not read the decisions of the models before it")
+        return self
+
+
+def signal_names(earlier_models: "list[str]") -> tuple[str, ...]:
+    """Return the names of the signals that a map reads from the models before its own.
+
+    Args:
+        earlier_models: Names of these models.
+
+    Returns:
+        Two names for each: whether the decisions agree, and how much the earlier model supports the decision.
+    """
+    names = []
+    for model in earlier_models:
+        names += [f"agrees_with_{model}", f"support_of_{model}"]
+    return tuple(names)
+
+
+def save_cascade(document: CascadeDocument, path: Path) -> None:
+    """Write a cascade atomically.
+
+    Args:
+        document: The cascade.
+        path: File to write.
+    """
+    write_text(path, document.model_dump_json(indent=1) + "\n")
+
+
+def load_cascade(path: Path) -> CascadeDocument:
+    """Read and validate a cascade.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The cascade.
+
+    Raises:
+        InputError: The file is missing or invalid; the message names the location.
+    """
+    check_file(path)
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError(f"{path} is too large for a cascade; give a file that `relmap cascade fit` wrote")
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{path} does not exist; `relmap cascade fit` writes a cascade") from None
+    except (ValueError, RecursionError) as error:  # not UTF-8, or not JSON
+        raise InputError(f"{path} is not a complete JSON file ({error}); fit the cascade again") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError(f"{path} is not a cascade; give a file that `relmap cascade fit` wrote")
+    try:
+        return CascadeDocument.model_validate_json(text)
+    except ValidationError as error:
+        errors = "; ".join(describe_validation_errors(error, "cascade"))
+        raise InputError(f"{path} is not a valid cascade; fit it again: {errors}") from None

@@ -1,0 +1,457 @@
+"""Fit a cascade: a reliability map for each model, and thresholds that reach a target accuracy at the least cost.
+
+The labelled rows are divided at random, by groups if there are any. The maps are fitted on one part, whose out-of-fold
+reliabilities give the candidates for the thresholds. The candidates are tested on the other part.
+
+The map of a later model also reads the decisions of the models before it, because agreement is informative. It has two
+signals for each of these: whether the decisions agree, and the log-odds of the reliability of the earlier decision,
+with a minus sign if the decisions differ. If two models err independently and there are two labels, the log-odds of a
+decision are those of its own reliability plus this second signal.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+from scipy.special import expit, log_softmax
+
+from relmap.cascade.document import MAX_MODELS, NO_NAMES, CascadeDocument, CascadeStep, signal_names
+from relmap.cascade.policy import (
+    NEVER,
+    CascadeChoice,
+    CascadeRows,
+    Costs,
+    Policy,
+    break_ties,
+    choose_policy,
+    describe_missing_policy,
+    iterate_alternatives,
+    simulate_person,
+)
+from relmap.decisions import FixedDecisions, confidence_logit
+from relmap.errors import InputError
+from relmap.evaluation.summary import Summary
+from relmap.io.columns import is_missing_label, join_names
+from relmap.io.frames import FramePredictions
+from relmap.io.reading import Reading
+from relmap.maps.document import MapDocument
+from relmap.maps.fit import fit_map
+from relmap.maps.labelled_rows import DEFAULT_ID_COLUMN, read_labelled_rows
+from relmap.maps.options import FitOptions
+from relmap.maps.score import ignore_progress, score_file
+from relmap.routing.group_tests import RowGroups
+
+PERSON = "person"
+MAX_SUPPORT = 10.0  # log-odds; a reliability closer to 0 or 1 supports no further
+MIN_TEST_ROWS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class CascadeSettings:
+    """Options of a fit.
+
+    Attributes:
+        target_accuracy: Accuracy that the final decisions must have, in (0, 1); None with a budget.
+        budget: Mean cost of a row, above 0; None with a target.
+        person_accuracy: Share of decisions of a person that are correct, in (0, 1].
+        confidence_level: Confidence level of the guarantee, in (0, 1).
+        hold_out: Share of the rows, or groups, that test the thresholds, in (0, 1).
+        seed: Seed of the division of the rows and of the folds.
+    """
+
+    target_accuracy: float | None = None
+    budget: float | None = None
+    person_accuracy: float = 1.0
+    confidence_level: float = 0.95
+    hold_out: float = 0.5
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if (self.target_accuracy is None) == (self.budget is None):
+            raise InputError("give either a target accuracy or a budget")
+        for name in ("target_accuracy", "confidence_level", "hold_out"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1:
+                raise InputError(f"{name} is {value}; give a number above 0 and below 1, such as 0.5")
+        if self.budget is not None and not self.budget > 0:
+            raise InputError(f"the budget is {self.budget}; give the mean cost of a row, above 0")
+        if not 0 < self.person_accuracy <= 1:
+            raise InputError(f"the accuracy of a person is {self.person_accuracy}; give a number in (0, 1]")
+
+
+@dataclass(frozen=True, eq=False)
+class _ModelRows:
+    """Labelled rows with the decisions of one model, and how its columns are read."""
+
+    reading: Reading
+    decision: np.ndarray
+    correct: np.ndarray
+    stated_confidence: np.ndarray | None
+
+
+def fit_cascade(
+    rows: FramePredictions,
+    models: Mapping[str, Reading],
+    costs: Mapping[str, float],
+    settings: CascadeSettings,
+    *,
+    labels: Sequence[str] | None = None,
+    group: str | None = None,
+) -> tuple[CascadeDocument | None, Summary]:
+    """Fit a cascade on labelled rows with the predictions of all models.
+
+    Args:
+        rows: The rows.
+        models: How the columns of each model are read, by the name of the model, the cheapest model first.
+        costs: Cost of one row for each model, and for `person` if a person decides rows that no model decides.
+        settings: Target or budget, and further options.
+        labels: Names of the labels, in their order; None for 0..K-1.
+        group: Column of groups of dependent rows, such as the query.
+
+    Returns:
+        The cascade, None if no thresholds reach the target; and its description.
+
+    Raises:
+        InputError: A row, name, cost or option is invalid.
+    """
+    step_costs = _check_costs(models, costs, settings)
+    rows, notes = _drop_unlabelled(rows, models)
+    read, names, groups, read_notes = _read_models(rows, models, labels, group, settings.seed)
+    notes += read_notes
+    is_test = _choose_test_rows(len(rows.frame), groups, settings)
+    person = simulate_person(len(is_test), settings.person_accuracy, settings.seed)
+    maps, logits = _fit_maps(rows, read, names, group, is_test, settings.seed)
+    correct = [model.correct for model in read.values()]
+    if step_costs.person is not None:
+        correct.append(person)
+    names_of_rows = name_rows(rows.frame, next(iter(models.values())))
+    scored = _Scored(np.column_stack(correct), groups, is_test, names_of_rows, settings.seed)
+    level = 1 - settings.confidence_level
+    candidates, tests = scored.divide(expit(np.column_stack(logits)))
+    choice = choose_policy(
+        candidates, tests, step_costs, target=settings.target_accuracy, budget=settings.budget, level=level
+    )
+    curves = {"the cascade": choice.frontier}
+    alternatives = scored.choose_alternatives(read, step_costs, settings)
+    curves |= {name: alternative.frontier for name, alternative in alternatives.items()}
+    single = list(iterate_alternatives(tests, step_costs, list(models)))
+    numbers = {
+        "rows": len(is_test),
+        "test_rows": int(is_test.sum()),
+        "target_accuracy": settings.target_accuracy,
+        "budget": settings.budget,
+        "confidence_level": settings.confidence_level,
+        "person_accuracy": settings.person_accuracy,
+        "lower_bound": choice.lower_bound,
+        "chosen": None if choice.chosen is None else _policy_json(choice.chosen),
+        "alternatives": {
+            name: None if alternative.chosen is None else _policy_json(alternative.chosen)
+            for name, alternative in alternatives.items()
+        },
+        "alone": {name: {"cost": cost, "accuracy": accuracy} for name, cost, accuracy in single},
+        "curves": {
+            name: [{"cost": policy.cost, "accuracy": policy.accuracy} for policy in curve]
+            for name, curve in curves.items()
+        },
+    }
+    if choice.chosen is None:
+        reason = describe_missing_policy(choice, tests, step_costs, target=settings.target_accuracy, level=level)
+        return None, Summary(lines=(f"No thresholds: {reason}.",), notes=tuple(notes), numbers=numbers)
+    document = _build_document(maps, choice, step_costs, settings, next(iter(models.values())).id)
+    lines = _describe(choice, alternatives, single, list(models), tests, step_costs, settings)
+    return document, Summary(lines=tuple(lines), notes=tuple(notes), numbers=numbers)
+
+
+def _check_costs(models: Mapping[str, Reading], costs: Mapping[str, float], settings: CascadeSettings) -> Costs:
+    """Check the names of the models and their costs."""
+    if not 1 <= len(models) <= MAX_MODELS:
+        raise InputError(f"there are {len(models)} models; give 1 to {MAX_MODELS}, the cheapest first")
+    for name in models:
+        if name in NO_NAMES or not name.isidentifier():
+            raise InputError(
+                f"a model is called {name!r}; use letters, digits and _, and none of {join_names(NO_NAMES)}"
+            )
+    missing = [name for name in models if name not in costs]
+    unknown = [name for name in costs if name not in models and name != PERSON]
+    if missing or unknown:
+        raise InputError(
+            f"costs are given for {join_names(list(costs)) or 'nothing'}; give one for each of the models "
+            f"{join_names(list(models))}, and optionally for {PERSON}"
+        )
+    for name, cost in costs.items():
+        if not 0 <= cost <= 1e30:
+            raise InputError(f"the cost of {name} is {cost}; give a number of at least 0")
+    person = costs.get(PERSON)
+    return Costs(
+        models=tuple(float(costs[name]) for name in models),
+        person=None if person is None else float(person),
+        person_accuracy=settings.person_accuracy,
+    )
+
+
+def _drop_unlabelled(rows: FramePredictions, models: Mapping[str, Reading]) -> tuple[FramePredictions, list[str]]:
+    """Drop rows without a label where this is asked for, once for all models."""
+    first = next(iter(models.values()))
+    label = first.label or "label"
+    if not first.drop_unlabelled or label not in rows.frame.columns:
+        return rows, []
+    column = rows.frame[label]
+    missing = is_missing_label(column)
+    if not missing.any():
+        return rows, []
+    kept = replace(rows, frame=rows.frame.filter(~missing))
+    return kept, [f"{int(missing.sum()):,} of {len(missing):,} rows have no label and are omitted."]
+
+
+def _read_models(
+    rows: FramePredictions,
+    models: Mapping[str, Reading],
+    labels: Sequence[str] | None,
+    group: str | None,
+    seed: int,
+) -> tuple[dict[str, _ModelRows], tuple[str, ...], np.ndarray | None, list[str]]:
+    """Read the decisions of all models; return them with the names of the labels, the groups and notes."""
+    names = None if labels is None else tuple(labels)
+    read: dict[str, _ModelRows] = {}
+    notes: list[str] = []
+    n_labels = {}
+    groups = None
+    for name, reading in models.items():
+        file = replace(rows, reading=reading)
+        labelled = read_labelled_rows(file, FitOptions(group=group, labels=names, seed=seed))
+        n_labels[name] = labelled.n_labels
+        names = names or labelled.names
+        groups = labelled.rows.group
+        confidence = _stated_confidence(labelled.rows)
+        read[name] = _ModelRows(reading, labelled.rows.decision, labelled.rows.correct, confidence)
+        notes += [note for note in labelled.notes if note not in notes]
+    if names is None:
+        names = tuple(str(label) for label in range(max(n_labels.values())))
+    return read, names, groups, notes
+
+
+def _stated_confidence(rows: FixedDecisions) -> np.ndarray | None:
+    """Return the confidence that a model states, before any calibration; None if it states none."""
+    if rows.logits is None:
+        return rows.confidence
+    return np.asarray(expit(confidence_logit(log_softmax(rows.logits, axis=1), rows.decision)))
+
+
+def _choose_test_rows(n_rows: int, groups: np.ndarray | None, settings: CascadeSettings) -> np.ndarray:
+    """Choose the rows, or whole groups, that test the thresholds; return whether each row is one, shape (n,)."""
+    code = np.arange(n_rows) if groups is None else np.unique(groups, return_inverse=True)[1]
+    n_units = int(code.max()) + 1 if n_rows else 0
+    n_test = round(settings.hold_out * n_units)
+    chosen = np.random.default_rng(settings.seed).permutation(n_units)[:n_test]
+    is_test = np.isin(code, chosen)
+    if min(is_test.sum(), (~is_test).sum()) < MIN_TEST_ROWS:
+        unit = "rows" if groups is None else "groups"
+        raise InputError(
+            f"{n_rows:,} rows in {n_units:,} {unit} are too few: at least {MIN_TEST_ROWS} rows must fit the maps, and "
+            f"{MIN_TEST_ROWS} must test the thresholds; label more"
+        )
+    return is_test
+
+
+def with_signals(
+    frame: pl.DataFrame,
+    models: Sequence[str],
+    decision: np.ndarray,
+    earlier: Sequence[tuple[np.ndarray, np.ndarray]],
+) -> pl.DataFrame:
+    """Add the signals that the map of a later model reads.
+
+    Args:
+        frame: The rows, n of them.
+        models: Names of the models before this one.
+        decision: Decisions of this model, shape (n,).
+        earlier: Decisions and log-odds of the reliability of each model before it, each of shape (n,).
+
+    Returns:
+        The rows with further columns.
+
+    Raises:
+        InputError: The rows have a column of the same name.
+    """
+    names = iter(signal_names(list(models)))
+    for earlier_decision, logit in earlier:
+        agrees = earlier_decision == decision
+        support = np.clip(logit, -MAX_SUPPORT, MAX_SUPPORT)
+        for name, values in ((next(names), agrees.astype(float)), (next(names), np.where(agrees, support, -support))):
+            if name in frame.columns:
+                raise InputError(f"the rows have a column {name}, which the cascade computes; rename it")
+            frame = frame.with_columns(pl.Series(name, values))
+    return frame
+
+
+def name_rows(frame: pl.DataFrame, reading: Reading) -> Sequence[object]:
+    """Return the id of each row, or its number if there are no ids, shape (n,)."""
+    column = reading.id or DEFAULT_ID_COLUMN
+    if column in frame.columns:
+        return frame[column].to_list()
+    return range(len(frame))
+
+
+def _fit_maps(
+    rows: FramePredictions,
+    read: Mapping[str, _ModelRows],
+    names: tuple[str, ...],
+    group: str | None,
+    is_test: np.ndarray,
+    seed: int,
+) -> tuple[dict[str, MapDocument], list[np.ndarray]]:
+    """Fit the map of each model on the rows that are not test rows.
+
+    The signals of a later map are computed from out-of-fold reliabilities of the fit rows. The maps then score all rows
+    as they will score new ones; so the candidates for the thresholds see slightly optimistic reliabilities, which their
+    test corrects.
+
+    Returns:
+        The maps, and the log-odds of the reliability of all rows for each model.
+    """
+    maps: dict[str, MapDocument] = {}
+    logits: list[np.ndarray] = []
+    out_of_fold: list[tuple[np.ndarray, np.ndarray]] = []
+    scored: list[tuple[np.ndarray, np.ndarray]] = []
+    for name, model in read.items():
+        signals = signal_names(list(maps))
+        frame = with_signals(rows.frame, list(maps), model.decision, out_of_fold).filter(~is_test)
+        fit_rows = replace(FramePredictions.from_frame(frame), path=rows.path, reading=model.reading)
+        options = FitOptions(
+            labels=names, group=group, signals=signals, seed=seed, accept_label_order=True
+        )  # the order of the labels was checked on all rows
+        fit = fit_map(fit_rows, options)
+        document = fit.document
+        all_rows = replace(rows, frame=with_signals(rows.frame, list(maps), model.decision, scored))
+        logit = (
+            score_file(document, replace(all_rows, reading=model.reading), ignore_progress).scores["logit"].to_numpy()
+        )
+        logit_out_of_fold = logit.copy()
+        logit_out_of_fold[~is_test] = fit.scored.logit
+        maps[name] = document
+        logits.append(logit)
+        out_of_fold.append((model.decision, logit_out_of_fold))
+        scored.append((model.decision, logit))
+    return maps, logits
+
+
+@dataclass(frozen=True, eq=False)
+class _Scored:
+    """Whether each step is correct on all rows, and the division of the rows."""
+
+    correct: np.ndarray
+    groups: np.ndarray | None
+    is_test: np.ndarray
+    names: Sequence[object]
+    seed: int
+
+    def divide(self, score: np.ndarray) -> tuple[CascadeRows, CascadeRows]:
+        """Return the rows for candidates and the rows for tests, with these scores of shape (n, number of models)."""
+        score = break_ties(score, self.names, self.seed)
+        test_groups = None
+        if self.groups is not None:
+            test_groups = RowGroups.from_names(self.groups[self.is_test], self.seed)
+        fitted = CascadeRows(score[~self.is_test], self.correct[~self.is_test])
+        return fitted, CascadeRows(score[self.is_test], self.correct[self.is_test], test_groups)
+
+    def choose_alternatives(
+        self, read: Mapping[str, _ModelRows], costs: Costs, settings: CascadeSettings
+    ) -> dict[str, CascadeChoice]:
+        """Choose thresholds on stated confidences, and on random numbers, as on the reliabilities."""
+        shape = (len(self.is_test), len(read))
+        scores = {"random routing": np.random.default_rng(settings.seed).random(shape)}
+        stated = [model.stated_confidence for model in read.values()]
+        if any(confidence is not None for confidence in stated):
+            constant = np.full(shape[0], 0.5)  # of a model that states no confidence: it decides all rows or none
+            columns = [constant if confidence is None else confidence for confidence in stated]
+            scores["thresholds on the confidences"] = np.column_stack(columns)
+        choices = {}
+        for name, score in scores.items():
+            candidates, tests = self.divide(score)
+            choices[name] = choose_policy(
+                candidates,
+                tests,
+                costs,
+                target=settings.target_accuracy,
+                budget=settings.budget,
+                level=1 - settings.confidence_level,
+            )
+        return choices
+
+
+def _policy_json(policy: Policy) -> dict[str, object]:
+    return {
+        "thresholds": [None if threshold >= NEVER else threshold for threshold in policy.thresholds],
+        "cost": policy.cost,
+        "accuracy": policy.accuracy,
+        "shares": list(policy.shares),
+    }
+
+
+def _build_document(
+    maps: Mapping[str, MapDocument],
+    choice: CascadeChoice,
+    costs: Costs,
+    settings: CascadeSettings,
+    id_column: str | None,
+) -> CascadeDocument:
+    assert choice.chosen is not None
+    assert choice.lower_bound is not None
+    thresholds = [*choice.chosen.thresholds, 0.0][: len(maps)]  # without a person, the last model decides the rest
+    steps = []
+    for (name, document), threshold, cost in zip(maps.items(), thresholds, costs.models, strict=True):
+        stored = None if threshold >= NEVER else threshold
+        steps.append(CascadeStep(name=name, cost=cost, threshold=stored, map=document))
+    return CascadeDocument(
+        steps=tuple(steps),
+        person_cost=costs.person,
+        person_accuracy=settings.person_accuracy,
+        target_accuracy=settings.target_accuracy,
+        budget=settings.budget,
+        confidence_level=settings.confidence_level,
+        lower_bound=choice.lower_bound,
+        seed=settings.seed,
+        id_column=id_column,
+    )
+
+
+def _describe(
+    choice: CascadeChoice,
+    alternatives: Mapping[str, CascadeChoice],
+    single: Sequence[tuple[str, float, float]],
+    models: Sequence[str],
+    tests: CascadeRows,
+    costs: Costs,
+    settings: CascadeSettings,
+) -> list[str]:
+    """Describe the thresholds, their guarantee and the alternatives."""
+    chosen = choice.chosen
+    assert chosen is not None
+    assert choice.lower_bound is not None
+    deciders = [*models, *([PERSON] if costs.person is not None else [])]
+    shares = [f"{name} decides {share:.1%}" for name, share in zip(deciders, chosen.shares, strict=True)]
+    unit = "rows" if tests.groups is None else "groups"
+    lines = [
+        f"{join_names(shares)}, at a mean cost of {chosen.cost:.4g} per row.",
+        f"With {100 * settings.confidence_level:g}% confidence, at least {_floor_percent(choice.lower_bound)} of the "
+        f"final decisions are correct, if new {unit} are independent and like these. On the {len(tests.score):,} rows "
+        f"that only tested the thresholds, {chosen.accuracy:.1%} are.",
+    ]
+    if costs.person is not None:
+        lines.append(f"A person is assumed to be correct in {100 * settings.person_accuracy:g}% of the decisions.")
+    for name, cost, accuracy in single:
+        lines.append(f"  {name}: cost {cost:.4g}, accuracy {accuracy:.1%}")
+    for name, alternative in alternatives.items():
+        if alternative.chosen is None:
+            lines.append(f"  {name}: no thresholds")
+            continue
+        other = alternative.chosen
+        lines.append(f"  {name}, chosen in the same way: cost {other.cost:.4g}, accuracy {other.accuracy:.1%}")
+    return lines
+
+
+def _floor_percent(share: float) -> str:
+    """Format a lower bound in percent, rounded down."""
+    return f"{math.floor(1000 * share + 1e-9) / 10:g}%"

@@ -1,0 +1,374 @@
+"""Thresholds of a cascade: which model, or a person, decides each row, at the least expected cost.
+
+A cascade asks its models in order, cheapest first. A model decides a row if the reliability of its decision reaches the
+threshold of its step; otherwise the row goes on to the next model, and from the last model to a person. `choose_policy`
+finds thresholds by Pareto testing (Laufer-Goldshtein et al., 2023, Efficiently controlling multiple risks with Pareto
+testing). Rows that the maps were fitted on give the candidates: thresholds for which no others are both cheaper and
+more accurate. The candidates are then tested on rows that neither the maps nor the candidates have seen, in the order
+of their estimated accuracy, the most accurate first, until one fails. This controls the probability of choosing
+thresholds that miss the target, without a correction for the number of candidates.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import scipy
+
+from relmap.errors import InputError, option
+from relmap.routing.group_tests import RowGroups, min_groups_to_reject
+
+TIE_RANGE = 1e-9  # of reliability, within which rows are ordered at random
+MAX_CANDIDATES = 20_000  # combinations of thresholds that are tried
+MAX_TESTED = 200  # candidates that are tested at most
+NEVER = 2.0  # threshold of a model that decides no row: above every reliability
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs of a row at each step, and who decides in the end.
+
+    Attributes:
+        models: Cost of each model for one row, in the order of the cascade, at least 0.
+        person: Cost of a person for one row, at least 0; None if the last model decides every row that reaches it.
+        person_accuracy: Share of decisions of a person that are correct, in (0, 1].
+    """
+
+    models: tuple[float, ...]
+    person: float | None = None
+    person_accuracy: float = 1.0
+
+    @property
+    def cumulative(self) -> np.ndarray:
+        """Total cost of a row that each step decides, shape (number of steps,)."""
+        costs = list(self.models)
+        if self.person is not None:
+            costs.append(self.person)
+        return np.cumsum(costs)
+
+
+@dataclass(frozen=True, eq=False)
+class CascadeRows:
+    """Labelled rows with the scores of all models, without ties.
+
+    Attributes:
+        score: Reliability, or another score, of the decision of each model, shape (n, number of models).
+        correct: Whether the decision of each step is correct, shape (n, number of steps), bool. A person is the last
+            step.
+        groups: Groups of dependent rows; None if rows are independent.
+    """
+
+    score: np.ndarray
+    correct: np.ndarray
+    groups: RowGroups | None = None
+
+    def deciding_step(self, thresholds: Sequence[float]) -> np.ndarray:
+        """Return the number of the step that decides each row, shape (n,)."""
+        if not len(thresholds):
+            return np.zeros(len(self.score), dtype=np.int64)
+        decides = self.score[:, : len(thresholds)] >= np.asarray(thresholds)
+        first = decides.argmax(axis=1)
+        last = len(thresholds)
+        return np.asarray(np.where(decides.any(axis=1), first, last))
+
+    def correct_at(self, step: np.ndarray) -> np.ndarray:
+        """Return whether the decision of the given step of each row is correct, shape (n,)."""
+        return np.asarray(self.correct[np.arange(len(step)), step])
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Thresholds, with their cost and accuracy on some rows.
+
+    Attributes:
+        thresholds: Minimum reliability of each step that can pass a row on.
+        cost: Mean cost of a row.
+        accuracy: Share of final decisions that are correct.
+        shares: Share of the rows that each step decides.
+    """
+
+    thresholds: tuple[float, ...]
+    cost: float
+    accuracy: float
+    shares: tuple[float, ...]
+
+
+def break_ties(reliability: np.ndarray, names: Sequence[object], seed: int) -> np.ndarray:
+    """Order rows with the same reliability at random, so that a threshold can divide them.
+
+    Without this, judges that state no confidence would allow a few thresholds only.
+
+    Args:
+        reliability: Reliability of each model, shape (n, number of models).
+        names: Name of each row, n of them, such as an id or its number. The order depends on nothing else.
+        seed: Seed of the order.
+
+    Returns:
+        The reliabilities, with up to `TIE_RANGE` added, of the same shape.
+    """
+    n_models = reliability.shape[1]
+    uniform = np.empty(reliability.shape)
+    key = str(seed).encode()
+    for row, name in enumerate(names):
+        digest = hashlib.blake2b(str(name).encode(), key=key, digest_size=8 * n_models).digest()
+        uniform[row] = np.frombuffer(digest, dtype="<u8")
+    return np.asarray(reliability + TIE_RANGE * uniform / 2.0**64)
+
+
+def measure_policy(thresholds: Sequence[float], rows: CascadeRows, costs: Costs) -> Policy:
+    """Measure the cost and the accuracy of thresholds.
+
+    Args:
+        thresholds: Minimum reliability of each step that can pass a row on.
+        rows: Labelled rows.
+        costs: Costs of the steps.
+
+    Returns:
+        The thresholds with their cost and accuracy.
+    """
+    step = rows.deciding_step(thresholds)
+    n_steps = rows.correct.shape[1]
+    shares = np.bincount(step, minlength=n_steps) / len(step)
+    return Policy(
+        thresholds=tuple(float(threshold) for threshold in thresholds),
+        cost=float(shares @ costs.cumulative),
+        accuracy=float(rows.correct_at(step).mean()),
+        shares=tuple(shares.tolist()),
+    )
+
+
+def find_frontier(rows: CascadeRows, costs: Costs) -> list[Policy]:
+    """Find thresholds for which no others are both cheaper and at least as accurate.
+
+    Args:
+        rows: Labelled rows, whose scores come from maps that were fitted without them.
+        costs: Costs of the steps.
+
+    Returns:
+        At most `MAX_TESTED` policies, the most accurate and expensive first.
+    """
+    n_thresholds = len(costs.cumulative) - 1
+    if n_thresholds == 0:
+        return [measure_policy((), rows, costs)]
+    n_values = max(2, int(MAX_CANDIDATES ** (1 / n_thresholds)))
+    values = [_candidate_thresholds(rows.score[:, model], n_values) for model in range(n_thresholds)]
+    last_step = _LastStep.from_rows(rows, costs, values[-1])
+    scanned = [last_step.scan(first) for first in product(*values[:-1])]
+    cost = np.array([costs_of_first for costs_of_first, _ in scanned]).ravel()
+    accuracy = np.array([accuracies for _, accuracies in scanned]).ravel()
+    order = np.lexsort((-accuracy, cost))  # by cost; of equally expensive ones, the most accurate first
+    best_before = np.r_[-np.inf, np.maximum.accumulate(accuracy[order])[:-1]]
+    on_frontier = order[accuracy[order] > best_before][::-1]
+    if len(on_frontier) > MAX_TESTED:
+        on_frontier = on_frontier[np.linspace(0, len(on_frontier) - 1, MAX_TESTED).round().astype(int)]
+    combinations = list(product(*values))
+    return [measure_policy(combinations[index], rows, costs) for index in on_frontier]
+
+
+@dataclass(frozen=True, eq=False)
+class _LastStep:
+    """Rows in the order of their score at the last step with a threshold, to try all of its thresholds at once.
+
+    Attributes:
+        rows: The rows.
+        costs: Costs of the steps.
+        order: Row numbers by increasing score at this step, shape (n,).
+        position: Number of rows below each threshold of this step, shape (number of thresholds,).
+    """
+
+    rows: CascadeRows
+    costs: Costs
+    order: np.ndarray
+    position: np.ndarray
+
+    @classmethod
+    def from_rows(cls, rows: CascadeRows, costs: Costs, thresholds: Sequence[float]) -> "_LastStep":
+        """Sort the rows."""
+        score = rows.score[:, len(costs.cumulative) - 2]
+        order = np.argsort(score, kind="stable")
+        return cls(rows, costs, order, np.searchsorted(score[order], thresholds))
+
+    def scan(self, first: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean cost and the accuracy with each threshold of this step, given those of the steps before."""
+        here = len(first)
+        step = self.rows.deciding_step(first)
+        reaches = (step == here)[self.order]
+        early = step[step < here]
+        early_correct = self.rows.correct_at(step)[step < here].sum()
+        reached_below = np.r_[0, np.cumsum(reaches)]
+        correct_here = np.r_[0, np.cumsum(reaches & self.rows.correct[self.order, here])]
+        correct_next = np.r_[0, np.cumsum(reaches & self.rows.correct[self.order, here + 1])]
+        n_next = reached_below[self.position]
+        n_here = reached_below[-1] - n_next
+        cumulative = self.costs.cumulative
+        cost = cumulative[early].sum() + n_here * cumulative[here] + n_next * cumulative[here + 1]
+        correct = early_correct + correct_here[-1] - correct_here[self.position] + correct_next[self.position]
+        return cost / len(step), correct / len(step)
+
+
+def _candidate_thresholds(score: np.ndarray, n_values: int) -> list[float]:
+    """Return 0, thresholds between scores at equal distances of rank, and a threshold that no score reaches."""
+    ordered = np.sort(score)
+    between = np.unique((ordered[:-1] + ordered[1:]) / 2)
+    if len(between) > n_values - 2:
+        ranks = np.linspace(0, len(between) - 1, n_values)[1:-1]
+        between = between[np.unique(ranks.round().astype(int))]
+    return [0.0, *between.tolist(), NEVER]
+
+
+def accuracy_p_value(correct: np.ndarray, groups: RowGroups | None, target: float) -> float:
+    """Compute a p-value of the hypothesis that the accuracy is at most a target.
+
+    Args:
+        correct: Whether each decision is correct, shape (n,), bool.
+        groups: Groups of dependent rows; None for an exact binomial test of independent rows.
+        target: The accuracy, in (0, 1).
+
+    Returns:
+        The p-value.
+    """
+    if groups is not None:
+        return groups.rates(np.ones(len(correct), dtype=bool), correct).p_value(target)
+    return float(scipy.stats.binom.sf(correct.sum() - 1, len(correct), target))
+
+
+def lower_accuracy_bound(correct: np.ndarray, groups: RowGroups | None, level: float) -> float:
+    """Compute a lower confidence bound of an accuracy.
+
+    Args:
+        correct: Whether each decision is correct, shape (n,), bool.
+        groups: Groups of dependent rows; None for the bound of Clopper and Pearson.
+        level: Probability of a bound above the accuracy, such as 0.05.
+
+    Returns:
+        The bound, in [0, 1].
+    """
+    if groups is not None:
+        return groups.rates(np.ones(len(correct), dtype=bool), correct).lower_bound(level)
+    n_correct = int(correct.sum())
+    if n_correct == 0:
+        return 0.0
+    return float(scipy.stats.beta.ppf(level, n_correct, len(correct) - n_correct + 1))
+
+
+@dataclass(frozen=True)
+class CascadeChoice:
+    """The chosen thresholds and the alternatives, all measured on rows that were used for nothing else.
+
+    Attributes:
+        chosen: The chosen policy; None if no candidate reaches the target.
+        lower_bound: Lower confidence bound of its accuracy; the target, if there is one.
+        frontier: Candidates, the most accurate first.
+    """
+
+    chosen: Policy | None
+    lower_bound: float | None
+    frontier: tuple[Policy, ...]
+
+
+def choose_policy(
+    candidates: CascadeRows,
+    tests: CascadeRows,
+    costs: Costs,
+    *,
+    target: float | None = None,
+    budget: float | None = None,
+    level: float = 0.05,
+) -> CascadeChoice:
+    """Choose the cheapest thresholds that reach a target accuracy, or the most accurate ones within a budget.
+
+    Args:
+        candidates: Rows to find candidates on. Their scores come from maps that were fitted without them.
+        tests: Rows to test candidates on, which no map has seen.
+        costs: Costs of the steps.
+        target: Accuracy of the final decisions, in (0, 1). The probability of choosing thresholds with a lower accuracy
+            is at most `level`.
+        budget: Mean cost of a row. The thresholds are chosen on the candidates' rows, so the cost of new rows is near
+            the budget and may exceed it slightly.
+        level: Probability of a wrong statement, in (0, 1).
+
+    Returns:
+        The choice.
+
+    Raises:
+        InputError: None or both of target and budget are given.
+    """
+    if (target is None) == (budget is None):
+        raise InputError("give either a target accuracy or a budget")
+    frontier = find_frontier(candidates, costs)
+    measured = tuple(measure_policy(policy.thresholds, tests, costs) for policy in frontier)
+    chosen: int | None = None
+    if target is not None:
+        for index, policy in enumerate(measured):
+            correct = tests.correct_at(tests.deciding_step(policy.thresholds))
+            if accuracy_p_value(correct, tests.groups, target) > level:
+                break
+            chosen = index
+        lower_bound = target
+    else:
+        affordable = [index for index, policy in enumerate(frontier) if policy.cost <= float(budget or 0)]
+        if affordable:
+            chosen = affordable[0]
+            correct = tests.correct_at(tests.deciding_step(frontier[chosen].thresholds))
+            lower_bound = lower_accuracy_bound(correct, tests.groups, level)
+    if chosen is None:
+        return CascadeChoice(None, None, measured)
+    return CascadeChoice(measured[chosen], lower_bound, measured)
+
+
+def describe_missing_policy(
+    choice: CascadeChoice, tests: CascadeRows, costs: Costs, *, target: float | None, level: float
+) -> str:
+    """Explain why no thresholds were chosen, and what would help.
+
+    Args:
+        choice: A choice without thresholds.
+        tests: The rows that candidates were tested on.
+        costs: Costs of the steps.
+        target: The target accuracy; None with a budget.
+        level: Probability of a wrong statement.
+
+    Returns:
+        A sentence.
+    """
+    best = choice.frontier[0]
+    if target is None:
+        return f"the first model alone costs {costs.models[0]:g}, which exceeds the budget; raise the budget"
+    if tests.groups is not None:
+        needed = min_groups_to_reject(target, level)
+        if tests.groups.n_groups < needed:
+            return (
+                f"the thresholds are tested on {tests.groups.n_groups} groups, and at least {needed} are needed to "
+                f"show an accuracy of {target:.1%}; label more groups, test on a larger share with "
+                f"{option('hold_out')}, or lower the target"
+            )
+    advice = "lower the target, or label more rows"
+    if costs.person is None:
+        advice = f"give the cost of a person, {advice}"
+    return f"the most accurate thresholds reach {best.accuracy:.1%} on {len(tests.score):,} rows; {advice}"
+
+
+def simulate_person(n_rows: int, accuracy: float, seed: int) -> np.ndarray:
+    """Simulate whether a person decides each row correctly, shape (n,), bool."""
+    if accuracy == 1:
+        return np.ones(n_rows, dtype=bool)
+    return np.random.default_rng(seed).random(n_rows) < accuracy
+
+
+def iterate_alternatives(tests: CascadeRows, costs: Costs, names: Sequence[str]) -> Iterator[tuple[str, float, float]]:
+    """Yield name, cost and accuracy of each model alone, and of a person alone.
+
+    Args:
+        tests: Labelled rows.
+        costs: Costs of the steps.
+        names: Names of the models.
+
+    Yields:
+        Name, mean cost of a row, and accuracy.
+    """
+    for index, name in enumerate(names):
+        yield f"{name} alone", costs.models[index], float(tests.correct[:, index].mean())
+    if costs.person is not None:
+        yield "a person alone", costs.person, costs.person_accuracy

@@ -1,0 +1,359 @@
+"""Cascades from labelled rows to routes: in Python, and with the commands."""
+
+import inspect
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy.special import expit
+
+from relmap import Cascade, InputError
+from relmap.cascade.document import CascadeDocument, load_cascade
+from relmap.cascade.models import parse_costs, parse_model, read_models
+from relmap.io.reading import Reading
+from tests.maps import run_command
+
+NAMES = ("no", "yes")
+MODELS = {"small": {"decision": "small", "confidence": "small_confidence"}, "large": {"decision": "large"}}
+COSTS = {"small": 1, "large": 10, "person": 100}
+CALLS = {"models": MODELS, "costs": COSTS, "labels": NAMES}
+N_ROWS = 600
+TARGET = 0.93
+
+
+def simulate(n_rows: int, seed: int) -> pl.DataFrame:
+    """Simulate two judges of the same rows, of which only the small one states a confidence."""
+    generator = np.random.default_rng(seed)
+    label = generator.integers(0, 2, n_rows)
+    skill = generator.normal(1.2, 1.2, n_rows)
+    small = np.where(generator.random(n_rows) < expit(skill), label, 1 - label)
+    large = np.where(generator.random(n_rows) < expit(skill + 1.5), label, 1 - label)
+    return pl.DataFrame(
+        {
+            "id": np.arange(n_rows) + 1000 * seed,
+            "query": np.arange(n_rows) // 5,
+            "small": np.array(NAMES)[small],
+            "small_confidence": expit(skill + generator.normal(size=n_rows) / 2).round(3),
+            "large": np.array(NAMES)[large],
+            "label": np.array(NAMES)[label],
+        }
+    )
+
+
+LABELLED = simulate(N_ROWS, 1)
+NEW = simulate(300, 2).drop("label")
+
+
+@pytest.fixture(scope="module")
+def cascade() -> Cascade:
+    return Cascade(**CALLS, target_accuracy=TARGET).fit(LABELLED)
+
+
+def route_in_two_calls(cascade: Cascade, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Route rows as a user would: the predictions of the large model are added only where they were asked for."""
+    first = cascade.apply(rows.drop("large"))
+    is_sent = pl.col("cascade_route") == "large"
+    asked = first.with_columns(rows["large"]).with_columns(pl.when(is_sent).then("large").alias("large"))
+    return first, cascade.apply(asked)
+
+
+def test_the_summary_has_the_thresholds_the_guarantee_and_the_alternatives(cascade):
+    numbers = cascade.summary_.numbers
+    assert numbers["lower_bound"] == TARGET
+    assert sum(numbers["chosen"]["shares"]) == pytest.approx(1)
+    assert set(numbers["alternatives"]) == {"random routing", "thresholds on the confidences"}
+    assert set(numbers["alone"]) == {"small alone", "large alone", "a person alone"}
+    assert numbers["chosen"]["cost"] < numbers["alternatives"]["random routing"]["cost"]
+    assert set(numbers["curves"]) == {"the cascade", *numbers["alternatives"]}
+    assert json.loads(json.dumps(cascade.summary_.to_dict())) == cascade.summary_.to_dict()
+
+
+def test_an_accuracy_alone_is_that_of_the_test_rows(cascade):
+    numbers = cascade.summary_.numbers
+    accuracy = (LABELLED["small"] == LABELLED["label"]).mean()
+    assert numbers["alone"]["small alone"]["accuracy"] == pytest.approx(accuracy, abs=0.06)
+    assert numbers["test_rows"] == N_ROWS // 2
+
+
+def test_two_calls_route_as_one_with_all_predictions(cascade):
+    at_once = cascade.apply(NEW)
+    first, second = route_in_two_calls(cascade, NEW)
+    assert set(first["cascade_route"]) == {"use", "large"}
+    assert "large" not in set(second["cascade_route"])
+    columns = ["cascade_decision", "cascade_reliability", "cascade_route"]
+    assert second.select(columns).equals(at_once.select(columns))
+
+
+def test_decisions_that_are_used_are_those_of_a_model(cascade):
+    routed = cascade.apply(NEW)
+    used = routed.filter(pl.col("cascade_route") == "use")
+    decided = (used["cascade_decision"] == used["small"]) | (used["cascade_decision"] == used["large"])
+    assert decided.all()
+    assert used["cascade_reliability"].is_between(0, 1).all()
+    assert cascade.routes_.decided.keys() == {"small", "large"}
+    assert sum(cascade.routes_.decided.values()) == len(used)
+    assert cascade.routes_.waiting == {"person": len(routed) - len(used)}
+
+
+def test_the_order_of_rows_with_ids_changes_no_route(cascade):
+    order = np.random.default_rng(0).permutation(len(NEW))
+    shuffled = cascade.apply(NEW[order])
+    assert shuffled.sort("id").equals(cascade.apply(NEW).sort("id"))
+
+
+def test_agreement_raises_the_reliability_of_a_decision(cascade):
+    routed = cascade.apply(NEW.with_columns(large=pl.lit("yes"), small_confidence=pl.lit(0.6), id=pl.lit(1)))
+    asked = routed.filter(pl.col("cascade_route") != "large")
+    agrees = asked.filter(pl.col("small") == "yes")["cascade_reliability"].mean()
+    differs = asked.filter(pl.col("small") == "no")["cascade_reliability"].mean()
+    assert agrees > differs
+
+
+def test_a_saved_cascade_routes_alike(cascade, tmp_path):
+    cascade.save(tmp_path / "cascade.json")
+    loaded = Cascade.load(tmp_path / "cascade.json")
+    assert loaded.apply(NEW).equals(cascade.apply(NEW))
+    assert loaded.document_.model_dump_json() == cascade.document_.model_dump_json()
+    assert loaded.costs == COSTS
+
+
+def test_frames_of_pandas_are_routed(cascade):
+    routed = cascade.apply(NEW.to_pandas())
+    assert isinstance(routed, pd.DataFrame)
+    assert routed["cascade_route"].tolist() == cascade.apply(NEW)["cascade_route"].to_list()
+
+
+def test_the_same_rows_give_the_same_cascade(cascade):
+    again = Cascade(**CALLS, target_accuracy=TARGET).fit(LABELLED)
+    assert again.summary_.to_dict() == cascade.summary_.to_dict()
+
+
+def test_groups_are_not_divided_between_fit_and_test():
+    cascade = Cascade(**CALLS, target_accuracy=0.75).fit(LABELLED, groups="query")
+    assert cascade.summary_.numbers["test_rows"] % 5 == 0
+    assert "new groups are independent" in str(cascade.summary_)
+
+
+def test_too_few_groups_are_named():
+    few = LABELLED.with_columns(query=pl.col("query") // 8)
+    with pytest.raises(InputError, match="tested on 8 groups, and at least"):
+        Cascade(**CALLS, target_accuracy=0.9).fit(few, groups="query")
+
+
+def test_without_a_person_a_target_may_be_out_of_reach():
+    costs = {"small": 1, "large": 10}
+    with pytest.raises(InputError, match="give the cost of a person"):
+        Cascade(MODELS, costs, labels=NAMES, target_accuracy=0.99).fit(LABELLED)
+    cascade = Cascade(MODELS, costs, labels=NAMES, target_accuracy=0.75).fit(LABELLED)
+    assert set(cascade.apply(NEW)["cascade_route"]) == {"use"}
+
+
+def test_a_person_who_errs_costs_more(cascade):
+    unsure = Cascade(**CALLS, target_accuracy=TARGET, person_accuracy=0.97).fit(LABELLED)
+    assert unsure.summary_.numbers["chosen"]["cost"] > cascade.summary_.numbers["chosen"]["cost"]
+
+
+def test_one_model_and_a_person_are_a_cascade():
+    cascade = Cascade({"small": MODELS["small"]}, {"small": 1, "person": 100}, labels=NAMES, target_accuracy=0.85)
+    assert set(cascade.fit(LABELLED).apply(NEW)["cascade_route"]) == {"use", "person"}
+
+
+def test_rows_without_labels_are_dropped_on_request_only():
+    partly = LABELLED.with_columns(label=pl.when(pl.col("id") % 10 > 0).then("label"))
+    with pytest.raises(InputError, match="label is missing"):
+        Cascade(**CALLS, target_accuracy=0.8).fit(partly)
+    cascade = Cascade(**CALLS, target_accuracy=0.8, drop_unlabelled=True).fit(partly)
+    assert cascade.summary_.numbers["rows"] == 540
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"models": {}}, "give 1 to 5"),
+        ({"models": {"person": MODELS["small"]}}, "a model is called 'person'"),
+        ({"models": {"a b": MODELS["small"]}}, "a model is called 'a b'"),
+        ({"models": {"small": {"column": "small"}}}, "has column; use"),
+        ({"models": {"small": {"confidence": "small_confidence"}}}, "names no predictions"),
+        ({"models": {"small": "small"}}, "give its columns"),
+        ({"costs": {"small": 1}}, "give one for each"),
+        ({"costs": COSTS | {"other": 1}}, "give one for each"),
+        ({"costs": COSTS | {"small": -1}}, "at least 0"),
+        ({"costs": COSTS | {"small": float("nan")}}, "at least 0"),
+        ({"target_accuracy": 1.0}, "target_accuracy is 1.0"),
+        ({"budget": 3}, "either a target accuracy or a budget"),
+        ({"target_accuracy": None}, "either a target accuracy or a budget"),
+        ({"target_accuracy": None, "budget": 0}, "above 0"),
+        ({"person_accuracy": 0}, "accuracy of a person"),
+        ({"hold_out": 1}, "hold_out is 1"),
+        ({"confidence_level": 0}, "confidence_level is 0"),
+    ],
+)
+def test_invalid_parameters_are_refused(change, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        Cascade(**(CALLS | {"target_accuracy": 0.8} | change)).fit(LABELLED)
+
+
+PROBES = {  # every parameter -> another value than in `CALLS`
+    "models": {"large": MODELS["large"], "small": MODELS["small"]},
+    "costs": COSTS | {"large": 11},
+    "target_accuracy": 0.9,
+    "budget": 20,
+    "labels": ("yes", "no"),
+    "label": "other_label",
+    "id": "other_id",
+    "drop_unlabelled": True,
+    "person_accuracy": 0.97,
+    "confidence_level": 0.8,
+    "hold_out": 0.6,
+    "seed": 2,
+}
+
+
+def test_every_parameter_has_a_probe():
+    assert PROBES.keys() == inspect.signature(Cascade).parameters.keys()
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_every_parameter_changes_the_result(name, cascade):
+    other_label = np.roll(LABELLED["label"].to_numpy(), 1)
+    rows = LABELLED.with_columns(other_label=pl.Series(other_label), other_id=pl.col("id") + 7)
+    settings = CALLS | {"target_accuracy": TARGET, name: PROBES[name]}
+    if name == "budget":
+        settings["target_accuracy"] = None
+    if name == "drop_unlabelled":  # without it, such rows are an error
+        rows = rows.with_columns(label=pl.when(pl.col("id") % 10 > 0).then("label"))
+    try:
+        changed = Cascade(**settings).fit(rows).document_.model_dump()
+    except InputError as error:  # labels that are not those of the decisions reach no target
+        changed = str(error)
+    assert changed != cascade.document_.model_dump()
+
+
+def test_few_rows_are_refused():
+    with pytest.raises(InputError, match="too few"):
+        Cascade(**CALLS, target_accuracy=0.8).fit(LABELLED[:30])
+
+
+def test_a_column_that_the_cascade_computes_is_refused():
+    with pytest.raises(InputError, match="agrees_with_small, which the cascade computes"):
+        Cascade(**CALLS, target_accuracy=0.8).fit(LABELLED.with_columns(agrees_with_small=1))
+
+
+def test_an_unfitted_cascade_says_so():
+    with pytest.raises(InputError, match="not fitted"):
+        Cascade(**CALLS, target_accuracy=0.8).apply(NEW)
+
+
+def test_a_row_number_in_a_message_is_that_of_the_file(cascade):
+    _, second = route_in_two_calls(cascade, NEW)
+    row = int(np.flatnonzero(second["large"].is_not_null().to_numpy())[-1])
+    broken = second.with_columns(
+        pl.when(pl.int_range(len(second)) == row).then(pl.lit("?")).otherwise("large").alias("large")
+    )
+    with pytest.raises(InputError, match=f"row {row} "):
+        cascade.apply(broken)
+
+
+# Commands
+
+
+def fit_command(folder, *more: object) -> list[str]:
+    LABELLED.write_csv(folder / "labelled.csv")
+    return run_command(
+        *("cascade", "fit", "--predictions", folder / "labelled.csv", "--labels", "no,yes"),
+        *("--model", "small decision=small confidence=small_confidence", "--model", "large decision=large"),
+        *("--cost", "small=1,large=10,person=100", "--out", folder / "cascade.json", *more),
+    )
+
+
+def test_commands_give_the_cascade_and_routes_of_python(cascade, tmp_path):
+    fit_command(tmp_path, "--target-accuracy", TARGET)
+    document = load_cascade(tmp_path / "cascade.json")
+    thresholds = [step.threshold for step in document.steps]
+    assert thresholds == [step.threshold for step in cascade.document_.steps]
+    new, routed = tmp_path / "new.csv", tmp_path / "routed.csv"
+    NEW.write_csv(new)
+    run_command("cascade", "apply", "--cascade", tmp_path / "cascade.json", "--predictions", new, "--out", routed)
+    assert pl.read_csv(routed)["cascade_route"].to_list() == cascade.apply(NEW)["cascade_route"].to_list()
+    again = tmp_path / "again.csv"  # columns of an earlier call are replaced
+    run_command("cascade", "apply", "--cascade", tmp_path / "cascade.json", "--predictions", routed, "--out", again)
+    assert again.read_bytes() == routed.read_bytes()
+
+
+def test_the_figure_and_the_numbers_are_written(tmp_path):
+    fit_command(tmp_path, "--budget", 30, "--figure", tmp_path / "curve.svg", "--numbers", tmp_path / "numbers.json")
+    assert (tmp_path / "curve.svg").read_text().startswith("<svg")
+    assert json.loads((tmp_path / "numbers.json").read_text())["budget"] == 30
+
+
+def test_an_existing_cascade_is_kept_without_force(tmp_path):
+    (tmp_path / "cascade.json").write_text("mine")
+    with pytest.raises(InputError, match="--force"):
+        fit_command(tmp_path, "--target-accuracy", 0.8)
+    assert (tmp_path / "cascade.json").read_text() == "mine"
+
+
+# Files
+
+
+def damaged(cascade: Cascade, **change: object) -> str:
+    return json.dumps(cascade.document_.model_dump(mode="json") | change)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not a complete JSON file"),
+        ("{}", "is not a cascade"),
+        ("[]", "is not a cascade"),
+    ],
+)
+def test_other_files_are_refused(text, message, tmp_path):
+    path = tmp_path / "cascade.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_cascade(path)
+
+
+@pytest.mark.parametrize("change", [{"steps": []}, {"person_accuracy": 2}, {"version": 9}, {"lower_bound": "high"}])
+def test_a_damaged_cascade_is_refused(change, cascade, tmp_path):
+    path = tmp_path / "cascade.json"
+    path.write_text(damaged(cascade, **change))
+    with pytest.raises(InputError, match="not a valid cascade"):
+        load_cascade(path)
+
+
+def test_maps_that_do_not_fit_together_are_refused(cascade):
+    steps = cascade.document_.model_dump(mode="json")["steps"]
+    for wrong in (steps[::-1], [steps[0], steps[0]]):
+        with pytest.raises(ValueError, match=r"does not read the decisions|different names"):
+            CascadeDocument.model_validate_json(damaged(cascade, steps=wrong))
+
+
+# Parsing
+
+
+def test_models_and_costs_of_the_command_line():
+    assert parse_model("a decision=x confidence='my column' percent=yes") == (
+        "a",
+        {"decision": "x", "confidence": "my column", "percent": True},
+    )
+    assert parse_costs("a=1, person=2.5") == {"a": 1.0, "person": 2.5}
+    given = {"a": {"probabilities": ["p", "q"], "confidence_words": None}}
+    read = read_models(given, label="truth", id_column=None, drop_unlabelled=False)
+    assert read == {"a": Reading(probabilities="p,q", label="truth")}
+
+
+@pytest.mark.parametrize("text", ["", "a decision", "a decision=x decision=y", "a 'open", "a percent=maybe"])
+def test_an_unclear_model_is_refused(text):
+    with pytest.raises(InputError):
+        parse_model(text)
+
+
+@pytest.mark.parametrize("text", ["", "a", "a=x", "a=1,a=2"])
+def test_unclear_costs_are_refused(text):
+    with pytest.raises(InputError):
+        parse_costs(text)
