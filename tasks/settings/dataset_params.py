@@ -40,7 +40,7 @@ class TwinParams(Section):
         label_shares: Share of each label in the files; if candidates are capped, before the cap.
         strength: Standard deviation of the evidence for a label, in logits. It sets the attainable accuracy.
         log_sharpness: Logarithm of the sharpness of the most frequent label at residual 1, as in
-            `relmap.simulation.judgements.Difficulty`.
+            `tasks.simulation.judgements.Difficulty`.
         noise: Share of the labels that are drawn uniformly, independent of the evidence.
         phrases: Number of values of each property of a text. With more of them, each is in fewer training rows, and
             the base predictor is less confident.

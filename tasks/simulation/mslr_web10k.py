@@ -9,8 +9,9 @@ has fewer rows than the data set: stochastic gradient descent over few rows and 
 import numpy as np
 import polars as pl
 
-from relmap.simulation.judgements import draw_labels, draw_queries, solve_relevance
+from relmap.simulation.predictions import draw_labels, solve_relevance
 from tasks.settings.dataset_params import TwinParams
+from tasks.simulation.judgements import draw_queries
 
 N_FEATURES = 136
 N_FACTORS = 16  # latent factors that the features share

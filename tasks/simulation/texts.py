@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from relmap.simulation.judgements import N_SLOTS, Difficulty, Judgements, draw_queries, simulate_judgements
 from tasks.settings.dataset_params import TwinParams
+from tasks.simulation.judgements import N_SLOTS, Difficulty, Judgements, draw_queries, simulate_judgements
 
 WORDS_PER_PHRASE = 3
 N_TOPICS = 12

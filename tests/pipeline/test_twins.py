@@ -43,7 +43,7 @@ from relmap.metrics.spread import LabelCells
 from relmap.projection.rows import FitBatch, ValidationRows, fit_mrp_batches, select_validation_rows
 from relmap.report.figure import MIN_FIT_ROWS
 from relmap.settings import ProjectionParams
-from relmap.simulation.judgements import Difficulty, Relevance, draw_queries, simulate_judgements, solve_relevance
+from relmap.simulation.predictions import Relevance, solve_relevance
 from tasks.datasets import DATASETS, amazon_esci
 from tasks.datasets.base import SCHEMA
 from tasks.predictors import fit_predictor
@@ -51,6 +51,7 @@ from tasks.records.splits import SPLITS
 from tasks.settings.dataset_params import DatasetParams, TwinParams
 from tasks.settings.params import Params, load_params
 from tasks.simulation import TWINS, mslr_web10k, simulate, texts
+from tasks.simulation.judgements import Difficulty, draw_queries, simulate_judgements
 
 PARAMS = load_params(Path(__file__).resolve().parents[2] / "params.yaml")
 ROWS = 5000
