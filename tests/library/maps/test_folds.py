@@ -72,14 +72,6 @@ def test_split_has_five_folds_of_at_most_16000_rows_by_default():
     np.testing.assert_array_equal(split.fit_rows, order[:16_000])
 
 
-def test_training_rows_of_a_fold_are_the_rows_of_the_other_folds():
-    split = FoldSplit(folds=(np.array([4, 1]), np.array([0]), np.array([5, 3, 2])), held_out=np.array([6]))
-    assert split.training_rows(0).tolist() == [0, 5, 3, 2]
-    assert split.training_rows(1).tolist() == [4, 1, 5, 3, 2]
-    assert split.training_rows(2).tolist() == [4, 1, 0]
-    assert split.fit_rows.tolist() == [4, 1, 0, 5, 3, 2]
-
-
 @pytest.mark.parametrize("grouped", [False, True])
 def test_restored_split_equals_the_split_of_the_fit(grouped):
     rows = maps.rows_of_frame(maps.make_predictions(90, per_group=4), "group" if grouped else None)
