@@ -19,7 +19,8 @@ from relmap.projection.simplex import SimplexProjection, project_simplex
 from relmap.projection.variants import fit_variants
 from relmap.settings import MetricParams
 from relmap.splits import ValidationRows, select_validation_rows
-from tasks.records.measurements import (
+from tasks.records.store import Base, base_folder, read_base
+from tasks.results.measurements import (
     FITTED_PER_MEMBER,
     Measurement,
     average_calibrated_members,
@@ -28,7 +29,7 @@ from tasks.records.measurements import (
     compute_metrics,
     find_affected_metrics,
 )
-from tasks.records.results import (
+from tasks.results.values import (
     METRICS_SCHEMA,
     RIVALS_SCHEMA,
     SENSITIVITY_SCHEMA,
@@ -37,7 +38,6 @@ from tasks.records.results import (
     ProjectedDecisions,
     SeedResults,
 )
-from tasks.records.store import Base, base_folder, read_base
 from tasks.settings.params import Params
 
 

@@ -12,7 +12,7 @@ from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.simplex import project_simplex
 from relmap.projection.variants import fit_variants
 from relmap.splits import ValidationRows
-from tasks.records.results import CalibratorFit, ProjectedDecisions, SeedResults
+from tasks.results.values import CalibratorFit, ProjectedDecisions, SeedResults
 from tasks.settings.params import Params
 
 

@@ -22,9 +22,9 @@ from relmap.report.figure import Results
 from relmap.settings import METRIC_DEFAULTS
 from tasks.figures import draw_all
 from tasks.records import results
-from tasks.records.results import AVERAGE, SIMPLEX, display_name
 from tasks.records.splits import SPLITS
 from tasks.records.store import REPORT, base_folder, failed_gates_file, runs_folder
+from tasks.results.values import AVERAGE, SIMPLEX, display_name
 from tasks.tables.runs import PAPER_CALIBRATORS, Runs
 
 KNOTS = np.linspace(0, 1, 6)

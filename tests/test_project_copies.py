@@ -69,7 +69,7 @@ import json, typing
 from typer.testing import CliRunner
 from flows import forms
 from relmap import cli as rerank
-from tasks.records.measurements import RESAMPLED_METRICS
+from tasks.results.measurements import RESAMPLED_METRICS
 from tests.report_data import make_results, write_report
 
 print(json.dumps({

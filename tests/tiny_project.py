@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tasks.provenance.manifest import Manifest, read_manifest
 
 from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
-from tasks.provenance.manifest import Manifest, read_manifest
 from tasks.provenance.stage import run_stage
 from tests import project_copy
 from tests.project_copy import ROOT

@@ -16,11 +16,12 @@ from unittest.mock import Mock
 import numpy as np
 import polars as pl
 import pytest
+from flows.stage_output import StageOutput
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tasks.expectations.docs import build_docs
 
 from flows import docs, engine, processes, refresh, reliability
-from flows.stage_output import StageOutput
 from relmap.decisions import decide
 from relmap.io.atomic import write_json
 from relmap.metrics.probability import accuracy, ece
@@ -34,12 +35,11 @@ from tasks.expectations.check import (
     make_range_expectations,
     run_gate,
 )
-from tasks.expectations.docs import build_docs
 from tasks.expectations.invariants import CheckedRun, check_unchanged, measure_run
 from tasks.expectations.pairs import bound_class_shares, check_contract, check_pairs, summarize_pairs
-from tasks.records.results import ProjectedDecisions, SeedResults
 from tasks.records.splits import SPLITS, draw_splits
 from tasks.records.store import base_folder, failed_gates_file, read_json, runs_folder
+from tasks.results.values import ProjectedDecisions, SeedResults
 
 NAN = float("nan")
 

@@ -15,14 +15,6 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from relmap.errors import InputError
-from relmap.hashing import sha256_of_arrays
-from relmap.io.atomic import write_json
-from tasks.provenance import history
-from tasks.provenance.checkout import NO_CHECKOUT, describe_commit
-from tasks.provenance.dvc_stages import read_dvc_stage
-from tasks.provenance.hashing import code_fingerprint, imported_files, imported_modules
 from tasks.provenance.history import StageOutcome, ended_datasets, stage_outcomes
 from tasks.provenance.manifest import (
     MAX_NAMED_CHANGES,
@@ -33,6 +25,14 @@ from tasks.provenance.manifest import (
     read_manifest,
     write_manifest,
 )
+
+from relmap.errors import InputError
+from relmap.hashing import sha256_of_arrays
+from relmap.io.atomic import write_json
+from tasks.provenance import history
+from tasks.provenance.checkout import NO_CHECKOUT, describe_commit
+from tasks.provenance.dvc_stages import read_dvc_stage
+from tasks.provenance.hashing import code_fingerprint, imported_files, imported_modules
 from tasks.provenance.stage import LAST_MANIFESTS, RECORDS, StageRecord, read_record, run_stage
 from tasks.records.errors import RunFailed
 from tasks.records.store import read_json

@@ -15,9 +15,9 @@ import psutil
 import pytest
 import yaml
 from dvc.repo import Repo
+from flows.processes import BUSY_FILE, LOCK_FILE, end_groups, quarantine_corrupt_dvc_files, wait_for_all
 
 from flows import processes
-from flows.processes import BUSY_FILE, LOCK_FILE, end_groups, quarantine_corrupt_dvc_files, wait_for_all
 
 refresh = import_module("flows.refresh")  # the module, not the flow of the same name
 

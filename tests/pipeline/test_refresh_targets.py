@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from importlib import import_module
 
 import pytest
+from flows.stage_output import StageOutput
+from tasks.provenance.history import StageOutcome
 
 from flows import refresh
-from flows.stage_output import StageOutput
 from tasks.provenance.dvc_stages import stage_names
-from tasks.provenance.history import StageOutcome
 from tasks.settings.params import load_params
 from tests.project_copy import ROOT
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
-
 from flows.scheduling import STAGES, longest_first
+
 from tasks.provenance.stage import StageRecord
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

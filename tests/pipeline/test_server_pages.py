@@ -4,13 +4,13 @@ import html
 import re
 
 import pytest
+from flows.pages import POLICY, SCRIPT, SCRIPT_PATH, PageScript, SecurityHeaders
 from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from flows import server
-from flows.pages import POLICY, SCRIPT, SCRIPT_PATH, PageScript, SecurityHeaders
 
 PAGE = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 NAMES = ("docs", "redoc", "openapi.json", "docs/oauth2-redirect")

@@ -7,11 +7,11 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from flows.stage_output import StageOutput, show_stage
 from prefect.client.schemas.objects import StateType
 from prefect.logging import disable_run_logger
 from prefect.states import State
 
-from flows.stage_output import StageOutput, show_stage
 from tasks.provenance.stage import StageRecord
 
 PRINTED = """before any stage

@@ -20,13 +20,13 @@ import polars as pl
 import psutil
 import pytest
 from filelock import Timeout
+from tasks.provenance.manifest import read_manifest
 
 from relmap.errors import InputError
 from relmap.io.atomic import write_atomically, write_json
 from tasks.provenance import lock, stage
 from tasks.provenance.dvc_stages import read_dvc_stage
 from tasks.provenance.lock import hold_lock, is_lock_held
-from tasks.provenance.manifest import read_manifest
 from tasks.provenance.stage import RECORDS, StageRecord, _time_limit, run_command, run_dataset_stage, run_stage
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE, read_json

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from tasks.provenance.verification import find_stage_objects
 
 from relmap.decisions import ProtocolDecisions
 from relmap.errors import InputError
 from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
 from tasks.provenance.hashing import imported_modules
-from tasks.provenance.verification import find_stage_objects
 from tasks.records import store
 from tasks.settings.params import load_params
 from tests.tiny_project import create_project

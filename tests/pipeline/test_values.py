@@ -2,6 +2,9 @@
 
 import pytest
 from pydantic import BaseModel
+from tasks.provenance.history import StageOutcome
+from tasks.provenance.manifest import HashedFile, Manifest
+from tasks.provenance.verification import Problem
 
 from tasks.datasets import OwnReader
 from tasks.datasets.base import LabelledPairs
@@ -21,11 +24,8 @@ from tasks.predictors.linear import (
     TermSettings,
 )
 from tasks.provenance.dvc_stages import DvcStage
-from tasks.provenance.history import StageOutcome
-from tasks.provenance.manifest import HashedFile, Manifest
-from tasks.provenance.verification import Problem
-from tasks.records.measurements import _Estimates
-from tasks.records.results import ProjectedDecisions, SeedResults
+from tasks.results.measurements import _Estimates
+from tasks.results.values import ProjectedDecisions, SeedResults
 from tasks.settings.dataset_params import DatasetParams, SplitParams
 from tasks.settings.params import Alternative, DaskParams, Params
 from tasks.tables.display import FormattedTable

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from flows.processes import LOCK_FILE
+from tasks.provenance.manifest import Manifest
+from tasks.provenance.verification import Problem, find_input_problems, is_corrupt, list_cached_objects
+
 from flows.verify import REFRESH, check_cache, list_remedies, read_lock_entries
 from relmap.hashing import hash_file
 from tasks.provenance import verification
 from tasks.provenance.dvc_stages import read_dvc_stage, stage_names
-from tasks.provenance.manifest import Manifest
-from tasks.provenance.verification import Problem, find_input_problems, is_corrupt, list_cached_objects
 from tests.project_copy import flip_bit
 from tests.tiny_project import complete_stage, copy_to_current_folder, create_finished_project, edit_params
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from flows.notifications import AFTER_CANCELLATION
+
 from tests.project_copy import copy_project, run_module
 from tests.system.browser import open_browser, requested_urls, wait_until
 from tests.system.served import RunningServer, run_server
