@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Annotated, Any
 
@@ -186,38 +186,59 @@ def longest_first(datasets: Mapping[str, DatasetParams]) -> list[str]:
     return sorted(datasets, key=duration, reverse=True)
 
 
-def run_stages(run: Refresh, targets: list[str], force: bool, params: Params) -> dict[str, str]:
-    """Run DVC for chosen stages, or for each data set and then for the report.
+def list_commands(targets: list[str], force: bool, params: Params, outdated: Collection[str]) -> dict[str, list[str]]:
+    """List the commands of a refresh.
 
     Args:
-        run: Receives what became of the stages.
         targets: Stages to run; everything if empty.
         force: Whether stages that are up to date run too.
         params: Parameters of params.yaml.
+        outdated: Stages that are not up to date.
 
     Returns:
-        Data set or other task that failed -> stage and reason.
+        Data set, or "report" at the end -> arguments of `dvc repro`.
     """
     options = ["--force"] if force else []
+    commands: dict[str, list[str]] = {}
     if targets:
-        commands = {", ".join(targets): ["--keep-going", *options, *targets]}
-    else:
-        commands = {name: [*options, f"reliability@{name}"] for name in longest_first(params.datasets)}
-    advance = start_progress("refresh", len(commands), "data sets that have ended")
-    task_runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=params.lanes)
+        for target in sorted(targets, key="report".__eq__):
+            commands.setdefault(target.partition("@")[2] or "report", [*options]).append(target)
+        return commands
+    outdated_datasets = {stage.partition("@")[2] for stage in outdated}
+    for name in longest_first(params.datasets):
+        if force or name in outdated_datasets:
+            commands[name] = [*options, f"reliability@{name}"]
+    if commands or "report" in outdated:
+        commands["report"] = ["--single-item", *options, "report"]  # the data sets are up to date then
+    return commands
+
+
+def run_stages(run: Refresh, commands: dict[str, list[str]], n_lanes: int) -> dict[str, str]:
+    """Run DVC for some data sets at a time, then for the report if none has failed.
+
+    Args:
+        run: Receives what became of the stages.
+        commands: Data set, or "report" -> arguments of `dvc repro`.
+        n_lanes: Number of data sets that are updated at the same time.
+
+    Returns:
+        Data set, or "report", that failed -> stage and reason.
+    """
+    datasets = [name for name in commands if name != "report"]
+    advance = start_progress("refresh", max(len(datasets), 1), "data sets that have ended")
+    task_runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=n_lanes)
     with task_runner as lanes:
 
-        def submit(name: str, arguments: list[str]) -> PrefectFuture[None]:
-            return lanes.submit(reproduce, {"name": name, "arguments": arguments, "run": run})
+        def submit(name: str) -> PrefectFuture[None]:
+            return lanes.submit(reproduce, {"name": name, "arguments": commands[name], "run": run})
 
         try:
-            tasks = {name: submit(name, arguments) for name, arguments in commands.items()}
+            tasks = {name: submit(name) for name in datasets}
             for ended in as_completed([*tasks.values()]):
                 ended.wait()  # sets its state
                 advance()
-            if not targets and all(ended.state.is_completed() for ended in tasks.values()):
-                # The stages of the data sets are up to date.
-                tasks["report"] = submit("report", ["--single-item", *options, "report"])
+            if "report" in commands and all(ended.state.is_completed() for ended in tasks.values()):
+                tasks["report"] = submit("report")
                 tasks["report"].wait()
         finally:
             run.stop()
@@ -260,7 +281,7 @@ def show_stages(run: Refresh, targets: list[str]) -> None:
     for stage in stage_names():
         if targets and stage not in run.outcomes:
             continue
-        outcome = run.outcomes.get(stage, "did not run")
+        outcome = run.outcomes.get(stage, "did not run" if stage in run.reasons else "up to date")
         reason = "" if outcome == "up to date" else run.reasons.get(stage, "an earlier stage of it ran or failed")
         rows.append({"stage": stage, "what": outcome, "why": reason})
         stages_by_outcome[outcome, reason].append(stage)
@@ -357,7 +378,7 @@ def run_and_show(run: Refresh, targets: list[str], force: bool, params: Params) 
     Returns:
         A message for each failure. If a disk is full, it is the first one, since it causes others.
     """
-    failures = run_stages(run, targets, force, params)
+    failures = run_stages(run, list_commands(targets, force, params, run.reasons), params.lanes)
     show_stages(run, targets)
     show_failed_gates(list(params.datasets))
     if failures:

@@ -2,9 +2,6 @@
 
 import pytest
 from pydantic import BaseModel
-from tasks.provenance.history import StageOutcome
-from tasks.provenance.manifest import HashedFile, Manifest
-from tasks.provenance.verification import Problem
 
 from tasks.datasets import OwnReader
 from tasks.datasets.base import LabelledPairs
@@ -41,13 +38,11 @@ OTHER_VALUES = (
     OwnReader,
     PredictorChoice,
     PredictorType,
-    Problem,
     ProjectedDecisions,
     RepositoryRows,
     Runs,
     SeedResults,
     SplitArrays,
-    StageOutcome,
     Table,
     _Losses,
 )
@@ -58,10 +53,8 @@ MODELS = (
     DaskParams,
     DatasetParams,
     FilesOptions,
-    HashedFile,
     HubOptions,
     LookupTable,
-    Manifest,
     MultinomialFeatureSettings,
     MultinomialTextSettings,
     OwnOptions,
