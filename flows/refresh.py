@@ -89,6 +89,8 @@ class Refresh:
     def end(self, process: run_dvc.Process) -> None:
         """End a process with its children."""
         run_dvc.end_groups([process])
+        assert process.stdout is not None
+        process.stdout.close()
         self._processes.remove(process)  # its number may be used again
 
     def stop(self) -> None:
@@ -137,12 +139,11 @@ def reproduce(name: str, arguments: list[str], run: Refresh) -> State[None]:
 def _output_lines(process: run_dvc.Process) -> Iterator[str]:
     """Yield the lines of a process, and print those that concern the user."""
     assert process.stdout is not None
-    with process.stdout:
-        for raw in process.stdout:
-            line = raw.decode(errors="replace").rstrip()
-            if line and not run_dvc.HINTS.match(line):
-                print(line, flush=True)
-            yield line
+    for raw in process.stdout:
+        line = raw.decode(errors="replace").rstrip()
+        if line and not run_dvc.HINTS.match(line):
+            print(line, flush=True)
+        yield line
 
 
 def check_configuration(targets: list[str]) -> Params:
