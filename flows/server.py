@@ -222,7 +222,7 @@ def run_server(
     process = Popen(  # noqa: S603 - fixed command
         [sys.executable, "-m", "flows.server", "server", "start", "--host", HOST, "--port", str(port)],
         stdin=PIPE,  # stays open until this process ends
-        stdout=DEVNULL if temporary else None,
+        stdout=DEVNULL,  # a welcome; errors are printed to standard error
         env=os.environ | variables,
         start_new_session=True,  # Ctrl-C does not end it; this process ends it after all others
     )

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 import yaml
 
-from flows.server import serve_api
+from flows.server import find_free_port, serve_api
 from relmap import api
 from relmap import cli as rerank
 from relmap.calibrators.registry import CALIBRATORS
@@ -67,7 +67,7 @@ def server(project, first_run):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PREFECT_HOME", str(project / ".prefect"))
         patch.chdir(project)
-        with serve_api(0) as url:
+        with serve_api(find_free_port()) as url:
             patch.undo()
             yield url
             patch.chdir(project)
