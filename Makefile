@@ -53,8 +53,8 @@ test-lowest: $(LOWEST)/.ready
 
 $(LOWEST)/.ready: $(VENV)/.library pyproject.toml
 	$(PYTHON) -m venv --clear $(LOWEST)
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[all]'
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(LOWEST)/bin/python pytest pytest-xdist hypothesis jsonschema
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[all]' 'pandas>=2.2.3'
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(LOWEST)/bin/python pytest pytest-xdist hypothesis jsonschema pyyaml
 	@touch $@
 
 # What needs a program that pip does not install; each test says what it misses, and fails.

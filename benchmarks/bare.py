@@ -12,7 +12,7 @@ from prefect import Task
 import flows.report
 import tasks.report
 from flows.reliability import with_calibrators
-from relmap.splits import select_validation_rows
+from relmap.projection.rows import select_validation_rows
 from tasks import download, train
 from tasks.calibrate import calibrate
 from tasks.measure import bootstrap_intervals, compare_calibrators, measure, measure_alternatives

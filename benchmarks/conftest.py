@@ -225,7 +225,7 @@ def simulate_predictions(n: int, n_labels: int, seed: int) -> pl.DataFrame:
     return pl.DataFrame({"logits": lists, "label": label, "group": group})
 
 
-FULL_SIZE_ONLY = ("test_bench_memory.py", "test_bench_orchestration.py")
+FULL_SIZE_ONLY = ("test_bench_orchestration.py",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

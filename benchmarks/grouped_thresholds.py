@@ -19,8 +19,7 @@ from scipy.special import expit, ndtri
 from relmap import ReliabilityMap
 from relmap.maps.document import MapDocument
 from relmap.routing.group_tests import RowGroups, min_groups_to_reject
-from relmap.routing.reliability_thresholds import ThresholdEstimate
-from relmap.routing.thresholds import find_accuracy_thresholds, find_coverage_threshold
+from relmap.routing.thresholds import ThresholdEstimate, find_accuracy_thresholds, find_coverage_threshold
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs/_ext"))

@@ -9,12 +9,12 @@ import numpy as np
 from scipy.special import expit, logit
 
 from benchmarks.conftest import ON_ONE_CORE_TOO
-from relmap.projection.adam_lattice import fit_lattices
-from relmap.projection.batch import FitBatch
-from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
-from relmap.projection.exact import fit_exact
+from relmap.decisions import CalibratedDecisions, LabelledDecisions
 from relmap.projection.labelwise import MIN_RELIABILITY, Isotonic, fit_isotonic
-from relmap.projection.lattice import N_NODES, FitRows, mrp_objective
+from relmap.projection.mrp import N_NODES, FitRows, mrp_objective
+from relmap.projection.mrp_adam import fit_lattices
+from relmap.projection.mrp_exact import fit_exact
+from relmap.projection.rows import FitBatch
 from relmap.settings import ProjectionParams
 from tests.fits import make_fit_rows, simulate_rows
 from tests.torch_fits import fit_mrp_with_torch

@@ -21,14 +21,12 @@ import yaml
 from scipy.special import expit
 
 from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
-from relmap.decisions import ProtocolDecisions, clip_logits, decide
+from relmap.decisions import CalibratedDecisions, ProtocolDecisions, clip_logits, decide
 from relmap.metrics.probability import ece
 from relmap.metrics.registry import compute_reliability_metrics
 from relmap.metrics.spread import LabelCells
-from relmap.projection.batch import FitBatch
-from relmap.projection.decisions import CalibratedDecisions
-from relmap.projection.variants import fit_variants
-from relmap.splits import select_validation_rows
+from relmap.projection.registry import fit_variants
+from relmap.projection.rows import FitBatch, select_validation_rows
 from tasks import train
 from tasks.datasets import find_dataset
 from tasks.records.splits import SPLITS

@@ -20,8 +20,8 @@ from flows.server import ensure_server, find_server
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.errors import InputError
 from relmap.io import atomic
-from relmap.projection.device import select_device
-from relmap.splits import ValidationRows, select_validation_rows
+from relmap.projection.mrp import select_device
+from relmap.projection.rows import ValidationRows, select_validation_rows
 from tasks.calibrate import calibrate
 from tasks.expectations.check import GateFailed, get_batch_definition
 from tasks.measure import bootstrap_intervals, compare_calibrators, measure, measure_alternatives
@@ -411,7 +411,7 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
             members=store.read_members(dataset),
             params=params,
             seeds=seeds or params.seeds,
-            device=select_device(os.environ.get("MRP_DEVICE")),
+            device=select_device(os.environ.get("MRP_DEVICE"), setting="MRP_DEVICE"),
         )
         with tags(dataset, base.source):
             futures = submit_tasks(experiment)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from flows.run_dvc import query
-from relmap.hashing import hash_file
+from relmap.io.hashing import hash_file
 from tasks.provenance.lock import hold_lock
 from tasks.provenance.stage import run_command
 

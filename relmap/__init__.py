@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from relmap.errors import InputError
     from relmap.estimator import ReliabilityMap
-    from relmap.maps.map_file import load_map
-    from relmap.pipeline import ReliabilityPipeline
+    from relmap.maps.document import load_map
 
 __version__ = "0.2.0"
-__all__ = ["InputError", "ReliabilityMap", "ReliabilityPipeline", "__version__", "load_map"]
+__all__ = ["InputError", "ReliabilityMap", "__version__", "load_map"]
 
 _MODULES = {  # imported when first used, so that `import relmap` imports no other package
     "InputError": "relmap.errors",
     "ReliabilityMap": "relmap.estimator",
-    "ReliabilityPipeline": "relmap.pipeline",
-    "load_map": "relmap.maps.map_file",
+    "load_map": "relmap.maps.document",
 }
 
 

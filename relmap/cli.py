@@ -4,32 +4,212 @@ Messages go to the error stream; JSON and SQL go to the output stream or to a fi
 orchestrator. Each command imports what it needs when it runs, so that `--help` and errors in options are fast.
 """
 
+import inspect
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from relmap import __version__
-from relmap.console import (
-    CommandWithNames,
-    calibrator_names,
-    options_from_fields,
-    print_lines,
-    print_summary,
-    row_progress,
-    variant_names,
-    write_json_output,
-)
-from relmap.errors import InputError, escape_unprintable, needs_extra
+from relmap.errors import InputError, Protocol, assignment, assignments, escape_unprintable, needs_extra, option
 from relmap.io.reading import DEFAULT_READING, Reading, split_names
-from relmap.options import Protocol, assignment, assignments, option
 
 if TYPE_CHECKING:
-    from relmap.api import FitSummary
+    from relmap.evaluation.summary import FitSummary
     from relmap.io.files import Predictions as PredictionFile
     from relmap.maps.document import MapDocument
+
+COLUMNS_PANEL = "How the file is read"
+FORMER_NAMES = {"confidence": "confidence_column"}  # names of options in earlier versions, by field
+ANNOTATED: Any = Annotated  # as `Any`, because type checkers reject `Annotated` with a type known only at run time
+Output = TypeVar("Output")
+
+
+def calibrator_names() -> list[str]:
+    """Return the keys of the calibrators, for help and shell completion."""
+    from relmap.calibrators.registry import CALIBRATORS
+
+    return [*CALIBRATORS]
+
+
+def variant_names() -> list[str]:
+    """Return the keys of the variants that a map can contain."""
+    from relmap.projection.registry import DEPLOYABLE_VARIANTS
+
+    return [*DEPLOYABLE_VARIANTS]
+
+
+def fill_in_registry_names(text: str) -> str:
+    """Fill in the names of calibrators and variants in a help text.
+
+    Args:
+        text: The help. `{calibrators}` and `{variants}` are replaced with names.
+
+    Returns:
+        The help for users.
+    """
+    if "{" not in text:
+        return text
+    return text.format(calibrators=", ".join(calibrator_names()), variants=", ".join(variant_names()))
+
+
+class CommandWithNames(TyperCommand):
+    """Command whose help lists names of calibrators and variants; their modules are imported when it is shown."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - their types are private to typer
+        """Fill in the names, then format the help."""
+        for parameter in self.params:
+            text = getattr(parameter, "help", None)
+            if text is not None:
+                parameter.help = fill_in_registry_names(text)  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
+def options_from_fields(
+    value_type: type, parameter: str, *, without: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Output]], Callable[..., Output]]:
+    """Make a decorator that gives a command an option for each field of a dataclass.
+
+    The decorated command has these options instead of `parameter`. It builds a value of the dataclass from the options,
+    and passes the value to the original command.
+
+    Args:
+        value_type: The dataclass. The type of each field is `Annotated` with the help of the option.
+        parameter: Parameter of the original command that receives the value.
+        without: Fields without an option.
+
+    Returns:
+        The decorator.
+    """
+
+    def decorate(command: Callable[..., Output]) -> Callable[..., Output]:
+        command_parameters = inspect.signature(command).parameters
+        field_options = _field_options(value_type, without)
+
+        @wraps(command)
+        def run(*arguments: object, **keywords: object) -> Output:
+            field_values = {}
+            for field_option in field_options:
+                if field_option.name in keywords:
+                    field_values[field_option.name] = keywords.pop(field_option.name)
+            keywords[parameter] = value_type(**field_values)
+            return command(*arguments, **keywords)
+
+        other_parameters = [other for other in command_parameters.values() if other.name != parameter]
+        run.__signature__ = inspect.Signature([*other_parameters, *field_options])  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def _field_options(value_type: type, without: tuple[str, ...]) -> list[inspect.Parameter]:
+    """Build a keyword parameter for each field, annotated with its option."""
+    hints = get_type_hints(value_type, include_extras=True)
+    options = []
+    for field in fields(value_type):
+        if field.name in without:
+            continue
+        spellings = [field.name]
+        if field.name in FORMER_NAMES:
+            spellings.append(FORMER_NAMES[field.name])
+        flags = [f"--{spelling.replace('_', '-')}" for spelling in spellings]
+        kind, help_text = get_args(hints[field.name])
+        annotation = ANNOTATED[kind, typer.Option(*flags, help=help_text, rich_help_panel=COLUMNS_PANEL)]
+        options.append(
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation)
+        )
+    return options
+
+
+@contextmanager
+def row_progress() -> Iterator[Callable[[str, int], None]]:
+    """Show a progress line on a terminal for each stage.
+
+    Yields:
+        Function to call with the name of a stage and the number of rows that it has just processed.
+    """
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
+
+    from relmap.maps.score import ignore_progress
+
+    console = Console(stderr=True)
+    if not console.is_terminal:  # a disabled progress line of rich 13.0 prints an empty line
+        yield ignore_progress
+        return
+    progress = Progress(
+        SpinnerColumn(),
+        "{task.completed:,} rows {task.description}",
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+    with progress:
+        stages: dict[str, TaskID] = {}
+
+        def advance(stage: str, rows: int) -> None:
+            if stage not in stages:
+                stages[stage] = progress.add_task(stage, total=None)
+            progress.advance(stages[stage], rows)
+
+        yield advance
+
+
+def write_json_output(content: dict[str, Any], out: Path | None) -> None:
+    """Write JSON to a file, or print it to the output stream.
+
+    Args:
+        content: The content.
+        out: The file; None to print.
+    """
+    if out is not None:
+        from relmap.io import atomic
+
+        atomic.write_json(out, content)
+        return
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    print("\n".join(escape_unprintable(line) for line in text.split("\n")))
+
+
+def print_summary(
+    notes: Sequence[str], lines: Sequence[str], details: Sequence[str], *, verbose: bool, last: Sequence[str] = ()
+) -> list[str]:
+    """Print the notes on the input and the sentences of a result to the error stream.
+
+    Args:
+        notes: Sentences on how the input was read.
+        lines: The sentences.
+        details: Further sentences, which are printed only on request.
+        verbose: Whether to print the details.
+        last: Sentences that follow, such as on the files that were written.
+
+    Returns:
+        The lines as printed.
+    """
+    return print_lines([*notes, *lines, *(details if verbose else ()), *last])
+
+
+def print_lines(lines: list[str]) -> list[str]:
+    """Print messages to the error stream.
+
+    Args:
+        lines: The lines. Unprintable characters are escaped, since lines may quote file content.
+
+    Returns:
+        The lines as printed.
+    """
+    escaped = [escape_unprintable(line) for line in lines]
+    for line in escaped:
+        print(line, file=sys.stderr, flush=True)
+    return escaped
+
 
 FIT_PANEL = "How the map is fitted"  # groups of options in the help
 MAP_PANEL = "Threshold on the reliability of a map"
@@ -146,7 +326,7 @@ def fit(
     """Fit a reliability map on labelled predictions, and compare it with the confidence out of fold."""
     from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions
-    from relmap.maps.map_file import describe_map, save_map
+    from relmap.maps.document import describe_map, save_map
 
     check_output_path(out, predictions)
     check_new_file(out, force=force)
@@ -189,10 +369,10 @@ def report(
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Fit a map, evaluate it out of fold, and write an HTML page with the results. The map is saved next to it."""
-    from relmap.api import MapAssessment
+    from relmap.evaluation.assessment import MapAssessment
     from relmap.io.atomic import check_output_path, check_suffix, write_text
     from relmap.io.files import open_predictions
-    from relmap.maps.map_file import describe_map, save_map
+    from relmap.maps.document import describe_map, save_map
 
     map_file = out.with_suffix(MAP_SUFFIX)
     check_output_path(out, predictions)
@@ -247,7 +427,7 @@ def apply(
 ) -> list[str]:
     """Add decision, confidence, reliability, review rank and route (automatic or review) to every row."""
     from relmap.io.atomic import check_new_file, check_output_path
-    from relmap.maps.map_file import load_map
+    from relmap.maps.document import load_map
     from relmap.routing.apply import apply_map
 
     inputs = [map_file, predictions] if cuts is None else [map_file, predictions, cuts]
@@ -282,7 +462,7 @@ def label(
 ) -> list[str]:
     """Select rows to label next, at random with known probabilities: uncertain rows and rare labels more often."""
     from relmap.io.atomic import check_new_file, check_output_path
-    from relmap.maps.map_file import load_map
+    from relmap.maps.document import load_map
     from relmap.routing.label import sample_rows_to_label
 
     check_output_path(out, map_file, predictions)
@@ -315,11 +495,11 @@ def evaluate(
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Compare reliability and confidence on labelled rows, and test for drift."""
-    from relmap.api import MapAssessment
     from relmap.evaluation.agreement import PopulationSummary
+    from relmap.evaluation.assessment import MapAssessment
     from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions
-    from relmap.maps.map_file import load_map
+    from relmap.maps.document import load_map
 
     inputs = [map_file, predictions] if unlabelled is None else [map_file, predictions, unlabelled]
     check_output_path(out, *inputs)
@@ -403,10 +583,10 @@ def thresholds(
     reading: Reading = DEFAULT_READING,
 ) -> list[str]:
     """Find or validate a threshold with a guarantee, on the reliability of a map or on a raw score."""
-    from relmap.api import MapAssessment
+    from relmap.evaluation.assessment import MapAssessment
     from relmap.io.atomic import check_new_file, check_output_path
     from relmap.io.files import open_predictions
-    from relmap.maps.map_file import load_map
+    from relmap.maps.document import load_map
 
     check_new_file(out, force=force)
     check_new_file(figure, force=force)
@@ -516,7 +696,7 @@ def sql(
     ] = "reliability",
 ) -> str:
     """Print an SQL expression that computes the reliability, or the calibrated confidence that it reads."""
-    from relmap.maps.map_file import load_map
+    from relmap.maps.document import load_map
 
     with needs_extra("sql"):
         from relmap.maps.sql import sql_expression
@@ -531,7 +711,7 @@ def demo(
     folder: Annotated[Path, typer.Option(help="Folder for the files of the demonstration.")] = Path("relmap_demo"),
 ) -> None:
     """Run fit, apply, thresholds, label and evaluate on simulated predictions."""
-    from relmap.demo import run_demo
+    from relmap.simulation.demo import run_demo
 
     run_demo(folder)
 
@@ -550,8 +730,8 @@ def _fit_map(
     protocol: Protocol = "own",
 ) -> tuple["MapDocument", "FitSummary"]:
     """Fit a map with options as they were typed; before a fit that takes long, print a message."""
-    from relmap.api import fit_map
     from relmap.calibrators.registry import CALIBRATORS
+    from relmap.maps.fit import fit_map
 
     names = split_names("labels", labels, "bad,fair,good", MIN_LABELS)
     signal_columns = split_names("signals", signals, "length,source") or ()

@@ -1,9 +1,15 @@
-"""Errors in user input: each message states where the error is, what is wrong, and how to correct it."""
+"""Errors in user input: each message states where the error is, what is wrong, and how to correct it.
+
+The command line, forms and `ReliabilityMap` share their checks. A message that names an option calls `option` or
+`assignment`, which spell the name as the user has to type it.
+"""
 
 import json
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -85,3 +91,107 @@ def describe_validation_errors(error: "ValidationError", whole: str) -> list[str
         found = repr(detail["input"])[:80]
         descriptions.append(f"{location}: {reason} (found {found})")
     return descriptions
+
+
+Protocol = Literal["own", "paper"]  # `own`: cross-fitting; `paper`: the split and the fits of the paper's tables
+Style = Literal["command line", "form", "python"]
+FLAGS = {"map_file": "--map"}  # parameter of a command -> its option, where the names differ
+PARAMETERS = {"score": "score_column"}  # parameter of a command -> parameter of `ReliabilityMap`
+_STYLE: ContextVar[Style] = ContextVar("relmap_options_style", default="command line")
+
+
+@contextmanager
+def naming(style: Style) -> Iterator[None]:
+    """Name options in this style within the block.
+
+    Threads that are started in the block use the style of the command line.
+
+    Args:
+        style: Interface that shows the messages.
+    """
+    token = _STYLE.set(style)
+    try:
+        yield
+    finally:
+        _STYLE.reset(token)
+
+
+def option(name: str) -> str:
+    """Name the option of a parameter.
+
+    Args:
+        name: Parameter of a command, such as `hold_out`.
+
+    Returns:
+        `--hold-out` for the command line, else `hold_out`.
+
+    Example:
+        >>> option("hold_out")
+        '--hold-out'
+        >>> with naming("form"):
+        ...     option("hold_out")
+        'hold_out'
+    """
+    if _STYLE.get() == "form":
+        return name
+    if _STYLE.get() == "python":
+        return PARAMETERS.get(name, name)
+    return FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def assignment(name: str, value: object) -> str:
+    """Format an option with a value, as text that the user can copy.
+
+    Args:
+        name: Parameter of a command.
+        value: Its value; True for an option that takes none.
+
+    Returns:
+        `--label truth` for the command line, quoted for a shell, `label='truth'` in Python, `label = truth` in a form.
+
+    Example:
+        >>> assignment("label", "true label")
+        "--label 'true label'"
+        >>> with naming("python"):
+        ...     assignment("label", "true label")
+        "label='true label'"
+    """
+    style = _STYLE.get()
+    if style == "python":
+        return f"{option(name)}={value!r}"
+    if style == "form":
+        return f"{name} = {'true' if value is True else value}"
+    return option(name) if value is True else f"{option(name)} {shlex.quote(str(value))}"
+
+
+def assignments(values: dict[str, object]) -> str:
+    """Format several options with their values, as text that the user can copy.
+
+    Args:
+        values: Value of each option, by parameter; see `assignment`.
+
+    Returns:
+        The assignments in the order of `values`, separated as the style requires.
+
+    Example:
+        >>> assignments({"label": "truth", "seed": 3})
+        '--label truth --seed 3'
+    """
+    separator = " " if _STYLE.get() == "command line" else ", "
+    return separator.join(assignment(name, value) for name, value in values.items())
+
+
+def labels_to_paste(names: Sequence[str]) -> str:
+    """Format the option `labels` with these names, in this order.
+
+    Args:
+        names: Names of the labels.
+
+    Returns:
+        The assignment; see `assignment`.
+
+    Example:
+        >>> labels_to_paste(["bad", "good"])
+        '--labels bad,good'
+    """
+    return assignment("labels", [*names] if _STYLE.get() == "python" else ",".join(names))

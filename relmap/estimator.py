@@ -19,7 +19,8 @@ from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from relmap.errors import InputError, needs_extra
+from relmap.errors import PARAMETERS, InputError, assignment, naming, needs_extra, option
+from relmap.errors import Protocol as FitProtocol
 from relmap.io.atomic import check_output_path
 from relmap.io.frames import (
     BATCH_ROWS,
@@ -38,15 +39,14 @@ from relmap.io.inputs import TrainingInputs
 from relmap.io.named_columns import check_width, has_predictions, infer_column_kind, numbered_columns
 from relmap.io.reading import PREDICTION_FIELDS, WEIGHT_COLUMN, Reading, words_to_text
 from relmap.io.rows import ArrayKind
-from relmap.options import PARAMETERS, assignment, naming, option
-from relmap.options import Protocol as FitProtocol
-from relmap.validation import check_settings, label_names, require_numbers
+from relmap.io.validation import check_settings, label_names, require_numbers
 
 if TYPE_CHECKING:
     from narwhals.typing import IntoDataFrame, IntoSeries
     from numpy.typing import ArrayLike
 
-    from relmap.api import Cuts, Evaluation, FitSummary, MapAssessment
+    from relmap.evaluation.assessment import MapAssessment
+    from relmap.evaluation.summary import Cuts, Evaluation, FitSummary
     from relmap.maps.document import MapDocument
     from relmap.report.plot import Plot
 
@@ -250,7 +250,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             >>> model.classes_.tolist()
             ['irrelevant', 'partial', 'exact']
         """
-        from relmap.api import fit_map
+        from relmap.maps.fit import fit_map
 
         check_settings(self.get_params(deep=False))
         self.__dict__.pop("document_", None)  # the number of labels of an earlier fit must not influence this fit
@@ -457,8 +457,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             >>> int((routed["route"] == "automatic").sum())
             300
         """
-        from relmap.api import Cuts
-        from relmap.maps.scoring import score_array
+        from relmap.evaluation.summary import Cuts
+        from relmap.maps.score import score_array
         from relmap.routing.apply import apply_to_frame, route_scores
 
         require_numbers({"cut": cut})
@@ -610,7 +610,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         document = self._document
         if self.fitted_rows_ is None:
             raise InputError("this map was loaded and has no rows; give labelled predictions: plot(X, y)")
-        from relmap.api import MapAssessment
+        from relmap.evaluation.assessment import MapAssessment
 
         return plot_map(MapAssessment.from_predictions(document, self.fitted_rows_, document.source.group))
 
@@ -674,7 +674,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             >>> loaded.document_.fingerprint == model.document_.fingerprint
             True
         """
-        from relmap.maps.map_file import save_map
+        from relmap.maps.document import save_map
 
         check_output_path(Path(path))
         save_map(self._document, Path(path))
@@ -702,7 +702,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         Example:
             See `save`.
         """
-        from relmap.maps.map_file import load_map
+        from relmap.maps.document import load_map
 
         document = load_map(Path(path))
         source = document.source
@@ -767,7 +767,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             Numbers and kind. None for a frame, for a map that reads more than logits, and for a long array, which is
             scored as a frame in pieces on two threads.
         """
-        from relmap.maps.scoring import reads_only_logits
+        from relmap.maps.score import reads_only_logits
 
         if is_frame(predicted) or not reads_only_logits(self._document):
             return None
@@ -779,7 +779,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return numbers, kind
 
     def _scored(self, X: "Rows") -> pl.DataFrame:
-        from relmap.maps.scoring import ignore_progress, score_array, score_file
+        from relmap.maps.score import ignore_progress, score_array, score_file
 
         predicted = self._predicted(X)
         numbers = self._numbers(predicted)
@@ -789,7 +789,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
     def _assess(self, X: "Rows", y: "Values | None", groups: "Values | str | None") -> "MapAssessment":
         """Read and score labelled rows."""
-        from relmap.api import MapAssessment
+        from relmap.evaluation.assessment import MapAssessment
 
         groups = self._groups(X, groups)
         return MapAssessment.from_predictions(self._document, self._labelled(X, y, groups), _group_column(groups))

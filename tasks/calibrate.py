@@ -13,9 +13,9 @@ from prefect.cache_policies import CacheKeyFnPolicy
 from prefect.context import TaskRunContext
 from prefect.serializers import CompressedPickleSerializer
 
-from relmap import splits
 from relmap.calibrators.registry import CALIBRATORS, fit_prefixes
-from relmap.hashing import sha256_of_arrays
+from relmap.io.hashing import sha256_of_arrays
+from relmap.projection import rows as splits
 from tasks.provenance.hashing import code_fingerprint, imported_files, imported_modules
 from tasks.results.values import CalibratorFit
 

@@ -9,16 +9,14 @@ import polars as pl
 from prefect import task
 
 from relmap.calibrators.registry import fit_prefixes
-from relmap.decisions import Calibrator, ProtocolDecisions, clip_log_probabilities, clip_logits
+from relmap.decisions import CalibratedDecisions, Calibrator, ProtocolDecisions, clip_log_probabilities, clip_logits
 from relmap.metrics.probability import accuracy
 from relmap.metrics.registry import ProbabilityView, ReliabilityView, compute_compared_metrics, metrics_for_views
-from relmap.projection.batch import FitBatch, fit_mrp_batches
-from relmap.projection.curves import ReliabilityModel
-from relmap.projection.decisions import CalibratedDecisions
+from relmap.projection.mrp import ReliabilityModel
+from relmap.projection.registry import fit_variants
+from relmap.projection.rows import FitBatch, ValidationRows, fit_mrp_batches, select_validation_rows
 from relmap.projection.simplex import SimplexProjection, project_simplex
-from relmap.projection.variants import fit_variants
 from relmap.settings import MetricParams
-from relmap.splits import ValidationRows, select_validation_rows
 from tasks.records.store import Base, base_folder, read_base
 from tasks.results.measurements import (
     FITTED_PER_MEMBER,

@@ -5,13 +5,11 @@ from dataclasses import replace
 
 from prefect import task
 
-from relmap.decisions import ProtocolDecisions, clip_log_probabilities, clip_logits
-from relmap.projection.batch import FitBatch, measure_optimality_gap
-from relmap.projection.curves import Curves, ReliabilityModel, SharedCurve
-from relmap.projection.decisions import CalibratedDecisions
+from relmap.decisions import CalibratedDecisions, ProtocolDecisions, clip_log_probabilities, clip_logits
+from relmap.projection.mrp import Curves, ReliabilityModel, SharedCurve
+from relmap.projection.registry import fit_variants
+from relmap.projection.rows import FitBatch, ValidationRows, measure_optimality_gap
 from relmap.projection.simplex import project_simplex
-from relmap.projection.variants import fit_variants
-from relmap.splits import ValidationRows
 from tasks.results.values import CalibratorFit, ProjectedDecisions, SeedResults
 from tasks.settings.params import Params
 

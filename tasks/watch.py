@@ -9,9 +9,9 @@ from prefect.artifacts import create_markdown_artifact
 
 from relmap.errors import InputError
 from relmap.evaluation.drift import detect_drift
-from relmap.fitting.labelled_rows import read_and_score_rows
 from relmap.io.files import open_predictions
-from relmap.maps.map_file import load_map
+from relmap.maps.document import load_map
+from relmap.maps.labelled_rows import read_and_score_rows
 from tasks.records.errors import RunFailed
 from tasks.settings.params import WatchedMap
 

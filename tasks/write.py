@@ -13,7 +13,7 @@ from relmap.calibrators.registry import PAPER_FIGURE_CALIBRATOR
 from relmap.decisions import ProtocolDecisions
 from relmap.io.atomic import write_atomically, write_json
 from relmap.metrics.registry import COMPARED_METRICS
-from relmap.projection.curves import Curves
+from relmap.projection.mrp import Curves
 from tasks.expectations.check import list_failed_expectations
 from tasks.provenance.versions import library_versions
 from tasks.records.store import Base, base_folder, read_json, read_parquet

@@ -35,17 +35,23 @@ from relmap.calibrators.identity import Identity, floored_log_softmax, log_softm
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.calibrators.spline import PublishedSpline, fit_published_spline
 from relmap.calibrators.temperature import Temperature
-from relmap.decisions import Calibrator, ProtocolDecisions, clip_log_probabilities, clip_logits, decide
+from relmap.decisions import (
+    CalibratedDecisions,
+    Calibrator,
+    LabelledDecisions,
+    ProtocolDecisions,
+    clip_log_probabilities,
+    clip_logits,
+    decide,
+)
 from relmap.metrics.probability import ece
 from relmap.metrics.registry import ProbabilityView, compute_reliability_metrics, metrics_for_views
 from relmap.metrics.spread import LabelCells, assign_confidence_groups
 from relmap.projection import labelwise
-from relmap.projection.batch import FitBatch
-from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
+from relmap.projection.registry import fit_variants
+from relmap.projection.rows import FitBatch, split_validation
 from relmap.projection.simplex import project_simplex
-from relmap.projection.variants import fit_variants
 from relmap.settings import METRIC_DEFAULTS, ProjectionParams, ProtocolParams
-from relmap.splits import split_validation
 
 FOLDER = Path(os.environ.get("REAL_DATA", "nowhere")) / "authors_prep"
 CLIP = 1e-6

@@ -3,9 +3,9 @@
 import numpy as np
 from scipy.special import expit
 
-from relmap.projection.batch import FitBatch
-from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
-from relmap.projection.lattice import FitRows
+from relmap.decisions import CalibratedDecisions, LabelledDecisions
+from relmap.projection.mrp import FitRows
+from relmap.projection.rows import FitBatch
 from relmap.settings import ProjectionParams
 
 SimulatedRows = tuple[np.ndarray, np.ndarray, np.ndarray]

@@ -7,21 +7,22 @@ import polars as pl
 import pytest
 from scipy.special import expit, logit, softmax
 
-from relmap import api, cli
+from relmap import cli
 from relmap.calibrators.identity import Identity
 from relmap.calibrators.temperature import Temperature
-from relmap.decisions import FixedDecisions
-from relmap.fitting.map_fit import MapFit, fit_labelled_rows
+from relmap.decisions import CalibratedDecisions, FixedDecisions
+from relmap.evaluation import assessment
 from relmap.io import files
 from relmap.io.columns import FileRows
 from relmap.io.reading import find_layout
 from relmap.io.rows import read_rows
+from relmap.maps import fit
 from relmap.maps.document import Calibration, HeldOut, MapDocument, Projection, Source
-from relmap.projection import pooling
-from relmap.projection.curves import Confidence, Curves, SharedCurve
-from relmap.projection.decisions import CalibratedDecisions
+from relmap.maps.fit import MapFit, fit_labelled_rows
+from relmap.projection import pooled as pooling
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
-from relmap.projection.pooling import ShrunkCurves
+from relmap.projection.mrp import Confidence, Curves, SharedCurve
+from relmap.projection.pooled import ShrunkCurves
 from relmap.settings import DEFAULTS, ProtocolParams, Settings
 
 SETTINGS = DEFAULTS
@@ -64,8 +65,9 @@ def read_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def limit_resamples(patch: pytest.MonkeyPatch, resamples: int) -> None:
     """Let fits and evaluations use the given number of resamples in place of 1,000."""
-    metrics = api.DEFAULTS.metrics.model_copy(update={"resamples": resamples})
-    patch.setattr(api, "DEFAULTS", api.DEFAULTS.model_copy(update={"metrics": metrics}))
+    metrics = DEFAULTS.metrics.model_copy(update={"resamples": resamples})
+    for module in (fit, assessment):
+        patch.setattr(module, "DEFAULTS", DEFAULTS.model_copy(update={"metrics": metrics}))
 
 
 def limit_prior_deviations(patch: pytest.MonkeyPatch) -> None:

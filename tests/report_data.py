@@ -17,7 +17,7 @@ from scipy.special import expit, logit, softmax
 from relmap.io.atomic import write_atomically, write_json
 from relmap.metrics.probability import accuracy, ece
 from relmap.metrics.registry import COMPARED_METRICS, compute_reliability_metrics
-from relmap.projection.variants import PIPELINE_VARIANTS
+from relmap.projection.registry import PIPELINE_VARIANTS
 from relmap.report.figure import Results
 from relmap.settings import METRIC_DEFAULTS
 from tasks.figures import draw_all

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from relmap.maps.map_file import save_map
+from relmap.maps.document import save_map
 from tests import maps
 from tests.project_copy import ROOT, clean_environment, copy_project
 
@@ -30,9 +30,9 @@ ADDITIONS = (
     ),
     (
         "relmap/projection/as_it_was.py",
-        "from relmap.projection.curves import Confidence\n\n\n"
+        "from relmap.projection.mrp import Confidence\n\n\n"
         "def fit_as_it_was(batch) -> list[Confidence]:\n    return [Confidence() for _ in range(batch.n_fits)]\n",
-        "relmap/projection/variants.py",
+        "relmap/projection/registry.py",
         "_VARIANTS = (\n",
         'Variant(key="as_it_was", title="as it was", role="rival", model_types=(Confidence,), fit=fit_as_it_was, '
         'description="the confidence as it was"),',

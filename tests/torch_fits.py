@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 from torch.optim.adam import adam
 
-from relmap.projection.lattice import FitRows, initial_curve
+from relmap.projection.mrp import FitRows, initial_curve
 from relmap.settings import ProjectionParams
 from tests.fits import interpolation_weights
 

@@ -25,10 +25,10 @@ from typer.main import get_command
 import relmap
 from relmap import cli
 from relmap.calibrators.registry import CALIBRATORS
-from relmap.console import fill_in_registry_names
+from relmap.cli import fill_in_registry_names
 from relmap.io.reading import COMMON_COLUMN_NAMES
 from relmap.metrics.registry import METRICS
-from relmap.projection.variants import DEPLOYABLE_VARIANTS, VARIANTS
+from relmap.projection.registry import DEPLOYABLE_VARIANTS, VARIANTS
 from relmap.simulation.predictions import simulate_predictions
 from tasks.results import values
 from tasks.settings.params import Params

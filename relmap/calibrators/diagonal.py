@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from relmap.calibrators.identity import floored_log_softmax, log_softmax
-from relmap.serialization import Axes, Positive, Value
+from relmap.io.serialization import Axes, Positive, Value
 
 RIDGE = 1e-3  # weight of the mean squared log factor
 

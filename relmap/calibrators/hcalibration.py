@@ -19,8 +19,8 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from relmap.calibrators.identity import floored_log_softmax, log_softmax
-from relmap.optimizers import Adam
-from relmap.serialization import Axes, Positive, Value
+from relmap.calibrators.optimizers import Adam
+from relmap.io.serialization import Axes, Positive, Value
 
 # Residuals are truncated to multiples of 2**-48 and stored as integers. Sums of up to 2**14 of them fit in an int64.
 # They are exact, and six times as fast as float sums.

@@ -1,10 +1,12 @@
-"""Uncalibrated probabilities, and the log-softmax that the calibrators share."""
+"""Uncalibrated probabilities, a constant confidence, and the log-softmax that the calibrators share."""
 
 from functools import reduce
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
-from relmap.serialization import Value
+from relmap.io.serialization import Value
 
 
 class Identity(Value, kind="identity"):
@@ -34,6 +36,29 @@ def fit_identity(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Identi
         The identity.
     """
     return Identity()
+
+
+class Constant(Value, kind="constant"):
+    """The same confidence for every decision.
+
+    Attributes:
+        share: Estimated share of correct decisions.
+    """
+
+    share: Annotated[float, Field(gt=0, lt=1)]
+
+
+def fit_constant(correct: float, rows: int) -> Constant:
+    """Estimate the accuracy by Laplace's rule, (correct + 1) / (rows + 2), which is never 0 or 1.
+
+    Args:
+        correct: Number of correct decisions; not whole if the rows are weighted.
+        rows: Number of rows.
+
+    Returns:
+        The constant confidence.
+    """
+    return Constant((correct + 1) / (rows + 2))
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

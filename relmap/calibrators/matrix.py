@@ -13,9 +13,9 @@ import numpy as np
 
 from relmap.calibrators.identity import log_softmax
 from relmap.calibrators.linear import transform_rows
+from relmap.calibrators.optimizers import Objective, newton
 from relmap.calibrators.temperature import fit_temperature
-from relmap.optimizers import Objective, newton
-from relmap.serialization import Axes, Value
+from relmap.io.serialization import Axes, Value
 
 RIDGE = 1e-6  # relative to the mean log loss: small, but large enough to keep every weight finite
 

@@ -14,7 +14,7 @@ import numpy as np
 from relmap.calibrators import diagonal, hcalibration, identity, matrix, smart, spline, structured, temperature
 from relmap.decisions import Calibrator as FittedCalibrator
 from relmap.errors import InputError
-from relmap.serialization import Value
+from relmap.io.serialization import Value
 
 PAPER_FIGURE_CALIBRATOR = "smart"  # calibrator of the paper's figures of curves
 

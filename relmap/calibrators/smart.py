@@ -7,8 +7,8 @@ import scipy
 
 from relmap.calibrators.identity import floored_log_softmax, log_softmax
 from relmap.calibrators.linear import transform_rows
-from relmap.optimizers import Adam
-from relmap.serialization import Axes, Number, Positive, Value
+from relmap.calibrators.optimizers import Adam
+from relmap.io.serialization import Axes, Number, Positive, Value
 
 N_HIDDEN = 16  # units of each of two hidden layers
 MIN_TEMPERATURE = 0.1

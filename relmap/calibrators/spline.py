@@ -14,7 +14,7 @@ import scipy
 
 from relmap.calibrators.identity import floored_log_softmax, log_softmax
 from relmap.decisions import decide
-from relmap.serialization import Axes, Share, Value
+from relmap.io.serialization import Axes, Share, Value
 
 N_KNOTS = 8
 MIN_PROBABILITY = 1e-6  # confidences of exactly 0 or 1 could not be ranked

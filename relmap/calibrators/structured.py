@@ -16,9 +16,9 @@ import scipy
 from relmap.calibrators.identity import log_softmax
 from relmap.calibrators.linear import transform_rows
 from relmap.calibrators.matrix import add_ridge, median_spread, multinomial_loss
+from relmap.calibrators.optimizers import newton
 from relmap.calibrators.temperature import fit_bounded_temperature
-from relmap.optimizers import newton
-from relmap.serialization import Axes, Positive, Value
+from relmap.io.serialization import Axes, Positive, Value
 
 MAX_LABELS = 12  # with more labels, no weights are fitted; the time of a fit grows with the fourth power of K
 RIDGE_SCALE = 0.25  # relative to the published ridge

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from relmap.calibrators.identity import log_softmax
-from relmap.serialization import Positive, Value
+from relmap.io.serialization import Positive, Value
 
 LOG_BETA_BOUNDS = (-16.0, 16.0)  # beyond any useful temperature, and well within float64
 MAX_FINAL_STEP = 1e-9  # of log beta; the error after such a Newton step is about its square

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import scipy
 
-from relmap.errors import InputError
+from relmap.errors import InputError, option
 from relmap.evaluation.sample import EvaluationSample, JsonNumbers, finite_or_none
 from relmap.io.files import Predictions, reading_notes
 from relmap.maps.document import MapDocument
-from relmap.maps.scoring import Progress, score_file
+from relmap.maps.score import Progress, score_file
 from relmap.metrics.intervals import UNKNOWN_INTERVAL, format_interval, percentile_interval, share_confidence_interval
 from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
-from relmap.options import option
 
 MAX_LISTED_LABELS = 5
 

@@ -11,7 +11,7 @@ from relmap.calibrators.structured import MAX_LABELS, StructuredMatrix
 from relmap.io.columns import join_names
 from relmap.maps.document import MapDocument
 from relmap.metrics.comparison import WORSE, Comparison, ErrorsFound, describe_uncertainty
-from relmap.projection.variants import VARIANTS
+from relmap.projection.registry import VARIANTS
 
 REVIEWED_SHARE = 0.3  # the sentence on reviews describes reviews of the least reliable 30% of the rows
 MOSTLY_WRONG = 0.5  # a lower accuracy is stated in the first line

@@ -9,7 +9,7 @@ import scipy
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.maps.reliability_map import ScoredDecisions
+from relmap.maps.score import ScoredDecisions
 from relmap.metrics.intervals import Estimate
 from relmap.metrics.resampling import BOOTSTRAP_SEED, MIN_BOOTSTRAP_GROUPS, Resamples, draw_resamples
 from relmap.settings import METRIC_DEFAULTS, MetricParams

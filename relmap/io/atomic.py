@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from relmap.errors import InputError
-from relmap.options import assignment
+from relmap.errors import InputError, assignment
 
 try:
     import fcntl

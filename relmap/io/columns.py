@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from relmap.errors import InputError
+from relmap.errors import InputError, assignment, labels_to_paste, option
 from relmap.io.reading import Reading, normalize_name, remove_invisible
 from relmap.io.text import SeparatedText
-from relmap.options import assignment, labels_to_paste, option
 
 MAX_LISTED_NAMES = 10
 UNKNOWN_N_LABELS = 2**31  # replaces the number of labels K where it is not known; label numbers are smaller

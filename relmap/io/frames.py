@@ -25,7 +25,6 @@ from numpy.typing import ArrayLike
 from polars.datatypes import DataTypeClass
 
 from relmap.errors import InputError
-from relmap.hashing import sha256_of_file
 from relmap.io.contents import (
     BYTE_ORDER_MARK,
     first_line,
@@ -33,6 +32,7 @@ from relmap.io.contents import (
     is_json_object,
     report_parse_errors,
 )
+from relmap.io.hashing import sha256_of_file
 from relmap.io.reading import DEFAULT_READING, Reading
 from relmap.io.rows import MAX_SUM_ERROR, ROUNDING_ERROR, ArrayKind, find_constant_sum
 from relmap.io.text import SeparatedText

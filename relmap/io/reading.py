@@ -16,8 +16,7 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from relmap.errors import InputError
-from relmap.options import assignment, assignments, option
+from relmap.errors import InputError, assignment, assignments, option
 
 if TYPE_CHECKING:  # relmap.decisions imports NumPy, which `relmap --help` does not need
     from relmap.decisions import MapInput

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from relmap.decisions import FLOAT_TOLERANCE, FixedDecisions, decide
-from relmap.errors import InputError
+from relmap.errors import InputError, assignment, assignments, labels_to_paste, option
 from relmap.io.columns import (
     MIN_ROWS_OF_UNIT,
     FileRows,
@@ -27,7 +27,6 @@ from relmap.io.columns import (
     read_shares,
 )
 from relmap.io.reading import Layout, Reading
-from relmap.options import assignment, assignments, labels_to_paste, option
 
 ArrayKind = Literal["logits", "probabilities"]
 MIN_PROBABILITY = 1e-12  # replaces smaller probabilities, so that logarithms are finite

@@ -21,7 +21,7 @@ from pydantic import Field
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.io.columns import FileRows, join_names, read_numbers
-from relmap.serialization import Number, Positive, Value
+from relmap.io.serialization import Number, Positive, Value
 
 MAX_TEXT_VALUES = 50  # a column with more values is likely an identifier
 GROUP_SIGNALS = ("group_rank", "group_gap")

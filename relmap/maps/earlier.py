@@ -11,12 +11,11 @@ from pydantic import Field
 
 from relmap.calibrators.identity import log_softmax
 from relmap.calibrators.linear import transform_rows
-from relmap.decisions import confidence_logit
-from relmap.projection.curves import Logit, interpolate, locate_interval
-from relmap.projection.decisions import CalibratedDecisions
+from relmap.decisions import CalibratedDecisions, confidence_logit
+from relmap.io.serialization import Axes, Number, Value
 from relmap.projection.labelwise import Lines
-from relmap.projection.pooling import ShrunkCurves
-from relmap.serialization import Axes, Number, Value
+from relmap.projection.mrp import Logit, interpolate, locate_interval
+from relmap.projection.pooled import ShrunkCurves
 
 VERSION = 3
 # Smaller differences from the largest logit of the row are raised to this limit: exp(-87) is about the smallest normal

@@ -11,17 +11,16 @@ import numpy as np
 from sqlglot import expressions as exp
 from sqlglot import parse_one
 
-from relmap.calibrators.identity import Identity
+from relmap.calibrators.identity import Constant, Identity
 from relmap.calibrators.matrix import Matrix
 from relmap.calibrators.structured import StructuredMatrix
 from relmap.calibrators.temperature import Temperature
 from relmap.errors import InputError
-from relmap.maps.constant import Constant
 from relmap.maps.document import MapDocument, Variant
 from relmap.maps.earlier import Corrected, LinesWithSignals, WholeVector
-from relmap.projection.curves import Confidence, Curves, SharedCurve
 from relmap.projection.labelwise import Intercepts, Isotonic, Labelwise, Lines, WithFallbacks
-from relmap.projection.pooling import ShrunkCurves, SignalAdjusted
+from relmap.projection.mrp import Confidence, Curves, SharedCurve
+from relmap.projection.pooled import ShrunkCurves, SignalAdjusted
 
 Column = Literal["reliability", "confidence"]
 COLUMNS: tuple[Column, ...] = ("reliability", "confidence")

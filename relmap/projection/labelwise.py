@@ -12,14 +12,14 @@ import numpy as np
 import scipy
 from pydantic import Field
 
+from relmap.calibrators.optimizers import newton
+from relmap.decisions import CalibratedDecisions
+from relmap.io.serialization import Axes, Count, Share, Value
 from relmap.metrics.reliability import correctness_log_loss
-from relmap.optimizers import newton
-from relmap.projection.curves import Fallbacks, SharedCurve, interpolate, locate_interval
-from relmap.projection.decisions import CalibratedDecisions
-from relmap.serialization import Axes, Count, Share, Value
+from relmap.projection.mrp import Fallbacks, SharedCurve, interpolate, locate_interval
 
 if TYPE_CHECKING:
-    from relmap.projection.batch import FitBatch
+    from relmap.projection.rows import FitBatch
 
 # Bound of the absolute shift, which labels with only correct or only wrong rows would reach. It is larger than any
 # shift between two probabilities in [1e-6, 1 - 1e-6].

@@ -10,11 +10,10 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import scipy
 
-from relmap.optimizers import Adam
-from relmap.projection.curves import interpolate, locate_interval
-from relmap.projection.decisions import CalibratedDecisions
-from relmap.projection.lattice import initial_curve, uniform_knots
-from relmap.serialization import Axes, Value
+from relmap.calibrators.optimizers import Adam
+from relmap.decisions import CalibratedDecisions
+from relmap.io.serialization import Axes, Value
+from relmap.projection.mrp import initial_curve, interpolate, locate_interval, uniform_knots
 from relmap.settings import ProjectionParams
 
 N_GAP_KNOTS = 6

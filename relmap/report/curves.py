@@ -9,7 +9,7 @@ import polars as pl
 import scipy
 
 from relmap.metrics.intervals import share_confidence_interval
-from relmap.projection.variants import VARIANTS
+from relmap.projection.registry import VARIANTS
 from relmap.report.figure import (
     FEW_ROWS,
     MIN_FIT_ROWS,

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 import vl_convert
 
-from relmap.projection.variants import VARIANTS
+from relmap.projection.registry import VARIANTS
 
 ROWS = alt.NamedData(name="rows")  # charts contain no data; the rows of the figure are added when it is displayed
 # Dictionaries of resource names in a PDF. vl-convert writes their lines in a random order. Sorting the lines makes the

@@ -8,10 +8,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from relmap.api import Cuts, FitSummary, MapAssessment, Summary
 from relmap.evaluation.agreement import format_share
+from relmap.evaluation.assessment import MapAssessment
+from relmap.evaluation.summary import Cuts, FitSummary, Summary
 from relmap.io.columns import join_names
-from relmap.maps.map_file import describe_map
+from relmap.maps.document import describe_map
 from relmap.report.curves import reliability_by_label
 from relmap.report.figure import DrawnFigure
 from relmap.report.html import read_script, render_page

@@ -11,15 +11,15 @@ import polars as pl
 import scipy
 import vl_convert
 
-from relmap.api import MapAssessment
+from relmap.decisions import CalibratedDecisions
 from relmap.errors import InputError
+from relmap.evaluation.assessment import MapAssessment
 from relmap.evaluation.description import describe_baseline
 from relmap.io.atomic import check_output_path, write_atomically, write_text
 from relmap.maps.document import MapDocument
-from relmap.projection.curves import Confidence, Curves, SharedCurve
-from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import WithFallbacks
-from relmap.projection.pooling import ShrunkCurves
+from relmap.projection.mrp import Confidence, Curves, SharedCurve
+from relmap.projection.pooled import ShrunkCurves
 from relmap.report.curves import MapCurves, map_curves
 from relmap.report.figure import DrawnFigure, Results, pdf, svg, theme, with_light_colors
 from relmap.report.ranking import risk_coverage

@@ -11,7 +11,7 @@ import polars as pl
 from relmap.metrics.intervals import errors_found_per_1000, percentile_interval
 from relmap.metrics.reliability import expected_retained_errors, find_tie_groups
 from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS, Resamples, draw_resamples
-from relmap.projection.variants import VARIANTS
+from relmap.projection.registry import VARIANTS
 from relmap.report.figure import (
     ROWS,
     Drawing,

@@ -12,7 +12,7 @@ import numpy as np
 from relmap.evaluation.sample import EvaluationSample
 from relmap.metrics.intervals import effective_rows, wilson_interval
 from relmap.metrics.resampling import MIN_BOOTSTRAP_GROUPS
-from relmap.routing.reliability_thresholds import MAX_THRESHOLD_DECIMALS, MIN_THRESHOLD_DECIMALS, TIE_TOLERANCE
+from relmap.routing.thresholds import MAX_THRESHOLD_DECIMALS, MIN_THRESHOLD_DECIMALS, TIE_TOLERANCE
 
 MAX_THRESHOLDS = 1000
 MAX_CELLS = 20_000  # thresholds times lines of the table, which bounds the size of the page

@@ -24,8 +24,8 @@ from relmap.io.output import ColumnBuilder, check_output, write_with_columns
 from relmap.io.ranking import MAX_ROWS_IN_MEMORY, Ranking, rank_rows
 from relmap.io.reading import DEFAULT_READING, Layout, Reading
 from relmap.maps.document import MapDocument
-from relmap.maps.scoring import Progress, find_map_layout, ignore_progress, score_in_pieces
-from relmap.routing.reliability_thresholds import read_label_thresholds
+from relmap.maps.score import Progress, find_map_layout, ignore_progress, score_in_pieces
+from relmap.routing.thresholds import read_label_thresholds
 
 EXAMPLE_COVERAGE = "0.7"
 MIN_COVERAGE_ROWS = 100  # with fewer rows, a note warns that routes by coverage depend on the other rows

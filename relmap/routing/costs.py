@@ -14,7 +14,7 @@ from relmap.errors import InputError
 from relmap.evaluation.sample import EvaluationSample, JsonNumbers
 from relmap.metrics.comparison import BETTER, WORSE, compare_interval
 from relmap.metrics.intervals import format_interval
-from relmap.routing.reliability_thresholds import TIE_TOLERANCE, ThresholdEstimate, round_threshold
+from relmap.routing.thresholds import TIE_TOLERANCE, ThresholdEstimate, round_threshold
 
 ROUNDING_TOLERANCE = 1e-12  # keeps 1 - 1/5 from rounding to just above 0.8
 MAX_COST = 1e30  # sums of costs remain finite

@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import scipy
 
-from relmap.errors import InputError
+from relmap.errors import InputError, option
 from relmap.io.columns import is_missing_label, join_names
 from relmap.io.files import (
     Predictions,
@@ -29,8 +29,7 @@ from relmap.io.frames import FramePredictions, arrow_to_polars
 from relmap.io.output import NESTED_FORMATS, check_output, write_with_columns
 from relmap.io.reading import WEIGHT_COLUMN, Reading
 from relmap.maps.document import MapDocument
-from relmap.maps.scoring import Progress, score_file, signal_group_column
-from relmap.options import option
+from relmap.maps.score import Progress, score_file, signal_group_column
 
 UNIFORM_SHARE = 0.25  # share of uniform sampling, so that weights are at most four times those of a uniform sample
 NORMAL_QUANTILE = 1.96  # of a 95% interval

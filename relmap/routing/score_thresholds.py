@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from relmap.errors import InputError
+from relmap.errors import InputError, assignment, option
 from relmap.io.columns import (
     BOOLEAN_LABELS,
     UNJUDGED_NUMBER,
@@ -36,7 +36,6 @@ from relmap.io.columns import (
 )
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
 from relmap.io.reading import WEIGHT_COLUMN, normalize_name, require_column
-from relmap.options import assignment, option
 from relmap.routing.group_tests import betting_p_value
 from relmap.routing.thresholds import SAMPLE_SIZE_FACTORS, reject_in_order
 

@@ -6,7 +6,7 @@ import altair as alt
 import polars as pl
 
 from relmap.metrics.registry import METRICS
-from relmap.projection.variants import VARIANTS, variants_with_role
+from relmap.projection.registry import VARIANTS, variants_with_role
 from relmap.report.figure import ROWS, Drawing, Results, css_color, figure, page_spec, tooltips
 from tasks.results.values import SIMPLEX
 

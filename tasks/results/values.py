@@ -10,7 +10,7 @@ import polars as pl
 from relmap.decisions import Calibrator
 
 if TYPE_CHECKING:
-    from relmap.projection.curves import Curves
+    from relmap.projection.mrp import Curves
     from relmap.projection.simplex import SimplexProjection
 
 AVERAGE = "average"  # value of `calibrator` or `dataset` in rows that average over calibrators or data sets

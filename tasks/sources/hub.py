@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from relmap.errors import InputError
-from relmap.hashing import sha256_of_file
+from relmap.io.hashing import sha256_of_file
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # huggingface_hub reads it when it is imported
 INDEX = "source.json"  # written by the download stage next to the files

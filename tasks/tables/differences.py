@@ -112,7 +112,7 @@ _DIFFERENCES = (
         text="The temperature is fitted on the calibrator-fit rows.",
         release="It is fitted on all validation rows, which include the rows of the projection.",
         effect="Alternative `temperature_without_leak` of the table `sensitivity`.",
-        code="relmap.splits.ValidationRows.rows_for_calibrator",
+        code="relmap.projection.rows.ValidationRows.rows_for_calibrator",
     ),
     Difference(
         key="rows_split_within_queries",
@@ -120,7 +120,7 @@ _DIFFERENCES = (
         topic="protocol",
         release="Validation rows are split by row, so that rows of one query can be in two parts.",
         effect="Alternative `groups_kept_whole` of the table `sensitivity`.",
-        code="relmap.splits.split_validation",
+        code="relmap.projection.rows.split_validation",
     ),
     Difference(
         key="clip",
@@ -132,7 +132,7 @@ _DIFFERENCES = (
         "are clipped to the same bounds before their loss and their ranking. Rows beyond the bounds tie.",
         effect="Alternative `no_clip` of the table `sensitivity`; large where a base predictor is overconfident, "
         "above all for the label intercept. Maps of users' own predictions are not clipped.",
-        code="relmap.projection.decisions.CalibratedDecisions.clip",
+        code="relmap.decisions.CalibratedDecisions.clip",
     ),
     Difference(
         key="fit_of_the_temperature",
@@ -234,7 +234,7 @@ _DIFFERENCES = (
         text="Projection-selection rows choose hyperparameters and the epoch where a variant needs it.",
         release="They choose the penalty of the label intercept only. MRP uses the last of 400 epochs.",
         effect="Defines MRP in all tables.",
-        code="relmap.projection.batch.FitBatch",
+        code="relmap.projection.rows.FitBatch",
     ),
     Difference(
         key="precision_of_the_lattice",
@@ -244,7 +244,7 @@ _DIFFERENCES = (
         "1e-6] in the loss.",
         project="They are fitted in float64, without a clip in the loss.",
         effect="Logits at knots differ by up to 0.003 and reliabilities by up to 0.001 on artificial rows.",
-        code="relmap.projection.adam_lattice.fit_lattices",
+        code="relmap.projection.mrp_adam.fit_lattices",
     ),
     Difference(
         key="bound_of_the_intercept",

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from relmap.projection.variants import variants_with_role
+from relmap.projection.registry import variants_with_role
 from tasks.records.splits import SPLITS
 from tasks.results.values import AVERAGE, SIMPLEX
 from tasks.tables.runs import (

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from relmap import cli, demo
+from relmap import cli
+from relmap.simulation import demo
 from tasks.datasets import find_dataset
 from tasks.settings.dataset_params import DatasetParams
 from tasks.settings.params import WatchedMap

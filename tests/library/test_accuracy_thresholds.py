@@ -9,14 +9,15 @@ from relmap import InputError
 from relmap.maps.document import MapDocument
 from relmap.routing import thresholds
 from relmap.routing.group_tests import BOUND_TOLERANCE, RowGroups, min_groups_to_reject
-from relmap.routing.reliability_thresholds import ReliabilityThresholds, round_threshold
 from relmap.routing.thresholds import (
     MIN_ADVISED_PERCENT,
     SAMPLE_SIZE_FACTORS,
+    ReliabilityThresholds,
     bound_accuracy,
     find_accuracy_thresholds,
     find_coverage_threshold,
     min_rows_to_reject,
+    round_threshold,
     threshold_grid,
 )
 from tests.maps import make_map_with_held_out

@@ -20,8 +20,7 @@ from relmap.evaluation.agreement import (
 )
 from relmap.evaluation.sample import EvaluationSample
 from relmap.io.files import open_predictions
-from relmap.maps.reliability_map import ScoredDecisions
-from relmap.maps.scoring import ignore_progress
+from relmap.maps.score import ScoredDecisions, ignore_progress
 from tests import maps
 
 N_ROWS = 40

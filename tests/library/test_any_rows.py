@@ -9,8 +9,8 @@ from scipy.special import softmax
 
 from relmap import InputError
 from relmap.decisions import FixedDecisions
-from relmap.fitting.map_fit import describe_fit
-from relmap.maps.reliability_map import FittedMap
+from relmap.maps.fit import describe_fit
+from relmap.maps.score import FittedMap
 from tests import maps
 
 N_ROWS_OF_CASE = {

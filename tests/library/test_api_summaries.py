@@ -4,14 +4,20 @@ import numpy as np
 import pytest
 
 from relmap import InputError
-from relmap.api import Cuts, MapAssessment, Summary, fit_map
 from relmap.decisions import FixedDecisions
+from relmap.errors import naming
+from relmap.evaluation.assessment import MapAssessment
+from relmap.evaluation.summary import Cuts, Summary
 from relmap.io.frames import FramePredictions
 from relmap.maps.document import MapDocument
-from relmap.maps.reliability_map import FittedMap
-from relmap.options import naming
-from relmap.routing.reliability_thresholds import ReliabilityThresholds
-from relmap.routing.thresholds import bound_accuracy, find_accuracy_thresholds, find_coverage_threshold
+from relmap.maps.fit import fit_map
+from relmap.maps.score import FittedMap
+from relmap.routing.thresholds import (
+    ReliabilityThresholds,
+    bound_accuracy,
+    find_accuracy_thresholds,
+    find_coverage_threshold,
+)
 from tests import maps
 
 N_ROWS = 240

@@ -18,14 +18,12 @@ import pytest
 from scipy.special import expit
 
 from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role, fit_prefixes
-from relmap.decisions import ProtocolDecisions, clip_logits, decide
+from relmap.decisions import CalibratedDecisions, ProtocolDecisions, clip_logits, decide
 from relmap.metrics.probability import ece
 from relmap.metrics.registry import compute_reliability_metrics
-from relmap.projection.batch import FitBatch
-from relmap.projection.decisions import CalibratedDecisions
-from relmap.projection.variants import fit_variants
+from relmap.projection.registry import fit_variants
+from relmap.projection.rows import FitBatch, select_validation_rows
 from relmap.settings import DEFAULTS
-from relmap.splits import select_validation_rows
 
 CHECK_FOLDER = Path(os.environ.get("REAL_DATA", "nowhere")) / "authors_check"
 pytestmark = [

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from relmap.maps.map_file import save_map
+from relmap.maps.document import save_map
 from tests.maps import make_confidence_predictions, make_map, make_predictions, write_frame
 from tests.project_copy import ROOT, write_params
 

@@ -21,13 +21,13 @@ from relmap.calibrators.hcalibration import (
 )
 from relmap.calibrators.identity import floored_log_softmax
 from relmap.calibrators.matrix import Matrix, center_rows, fit_matrix, fit_vector, median_spread, multinomial_loss
+from relmap.calibrators.optimizers import Adam, newton
 from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
 from relmap.calibrators.smart import SmartSettings, TrainingRows, _summed_loss, fit_smart, initial_parameters
 from relmap.calibrators.spline import fit_spline
 from relmap.calibrators.temperature import Temperature, fit_temperature
 from relmap.decisions import decide
 from relmap.metrics.probability import log_loss_per_row
-from relmap.optimizers import Adam, newton
 from tests.fits import simulate_logits_and_labels
 
 

@@ -8,11 +8,17 @@ from scipy.special import expit, log_softmax, logit
 
 from relmap import ReliabilityMap
 from relmap.calibrators.identity import Identity
-from relmap.decisions import ProtocolDecisions, clip_log_probabilities, clip_logits, decide
+from relmap.decisions import (
+    CalibratedDecisions,
+    LabelledDecisions,
+    ProtocolDecisions,
+    clip_log_probabilities,
+    clip_logits,
+    decide,
+)
 from relmap.metrics.registry import compute_reliability_metrics
-from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
+from relmap.projection.rows import split_validation
 from relmap.settings import DEFAULTS
-from relmap.splits import split_validation
 
 CLIP = 1e-6
 

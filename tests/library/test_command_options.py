@@ -6,8 +6,8 @@ from typing import Any, get_args
 import pytest
 
 from relmap import cli
-from relmap.console import COLUMNS_PANEL, CommandWithNames, calibrator_names, variant_names
-from relmap.options import option
+from relmap.cli import COLUMNS_PANEL, CommandWithNames, calibrator_names, variant_names
+from relmap.errors import option
 
 COMMANDS = ("fit", "report", "apply", "label", "evaluate", "thresholds", "sql", "demo")
 FIT_OPTIONS = {"calibrator", "variant", "seed", "signals", "hold_out", "accept_label_order"}

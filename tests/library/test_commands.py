@@ -9,13 +9,14 @@ import pytest
 import typer
 from scipy.special import expit
 
-from relmap import InputError, __version__, api, cli
-from relmap.api import FitSummary, MapAssessment
+from relmap import InputError, __version__, cli
 from relmap.evaluation.agreement import PopulationSummary
+from relmap.evaluation.assessment import MapAssessment
+from relmap.evaluation.summary import FitSummary
 from relmap.io.files import open_predictions
-from relmap.maps.document import MapDocument
-from relmap.maps.map_file import describe_map, load_map, save_map
-from relmap.maps.scoring import ignore_progress
+from relmap.maps import fit as api
+from relmap.maps.document import MapDocument, describe_map, load_map, save_map
+from relmap.maps.score import ignore_progress
 from relmap.report import page, score
 from relmap.routing.score_thresholds import find_score_thresholds
 from tests import maps

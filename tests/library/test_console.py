@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from relmap.calibrators.registry import CALIBRATORS
-from relmap.console import (
+from relmap.cli import (
     COLUMNS_PANEL,
     CommandWithNames,
     calibrator_names,
@@ -23,7 +23,7 @@ from relmap.console import (
     variant_names,
     write_json_output,
 )
-from relmap.projection.variants import DEPLOYABLE_VARIANTS
+from relmap.projection.registry import DEPLOYABLE_VARIANTS
 
 
 @dataclass(frozen=True)

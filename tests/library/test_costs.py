@@ -6,9 +6,9 @@ from scipy.special import logit
 
 from relmap.decisions import FixedDecisions
 from relmap.evaluation.sample import EvaluationSample
-from relmap.maps.reliability_map import ScoredDecisions
+from relmap.maps.score import ScoredDecisions
 from relmap.routing.costs import CostEstimate, PolicyCost, estimate_costs
-from relmap.routing.reliability_thresholds import ThresholdEstimate
+from relmap.routing.thresholds import ThresholdEstimate
 from tests import maps
 
 RELIABILITY = np.array([0.95, 0.9, 0.8, 0.8, 0.6, 0.3])

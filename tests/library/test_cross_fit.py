@@ -10,9 +10,9 @@ from relmap.calibrators.identity import Identity
 from relmap.calibrators.smart import fit_smart
 from relmap.calibrators.spline import Spline, fit_spline_of_confidence
 from relmap.calibrators.temperature import fit_temperature
-from relmap.decisions import FixedDecisions
+from relmap.decisions import CalibratedDecisions, FixedDecisions, LabelledDecisions
 from relmap.errors import InputError
-from relmap.fitting.cross_fit import (
+from relmap.maps.cross_fit import (
     CONSTANT_CALIBRATOR,
     CrossFit,
     FitOptions,
@@ -20,12 +20,10 @@ from relmap.fitting.cross_fit import (
     fit_calibrator,
     fit_paper_protocol,
 )
-from relmap.fitting.folds import FoldSplit
-from relmap.maps.reliability_map import FittedMap, calibrated_logit
-from relmap.projection.batch import FitBatch
-from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
-from relmap.projection.variants import fit_variants
-from relmap.splits import split_validation
+from relmap.maps.folds import FoldSplit
+from relmap.maps.score import FittedMap, calibrated_logit
+from relmap.projection.registry import fit_variants
+from relmap.projection.rows import FitBatch, split_validation
 from tests import maps
 
 N_ROWS = 100

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from relmap import ReliabilityMap
-from relmap.fitting.folds import restore_fold_split
-from relmap.fitting.labelled_rows import score_out_of_fold
-from relmap.maps.map_file import load_map
+from relmap.maps.document import load_map
+from relmap.maps.folds import restore_fold_split
+from relmap.maps.labelled_rows import score_out_of_fold
 from relmap.routing.apply import MIN_COVERAGE_ROWS, NO_THRESHOLD, apply_map, routing_rule
 from tests import maps
 

@@ -3,7 +3,7 @@
 import pytest
 
 from relmap import InputError
-from relmap.projection.device import lock_device, select_device
+from relmap.projection.mrp import lock_device, select_device
 
 torch = pytest.importorskip("torch")
 
@@ -22,7 +22,7 @@ def test_without_a_request_the_device_is_cuda_if_there_is_one(monkeypatch):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 def test_a_missing_device_is_rejected():
     with pytest.raises(InputError, match=r"MRP_DEVICE is 'cuda', which this machine does not have .*set it to cpu"):
-        select_device("cuda")
+        select_device("cuda", setting="MRP_DEVICE")
 
 
 def test_an_accelerator_is_locked_and_the_cpu_is_not(tmp_path, monkeypatch):
@@ -37,7 +37,7 @@ def test_an_accelerator_is_locked_and_the_cpu_is_not(tmp_path, monkeypatch):
 
 
 def test_a_fit_restores_the_number_of_threads():
-    from relmap.projection.adam_lattice import _one_thread
+    from relmap.projection.mrp_adam import _one_thread
 
     before = torch.get_num_threads()
     torch.set_num_threads(3)

@@ -9,12 +9,12 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from relmap import InputError
+from relmap.decisions import CalibratedDecisions
+from relmap.maps.document import load_map, save_map
 from relmap.maps.earlier import Corrected, LinesWithSignals, WholeVector
-from relmap.maps.map_file import load_map, save_map
 from relmap.maps.sql import sql_expression
-from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import Lines
-from relmap.projection.pooling import ShrunkCurves
+from relmap.projection.pooled import ShrunkCurves
 from tests.maps import run_command
 
 DATA = Path(__file__).parents[1] / "data"
@@ -35,6 +35,7 @@ VARIANTS_C857E97 = {
 CALIBRATORS_C857E97 = {"uncal", "ts", "diag", "vector", "matrix", "smart", "spline", "hcal", "constant"}
 # maps whose sums of products were added in another order on the machine that wrote them
 SUMS_OF_PRODUCTS = {"logits_auto", "logits_label_vector", "logits_mrp_matrix", "logits_mrp_smart"}
+SAME_NUMPY = np.lib.NumpyVersion(np.__version__) >= "2.3.0"  # before, the exponential differs in its last bit
 TOLERANCE = 3e-16
 CORRECTION = {
     "knots": [-2.0, -0.5, 0.1, 1.0],
@@ -82,7 +83,8 @@ def test_an_earlier_map_gives_the_same_scores(map_file, tmp_path):
     run_command("apply", "--map", map_file, "--predictions", predictions, "--out", out)
 
     scored = pl.read_csv(out).select(expected.columns)
-    if map_file.stem in SUMS_OF_PRODUCTS and map_file.parent == PREDICTIONS:
+    in_another_order = map_file.stem in SUMS_OF_PRODUCTS and map_file.parent == PREDICTIONS
+    if in_another_order or not SAME_NUMPY:
         assert_frame_equal(scored, expected, rel_tol=0, abs_tol=TOLERANCE)
     else:
         assert_frame_equal(scored, expected, check_exact=True)

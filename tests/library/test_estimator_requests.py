@@ -9,12 +9,13 @@ from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from relmap import ReliabilityMap, api, estimator
-from relmap.api import FitSummary
+from relmap import ReliabilityMap, estimator
+from relmap.errors import PARAMETERS, option
+from relmap.evaluation.summary import FitSummary
 from relmap.io.frames import FramePredictions
 from relmap.io.reading import Reading
+from relmap.maps import fit as api
 from relmap.maps.document import MapDocument
-from relmap.options import PARAMETERS, option
 from tests import maps
 
 FRAME = maps.make_predictions(60)

@@ -9,11 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
-from relmap.projection.adam_lattice import fit_lattices
-from relmap.projection.cell_rows import CellRows
-from relmap.projection.curves import Curves
-from relmap.projection.exact import MIN_INCREMENT, RIDGE, ExactFit, fit_exact
-from relmap.projection.lattice import FitRows, compute_nodes, uniform_knots
+from relmap.projection.mrp import Curves, FitRows, compute_nodes, uniform_knots
+from relmap.projection.mrp_adam import fit_lattices
+from relmap.projection.mrp_exact import MIN_INCREMENT, RIDGE, CellRows, ExactFit, fit_exact
 from relmap.settings import ProjectionParams
 from tests.fits import SimulatedRows, interpolation_weights, make_batch, make_decisions, make_fit_rows, simulate_rows
 from tests.torch_fits import make_objective

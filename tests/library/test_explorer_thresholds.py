@@ -13,7 +13,7 @@ from scipy.stats import binomtest, norm
 from relmap.decisions import FixedDecisions
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample
-from relmap.maps.reliability_map import ScoredDecisions
+from relmap.maps.score import ScoredDecisions
 from relmap.report import threshold_explorer
 from relmap.report.threshold_explorer import (
     MAX_CELLS,

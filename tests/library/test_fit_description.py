@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from relmap.calibrators.identity import Identity
+from relmap.calibrators.identity import Constant, Identity
 from relmap.decisions import FixedDecisions
 from relmap.evaluation.description import describe_comparison, describe_limits, describe_models
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample
-from relmap.fitting import map_fit
-from relmap.fitting.cross_fit import CrossFit
-from relmap.fitting.map_fit import MapFit, compute_default_threshold, describe_fit
-from relmap.maps.constant import Constant
-from relmap.maps.reliability_map import FittedMap
+from relmap.maps import fit as map_fit
+from relmap.maps.cross_fit import CrossFit
+from relmap.maps.fit import MapFit, compute_default_threshold, describe_fit
+from relmap.maps.score import FittedMap
 from relmap.metrics.comparison import BETTER, describe_metrics
 from relmap.projection.labelwise import Intercepts
 from tests import maps

@@ -9,16 +9,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from relmap import __version__, api
-from relmap.api import fit_map
+from relmap import __version__
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.fitting import map_fit
-from relmap.fitting.labelled_rows import fingerprint_rows, hash_predictions, read_labelled_rows
-from relmap.fitting.map_fit import FitDescription
 from relmap.io.files import open_predictions
 from relmap.io.frames import FramePredictions
+from relmap.maps import fit as api
+from relmap.maps import fit as map_fit
 from relmap.maps.document import Source
+from relmap.maps.fit import FitDescription, fit_map
+from relmap.maps.labelled_rows import fingerprint_rows, hash_predictions, read_labelled_rows
 from relmap.settings import DEFAULTS
 from tests import maps
 

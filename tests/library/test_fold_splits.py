@@ -9,7 +9,7 @@ from relmap.calibrators.identity import Identity
 from relmap.calibrators.temperature import Temperature
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.fitting.folds import (
+from relmap.maps.folds import (
     MAX_FIT_ROWS,
     N_FOLDS,
     FoldSplit,
@@ -18,7 +18,7 @@ from relmap.fitting.folds import (
     restore_fold_split,
     split_folds,
 )
-from relmap.splits import split_validation
+from relmap.projection.rows import split_validation
 from tests import maps
 
 

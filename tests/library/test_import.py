@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from relmap.maps.map_file import save_map
+from relmap.maps.document import save_map
 from tests.maps import make_map, make_predictions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ from importlib import import_module
 from pkgutil import walk_packages
 import relmap
 for module in walk_packages(relmap.__path__, "relmap."):
-    if module.name not in ("relmap.__main__", "relmap.projection.adam_lattice"):  # the latter needs torch
+    if module.name not in ("relmap.__main__", "relmap.projection.mrp_adam"):  # the latter needs torch
         import_module(module.name)
 """
 READ_STATE = """

@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
-from relmap.api import fit_map
-from relmap.fitting.labelled_rows import read_labelled_rows
+from relmap.decisions import CalibratedDecisions, LabelledDecisions
 from relmap.io.frames import FramePredictions
-from relmap.maps.map_file import load_map, save_map
-from relmap.maps.reliability_map import FittedMap
-from relmap.projection.batch import FitBatch
-from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
-from relmap.projection.pooling import SIGNAL_DEVIATION, SignalAdjusted, fit_mrp_pooled, fit_pooled_line
+from relmap.maps.document import load_map, save_map
+from relmap.maps.fit import fit_map
+from relmap.maps.labelled_rows import read_labelled_rows
+from relmap.maps.score import FittedMap
+from relmap.projection.pooled import SIGNAL_DEVIATION, SignalAdjusted, fit_mrp_pooled, fit_pooled_line
+from relmap.projection.rows import FitBatch
 from relmap.settings import ProjectionParams
 from tests import maps
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from relmap.validation import label_names
+from relmap.io.validation import label_names
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, softmax
 
-from relmap.api import fit_map
-from relmap.errors import InputError
-from relmap.fitting.label_order import find_better_assignment
+from relmap.errors import InputError, naming
 from relmap.io.files import open_predictions
+from relmap.io.label_order import find_better_assignment
 from relmap.io.reading import Reading
-from relmap.maps.map_file import load_map
-from relmap.options import naming
+from relmap.maps.document import load_map
+from relmap.maps.fit import fit_map
 from relmap.routing.apply import apply_map
 from tests.maps import make_predictions, run_command
 

@@ -10,7 +10,7 @@ import pytest
 
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.fitting.label_order import (
+from relmap.io.label_order import (
     MIN_ACCURACY_GAIN,
     SIGNIFICANCE_LEVEL,
     BetterAssignment,

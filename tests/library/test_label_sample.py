@@ -6,7 +6,7 @@ import pytest
 
 from relmap import InputError
 from relmap.io.reading import DEFAULT_READING, Reading
-from relmap.maps.scoring import ignore_progress
+from relmap.maps.score import ignore_progress
 from relmap.routing.label import LabelSample, sample_rows_to_label, sample_systematically, sampling_probabilities
 from tests import maps
 

@@ -6,11 +6,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from relmap.api import fit_map
 from relmap.errors import InputError
-from relmap.fitting import labelled_rows
-from relmap.fitting.folds import paper_fit_rows, restore_fold_split, split_folds
-from relmap.fitting.labelled_rows import (
+from relmap.io.files import open_predictions
+from relmap.io.frames import FramePredictions
+from relmap.io.hashing import sha256_of_arrays, sha256_of_file
+from relmap.io.reading import Reading
+from relmap.maps import labelled_rows
+from relmap.maps.document import MapDocument
+from relmap.maps.fit import fit_map
+from relmap.maps.folds import paper_fit_rows, restore_fold_split, split_folds
+from relmap.maps.labelled_rows import (
     ScoredRows,
     fingerprint_rows,
     hash_predictions,
@@ -18,12 +23,7 @@ from relmap.fitting.labelled_rows import (
     read_labelled_rows,
     score_out_of_fold,
 )
-from relmap.hashing import sha256_of_arrays, sha256_of_file
-from relmap.io.files import open_predictions
-from relmap.io.frames import FramePredictions
-from relmap.io.reading import Reading
-from relmap.maps.document import MapDocument
-from relmap.maps.reliability_map import FittedMap
+from relmap.maps.score import FittedMap
 from tests import maps
 
 N_ROWS = 90

@@ -10,11 +10,11 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 
+from relmap.decisions import CalibratedDecisions, LabelledDecisions
 from relmap.projection import labelwise
-from relmap.projection.batch import FitBatch
-from relmap.projection.curves import Curves, SharedCurve
-from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks, fit_intercepts, fit_isotonic
+from relmap.projection.mrp import Curves, SharedCurve
+from relmap.projection.rows import FitBatch
 from relmap.settings import ProjectionParams
 from tests.fits import SimulatedRows, make_batch, make_decisions
 

@@ -12,20 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
-from relmap.projection.adam_lattice import CellTensors, build_cell_tensors, fit_lattices
-from relmap.projection.cell_rows import CellRows
-from relmap.projection.curves import Curves
-from relmap.projection.decisions import CalibratedDecisions
-from relmap.projection.exact import fit_exact
-from relmap.projection.lattice import (
+from relmap.decisions import CalibratedDecisions
+from relmap.projection.mrp import (
     MAX_NODE_RISE,
     N_NODES,
+    Curves,
     FitRows,
     compute_nodes,
     mrp_objective,
     sort_into_cells,
     uniform_knots,
 )
+from relmap.projection.mrp_adam import CellTensors, build_cell_tensors, fit_lattices
+from relmap.projection.mrp_exact import CellRows, fit_exact
 from relmap.settings import ProjectionParams
 from tests.fits import interpolation_weights, make_decisions, make_fit_rows, simulate_rows
 from tests.torch_fits import fit_mrp_with_torch, make_objective

@@ -12,11 +12,11 @@ from scipy.special import logit
 from relmap import ReliabilityMap
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.fitting.folds import split_folds
-from relmap.fitting.label_order import find_better_assignment
-from relmap.fitting.map_fit import MapFit, describe_fit
+from relmap.io.label_order import find_better_assignment
 from relmap.maps.document import MapDocument
-from relmap.maps.reliability_map import FittedMap, ScoredDecisions
+from relmap.maps.fit import MapFit, describe_fit
+from relmap.maps.folds import split_folds
+from relmap.maps.score import FittedMap, ScoredDecisions
 from tests import maps, naive
 from tests.naive import Sample
 

@@ -15,7 +15,7 @@ from scipy.stats import t as student
 
 from relmap import ReliabilityMap
 from relmap.evaluation.agreement import PopulationSummary
-from relmap.maps.reliability_map import FittedMap
+from relmap.maps.score import FittedMap
 from tests import maps, naive
 from tests.naive import Sample
 

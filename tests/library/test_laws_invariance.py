@@ -9,9 +9,9 @@ import pytest
 
 from relmap import ReliabilityMap
 from relmap.decisions import FixedDecisions
-from relmap.fitting.folds import split_folds
 from relmap.io.frames import FramePredictions
-from relmap.maps.reliability_map import FittedMap
+from relmap.maps.folds import split_folds
+from relmap.maps.score import FittedMap
 from relmap.routing.apply import apply_to_frame
 from tests import maps
 

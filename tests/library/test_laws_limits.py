@@ -8,13 +8,13 @@ import pytest
 
 from relmap import InputError, ReliabilityMap
 from relmap.cli import app
+from relmap.decisions import CalibratedDecisions
 from relmap.maps.earlier import Corrected, Correction, LinesWithSignals
-from relmap.projection.curves import Curves, SharedCurve
-from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
-from relmap.projection.pooling import ShrunkCurves, SignalAdjusted
+from relmap.projection.mrp import Curves, SharedCurve
+from relmap.projection.pooled import ShrunkCurves, SignalAdjusted
+from relmap.projection.registry import DEPLOYABLE_VARIANTS
 from relmap.projection.surface import Surfaces, fit_surfaces
-from relmap.projection.variants import DEPLOYABLE_VARIANTS
 from relmap.report.threshold_explorer import choose_thresholds
 from tests import maps
 

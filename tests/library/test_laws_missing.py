@@ -13,11 +13,12 @@ import polars as pl
 import pytest
 
 from relmap import ReliabilityMap
-from relmap.api import MapAssessment, fit_map
 from relmap.errors import InputError
+from relmap.evaluation.assessment import MapAssessment
 from relmap.io.files import open_predictions
 from relmap.io.frames import FramePredictions
 from relmap.io.reading import DEFAULT_READING, Reading
+from relmap.maps.fit import fit_map
 from relmap.routing.apply import apply_map
 from relmap.routing.score_thresholds import read_score
 from tests import maps

@@ -11,19 +11,18 @@ import pytest
 from scipy.special import expit
 
 from relmap import ReliabilityMap, load_map
+from relmap.decisions import CalibratedDecisions
 from relmap.evaluation.drift import summarize_reference_cells, summarize_top_cells
-from relmap.fitting.cross_fit import fit_calibrator
-from relmap.fitting.folds import split_folds
-from relmap.fitting.labelled_rows import fingerprint_rows
 from relmap.io.frames import FramePredictions
-from relmap.maps.document import MapDocument
-from relmap.maps.map_file import save_map
-from relmap.maps.reliability_map import FittedMap, calibrated_logit
+from relmap.maps.cross_fit import fit_calibrator
+from relmap.maps.document import MapDocument, save_map
+from relmap.maps.folds import split_folds
+from relmap.maps.labelled_rows import fingerprint_rows
+from relmap.maps.score import FittedMap, calibrated_logit
 from relmap.metrics.spread import LabelCells
-from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import PENALTIES
+from relmap.projection.rows import split_validation
 from relmap.settings import DEFAULTS
-from relmap.splits import split_validation
 from tests import maps, naive
 
 N_ROWS = 150

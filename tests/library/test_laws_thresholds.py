@@ -15,7 +15,7 @@ from scipy.stats import binom
 from relmap import ReliabilityMap
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.maps.reliability_map import FittedMap
+from relmap.maps.score import FittedMap
 from relmap.report.figure import LIGHT
 from relmap.report.score import precision_recall_svg
 from relmap.routing.group_tests import RowGroups

@@ -15,9 +15,8 @@ from sklearn.utils import get_tags
 
 from relmap import InputError, ReliabilityMap
 from relmap.estimator import INTEGER_NAME
-from relmap.maps.document import MapDocument
-from relmap.maps.map_file import save_map
-from relmap.maps.reliability_map import FittedMap
+from relmap.maps.document import MapDocument, save_map
+from relmap.maps.score import FittedMap
 from relmap.settings import DEFAULTS
 from tests import maps
 

@@ -9,12 +9,12 @@ from relmap.calibrators.temperature import Temperature
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
 from relmap.evaluation.drift import summarize_reference_cells, summarize_top_cells
-from relmap.fitting.cross_fit import CrossFit, FitOptions, cross_fit
-from relmap.fitting.folds import paper_fit_rows, split_folds
-from relmap.fitting.map_fit import MapFit, compute_default_threshold, fit_labelled_rows, summarize_out_of_fold_rows
-from relmap.fitting.training_rows import hash_training_rows
 from relmap.io.signals import NumberSignal, Signal
+from relmap.maps.cross_fit import CrossFit, FitOptions, cross_fit
 from relmap.maps.document import Source
+from relmap.maps.fit import MapFit, compute_default_threshold, fit_labelled_rows, summarize_out_of_fold_rows
+from relmap.maps.folds import paper_fit_rows, split_folds
+from relmap.maps.training_rows import hash_training_rows
 from relmap.metrics.spread import LabelCells
 from tests import maps
 

@@ -4,15 +4,14 @@ import numpy as np
 import pydantic
 import pytest
 
-from relmap.calibrators.identity import Identity
+from relmap.calibrators.identity import Constant, Identity
 from relmap.calibrators.spline import Spline
 from relmap.calibrators.temperature import Temperature
 from relmap.decisions import FixedDecisions
 from relmap.io.signals import NumberSignal, TextSignal
-from relmap.maps.constant import Constant
 from relmap.maps.document import Cell, MapDocument
 from relmap.maps.earlier import WholeVector
-from relmap.maps.reliability_map import FittedMap
+from relmap.maps.score import FittedMap
 from tests import maps
 
 ROWS = maps.rows_of_frame(maps.make_predictions(200))

@@ -26,12 +26,11 @@ from relmap.io.ranking import SCORES, rank_rows
 from relmap.maps import sql
 from relmap.maps.document import MapDocument
 from relmap.maps.earlier import Corrected, Correction, LinesWithSignals, WholeVector
-from relmap.maps.reliability_map import FittedMap
-from relmap.maps.scoring import ignore_progress, score_file
+from relmap.maps.score import FittedMap, ignore_progress, score_file
 from relmap.maps.sql import sql_expression
-from relmap.projection.curves import Curves, SharedCurve
 from relmap.projection.labelwise import Isotonic, Lines, WithFallbacks
-from relmap.projection.pooling import SignalAdjusted
+from relmap.projection.mrp import Curves, SharedCurve
+from relmap.projection.pooled import SignalAdjusted
 from relmap.routing.apply import apply_map
 from tests import maps
 from tests.maps import (

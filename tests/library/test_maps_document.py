@@ -17,9 +17,8 @@ from relmap.calibrators.registry import CALIBRATORS
 from relmap.calibrators.temperature import Temperature
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.maps.document import MapDocument
-from relmap.maps.map_file import SCHEMA_FILE, json_schema, load_map, save_map
-from relmap.maps.reliability_map import FittedMap
+from relmap.maps.document import SCHEMA_FILE, MapDocument, json_schema, load_map, save_map
+from relmap.maps.score import FittedMap
 from tests import maps
 
 VARIANTS = sorted(maps.make_variants())

@@ -19,13 +19,15 @@ from relmap.errors import InputError
 from relmap.evaluation.drift import detect_drift, summarize_reference_cells
 from relmap.evaluation.sample import EvaluationSample
 from relmap.maps.document import Cell, MapDocument
-from relmap.maps.reliability_map import ScoredDecisions
+from relmap.maps.score import ScoredDecisions
 from relmap.routing.costs import estimate_costs
-from relmap.routing.reliability_thresholds import ReliabilityThresholds, ThresholdEstimate, round_threshold
 from relmap.routing.thresholds import (
+    ReliabilityThresholds,
+    ThresholdEstimate,
     bound_accuracy,
     find_accuracy_thresholds,
     find_coverage_threshold,
+    round_threshold,
     threshold_grid,
 )
 from tests.maps import LABEL_NAMES, METRIC_SETTINGS, make_map, make_map_with_held_out

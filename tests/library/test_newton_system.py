@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from relmap.projection.pooling import NewtonSystem
+from relmap.projection.pooled import NewtonSystem
 
 
 def make_system(n_shared: int, n_by_label: int, n_labels: int) -> tuple[NewtonSystem, np.ndarray, np.ndarray]:

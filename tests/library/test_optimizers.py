@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from relmap import optimizers
-from relmap.optimizers import Adam, newton
+from relmap.calibrators import optimizers
+from relmap.calibrators.optimizers import Adam, newton
 
 Derivatives = tuple[float, np.ndarray, np.ndarray]
 

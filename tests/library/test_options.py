@@ -11,14 +11,13 @@ import typer
 
 import relmap
 from relmap import cli
-from relmap.errors import InputError
+from relmap.errors import InputError, assignment, assignments, naming, option
 from relmap.io.reading import Reading
-from relmap.options import assignment, assignments, naming, option
 
 SOURCES = Path(relmap.__file__).parent
 LITERAL_OPTION = re.compile(r"--[a-z]")
 # These files contain whole command lines, which are the same in every interface
-COMMAND_LINES = {"demo.py", "report/page.py"}
+COMMAND_LINES = {"simulation/demo.py", "report/page.py"}
 
 
 def test_option_name_follows_the_interface():
@@ -76,9 +75,9 @@ def test_messages_contain_no_literal_option():
     for file in sorted(SOURCES.rglob("*.py")):
         name = file.relative_to(SOURCES).as_posix()
         literal = [text for text in messages(file) if LITERAL_OPTION.search(text)]
-        if literal and name not in COMMAND_LINES | {"options.py"}:
+        if literal and name not in COMMAND_LINES | {"errors.py"}:
             found[name] = literal
-    assert found == {}, "name options with relmap.options.option or assignment: a form shows these messages"
+    assert found == {}, "name options with relmap.errors.option or assignment: a form shows these messages"
 
 
 def test_literal_option_is_found(tmp_path):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit, logit
 
-from relmap.projection import pooling
-from relmap.projection.decisions import CalibratedDecisions
+from relmap.decisions import CalibratedDecisions
+from relmap.projection import pooled as pooling
 from relmap.projection.labelwise import MAX_LOGIT
-from relmap.projection.pooling import (
+from relmap.projection.pooled import (
     CURVE_WEIGHT_ROWS,
     DEVIATION_LEVELS,
     SLOPE_DEVIATION_SCALE,

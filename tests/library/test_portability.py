@@ -49,10 +49,11 @@ from pathlib import Path
 from pkgutil import walk_packages
 import relmap
 for module in walk_packages(relmap.__path__, "relmap."):
-    if module.name not in ("relmap.__main__", "relmap.projection.adam_lattice"):  # the latter needs torch
+    if module.name not in ("relmap.__main__", "relmap.projection.mrp_adam"):  # the latter needs torch
         import_module(module.name)
 
-from relmap import cli, demo
+from relmap import cli
+from relmap.simulation import demo
 from relmap.simulation.predictions import LABEL_NAMES, simulate_predictions
 
 Path("demo").mkdir()

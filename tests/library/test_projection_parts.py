@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from relmap.decisions import ProtocolDecisions
-from relmap.projection import pooling, variants
-from relmap.projection.batch import FitBatch, fit_batch_lattices, fit_mrp_batches
-from relmap.projection.curves import Curves, build_curves_with_fallbacks, choose_fallbacks
-from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
-from relmap.projection.exact import Bounds, NewtonState, _decreases_enough, _newton_direction
+from relmap.decisions import CalibratedDecisions, LabelledDecisions, ProtocolDecisions
+from relmap.projection import pooled as pooling
+from relmap.projection import registry as variants
 from relmap.projection.labelwise import Lines
-from relmap.projection.pooling import (
+from relmap.projection.mrp import Curves, build_curves_with_fallbacks, choose_fallbacks
+from relmap.projection.mrp_exact import Bounds, NewtonState, _decreases_enough, _newton_direction
+from relmap.projection.pooled import (
     MAX_SEARCH_ROUNDS,
     SIGNAL_DEVIATION,
     NewtonStep,
@@ -26,10 +25,10 @@ from relmap.projection.pooling import (
     fit_pooled_line,
     search_prior,
 )
+from relmap.projection.registry import VARIANTS, variants_with_role
+from relmap.projection.rows import FitBatch, ValidationRows, fit_batch_lattices, fit_mrp_batches
 from relmap.projection.surface import fit_surfaces
-from relmap.projection.variants import VARIANTS, variants_with_role
 from relmap.settings import ProjectionParams
-from relmap.splits import ValidationRows
 from tests.fits import make_batch, simulate_logits_and_labels
 
 

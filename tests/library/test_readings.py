@@ -10,10 +10,10 @@ import pytest
 from scipy.special import softmax
 
 from relmap.errors import InputError
-from relmap.fitting.labelled_rows import read_labelled_rows
 from relmap.io import files, output
 from relmap.io.files import open_predictions, read_columns, rows_in_file
 from relmap.io.reading import Reading
+from relmap.maps.labelled_rows import read_labelled_rows
 from relmap.routing.apply import apply_map
 from tests import maps
 

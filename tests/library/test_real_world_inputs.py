@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from relmap import InputError, ReliabilityMap, cli
-from relmap.fitting.labelled_rows import LabelledRows, read_labelled_rows
 from relmap.io.files import open_predictions
 from relmap.io.reading import Reading
+from relmap.maps.labelled_rows import LabelledRows, read_labelled_rows
 from relmap.routing.score_thresholds import ScoreRows, read_score
 
 N_ROWS = 300
@@ -389,7 +389,10 @@ def test_tensors_are_read_or_refused_with_a_remedy():
     assert model.summary_.numbers["accuracy"] == pytest.approx(ACCURACY)
     rows = [Tensor(row) for row in PROBABILITIES]
     assert ReliabilityMap(**MAP).fit(rows, LABEL).arrays_ == "probabilities"
-    frame = pd.DataFrame({"probabilities": rows, "label": LABEL})
+    column = np.empty(N_ROWS, dtype=object)
+    for index, row in enumerate(rows):  # assigning them at once would ask each for an array
+        column[index] = row
+    frame = pd.DataFrame({"probabilities": column, "label": LABEL})
     assert ReliabilityMap(**MAP).fit(frame).document_.n_labels == 2
     with pytest.raises(InputError, match=r"X\.detach\(\)\.cpu\(\)\.numpy\(\)"):
         ReliabilityMap(**MAP).fit(LikeTensor(), LABEL)

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from relmap.projection.batch import FitBatch
-from relmap.projection.curves import Curves, locate_interval
-from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
-from relmap.projection.lattice import uniform_knots
-from relmap.projection.variants import fit_variants
+from relmap.decisions import CalibratedDecisions, LabelledDecisions
+from relmap.projection.mrp import Curves, locate_interval, uniform_knots
+from relmap.projection.registry import fit_variants
+from relmap.projection.rows import FitBatch
 from relmap.settings import ProjectionParams
 from tests.fits import interpolation_weights
 

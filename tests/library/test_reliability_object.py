@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from relmap import ReliabilityMap, cli
 from relmap.errors import InputError
-from relmap.projection.variants import VARIANTS
+from relmap.projection.registry import VARIANTS
 from tests import maps
 
 ROWS = maps.make_predictions(600)

@@ -7,14 +7,17 @@ import numpy as np
 import pytest
 
 from relmap import InputError
-from relmap.routing.reliability_thresholds import (
+from relmap.routing.thresholds import (
     MAX_LISTED_LABELS,
     ReliabilityThresholds,
     ThresholdEstimate,
+    bound_accuracy,
+    find_accuracy_thresholds,
+    min_rows_to_reject,
     read_label_thresholds,
+    reject_in_order,
     round_threshold,
 )
-from relmap.routing.thresholds import bound_accuracy, find_accuracy_thresholds, min_rows_to_reject, reject_in_order
 from tests import maps
 
 OVERALL = ThresholdEstimate(

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from relmap import ReliabilityMap
-from relmap.api import MapAssessment
-from relmap.maps.reliability_map import FittedMap
+from relmap.evaluation.assessment import MapAssessment
+from relmap.maps.score import FittedMap
 from relmap.report import page as page_module
 from relmap.report.concepts import CONCEPTS
 from relmap.report.html import TEMPLATES, read_script, vega_script

@@ -10,10 +10,10 @@ import pytest
 import vl_convert
 from scipy.special import expit, logit
 
-from relmap.api import MapAssessment
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.maps.reliability_map import ScoredDecisions
+from relmap.evaluation.assessment import MapAssessment
+from relmap.maps.score import ScoredDecisions
 from relmap.metrics.resampling import draw_resamples
 from relmap.projection.labelwise import Lines
 from relmap.report import plot as plot_module

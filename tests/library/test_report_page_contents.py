@@ -11,10 +11,11 @@ import pytest
 from jinja2 import UndefinedError
 from scipy.special import logit
 
-from relmap.api import FitSummary, MapAssessment
 from relmap.decisions import FixedDecisions
-from relmap.maps.map_file import describe_map
-from relmap.maps.reliability_map import ScoredDecisions
+from relmap.evaluation.assessment import MapAssessment
+from relmap.evaluation.summary import FitSummary
+from relmap.maps.document import describe_map
+from relmap.maps.score import ScoredDecisions
 from relmap.report import html as html_module
 from relmap.report import page as page_module
 from relmap.report import score as score_module

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from relmap.console import write_json_output
+from relmap.cli import write_json_output
 from relmap.errors import InputError
-from relmap.fitting.folds import split_folds
 from relmap.io.files import open_predictions, read_columns
+from relmap.maps.folds import split_folds
 from tests import maps
 from tests.maps import run_command
 
@@ -64,7 +64,7 @@ cli.evaluate(folder / "map.json", folder / "test.parquet", out=out / "evaluation
 cli.sql(folder / "map.json")
 imported = (slow_libraries | orchestrators) & set(sys.modules)
 assert not imported, imported
-import relmap.fitting.map_fit
+import relmap.maps.fit
 imported = orchestrators & set(sys.modules)
 assert not imported, imported
 """

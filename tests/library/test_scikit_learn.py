@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from relmap import ReliabilityMap, ReliabilityPipeline
+from relmap import ReliabilityMap
 from tests.maps import limit_resamples, make_predictions
 
 ONE_LABEL = "a map needs rows of two labels"
@@ -109,18 +109,20 @@ def test_pickled_map_is_unchanged_and_clone_is_unfitted(mode):
 
 
 @pytest.mark.parametrize(("library", "kind"), [("pandas", pd.DataFrame), ("polars", pl.DataFrame)])
-def test_pipeline_with_frame_output_routes_frames(library, kind):
-    steps = [("scale", StandardScaler()), ("map", clone(WITH_CLASSIFIER))]
-    features = pd.DataFrame(LOGITS, columns=["a", "b", "c"])
-    fitted = ReliabilityPipeline(steps).set_output(transform=library).fit(features, LABEL)
+def test_map_after_a_step_with_frame_output_routes_frames(library, kind):
+    scaler = StandardScaler().set_output(transform=library)
+    features = scaler.fit_transform(pd.DataFrame(LOGITS, columns=["a", "b", "c"]))
+    fitted = clone(WITH_CLASSIFIER).fit(features, LABEL)
     routed = fitted.apply(features)
 
     assert isinstance(routed, kind)
     assert [*routed.columns][:4] == ["a", "b", "c", "decision"]
-    assert fitted[-1].feature_names_in_.tolist() == ["a", "b", "c"]
+    assert fitted.feature_names_in_.tolist() == ["a", "b", "c"]
 
-    plain = ReliabilityPipeline(clone(fitted).steps).set_output(transform="default").fit(LOGITS, LABEL)
-    np.testing.assert_allclose(routed["reliability"], plain.reliability(LOGITS), atol=1e-9)
+    plain = clone(WITH_CLASSIFIER).fit(StandardScaler().fit_transform(LOGITS), LABEL)
+    np.testing.assert_allclose(
+        routed["reliability"], plain.reliability(StandardScaler().fit_transform(LOGITS)), atol=1e-9
+    )
 
 
 def test_groups_are_routed_to_fit_and_score():

@@ -17,11 +17,13 @@ import polars as pl
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from relmap import InputError, demo, timestamps
+from relmap import InputError
 from relmap.errors import describe_validation_errors, escape_unprintable, needs_extra
-from relmap.hashing import hash_file, sha256_of_arrays, sha256_of_file
-from relmap.serialization import Axes, Count, Share, Value
+from relmap.io import timestamps
+from relmap.io.hashing import hash_file, sha256_of_arrays, sha256_of_file
+from relmap.io.serialization import Axes, Count, Share, Value
 from relmap.settings import DEFAULTS, LEARNING_CURVE_ROWS, ProtocolParams, Settings, row_counts
+from relmap.simulation import demo
 from relmap.simulation.predictions import simulate_predictions
 
 
@@ -377,7 +379,7 @@ def test_each_command_of_the_demonstration_is_printed_before_its_output(tmp_path
         os.write(1, f"output of {command[3]}\n".encode())
         return SimpleNamespace(returncode=0)
 
-    monkeypatch.setattr("relmap.demo.subprocess.run", write_output)
+    monkeypatch.setattr("relmap.simulation.demo.subprocess.run", write_output)
     demo.run_demo(tmp_path / "demo")
 
     lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith(("$ relmap", "output of"))]

@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from relmap.decisions import ProtocolDecisions
+from relmap.projection.rows import (
+    ValidationRows,
+    expand_units,
+    group_row_numbers,
+    select_validation_rows,
+    split_validation,
+)
 from relmap.settings import ProtocolParams
-from relmap.splits import ValidationRows, expand_units, group_row_numbers, select_validation_rows, split_validation
 
 
 def make_rows(*numbers: int) -> ProtocolDecisions:

@@ -8,9 +8,8 @@ from scipy.special import expit
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from relmap.calibrators.identity import Identity
-from relmap.decisions import ProtocolDecisions, decide
-from relmap.projection.decisions import LabelledDecisions
-from relmap.projection.lattice import initial_curve
+from relmap.decisions import LabelledDecisions, ProtocolDecisions, decide
+from relmap.projection.mrp import initial_curve
 from relmap.projection.surface import fit_surfaces
 from relmap.settings import ProjectionParams
 from tests.fits import interpolation_weights, simulate_logits_and_labels

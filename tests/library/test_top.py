@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import binom
 
-from relmap.api import MapAssessment
 from relmap.decisions import FixedDecisions
+from relmap.evaluation.assessment import MapAssessment
 from relmap.evaluation.drift import CellDrift, detect_drift, summarize_reference_cells, summarize_top_cells
 from relmap.evaluation.sample import EvaluationSample
 from relmap.evaluation.top_calibration import (
@@ -19,7 +19,7 @@ from relmap.evaluation.top_calibration import (
     describe_top_warnings,
     measure_top_calibration,
 )
-from relmap.maps.reliability_map import FittedMap, ScoredDecisions
+from relmap.maps.score import FittedMap, ScoredDecisions
 from relmap.report.page import top_rows_table
 from tests import maps
 

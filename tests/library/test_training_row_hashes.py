@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from relmap.decisions import FixedDecisions
-from relmap.fitting import training_rows
-from relmap.fitting.training_rows import (
+from relmap.maps import training_rows
+from relmap.maps.document import TrainingRows
+from relmap.maps.training_rows import (
     HASH_BYTES,
     MAX_REPEATED_SHARE,
     NOT_RECOGNIZED,
@@ -16,7 +17,6 @@ from relmap.fitting.training_rows import (
     hash_training_rows,
     recognize_rows,
 )
-from relmap.maps.document import TrainingRows
 from tests.maps import SOURCE
 
 SALT = hashlib.blake2b(f"{SOURCE.sha256} {SOURCE.seed}".encode(), digest_size=16).digest()

@@ -15,12 +15,12 @@ from sklearn.tree import DecisionTreeClassifier
 from relmap import ReliabilityMap
 from relmap.decisions import FixedDecisions
 from relmap.errors import InputError
-from relmap.fitting import training_rows
-from relmap.fitting.folds import restore_fold_split
-from relmap.fitting.labelled_rows import read_and_score_rows, score_out_of_fold
-from relmap.fitting.training_rows import NOT_RECOGNIZED, hash_training_rows, recognize_rows
 from relmap.io.frames import FramePredictions
-from relmap.maps.map_file import load_map
+from relmap.maps import training_rows
+from relmap.maps.document import load_map
+from relmap.maps.folds import restore_fold_split
+from relmap.maps.labelled_rows import read_and_score_rows, score_out_of_fold
+from relmap.maps.training_rows import NOT_RECOGNIZED, hash_training_rows, recognize_rows
 from tests.maps import SOURCE, make_confidence_predictions, make_predictions, rows_of_frame, run_command
 
 ROWS = make_predictions(800)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from relmap import InputError, ReliabilityMap
-from relmap.validation import check_settings, label_names, require_numbers
+from relmap.io.validation import check_settings, label_names, require_numbers
 
 VALID = ReliabilityMap().get_params(deep=False)
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
-from relmap.projection.batch import FitBatch, fit_mrp_batches, measure_optimality_gap
-from relmap.projection.decisions import CalibratedDecisions
+from relmap.decisions import CalibratedDecisions
+from relmap.projection.registry import PIPELINE_VARIANTS, fit_variants
+from relmap.projection.rows import FitBatch, fit_mrp_batches, measure_optimality_gap
 from relmap.projection.surface import Surfaces, fit_surfaces
-from relmap.projection.variants import PIPELINE_VARIANTS, fit_variants
 from relmap.settings import ProjectionParams
 from tests import fits
 from tests.fits import make_decisions

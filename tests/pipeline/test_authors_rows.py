@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from relmap.projection.rows import split_validation
 from relmap.settings import DEFAULTS
-from relmap.splits import split_validation
 from tasks.datasets import DATASETS, amazon_esci, mslr_web10k, sampling, wands
 from tasks.datasets.base import Dataset
 from tasks.predictors import fit_predictor

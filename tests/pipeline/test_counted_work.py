@@ -14,13 +14,13 @@ import pytest
 from flows import reliability
 from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
 from relmap.io import files
-from relmap.maps import reliability_map
-from relmap.maps.reliability_map import CHUNK_ROWS
+from relmap.maps import score as reliability_map
+from relmap.maps.score import CHUNK_ROWS
 from relmap.metrics import resampling, spread
-from relmap.projection import adam_lattice
-from relmap.projection import batch as batch_module
+from relmap.projection import mrp_adam as adam_lattice
+from relmap.projection import rows as batch_module
+from relmap.projection.rows import ValidationRows
 from relmap.routing.apply import apply_map
-from relmap.splits import ValidationRows
 from tasks.calibrate import calibrate, fit_key
 from tasks.measure import bootstrap_intervals, measure
 from tasks.project import project

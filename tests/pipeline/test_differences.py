@@ -47,7 +47,7 @@ def test_a_difference_names_code_that_exists_and_says_what_this_project_does_whe
 
 def test_a_name_that_does_not_exist_is_noticed():
     with pytest.raises(AttributeError):
-        resolve("relmap.splits.no_such_function")
+        resolve("relmap.projection.rows.no_such_function")
 
 
 def test_the_summary_counts_each_kind_and_names_the_page():

@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from flows.server import find_free_port, serve_api
-from relmap import api
 from relmap import cli as rerank
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.decisions import decide
+from relmap.maps import fit as map_fit
 from tasks.records.store import read_json
 from tasks.settings.params import load_params
 from tasks.tables import TABLES
@@ -335,7 +335,7 @@ def map_file(project, first_run) -> Path:
     for split in ("validation", "test"):
         base.filter(pl.col("split") == split).write_parquet(project / f"{split}.parquet")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(api, "DEFAULTS", load_params(project / "params.yaml").library_settings)
+        patch.setattr(map_fit, "DEFAULTS", load_params(project / "params.yaml").library_settings)
         options = {"calibrator": "ts", "variant": "mrp", "seed": 2, "protocol": "paper"}
         rerank.fit(project / "validation.parquet", project / "map.json", **options)
     return project / "map.json"

@@ -18,7 +18,7 @@ from jsonschema import Draft7Validator
 from scipy.special import expit
 from scipy.stats import binomtest
 
-from relmap.projection.variants import VARIANTS
+from relmap.projection.registry import VARIANTS
 from relmap.report.curves import MIN_BIN_ROWS, N_BARS, N_BINS, binned_accuracy, curve_rows, histogram_bars
 from relmap.report.figure import DARK, LIGHT, RENDER_PDF, DrawnFigure, Results, css_color, pdf, svg, with_light_colors
 from relmap.report.ranking import retained_errors

@@ -29,7 +29,7 @@ from relmap.evaluation.description import (
 from relmap.evaluation.evaluate import EVALUATED_METRICS, evaluate_map
 from relmap.evaluation.sample import EvaluationSample
 from relmap.maps.document import MapDocument
-from relmap.maps.reliability_map import FittedMap, ScoredDecisions
+from relmap.maps.score import FittedMap, ScoredDecisions
 from relmap.metrics.comparison import BETTER, NO_DIFFERENCE, WORSE, describe_metrics
 from relmap.metrics.intervals import percentile_interval, two_sided_p
 from relmap.metrics.probability import ece

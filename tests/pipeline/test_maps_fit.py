@@ -13,15 +13,15 @@ from scipy.special import expit, logit
 
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.decisions import FixedDecisions
-from relmap.fitting.folds import restore_fold_split, split_folds
-from relmap.fitting.labelled_rows import score_out_of_fold
-from relmap.fitting.map_fit import describe_fit
-from relmap.maps.reliability_map import FittedMap
+from relmap.maps.fit import describe_fit
+from relmap.maps.folds import restore_fold_split, split_folds
+from relmap.maps.labelled_rows import score_out_of_fold
+from relmap.maps.score import FittedMap
 from relmap.metrics.comparison import BETTER, Comparison
 from relmap.metrics.reliability import correctness_log_loss
 from relmap.metrics.spread import LabelCells
-from relmap.projection.variants import DEPLOYABLE_VARIANTS
-from relmap.splits import select_validation_rows
+from relmap.projection.registry import DEPLOYABLE_VARIANTS
+from relmap.projection.rows import select_validation_rows
 from tasks.calibrate import calibrate
 from tasks.project import project
 from tasks.settings.params import load_params

@@ -14,7 +14,7 @@ from scipy.special import expit, log_softmax, softmax
 from relmap.decisions import ProtocolDecisions, decide
 from relmap.metrics.registry import METRICS
 from relmap.metrics.spread import LabelCells
-from relmap.projection.curves import Confidence, Curves, SharedCurve
+from relmap.projection.mrp import Confidence, Curves, SharedCurve
 from relmap.projection.simplex import project_simplex
 from relmap.settings import METRIC_DEFAULTS
 from tasks import project, write

@@ -25,9 +25,9 @@ from relmap.calibrators.registry import calibrators_with_role
 from relmap.decisions import ProtocolDecisions, confidence_logit, decide
 from relmap.errors import InputError
 from relmap.io.atomic import check_output_path, write_atomically, write_json
-from relmap.serialization import Axes, Value
+from relmap.io.serialization import Axes, Value
+from relmap.projection.rows import select_validation_rows, split_validation
 from relmap.settings import METRIC_DEFAULTS, ProtocolParams
-from relmap.splits import select_validation_rows, split_validation
 from tasks.records.splits import draw_splits
 from tasks.records.store import base_folder, read_base, read_members, write_decisions, write_logits
 from tasks.settings.dataset_params import DatasetParams, SplitParams

@@ -17,7 +17,7 @@ from relmap.metrics.registry import (
     SimplexView,
     metrics_for_views,
 )
-from relmap.projection.variants import variants_with_role
+from relmap.projection.registry import variants_with_role
 from tasks.results.values import FAILED, display_name
 from tasks.tables import TABLES
 from tasks.tables.display import (

@@ -13,15 +13,13 @@ import pytest
 from scipy.special import expit, softmax
 
 import relmap
-from relmap.decisions import ProtocolDecisions, clip_logits, confidence_logit, decide
+from relmap.decisions import CalibratedDecisions, ProtocolDecisions, clip_logits, confidence_logit, decide
 from relmap.metrics.probability import accuracy
 from relmap.metrics.registry import ProbabilityView, ReliabilityView, compute_compared_metrics, metrics_for_views
 from relmap.metrics.spread import LabelCells
-from relmap.projection.batch import FitBatch, measure_optimality_gap
-from relmap.projection.decisions import CalibratedDecisions
+from relmap.projection.registry import PIPELINE_VARIANTS, fit_variants
+from relmap.projection.rows import FitBatch, ValidationRows, measure_optimality_gap, select_validation_rows
 from relmap.projection.simplex import MAX_ALPHA
-from relmap.projection.variants import PIPELINE_VARIANTS, fit_variants
-from relmap.splits import ValidationRows, select_validation_rows
 from tasks import report, validate, write
 from tasks.calibrate import _describe_code, calibrate, fit_key
 from tasks.expectations.check import GateFailed
@@ -493,8 +491,8 @@ def keys_with_current_code(decisions: ProtocolDecisions) -> dict[str, str]:
     ("changed_file", "expected"),
     [
         ("relmap/calibrators/temperature.py", {"ts"}),
-        ("relmap/serialization.py", {"ts", "uncal"}),
-        ("relmap/projection/pooling.py", set()),
+        ("relmap/io/serialization.py", {"ts", "uncal"}),
+        ("relmap/projection/pooled.py", set()),
     ],
 )
 def test_the_key_of_a_fit_depends_on_the_code_that_the_calibrator_imports(

@@ -27,19 +27,17 @@ from flows.choose_twin import (
     measure_twin,
 )
 from relmap.calibrators.temperature import fit_temperature
-from relmap.decisions import ProtocolDecisions, confidence_logit, decide
+from relmap.decisions import CalibratedDecisions, ProtocolDecisions, confidence_logit, decide
 from relmap.errors import InputError
 from relmap.metrics.intervals import percentile_interval
 from relmap.metrics.registry import compute_reliability_metrics
 from relmap.metrics.reliability import correctness_log_loss
 from relmap.metrics.resampling import draw_resamples
 from relmap.metrics.spread import LabelCells
-from relmap.projection.batch import FitBatch, fit_mrp_batches
-from relmap.projection.decisions import CalibratedDecisions
+from relmap.projection.rows import FitBatch, ValidationRows, fit_mrp_batches, select_validation_rows
 from relmap.report.figure import MIN_FIT_ROWS
 from relmap.settings import ProjectionParams
 from relmap.simulation.judgements import Difficulty, Relevance, draw_queries, simulate_judgements, solve_relevance
-from relmap.splits import ValidationRows, select_validation_rows
 from tasks.datasets import DATASETS, amazon_esci
 from tasks.datasets.base import SCHEMA
 from tasks.predictors import fit_predictor

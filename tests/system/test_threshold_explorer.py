@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from relmap import cli
-from relmap.api import MapAssessment
+from relmap.evaluation.assessment import MapAssessment
 from relmap.io.files import open_predictions
-from relmap.maps.map_file import load_map
+from relmap.maps.document import load_map
 from tests import maps
 from tests.system.browser import open_browser, requested_urls, wait_until
 

@@ -2,13 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import numpy as np
 from pydantic import ValidationError
 
+from relmap import __version__
 from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
 from relmap.decisions import FixedDecisions
-from relmap.errors import InputError, describe_validation_errors
+from relmap.errors import (
+    InputError,
+    Protocol,
+    assignment,
+    describe_validation_errors,
+    escape_unprintable,
+    needs_extra,
+    option,
+)
 from relmap.evaluation.description import (
     compare_log_loss,
     describe_comparison,
@@ -22,21 +32,25 @@ from relmap.evaluation.description import (
 from relmap.evaluation.drift import summarize_reference_cells, summarize_top_cells
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample, finite_or_none
-from relmap.fitting.cross_fit import CONSTANT_CALIBRATOR, CrossFit, FitOptions, cross_fit, fit_paper_protocol
-from relmap.fitting.folds import check_fit_rows, paper_fit_rows, split_folds
-from relmap.fitting.training_rows import hash_training_rows
+from relmap.evaluation.summary import FitSummary
 from relmap.io.columns import join_names
+from relmap.io.files import Predictions
 from relmap.io.reading import DEFAULT_READING, Reading
 from relmap.io.signals import Signal
+from relmap.io.timestamps import current_timestamp
+from relmap.maps.cross_fit import CONSTANT_CALIBRATOR, CrossFit, FitOptions, cross_fit, fit_paper_protocol
 from relmap.maps.document import Calibration, Calibrator, Fold, HeldOut, MapDocument, Projection, Source
-from relmap.maps.reliability_map import ScoredDecisions
+from relmap.maps.folds import check_fit_rows, paper_fit_rows, split_folds
+from relmap.maps.labelled_rows import LabelledRows, fingerprint_rows, hash_predictions, read_labelled_rows
+from relmap.maps.score import ScoredDecisions
+from relmap.maps.training_rows import hash_training_rows
 from relmap.metrics.comparison import describe_metrics
 from relmap.metrics.resampling import BOOTSTRAP_SEED
 from relmap.metrics.spread import LabelCells
-from relmap.options import assignment, option
-from relmap.projection.variants import DEFAULT_VARIANT, DEPLOYABLE_VARIANTS
-from relmap.settings import MetricParams, Settings
+from relmap.projection.registry import DEFAULT_VARIANT, DEPLOYABLE_VARIANTS
+from relmap.settings import DEFAULTS, MetricParams, Settings
 
+LIBRARIES = ("numpy", "scipy")  # recorded with their versions in a map
 DEFAULT_CALIBRATORS = {"logits": "sms", "confidence_only": "uncal", "decision_only": CONSTANT_CALIBRATOR}
 PAPER_CALIBRATOR = "ts"  # default under the paper's protocol
 PAPER_VARIANT = "mrp"  # default under the paper's protocol
@@ -46,6 +60,101 @@ UNLIMITED_CALIBRATOR = "sms"  # beyond its own limit it fits only a temperature
 DEFAULT_COVERAGE = 0.7  # share of the rows that are used automatically by default
 MIN_DEFAULT_THRESHOLD = 0.5  # below, a decision is more likely wrong than right
 N_QUANTILES = 101  # of the reliability, from 0% to 100%
+
+
+def fit_map(
+    file: Predictions,
+    *,
+    calibrator: str | None = None,
+    variant: str | None = None,
+    seed: int = 1,
+    group: str | None = None,
+    names: tuple[str, ...] | None = None,
+    signals: tuple[str, ...] = (),
+    hold_out: float = 0,
+    protocol: Protocol = "own",
+    accept_label_order: bool = False,
+) -> tuple[MapDocument, FitSummary]:
+    """Fit a reliability map on labelled predictions.
+
+    Args:
+        file: Labelled predictions.
+        calibrator: Key of the calibrator; None for the default of the kind of predictions.
+        variant: Key of the variant; None for `mrp_pooled`, or `mrp` under the paper's protocol.
+        seed: Seed of the folds.
+        group: Column of the groups; rows of one group stay in the same fold. None without groups.
+        names: Names of the labels in their order; None for 0..K-1.
+        signals: Columns that may indicate whether a decision is correct.
+        hold_out: Share of the rows to hold out, in [0, 0.9].
+        protocol: "own", or "paper" for the split and the fits of the paper's tables.
+        accept_label_order: Whether to accept names in an order that matches the predictions worse than another order.
+
+    Returns:
+        The map, and its description.
+
+    Raises:
+        InputError: The rows cannot be read or fitted, or an option is invalid.
+    """
+    if not (group or "").isprintable():
+        raise InputError(f"the name of the group column, {group!r}, has unprintable characters; rename the column")
+    labelled = read_labelled_rows(
+        file,
+        group=group,
+        names=names,
+        signals=signals,
+        seed=seed,
+        hold_out=hold_out,
+        accept_label_order=accept_label_order,
+    )
+    if protocol == "paper" and (signals or hold_out):
+        raise InputError(
+            "the paper's protocol splits the rows itself and supports no signals; omit "
+            f"{option('signals')} and {option('hold_out')}"
+        )
+    fit = fit_labelled_rows(
+        labelled.rows,
+        _describe_source(file, labelled, seed=seed, group=group, hold_out=hold_out, protocol=protocol),
+        DEFAULTS,
+        calibrator=calibrator,
+        variant=variant,
+        n_labels=labelled.n_labels,
+        names=labelled.names,
+        signals=labelled.signals,
+        ids=labelled.ids,
+        id_column=labelled.id_column,
+        reading=file.reading,
+    )
+    description = describe_fit(fit)
+    summary = FitSummary(
+        lines=description.lines,
+        notes=(*labelled.notes, *description.notes),
+        numbers=description.numbers,
+        details=description.details,
+    )
+    return fit.document, summary
+
+
+def _describe_source(
+    file: Predictions, labelled: LabelledRows, *, seed: int, group: str | None, hold_out: float, protocol: Protocol
+) -> Source:
+    """Record the rows, the options and the versions of a fit."""
+    libraries = (*LIBRARIES, "torch") if protocol == "paper" else LIBRARIES
+    versions = {"relmap": __version__}
+    with needs_extra("pipeline"):  # the paper's protocol fits with torch
+        for library in libraries:
+            versions[library] = version(library)
+    return Source(
+        file=escape_unprintable(file.path.name),
+        sha256=hash_predictions(file),
+        fingerprint=fingerprint_rows(labelled.rows),
+        rows=len(labelled.rows),
+        seed=seed,
+        group=group,
+        hold_out=hold_out,
+        protocol=DEFAULTS.protocol if protocol == "paper" else None,
+        at=current_timestamp(),
+        versions=versions,
+    )
 
 
 @dataclass(frozen=True, eq=False)

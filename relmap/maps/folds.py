@@ -2,7 +2,8 @@
 
 Rows, or whole groups of rows, are assigned to folds at random under a seed. Models are fitted on all folds but one and
 evaluated on the remaining one, so every row of a fold has an out-of-fold prediction. The deployed model is fitted on
-all folds. Rows can also be held out from every fit. The protocol of the paper has its own split (`relmap.splits`).
+all folds. Rows can also be held out from every fit. The protocol of the paper has its own split in
+`relmap.projection.rows`.
 """
 
 from dataclasses import dataclass
@@ -11,10 +12,9 @@ import numpy as np
 
 from relmap.calibrators.identity import Identity
 from relmap.decisions import FixedDecisions
-from relmap.errors import InputError
+from relmap.errors import InputError, option
 from relmap.maps.document import Calibrator, MapDocument, Source
-from relmap.options import option
-from relmap.splits import expand_units, group_row_numbers, split_validation
+from relmap.projection.rows import expand_units, group_row_numbers, split_validation
 
 N_FOLDS = 5
 MAX_FIT_ROWS = 16_000  # more rows hardly improve a fit, so they are held out

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch.nn.functional import softplus
 
-from relmap.optimizers import Adam
-from relmap.projection.device import lock_device
-from relmap.projection.lattice import (
+from relmap.calibrators.optimizers import Adam
+from relmap.projection.mrp import (
     MAX_NODE_RISE,
     N_NODES,
     FitRows,
     SortedCells,
     initial_curve,
+    lock_device,
     sort_into_cells,
     uniform_knots,
 )

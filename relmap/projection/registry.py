@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from relmap.projection.curves import (
-    Confidence,
-    Curves,
-    ReliabilityModel,
-    SharedCurve,
-    build_curves_with_fallbacks,
-)
+from relmap.io.serialization import Value
 from relmap.projection.labelwise import (
     Labelwise,
     WithFallbacks,
@@ -28,12 +22,12 @@ from relmap.projection.labelwise import (
     fit_isotonic,
     fit_platt,
 )
-from relmap.projection.pooling import ShrunkCurves, SignalAdjusted, fit_mrp_pooled
+from relmap.projection.mrp import Confidence, Curves, ReliabilityModel, SharedCurve, build_curves_with_fallbacks
+from relmap.projection.pooled import ShrunkCurves, SignalAdjusted, fit_mrp_pooled
 from relmap.projection.surface import Surfaces, fit_surfaces
-from relmap.serialization import Value
 
 if TYPE_CHECKING:
-    from relmap.projection.batch import FitBatch
+    from relmap.projection.rows import FitBatch
 
 DEFAULT_VARIANT = "mrp_pooled"  # of maps
 FitFunction = Callable[["FitBatch"], Sequence[ReliabilityModel]]

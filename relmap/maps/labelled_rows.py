@@ -12,11 +12,7 @@ import numpy as np
 import polars as pl
 
 from relmap.decisions import FixedDecisions
-from relmap.errors import InputError
-from relmap.fitting.folds import FoldSplit, paper_fit_rows, restore_fold_split, split_folds
-from relmap.fitting.label_order import check_label_order
-from relmap.fitting.training_rows import MAX_REPEATED_SHARE, NOT_RECOGNIZED, recognize_rows
-from relmap.hashing import sha256_of_arrays, sha256_of_file
+from relmap.errors import InputError, assignment, option
 from relmap.io.columns import (
     FileRows,
     count_labels,
@@ -26,13 +22,15 @@ from relmap.io.columns import (
     reject_missing_labels,
 )
 from relmap.io.files import Predictions, read_columns, reading_notes, rows_in_file
+from relmap.io.hashing import sha256_of_arrays, sha256_of_file
+from relmap.io.label_order import check_label_order
 from relmap.io.reading import Layout, find_layout, require_column
 from relmap.io.rows import describe_doubts, find_two_label_names, read_rows
 from relmap.io.signals import GROUP_SIGNALS, Signal, group_signals, read_signals, relevance
 from relmap.maps.document import Fingerprint, MapDocument, TrainingRows
-from relmap.maps.reliability_map import FittedMap, ScoredDecisions, score_parts
-from relmap.maps.scoring import signal_group_column
-from relmap.options import assignment, option
+from relmap.maps.folds import FoldSplit, paper_fit_rows, restore_fold_split, split_folds
+from relmap.maps.score import FittedMap, ScoredDecisions, score_parts, signal_group_column
+from relmap.maps.training_rows import MAX_REPEATED_SHARE, NOT_RECOGNIZED, recognize_rows
 
 DEFAULT_ID_COLUMN = "id"
 

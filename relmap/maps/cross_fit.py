@@ -13,21 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relmap.calibrators.identity import Identity
+from relmap.calibrators.identity import Constant, Identity, fit_constant
 from relmap.calibrators.registry import calibrators_with_role, fit_prefixes
 from relmap.calibrators.spline import fit_spline_of_confidence
 from relmap.calibrators.temperature import fit_bounded_temperature
-from relmap.decisions import FixedDecisions
+from relmap.decisions import CalibratedDecisions, FixedDecisions, LabelledDecisions
 from relmap.errors import InputError
-from relmap.fitting.folds import FoldSplit
-from relmap.maps.constant import Constant, fit_constant
 from relmap.maps.document import Calibrator, Source
-from relmap.maps.reliability_map import FittedMap, ScoredDecisions, calibrated_logit, score_parts
-from relmap.projection.batch import FitBatch
-from relmap.projection.decisions import CalibratedDecisions, LabelledDecisions
-from relmap.projection.variants import VARIANTS
+from relmap.maps.folds import FoldSplit
+from relmap.maps.score import FittedMap, ScoredDecisions, calibrated_logit, score_parts
+from relmap.projection.registry import VARIANTS
+from relmap.projection.rows import FitBatch, split_validation
 from relmap.settings import Settings
-from relmap.splits import split_validation
 
 CONSTANT_CALIBRATOR = "constant"  # key of the calibrator of decisions without a confidence
 
@@ -237,7 +234,7 @@ def _fit_map(
 
 
 class _PaperSplit(NamedTuple):
-    """Labelled rows by their purpose in the paper's protocol; see `relmap.splits.ValidationRows`."""
+    """Labelled rows by their purpose in the paper's protocol; see `relmap.projection.rows.ValidationRows`."""
 
     temperature_fit: FixedDecisions
     calibrator_fit: FixedDecisions

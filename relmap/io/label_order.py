@@ -9,11 +9,10 @@ import polars as pl
 import scipy
 
 from relmap.decisions import FixedDecisions, decide
-from relmap.errors import InputError
+from relmap.errors import InputError, assignment, labels_to_paste
 from relmap.io.columns import has_numeric_name, join_names
 from relmap.io.reading import Layout
 from relmap.io.rows import positive_label
-from relmap.options import assignment, labels_to_paste
 
 # Models often confuse two neighboring labels, so that exchanging them may increase the accuracy a little although their
 # order is correct. A map takes such confusion into account.

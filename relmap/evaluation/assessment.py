@@ -1,22 +1,12 @@
-"""Fit, evaluate and threshold reliability maps, for predictions in files and in memory.
+"""Evaluation of a map on labelled rows, and thresholds that are found on them."""
 
-`fit_map` fits a map. `MapAssessment` evaluates a map on labelled rows and finds thresholds. Results are frozen
-objects with sentences for readers and numbers for programs.
-"""
-
-from collections.abc import Mapping
-from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from html import escape
-from importlib.metadata import version
-from typing import Any
 
 import numpy as np
 
-from relmap import __version__
 from relmap.decisions import FixedDecisions
-from relmap.errors import InputError, escape_unprintable, needs_extra
+from relmap.errors import InputError, assignment
 from relmap.evaluation.agreement import (
     PopulationSummary,
     describe_agreement,
@@ -33,33 +23,27 @@ from relmap.evaluation.description import (
 from relmap.evaluation.drift import DriftResult, detect_drift
 from relmap.evaluation.evaluate import evaluate_map
 from relmap.evaluation.sample import EvaluationSample
+from relmap.evaluation.summary import Cuts, Evaluation
 from relmap.evaluation.top_calibration import describe_top_calibration, measure_top_calibration, top_calibration_as_json
-from relmap.fitting.labelled_rows import (
-    LabelledRows,
-    RowOrigin,
-    fingerprint_rows,
-    hash_predictions,
-    read_and_score_rows,
-    read_labelled_rows,
-)
 from relmap.io.files import Predictions
-from relmap.maps.document import MapDocument, Source
-from relmap.maps.reliability_map import ScoredDecisions
+from relmap.maps.document import MapDocument
+from relmap.maps.labelled_rows import (
+    RowOrigin,
+    read_and_score_rows,
+)
+from relmap.maps.score import ScoredDecisions
 from relmap.metrics.comparison import describe_metrics
-from relmap.options import Protocol, assignment, option
 from relmap.routing.costs import estimate_costs
 from relmap.routing.group_tests import RowGroups
-from relmap.routing.reliability_thresholds import ReliabilityThresholds
 from relmap.routing.thresholds import (
+    ReliabilityThresholds,
     bound_accuracy,
     find_accuracy_thresholds,
     find_coverage_threshold,
     sample_equally_likely_rows,
 )
 from relmap.settings import DEFAULTS
-from relmap.timestamps import current_timestamp
 
-LIBRARIES = ("numpy", "scipy")  # recorded with their versions in a map
 SUGGESTED_HOLD_OUT = 0.3
 OUT_OF_FOLD_ORIGINS = ("out_of_fold", "partly_out_of_fold")
 MAX_DRIFT_LINES = 3
@@ -67,152 +51,6 @@ FIT_AGAIN = "Fit the map again on rows like these; until then its reliabilities 
 MAX_THRESHOLD_LINES = 8  # further labels are details
 NO_DRIFT_TEST = "Drift is not tested, because the map was fitted on these rows. Evaluate later rows to test it."
 CHOSEN_WITHOUT_ROWS = "The bounds hold if the cut was chosen without looking at these rows."
-
-Numbers = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A result as sentences, with the numbers that they are based on.
-
-    Attributes:
-        lines: Sentences, at most eight; the first one is the answer.
-        notes: Sentences on how the rows were read.
-        numbers: Numbers and words for JSON.
-        details: Further sentences and table rows.
-    """
-
-    lines: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-    numbers: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    details: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Copy the numbers and words, ready for JSON."""
-        return deepcopy(dict(self.numbers))
-
-    def __str__(self) -> str:
-        return "\n".join(escape_unprintable(line) for line in (*self.lines, *self.notes))
-
-    def _repr_html_(self) -> str:
-        """Format the sentences for a notebook."""
-        first, _, rest = escape(str(self)).partition("\n")
-        return f'<p><strong>{first}</strong></p><pre style="white-space: pre-wrap">{rest}</pre>'
-
-
-class FitSummary(Summary):
-    """What `fit` did, and how its map compares with the confidence out of fold."""
-
-
-class Evaluation(Summary):
-    """Comparison of the reliability with the confidence on labelled rows."""
-
-
-class Cuts(Summary):
-    """Minimum reliability of decisions that can be used automatically."""
-
-    @property
-    def cut(self) -> float | None:
-        """Cut for all decisions, which `apply` accepts; None if none was found."""
-        cut: float | None = self.numbers["overall"]["cut"]
-        return cut
-
-
-def fit_map(
-    file: Predictions,
-    *,
-    calibrator: str | None = None,
-    variant: str | None = None,
-    seed: int = 1,
-    group: str | None = None,
-    names: tuple[str, ...] | None = None,
-    signals: tuple[str, ...] = (),
-    hold_out: float = 0,
-    protocol: Protocol = "own",
-    accept_label_order: bool = False,
-) -> tuple[MapDocument, FitSummary]:
-    """Fit a reliability map on labelled predictions.
-
-    Args:
-        file: Labelled predictions.
-        calibrator: Key of the calibrator; None for the default of the kind of predictions.
-        variant: Key of the variant; None for `mrp_pooled`, or `mrp` under the paper's protocol.
-        seed: Seed of the folds.
-        group: Column of the groups; rows of one group stay in the same fold. None without groups.
-        names: Names of the labels in their order; None for 0..K-1.
-        signals: Columns that may indicate whether a decision is correct.
-        hold_out: Share of the rows to hold out, in [0, 0.9].
-        protocol: "own", or "paper" for the split and the fits of the paper's tables.
-        accept_label_order: Whether to accept names in an order that matches the predictions worse than another order.
-
-    Returns:
-        The map, and its description.
-
-    Raises:
-        InputError: The rows cannot be read or fitted, or an option is invalid.
-    """
-    if not (group or "").isprintable():
-        raise InputError(f"the name of the group column, {group!r}, has unprintable characters; rename the column")
-    labelled = read_labelled_rows(
-        file,
-        group=group,
-        names=names,
-        signals=signals,
-        seed=seed,
-        hold_out=hold_out,
-        accept_label_order=accept_label_order,
-    )
-    if protocol == "paper" and (signals or hold_out):
-        raise InputError(
-            "the paper's protocol splits the rows itself and supports no signals; omit "
-            f"{option('signals')} and {option('hold_out')}"
-        )
-    from relmap.fitting.map_fit import describe_fit, fit_labelled_rows  # noqa: PLC0415 - slow; check the rows first
-
-    fit = fit_labelled_rows(
-        labelled.rows,
-        _describe_source(file, labelled, seed=seed, group=group, hold_out=hold_out, protocol=protocol),
-        DEFAULTS,
-        calibrator=calibrator,
-        variant=variant,
-        n_labels=labelled.n_labels,
-        names=labelled.names,
-        signals=labelled.signals,
-        ids=labelled.ids,
-        id_column=labelled.id_column,
-        reading=file.reading,
-    )
-    description = describe_fit(fit)
-    summary = FitSummary(
-        lines=description.lines,
-        notes=(*labelled.notes, *description.notes),
-        numbers=description.numbers,
-        details=description.details,
-    )
-    return fit.document, summary
-
-
-def _describe_source(
-    file: Predictions, labelled: LabelledRows, *, seed: int, group: str | None, hold_out: float, protocol: Protocol
-) -> Source:
-    """Record the rows, the options and the versions of a fit."""
-    libraries = (*LIBRARIES, "torch") if protocol == "paper" else LIBRARIES
-    versions = {"relmap": __version__}
-    with needs_extra("pipeline"):  # the paper's protocol fits with torch
-        for library in libraries:
-            versions[library] = version(library)
-    return Source(
-        file=escape_unprintable(file.path.name),
-        sha256=hash_predictions(file),
-        fingerprint=fingerprint_rows(labelled.rows),
-        rows=len(labelled.rows),
-        seed=seed,
-        group=group,
-        hold_out=hold_out,
-        protocol=DEFAULTS.protocol if protocol == "paper" else None,
-        at=current_timestamp(),
-        versions=versions,
-    )
 
 
 @dataclass(frozen=True, eq=False)

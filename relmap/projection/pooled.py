@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import numpy as np
 import scipy
 
-from relmap.projection.curves import Curves, choose_fallbacks
-from relmap.projection.decisions import CalibratedDecisions
+from relmap.decisions import CalibratedDecisions
+from relmap.io.serialization import Axes, Number, Share, Value
 from relmap.projection.labelwise import MAX_LOGIT, Lines
-from relmap.serialization import Axes, Number, Share, Value
+from relmap.projection.mrp import Curves, choose_fallbacks
 
 if TYPE_CHECKING:
-    from relmap.projection.batch import FitBatch
+    from relmap.projection.rows import FitBatch
 
 DEVIATION_LEVELS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)  # standard deviations of a prior that are compared, in logits
 TOLERANCE = 1e-12  # predicted decrease of the objective at which Newton's method ends, in nats

@@ -1,0 +1,58 @@
+"""Results in sentences for readers and in numbers for programs."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from relmap.errors import escape_unprintable
+
+Numbers = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A result as sentences, with the numbers that they are based on.
+
+    Attributes:
+        lines: Sentences, at most eight; the first one is the answer.
+        notes: Sentences on how the rows were read.
+        numbers: Numbers and words for JSON.
+        details: Further sentences and table rows.
+    """
+
+    lines: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    numbers: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    details: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Copy the numbers and words, ready for JSON."""
+        return deepcopy(dict(self.numbers))
+
+    def __str__(self) -> str:
+        return "\n".join(escape_unprintable(line) for line in (*self.lines, *self.notes))
+
+    def _repr_html_(self) -> str:
+        """Format the sentences for a notebook."""
+        first, _, rest = escape(str(self)).partition("\n")
+        return f'<p><strong>{first}</strong></p><pre style="white-space: pre-wrap">{rest}</pre>'
+
+
+class FitSummary(Summary):
+    """What `fit` did, and how its map compares with the confidence out of fold."""
+
+
+class Evaluation(Summary):
+    """Comparison of the reliability with the confidence on labelled rows."""
+
+
+class Cuts(Summary):
+    """Minimum reliability of decisions that can be used automatically."""
+
+    @property
+    def cut(self) -> float | None:
+        """Cut for all decisions, which `apply` accepts; None if none was found."""
+        cut: float | None = self.numbers["overall"]["cut"]
+        return cut
