@@ -11,10 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from relmap.hashing import sha256_of_file
-
 from relmap.errors import InputError
 from relmap.io.atomic import temporary_path, write_json
+from relmap.io.hashing import sha256_of_file
 from tasks.datasets import base, find_declared_dataset
 from tasks.provenance import stage
 from tasks.records.store import raw_folder, read_json

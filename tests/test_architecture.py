@@ -227,7 +227,7 @@ RERUNS = {
     "relmap/report/figure.py": {"report"},
     "tasks/results/comparison.py": {"reliability", "report"},
     "relmap/calibrators/registry.py": {"reliability", "report"},
-    "relmap/projection/variants.py": {"reliability", "report"},
+    "relmap/projection/registry.py": {"reliability", "report"},
     "tasks/predictors/linear.py": {"train"},
     "tasks/datasets/raw.py": {"download", "train"},
     "tasks/__pycache__/train.cpython.pyc": set(),
