@@ -241,7 +241,7 @@ def test_another_user_can_open_no_file_or_folder_of_a_run(unserved, tmp_path, co
     try:
         while process.poll() is None:
             seen.update(open_to_other_users(*private, shared))
-            time.sleep(0.5)
+            time.sleep(2)
         assert process.returncode == 0, log.read_text()
     finally:
         process.kill()
