@@ -282,6 +282,7 @@ def test_a_port_that_another_user_has_taken_receives_no_secret(unserved):
     """As after the end of a server whose address is still recorded."""
     port = free_port()
     state = unserved / "data/.state"
+    state.mkdir(parents=True, exist_ok=True)
     (state / "server.json").write_text(json.dumps({"api_url": f"http://127.0.0.1:{port}/api"}))
     (state / "secret").write_text("the secret")
     other = {"user": NOBODY, "group": NOBODY, "extra_groups": [], "env": {}, "cwd": "/"}
