@@ -78,6 +78,7 @@ def end_groups(processes: Iterable[Process]) -> None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(max(deadline - time.monotonic(), 0))
         _signal_group(process, signal.SIGKILL)
+        process.wait()
 
 
 def _signal_group(process: Process, signal_number: int) -> None:

@@ -20,7 +20,7 @@ CHROMIUM_FLAGS = (
     "window-size=1400,1300",
 )
 NOT_READY_ERRORS = (OSError, LookupError, TypeError, StopIteration)  # raised by a page or a server that is starting
-WAIT_SECONDS = 120  # a busy machine is slow
+WAIT_SECONDS = 300  # a busy machine is slow
 
 
 def open_browser(profile: Path, *flags: str) -> Any:
