@@ -82,19 +82,6 @@ class Page:
 
         wait_until(try_to_click)
 
-    def choose(self, index: int, option: str) -> list[str]:
-        """Select an option of the list with this index on the page, and return all options of the list."""
-        self.click_nth("button[aria-haspopup=listbox]", index)
-
-        def visible_options() -> list[str]:
-            texts = [option.text for option in self.driver.find_elements("css selector", "[role=option]")]
-            return texts if all(texts) else []
-
-        options = wait_until(visible_options)
-        self.click(option, "[role=option]")
-        self.driver.switch_to.active_element.send_keys("\ue00c")  # Escape
-        return options
-
     def submit(self, name: str) -> None:
         """Submit the form of a deployment, and open the page of the run."""
         before = len(self.served.list_runs(name))
@@ -153,10 +140,9 @@ def test_the_form_rejects_a_wrong_calibrator_and_creates_no_run(page, served):
 
 
 def test_a_run_started_from_the_form_finishes_and_shows_its_table(page, served, project):
-    given = urllib.parse.quote(json.dumps({"datasets": ["wands"]}))
+    given = urllib.parse.quote(json.dumps({"datasets": ["wands"], "calibrators": ["ts"]}))
     page.open(f"/v2/deployments/deployment/{served.find_deployment_id('reliability')}/run?parameters={given}")
     wait_until(lambda: "Names of data sets in params.yaml" in page.text)
-    assert {"ts", "hcal", "matrix"} <= set(page.choose(0, "ts"))
     started = time.monotonic()
     page.submit("reliability")
     wait_until(lambda: "Completed" in page.text and "reliabilities/wands" in page.text)
@@ -198,8 +184,7 @@ def test_cancelling_a_refresh_also_ends_its_running_stages(page, served, project
     wait_until(lambda: not is_alive(process) and not stage_processes(project), timeout=30)
     print(f"its stages ended {time.monotonic() - clicked:.1f} s after the click")
     wait_until(lambda: "Cancelled" in page.text)
-    run = served.list_runs("refresh")[-1]
-    assert run["state_name"] == "Cancelled"
+    run = wait_until(lambda: [run for run in served.list_runs("refresh") if run["state_name"] == "Cancelled"])[0]
 
     tasks = served.query("task_runs", flow_runs={"id": {"any_": [run["id"]]}})
     names = {task["name"] for task in tasks}
